@@ -1,0 +1,64 @@
+# Kohort for its developers. `make help` lists the targets; each sets up what it needs by itself.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+TESTS ?= tests
+export PYTHONDONTWRITEBYTECODE ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-long lint format serve bench lock clean
+
+help: ## show this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
+
+setup: $(READY) ## create .venv with the locked versions of everything
+
+$(READY): requirements/dev.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "Kohort needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || echo missing)." >&2; \
+	  echo "Install one (Debian: apt-get install python3 python3-venv; macOS: brew install python), or name it: make PYTHON=python3.12" >&2; \
+	  exit 2; }
+	@$(PYTHON) -m venv $(VENV) || { \
+	  echo "Python cannot make virtual environments here. Debian: apt-get install python3-venv" >&2; exit 2; }
+	@echo "Installing the locked dependencies into $(VENV) (some minutes the first time: PySpark is 450 MB) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $(READY)
+
+java-note:
+	@command -v java >/dev/null 2>&1 || echo "Note: no Java found. The pipeline needs a Java 17+ runtime (Debian: apt-get install openjdk-17-jre-headless); \
+	the broker, the clients and all else work without it, and what needs Spark is skipped." >&2
+
+demo: $(READY) java-note ## start a broker, run real clients against it, kill it, and explain its logs with Spark
+	@$(BIN)/python examples/demo.py
+
+test: $(READY) java-note ## run every test (long ones in their short version)
+	@$(BIN)/python -m pytest $(TESTS)
+
+test-long: $(READY) ## run the long versions too: crash rounds, fuzzing, simulation
+	@KOHORT_LONG=1 $(BIN)/python -m pytest $(TESTS)
+
+lint: $(READY) ## ruff, strict types, import rules
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
+
+format: $(READY) ## format the code and mend what ruff can mend
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+serve: $(READY) ## a broker on 127.0.0.1:9092 with its data in ./kohort-data
+	@$(BIN)/kohort serve --host 127.0.0.1 --port 9092 --data-dir kohort-data
+
+bench: $(READY) ## heartbeats and commits per second, and their latency
+	@$(BIN)/python -m bench
+
+lock: ## resolve the dependencies anew and pin them (needs uv)
+	uv pip compile pyproject.toml --extra dev --extra postgres --universal --generate-hashes --no-header --no-annotate \
+	  --python-version 3.11 --quiet --upgrade --output-file requirements/dev.lock
+
+clean: ## remove everything that was made here
+	rm -rf $(VENV) build dist kohort-data kohort-demo .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,171 @@
+"""
+The contract between a state machine and the runtime that replicates it.
+
+A *shard* is the state machine of one partition. Its handlers read the newest state and the request, and return a
+`Result`: the records that say what changed, and the response. They change nothing themselves: `replay` does, in live
+running as in loading, so that a shard loaded from the log equals the live one. What is not in the log (timers, parked
+requests) is soft state: it may be changed by handlers, and is rebuilt or gone after a load.
+
+Source: Kafka CoordinatorShard, CoordinatorResult, CoordinatorRuntime.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+
+import msgspec
+
+from kohort.model.image import ClusterImage
+
+R = TypeVar("R")
+"""The records of a shard, decoded."""
+R_contra = TypeVar("R_contra", contravariant=True)
+T = TypeVar("T")
+"""The response of an operation."""
+
+Reply: TypeAlias = Callable[[T], None]
+"""Answers one waiting request; the one who parked it calls it exactly once."""
+
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+
+
+class Release(msgspec.Struct, frozen=True):
+    """A request that was parked, and what it is answered now."""
+
+    reply: Reply[Any]
+    response: Any
+
+    def deliver(self) -> None:
+        self.reply(self.response)
+
+
+After: TypeAlias = Callable[[Exception | None], Iterable[Release]]
+
+
+class Result(msgspec.Struct, Generic[R, T], frozen=True):
+    """
+    What handling one request produced; the caller appends, then replies.
+
+    Attributes:
+        records: what changed, in order; replayed at once and appended together.
+        response: what the caller is answered when the records are committed. None means that the request is parked: the
+            shard kept its `Reply` and will release it in a later result.
+        releases: parked requests to answer together with this result's own response.
+        after: called once when the records are committed (with None) or could not be written (with the error), under the
+            shard's exclusivity and before any reply of this result leaves. It may change soft state; what it returns is
+            answered at once. For a shard that must undo soft state by itself, or answers parked callers with the outcome.
+        is_atomic: all records in one batch, or none. A result that is not atomic may be cut between records.
+        replayed: whether `replay` is to see the records now (else they are only written).
+    """
+
+    records: Sequence[R] = ()
+    response: T | None = None
+    releases: Sequence[Release] = ()
+    after: After | None = None
+    is_atomic: bool = True
+    replayed: bool = True
+
+
+class UnknownRecordTypeError(Exception):
+    """A record of a type that this version does not know; loading warns and skips it."""
+
+    def __init__(self, record_type: int) -> None:
+        super().__init__(f"unknown record type {record_type}")
+        self.record_type = record_type
+
+
+class RecordSerde(Protocol[R]):
+    """Records to the bytes of a log record's key and value, and back."""
+
+    def encode(self, record: R, /) -> tuple[bytes, bytes | None]:
+        """The key and the value; a value of None is a tombstone."""
+
+    def decode(self, key: bytes, value: bytes | None, /) -> R:
+        """
+        The record.
+
+        Raises:
+            UnknownRecordTypeError: the key names a type that is not known here.
+            CorruptError: the bytes do not hold what the key promises.
+        """
+
+
+class Timers(Protocol):
+    """
+    Deadlines of one shard. None survives an unload: the shard arms them anew when it has loaded.
+
+    An expiry is an operation like any other: it runs under the shard's exclusivity and returns a result. A timer that was
+    cancelled or replaced never runs, even when its expiry was queued already.
+    """
+
+    def schedule(
+        self, key: str, delay_ms: int, operation: Callable[[int], "Result[Any, None]"], *, retry: bool = False
+    ) -> None:
+        """Call `operation(now_ms)` in `delay_ms`; replaces what was scheduled under `key`."""
+
+    def schedule_if_absent(
+        self, key: str, delay_ms: int, operation: Callable[[int], "Result[Any, None]"], *, retry: bool = False
+    ) -> None:
+        """As `schedule`, but an armed timer of that key stays as it is."""
+
+    def cancel(self, key: str) -> None: ...
+
+    def is_scheduled(self, key: str) -> bool: ...
+
+
+class Shard(Protocol[R_contra]):
+    """The state machine of one partition, as the runtime sees it."""
+
+    def replay(self, offset: int, producer_id: int, producer_epoch: int, record: R_contra, /) -> None:
+        """Apply one record. The only method that changes hard state. `offset` is the record's place in the log."""
+
+    def replay_end_transaction_marker(self, producer_id: int, producer_epoch: int, /, *, committed: bool) -> None:
+        """The transaction of `producer_id` has ended: make its records visible, or drop them."""
+
+    def on_loaded(self, image: ClusterImage, now_ms: int, /) -> None:
+        """The log has been replayed to its end: arm timers, and whatever else is soft."""
+
+    def on_image(self, image: ClusterImage, deleted_topics: Sequence[str], /) -> None:
+        """The cluster has changed."""
+
+    def on_unloaded(self) -> Iterable[Release]:
+        """This node no longer runs the shard: what is parked is answered with what is returned."""
+
+
+S_co = TypeVar("S_co", covariant=True)
+
+
+class Runner(Protocol[S_co]):
+    """
+    Runs operations on the shards of one topic's partitions. What a service sees of the runtime.
+
+    An operation is `operation(shard, now_ms) -> Result`; a query is `query(shard, committed_offset) -> response`.
+    Errors, the operation's own included, are turned into a response by `on_error`, so that every caller is answered
+    exactly once: by what is returned, or, where that is None, later through `reply`.
+    """
+
+    @property
+    def partition_count(self) -> int: ...
+
+    def write(
+        self,
+        partition: int,
+        operation: Callable[[S_co, int], Result[Any, T]],
+        reply: Reply[T],
+        on_error: Callable[[Exception], T],
+    ) -> T | None:
+        """Run a write operation; the response when nothing has to be waited for, else None and `reply` is called later."""
+
+    def read(self, partition: int, query: Callable[[S_co, int], T], on_error: Callable[[Exception], T]) -> T:
+        """Ask the state as of the high watermark; never waits."""
+
+    def write_all(
+        self,
+        operation: Callable[[S_co, int], Result[Any, T]],
+        reply: Reply[Sequence[T]],
+        on_error: Callable[[Exception], T],
+    ) -> None:
+        """A write operation on every shard that is known here; `reply` gets the responses by rising partition."""
+
+    def read_all(self, query: Callable[[S_co, int], T], on_error: Callable[[Exception], T]) -> Sequence[T]:
+        """A query of every shard that is known here, by rising partition."""

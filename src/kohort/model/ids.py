@@ -1,0 +1,49 @@
+"""Names of things that travel through every room, and the hash that says where a group lives."""
+
+from functools import lru_cache
+from typing import NamedTuple, NewType
+
+GroupId = NewType("GroupId", str)
+MemberId = NewType("MemberId", str)
+BrokerId = NewType("BrokerId", int)
+
+CONSUMER_OFFSETS = "__consumer_offsets"
+TRANSACTION_STATE = "__transaction_state"
+SHARE_GROUP_STATE = "__share_group_state"
+INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE})
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic, printed as Kafka's tools print it."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+def java_string_hash(text: str) -> int:
+    """
+    The hash of Java's `String`: 32 bits, signed, over UTF-16 code units.
+
+    Source: java.lang.String.hashCode.
+    """
+    value = 0
+    encoded = text.encode("utf-16-be", "surrogatepass")
+    for high, low in zip(encoded[::2], encoded[1::2], strict=True):
+        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
+    return value - (1 << 32) if value & 0x80000000 else value
+
+
+@lru_cache(maxsize=65_536)
+def coordinator_partition(key: str, partitions: int) -> int:
+    """
+    The partition of an internal topic that holds a group, a transactional id or a share key.
+
+    The absolute value of the hash and not the masked sign; the smallest integer, which has no absolute value, maps to 0.
+
+    Source: Kafka Utils.abs, GroupCoordinatorService.partitionFor.
+    """
+    value = java_string_hash(key)
+    return (0 if value == -(1 << 31) else abs(value)) % partitions

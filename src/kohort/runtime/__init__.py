@@ -1,0 +1,1 @@
+"""Runs shards over partitions: load, append, batch, park, schedule, unload."""
