@@ -1,0 +1,154 @@
+"""
+What a partition's log is, for those above it; memory and disk provide it.
+
+`kohort.runtime.ports.PartitionLog` is the half that the coordinators' runtime needs. The broker needs more: offsets by
+time, leader epochs, sizes, and a store to open and delete logs in. Everything here belongs to the thread that owns the
+node, and every listener is called on it.
+
+Source: Kafka UnifiedLog, LogManager, LogConfig.
+"""
+
+from collections.abc import Iterable
+from typing import Protocol
+from uuid import UUID
+
+import msgspec
+
+from kohort.model.errors import ErrorCode, RecordTooLargeError
+from kohort.model.ids import TopicPartition
+from kohort.runtime.ports import PartitionLog
+
+NO_EPOCH = -1
+NO_OFFSET = -1
+NO_TIMESTAMP = -1
+NO_TOPIC_ID = UUID(int=0)
+
+LONG_MAX = (1 << 63) - 1
+
+
+class LogConfig(msgspec.Struct, frozen=True):
+    """
+    What a topic's configuration says to its logs; a field is the topic configuration of that name with dots.
+
+    Source: Kafka 4.2.1, LogConfig and its defaults.
+    """
+
+    segment_bytes: int = 1_073_741_824
+    segment_ms: int = 604_800_000
+    segment_jitter_ms: int = 0
+    segment_index_bytes: int = 10_485_760
+    index_interval_bytes: int = 4096
+    max_message_bytes: int = 1_048_588
+    message_timestamp_type: str = "CreateTime"
+    cleanup_policy: str = "delete"
+    retention_ms: int = 604_800_000
+    retention_bytes: int = -1
+    delete_retention_ms: int = 86_400_000
+    file_delete_delay_ms: int = 60_000
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = LONG_MAX
+
+
+class TimestampOffset(msgspec.Struct, frozen=True, gc=False):
+    """A record found by its time: where it is, its timestamp, and the leader epoch it was written under."""
+
+    offset: int
+    timestamp_ms: int
+    leader_epoch: int
+
+
+class BatchSetTooLargeError(RecordTooLargeError):
+    """What is appended at once is larger than a whole segment."""
+
+    code = ErrorCode.RECORD_LIST_TOO_LARGE
+
+
+class Log(PartitionLog, Protocol):
+    """
+    The log of one partition, as the broker sees it.
+
+    Beyond the errors named at the port, everything that touches the data raises UnavailableError once the log is closed
+    or its directory went offline.
+    """
+
+    config: LogConfig
+    """May be replaced; takes effect from the next append on."""
+
+    @property
+    def topic_id(self) -> UUID: ...
+
+    @property
+    def leader_epoch(self) -> int:
+        """The newest epoch seen; -1 when there was none."""
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Records below belong to no open transaction; the high watermark as long as no transaction is known."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of batches, indexes not counted."""
+
+    def become_leader(self, leader_epoch: int) -> None:
+        """
+        Appends are made under this epoch from now on, and it begins at the end of the log.
+
+        Raises:
+            FencedError: the log has seen a newer one.
+        """
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
+        """
+        The first record, in log order, whose timestamp is at least this; None when there is none.
+
+        Source: Kafka UnifiedLog.fetchOffsetByTimestamp.
+        """
+
+    def max_timestamp(self) -> TimestampOffset | None:
+        """The first of the records with the largest timestamp; None when the log is empty or has no timestamps."""
+
+    def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
+        """
+        The largest known epoch not above this one, and the offset where it ends; (-1, -1) when that cannot be said.
+
+        Source: Kafka LeaderEpochFileCache.endOffsetFor.
+        """
+
+    def epoch_for_offset(self, offset: int) -> int:
+        """The leader epoch under which the record at `offset` was or would be written; -1 when unknown."""
+
+
+class LogStore(Protocol):
+    """All logs of one node."""
+
+    @property
+    def offline_reason(self) -> str | None:
+        """A sentence once the whole store failed (a flush could not be done); nothing is acknowledged from then on."""
+
+    def open(self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig) -> Log:
+        """
+        The log, created when there is none. Cheap when new: files appear at a partition's first append.
+
+        A log of the same name that belongs to another topic id is set aside (renamed to `-stray`), never written to.
+        """
+
+    def get(self, topic_partition: TopicPartition) -> Log | None:
+        """The log, if it was opened or found on the disk; its configuration is the default until it is opened."""
+
+    def partitions(self) -> Iterable[TopicPartition]:
+        """Those that were found at the start and those that were opened since, deleted ones left out; sorted."""
+
+    def delete(self, topic_partition: TopicPartition) -> None:
+        """Close the log and remove its data; a partition that is not there is no error."""
+
+    def flush(self) -> None:
+        """
+        Everything appended is durable on return, and the high watermarks say so. Blocks: for tests and the end.
+
+        Raises:
+            UnavailableError: the flush failed.
+        """
+
+    def close(self) -> None:
+        """Flush, and leave what the next start needs. Logs refuse everything afterwards. Idempotent."""
