@@ -1,0 +1,149 @@
+"""What the logs of all stores share: sealing, fencing, the high watermark and its listeners, epochs, searches by time."""
+
+from abc import ABC, abstractmethod
+from uuid import UUID
+
+from kohort.model.errors import FencedError, OffsetOutOfRangeError, UnavailableError
+from kohort.model.ids import TopicPartition
+from kohort.runtime.ports import HighWatermarkListener
+from kohort.storage.batchset import Span, iter_spans, seal
+from kohort.storage.epochs import EpochCache
+from kohort.storage.log import NO_TIMESTAMP, BatchSetTooLargeError, LogConfig, TimestampOffset
+from kohort.storage.timestamps import first_at_least
+
+_SCAN_BYTES = 1 << 20
+
+
+class LogBase(ABC):
+    """
+    A log without its bytes. A subclass keeps those, in `_write` and `read`.
+
+    Attributes:
+        refusal: why nothing can be done any more (a sentence), None while the log is well.
+    """
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: UUID,
+        config: LogConfig,
+        *,
+        epochs: EpochCache,
+        log_start_offset: int = 0,
+        end_offset: int = 0,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.config = config
+        self.epochs = epochs
+        self.leader_epoch = epochs.latest
+        self.log_start_offset = log_start_offset
+        self.end_offset = end_offset
+        self.high_watermark = end_offset
+        self.refusal: str | None = None
+        self._listeners: list[HighWatermarkListener] = []
+
+    @property
+    def batch_bytes_max(self) -> int:
+        return self.config.max_message_bytes
+
+    @property
+    def last_stable_offset(self) -> int:
+        return self.high_watermark
+
+    @property
+    @abstractmethod
+    def size_bytes(self) -> int: ...
+
+    def append(self, batch: bytes | bytearray, *, leader_epoch: int) -> int:
+        if self.refusal is not None:
+            raise UnavailableError(self.refusal)
+        if leader_epoch != self.leader_epoch:
+            self.become_leader(leader_epoch)
+        data = bytearray(batch)
+        spans = seal(
+            data,
+            base_offset=self.end_offset,
+            leader_epoch=leader_epoch,
+            batch_bytes_max=self.config.max_message_bytes,
+        )
+        if len(data) > self.config.segment_bytes:
+            raise BatchSetTooLargeError(
+                f"{len(data)} bytes at once for {self.topic_partition}, whose segment.bytes is {self.config.segment_bytes}"
+            )
+        if spans:
+            self._write(data, spans)
+        return self.end_offset
+
+    @abstractmethod
+    def _write(self, data: bytearray, spans: list[Span]) -> None:
+        """Keep the sealed set, move `end_offset` behind it, and see to it that `advance` is called once it is durable."""
+
+    @abstractmethod
+    def read(self, offset: int, *, bytes_max: int, up_to: int | None = None) -> bytes: ...
+
+    def _check_readable(self, offset: int) -> None:
+        if self.refusal is not None:
+            raise UnavailableError(self.refusal)
+        if offset < self.log_start_offset or offset > self.end_offset:
+            raise OffsetOutOfRangeError(
+                f"offset {offset} of {self.topic_partition}, which holds {self.log_start_offset} to {self.end_offset}"
+            )
+
+    def listen(self, listener: HighWatermarkListener) -> None:
+        self._listeners.append(listener)
+
+    def unlisten(self, listener: HighWatermarkListener) -> None:
+        if listener in self._listeners:
+            self._listeners.remove(listener)
+
+    def advance(self, high_watermark: int) -> None:
+        """Everything below is durable. A log that was closed or failed meanwhile tells nobody."""
+        if high_watermark <= self.high_watermark or self.refusal is not None:
+            return
+        self.high_watermark = high_watermark
+        for listener in tuple(self._listeners):
+            listener(high_watermark)
+
+    def become_leader(self, leader_epoch: int) -> None:
+        if self.refusal is not None:
+            raise UnavailableError(self.refusal)
+        if leader_epoch < self.leader_epoch:
+            raise FencedError(
+                f"leader epoch {leader_epoch} of {self.topic_partition} is older than {self.leader_epoch}"
+            )
+        if leader_epoch > self.leader_epoch:
+            self.epochs.assign(leader_epoch, self.end_offset)
+            self.leader_epoch = leader_epoch
+
+    def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
+        return self.epochs.end_offset_for(leader_epoch, self.end_offset)
+
+    def epoch_for_offset(self, offset: int) -> int:
+        return self.epochs.epoch_for_offset(offset)
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
+        offset = max(self._scan_from(timestamp_ms), self.log_start_offset)
+        while data := self.read(offset, bytes_max=_SCAN_BYTES):
+            for start, size, _, last_offset, max_timestamp_ms in iter_spans(data):
+                if max_timestamp_ms >= timestamp_ms:
+                    found = first_at_least(data[start : start + size], timestamp_ms, self.log_start_offset)
+                    if found is not None:
+                        return found
+                offset = last_offset + 1
+        return None
+
+    @abstractmethod
+    def _scan_from(self, timestamp_ms: int) -> int:
+        """An offset such that no record before it has this timestamp or a later one."""
+
+    def max_timestamp(self) -> TimestampOffset | None:
+        timestamp_ms, offset = self._newest()
+        if timestamp_ms <= NO_TIMESTAMP:
+            return None
+        data = self.read(max(offset, self.log_start_offset), bytes_max=1)
+        return first_at_least(data, timestamp_ms, self.log_start_offset) if data else None
+
+    @abstractmethod
+    def _newest(self) -> tuple[int, int]:
+        """The largest timestamp of all batches, and the last offset of the first batch that has it; (-1, -1) for none."""

@@ -1,0 +1,89 @@
+"""
+Record batches as a log sees them: where each begins and ends, its offsets and its largest timestamp, never its records.
+
+Source: Kafka DefaultRecordBatch (the header of magic 2), FileLogInputStream.
+"""
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import TypeAlias
+
+from kohort.model.errors import CorruptError, InvariantError, RecordTooLargeError
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+HEADER_BYTES = 61
+OVERHEAD_BYTES = 12
+"""Base offset and length, which a batch's own length does not count."""
+CRC_BEGINS = 21
+"""What the checksum covers: from the attributes to the end."""
+MAGIC = 2
+
+Span: TypeAlias = tuple[int, int, int, int, int]
+"""One batch of a set: where it begins in the set, its size in bytes, base offset, last offset, largest timestamp."""
+
+read_front = Struct(">qiibI").unpack_from
+"""Base offset, length, leader epoch, magic, CRC-32C: the first 21 bytes."""
+read_deltas = Struct(">iqq").unpack_from
+"""Last offset delta, base timestamp, largest timestamp: from byte 23 on."""
+_DELTAS_BEGIN = 23
+_seal_front = Struct(">qii").pack_into
+
+
+def seal(batches: bytearray, *, base_offset: int, leader_epoch: int, batch_bytes_max: int) -> list[Span]:
+    """
+    Give each batch its base offset and the leader epoch, in place; both lie outside the checksum.
+
+    Raises:
+        RecordTooLargeError: one of them is larger than `batch_bytes_max`; nothing that was read is to be appended then.
+        InvariantError: these bytes are no whole batches. Who appends has looked at them before.
+    """
+    spans = []
+    start, end = 0, len(batches)
+    while start < end:
+        if end - start < HEADER_BYTES:
+            raise InvariantError(f"{end - start} bytes after the last whole batch of an append")
+        _, length, _, magic, _ = read_front(batches, start)
+        size = length + OVERHEAD_BYTES
+        if magic != MAGIC or size < HEADER_BYTES or size > end - start:
+            raise InvariantError(
+                f"an append holds no batch at byte {start}: magic {magic}, size {size} of {end - start}"
+            )
+        if size > batch_bytes_max:
+            raise RecordTooLargeError(f"a batch of {size} bytes where max.message.bytes is {batch_bytes_max}")
+        last_offset_delta, _, max_timestamp_ms = read_deltas(batches, start + _DELTAS_BEGIN)
+        _seal_front(batches, start, base_offset, length, leader_epoch)
+        last_offset = base_offset + last_offset_delta
+        spans.append((start, size, base_offset, last_offset, max_timestamp_ms))
+        base_offset = last_offset + 1
+        start += size
+    return spans
+
+
+def iter_spans(batches: Buffer) -> Iterator[Span]:
+    """
+    The batches of a set that a log holds.
+
+    Raises:
+        CorruptError: the bytes are no whole batches.
+    """
+    start, end = 0, len(batches)
+    while start < end:
+        span = span_at(batches, start)
+        if span is None:
+            raise CorruptError(f"no whole batch at byte {start} of {end}")
+        yield span
+        start += span[1]
+
+
+def span_at(batches: Buffer, start: int) -> Span | None:
+    """The batch that begins at `start`; None when no whole batch of magic 2 does."""
+    available = len(batches) - start
+    if available < HEADER_BYTES:
+        return None
+    base_offset, length, _, magic, _ = read_front(batches, start)
+    size = length + OVERHEAD_BYTES
+    if magic != MAGIC or size < HEADER_BYTES or size > available:
+        return None
+    last_offset_delta, _, max_timestamp_ms = read_deltas(batches, start + _DELTAS_BEGIN)
+    return start, size, base_offset, base_offset + last_offset_delta, max_timestamp_ms

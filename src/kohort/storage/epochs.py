@@ -1,0 +1,99 @@
+"""
+Which leader epoch began at which offset: what lets a replica or a client find out where histories part.
+
+Source: Kafka LeaderEpochFileCache, LeaderEpochCheckpointFile.
+"""
+
+from bisect import bisect_right
+
+from kohort.model.errors import CorruptError
+from kohort.storage.log import NO_EPOCH, NO_OFFSET
+
+CHECKPOINT_NAME = "leader-epoch-checkpoint"
+_VERSION = "0"
+
+
+class EpochCache:
+    """Leader epochs and where they began, both rising."""
+
+    def __init__(self) -> None:
+        self._epochs: list[int] = []
+        self._starts: list[int] = []
+        self.is_dirty = False
+        """Whether the entries changed since they were last written to the disk; whoever writes them clears it."""
+
+    @property
+    def latest(self) -> int:
+        return self._epochs[-1] if self._epochs else NO_EPOCH
+
+    @property
+    def entries(self) -> list[tuple[int, int]]:
+        return list(zip(self._epochs, self._starts, strict=True))
+
+    def assign(self, leader_epoch: int, start_offset: int) -> None:
+        """`leader_epoch` begins at `start_offset`; an epoch that is not newer than the latest changes nothing."""
+        if leader_epoch <= self.latest:
+            return
+        self.truncate_from_end(start_offset)
+        self._epochs.append(leader_epoch)
+        self._starts.append(start_offset)
+        self.is_dirty = True
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """Forget the epochs that began at or after `end_offset`."""
+        while self._starts and self._starts[-1] >= end_offset:
+            self._starts.pop()
+            self._epochs.pop()
+            self.is_dirty = True
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """Forget the epochs that ended before `start_offset`; the earliest that is left begins there at the earliest."""
+        gone = bisect_right(self._starts, start_offset) - 1
+        if gone < 0 or (gone == 0 and self._starts[0] == start_offset):
+            return
+        del self._epochs[:gone], self._starts[:gone]
+        self._starts[0] = start_offset
+        self.is_dirty = True
+
+    def end_offset_for(self, leader_epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """The largest epoch not above the asked one, and where it ends; (-1, -1) when that cannot be said."""
+        if leader_epoch == NO_EPOCH or leader_epoch > self.latest:
+            return NO_EPOCH, NO_OFFSET
+        if leader_epoch == self.latest:
+            return leader_epoch, log_end_offset
+        higher = bisect_right(self._epochs, leader_epoch)
+        if higher == 0:
+            return leader_epoch, self._starts[0]
+        return self._epochs[higher - 1], self._starts[higher]
+
+    def epoch_for_offset(self, offset: int) -> int:
+        """The epoch that `offset` belongs to; -1 when it lies before all of them."""
+        index = bisect_right(self._starts, offset) - 1
+        return self._epochs[index] if index >= 0 else NO_EPOCH
+
+    def to_text(self) -> str:
+        """What Kafka writes to `leader-epoch-checkpoint`."""
+        lines = [_VERSION, str(len(self._epochs))]
+        lines += [f"{epoch} {start}" for epoch, start in self.entries]
+        return "\n".join(lines) + "\n"
+
+    @classmethod
+    def from_text(cls, text: str) -> "EpochCache":
+        """
+        Raises:
+            CorruptError: this is no checkpoint of leader epochs.
+        """
+        cache = cls()
+        lines = text.splitlines()
+        try:
+            version, count, entries = lines[0], int(lines[1]), [line.split() for line in lines[2:] if line]
+            if version != _VERSION or count != len(entries):
+                raise CorruptError(
+                    f"a leader epoch checkpoint of version {version} with {len(entries)} of {count} entries"
+                )
+            for epoch, start in entries:
+                cache.assign(int(epoch), int(start))
+        except (ValueError, IndexError) as exc:
+            raise CorruptError("a leader epoch checkpoint that cannot be read") from exc
+        cache.is_dirty = False
+        return cache

@@ -1,0 +1,107 @@
+"""Logs that live as long as the process: for tests, and for clusters that keep nothing."""
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from uuid import UUID
+
+from kohort.model.errors import UnavailableError
+from kohort.model.ids import TopicPartition
+from kohort.runtime.ports import Defer
+from kohort.storage.base import LogBase
+from kohort.storage.batchset import Span
+from kohort.storage.epochs import EpochCache
+from kohort.storage.log import NO_OFFSET, NO_TIMESTAMP, LogConfig
+from kohort.storage.watermarks import Watermarks
+
+
+class MemoryLog(LogBase):
+    """The batches of one partition, one `bytes` each."""
+
+    def __init__(self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig, behind: Watermarks) -> None:
+        super().__init__(topic_partition, topic_id, config, epochs=EpochCache())
+        self._behind = behind
+        self._batches: list[bytes] = []
+        self._last_offsets: list[int] = []
+        self._max_timestamps: list[int] = []
+        """The largest so far, batch by batch: rising, so that a search by time can bisect."""
+        self._newest_offset = NO_OFFSET
+        self._size_bytes = 0
+
+    @property
+    def size_bytes(self) -> int:
+        return self._size_bytes
+
+    def _write(self, data: bytearray, spans: list[Span]) -> None:
+        newest = self._max_timestamps[-1] if self._max_timestamps else NO_TIMESTAMP
+        for start, size, _, last_offset, max_timestamp_ms in spans:
+            if max_timestamp_ms > newest:
+                newest, self._newest_offset = max_timestamp_ms, last_offset
+            self._batches.append(bytes(data[start : start + size]))
+            self._last_offsets.append(last_offset)
+            self._max_timestamps.append(newest)
+        self._size_bytes += len(data)
+        self.end_offset = spans[-1][3] + 1
+        self._behind.add(self)
+
+    def read(self, offset: int, *, bytes_max: int, up_to: int | None = None) -> bytes:
+        self._check_readable(offset)
+        first = bisect_left(self._last_offsets, offset)
+        limit = len(self._batches) if up_to is None else bisect_left(self._last_offsets, up_to)
+        end, size = first, 0
+        while end < limit:
+            size += len(self._batches[end])
+            if size > bytes_max and end > first:
+                break
+            end += 1
+        return b"".join(self._batches[first:end])
+
+    def _scan_from(self, timestamp_ms: int) -> int:
+        index = bisect_left(self._max_timestamps, timestamp_ms)
+        return self._last_offsets[index - 1] + 1 if index else 0
+
+    def _newest(self) -> tuple[int, int]:
+        return (self._max_timestamps[-1], self._newest_offset) if self._batches else (NO_TIMESTAMP, NO_OFFSET)
+
+
+class MemoryStore:
+    """Logs without a disk: what is appended counts as durable when the turn ends."""
+
+    offline_reason: str | None = None
+
+    def __init__(self, defer: Defer) -> None:
+        self._behind = Watermarks(defer)
+        self._logs: dict[TopicPartition, MemoryLog] = {}
+        self._is_closed = False
+
+    def open(self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig) -> MemoryLog:
+        if self._is_closed:
+            raise UnavailableError("the store is closed")
+        log = self._logs.get(topic_partition)
+        if log is not None and log.topic_id == topic_id:
+            log.config = config
+            return log
+        self.delete(topic_partition)
+        log = self._logs[topic_partition] = MemoryLog(topic_partition, topic_id, config, self._behind)
+        return log
+
+    def get(self, topic_partition: TopicPartition) -> MemoryLog | None:
+        return self._logs.get(topic_partition)
+
+    def partitions(self) -> Iterable[TopicPartition]:
+        return sorted(self._logs)
+
+    def delete(self, topic_partition: TopicPartition) -> None:
+        log = self._logs.pop(topic_partition, None)
+        if log is not None:
+            log.refusal = f"{topic_partition} was deleted"
+
+    def flush(self) -> None:
+        self._behind.advance_all()
+
+    def close(self) -> None:
+        if self._is_closed:
+            return
+        self.flush()
+        self._is_closed = True
+        for topic_partition, log in self._logs.items():
+            log.refusal = f"{topic_partition} is closed"

@@ -1,0 +1,29 @@
+"""High watermarks where nothing has to be waited for: in memory, and on a disk that is not flushed per round."""
+
+from typing import Protocol
+
+from kohort.runtime.ports import Defer
+
+
+class _Advancing(Protocol):
+    end_offset: int
+
+    def advance(self, high_watermark: int) -> None: ...
+
+
+class Watermarks:
+    """Moves the high watermarks of all logs that were appended to in a turn, in one deferred call."""
+
+    def __init__(self, defer: Defer) -> None:
+        self._defer = defer
+        self._behind: list[_Advancing] = []
+
+    def add(self, log: _Advancing) -> None:
+        if not self._behind:
+            self._defer(self.advance_all)
+        self._behind.append(log)
+
+    def advance_all(self) -> None:
+        behind, self._behind = self._behind, []
+        for log in behind:
+            log.advance(log.end_offset)
