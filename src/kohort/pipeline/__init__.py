@@ -1,1 +1,1 @@
-"""TBD"""
+"""The pipeline: coordinator logs of Kohort or of Apache Kafka, turned into tables with PySpark."""

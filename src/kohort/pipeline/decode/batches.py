@@ -1,0 +1,176 @@
+"""
+Which bytes of a segment file are whole record batches (magic 2), and which are not.
+
+A segment is a chain: a batch says how long it is, the next one follows. The chain ends where the file ends; a file that was
+not closed cleanly may end in a torn batch or in zero bytes. Everything else that does not fit is damage: a batch whose CRC
+does not match is left out, and where even the length cannot be believed the chain goes on at the next header that is
+plausible and whose CRC matches. All of it is reported.
+
+Source: Kafka DefaultRecordBatch (layout), LogSegment.recover (what a broker cuts off).
+"""
+
+import struct
+from array import array
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from crc32c import crc32c
+
+from kohort.pipeline.decode.vectors import Bytes, Ints, big_endian
+
+HEADER_DTYPE = np.dtype(
+    [
+        ("base_offset", ">i8"),
+        ("length", ">i4"),
+        ("leader_epoch", ">i4"),
+        ("magic", "i1"),
+        ("crc", ">u4"),
+        ("attributes", ">i2"),
+        ("last_offset_delta", ">i4"),
+        ("base_timestamp", ">i8"),
+        ("max_timestamp", ">i8"),
+        ("producer_id", ">i8"),
+        ("producer_epoch", ">i2"),
+        ("base_sequence", ">i4"),
+        ("count", ">i4"),
+    ]
+)
+HEADER_BYTES = HEADER_DTYPE.itemsize
+PREFIX_BYTES = 12
+"""Base offset and length, which the length does not count."""
+MAGIC = 2
+_LENGTH_MIN = HEADER_BYTES - PREFIX_BYTES
+_CRC_FROM = 21
+_MAGIC_AT = 16
+_PREFIX = struct.Struct(">qiibI")
+_SEARCH_BYTES = 1 << 20
+
+ATTRIBUTE_CODEC = 0x07
+ATTRIBUTE_LOG_APPEND_TIME = 0x08
+ATTRIBUTE_TRANSACTIONAL = 0x10
+ATTRIBUTE_CONTROL = 0x20
+
+ZERO_BYTES = "zero bytes"
+INCOMPLETE_BATCH = "incomplete batch"
+CRC_MISMATCH = "CRC does not match"
+DAMAGED_RANGE = "no record batch"
+OLD_FORMAT = "message format older than 2"
+
+Headers: TypeAlias = npt.NDArray[np.void]
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A range of a segment file that cannot be read, or a record in it; `log_offset` is None where none can be told."""
+
+    position: int
+    size_bytes: int
+    problem: str
+    log_offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """
+    The batches of one segment.
+
+    Attributes:
+        data: the segment's bytes.
+        positions: where each batch begins.
+        headers: their headers, `HEADER_DTYPE`.
+    """
+
+    data: Bytes
+    positions: Ints
+    headers: Headers
+    damage: list[Damage] = field(default_factory=list)
+
+    @property
+    def ends(self) -> Ints:
+        """Where each batch ends."""
+        result: Ints = self.positions + PREFIX_BYTES + self.headers["length"].astype(np.int64)
+        return result
+
+    @property
+    def next_offsets(self) -> Ints:
+        """The offset that follows each batch."""
+        result: Ints = self.headers["base_offset"] + self.headers["last_offset_delta"].astype(np.int64) + 1
+        return result
+
+
+def scan(segment: Any, *, check_crc: bool = True) -> Scan:
+    """The batches in a segment's bytes (anything with the buffer protocol, not empty bytes of an mmap)."""
+    view = memoryview(segment)
+    data = np.frombuffer(view, np.uint8)
+    size = len(view)
+    positions = array("q")
+    damage: list[Damage] = []
+    at = 0
+    unpack = _PREFIX.unpack_from
+    while at < size:
+        if size - at >= HEADER_BYTES:
+            _, length, _, magic, crc = unpack(view, at)
+            end = at + PREFIX_BYTES + length
+            if (
+                magic == MAGIC
+                and length >= _LENGTH_MIN
+                and end <= size
+                and (not check_crc or crc32c(view[at + _CRC_FROM : end]) == crc)
+            ):
+                positions.append(at)
+                at = end
+                continue
+        resumed, problem = _resume(data, view, at)
+        damage.append(Damage(at, resumed - at, problem))
+        at = resumed
+    found = np.array(positions, dtype=np.int64)
+    return Scan(data, found, _headers(data, found), damage)
+
+
+def _headers(data: Bytes, positions: Ints) -> Headers:
+    if not len(positions):
+        return np.empty(0, HEADER_DTYPE)
+    rows = np.lib.stride_tricks.sliding_window_view(data, HEADER_BYTES)[positions]
+    return np.ascontiguousarray(rows).view(HEADER_DTYPE).reshape(-1)
+
+
+def _resume(data: Bytes, view: memoryview, at: int) -> tuple[int, str]:
+    """Where the chain goes on behind bytes that are no batch, and what is wrong with them."""
+    size = len(view)
+    if not data[at:].any():
+        return size, ZERO_BYTES
+    if size - at >= HEADER_BYTES:
+        _, length, _, magic, _ = _PREFIX.unpack_from(view, at)
+        end = at + PREFIX_BYTES + length
+        if length >= _LENGTH_MIN and magic == MAGIC and end <= size and _may_follow(view, end):
+            return end, CRC_MISMATCH
+        if length > 0 and 0 <= magic < MAGIC and end <= size and _may_follow(view, end):
+            return end, OLD_FORMAT
+    found = _find(data, view, at + 1)
+    return (size, INCOMPLETE_BATCH) if found is None else (found, DAMAGED_RANGE)
+
+
+def _may_follow(view: memoryview, at: int) -> bool:
+    """Whether a chain may go on here: the end of the file, or a header's first fields."""
+    if len(view) - at < HEADER_BYTES:
+        return True
+    base_offset, length, _, magic, _ = _PREFIX.unpack_from(view, at)
+    return bool(base_offset >= 0 and length >= 0 and 0 <= magic <= MAGIC)
+
+
+def _find(data: Bytes, view: memoryview, start: int) -> int | None:
+    """The first position from `start` on that holds a whole batch with the right CRC."""
+    size = len(view)
+    for begin in range(start, size - HEADER_BYTES + 1, _SEARCH_BYTES):
+        end = min(begin + _SEARCH_BYTES, size - HEADER_BYTES + 1)
+        at = begin + np.flatnonzero(data[begin + _MAGIC_AT : end + _MAGIC_AT] == MAGIC)
+        length = big_endian(data, at + 8, "i4")
+        likely = (big_endian(data, at, "i8") >= 0) & (length >= _LENGTH_MIN) & (at + PREFIX_BYTES + length <= size)
+        likely &= (big_endian(data, at + 23, "i4") >= 0) & (big_endian(data, at + 57, "i4") >= 0)
+        for candidate in at[likely].tolist():
+            _, batch_length, _, _, crc = _PREFIX.unpack_from(view, candidate)
+            if crc32c(view[candidate + _CRC_FROM : candidate + PREFIX_BYTES + batch_length]) == crc:
+                return int(candidate)
+    return None

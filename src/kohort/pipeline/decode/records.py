@@ -1,0 +1,234 @@
+"""
+Where the records of many batches lie, found in lockstep.
+
+Step k parses record k of every batch that has one. The batches are sorted by their record count, so those still alive are
+always the first ones, and each step is a handful of vector operations however many batches there are.
+
+A *window* is what is decoded at once: a stretch of some megabytes, copied and padded, with compressed batches unpacked.
+A batch with a right CRC can still be nonsense (anyone may have produced it): lengths that lead out of their batch are
+reported, and nothing is read outside the window.
+
+Source: Kafka DefaultRecord.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kohort.model.errors import CorruptError
+from kohort.pipeline.decode import compression
+from kohort.pipeline.decode.batches import (
+    ATTRIBUTE_CODEC,
+    ATTRIBUTE_LOG_APPEND_TIME,
+    HEADER_BYTES,
+    Damage,
+    Headers,
+    Scan,
+)
+from kohort.pipeline.decode.vectors import Bools, Bytes, Ints, varint
+
+WINDOW_BYTES = 8 << 20
+RECORDS_BYTES_MAX = 256 << 20
+"""The most that the records of one batch may decompress to."""
+PADDING_BYTES = 64
+"""Behind the last batch of a window: a record's fixed part and five varints may be read from any position up to the end."""
+_RECORD_BYTES_MIN = 7
+
+MALFORMED_RECORDS = "records do not fit into their batch"
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """
+    Batches to decode at once.
+
+    Attributes:
+        data: their bytes, padded.
+        starts, ends: where the records of each batch begin and end in `data`.
+        headers: their headers.
+        positions: where each batch begins in its file.
+    """
+
+    data: Bytes
+    starts: Ints
+    ends: Ints
+    headers: Headers
+    positions: Ints
+    damage: list[Damage] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """
+    The records of a window, in log order; one element a record in every array.
+
+    Attributes:
+        batch: index into the window's headers.
+        key_at, key_bytes: the key's place in the window's data; -1 bytes for null.
+        value_at, value_bytes: the value's.
+    """
+
+    window: Window
+    batch: Ints
+    offset: Ints
+    timestamp_ms: Ints
+    key_at: Ints
+    key_bytes: Ints
+    value_at: Ints
+    value_bytes: Ints
+    damage: list[Damage]
+
+    def __len__(self) -> int:
+        return len(self.batch)
+
+    def select(self, chosen: Bools) -> "Records":
+        """The records where `chosen` is true."""
+        return Records(
+            self.window,
+            self.batch[chosen],
+            self.offset[chosen],
+            self.timestamp_ms[chosen],
+            self.key_at[chosen],
+            self.key_bytes[chosen],
+            self.value_at[chosen],
+            self.value_bytes[chosen],
+            self.damage,
+        )
+
+    def damage_of(self, index: int, problem: str) -> Damage:
+        """A record that cannot be read, as damage of its batch."""
+        batch = int(self.batch[index])
+        return _damage(self.window, batch, problem, log_offset=int(self.offset[index]))
+
+
+def _damage(window: Window, batch: int, problem: str, *, log_offset: int | None = None) -> Damage:
+    header = window.headers[batch]
+    offset = int(header["base_offset"]) if log_offset is None else log_offset
+    return Damage(int(window.positions[batch]), int(header["length"]) + 12, problem, offset)
+
+
+def windows(found: Scan, *, window_bytes: int = WINDOW_BYTES) -> Iterator[Window]:
+    """The batches of a segment, window by window."""
+    codecs = found.headers["attributes"] & ATTRIBUTE_CODEC
+    packed = np.flatnonzero(codecs)
+    count, first = len(found.positions), 0
+    ends = found.ends
+    while first < count:
+        next_packed = int(np.searchsorted(packed, first))
+        if next_packed < len(packed) and packed[next_packed] == first:
+            plain_from = np.flatnonzero(codecs[first:] == compression.NONE)
+            until = first + int(plain_from[0]) if len(plain_from) else count
+            yield from _unpacked(found, first, until, window_bytes)
+        else:
+            until = int(packed[next_packed]) if next_packed < len(packed) else count
+            full = int(np.searchsorted(ends, found.positions[first] + window_bytes, side="right"))
+            until = min(until, max(full, first + 1))
+            yield _contiguous(found, first, until, ends)
+        first = until
+
+
+def _contiguous(found: Scan, first: int, until: int, ends: Ints) -> Window:
+    """A window of batches that are not compressed: one copy."""
+    begin, end = int(found.positions[first]), int(ends[until - 1])
+    data = np.zeros(end - begin + PADDING_BYTES, np.uint8)
+    data[: end - begin] = found.data[begin:end]
+    positions = found.positions[first:until]
+    return Window(
+        data, positions - begin + HEADER_BYTES, ends[first:until] - begin, found.headers[first:until], positions
+    )
+
+
+def _unpacked(found: Scan, first: int, until: int, window_bytes: int) -> Iterator[Window]:
+    """Windows of compressed batches, their records unpacked one behind the other."""
+    chosen: list[int] = []
+    pieces: list[bytes] = []
+    damage: list[Damage] = []
+    filled_bytes = 0
+    ends = found.ends
+    for batch in range(first, until):
+        header, position = found.headers[batch], int(found.positions[batch])
+        packed = found.data[position + HEADER_BYTES : int(ends[batch])].tobytes()
+        try:
+            records = compression.decompress(
+                int(header["attributes"]) & ATTRIBUTE_CODEC, packed, bytes_max=RECORDS_BYTES_MAX
+            )
+        except CorruptError as exc:
+            damage.append(Damage(position, int(ends[batch]) - position, str(exc), int(header["base_offset"])))
+            continue
+        chosen.append(batch)
+        pieces.append(records)
+        filled_bytes += len(records)
+        if filled_bytes >= window_bytes:
+            yield _joined(found, chosen, pieces, damage)
+            chosen, pieces, damage, filled_bytes = [], [], [], 0
+    if chosen or damage:
+        yield _joined(found, chosen, pieces, damage)
+
+
+def _joined(found: Scan, chosen: list[int], pieces: list[bytes], damage: list[Damage]) -> Window:
+    sizes = np.array([len(piece) for piece in pieces], dtype=np.int64)
+    ends = np.cumsum(sizes)
+    data = np.frombuffer(b"".join([*pieces, bytes(PADDING_BYTES)]), np.uint8)
+    return Window(data, ends - sizes, ends, found.headers[chosen], found.positions[chosen], damage)
+
+
+def lay_out(window: Window) -> Records:
+    """Find every record of a window."""
+    headers = window.headers
+    counts = headers["count"].astype(np.int64)
+    possible = (counts >= 0) & (counts * _RECORD_BYTES_MIN <= window.ends - window.starts)
+    counts = np.where(possible, counts, 0)
+    first = np.cumsum(counts) - counts
+    fields, broken = _lockstep(window, counts, first)
+    broken |= ~possible
+    damage = [_damage(window, int(batch), MALFORMED_RECORDS) for batch in np.flatnonzero(broken)]
+    batch = np.repeat(np.arange(len(headers)), counts)
+    timestamp_delta, offset_delta, key_at, key_bytes, value_at, value_bytes = fields
+    append_time = (headers["attributes"] & ATTRIBUTE_LOG_APPEND_TIME) != 0
+    timestamp_ms = headers["base_timestamp"].astype(np.int64)[batch] + timestamp_delta
+    if append_time.any():
+        timestamp_ms = np.where(append_time[batch], headers["max_timestamp"].astype(np.int64)[batch], timestamp_ms)
+    offset = headers["base_offset"].astype(np.int64)[batch] + offset_delta
+    found = Records(
+        window, batch, offset, timestamp_ms, key_at, key_bytes, value_at, value_bytes, window.damage + damage
+    )
+    return found.select(~broken[batch]) if broken.any() else found
+
+
+def _lockstep(window: Window, counts: Ints, first: Ints) -> tuple[Ints, Bools]:
+    """
+    The fields of every record, and which batches do not parse.
+
+    Returns:
+        Six rows (timestamp delta, offset delta, key position and length, value position and length) of one column a record,
+        and one boolean a batch.
+    """
+    data, size = window.data, len(window.data)
+    fields = np.zeros((6, int(counts.sum())), np.int64)
+    order = np.argsort(-counts, kind="stable")
+    descending = -counts[order]
+    at, end, target = window.starts[order], window.ends[order], first[order]
+    bad = np.zeros(len(counts), np.bool_)
+    for step in range(int(counts.max(initial=0))):
+        alive = int(np.searchsorted(descending, -step, side="left"))
+        limit = end[:alive]
+        length, body = varint(data, at[:alive])
+        after = body + np.clip(length, -1, size)
+        timestamp_delta, here = varint(data, body + 1)
+        offset_delta, here = varint(data, here)
+        key_bytes, key_at = varint(data, here)
+        value_length_at = np.minimum(key_at + np.clip(key_bytes, 0, size), limit)
+        value_bytes, value_at = varint(data, value_length_at)
+        wrong = (after > limit) | (key_bytes > limit - key_at) | (value_at + np.clip(value_bytes, 0, size) > after)
+        if wrong.any():
+            bad[:alive] |= wrong
+            after = np.where(bad[:alive], limit, after)
+        column = target[:alive] + step
+        for row, values in enumerate((timestamp_delta, offset_delta, key_at, key_bytes, value_at, value_bytes)):
+            fields[row, column] = values
+        at[:alive] = after
+    bad |= (at != end) & (descending < 0)
+    broken = np.empty(len(counts), np.bool_)
+    broken[order] = bad
+    return fields, broken

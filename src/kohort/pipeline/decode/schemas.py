@@ -1,0 +1,122 @@
+"""
+The columns of everything that the decoder gives out: one schema for every kind of row.
+
+| kind             | one row for                                                     | columns of its own                |
+|------------------|-----------------------------------------------------------------|-----------------------------------|
+| `offset_commit`  | an OffsetCommit record (key types 0 and 1), tombstones included | `group` to `topic_id`             |
+| `group_metadata` | a GroupMetadata record (key type 2), tombstones included        | `group`, `protocol_type` to `members` |
+| `marker`         | an end-of-transaction marker                                    | `control`, `coordinator_epoch`    |
+| `batch`          | a record batch of any topic                                     | `next_offset` to `size_bytes`     |
+| `segment`        | a segment file of any topic, empty ones too                     | `next_offset` to `size_bytes`     |
+| `damage`         | a range of a segment file that cannot be read                   | `segment` to `problem`            |
+
+The `log_offset` of a batch or a segment is its base offset.
+A column that does not belong to a row's kind is null. Ids that are absent in Kafka's sense keep Kafka's -1 (`producer_id`,
+`leader_epoch`); null means that the record has no such field. All times are milliseconds since the epoch.
+
+Source: Apache Kafka 4.2.1, OffsetCommitKey/Value, GroupMetadataKey/Value, EndTransactionMarker, DefaultRecordBatch.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+OFFSET_COMMIT = "offset_commit"
+GROUP_METADATA = "group_metadata"
+MARKER = "marker"
+BATCH = "batch"
+SEGMENT = "segment"
+DAMAGE = "damage"
+
+KINDS = (OFFSET_COMMIT, GROUP_METADATA, MARKER, BATCH, SEGMENT, DAMAGE)
+RECORD_KINDS = frozenset({OFFSET_COMMIT, GROUP_METADATA, MARKER})
+"""The kinds that are read out of records; the others need the batch headers alone."""
+DEFAULT_KINDS = (OFFSET_COMMIT, GROUP_METADATA, MARKER, DAMAGE)
+
+COMMIT = "COMMIT"
+ABORT = "ABORT"
+
+MEMBER = pa.struct(
+    [
+        pa.field("member_id", pa.string()),
+        pa.field("instance_id", pa.string()),
+        pa.field("client_id", pa.string()),
+        pa.field("client_host", pa.string()),
+        pa.field("rebalance_timeout_ms", pa.int32()),
+        pa.field("session_timeout_ms", pa.int32()),
+        pa.field("subscription", pa.binary()),
+        pa.field("assignment", pa.binary()),
+    ]
+)
+
+SCHEMA = pa.schema(
+    [
+        pa.field("kind", pa.string()),
+        # Where it lies in the log.
+        pa.field("log_topic", pa.string()),
+        pa.field("log_partition", pa.int32()),
+        pa.field("log_offset", pa.int64()),
+        pa.field("timestamp_ms", pa.int64()),
+        pa.field("producer_id", pa.int64()),
+        pa.field("producer_epoch", pa.int16()),
+        pa.field("transactional", pa.bool_()),
+        # Records of groups; a tombstone has no value and so no version of one.
+        pa.field("group", pa.string()),
+        pa.field("tombstone", pa.bool_()),
+        pa.field("value_version", pa.int16()),
+        # OffsetCommit.
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("leader_epoch", pa.int32()),
+        pa.field("metadata", pa.string()),
+        pa.field("commit_timestamp_ms", pa.int64()),
+        pa.field("expire_timestamp_ms", pa.int64()),
+        pa.field("topic_id", pa.string()),
+        # GroupMetadata.
+        pa.field("protocol_type", pa.string()),
+        pa.field("generation", pa.int32()),
+        pa.field("protocol", pa.string()),
+        pa.field("leader", pa.string()),
+        pa.field("state_timestamp_ms", pa.int64()),
+        pa.field("members", pa.list_(MEMBER)),
+        # Markers.
+        pa.field("control", pa.string()),
+        pa.field("coordinator_epoch", pa.int32()),
+        # Batches, segments and damage: a place in a file.
+        pa.field("next_offset", pa.int64()),
+        pa.field("segment", pa.string()),
+        pa.field("position", pa.int64()),
+        pa.field("size_bytes", pa.int64()),
+        pa.field("problem", pa.string()),
+    ]
+)
+
+
+def subset(columns: Sequence[str] | None) -> pa.Schema:
+    """
+    The schema of some columns, in the order asked for; None means all.
+
+    Raises:
+        KeyError: there is no such column.
+    """
+    if columns is None:
+        return SCHEMA
+    for column in columns:
+        if SCHEMA.get_field_index(column) < 0:
+            raise KeyError(column)
+    return pa.schema([SCHEMA.field(column) for column in columns])
+
+
+def record_batch(schema: pa.Schema, rows: int, columns: Mapping[str, Any]) -> pa.RecordBatch:
+    """A record batch of `schema` from Arrow arrays by name; a column that is not given is null, one not in it is dropped."""
+    arrays = [columns[field.name] if field.name in columns else pa.nulls(rows, field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def from_rows(schema: pa.Schema, rows: Iterable[Mapping[str, Any]]) -> pa.RecordBatch:
+    """A record batch of `schema` from dicts; for the few rows that are not worth vectors."""
+    listed = list(rows)
+    arrays = [pa.array([row.get(field.name) for row in listed], type=field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

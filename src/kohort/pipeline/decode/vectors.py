@@ -1,0 +1,82 @@
+"""
+Reading many values at once out of one stretch of bytes.
+
+Every function takes positions as an array and trusts them: the caller keeps them inside the bytes. Stretches are padded
+(see `records.PADDING_BYTES`), so that reading a fixed number of bytes from any position up to the end is safe.
+"""
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+Ints: TypeAlias = npt.NDArray[np.int64]
+Bools: TypeAlias = npt.NDArray[np.bool_]
+
+_VARINT_SHIFT_MAX = 63
+
+
+def unsigned_varint(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
+    """Base-128 integers, and the positions behind them. Reads at most ten bytes each."""
+    byte = data[at]
+    value: Ints = (byte & 0x7F).astype(np.int64)
+    after = at + 1
+    live = np.flatnonzero(byte & 0x80)
+    shift = 7
+    while live.size and shift <= _VARINT_SHIFT_MAX:
+        byte = data[after[live]]
+        value[live] |= (byte & 0x7F).astype(np.int64) << shift
+        after[live] += 1
+        live = live[(byte & 0x80) != 0]
+        shift += 7
+    return value, after
+
+
+def varint(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
+    """Zigzag base-128 integers, as record batches hold them, and the positions behind them."""
+    value, after = unsigned_varint(data, at)
+    return (value >> 1) ^ -(value & 1), after
+
+
+def big_endian(data: Bytes, at: Ints, dtype: str) -> npt.NDArray[Any]:
+    """Big-endian integers at any positions, as native ones. `dtype` is numpy's, say "i8"."""
+    wide = np.dtype(dtype).newbyteorder(">")
+    view: npt.NDArray[Any] = np.ndarray((len(data) - wide.itemsize + 1,), wide, data, strides=(1,))
+    return view[at].astype(np.dtype(dtype))
+
+
+def strings(data: Bytes, at: Ints, length_bytes: Ints, valid: Bools | None = None) -> pa.Array:
+    """
+    UTF-8 strings by position and length; null where not `valid`. Positions must rise and strings must not overlap.
+
+    The gaps and the strings are made one binary array over `data` without copying, of which Arrow takes every second
+    value. What is no UTF-8 gets replacement characters, as in Java.
+    """
+    count = len(at)
+    bounds = np.empty(2 * count + 1, np.int32)
+    bounds[0] = 0
+    bounds[1::2] = at
+    bounds[2::2] = at + length_bytes
+    whole = pa.Array.from_buffers(pa.binary(), 2 * count, [None, pa.py_buffer(bounds), pa.py_buffer(data)])
+    odd = np.arange(1, 2 * count, 2, dtype=np.int32)
+    taken = whole.take(pa.array(odd, mask=None if valid is None else ~valid))
+    found = pa.Array.from_buffers(pa.string(), count, taken.buffers(), taken.null_count, taken.offset)
+    try:
+        found.validate(full=True)
+    except pa.ArrowInvalid:
+        texts = (None if value is None else value.decode("utf-8", "replace") for value in taken.to_pylist())
+        return pa.array(texts, type=pa.string(), size=count)
+    return found
+
+
+def fixed_bytes(data: Bytes, at: Ints, size_bytes: int) -> pa.Array:
+    """Values of a fixed size by position."""
+    gathered = np.ascontiguousarray(data[at[:, None] + np.arange(size_bytes)])
+    return pa.Array.from_buffers(pa.binary(size_bytes), len(at), [None, pa.py_buffer(gathered)])
+
+
+def integers(values: npt.NDArray[Any], type_: pa.DataType, valid: Bools | None = None) -> pa.Array:
+    """An Arrow array of `type_`; null where not `valid`."""
+    return pa.array(values, mask=None if valid is None else ~valid).cast(type_, safe=False)

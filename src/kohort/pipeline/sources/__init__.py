@@ -1,0 +1,1 @@
+"""Where tables come from: Spark data sources over the decoder."""
