@@ -125,8 +125,10 @@ class Shard(Protocol[R_contra]):
     def on_loaded(self, image: ClusterImage, now_ms: int, /) -> None:
         """The log has been replayed to its end: arm timers, and whatever else is soft."""
 
-    def on_image(self, image: ClusterImage, deleted_topics: Sequence[str], /) -> None:
-        """The cluster has changed."""
+    def on_image(
+        self, image: ClusterImage, deleted_topics: Sequence[str], now_ms: int, /
+    ) -> "Result[Any, None] | None":
+        """The cluster has changed. Runs as an operation: what follows from it is returned as records."""
 
     def on_unloaded(self) -> Iterable[Release]:
         """This node no longer runs the shard: what is parked is answered with what is returned."""

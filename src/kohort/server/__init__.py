@@ -1,1 +1,1 @@
-"""TBD"""
+"""The shell: listener, connections, dispatch, and the one module that knows every class (`node`)."""

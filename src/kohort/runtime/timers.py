@@ -1,0 +1,91 @@
+"""The deadlines of one shard, by key, over the node's timing wheel. Their expiry is an operation like any other."""
+
+from collections.abc import Callable
+from typing import Any
+
+from kohort.machine.shard import Result
+from kohort.runtime.ports import Clock
+from kohort.runtime.wheel import Wheel, WheelTimer
+
+Operation = Callable[[int], Result[Any, None]]
+
+RETRY_BACKOFF_MS = 500
+"""How long a timer with `retry` waits after its operation failed. Source: Kafka CoordinatorTimerImpl."""
+
+
+class _Armed:
+    """What is scheduled under one key."""
+
+    __slots__ = ("operation", "retry", "timer")
+
+    def __init__(self, operation: Operation, *, retry: bool) -> None:
+        self.operation = operation
+        self.retry = retry
+        self.timer: WheelTimer | None = None
+
+
+class ShardTimers:
+    """
+    `kohort.machine.shard.Timers` for one shard.
+
+    Args:
+        expire: runs an operation under the shard's exclusivity: `expire(is_current, operation, on_failure)`. It asks
+            `is_current()` when the operation's turn comes, because what is queued may have been cancelled meanwhile.
+    """
+
+    __slots__ = ("_armed", "_clock", "_expire", "_wheel")
+
+    def __init__(
+        self,
+        wheel: Wheel,
+        clock: Clock,
+        expire: Callable[[Callable[[], bool], Operation, Callable[[Exception], None]], None],
+    ) -> None:
+        self._wheel = wheel
+        self._clock = clock
+        self._expire = expire
+        self._armed: dict[str, _Armed] = {}
+
+    def __len__(self) -> int:
+        return len(self._armed)
+
+    def schedule(self, key: str, delay_ms: int, operation: Operation, *, retry: bool = False) -> None:
+        deadline_ms = self._clock.now_ms() + max(delay_ms, 0)
+        armed = self._armed.get(key)
+        if armed is not None and armed.timer is not None and armed.timer.is_armed:
+            armed.operation = operation
+            armed.retry = retry
+            armed.timer = self._wheel.move(armed.timer, deadline_ms)
+            return
+        armed = self._armed[key] = _Armed(operation, retry=retry)
+        armed.timer = self._wheel.arm(deadline_ms, lambda: self._fire(key, armed))
+
+    def schedule_if_absent(self, key: str, delay_ms: int, operation: Operation, *, retry: bool = False) -> None:
+        if key not in self._armed:
+            self.schedule(key, delay_ms, operation, retry=retry)
+
+    def cancel(self, key: str) -> None:
+        armed = self._armed.pop(key, None)
+        if armed is not None and armed.timer is not None:
+            armed.timer.cancel()
+
+    def cancel_all(self) -> None:
+        for key in list(self._armed):
+            self.cancel(key)
+
+    def is_scheduled(self, key: str) -> bool:
+        return key in self._armed
+
+    def _fire(self, key: str, armed: _Armed) -> None:
+        def is_current() -> bool:
+            # Taken off before it runs, so that the operation may schedule its own key again.
+            if self._armed.get(key) is not armed:
+                return False
+            del self._armed[key]
+            return True
+
+        def on_failure(_: Exception) -> None:
+            if armed.retry and key not in self._armed:
+                self.schedule(key, RETRY_BACKOFF_MS, armed.operation, retry=True)
+
+        self._expire(is_current, armed.operation, on_failure)

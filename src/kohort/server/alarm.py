@@ -1,0 +1,33 @@
+"""Drives the node's timing wheel by the event loop: one armed call for the earliest bucket, whatever the number of timers."""
+
+import asyncio
+
+from kohort.runtime.ports import Clock
+from kohort.runtime.wheel import Wheel
+
+
+class Alarm:
+    """Calls `wheel.advance` when the wheel has something to do."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._handle: asyncio.TimerHandle | None = None
+        self.wheel = Wheel(clock.now_ms(), self._set)
+
+    def _set(self, at_ms: int) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+        delay_ms = max(at_ms - self._clock.now_ms(), 0)
+        # A millisecond is rounded up: coming early would find nothing due.
+        self._handle = self._loop.call_later((delay_ms + 1) / 1000 if delay_ms else 0, self._ring)
+
+    def _ring(self) -> None:
+        self._handle = None
+        self.wheel.advance(self._clock.now_ms())
+        if self.wheel.next_ms is not None and self._handle is None:
+            self._set(self.wheel.next_ms)
+
+    def close(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()

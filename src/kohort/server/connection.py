@@ -1,0 +1,265 @@
+"""
+One connection: frames out of whatever chunks arrive, requests to their handlers, replies in the order of the requests.
+
+No task and no thread per request. While a reply is awaited, further requests wait as Kafka has it (see
+`dispatch.PIPELINED` for the exception), and the socket is not read, so what a client can make us hold is bounded. A client
+that reads slowly is not read from until it has caught up.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from typing import Any
+
+from kohort.model.errors import WireError
+from kohort.runtime.turn import Turn
+from kohort.server.dispatch import CLOSE, NO_RESPONSE, Dispatch, Route
+from kohort.wire.frames import FrameReader
+from kohort.wire.headers import api_versions_downgrade, read_client_id
+
+_log = logging.getLogger("kohort.server")
+
+IN_WORK_MAX = 1_000
+"""Pipelined requests of one connection that may await their replies at once."""
+WRITE_BUFFER_BYTES = 1024 * 1024
+"""Above this many unsent bytes a connection's requests are not read."""
+
+
+class Call:
+    """One request in work; also the context that its handler sees."""
+
+    __slots__ = (
+        "answer",
+        "api_key",
+        "api_version",
+        "client_host",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "is_queued",
+        "route",
+    )
+
+    def __init__(self, connection: "Connection", route: Route, correlation_id: int, client_id: str) -> None:
+        self.connection = connection
+        self.route = route
+        self.api_key = route.api_key
+        self.api_version = route.version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.client_host = connection.client_host
+        self.answer: bytes | None = None
+        """The frame to send, once it is known; empty when there is none to send."""
+        self.is_queued = False
+        """Whether it has its place in the order of replies."""
+
+    def reply(self, response: Any) -> None:
+        """Answer the request; called once, in any turn."""
+        self.connection.answered(self, response)
+
+
+class Connections:
+    """The connections of a node, and what they share."""
+
+    def __init__(self, dispatch: Dispatch, turn: Turn, *, frame_bytes_max: int) -> None:
+        self.dispatch = dispatch
+        self.turn = turn
+        self.frame_bytes_max = frame_bytes_max
+        self.open: set[Connection] = set()
+
+    def __call__(self) -> "Connection":
+        return Connection(self)
+
+    def close_idle(self, now: float, idle_seconds_max: float) -> None:
+        """Close those that have neither sent nor been sent anything for long."""
+        for connection in [it for it in self.open if now - it.active_at > idle_seconds_max]:
+            connection.close()
+
+    def abort_all(self) -> None:
+        for connection in list(self.open):
+            connection.abort()
+
+
+class Connection(asyncio.Protocol):
+    """The server's side of one socket."""
+
+    def __init__(self, shared: Connections) -> None:
+        self._shared = shared
+        self._routes = shared.dispatch.route
+        self._frames = FrameReader(shared.frame_bytes_max)
+        self._waiting: deque[bytes] = deque()
+        """Frames that must wait until the requests in work are answered."""
+        self._in_work: deque[Call] = deque()
+        self._out: list[bytes] = []
+        self._transport: asyncio.Transport | None = None
+        self._is_handling = False
+        self._is_flush_due = False
+        self._is_slow = False
+        self._is_paused = False
+        self._loop = asyncio.get_running_loop()
+        self.client_host = "/0.0.0.0"
+        self.active_at = self._loop.time()
+
+    # -- asyncio -----------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        peer = transport.get_extra_info("peername")
+        if peer:
+            self.client_host = f"/{peer[0]}"
+        self._shared.open.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        # What the client was waiting for goes on: parked requests are answered into the void, as in Kafka.
+        self._transport = None
+        self._waiting.clear()
+        self._in_work.clear()
+        self._out.clear()
+        self._shared.open.discard(self)
+
+    def data_received(self, data: bytes) -> None:
+        self.active_at = self._loop.time()
+        try:
+            frames = self._frames.feed(data)
+        except WireError as error:
+            self._refuse(error)
+            return
+        if self._is_slow or self._is_handling or self._waiting:
+            self._waiting.extend(frames)
+            self._pause_if_behind()
+        else:
+            self._handle(frames)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._is_slow = True
+        self._pause_if_behind()
+
+    def resume_writing(self) -> None:
+        self._is_slow = False
+        self._go_on()
+
+    # -- requests ----------------------------------------------------------------------------------------------
+
+    def _handle(self, frames: list[bytes]) -> None:
+        self._is_handling = True
+        try:
+            for index, frame in enumerate(frames):
+                if (self._in_work or self._is_slow) and not self._may_overlap(frame):
+                    self._waiting.extend(frames[index:])
+                    break
+                self._request(frame)
+                if self._transport is None:
+                    return
+        except WireError as error:
+            self._refuse(error)
+        except Exception:  # noqa: BLE001 -- the connection loop: a defect costs its connection, never the process
+            _log.exception("connection.failed client=%s", self.client_host)
+            self.abort()
+        finally:
+            self._is_handling = False
+            self._flush()
+        self._pause_if_behind()
+
+    def _may_overlap(self, frame: bytes) -> bool:
+        if self._is_slow or len(self._in_work) >= IN_WORK_MAX:
+            return False
+        first = self._in_work[0].route
+        return first.is_pipelined and frame[:2] == first.api_key.to_bytes(2, "big")
+
+    def _request(self, frame: bytes) -> None:
+        try:
+            route = self._routes(frame)
+        except WireError:
+            if frame[:2] == b"\x00\x12" and len(frame) >= 8:
+                # A newer client asks what we speak in a way we do not know: it learns the versions of ApiVersions itself.
+                self._out.append(api_versions_downgrade(int.from_bytes(frame[4:8], "big", signed=True)))
+                return
+            raise
+        client_id, body = read_client_id(frame, is_flexible=route.is_flexible)
+        call = Call(self, route, int.from_bytes(frame[4:8], "big", signed=True), client_id)
+        request = route.read(frame, body)
+        response = route.handler(request, call, call.reply)
+        if response is not None:
+            if response is CLOSE:
+                self.close()
+                return
+            call.answer = b"" if response is NO_RESPONSE else route.encode(call.correlation_id, response)
+        if call.answer is not None and not self._in_work:
+            self._out.append(call.answer)
+        elif self._transport is not None:
+            call.is_queued = True
+            self._in_work.append(call)
+
+    def answered(self, call: Call, response: Any) -> None:
+        """A request that had to wait has its answer; it leaves when those before it have left."""
+        if self._transport is None:
+            return
+        if response is CLOSE:
+            self.close()
+            return
+        call.answer = b"" if response is NO_RESPONSE else call.route.encode(call.correlation_id, response)
+        if not call.is_queued:
+            # Answered before its handler returned: `_request` goes on from here.
+            return
+        in_work = self._in_work
+        while in_work and in_work[0].answer is not None:
+            self._out.append(in_work.popleft().answer or b"")
+        if not self._is_flush_due and not self._is_handling:
+            self._is_flush_due = True
+            self._shared.turn.defer(self._go_on)
+
+    # -- going on and holding back -----------------------------------------------------------------------------
+
+    def _go_on(self) -> None:
+        """Send what is ready, and take the requests that waited for it."""
+        self._is_flush_due = False
+        if self._transport is None:
+            return
+        if self._is_handling:
+            return
+        if self._waiting and not self._is_slow:
+            frames = list(self._waiting)
+            self._waiting.clear()
+            self._handle(frames)
+        else:
+            self._flush()
+        if self._is_paused and not self._waiting and not self._is_slow and self._transport is not None:
+            self._is_paused = False
+            self._transport.resume_reading()
+
+    def _pause_if_behind(self) -> None:
+        if (self._waiting or self._is_slow) and not self._is_paused and self._transport is not None:
+            self._is_paused = True
+            self._transport.pause_reading()
+
+    def _flush(self) -> None:
+        out = self._out
+        if out and self._transport is not None:
+            self._out = []
+            self.active_at = self._loop.time()
+            self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+
+    # -- ending ------------------------------------------------------------------------------------------------
+
+    def _refuse(self, error: WireError) -> None:
+        _log.warning("connection.refused client=%s error=%s", self.client_host, error)
+        self.close()
+
+    def close(self) -> None:
+        """Send what is ready, then close."""
+        self._flush()
+        if self._transport is not None:
+            self._transport.close()
+            self._transport = None
+            self._shared.open.discard(self)
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+            self._transport = None
+            self._shared.open.discard(self)

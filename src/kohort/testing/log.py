@@ -1,0 +1,75 @@
+"""A partition's log in memory whose high watermark moves by hand, and which fails when told to."""
+
+from kohort.model.errors import FencedError, OffsetOutOfRangeError, RecordTooLargeError, StorageError
+from kohort.model.ids import TopicPartition
+from kohort.runtime.ports import HighWatermarkListener
+from kohort.wire.batches import iter_batches, with_position
+
+
+class FaultyLog:
+    """
+    `kohort.runtime.ports.PartitionLog` for tests of a runtime.
+
+    Nothing is committed until `commit` is called. Set `fail_next_append` to an error to have the next append refused, and
+    `shift_next_append` to have it land that many offsets later than it should.
+    """
+
+    def __init__(self, topic: str = "state", partition: int = 0, *, batch_bytes_max: int = 1_048_588) -> None:
+        self.topic_partition = TopicPartition(topic, partition)
+        self.batch_bytes_max = batch_bytes_max
+        self.log_start_offset = 0
+        self.end_offset = 0
+        self.high_watermark = 0
+        self.leader_epoch = 0
+        self.batches: list[bytes] = []
+        self.appends = 0
+        self.fail_next_append: StorageError | None = None
+        self.shift_next_append = 0
+        self._listeners: list[HighWatermarkListener] = []
+
+    @property
+    def listeners(self) -> int:
+        return len(self._listeners)
+
+    def append(self, batch: bytes | bytearray, *, leader_epoch: int) -> int:
+        if leader_epoch < self.leader_epoch:
+            raise FencedError(f"leader epoch {leader_epoch} is older than {self.leader_epoch}")
+        error, self.fail_next_append = self.fail_next_append, None
+        if error is not None:
+            raise error
+        if len(batch) > self.batch_bytes_max:
+            raise RecordTooLargeError(f"{len(batch)} bytes")
+        self.leader_epoch = leader_epoch
+        shift, self.shift_next_append = self.shift_next_append, 0
+        self.appends += 1
+        self.end_offset += shift
+        for header, data in iter_batches(bytes(batch)):
+            self.batches.append(with_position(data, base_offset=self.end_offset, leader_epoch=leader_epoch))
+            self.end_offset += header.last_offset_delta + 1
+        return self.end_offset
+
+    def read(self, offset: int, *, bytes_max: int, up_to: int | None = None) -> bytes:
+        if not self.log_start_offset <= offset <= self.end_offset:
+            raise OffsetOutOfRangeError(f"offset {offset}")
+        limit = self.end_offset if up_to is None else up_to
+        out = b""
+        for header, data in iter_batches(b"".join(self.batches)):
+            if header.next_offset <= offset or header.base_offset >= limit:
+                continue
+            if out and len(out) + len(data) > bytes_max:
+                break
+            out += bytes(data)
+        return out
+
+    def listen(self, listener: HighWatermarkListener) -> None:
+        self._listeners.append(listener)
+
+    def unlisten(self, listener: HighWatermarkListener) -> None:
+        if listener in self._listeners:
+            self._listeners.remove(listener)
+
+    def commit(self, offset: int | None = None) -> None:
+        """Move the high watermark, to the end if `offset` is left out, and tell the listeners."""
+        self.high_watermark = self.end_offset if offset is None else offset
+        for listener in list(self._listeners):
+            listener(self.high_watermark)

@@ -1,0 +1,55 @@
+"""A node's thread in virtual time: turns, timers and what runs soon, all by hand."""
+
+from collections import deque
+from collections.abc import Callable
+
+from kohort.runtime.turn import Turn
+from kohort.runtime.wheel import Wheel
+from kohort.testing.clock import ManualClock
+
+
+class VirtualNode:
+    """
+    What the server's event loop is to a runtime, without one.
+
+    Hand `clock`, `wheel`, `defer` and `soon` to what is tested; then `run_turn` ends the present turn, `settle` runs everything
+    that does not wait for time, and `advance` lets time pass, with every timer fired in its millisecond.
+    """
+
+    def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
+        self.clock = ManualClock(now_ms)
+        self.wheel = Wheel(now_ms)
+        self._soon: deque[Callable[[], None]] = deque()
+        self._turn = Turn(lambda _: None)
+        self.defer = self._turn.defer
+
+    def soon(self, action: Callable[[], None]) -> None:
+        """Run `action` after the present turn; also what a thread would `post`."""
+        self._soon.append(action)
+
+    def run_turn(self) -> None:
+        """End the present turn: run what was deferred, but nothing that was put off until after it."""
+        self._turn.run()
+
+    def settle(self) -> None:
+        """Run turns until nothing is left to do without time passing."""
+        self._turn.run()
+        while self._soon:
+            self._soon.popleft()()
+            self._turn.run()
+
+    def call_later(self, delay_ms: int, action: Callable[[], None]) -> Callable[[], None]:
+        """Run `action` in `delay_ms`; what is returned cancels it."""
+        return self.wheel.arm(self.clock.now_ms() + delay_ms, action).cancel
+
+    def advance(self, duration_ms: int) -> None:
+        """Let time pass, stopping at every deadline on the way."""
+        until_ms = self.clock.now_ms() + duration_ms
+        self.settle()
+        while self.wheel.next_ms is not None and self.wheel.next_ms <= until_ms:
+            self.clock.set(max(self.wheel.next_ms, self.clock.now_ms()))
+            self.wheel.advance(self.clock.now_ms())
+            self.settle()
+        self.clock.set(until_ms)
+        self.wheel.advance(until_ms)
+        self.settle()

@@ -1,0 +1,175 @@
+"""Timeline structures against a model that copies everything at every snapshot."""
+
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from kohort.machine.timeline import SnapshotRegistry, TimelineDict, TimelineSet, TimelineValue
+
+KEYS = st.sampled_from("abcde")
+
+
+class AgainstCopies(RuleBasedStateMachine):
+    """Any mix of changes, snapshots, deletions and reverts: the present and every past equal full copies."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.registry = SnapshotRegistry()
+        self.table: TimelineDict[str, int] = TimelineDict(self.registry)
+        self.other: TimelineDict[str, int] = TimelineDict(self.registry)
+        self.elements: TimelineSet[str] = TimelineSet(self.registry)
+        self.cell: TimelineValue[int] = TimelineValue(self.registry, 0)
+        self.copies: dict[int, Any] = {}
+        self.epoch = 0
+
+    def present(self) -> Any:
+        return dict(self.table), dict(self.other), set(self.elements), self.cell.get()
+
+    def at(self, epoch: int) -> Any:
+        return (
+            dict(self.table.items_at(epoch)),
+            dict(self.other.items_at(epoch)),
+            set(self.elements.elements_at(epoch)),
+            self.cell.get_at(epoch),
+        )
+
+    @rule(key=KEYS, value=st.integers(0, 9))
+    def put(self, key: str, value: int) -> None:
+        self.table.put(key, value)
+
+    @rule(key=KEYS)
+    def remove(self, key: str) -> None:
+        before = self.table.get(key)
+        assert self.table.remove(key) == before
+        assert key not in self.table
+
+    @rule(key=KEYS, value=st.integers(0, 9))
+    def put_other(self, key: str, value: int) -> None:
+        self.other[key] = value
+
+    @rule()
+    def clear_other(self) -> None:
+        self.other.clear()
+
+    @rule(key=KEYS)
+    def toggle(self, key: str) -> None:
+        if not self.elements.add(key):
+            self.elements.discard(key)
+
+    @rule(value=st.integers(0, 9))
+    def set_cell(self, value: int) -> None:
+        self.cell.set(value)
+
+    @rule(step=st.integers(0, 3))
+    def snapshot(self, step: int) -> None:
+        self.epoch += step
+        self.registry.create(self.epoch)
+        if step or self.epoch not in self.copies:
+            self.copies[self.epoch] = self.present()
+
+    @precondition(lambda self: self.copies)
+    @rule(data=st.data())
+    def revert(self, data: st.DataObject) -> None:
+        epoch = data.draw(st.sampled_from(sorted(self.copies)))
+        self.registry.revert_to(epoch)
+        assert self.present() == self.copies[epoch]
+        self.copies = {it: copy for it, copy in self.copies.items() if it <= epoch}
+        self.epoch = epoch
+
+    @precondition(lambda self: self.copies)
+    @rule(data=st.data())
+    def delete(self, data: st.DataObject) -> None:
+        epoch = data.draw(st.sampled_from(sorted(self.copies)))
+        self.registry.delete(epoch)
+        del self.copies[epoch]
+
+    @rule(data=st.data())
+    def delete_up_to(self, data: st.DataObject) -> None:
+        epoch = data.draw(st.integers(0, self.epoch + 1))
+        self.registry.delete_up_to(epoch)
+        self.copies = {it: copy for it, copy in self.copies.items() if it >= epoch}
+
+    @invariant()
+    def every_past_is_what_it_was(self) -> None:
+        assert self.registry.epochs == tuple(sorted(self.copies))
+        for epoch, copy in self.copies.items():
+            assert self.at(epoch) == copy
+            table = copy[0]
+            assert self.table.size_at(epoch) == len(table)
+            for key in "abcde":
+                assert self.table.get_at(key, epoch) == table.get(key)
+                assert self.table.contains_at(key, epoch) == (key in table)
+                assert self.elements.contains_at(key, epoch) == (key in copy[2])
+
+
+AgainstCopies.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestAgainstCopies = AgainstCopies.TestCase
+
+
+def test_a_revert_puts_back_the_same_instances() -> None:
+    registry = SnapshotRegistry()
+    table: TimelineDict[str, list[int]] = TimelineDict(registry)
+    value = [1]
+    table.put("a", value)
+    registry.create(0)
+    table.put("a", [2])
+    registry.revert_to(0)
+    assert table["a"] is value
+
+
+def test_every_writing_method_of_a_dict_is_remembered() -> None:
+    registry = SnapshotRegistry()
+    table: TimelineDict[str, int] = TimelineDict(registry, {"a": 1, "b": 2})
+    registry.create(0)
+    table |= {"c": 3}
+    table.update(d=4)
+    table.setdefault("e", 5)
+    assert table.pop("a") == 1
+    assert table.pop("zz", 9) == 9
+    table.popitem()
+    del table["b"]
+    with pytest.raises(KeyError):
+        table.pop("b")
+    with pytest.raises(KeyError):
+        del table["b"]
+    registry.revert_to(0)
+    assert table == {"a": 1, "b": 2}
+
+
+def test_an_iteration_of_the_past_is_not_moved_by_changes() -> None:
+    registry = SnapshotRegistry()
+    table: TimelineDict[int, int] = TimelineDict(registry, {n: n for n in range(100)})
+    registry.create(5)
+    seen = []
+    for key, value in table.items_at(5):
+        seen.append((key, value))
+        table.put(key + 1000, 0)
+        table.remove((key + 7) % 100)
+    assert sorted(seen) == [(n, n) for n in range(100)]
+
+
+def test_refusals_name_the_epochs() -> None:
+    registry = SnapshotRegistry()
+    registry.create(3)
+    registry.create(7)
+    with pytest.raises(ValueError, match=r"cannot take a snapshot at 5.*3, 7"):
+        registry.create(5)
+    with pytest.raises(KeyError, match=r"no snapshot at epoch 4; there are 3, 7"):
+        registry.revert_to(4)
+    with pytest.raises(KeyError, match="no snapshot"):
+        registry.delete(9)
+
+
+def test_old_snapshots_hold_only_what_changed() -> None:
+    registry = SnapshotRegistry()
+    table: TimelineDict[int, int] = TimelineDict(registry, {n: n for n in range(10_000)})
+    registry.create(1)
+    table.put(1, 0)
+    table.put(1, 2)
+    held = [len(delta) for delta in registry.deltas(table, 1)]
+    assert held == [1]
+    registry.delete_up_to(2)
+    assert registry.newest is None

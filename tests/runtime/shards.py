@@ -1,0 +1,93 @@
+"""A state machine that is easy to check: a table of names and numbers, and what transactions hold back."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from kohort.machine.shard import Release, Reply, Result, Timers, UnknownRecordTypeError
+from kohort.machine.timeline import SnapshotRegistry, TimelineDict
+from kohort.model.errors import CorruptError
+from kohort.model.image import ClusterImage
+
+
+class Put(msgspec.Struct, frozen=True):
+    """`name` is now `number`; None takes it away."""
+
+    name: str
+    number: int | None
+
+
+class PutSerde:
+    def encode(self, record: Put, /) -> tuple[bytes, bytes | None]:
+        return record.name.encode(), None if record.number is None else str(record.number).encode()
+
+    def decode(self, key: bytes, value: bytes | None, /) -> Put:
+        if key.startswith(b"\xff"):
+            raise UnknownRecordTypeError(key[0])
+        try:
+            return Put(key.decode(), None if value is None else int(value))
+        except ValueError as error:
+            raise CorruptError(str(error)) from error
+
+
+class TableShard:
+    """Keeps what was put; fails on replaying the name "poison" and when it is told to say goodbye as "rude"."""
+
+    def __init__(self, partition: int, registry: SnapshotRegistry, timers: Timers) -> None:
+        self.partition = partition
+        self.timers = timers
+        self.table: TimelineDict[str, int] = TimelineDict(registry)
+        self.pending: dict[int, list[Put]] = {}
+        self.parked: list[Reply[Any]] = []
+        self.images: list[Any] = []
+        self.loaded_at: int | None = None
+        self.is_unloaded = False
+
+    # What the runtime calls.
+
+    def replay(self, offset: int, producer_id: int, producer_epoch: int, record: Put, /) -> None:
+        if record.name == "poison":
+            raise RuntimeError("poison")
+        if producer_id != -1:
+            self.pending.setdefault(producer_id, []).append(record)
+        elif record.number is None:
+            self.table.remove(record.name)
+        else:
+            self.table.put(record.name, record.number)
+
+    def replay_end_transaction_marker(self, producer_id: int, producer_epoch: int, /, *, committed: bool) -> None:
+        for record in self.pending.pop(producer_id, []):
+            if committed:
+                self.replay(0, -1, -1, record)
+
+    def on_loaded(self, image: ClusterImage, now_ms: int, /) -> None:
+        self.loaded_at = now_ms
+        self.images.append(image)
+
+    def on_image(self, image: ClusterImage, deleted_topics: Sequence[str], now_ms: int, /) -> Result[Put, None]:
+        self.images.append(image)
+        return Result([Put(topic, None) for topic in deleted_topics])
+
+    def on_unloaded(self) -> Iterable[Release]:
+        self.is_unloaded = True
+        if self.table.get("rude"):
+            raise RuntimeError("rude")
+        return [Release(reply, "unloaded") for reply in self.parked]
+
+    # Operations and queries.
+
+    def put(self, response: str, *puts: tuple[str, int | None], is_atomic: bool = True) -> Result[Put, str]:
+        return Result([Put(name, number) for name, number in puts], response, is_atomic=is_atomic)
+
+    def park(self, reply: Reply[Any]) -> Result[Put, str]:
+        self.parked.append(reply)
+        return Result()
+
+    def release(self, response: str, *puts: tuple[str, int | None]) -> Result[Put, str]:
+        parked, self.parked = self.parked, []
+        return Result(
+            [Put(name, number) for name, number in puts],
+            response,
+            releases=[Release(reply, response) for reply in parked],
+        )

@@ -1,0 +1,551 @@
+"""The rows of section 17 of the runtime's reference that the skeleton has; numbers in brackets are theirs."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kohort.wire.batches import build_batch, control_batch, iter_batches, read_records
+from shards import Put, PutSerde, TableShard
+
+from kohort.machine.shard import Result
+from kohort.model.errors import CoordinatorError, ErrorCode, UnavailableError
+from kohort.runtime.context import State
+from kohort.runtime.runtime import Runtime
+from kohort.testing import FaultyLog, VirtualNode
+
+Operation = Callable[[TableShard, int], Result[Put, str]]
+
+
+class Bench:
+    """A runtime of two partitions over logs that are committed by hand."""
+
+    def __init__(self, *, batch_bytes_max: int = 1_048_588) -> None:
+        self.node = VirtualNode()
+        self.logs = [FaultyLog("state", partition, batch_bytes_max=batch_bytes_max) for partition in (0, 1)]
+        self.shards: list[TableShard] = []
+        self.image: Any = object()
+        self.runtime = Runtime(
+            partition_count=2,
+            make_shard=self.make_shard,
+            serde=PutSerde(),
+            image=self.image,
+            clock=self.node.clock,
+            wheel=self.node.wheel,
+            defer=self.node.defer,
+            soon=self.node.soon,
+        )
+        self.answers: dict[str, list[Any]] = {}
+
+    @property
+    def log(self) -> FaultyLog:
+        return self.logs[0]
+
+    @property
+    def shard(self) -> TableShard:
+        return self.shards[-1]
+
+    def make_shard(self, partition: int, registry: Any, timers: Any) -> TableShard:
+        self.shards.append(TableShard(partition, registry, timers))
+        return self.shards[-1]
+
+    def load(self, partition: int = 0, leader_epoch: int = 0) -> "Bench":
+        self.runtime.load(partition, self.logs[partition], leader_epoch)
+        self.node.settle()
+        return self
+
+    def write(self, name: str, operation: Operation, partition: int = 0) -> None:
+        """Run an operation; what it is answered, at once or later, is noted under `name`."""
+        noted = self.answers.setdefault(name, [])
+        response = self.runtime.write(partition, operation, noted.append, explain)
+        if response is not None:
+            noted.append(response)
+
+    def put(self, name: str, *puts: tuple[str, int | None]) -> None:
+        self.write(name, lambda shard, _: shard.put("ok", *puts))
+
+    def read(self) -> Any:
+        def query(shard: TableShard, offset: int) -> Any:
+            return dict(shard.table.items_at(offset))
+
+        return self.runtime.read(0, query, explain)
+
+    def state(self) -> State | None:
+        return self.runtime.states().get(0)
+
+    def written(self) -> list[tuple[bytes | None, bytes | None]]:
+        return [
+            (it.key, it.value) for _, batch in iter_batches(b"".join(self.log.batches)) for it in read_records(batch)
+        ]
+
+
+def explain(error: Exception) -> str:
+    return error.code.name if isinstance(error, CoordinatorError) else f"{type(error).__name__}: {error}"
+
+
+# -- load and unload [1-8, 10, 23, 26, 27, 37, 38, 47, 48] ---------------------------------------------------------
+
+
+def test_a_partition_that_nobody_loaded_is_not_led_here() -> None:
+    bench = Bench()
+    bench.put("a", ("x", 1))
+    assert bench.answers["a"] == ["NOT_COORDINATOR"]
+    assert bench.read() == "NOT_COORDINATOR"
+
+
+def test_while_loading_requests_are_refused_and_then_served() -> None:  # [1, 10, 23]
+    bench = Bench()
+    bench.log.append(build_batch([(b"x", b"1")], timestamp_ms=0), leader_epoch=0)
+    bench.log.commit()
+    bench.runtime.load(0, bench.log, 3)
+    assert bench.state() is State.LOADING
+    bench.put("early", ("x", 2))
+    assert bench.answers["early"] == ["COORDINATOR_LOAD_IN_PROGRESS"]
+    assert bench.read() == "COORDINATOR_LOAD_IN_PROGRESS"
+    bench.node.settle()
+    assert bench.state() is State.ACTIVE
+    assert bench.read() == {"x": 1}
+    assert bench.shard.loaded_at == bench.node.clock.now_ms()
+    assert bench.shard.images == [bench.image]
+    assert bench.log.listeners == 1
+
+
+def test_an_empty_log_is_loaded_at_once() -> None:  # [38]
+    bench = Bench()
+    bench.runtime.load(0, bench.log, 0)
+    assert bench.state() is State.ACTIVE
+
+
+def test_a_load_that_fails_leaves_the_partition_failed_until_a_newer_epoch() -> None:  # [2, 4]
+    bench = Bench()
+    bench.log.append(build_batch([(b"x", b"no number")], timestamp_ms=0), leader_epoch=0)
+    bench.log.commit()
+    bench.load(leader_epoch=1)
+    assert bench.state() is State.FAILED
+    assert bench.shard.is_unloaded
+    bench.put("a", ("x", 1))
+    assert bench.answers["a"] == ["NOT_COORDINATOR"]
+    bench.log.append(build_batch([(b"x", b"7")], timestamp_ms=0), leader_epoch=0)
+    bench.log.commit()
+    bench.load(leader_epoch=2)
+    assert bench.read() == {"x": 7}, "the damaged record is not the newest of its key any more"
+
+
+@pytest.mark.parametrize(("epoch", "shards"), [(0, 1), (1, 1), (2, 1)])
+def test_only_a_first_load_loads(epoch: int, shards: int) -> None:  # [3]
+    bench = Bench().load(leader_epoch=1)
+    bench.load(leader_epoch=epoch)
+    assert len(bench.shards) == shards
+
+
+@pytest.mark.parametrize(("epoch", "is_gone"), [(0, False), (1, False), (2, True), (None, True)])
+def test_an_unload_needs_a_newer_epoch_or_none(epoch: int | None, is_gone: bool) -> None:  # [5, 6, 8]
+    bench = Bench().load(leader_epoch=1)
+    bench.runtime.unload(0, epoch)
+    assert (bench.state() is None) is is_gone
+    assert bench.shard.is_unloaded is is_gone
+    assert bench.log.listeners == (0 if is_gone else 1)
+
+
+def test_unloading_what_is_unknown_makes_nothing() -> None:  # [7]
+    bench = Bench()
+    bench.runtime.unload(0, 5)
+    assert bench.runtime.states() == {}
+
+
+def test_unload_answers_everybody_and_stops_the_timers() -> None:  # [5, 26]
+    bench = Bench().load()
+    fired: list[int] = []
+
+    def fire(now_ms: int) -> Result[Put, None]:
+        fired.append(now_ms)
+        return Result()
+
+    bench.write("parked", lambda shard, _: shard.park(bench.answers["parked"].append))
+    bench.put("deferred", ("x", 1))
+    bench.node.settle()
+    bench.put("batched", ("y", 1))
+    bench.shard.timers.schedule("t", 10, fire)
+    bench.runtime.unload(0, None)
+    assert bench.answers == {"parked": ["unloaded"], "deferred": ["NOT_COORDINATOR"], "batched": ["NOT_COORDINATOR"]}
+    bench.node.advance(60_000)
+    assert fired == []
+    assert bench.answers["batched"] == ["NOT_COORDINATOR"], "answered once"
+
+
+def test_a_shard_that_fails_to_say_goodbye_is_gone_all_the_same() -> None:
+    bench = Bench().load()
+    bench.put("a", ("rude", 1))
+    bench.runtime.close()
+    assert bench.runtime.states() == {}
+    assert bench.answers["a"] == ["NOT_COORDINATOR"]
+
+
+def test_the_end_of_an_old_load_never_activates_a_newer_context() -> None:
+    bench = Bench()
+    bench.log.append(build_batch([(b"x", b"1")], timestamp_ms=0), leader_epoch=0)
+    bench.log.commit()
+    bench.runtime.load(0, bench.log, 1)
+    bench.runtime.unload(0, 2)
+    bench.runtime.load(0, bench.log, 3)
+    assert bench.state() is State.LOADING
+    bench.node.settle()
+    assert bench.state() is State.ACTIVE
+    assert len(bench.shards) == 2
+    assert bench.shards[0].loaded_at is None
+
+
+def test_loading_keeps_the_newest_of_each_key_and_judges_transactions_by_their_markers() -> None:
+    bench = Bench()
+    for batch in (
+        build_batch([(b"a", b"1"), (b"b", b"2"), (b"a", b"3")], timestamp_ms=0),
+        build_batch([(b"b", None), (b"\xff?", b"x"), (b"c", b"4")], timestamp_ms=0),
+        build_batch(
+            [(b"t", b"5")], timestamp_ms=0, producer_id=9, producer_epoch=0, base_sequence=0, transactional=True
+        ),
+        build_batch(
+            [(b"u", b"6")], timestamp_ms=0, producer_id=8, producer_epoch=0, base_sequence=0, transactional=True
+        ),
+        build_batch(
+            [(b"v", b"7")], timestamp_ms=0, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True
+        ),
+        control_batch(producer_id=9, producer_epoch=0, committed=True, timestamp_ms=0, coordinator_epoch=0),
+        control_batch(producer_id=8, producer_epoch=0, committed=False, timestamp_ms=0, coordinator_epoch=0),
+    ):
+        bench.log.append(batch, leader_epoch=0)
+    bench.log.commit()
+    bench.load()
+    assert bench.read() == {"a": 3, "c": 4, "t": 5}
+    assert list(bench.shard.pending) == [7]
+
+
+def test_what_lies_above_the_high_watermark_is_loaded_but_not_shown() -> None:  # [37, 48]
+    bench = Bench()
+    bench.log.append(build_batch([(b"a", b"1")], timestamp_ms=0), leader_epoch=0)
+    bench.log.commit()
+    bench.log.append(build_batch([(b"a", b"2")], timestamp_ms=0), leader_epoch=0)
+    bench.load()
+    assert bench.shard.table == {"a": 2}
+    assert bench.read() == {"a": 1}
+    bench.write("waits", lambda _, __: Result((), "seen"))
+    assert bench.answers["waits"] == []
+    bench.log.commit()
+    assert bench.answers["waits"] == ["seen"]
+    assert bench.read() == {"a": 2}
+
+
+def test_an_append_that_lands_elsewhere_reloads_the_shard() -> None:  # [47]
+    bench = Bench().load()
+    bench.put("before", ("a", 1))
+    bench.node.settle()
+    bench.log.commit()
+    bench.log.shift_next_append = 1
+    bench.put("lost", ("a", 2))
+    bench.node.run_turn()
+    assert bench.answers["lost"] == ["NOT_COORDINATOR"]
+    assert bench.state() is State.FAILED
+    bench.log.commit()
+    bench.node.settle()
+    assert bench.state() is State.ACTIVE
+    assert len(bench.shards) == 2
+    assert bench.read() == {"a": 2}
+
+
+def test_every_active_shard_is_told_of_a_new_image() -> None:  # [27]
+    bench = Bench().load()
+    bench.put("a", ("gone", 1), ("stays", 1))
+    bench.runtime.on_image(["gone"])
+    bench.node.settle()
+    bench.log.commit()
+    assert bench.read() == {"stays": 1}
+    assert len(bench.shard.images) == 2
+
+
+# -- writing [9, 11-15] --------------------------------------------------------------------------------------------
+
+
+def test_replies_leave_when_the_high_watermark_passes_their_records() -> None:  # [9]
+    bench = Bench().load()
+    bench.put("one", ("a", 1), ("b", 1))
+    bench.node.run_turn()
+    bench.put("two", ("c", 1))
+    bench.node.run_turn()
+    bench.write("three", lambda _, __: Result((), "nothing to write"))
+    assert bench.answers == {"one": [], "two": [], "three": []}
+    bench.log.commit(2)
+    assert bench.answers == {"one": ["ok"], "two": [], "three": []}
+    bench.log.commit(3)
+    assert bench.answers == {"one": ["ok"], "two": ["ok"], "three": ["nothing to write"]}
+    bench.write("four", lambda _, __: Result((), "at once"))
+    assert bench.answers["four"] == ["at once"]
+
+
+def test_what_arrives_in_one_turn_shares_a_batch() -> None:
+    bench = Bench().load()
+    for number in range(20):
+        bench.put(f"w{number}", (f"k{number}", number))
+    bench.write("empty", lambda _, __: Result((), "behind the batch"))
+    assert bench.log.appends == 0
+    bench.node.run_turn()
+    assert bench.log.appends == 1
+    assert len(bench.log.batches) == 1
+    header, _ = next(iter(iter_batches(bench.log.batches[0])))
+    assert (header.producer_id, header.base_sequence, header.max_timestamp) == (-1, 0, bench.node.clock.now_ms())
+    assert bench.answers["empty"] == []
+    bench.log.commit()
+    assert [bench.answers[f"w{number}"] for number in range(20)] == [["ok"]] * 20
+    assert bench.answers["empty"] == ["behind the batch"]
+
+
+def test_a_query_never_sees_what_is_not_committed() -> None:  # [22]
+    bench = Bench().load()
+    bench.put("a", ("x", 1))
+    assert bench.shard.table == {"x": 1}
+    assert bench.read() == {}
+    bench.node.run_turn()
+    assert bench.read() == {}
+    bench.log.commit()
+    assert bench.read() == {"x": 1}
+
+
+def test_an_operation_that_refuses_leaves_nothing() -> None:  # [11]
+    bench = Bench().load()
+
+    def refuse(_: TableShard, __: int) -> Result[Put, str]:
+        raise CoordinatorError(ErrorCode.ILLEGAL_GENERATION)
+
+    bench.write("refused", refuse)
+    bench.node.run_turn()
+    assert bench.answers["refused"] == ["ILLEGAL_GENERATION"]
+    assert bench.log.appends == 0
+
+
+def test_a_replay_that_fails_takes_the_whole_batch_back() -> None:  # [12, 45]
+    bench = Bench().load()
+    bench.put("kept", ("a", 1))
+    bench.node.run_turn()
+    bench.put("innocent", ("a", 2))
+    bench.put("guilty", ("b", 1), ("poison", 1))
+    assert bench.answers["guilty"] == ["UNKNOWN_SERVER_ERROR"]
+    assert "InvariantError" in bench.answers["innocent"][0]
+    assert bench.shard.table == {"a": 1}
+    bench.put("after", ("c", 1))
+    bench.node.run_turn()
+    bench.log.commit()
+    assert bench.read() == {"a": 1, "c": 1}
+    assert bench.written() == [(b"a", b"1"), (b"c", b"1")]
+
+
+def test_an_append_that_fails_takes_its_batch_back_and_nothing_else() -> None:  # [13, 44]
+    bench = Bench().load()
+    bench.put("kept", ("a", 1))
+    bench.node.run_turn()
+    bench.log.fail_next_append = UnavailableError("the disk is gone")
+    bench.put("lost", ("a", 2))
+    bench.put("lost too", ("b", 2))
+    bench.node.run_turn()
+    assert bench.answers["lost"] == bench.answers["lost too"] == ["UnavailableError: the disk is gone"]
+    assert bench.shard.table == {"a": 1}
+    bench.put("later", ("b", 3))
+    bench.node.run_turn()
+    bench.log.commit()
+    assert bench.answers["kept"] == bench.answers["later"] == ["ok"]
+    assert bench.read() == {"a": 1, "b": 3}
+
+
+@pytest.mark.parametrize(
+    ("waited_ms", "answer"), [(4_999, []), (5_000, ["REQUEST_TIMED_OUT"]), (5_001, ["REQUEST_TIMED_OUT"])]
+)
+def test_a_write_that_is_not_committed_in_time_is_answered_but_stays(waited_ms: int, answer: list[str]) -> None:  # [14]
+    bench = Bench().load()
+    bench.put("a", ("x", 1))
+    bench.node.run_turn()
+    bench.node.advance(waited_ms)
+    assert bench.answers["a"] == answer
+    bench.log.commit()
+    assert bench.answers["a"] == (answer or ["ok"]), "answered once"
+    assert bench.read() == {"x": 1}
+
+
+def test_write_all_and_read_all_answer_by_partition() -> None:  # [15, 25]
+    bench = Bench().load(0).load(1)
+    gathered: list[Any] = []
+    bench.runtime.write_all(lambda shard, _: shard.put(f"p{shard.partition}", ("x", 1)), gathered.append, explain)
+    bench.node.run_turn()
+    bench.logs[1].commit()
+    assert gathered == []
+    bench.logs[0].commit()
+    assert gathered == [["p0", "p1"]]
+    assert bench.runtime.read_all(lambda shard, offset: shard.table.get_at("x", offset), explain) == [1, 1]
+    empty: list[Any] = []
+    Bench().runtime.write_all(lambda shard, _: shard.put("no"), empty.append, explain)
+    assert empty == [[]]
+
+
+# -- batches of limited size [42, 43, 49, 50] ----------------------------------------------------------------------
+
+
+def test_a_full_batch_is_appended_and_another_opened() -> None:  # [42]
+    bench = Bench(batch_bytes_max=400).load()
+    for number in range(8):
+        bench.put(f"w{number}", (f"{number}" * 60, 1))
+    assert bench.log.appends >= 1
+    bench.node.run_turn()
+    bench.log.commit()
+    assert len(bench.log.batches) >= 2
+    assert all(bench.answers[f"w{number}"] == ["ok"] for number in range(8))
+    assert len(bench.read()) == 8
+
+
+def test_what_no_batch_can_hold_is_refused_before_it_is_replayed() -> None:  # [43]
+    bench = Bench(batch_bytes_max=300).load()
+    bench.put("fits", ("a", 1))
+    bench.put("too large", ("b" * 200, 1), ("c" * 200, 1))
+    assert bench.answers["too large"] == ["MESSAGE_TOO_LARGE"]
+    bench.node.run_turn()
+    bench.log.commit()
+    assert bench.answers["fits"] == ["ok"]
+    assert bench.read() == {"a": 1}
+
+
+def test_a_result_that_is_not_atomic_is_cut_between_records() -> None:  # [49]
+    bench = Bench(batch_bytes_max=300).load()
+    puts = [(f"{number}" * 90, number) for number in range(6)]
+    bench.write("sweep", lambda shard, _: shard.put("ok", *puts, is_atomic=False))
+    bench.node.run_turn()
+    bench.log.commit()
+    assert bench.answers["sweep"] == ["ok"]
+    assert bench.read() == dict(puts)
+    assert len(bench.log.batches) > 1
+
+
+# -- parked requests -----------------------------------------------------------------------------------------------
+
+
+def test_parked_requests_are_released_with_the_records_of_the_result() -> None:
+    bench = Bench().load()
+    bench.write("parked", lambda shard, _: shard.park(bench.answers["parked"].append))
+    bench.write("releaser", lambda shard, _: shard.release("done", ("x", 1)))
+    bench.node.run_turn()
+    assert bench.answers == {"parked": [], "releaser": []}
+    bench.log.commit()
+    assert bench.answers == {"parked": ["done"], "releaser": ["done"]}
+
+
+def test_a_release_without_records_leaves_at_once() -> None:
+    bench = Bench().load()
+    bench.write("parked", lambda shard, _: shard.park(bench.answers["parked"].append))
+    bench.write("releaser", lambda shard, _: shard.release("done"))
+    assert bench.answers == {"parked": ["done"], "releaser": ["done"]}
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_shard_hears_what_became_of_its_records_before_anybody_is_answered(fails: bool) -> None:
+    bench = Bench().load()
+    heard: list[Any] = []
+
+    def after(error: Exception | None) -> list[Any]:
+        heard.append((error, list(bench.answers["a"])))
+        return []
+
+    bench.write("a", lambda _, __: Result([Put("x", 1)], "ok", after=after))
+    if fails:
+        bench.log.fail_next_append = UnavailableError("gone")
+    bench.node.run_turn()
+    bench.log.commit()
+    assert len(heard) == 1
+    assert isinstance(heard[0][0], UnavailableError) is fails
+    assert heard[0][1] == []
+
+
+def test_a_reply_may_cause_the_next_operation() -> None:
+    bench = Bench().load()
+    chain: list[str] = []
+
+    def again(response: str) -> None:
+        chain.append(response)
+        if len(chain) < 5:
+            answer = bench.runtime.write(
+                0, lambda shard, _: shard.put(f"n{len(chain)}", ("x", len(chain))), again, explain
+            )
+            assert answer is None
+
+    bench.runtime.write(0, lambda shard, _: shard.put("n0", ("x", 0)), again, explain)
+    for _ in range(5):
+        bench.node.settle()
+        bench.log.commit()
+    assert chain == ["n0", "n1", "n2", "n3", "n4"]
+    assert bench.read() == {"x": 4}
+
+
+# -- timers [28-34] ------------------------------------------------------------------------------------------------
+
+
+def timer(bench: Bench, name: str, *, fails: int = 0) -> Callable[[int], Result[Put, None]]:
+    """A timer's operation that writes `name` = when it ran, after failing `fails` times."""
+    failures = iter(range(fails))
+
+    def operation(now_ms: int) -> Result[Put, None]:
+        for _ in failures:
+            raise UnavailableError("not yet")
+        return Result([Put(name, now_ms - 1_700_000_000_000)])
+
+    return operation
+
+
+def test_an_expiry_is_an_operation() -> None:  # [28]
+    bench = Bench().load()
+    bench.shard.timers.schedule("late", 20, timer(bench, "late"))
+    bench.shard.timers.schedule("soon", 10, timer(bench, "soon"))
+    bench.node.advance(9)
+    assert bench.shard.table == {}
+    bench.node.advance(1)
+    assert bench.shard.table == {"soon": 10}
+    bench.node.advance(30)
+    bench.log.commit()
+    assert bench.read() == {"soon": 10, "late": 20}
+    assert not bench.shard.timers.is_scheduled("late")
+
+
+def test_of_several_timers_of_one_key_the_last_runs() -> None:  # [29, 34]
+    bench = Bench().load()
+    timers = bench.shard.timers
+    timers.schedule("t", 10, timer(bench, "first"))
+    timers.schedule("t", 30, timer(bench, "second"))
+    timers.schedule("t", 20, timer(bench, "third"))
+    timers.schedule_if_absent("t", 1, timer(bench, "fourth"))
+    bench.node.advance(100)
+    assert bench.shard.table == {"third": 20}
+
+
+def test_a_cancelled_timer_never_runs() -> None:  # [30]
+    bench = Bench().load()
+    bench.shard.timers.schedule("t", 10, timer(bench, "t"))
+    bench.node.advance(9)
+    bench.shard.timers.cancel("t")
+    bench.node.advance(100)
+    assert bench.shard.table == {}
+
+
+@pytest.mark.parametrize(("retry", "table"), [(True, {"t": 510}), (False, {})])
+def test_a_timer_that_fails_is_tried_again_if_it_asks_for_it(retry: bool, table: dict[str, int]) -> None:  # [31, 33]
+    bench = Bench().load()
+    bench.shard.timers.schedule("t", 10, timer(bench, "t", fails=1), retry=retry)
+    bench.node.advance(509)
+    assert bench.shard.table == {}
+    bench.node.advance(1)
+    assert bench.shard.table == table
+
+
+def test_an_operation_may_schedule_its_own_key() -> None:
+    bench = Bench().load()
+    ran: list[int] = []
+
+    def tick(now_ms: int) -> Result[Put, None]:
+        ran.append(now_ms - 1_700_000_000_000)
+        if len(ran) < 3:
+            bench.shard.timers.schedule("tick", 10, tick)
+        return Result()
+
+    bench.shard.timers.schedule("tick", 10, tick)
+    bench.node.advance(100)
+    assert ran == [10, 20, 30]
