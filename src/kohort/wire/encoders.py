@@ -1,0 +1,343 @@
+"""
+Messages to bytes: one encoder per message and version, made at its first use.
+
+An encoder is generated as Python source from the schema. It takes a shape of `messages` (or anything with its attributes) and
+returns the complete frame: size, header, body. Fields that the version lacks are left out; a response of one shape so serves
+every version. Neighbours of fixed width are packed by one call, an empty section of tagged fields is part of it, and a message
+of fixed width is one single call. Tagged fields that have their default are left out, as Kafka does.
+
+A value that the protocol cannot express (an int that is too large, null where none is allowed) is a defect of ours, and raises
+what Python raises: `struct.error`, `TypeError`, `AttributeError`.
+"""
+
+import struct
+from collections.abc import Callable
+from functools import cache
+from typing import Any, TypeAlias
+
+from kohort.model.errors import WireError
+from kohort.wire.apis import API_KEYS, ApiKey
+from kohort.wire.primitives import write_uvarint
+from kohort.wire.schema import FIXED_FORMATS, FIXED_WIDTHS, Field, Message, message
+from kohort.wire.shapes import shapes
+
+ResponseEncoder: TypeAlias = Callable[[int, Any], bytes]
+"""(correlation id, response) to the complete frame."""
+
+RequestEncoder: TypeAlias = Callable[[int, str | None, Any], bytes]
+"""(correlation id, client id, request) to the complete frame."""
+
+DataEncoder: TypeAlias = Callable[[Any], bytes]
+"""A message that is neither, to its bytes alone."""
+
+
+@cache
+def response_encoder(api_key: int, version: int) -> ResponseEncoder:
+    """
+    Writes responses.
+
+    Raises:
+        WireError: there is no such API, or no such version of it.
+    """
+    api = _api(api_key, version)
+    writer = _EncoderWriter(message(f"{api.api_name}Response"), version)
+    writer.run = [("i", "0"), ("i", "correlation_id")]
+    if api.response_header_version(version):
+        writer.run.append(("x", ""))
+    encoder: ResponseEncoder = writer.compile("correlation_id, x0")
+    return encoder
+
+
+@cache
+def request_encoder(api_key: int, version: int) -> RequestEncoder:
+    """Writes requests, for clients and tests. As `response_encoder`."""
+    api = _api(api_key, version)
+    writer = _EncoderWriter(message(f"{api.api_name}Request"), version)
+    writer.run = [("i", "0"), ("h", str(int(api))), ("h", str(version)), ("i", "correlation_id")]
+    # The length of the client id has two bytes in every version: a broker reads it before it knows whom it speaks to.
+    writer.legacy_text("client_id", is_nullable=True)
+    if api.request_header_version(version) == 2:
+        writer.run.append(("x", ""))
+    encoder: RequestEncoder = writer.compile("correlation_id, client_id, x0")
+    return encoder
+
+
+@cache
+def data_encoder(name: str, version: int) -> DataEncoder:
+    """Writes a message that is neither request nor response, such as `ConsumerProtocolAssignment`."""
+    writer = _EncoderWriter(message(name), version)
+    writer.run = [("i", "0")]
+    encode: Callable[[Any], bytes] = writer.compile("x0")
+    return lambda value: encode(value)[4:]
+
+
+def _api(api_key: int, version: int) -> ApiKey:
+    api = API_KEYS.get(api_key)
+    if api is None or not api.oldest <= version <= api.newest:
+        raise WireError(f"there is no version {version} of the API with key {api_key}")
+    return api
+
+
+class _EncoderWriter:
+    """
+    Writes the source of an encoder, which appends to the bytearray `out`.
+
+    Attributes:
+        run: fields of fixed width that were passed and not yet written: format character and expression.
+        has_records: whether there are record batches, which are joined to the rest once and not copied before.
+        is_begun: whether `out` exists.
+    """
+
+    def __init__(self, schema: Message, version: int) -> None:
+        self.schema = schema
+        self.version = version
+        self.is_flexible = schema.is_flexible(version)
+        self.shapes = shapes(schema.name)
+        self.run: list[tuple[str, str]] = []
+        self.has_records = any(
+            field.type == "records" and field.is_in(version) for fields in schema.structs.values() for field in fields
+        )
+        self.is_begun = False
+        self.depth = 1
+        self.names = 0
+        self.lines: list[str] = []
+        self.out = "out"
+        self.namespace: dict[str, Any] = {
+            "write_uvarint": write_uvarint,
+            "NO_UUID": bytes(16),
+            "pack": struct.pack,
+            "pack_into": struct.pack_into,
+        }
+
+    def compile(self, arguments: str) -> Any:
+        """The encoder as a function of `arguments`, of which `x0` is the message."""
+        self.struct(self.schema.name, "x0")
+        if self.is_begun:
+            self.finish()
+        else:
+            size = sum(struct.calcsize(f">{character}") for character, _ in self.run) - 4
+            self.run[0] = ("i", str(size))
+            self.emit(f"return {self.packed()}")
+        source = f"def encode({arguments}):\n" + "\n".join(self.lines) + "\n"
+        exec(compile(source, f"<encoder of {self.schema.name} v{self.version}>", "exec"), self.namespace)  # noqa: S102
+        return self.namespace["encode"]
+
+    def finish(self) -> None:
+        self.flush()
+        if self.has_records:
+            self.emit("parts.append(out)")
+            self.emit("pack_into('>i', parts[0], 0, sum(map(len, parts)) - 4)")
+            self.emit("return b''.join(parts)")
+        else:
+            self.emit("pack_into('>i', out, 0, len(out) - 4)")
+            self.emit("return bytes(out)")
+
+    # What follows writes code.
+
+    def emit(self, line: str) -> None:
+        self.lines.append("    " * self.depth + line)
+
+    def name(self) -> str:
+        self.names += 1
+        return f"v{self.names}"
+
+    def packed(self) -> str:
+        """The call that packs the run, which is then empty."""
+        form = "".join(character for character, _ in self.run)
+        arguments = ", ".join(expression for _, expression in self.run if expression)
+        self.run = []
+        if set(form) == {"x"}:
+            return repr(bytes(len(form)))
+        constant = f"PACK_{form.replace('?', '_')}"
+        self.namespace[constant] = struct.Struct(f">{form}").pack
+        return f"{constant}({arguments})"
+
+    def flush(self) -> None:
+        if not self.is_begun:
+            self.is_begun = True
+            self.emit(f"out = bytearray({self.packed()})")
+            if self.has_records:
+                self.emit("parts = []")
+        elif self.run:
+            self.emit(f"{self.out} += {self.packed()}")
+
+    def struct(self, struct_name: str, value: str) -> None:
+        fields = self.schema.fields(struct_name, self.version)
+        for field in fields:
+            if field.tag is None:
+                self.field(field, f"{value}.{field.name}")
+        if self.is_flexible:
+            tagged = sorted((field for field in fields if field.tag is not None), key=lambda field: field.tag or 0)
+            self.tags(tagged, struct_name, value)
+
+    def field(self, field: Field, value: str) -> None:
+        is_nullable = field.is_nullable(self.version)
+        if field.array:
+            self.array(field, value, is_nullable=is_nullable)
+        elif field.type in self.schema.structs:
+            self.nested(field, value, is_nullable=is_nullable)
+        elif field.type in FIXED_WIDTHS:
+            self.run.append(self.fixed(field.type, value))
+        elif field.type == "string":
+            # Where only newer versions have null, older ones write what is empty (JoinGroup's protocol name before 7).
+            self.text(value if is_nullable or field.nullable is None else f"({value} or '')", is_nullable=is_nullable)
+        else:
+            self.blob(field, value, is_nullable=is_nullable)
+
+    def fixed(self, type_: str, value: str) -> tuple[str, str]:
+        if type_ == "uuid":
+            return "16s", f"{value}.bytes if {value} is not None else NO_UUID"
+        return FIXED_FORMATS[type_], value
+
+    def text(self, value: str, *, is_nullable: bool) -> None:
+        if not self.is_flexible:
+            self.legacy_text(value, is_nullable=is_nullable)
+            return
+        name = self.name()
+        self.flush()
+        self.null_branch(name, value, "append(0)", is_nullable=is_nullable)
+        self.emit(f"{name} = {name}.encode()" if is_nullable else f"{name} = {value}.encode()")
+        self.compact_length(f"len({name})")
+        self.emit(f"{self.out} += {name}")
+        self.depth -= is_nullable
+
+    def legacy_text(self, value: str, *, is_nullable: bool) -> None:
+        """A string behind a length of two bytes, which is packed together with what stands before it."""
+        name = self.name()
+        if is_nullable:
+            self.emit(f"{name} = {value}")
+            self.emit(f"if {name} is not None: {name} = {name}.encode()")
+            self.run.append(("h", f"len({name}) if {name} is not None else -1"))
+            self.flush()
+            self.emit(f"if {name}: {self.out} += {name}")
+        else:
+            self.emit(f"{name} = {value}.encode()")
+            self.run.append(("h", f"len({name})"))
+            self.flush()
+            self.emit(f"{self.out} += {name}")
+
+    def blob(self, field: Field, value: str, *, is_nullable: bool) -> None:
+        """Bytes or record batches; the latter become a part of their own."""
+        name = self.name()
+        self.flush()
+        null = "append(0)" if self.is_flexible else "extend(b'\\xff\\xff\\xff\\xff')"
+        self.null_branch(name, value, null, is_nullable=is_nullable)
+        if not is_nullable:
+            self.emit(f"{name} = {value}")
+        if self.is_flexible:
+            self.compact_length(f"len({name})")
+        else:
+            self.emit(f"{self.out} += pack('>i', len({name}))")
+        if field.type == "records":
+            self.emit(f"parts += (out, {name})")
+            self.emit("out = bytearray()")
+        else:
+            self.emit(f"{self.out} += {name}")
+        self.depth -= is_nullable
+
+    def null_branch(self, name: str, value: str, null: str, *, is_nullable: bool) -> None:
+        """For what may be null: bind it, write null, and open the branch of what is not."""
+        if is_nullable:
+            self.emit(f"{name} = {value}")
+            self.emit(f"if {name} is None: {self.out}.{null}")
+            self.emit("else:")
+            self.depth += 1
+
+    def compact_length(self, length: str) -> None:
+        self.emit(f"n = {length} + 1")
+        self.emit(f"if n < 128: {self.out}.append(n)")
+        self.emit(f"else: write_uvarint({self.out}, n)")
+
+    def nested(self, field: Field, value: str, *, is_nullable: bool) -> None:
+        if not is_nullable:
+            self.struct(field.type, value)
+            return
+        name = self.name()
+        self.flush()
+        self.null_branch(name, value, "append(255)", is_nullable=True)
+        self.emit(f"{self.out}.append(1)")
+        self.struct(field.type, name)
+        self.flush()
+        self.depth -= 1
+
+    def array(self, field: Field, value: str, *, is_nullable: bool) -> None:
+        name = self.name()
+        if not is_nullable:
+            self.emit(f"{name} = {value} or ()" if field.nullable else f"{name} = {value}")
+        if not self.is_flexible and not is_nullable:
+            self.run.append(("i", f"len({name})"))
+            self.flush()
+        else:
+            self.flush()
+            null = "append(0)" if self.is_flexible else "extend(b'\\xff\\xff\\xff\\xff')"
+            self.null_branch(name, value, null, is_nullable=is_nullable)
+            if self.is_flexible:
+                self.compact_length(f"len({name})")
+            else:
+                self.emit(f"{self.out} += pack('>i', len({name}))")
+        self.elements(field, name)
+        self.depth -= is_nullable
+
+    def elements(self, field: Field, array: str) -> None:
+        if field.type in FIXED_FORMATS:
+            self.emit(f"if {array}: {self.out} += pack(f'>{{len({array})}}{FIXED_FORMATS[field.type]}', *{array})")
+            return
+        element = self.name()
+        if field.type in self.schema.structs and self.is_fixed(field.type):
+            self.struct(field.type, element)
+            self.emit(f"{self.out} += b''.join([{self.packed()} for {element} in {array}])")
+            return
+        self.emit(f"for {element} in {array}:")
+        self.depth += 1
+        if field.type in self.schema.structs:
+            self.struct(field.type, element)
+        elif field.type == "uuid":
+            self.run.append(self.fixed("uuid", element))
+        else:
+            self.text(element, is_nullable=False)
+        self.flush()
+        self.depth -= 1
+
+    def is_fixed(self, struct_name: str) -> bool:
+        """Whether a struct always has the same width."""
+        return all(
+            field.tag is None
+            and not field.array
+            and (field.type in FIXED_WIDTHS or (field.type in self.schema.structs and self.is_fixed_nested(field)))
+            for field in self.schema.fields(struct_name, self.version)
+        )
+
+    def is_fixed_nested(self, field: Field) -> bool:
+        return not field.is_nullable(self.version) and self.is_fixed(field.type)
+
+    def tags(self, tagged: list[Field], struct_name: str, value: str) -> None:
+        """The section of tagged fields: a count, then each that differs from its default."""
+        if not tagged:
+            self.run.append(("x", ""))
+            return
+        self.flush()
+        count, section = self.name(), self.name()
+        defaults = self.shapes[struct_name]()
+        self.emit(f"{count} = 0; {section} = bytearray()")
+        for field in tagged:
+            name, content, default = self.name(), self.name(), self.name().upper()
+            self.namespace[default] = getattr(defaults, field.name)
+            self.emit(f"{name} = {value}.{field.name}")
+            self.emit(f"if {name} is not {default} and {self.differs(field, name, default)}:")
+            self.depth += 1
+            self.emit(f"{count} += 1; {content} = bytearray()")
+            outer, self.out = self.out, content
+            self.field(field, name)
+            self.flush()
+            self.out = outer
+            self.emit(f"write_uvarint({section}, {field.tag}); write_uvarint({section}, len({content}))")
+            self.emit(f"{section} += {content}")
+            self.depth -= 1
+        self.emit(f"{self.out}.append({count})")
+        self.emit(f"{self.out} += {section}")
+
+    def differs(self, field: Field, name: str, default: str) -> str:
+        """Whether a value is not its default; an array of any kind without elements equals the empty one."""
+        if field.array and field.default == []:
+            return f"{name}"
+        return f"{name} != {default}"

@@ -1,0 +1,268 @@
+"""
+Guards: what has to be true of a frame before the native reader may see it.
+
+kio allocates eight bytes for each element that an array claims to have, before it has read one; a frame of sixty bytes that
+claims 2^32 of them ends the process. So whatever has arrays is walked first, as far as its last array, and every claimed
+count times the least size of an element must fit into what is left of the frame. The walk agrees with kio's reader byte for
+byte, up to the first error; kio, like Kafka, reads a known tagged field by its content and not by its stated size, so the
+two must agree. A null array where none is allowed is refused here too, because kio lets it pass.
+
+A guard is generated as Python source from the schema, once per message and version: fixed fields become constants, and
+what comes after the last array is not visited. OffsetCommit of 100 partitions of one topic takes 0.4 us.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from kohort.model.errors import WireError
+from kohort.wire.primitives import read_uvarint
+from kohort.wire.schema import FIXED_WIDTHS, Field, Message
+
+Guard: TypeAlias = Callable[[bytes, int], None]
+"""Walks a frame from an offset. Raises WireError, or IndexError where the frame ends too early."""
+
+
+class UnknownTag(Exception):  # noqa: N818 -- not an error: newer clients send them
+    """A tagged field that this schema does not know."""
+
+
+def refuse_count(what: str, count: int, left: int) -> None:
+    raise WireError(f"{what} claims {count} elements in the {left} bytes that are left")
+
+
+def refuse_null(what: str) -> None:
+    raise WireError(f"{what} is null, which is not allowed")
+
+
+def refuse_tag(what: str, size: int, found: int) -> None:
+    raise WireError(f"the tagged field {what} states {size} bytes and has {found}")
+
+
+def refuse_length(what: str, length: int) -> None:
+    raise WireError(f"{what} has a length of {length}")
+
+
+def compile_guard(message: Message, version: int) -> Guard | None:
+    """The guard of one version of a message; None where nothing in it can claim a count."""
+    writer = _GuardWriter(message, version)
+    if not writer.has_arrays(message.name):
+        return None
+    source = writer.source()
+    namespace: dict[str, Any] = {
+        "read_uvarint": read_uvarint,
+        "refuse_count": refuse_count,
+        "refuse_null": refuse_null,
+        "refuse_tag": refuse_tag,
+        "refuse_length": refuse_length,
+        "UnknownTag": UnknownTag,
+        "from_bytes": int.from_bytes,
+    }
+    exec(compile(source, f"<guard of {message.name} v{version}>", "exec"), namespace)  # noqa: S102
+    guard: Guard = namespace["guard"]
+    return guard
+
+
+class _GuardWriter:
+    """
+    Writes the source of a guard: `frame` is walked with the position `p` up to `end`.
+
+    Attributes:
+        pending: bytes of fixed width that were passed and not yet added to `p`.
+        depth: levels of indentation, and the number in the names of loop variables.
+    """
+
+    def __init__(self, message: Message, version: int) -> None:
+        self.message = message
+        self.version = version
+        self.is_flexible = message.is_flexible(version)
+        self.lines: list[str] = []
+        self.depth = 1
+        self.names = 0
+        self.pending = 0
+
+    def source(self) -> str:
+        self.lines = ["def guard(frame, p):", "    end = len(frame)"]
+        self.struct(self.message.name, is_last=True)
+        return "\n".join(self.lines) + "\n"
+
+    def has_arrays(self, struct: str) -> bool:
+        """Whether anything in a struct can claim a count of elements, tagged fields included."""
+        fields = self.message.fields(struct, self.version)
+        return any(self.field_has_arrays(field) for field in fields)
+
+    def field_has_arrays(self, field: Field) -> bool:
+        return field.array or (field.type in self.message.structs and self.has_arrays(field.type))
+
+    def least_size(self, field: Field) -> int:
+        """The fewest bytes that a field can take."""
+        if field.array:
+            return 1 if self.is_flexible else 4
+        if field.is_nullable(self.version) and field.type in self.message.structs:
+            return 1
+        return self.least_element_size(field)
+
+    def least_element_size(self, field: Field) -> int:
+        if field.type in FIXED_WIDTHS:
+            return FIXED_WIDTHS[field.type]
+        if field.type in self.message.structs:
+            return self.least_struct_size(field.type)
+        if self.is_flexible:
+            return 1
+        return 2 if field.type == "string" else 4
+
+    def least_struct_size(self, struct: str) -> int:
+        fields = self.message.fields(struct, self.version)
+        return sum(self.least_size(field) for field in fields if field.tag is None) + self.is_flexible
+
+    def fixed_size(self, field: Field) -> int:
+        """The size of an element without tagged fields if all elements have the same, else 0."""
+        if field.type not in self.message.structs:
+            return FIXED_WIDTHS.get(field.type, 0)
+        parts = [part for part in self.message.fields(field.type, self.version) if part.tag is None]
+        if all(part.type in FIXED_WIDTHS and not part.array for part in parts):
+            return self.least_struct_size(field.type)
+        return 0
+
+    # What follows writes code.
+
+    def emit(self, line: str) -> None:
+        self.lines.append("    " * self.depth + line)
+
+    def flush(self) -> None:
+        if self.pending:
+            self.emit(f"p += {self.pending}")
+            self.pending = 0
+
+    def name(self) -> str:
+        self.names += 1
+        return f"n{self.names}"
+
+    def struct(self, struct: str, *, is_last: bool) -> None:
+        """Walk a struct; where it is the last thing in the message, only as far as its last array."""
+        fields = [field for field in self.message.fields(struct, self.version) if field.tag is None]
+        tagged = [field for field in self.message.fields(struct, self.version) if field.tag is not None]
+        tags_have_arrays = any(self.field_has_arrays(field) for field in tagged)
+        with_arrays = [index for index, field in enumerate(fields) if self.field_has_arrays(field)]
+        stop = with_arrays[-1] if is_last and not tags_have_arrays and with_arrays else len(fields)
+        for index, field in enumerate(fields):
+            self.field(field, f"{struct}.{field.name}", is_last=index == stop)
+            if index == stop:
+                return
+        if self.is_flexible and (tags_have_arrays or not is_last):
+            self.tags(tagged, struct)
+
+    def field(self, field: Field, what: str, *, is_last: bool) -> None:
+        if field.array:
+            self.array(field, what, is_last=is_last)
+        elif field.type in self.message.structs:
+            self.nested(field, is_last=is_last)
+        else:
+            self.primitive(field, what)
+
+    def nested(self, field: Field, *, is_last: bool) -> None:
+        if not field.is_nullable(self.version):
+            self.struct(field.type, is_last=is_last)
+            return
+        self.flush()
+        self.emit("p += 1")
+        self.emit("if frame[p - 1] != 255:")
+        self.depth += 1
+        self.emit("pass")
+        self.struct(field.type, is_last=is_last)
+        self.flush()
+        self.depth -= 1
+
+    def primitive(self, field: Field, what: str) -> None:
+        if field.type in FIXED_WIDTHS:
+            self.pending += FIXED_WIDTHS[field.type]
+            return
+        self.flush()
+        if self.is_flexible:
+            self.emit("n = frame[p]; p += 1")
+            self.emit("if n > 127: n, p = read_uvarint(frame, p - 1)")
+            self.emit("if n: p += n - 1")
+            return
+        width = 2 if field.type == "string" else 4
+        self.emit(f"n = from_bytes(frame[p:p + {width}], 'big', signed=True); p += {width}")
+        self.emit("if n > 0: p += n")
+        self.emit(f"elif n < -1: refuse_length({what!r}, n)")
+
+    def array(self, field: Field, what: str, *, is_last: bool) -> None:
+        """Read the count, hold it against what is left, and walk the elements where that is needed."""
+        count = self.name()
+        self.flush()
+        if self.is_flexible:
+            self.emit(f"{count} = frame[p] - 1; p += 1")
+            self.emit(f"if {count} > 126: {count}, p = read_uvarint(frame, p - 1); {count} -= 1")
+        else:
+            self.emit(f"{count} = from_bytes(frame[p:p + 4], 'big', signed=True); p += 4")
+            self.emit("if p > end: raise IndexError")
+            self.emit(f"if {count} < -1: refuse_length({what!r}, {count})")
+        least = self.least_element_size(field)
+        self.emit(f"if {count} * {least} > end - p: refuse_count({what!r}, {count}, end - p)")
+        if not field.is_nullable(self.version):
+            self.emit(f"if {count} < 0: refuse_null({what!r})")
+        self.elements(field, what, count, is_last=is_last)
+
+    def elements(self, field: Field, what: str, count: str, *, is_last: bool) -> None:
+        is_struct = field.type in self.message.structs
+        if is_last and not (is_struct and self.has_arrays(field.type)):
+            self.emit("return")
+            return
+        size = self.fixed_size(field)
+        if size and not (is_struct and self.is_flexible):
+            self.emit(f"if {count} > 0: p += {count} * {size}")
+            return
+        if size:
+            # Each element ends in its count of tagged fields: where all are zero, which is usual, they are passed at once.
+            self.emit(
+                f"if frame[p + {size - 1}:p + {count} * {size}:{size}].count(0) == {count}: p += {count} * {size}"
+            )
+            self.emit("else:")
+            self.depth += 1
+        self.emit(f"for _ in range({count} - 1):" if is_last else f"for _ in range({count}):")
+        self.depth += 1
+        self.element(field, what, is_last=False)
+        self.flush()
+        self.depth -= 2 if size else 1
+        if is_last:
+            self.emit(f"if {count} > 0:")
+            self.depth += 1
+            self.element(field, what, is_last=True)
+            self.depth -= 1
+            self.pending = 0
+
+    def element(self, field: Field, what: str, *, is_last: bool) -> None:
+        if field.type in self.message.structs:
+            self.struct(field.type, is_last=is_last)
+        else:
+            self.primitive(field, what)
+
+    def tags(self, tagged: list[Field], struct: str) -> None:
+        """Walk the tagged fields at the end of a struct, the known ones by their content, as kio does."""
+        if not tagged:
+            self.flush()
+            self.emit("if frame[p]: raise UnknownTag")
+            self.pending = 1
+            return
+        self.flush()
+        count, tag, size, start = self.name(), self.name(), self.name(), self.name()
+        self.emit(f"{count} = frame[p]; p += 1")
+        self.emit(f"if {count}:")
+        self.depth += 1
+        self.emit(f"if {count} > 127: {count}, p = read_uvarint(frame, p - 1)")
+        self.emit(f"for _ in range({count}):")
+        self.depth += 1
+        self.emit(f"{tag}, p = read_uvarint(frame, p)")
+        self.emit(f"{size}, p = read_uvarint(frame, p)")
+        self.emit(f"{start} = p")
+        for index, field in enumerate(tagged):
+            what = f"{struct}.{field.name}"
+            self.emit(f"{'elif' if index else 'if'} {tag} == {field.tag}:")
+            self.depth += 1
+            self.field(field, what, is_last=False)
+            self.flush()
+            self.emit(f"if p - {start} != {size}: refuse_tag({what!r}, {size}, p - {start})")
+            self.depth -= 1
+        self.emit("else: raise UnknownTag")
+        self.depth -= 2

@@ -1,0 +1,118 @@
+"""
+Request headers, and the one answer that is given before both sides know what they speak.
+
+A header has the API's key and version, the correlation id that the response will carry, and the client's id; from the first
+flexible version on tagged fields follow. Which form it has follows from key and version. The client id keeps its length of
+two bytes in both.
+
+Source: Kafka RequestHeader, ApiKeys.requestHeaderVersion; KIP-511 for the answer to an unknown version of ApiVersions.
+"""
+
+from struct import Struct, error
+from typing import TypeAlias
+
+from kohort.model.errors import ErrorCode, WireError
+from kohort.wire.apis import API_KEYS, ApiKey
+from kohort.wire.primitives import read_uvarint
+
+RequestHeader: TypeAlias = tuple[int, int, int, str, int]
+"""API key, API version, correlation id, client id, offset of the body."""
+
+_FIXED = Struct(">hhih")
+_FLEXIBLE_FROM = {key: api.flexible_from for key, api in API_KEYS.items()}
+_RANGES = {key: range(api.oldest, api.newest + 1) for key, api in API_KEYS.items()}
+# Any version may be asked for: what we answer to an unknown one tells the client which we know.
+_RANGES[ApiKey.API_VERSIONS] = range(1 << 15)
+
+_CLIENT_IDS_MAX = 4_096
+_client_ids: dict[bytes, str] = {}
+"""Client ids that were met, decoded: every request of a connection repeats the same."""
+
+
+def read_request_header(frame: bytes) -> RequestHeader:
+    """
+    The header of a request; a null client id reads as the empty one, as in Kafka.
+
+    Raises:
+        WireError: the frame is too short, or asks for an API or a version that is not known here. ApiVersions passes with
+            any version from 0 on.
+    """
+    try:
+        api_key, api_version, correlation_id, length = _FIXED.unpack_from(frame)
+    except error:
+        raise WireError(f"a request of {len(frame)} bytes is too short for a header") from None
+    versions = _RANGES.get(api_key)
+    if versions is None or api_version not in versions:
+        raise WireError(f"version {api_version} of the API with key {api_key} is not served")
+    if length < 0:
+        client_id, offset = _null_client_id(length), 10
+    else:
+        offset = 10 + length
+        encoded = frame[10:offset]
+        client_id = _client_ids.get(encoded)  # type: ignore[assignment]
+        if client_id is None:
+            client_id = _new_client_id(encoded, length)
+    if api_version >= _FLEXIBLE_FROM[api_key]:
+        if offset < len(frame) and frame[offset] == 0:
+            offset += 1
+        else:
+            offset = _skip_tags(frame, offset)
+    return api_key, api_version, correlation_id, client_id, offset
+
+
+def _null_client_id(length: int) -> str:
+    if length < -1:
+        raise WireError(f"a client id has a length of {length}")
+    return ""
+
+
+def _new_client_id(encoded: bytes, length: int) -> str:
+    if len(encoded) != length:
+        raise WireError("a request ends inside its client id")
+    try:
+        client_id = encoded.decode()
+    except UnicodeDecodeError:
+        raise WireError("a client id is not UTF-8") from None
+    if len(_client_ids) >= _CLIENT_IDS_MAX:
+        _client_ids.clear()
+    _client_ids[encoded] = client_id
+    return client_id
+
+
+def _skip_tags(frame: bytes, offset: int) -> int:
+    """The offset behind the tagged fields of a header, of which none is known."""
+    count, offset = read_uvarint(frame, offset)
+    for _ in range(count):
+        _, offset = read_uvarint(frame, offset)
+        size, offset = read_uvarint(frame, offset)
+        offset += size
+    if offset > len(frame):
+        raise WireError("a request ends inside the tagged fields of its header")
+    return offset
+
+
+_DOWNGRADE = Struct(">iihihhh")
+
+
+def api_versions_downgrade(correlation_id: int) -> bytes:
+    """
+    The complete frame that answers ApiVersions of a version that we do not know: version 0 of the response, which every
+    client reads, with UNSUPPORTED_VERSION and the versions of ApiVersions alone.
+    """
+    api = ApiKey.API_VERSIONS
+    error_code = int(ErrorCode.UNSUPPORTED_VERSION)
+    return _DOWNGRADE.pack(_DOWNGRADE.size - 4, correlation_id, error_code, 1, int(api), api.oldest, api.newest)
+
+
+def read_response_header(frame: bytes, api_key: int, api_version: int) -> tuple[int, int]:
+    """
+    For clients: the correlation id of a response, and the offset of its body.
+
+    Raises:
+        WireError: the frame is too short.
+    """
+    if len(frame) < 4:
+        raise WireError(f"a response of {len(frame)} bytes is too short for a header")
+    correlation_id = int.from_bytes(frame[:4], "big", signed=True)
+    is_flexible = API_KEYS[api_key].response_header_version(api_version) == 1
+    return correlation_id, _skip_tags(frame, 4) if is_flexible else 4

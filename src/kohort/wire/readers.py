@@ -1,0 +1,197 @@
+"""
+Bytes to messages: one reader per message and version, made at its first use.
+
+The work is done by kio's native reader, over classes that are made here from the schema: nested ones too, durations and dates
+as plain integers, and what a version lacks as an attribute of the class with its default, so that whoever gets the message
+sees one shape. Before it runs, a guard checks what kio believes (see guards.py).
+
+A tagged field that we do not know makes kio give up; the protocol says to skip it, since newer clients send them. Then the
+message is taken down the slow path, which drops what is unknown and reads again. Bytes after the message are accepted, as
+Kafka accepts them.
+"""
+
+import dataclasses
+import sys
+from collections.abc import Callable
+from functools import cache
+from types import UnionType
+from typing import Any, TypeAlias
+from uuid import UUID
+
+from kohort.model.errors import WireError
+from kohort.wire.apis import API_KEYS
+from kohort.wire.guards import UnknownTag, compile_guard
+from kohort.wire.schema import Field, Message, message
+from kohort.wire.shapes import default_value, shapes
+from kohort.wire.tags import without_unknown_tags
+
+Reader: TypeAlias = Callable[[bytes, int], Any]
+"""Reads the message that begins at an offset. Raises WireError."""
+
+SizedReader: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
+"""As `Reader`, with the size of what was read."""
+
+_ELEMENT_TYPES: dict[str, Any] = {
+    "string": str,
+    "bytes": bytes,
+    "records": bytes,
+    "bool": bool,
+    "float64": float,
+    "uuid": UUID | None,
+}
+
+
+@cache
+def request_reader(api_key: int, version: int) -> Reader:
+    """
+    Reads the body of a request.
+
+    Raises:
+        WireError: there is no such request, or no such version of it.
+    """
+    return _reader(_api_message(api_key, version, "Request"), version)
+
+
+@cache
+def response_reader(api_key: int, version: int) -> Reader:
+    """Reads the body of a response, after its header. As `request_reader`."""
+    return _reader(_api_message(api_key, version, "Response"), version)
+
+
+@cache
+def data_reader(name: str, version: int) -> Reader:
+    """Reads a message that is neither request nor response, such as `ConsumerProtocolSubscription`."""
+    return _reader(message(name), version)
+
+
+def _api_message(api_key: int, version: int, kind: str) -> Message:
+    api = API_KEYS.get(api_key)
+    if api is None or not api.oldest <= version <= api.newest:
+        raise WireError(f"there is no version {version} of the API with key {api_key}")
+    return message(f"{api.api_name}{kind}")
+
+
+def _reader(schema: Message, version: int) -> Reader:
+    """Guard, native reader and slow path in one function, since a call in between costs a tenth of a heartbeat."""
+    native = _native_entity_reader()(_decoded_class(schema, version))
+    guard = compile_guard(schema, version)
+
+    def read(frame: bytes, offset: int) -> Any:
+        try:
+            return native(frame, offset)[0]
+        except KeyError:
+            return slow(frame, offset)
+        except Exception as exc:
+            raise _wire_error(schema, version, exc) from exc
+
+    def read_guarded(frame: bytes, offset: int) -> Any:
+        try:
+            guard(frame, offset)  # type: ignore[misc]
+            return native(frame, offset)[0]
+        except WireError:
+            raise
+        except (KeyError, UnknownTag):
+            return slow(frame, offset)
+        except Exception as exc:
+            raise _wire_error(schema, version, exc) from exc
+
+    def slow(frame: bytes, offset: int) -> Any:
+        try:
+            known = without_unknown_tags(schema, version, frame, offset)
+            if guard is not None:
+                guard(known, 0)
+            return native(known, 0)[0]
+        except WireError:
+            raise
+        except Exception as exc:
+            raise _wire_error(schema, version, exc) from exc
+
+    return read if guard is None else read_guarded
+
+
+def _wire_error(schema: Message, version: int, exc: Exception) -> WireError:
+    return WireError(f"{schema.name} version {version} cannot be read: {type(exc).__name__} {exc}")
+
+
+class Decoded:
+    """A message that was read, or a struct in one. Equal to whatever has equal values, a shape of `messages` first of all."""
+
+    __slots__ = ()
+    __flexible__ = False
+    field_names: tuple[str, ...] = ()
+
+    def __eq__(self, other: object) -> bool:
+        missing = object()
+        return all(getattr(self, name) == getattr(other, name, missing) for name in self.field_names)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.field_names)
+        return f"{type(self).__name__}({values})"
+
+
+def _decoded_class(schema: Message, version: int) -> type:
+    """The class of one version of a message, with its nested classes."""
+    built: dict[str, type] = {}
+    absent = shapes(schema.name)
+    for struct, all_fields in schema.structs.items():
+        present = schema.fields(struct, version)
+        namespace: dict[str, Any] = {
+            "__flexible__": schema.is_flexible(version),
+            "field_names": tuple(field.name for field in all_fields),
+        }
+        for field in all_fields:
+            if not field.is_in(version):
+                namespace[field.name] = default_value(field, absent)
+        built[struct] = dataclasses.make_dataclass(
+            struct,
+            [(field.name, _type_of(field, version, built), _kio_field(field, absent)) for field in present],
+            bases=(Decoded,),
+            namespace=namespace,
+            init=False,
+            repr=False,
+            eq=False,
+            slots=True,
+        )
+    return built[schema.name]
+
+
+def _type_of(field: Field, version: int, built: dict[str, type]) -> Any:
+    """The annotation, from which kio sees arrays, nested classes and what may be null."""
+    element: Any = built.get(field.type) or _ELEMENT_TYPES.get(field.type, int)
+    annotation: Any = tuple[element, ...] if field.array else element
+    if field.is_nullable(version) and not isinstance(annotation, UnionType):
+        annotation = annotation | None
+    return annotation
+
+
+def _kio_field(field: Field, absent: dict[str, Any]) -> Any:
+    """What kio wants to know of a field: its type on the wire, and tag and default of a tagged one."""
+    metadata: dict[str, Any] = {}
+    if field.type not in absent:
+        metadata["kafka_type"] = field.type
+    if field.tag is None:
+        return dataclasses.field(metadata=metadata)
+    metadata["tag"] = field.tag
+    return dataclasses.field(metadata=metadata, default=default_value(field, absent))
+
+
+@cache
+def _native_entity_reader() -> Callable[[type], SizedReader]:
+    """
+    kio's native `entity_reader`.
+
+    kio's types register themselves with hypothesis where that is installed, and importing it takes 0.2 s of a start. No
+    server needs that, so hypothesis is out of sight while kio is imported, unless somebody has imported it already.
+    """
+    is_hidden = "hypothesis" not in sys.modules
+    if is_hidden:
+        sys.modules["hypothesis"] = None  # type: ignore[assignment]
+    try:
+        import kio.serial  # noqa: F401
+        from kio._kio_native import entity_reader
+    finally:
+        if is_hidden:
+            del sys.modules["hypothesis"]
+    return entity_reader
