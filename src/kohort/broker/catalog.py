@@ -1,0 +1,238 @@
+"""
+The catalog: which topics there are, and the other small facts of a cluster that must survive.
+
+It is a state machine over a log of its own, `__kohort_catalog-0`, kept in the same store as the topics' logs, so that there
+is one way to be durable. A record carries the whole new state of one thing, keyed by what it is about, so the log can be
+compacted:
+
+| key               | value (JSON, `version` 0)                                | tombstone         |
+|-------------------|----------------------------------------------------------|-------------------|
+| `topic:<id>`      | name, id, partition count, configuration                 | the topic is gone |
+| `producer-ids`    | the first producer id that no block has been given out of | -                 |
+
+Two views are kept: the newest, which decides whether a change is possible, and the durable one, which everybody else
+sees. A change takes effect, and is answered, when the high watermark has passed its records.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias, TypeVar
+from uuid import UUID, uuid4
+
+import msgspec
+
+from kohort.model.errors import ConfigError, ErrorCode, StorageError
+from kohort.model.ids import TopicPartition
+from kohort.runtime.ports import Clock
+from kohort.storage.log import Log, LogConfig, LogStore
+from kohort.wire import batches
+
+CATALOG = TopicPartition("__kohort_catalog", 0)
+CATALOG_ID = UUID(int=0x6B6F686F72740000000000000001)
+"""The catalog's own topic id; of no version, so no topic can get it."""
+
+_CATALOG_CONFIG = LogConfig(cleanup_policy="compact", max_message_bytes=(1 << 31) - 1)
+_VERSION = 0
+_PRODUCER_IDS = b"producer-ids"
+_TOPIC = b"topic:"
+_READ_BYTES = 1 << 20
+
+
+class Topic(msgspec.Struct, frozen=True):
+    """
+    One topic.
+
+    Attributes:
+        configs: what was set for the topic itself, in the form in which it was set.
+    """
+
+    name: str
+    topic_id: UUID
+    partition_count: int
+    configs: dict[str, str] = {}
+
+
+class CatalogChange(msgspec.Struct, frozen=True):
+    """What has just become durable."""
+
+    put: tuple[Topic, ...] = ()
+    deleted: tuple[Topic, ...] = ()
+
+
+Done: TypeAlias = Callable[[ErrorCode], None]
+Listener: TypeAlias = Callable[[CatalogChange], None]
+
+
+class _TopicRecord(msgspec.Struct, frozen=True):
+    version: int
+    topic: Topic
+
+
+class _ProducerIdsRecord(msgspec.Struct, frozen=True):
+    version: int
+    next_producer_id: int
+
+
+class _Pending(msgspec.Struct, frozen=True):
+    end_offset: int
+    change: CatalogChange
+    done: Done
+
+
+class _View:
+    """Topics by name and by id."""
+
+    __slots__ = ("by_id", "by_name")
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, Topic] = {}
+        self.by_id: dict[UUID, Topic] = {}
+
+    def put(self, topic: Topic) -> None:
+        self.by_name[topic.name] = topic
+        self.by_id[topic.topic_id] = topic
+
+    def remove(self, topic_id: UUID) -> None:
+        topic = self.by_id.pop(topic_id, None)
+        if topic is not None and self.by_name.get(topic.name) is topic:
+            del self.by_name[topic.name]
+
+    def apply(self, change: CatalogChange) -> None:
+        for topic in change.deleted:
+            self.remove(topic.topic_id)
+        for topic in change.put:
+            self.put(topic)
+
+
+def new_topic_id() -> UUID:
+    """A random id; never one whose text begins with a dash, which command lines take for an option. Source: Kafka Uuid."""
+    while True:
+        topic_id = uuid4()
+        if topic_id.int >> 122 != 0b111110:
+            return topic_id
+
+
+class Catalog:
+    """
+    Implements `kohort.model.image.ClusterImage`.
+
+    Raises:
+        ConfigError: the catalog was written by a newer version.
+        StorageError: the catalog's log cannot be read.
+    """
+
+    def __init__(self, store: LogStore, clock: Clock) -> None:
+        self._log = store.open(CATALOG, CATALOG_ID, _CATALOG_CONFIG)
+        self._clock = clock
+        self._durable = _View()
+        self._newest = _View()
+        self._pending: deque[_Pending] = deque()
+        self._listeners: list[Listener] = []
+        self._next_producer_id = 0
+        self._load(self._log)
+        self._log.become_leader(max(self._log.leader_epoch, 0))
+        self._log.listen(self._on_high_watermark)
+
+    # What is durable, for everybody.
+
+    def topic(self, name: str) -> Topic | None:
+        return self._durable.by_name.get(name)
+
+    def topic_by_id(self, topic_id: UUID) -> Topic | None:
+        return self._durable.by_id.get(topic_id)
+
+    def topics(self) -> Iterable[Topic]:
+        return self._durable.by_name.values()
+
+    def watch(self, listener: Listener) -> None:
+        """Call `listener(change)` for every change, when it has become durable and before it is answered."""
+        self._listeners.append(listener)
+
+    # What is under way, for those who change it.
+
+    def newest(self, name: str) -> Topic | None:
+        """The topic as it will be when everything under way is durable."""
+        return self._newest.by_name.get(name)
+
+    def newest_by_id(self, topic_id: UUID) -> Topic | None:
+        return self._newest.by_id.get(topic_id)
+
+    def newest_names(self) -> Iterable[str]:
+        return self._newest.by_name.keys()
+
+    def change(self, change: CatalogChange, done: Done) -> None:
+        """Write a change; `done(code)` is called once, when it is durable or has failed at once."""
+        records: list[tuple[bytes, bytes | None]] = [
+            (_TOPIC + topic.topic_id.hex.encode(), None) for topic in change.deleted
+        ]
+        records += [
+            (_TOPIC + topic.topic_id.hex.encode(), msgspec.json.encode(_TopicRecord(_VERSION, topic)))
+            for topic in change.put
+        ]
+        self._append(records, change, done)
+
+    def reserve_producer_ids(self, count: int, done: Callable[[ErrorCode, int], None]) -> None:
+        """Take a block of producer ids that nobody ever gets again; `done(code, first)` when that is durable."""
+        first = self._next_producer_id
+        self._next_producer_id = first + count
+        value = msgspec.json.encode(_ProducerIdsRecord(_VERSION, first + count))
+        self._append([(_PRODUCER_IDS, value)], CatalogChange(), lambda code: done(code, first))
+
+    def _append(self, records: Sequence[tuple[bytes, bytes | None]], change: CatalogChange, done: Done) -> None:
+        batch = batches.encode_batch(records, self._clock.now_ms(), base_sequence=-1)
+        try:
+            end_offset = self._log.append(batch, leader_epoch=self._log.leader_epoch)
+        except StorageError as error:
+            done(error.code)
+            return
+        self._newest.apply(change)
+        self._pending.append(_Pending(end_offset, change, done))
+
+    def _on_high_watermark(self, high_watermark: int) -> None:
+        while self._pending and self._pending[0].end_offset <= high_watermark:
+            pending = self._pending.popleft()
+            self._durable.apply(pending.change)
+            if pending.change.put or pending.change.deleted:
+                for listener in self._listeners:
+                    listener(pending.change)
+            pending.done(ErrorCode.NONE)
+
+    def _load(self, log: Log) -> None:
+        offset = log.log_start_offset
+        while offset < log.end_offset:
+            data = log.read(offset, bytes_max=_READ_BYTES)
+            for batch in batches.iter_batches(data):
+                for record in batches.read_records(batch):
+                    self._replay(bytes(record.key or b""), record.value)
+                    offset = record.offset + 1
+
+    def _replay(self, key: bytes, value: bytes | None) -> None:
+        if key.startswith(_TOPIC) and value is None:
+            topic_id = UUID(hex=key.removeprefix(_TOPIC).decode())
+            self._durable.remove(topic_id)
+            self._newest.remove(topic_id)
+        elif key.startswith(_TOPIC):
+            topic = _decode(value, _TopicRecord).topic
+            self._durable.put(topic)
+            self._newest.put(topic)
+        elif key == _PRODUCER_IDS:
+            self._next_producer_id = _decode(value, _ProducerIdsRecord).next_producer_id
+        else:
+            raise _too_new(key)
+
+
+R = TypeVar("R", _TopicRecord, _ProducerIdsRecord)
+
+
+def _decode(value: bytes | None, kind: type[R]) -> R:
+    try:
+        record = msgspec.json.decode(value or b"null", type=kind)
+    except msgspec.MsgspecError as error:
+        raise ConfigError(f"The catalog of topics holds a record that this version cannot read: {error}") from error
+    if record.version != _VERSION:
+        raise _too_new(record.version)
+    return record
+
+
+def _too_new(what: object) -> ConfigError:
+    return ConfigError(f"The catalog of topics was written by a newer version of Kohort (it holds {what!r})")

@@ -1,0 +1,271 @@
+"""
+Fetch (1), versions 4 to 18: v5 log start offset; v7 sessions; v9 leader epochs; v11 racks; v12 diverging epochs; v13 topic
+ids; v15 replica state; v16 node endpoints; v17 directory ids; v18 a follower's high watermark.
+
+A request that finds too little waits, at most `max_wait_ms`, until a partition it asks for has more. Batches are sent as
+they were written, whole and undecoded.
+
+There are no sessions yet: every full fetch is answered with session id 0, upon which clients send full fetches only, and a
+fetch in a session is answered that the session is not known. There are no followers: a replica's fetch is refused.
+
+Source: KIP-74, KIP-227, KIP-320, KIP-516; Kafka ReplicaManager.fetchMessages, DelayedFetch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from kohort.broker.catalog import Catalog
+from kohort.broker.cluster import Cluster
+from kohort.broker.configs import BrokerConfig
+from kohort.broker.epochs import leader_epoch_problem
+from kohort.broker.partitions import Partition, Partitions
+from kohort.broker.ports import CallLater, Cancel, Context
+from kohort.machine.shard import Reply
+from kohort.model.errors import ErrorCode, StorageError
+from kohort.storage.log import NO_EPOCH
+from kohort.wire import messages as m
+
+if TYPE_CHECKING:
+    Asked = m.FetchRequestFetchPartition
+    Data = m.FetchResponsePartitionData
+
+READ_COMMITTED = 1
+FINAL_EPOCH = -1
+INITIAL_EPOCH = 0
+
+_CONSUMER = -1
+_TELLS_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+_TELLS_LEADER_SINCE = 16
+
+_Target = tuple["Asked", Partition | ErrorCode]
+
+
+class Fetch:
+    """Reads from many partitions under one limit of bytes."""
+
+    def __init__(
+        self, catalog: Catalog, partitions: Partitions, cluster: Cluster, config: BrokerConfig, call_later: CallLater
+    ) -> None:
+        self._catalog = catalog
+        self._partitions = partitions
+        self._cluster = cluster
+        self._bytes_max = config.get_int("fetch.max.bytes")
+        self._call_later = call_later
+
+    def fetch(self, request: m.FetchRequest, context: Context, reply: Reply[m.FetchResponse]) -> m.FetchResponse | None:
+        if request.session_id != 0 and request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
+            return m.FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if request.session_id == 0 and request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
+            return m.FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        read = _Read(request, context.api_version, self._targets(request, context.api_version), self)
+        response, is_enough = read.collect()
+        if is_enough or request.max_wait_ms <= 0 or not read.has_partition:
+            return response
+        _Wait(read, reply, self._call_later)
+        return None
+
+    def bytes_max(self, request: m.FetchRequest) -> int:
+        return max(min(request.max_bytes, self._bytes_max), 0)
+
+    def node_endpoint(self) -> m.FetchResponseNodeEndpoint:
+        cluster = self._cluster
+        return m.FetchResponseNodeEndpoint(
+            node_id=cluster.node_id, host=cluster.host, port=cluster.port, rack=cluster.rack
+        )
+
+    @property
+    def leader_id(self) -> int:
+        return self._cluster.node_id
+
+    def _targets(self, request: m.FetchRequest, api_version: int) -> list[tuple[_TopicKey, list[_Target]]]:
+        """Per topic, in the request's order, the partitions, or why they cannot be read; of equal ones the last counts."""
+        refusal = _refuse_all(request, api_version)
+        by_topic: dict[_TopicKey, dict[int, _Target]] = {}
+        for topic in request.topics:
+            key = (topic.topic, topic.topic_id)
+            found = self._catalog.topic_by_id(topic.topic_id) if topic.topic_id else None
+            name = found.name if found else topic.topic
+            is_known_id = api_version < 13 or found is not None
+            targets = by_topic.setdefault(key, {})
+            for asked in topic.partitions:
+                targets[asked.partition] = asked, refusal or self._find(name, asked, is_known_id=is_known_id)
+        return [(key, list(targets.values())) for key, targets in by_topic.items()]
+
+    def _find(self, name: str, asked: Asked, *, is_known_id: bool) -> Partition | ErrorCode:
+        if not is_known_id:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        try:
+            return self._partitions.find(name, asked.partition) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        except StorageError as error:
+            return error.code
+
+
+_TopicKey = tuple[str, UUID | None]
+
+
+def _refuse_all(request: m.FetchRequest, api_version: int) -> ErrorCode | None:
+    replica_id = request.replica_id if api_version < 15 else request.replica_state.replica_id
+    if replica_id >= 0:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    if request.isolation_level not in (0, READ_COMMITTED):
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+    return None
+
+
+@dataclass(slots=True)
+class _Read:
+    """One request with the partitions it means; it can be done again when there is more."""
+
+    request: m.FetchRequest
+    api_version: int
+    targets: Sequence[tuple[_TopicKey, Sequence[_Target]]]
+    fetch: Fetch
+
+    @property
+    def partitions(self) -> list[Partition]:
+        return [where for _, targets in self.targets for _, where in targets if isinstance(where, Partition)]
+
+    @property
+    def has_partition(self) -> bool:
+        return any(isinstance(where, Partition) for _, targets in self.targets for _, where in targets)
+
+    def collect(self) -> tuple[m.FetchResponse, bool]:
+        """What there is now, and whether it is to be sent at once: enough bytes, an error of reading, or a cut log."""
+        bytes_max = bytes_left = self.fetch.bytes_max(self.request)
+        bytes_min = min(self.request.min_bytes, bytes_max)
+        is_urgent = tells_leader = False
+        found = 0
+        topics = []
+        for (name, topic_id), targets in self.targets:
+            answers = []
+            for asked, where in targets:
+                if isinstance(where, ErrorCode):
+                    answer = _refusal(asked, where)
+                else:
+                    answer = self._read(asked, where, bytes_left, is_first=found == 0)
+                    size = len(answer.records or b"")
+                    found += size
+                    bytes_left = max(bytes_left - size, 0)
+                    is_urgent |= answer.error_code != 0 or answer.diverging_epoch.epoch != NO_EPOCH
+                tells_leader |= answer.error_code in _TELLS_LEADER
+                answers.append(answer)
+            topics.append(m.FetchableTopicResponse(topic=name, topic_id=topic_id, partitions=answers))
+        endpoints = (self.fetch.node_endpoint(),) if tells_leader and self.api_version >= _TELLS_LEADER_SINCE else ()
+        response = m.FetchResponse(responses=topics, node_endpoints=endpoints)
+        return response, is_urgent or found >= bytes_min
+
+    def _read(self, asked: Asked, partition: Partition, bytes_left: int, *, is_first: bool) -> Data:
+        log = partition.log
+        if asked.partition_max_bytes < 0:
+            return _refusal(asked, ErrorCode.UNKNOWN_SERVER_ERROR)
+        try:
+            if problem := leader_epoch_problem(asked.current_leader_epoch, log.leader_epoch):
+                return self._refuse_epoch(asked, problem, log.leader_epoch)
+            if asked.last_fetched_epoch != NO_EPOCH and (diverging := _diverging(asked, partition)):
+                return diverging
+            if not log.log_start_offset <= asked.fetch_offset <= log.end_offset:
+                return _refusal(asked, ErrorCode.OFFSET_OUT_OF_RANGE)
+            return self._data(asked, partition, min(bytes_left, asked.partition_max_bytes), is_first=is_first)
+        except StorageError as error:
+            return _refusal(asked, error.code)
+
+    def _data(self, asked: Asked, partition: Partition, limit: int, *, is_first: bool) -> Data:
+        log = partition.log
+        is_committed = self.request.isolation_level == READ_COMMITTED
+        bound = log.last_stable_offset if is_committed else log.high_watermark
+        records = b""
+        if asked.fetch_offset < bound and (is_first or limit > 0):
+            records = log.read(asked.fetch_offset, bytes_max=limit, up_to=bound)
+            if len(records) > limit and not is_first:
+                records = b""
+        return m.FetchResponsePartitionData(
+            partition_index=asked.partition,
+            high_watermark=log.high_watermark,
+            last_stable_offset=log.last_stable_offset,
+            log_start_offset=log.log_start_offset,
+            aborted_transactions=() if is_committed else None,
+            records=records,
+        )
+
+    def _refuse_epoch(self, asked: Asked, code: ErrorCode, leader_epoch: int) -> Data:
+        if code not in _TELLS_LEADER or self.api_version < _TELLS_LEADER_SINCE:
+            return _refusal(asked, code)
+        leader = m.FetchResponseLeaderIdAndEpoch(leader_id=self.fetch.leader_id, leader_epoch=leader_epoch)
+        return _refusal(asked, code, current_leader=leader)
+
+
+def _refusal(asked: Asked, code: ErrorCode, *, current_leader: m.FetchResponseLeaderIdAndEpoch | None = None) -> Data:
+    return m.FetchResponsePartitionData(
+        partition_index=asked.partition,
+        error_code=code,
+        high_watermark=-1,
+        aborted_transactions=None,
+        current_leader=current_leader or m.FetchResponseLeaderIdAndEpoch(),
+        records=b"",
+    )
+
+
+def _diverging(asked: Asked, partition: Partition) -> Data | None:
+    """The client's last batch is of an epoch that ended earlier here: it is told where. Source: Partition.readRecords."""
+    log = partition.log
+    epoch, end_offset = log.end_offset_for_epoch(asked.last_fetched_epoch)
+    if epoch == NO_EPOCH or end_offset < 0:
+        return _refusal(asked, ErrorCode.OFFSET_OUT_OF_RANGE)
+    if epoch == asked.last_fetched_epoch and end_offset >= asked.fetch_offset:
+        return None
+    return m.FetchResponsePartitionData(
+        partition_index=asked.partition,
+        high_watermark=log.high_watermark,
+        last_stable_offset=log.last_stable_offset,
+        log_start_offset=log.log_start_offset,
+        diverging_epoch=m.FetchResponseEpochEndOffset(epoch=epoch, end_offset=end_offset),
+        aborted_transactions=None,
+        records=b"",
+    )
+
+
+class _Wait:
+    """
+    A fetch that waits for more. It is answered once: when there is enough, when a partition of it is gone, or when its time
+    is up. Source: Kafka DelayedFetch.
+    """
+
+    __slots__ = ("_cancel", "_read", "_reply")
+
+    def __init__(self, read: _Read, reply: Reply[m.FetchResponse], call_later: CallLater) -> None:
+        self._read = read
+        self._reply: Reply[m.FetchResponse] | None = reply
+        self._cancel: Cancel = call_later(read.request.max_wait_ms, self._on_deadline)
+        for partition in read.partitions:
+            partition.watch(self)
+
+    def on_progress(self, partition: Partition) -> None:  # noqa: ARG002
+        if self._reply is None:
+            return
+        response, is_enough = self._read.collect()
+        if is_enough:
+            self._complete(response)
+
+    def on_gone(self, partition: Partition) -> None:
+        """Source: Kafka answers a deleted topic at once, with the error that it finds when it reads again."""
+        self._read.targets = [
+            (key, [(a, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if w is partition else w) for a, w in targets])
+            for key, targets in self._read.targets
+        ]
+        self._complete(self._read.collect()[0])
+
+    def _on_deadline(self) -> None:
+        self._complete(self._read.collect()[0])
+
+    def _complete(self, response: m.FetchResponse) -> None:
+        reply, self._reply = self._reply, None
+        if reply is None:
+            return
+        self._cancel()
+        for partition in self._read.partitions:
+            partition.unwatch(self)
+        reply(response)

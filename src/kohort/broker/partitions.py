@@ -1,0 +1,132 @@
+"""
+The partitions of topics: their logs, opened at first use, and who waits for them.
+
+A `Partition` is a log with its two kinds of waiting: a producer waits until the high watermark passes what it wrote, a
+consumer until there is more to read. Every waiter is told once, and forgets itself.
+
+Source: Kafka Partition, ReplicaManager.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol, TypeAlias
+
+from kohort.broker.catalog import Catalog, CatalogChange, Topic
+from kohort.broker.topic_configs import TopicConfigs
+from kohort.model.errors import ErrorCode
+from kohort.model.ids import TopicPartition
+from kohort.storage.log import Log, LogConfig, LogStore
+
+Written: TypeAlias = Callable[[ErrorCode], None]
+
+
+class Watcher(Protocol):
+    """One who wants to know when there may be more to read."""
+
+    def on_progress(self, partition: "Partition") -> None:
+        """The high watermark has moved."""
+
+    def on_gone(self, partition: "Partition") -> None:
+        """The partition was deleted; it is not watched any more."""
+
+
+class Partition:
+    """One partition that this node leads."""
+
+    __slots__ = ("_watchers", "_writes", "log", "topic", "topic_partition")
+
+    def __init__(self, topic: Topic, index: int, log: Log) -> None:
+        self.topic = topic
+        self.topic_partition = TopicPartition(topic.name, index)
+        self.log = log
+        self._writes: deque[tuple[int, Written]] = deque()
+        self._watchers: dict[Watcher, None] = {}
+        log.listen(self._on_high_watermark)
+
+    def append(self, batch: bytes | bytearray) -> int:
+        """Write a batch; returns the new end offset. Raises: as `PartitionLog.append`."""
+        return self.log.append(batch, leader_epoch=self.log.leader_epoch)
+
+    def when_replicated(self, end_offset: int, written: Written) -> None:
+        """Call `written` when the high watermark has reached `end_offset`, or the partition is gone. Not at once."""
+        self._writes.append((end_offset, written))
+
+    def watch(self, watcher: Watcher) -> None:
+        self._watchers[watcher] = None
+
+    def unwatch(self, watcher: Watcher) -> None:
+        self._watchers.pop(watcher, None)
+
+    def _on_high_watermark(self, high_watermark: int) -> None:
+        writes = self._writes
+        while writes and writes[0][0] <= high_watermark:
+            writes.popleft()[1](ErrorCode.NONE)
+        for watcher in tuple(self._watchers):
+            watcher.on_progress(self)
+
+    def on_deleted(self) -> None:
+        self.log.unlisten(self._on_high_watermark)
+        while self._writes:
+            self._writes.popleft()[1](ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        watchers, self._watchers = self._watchers, {}
+        for watcher in watchers:
+            watcher.on_gone(self)
+
+
+class Partitions:
+    """All partitions of the catalog's topics."""
+
+    def __init__(self, store: LogStore, catalog: Catalog, configs: TopicConfigs) -> None:
+        self._store = store
+        self._catalog = catalog
+        self._configs = configs
+        self._open: dict[tuple[str, int], Partition] = {}
+        catalog.watch(self._on_change)
+
+    def find(self, topic: str, index: int) -> Partition | None:
+        """
+        The partition; None when there is no such topic or index.
+
+        Raises:
+            StorageError: its log cannot be opened.
+        """
+        return self._open.get((topic, index)) or self._open_log(topic, index)
+
+    def _open_log(self, name: str, index: int) -> Partition | None:
+        topic = self._catalog.topic(name)
+        if topic is None or not 0 <= index < topic.partition_count:
+            return None
+        config = self.log_config(topic)
+        log = self._store.open(TopicPartition(name, index), topic.topic_id, config)
+        log.become_leader(max(log.leader_epoch, 0))
+        partition = self._open[name, index] = Partition(topic, index, log)
+        return partition
+
+    def leader_epoch(self, topic: str, index: int) -> int:
+        """The epoch that clients are told; a partition that was not opened yet is not opened for it."""
+        partition = self._open.get((topic, index))
+        log = partition.log if partition else self._store.get(TopicPartition(topic, index))
+        return max(log.leader_epoch, 0) if log else 0
+
+    def log_config(self, topic: Topic) -> LogConfig:
+        return self._configs.log_config(topic.configs)
+
+    def _on_change(self, change: CatalogChange) -> None:
+        for topic in change.deleted:
+            self._delete(topic)
+        for topic in change.put:
+            self._reconfigure(topic)
+
+    def _delete(self, topic: Topic) -> None:
+        for index in range(topic.partition_count):
+            partition = self._open.pop((topic.name, index), None)
+            if partition is not None:
+                partition.on_deleted()
+            self._store.delete(TopicPartition(topic.name, index))
+
+    def _reconfigure(self, topic: Topic) -> None:
+        for index in range(topic.partition_count):
+            partition = self._open.get((topic.name, index))
+            if partition is not None:
+                partition.topic = topic
+                partition.log.config = self.log_config(topic)

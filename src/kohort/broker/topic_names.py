@@ -1,0 +1,41 @@
+"""
+What a topic may be called.
+
+Source: Kafka org.apache.kafka.common.internals.Topic.
+"""
+
+import re
+from collections.abc import Iterable
+
+from kohort.broker.catalog import CATALOG
+
+CLUSTER_METADATA = "__cluster_metadata"
+"""Kafka's own log of metadata; clients may not create a topic of that name, nor of our catalog's."""
+RESERVED_NAMES = frozenset({CLUSTER_METADATA, CATALOG.topic})
+
+NAME_LENGTH_MAX = 249
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
+
+
+def name_problem(name: str) -> str | None:
+    """Why a topic cannot have this name; None if it can."""
+    if not name:
+        return "Topic name is invalid: the empty string is not allowed"
+    if name in (".", ".."):
+        return "Topic name is invalid: '.' or '..' is not allowed"
+    if len(name) > NAME_LENGTH_MAX:
+        return f"Topic name is invalid: the length of '{name}' is longer than the max allowed length {NAME_LENGTH_MAX}"
+    if not _LEGAL.fullmatch(name):
+        return (
+            f"Topic name is invalid: '{name}' contains one or more characters other than "
+            "ASCII alphanumerics, '.', '_' and '-'"
+        )
+    return None
+
+
+def colliding(name: str, existing: Iterable[str]) -> str | None:
+    """A topic whose metric would have the same name, for metrics write `.` as `_`; None if there is none."""
+    if "." not in name and "_" not in name:
+        return None
+    unified = name.replace(".", "_")
+    return next((other for other in existing if other.replace(".", "_") == unified), None)
