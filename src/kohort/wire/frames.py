@@ -47,6 +47,12 @@ class FrameReader:
         self._buffer += chunk
         if len(self._buffer) < self._wanted:
             return []
+        if 4 < len(self._buffer) == self._wanted:
+            # A large frame arrives in many chunks, and usually nothing after it: one copy, not two.
+            with memoryview(self._buffer) as view:
+                frame = bytes(view[4:])
+            self._buffer = bytearray()
+            return [frame]
         whole = bytes(self._buffer)
         self._buffer = bytearray()
         return self._cut(whole)

@@ -49,8 +49,8 @@ def read_request_header(frame: bytes) -> RequestHeader:
     else:
         offset = 10 + length
         encoded = frame[10:offset]
-        client_id = _client_ids.get(encoded)  # type: ignore[assignment]
-        if client_id is None:
+        client_id = _client_ids.get(encoded, "")
+        if not client_id:
             client_id = _new_client_id(encoded, length)
     if api_version >= _FLEXIBLE_FROM[api_key]:
         if offset < len(frame) and frame[offset] == 0:
