@@ -1,0 +1,1 @@
+"""Classic groups: join, sync, heartbeat, leave. The members' leader assigns; the coordinator only counts heads and votes."""

@@ -1,0 +1,290 @@
+"""
+JoinGroup (11), versions 0 to 9.
+
+0 has no rebalance timeout: the session timeout stands in. From 4 on (KIP-394) a dynamic member first gets an id and must
+come back with it. 5 brings static members (KIP-345), 9 lets a replaced leader know that it leads without assigning
+(KIP-814). `reason` (8, KIP-800) is for logs only and not kept.
+
+Source: Kafka GroupMetadataManager.classicGroupJoin and what it calls.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from kohort.group.classic.group import NO_LEADER, NO_MEMBER_ID, ClassicGroup, ClassicMember, Protocol
+from kohort.group.classic.rebalance import (
+    maybe_complete_join,
+    prepare_rebalance,
+    rebalance_or_complete,
+    refuse_parked_join,
+    refuse_parked_sync,
+)
+from kohort.group.classic.registry import GroupRegistry, Records, Releases, group_result, join_key, session_key
+from kohort.group.classic.responses import joined, members_of, refused_join
+from kohort.group.classic.states import COMPLETING_REBALANCE, DEAD, EMPTY, PREPARING_REBALANCE, STABLE
+from kohort.group.configs import NEW_MEMBER_JOIN_TIMEOUT_MS
+from kohort.group.context import RequestContext
+from kohort.group.errors import append_error
+from kohort.group.records import GroupMetadata, GroupRecord
+from kohort.machine.shard import Release, Reply, Result
+from kohort.model.errors import CoordinatorError, ErrorCode, InvariantError
+from kohort.wire import messages as m
+
+MEMBER_ID_REQUIRED_SINCE = 4
+SKIP_ASSIGNMENT_SINCE = 9
+
+JoinResult: TypeAlias = Result[GroupRecord, m.JoinGroupResponse]
+
+
+def join_group(
+    registry: GroupRegistry,
+    request: m.JoinGroupRequest,
+    context: RequestContext,
+    reply: Reply[m.JoinGroupResponse],
+    now_ms: int,
+) -> JoinResult:
+    """Take a member into the next generation; answered at once, or when that generation starts."""
+    group = registry.groups.get(request.group_id)
+    if group is not None:
+        return _Join(registry, group, request, context, reply, now_ms).decide()
+    if request.member_id != NO_MEMBER_ID:
+        return Result(response=refused_join(request.member_id, ErrorCode.UNKNOWN_MEMBER_ID))
+    group = ClassicGroup(request.group_id, state_timestamp_ms=now_ms)
+    created = group.to_record()
+    registry.groups.put(request.group_id, group)
+    result = _Join(registry, group, request, context, reply, now_ms).decide()
+    return _log_new_group(registry, group, created, result)
+
+
+def _log_new_group(
+    registry: GroupRegistry, group: ClassicGroup, created: GroupMetadata, result: JoinResult
+) -> JoinResult:
+    """A group exists from its first JoinGroup on, even if that was refused."""
+
+    def after(error: Exception | None) -> Releases:
+        releases = list(result.after(error)) if result.after is not None else []
+        if error is not None:
+            # The log knows nothing of the group: let nobody wait for it.
+            if registry.is_current(group):
+                registry.groups.remove(group.group_id)
+            registry.timers.cancel(join_key(group.group_id))
+            for member in group.members.values():
+                registry.cancel_session(group, member.member_id)
+                refuse_parked_join(group, member, releases, append_error(error))
+        return releases
+
+    return Result((created,), result.response, after=after, replayed=False)
+
+
+@dataclass(slots=True)
+class _Join:
+    """One JoinGroup on its way through the rules."""
+
+    registry: GroupRegistry
+    group: ClassicGroup
+    request: m.JoinGroupRequest
+    context: RequestContext
+    reply: Reply[m.JoinGroupResponse]
+    now_ms: int
+    releases: Releases = field(default_factory=list)
+
+    def decide(self) -> JoinResult:
+        group, request = self.group, self.request
+        if not self._has_room():
+            group.remove(request.member_id)
+            return self._refuse(ErrorCode.GROUP_MAX_SIZE_REACHED, NO_MEMBER_ID)
+        if group.state is DEAD:
+            return self._refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if not group.supports(request.protocol_type, self.protocols):
+            return self._refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        if request.member_id == NO_MEMBER_ID:
+            return self._join_new()
+        if request.member_id in group.pending_members:
+            if request.group_instance_id is not None:
+                raise InvariantError(f"the static member {request.member_id} is pending")
+            return self._add(request.member_id)
+        return self._join_known()
+
+    # What the request says
+
+    @property
+    def protocols(self) -> tuple[Protocol, ...]:
+        return tuple(Protocol(protocol.name, protocol.metadata) for protocol in self.request.protocols)
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        has_own = self.context.api_version >= 1
+        return self.request.rebalance_timeout_ms if has_own else self.request.session_timeout_ms
+
+    def _has_room(self) -> bool:
+        group, size_max = self.group, self.registry.config.group_max_size
+        if group.state in (EMPTY, DEAD):
+            return True
+        member = group.members.get(self.request.member_id)
+        if group.state is PREPARING_REBALANCE:
+            # Members that do not come back will be gone: the seats are for those who are here.
+            return (member is not None and member.join_reply is not None) or group.parked_joins < size_max
+        return member is not None or len(group.members) < size_max
+
+    def _refuse(self, code: ErrorCode, member_id: str | None = None) -> JoinResult:
+        return Result(response=refused_join(self.request.member_id if member_id is None else member_id, code))
+
+    def _parked(self, records: Records) -> JoinResult:
+        return group_result(records, self.releases)
+
+    # A member without an id
+
+    def _join_new(self) -> JoinResult:
+        request = self.request
+        prefix = self.context.client_id if request.group_instance_id is None else request.group_instance_id
+        member_id = f"{prefix}-{self.registry.new_uuid()}"
+        if request.group_instance_id is not None:
+            holder = self.group.static_members.get(request.group_instance_id)
+            return self._add(member_id) if holder is None else self._replace_static(holder, member_id)
+        if self.context.api_version < MEMBER_ID_REQUIRED_SINCE:
+            return self._add(member_id)
+        self.group.pending_members.add(member_id)
+        self._arm_pending(member_id)
+        return self._refuse(ErrorCode.MEMBER_ID_REQUIRED, member_id)
+
+    def _arm_pending(self, member_id: str) -> None:
+        """The id lapses like a member that is not heard of any more."""
+        operation = self.registry.on_expiry(self.group, member_id)
+        key = session_key(self.group.group_id, member_id)
+        self.registry.timers.schedule(key, self.request.session_timeout_ms, operation)
+
+    def _add(self, member_id: str) -> JoinResult:
+        group = self.group
+        member = self._member(member_id, is_new=True)
+        if group.state is PREPARING_REBALANCE and group.previous_state is EMPTY:
+            group.new_member_added = True
+        group.add(member, self.request.protocol_type)
+        # A client that gave up while it waited cannot be told from one that waits: this bounds how long it counts.
+        self.registry.arm_session(group, member, NEW_MEMBER_JOIN_TIMEOUT_MS)
+        return self._parked(rebalance_or_complete(self.registry, group, self.releases, self.now_ms))
+
+    def _member(self, member_id: str, *, is_new: bool) -> ClassicMember:
+        return ClassicMember(
+            member_id=member_id,
+            group_instance_id=self.request.group_instance_id,
+            client_id=self.context.client_id,
+            client_host=self.context.client_host,
+            rebalance_timeout_ms=self.rebalance_timeout_ms,
+            session_timeout_ms=self.request.session_timeout_ms,
+            protocols=self.protocols,
+            is_new=is_new,
+            join_reply=self.reply,
+        )
+
+    # A member that was here before
+
+    def _join_known(self) -> JoinResult:
+        group, request = self.group, self.request
+        try:
+            member = group.check_member(request.member_id, request.group_instance_id)
+        except CoordinatorError as exc:
+            return self._refuse(exc.code)
+        is_same = tuple(member.protocols) == self.protocols
+        if group.state is PREPARING_REBALANCE:
+            return self._update(member)
+        if group.state is COMPLETING_REBALANCE:
+            # With the same metadata it only missed the answer: give it again.
+            return Result(response=joined(group, member)) if is_same else self._update(member)
+        if group.state is STABLE:
+            # A leader joins again when it wants to assign anew.
+            if is_same and not group.is_leader(member.member_id):
+                return Result(response=joined(group, member))
+            return self._update(member)
+        return self._refuse(ErrorCode.UNKNOWN_MEMBER_ID)
+
+    def _update(self, member: ClassicMember) -> JoinResult:
+        self._take_over_request(member)
+        replaced = self.group.park_join(member, self.reply)
+        if replaced is not None:
+            # Kafka leaves the older request of the same member without an answer for ever.
+            response = refused_join(member.member_id, ErrorCode.REBALANCE_IN_PROGRESS)
+            self.releases.append(Release(replaced, response))
+        return self._parked(rebalance_or_complete(self.registry, self.group, self.releases, self.now_ms))
+
+    def _take_over_request(self, member: ClassicMember) -> None:
+        self.group.update(
+            member,
+            self.protocols,
+            rebalance_timeout_ms=self.rebalance_timeout_ms,
+            session_timeout_ms=self.request.session_timeout_ms,
+        )
+
+    # A static member that comes back without an id
+
+    def _replace_static(self, old_id: str, new_id: str) -> JoinResult:
+        """The newcomer takes over instance id, client id, assignment and leadership; whoever held them is fenced."""
+        registry, group = self.registry, self.group
+        old = group.members[old_id]
+        old_leader = group.leader
+        refuse_parked_join(group, old, self.releases, ErrorCode.FENCED_INSTANCE_ID, old_id)
+        refuse_parked_sync(old, self.releases, ErrorCode.FENCED_INSTANCE_ID)
+        new = replace(old, member_id=new_id, is_new=False, join_reply=self.reply, timer_key="", on_expiry=None)
+        group.replace_static(old, new)
+        # By the old session timeout, as in Kafka: the request's counts from the next time on.
+        registry.arm_session(group, new)
+        self._take_over_request(new)
+        if group.state is STABLE and group.select_protocol() == group.protocol_name:
+            return self._log_replacement(old, new, old_leader)
+        if group.state in (STABLE, COMPLETING_REBALANCE):
+            # In the latter the leader may be assigning to the old id already.
+            return self._parked(prepare_rebalance(registry, group, self.releases, self.now_ms))
+        if group.state is PREPARING_REBALANCE:
+            return self._parked(maybe_complete_join(registry, group, self.releases, self.now_ms))
+        raise InvariantError(f"a group in {group.state.value} has static members")
+
+    def _log_replacement(self, old: ClassicMember, new: ClassicMember, old_leader: str | None) -> JoinResult:
+        """Nothing changes for the others: log the new id, then answer with the present generation."""
+        group, reply = self.group, self.reply
+
+        def after(error: Exception | None) -> Releases:
+            releases = self.releases
+            if new.join_reply is not reply:
+                return releases  # a rebalance came in between and has answered it
+            group.unpark_join(new)
+            if error is not None:
+                self._take_back(old, new)
+                response = _replaced(group, new, leader=old_leader, member_id="", code=append_error(error))
+            elif self.context.api_version >= SKIP_ASSIGNMENT_SINCE:
+                is_leader = group.is_leader(new.member_id)
+                response = _replaced(group, new, leader=group.leader, is_leader=is_leader)
+            else:
+                # It is told of the old leader, so that it will not assign what is assigned already.
+                response = _replaced(group, new, leader=old_leader)
+            releases.append(Release(reply, response))
+            return releases
+
+        return Result((group.to_record(),), after=after, replayed=False)
+
+    def _take_back(self, old: ClassicMember, new: ClassicMember) -> None:
+        if self.group.members.get(new.member_id) is not new:
+            return
+        self.group.replace_static(new, old)
+        self.registry.cancel_session(self.group, new.member_id)
+        self.registry.arm_session(self.group, old)
+
+
+def _replaced(
+    group: ClassicGroup,
+    member: ClassicMember,
+    *,
+    leader: str | None,
+    is_leader: bool = False,
+    member_id: str | None = None,
+    code: ErrorCode = ErrorCode.NONE,
+) -> m.JoinGroupResponse:
+    """What a replacement is told of the generation that goes on."""
+    return m.JoinGroupResponse(
+        error_code=code,
+        generation_id=group.generation,
+        protocol_type=group.protocol_type,
+        protocol_name=group.protocol_name,
+        leader=leader or NO_LEADER,
+        skip_assignment=is_leader,
+        member_id=member.member_id if member_id is None else member_id,
+        members=members_of(group) if is_leader else (),
+    )

@@ -1,0 +1,191 @@
+"""
+The rebalance of a classic group: wait for everybody to join, start a generation, wait for the leader's assignment.
+
+    prepare_rebalance ─▶ (all joined, or the join timer) complete_join ─▶ (the leader's SyncGroup, see sync.py) Stable
+                                   │ nobody left                 ▲
+                                   ▼                             │ sync timer: who stayed silent is out
+                                 Empty                    expire_pending_sync
+
+Each step collects the answers of parked requests in `releases` and returns the records to log.
+
+Source: Kafka GroupMetadataManager, "classic group" methods; KIP-134 (initial delay), KIP-345 (static members).
+"""
+
+from functools import partial
+
+from kohort.group.classic.group import ClassicGroup, ClassicMember
+from kohort.group.classic.registry import GroupRegistry, Records, Releases, group_result, join_key, sync_key
+from kohort.group.classic.responses import joined, refused_join, refused_sync, synced
+from kohort.group.classic.states import (
+    COMPLETING_REBALANCE,
+    EMPTY,
+    PREPARING_REBALANCE,
+    STABLE,
+    can_rebalance,
+)
+from kohort.group.records import GroupRecord
+from kohort.machine.shard import Release, Result
+from kohort.model.errors import ErrorCode
+
+
+def rebalance_or_complete(registry: GroupRegistry, group: ClassicGroup, releases: Releases, now_ms: int) -> Records:
+    """Somebody joined: start a rebalance, or go on with the one that runs."""
+    if can_rebalance(group.state):
+        return prepare_rebalance(registry, group, releases, now_ms)
+    return maybe_complete_join(registry, group, releases, now_ms)
+
+
+def prepare_rebalance(registry: GroupRegistry, group: ClassicGroup, releases: Releases, now_ms: int) -> Records:
+    """Have every member join again; the first rebalance of an empty group waits for more to come."""
+    if group.state is COMPLETING_REBALANCE:
+        drop_assignments(registry, group, releases, ErrorCode.REBALANCE_IN_PROGRESS)
+    group.pending_sync.clear()
+    registry.timers.cancel(sync_key(group.group_id))
+    is_initial = group.state is EMPTY
+    group.move_to(PREPARING_REBALANCE, now_ms)
+    if is_initial:
+        delay_ms = registry.config.group_initial_rebalance_delay_ms
+        remaining_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
+        _schedule_initial(registry, group, delay_ms=delay_ms, remaining_ms=remaining_ms)
+        return ()
+    if group.has_all_joined:
+        return complete_join(registry, group, releases, now_ms)
+    _schedule_join(registry, group)
+    return ()
+
+
+def maybe_complete_join(registry: GroupRegistry, group: ClassicGroup, releases: Releases, now_ms: int) -> Records:
+    """Complete the phase if all have joined; the initial delay is never cut short by a join or a leave."""
+    if group.state is PREPARING_REBALANCE and group.has_all_joined and group.previous_state is not EMPTY:
+        return complete_join(registry, group, releases, now_ms)
+    return ()
+
+
+def complete_join(registry: GroupRegistry, group: ClassicGroup, releases: Releases, now_ms: int) -> Records:
+    """
+    Who is here is in the next generation, and is told so.
+
+    Dynamic members that did not join again are out. Static ones stay, until the sync timer.
+    """
+    registry.timers.cancel(join_key(group.group_id))
+    absent = [member for member in group.members.values() if member.join_reply is None and not member.is_static]
+    for member in absent:
+        group.remove(member.member_id)
+        registry.cancel_session(group, member.member_id)
+    if group.members and not group.elect_joined_leader():
+        _schedule_join(registry, group)
+        return ()
+    group.start_next_generation(now_ms)
+    if group.state is EMPTY:
+        return (group.to_record(),)
+    for member in group.members.values():
+        answer_join(group, member, releases)
+        registry.arm_session(group, member)
+        member.is_new = False
+        group.pending_sync.add(member.member_id)
+    _schedule_sync(registry, group)
+    return ()
+
+
+def answer_join(group: ClassicGroup, member: ClassicMember, releases: Releases) -> None:
+    """Tell a member that waits of the generation that it is in."""
+    reply = group.unpark_join(member)
+    if reply is not None:
+        releases.append(Release(reply, joined(group, member)))
+
+
+def refuse_parked_join(
+    group: ClassicGroup, member: ClassicMember, releases: Releases, code: ErrorCode, member_id: str = ""
+) -> None:
+    reply = group.unpark_join(member)
+    if reply is not None:
+        releases.append(Release(reply, refused_join(member_id, code)))
+
+
+def refuse_parked_sync(member: ClassicMember, releases: Releases, code: ErrorCode) -> bool:
+    """Whether there was one."""
+    reply, member.sync_reply = member.sync_reply, None
+    if reply is None:
+        return False
+    releases.append(Release(reply, refused_sync(code)))
+    return True
+
+
+def drop_assignments(registry: GroupRegistry, group: ClassicGroup, releases: Releases, code: ErrorCode) -> None:
+    """This generation comes to nothing: everyone who waits for an assignment is told `code`."""
+    for member in group.members.values():
+        member.assignment = b""
+        if refuse_parked_sync(member, releases, code):
+            registry.arm_session(group, member)
+
+
+def answer_parked_syncs(registry: GroupRegistry, group: ClassicGroup, releases: Releases) -> None:
+    """Everyone who waits gets the assignment that it holds by now."""
+    for member in group.members.values():
+        reply, member.sync_reply = member.sync_reply, None
+        if reply is not None:
+            releases.append(Release(reply, synced(group, member)))
+            registry.arm_session(group, member)
+
+
+def remove_member(registry: GroupRegistry, group: ClassicGroup, member: ClassicMember, releases: Releases) -> None:
+    """Take a member out; what it has parked is told that it is unknown."""
+    registry.cancel_session(group, member.member_id)
+    refuse_parked_join(group, member, releases, ErrorCode.UNKNOWN_MEMBER_ID)
+    # Kafka leaves a SyncGroup of a member that leaves without an answer for ever.
+    refuse_parked_sync(member, releases, ErrorCode.UNKNOWN_MEMBER_ID)
+    group.remove(member.member_id)
+
+
+# The timers of a rebalance
+
+
+def _schedule_initial(registry: GroupRegistry, group: ClassicGroup, *, delay_ms: int, remaining_ms: int) -> None:
+    operation = partial(_end_initial_delay, registry, group, delay_ms, remaining_ms)
+    registry.timers.schedule(join_key(group.group_id), delay_ms, operation)
+
+
+def _end_initial_delay(
+    registry: GroupRegistry, group: ClassicGroup, delay_ms: int, remaining_ms: int, now_ms: int
+) -> Result[GroupRecord, None]:
+    """The initial delay is over; each newcomer extends it, up to the rebalance timeout."""
+    if not registry.is_current(group) or group.state is not PREPARING_REBALANCE:
+        return Result()
+    if group.new_member_added and remaining_ms:
+        group.new_member_added = False
+        next_ms = min(registry.config.group_initial_rebalance_delay_ms, remaining_ms)
+        _schedule_initial(registry, group, delay_ms=next_ms, remaining_ms=max(remaining_ms - delay_ms, 0))
+        return Result()
+    return _join_expired(registry, group, now_ms)
+
+
+def _schedule_join(registry: GroupRegistry, group: ClassicGroup) -> None:
+    operation = partial(_join_expired, registry, group)
+    registry.timers.schedule(join_key(group.group_id), group.rebalance_timeout_ms, operation)
+
+
+def _join_expired(registry: GroupRegistry, group: ClassicGroup, now_ms: int) -> Result[GroupRecord, None]:
+    if not registry.is_current(group) or group.state is not PREPARING_REBALANCE:
+        return Result()
+    releases: Releases = []
+    return group_result(complete_join(registry, group, releases, now_ms), releases)
+
+
+def _schedule_sync(registry: GroupRegistry, group: ClassicGroup) -> None:
+    operation = partial(_sync_expired, registry, group, group.generation)
+    registry.timers.schedule(sync_key(group.group_id), group.rebalance_timeout_ms, operation)
+
+
+def _sync_expired(
+    registry: GroupRegistry, group: ClassicGroup, generation: int, now_ms: int
+) -> Result[GroupRecord, None]:
+    """Who has joined this generation and never asked for its assignment is out, static members too."""
+    is_stale = not registry.is_current(group) or group.generation != generation
+    if is_stale or group.state not in (COMPLETING_REBALANCE, STABLE) or not group.pending_sync:
+        return Result()
+    releases: Releases = []
+    for member_id in sorted(group.pending_sync):
+        member = group.members.get(member_id)
+        if member is not None:  # else it was replaced meanwhile
+            remove_member(registry, group, member, releases)
+    return group_result(prepare_rebalance(registry, group, releases, now_ms), releases)

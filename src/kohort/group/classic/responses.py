@@ -1,0 +1,53 @@
+"""The answers to JoinGroup and SyncGroup, from a group and one of its members."""
+
+from kohort.group.classic.group import NO_GENERATION, NO_LEADER, ClassicGroup, ClassicMember
+from kohort.model.errors import ErrorCode
+from kohort.wire import messages as m
+
+
+def refused_join(member_id: str, code: ErrorCode) -> m.JoinGroupResponse:
+    """A JoinGroup that was refused; which member id is told differs from refusal to refusal."""
+    return m.JoinGroupResponse(
+        error_code=code,
+        generation_id=NO_GENERATION,
+        protocol_type=None,
+        protocol_name=None,
+        leader=NO_LEADER,
+        member_id=member_id,
+    )
+
+
+def joined(group: ClassicGroup, member: ClassicMember, *, shows_members: bool | None = None) -> m.JoinGroupResponse:
+    """The member's place in the present generation; the leader also sees who is in it."""
+    if shows_members is None:
+        shows_members = group.is_leader(member.member_id)
+    return m.JoinGroupResponse(
+        generation_id=group.generation,
+        protocol_type=group.protocol_type,
+        protocol_name=group.protocol_name,
+        leader=group.leader or NO_LEADER,
+        member_id=member.member_id,
+        members=members_of(group) if shows_members else (),
+    )
+
+
+def members_of(group: ClassicGroup) -> tuple[m.JoinGroupResponseMember, ...]:
+    """What the leader assigns by."""
+    return tuple(
+        m.JoinGroupResponseMember(
+            member_id=member.member_id,
+            group_instance_id=member.group_instance_id,
+            metadata=member.metadata(group.protocol_name),
+        )
+        for member in group.members.values()
+    )
+
+
+def refused_sync(code: ErrorCode) -> m.SyncGroupResponse:
+    return m.SyncGroupResponse(error_code=code, protocol_type=None, protocol_name=None, assignment=b"")
+
+
+def synced(group: ClassicGroup, member: ClassicMember) -> m.SyncGroupResponse:
+    return m.SyncGroupResponse(
+        protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=member.assignment
+    )

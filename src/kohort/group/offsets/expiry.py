@@ -1,0 +1,73 @@
+"""
+The sweep: offsets that nobody needs any more lapse, and with them groups that are empty (KIP-211).
+
+| group                                          | counts from                        | which topics   |
+|------------------------------------------------|------------------------------------|----------------|
+| Empty, had members                             | when it became empty, if known     | all            |
+| consumers, Stable, subscriptions known         | the commit                         | not subscribed |
+| simple                                         | the commit                         | all            |
+| any other (rebalancing, of another kind)       | never                              |                |
+
+An offset with an expire timestamp of its own lapses then. One that an open transaction is about to replace never does.
+
+Source: Kafka OffsetMetadataManager.cleanupExpiredOffsets, ClassicGroup.offsetExpirationCondition.
+"""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from kohort.group.classic.group import ClassicGroup
+from kohort.group.classic.registry import GroupRegistry
+from kohort.group.classic.states import EMPTY, STABLE
+from kohort.group.offsets.offsets import CommittedOffset, Offsets
+from kohort.group.records import NO_TIMESTAMP_MS, GroupRecord, GroupTombstone, OffsetTombstone
+
+BaseTimestamp: TypeAlias = Callable[[CommittedOffset], int]
+
+
+def sweep(registry: GroupRegistry, offsets: Offsets, now_ms: int) -> list[GroupRecord]:
+    """Tombstones for what has lapsed by now, in every group of the shard."""
+    retention_ms = registry.config.offsets_retention_ms
+    records: list[GroupRecord] = []
+    for group_id, group in registry.groups.items():
+        lapsed = lapsed_offsets(group, offsets, now_ms=now_ms, retention_ms=retention_ms)
+        records += lapsed
+        is_bare = len(lapsed) == len(offsets.by_group.get(group_id, ())) and group_id not in offsets.writers
+        if is_bare and group.state is EMPTY:
+            records.append(GroupTombstone(group_id))
+    return records
+
+
+def lapsed_offsets(group: ClassicGroup, offsets: Offsets, *, now_ms: int, retention_ms: int) -> list[OffsetTombstone]:
+    base = _base_timestamp(group)
+    if base is None:
+        return []
+    return [
+        OffsetTombstone(group.group_id, partition.topic, partition.partition)
+        for partition, offset in offsets.of_group(group.group_id)
+        if not group.is_subscribed(partition.topic)
+        and not offsets.has_pending(group.group_id, partition)
+        and has_lapsed(offset, base(offset), now_ms=now_ms, retention_ms=retention_ms)
+    ]
+
+
+def has_lapsed(offset: CommittedOffset, base_ms: int, *, now_ms: int, retention_ms: int) -> bool:
+    if offset.expire_timestamp_ms != NO_TIMESTAMP_MS:
+        return now_ms >= offset.expire_timestamp_ms
+    return now_ms - base_ms >= retention_ms
+
+
+def _base_timestamp(group: ClassicGroup) -> BaseTimestamp | None:
+    """From when an offset's retention counts; None while nothing in the group may lapse."""
+    if group.protocol_type is None:
+        return _committed_at
+    if group.state is EMPTY:
+        emptied_at_ms = group.state_timestamp_ms
+        return _committed_at if emptied_at_ms is None else lambda _: emptied_at_ms
+    if group.is_consumer and group.subscribed_topics is not None and group.state is STABLE:
+        return _committed_at
+    return None
+
+
+def _committed_at(offset: CommittedOffset) -> int:
+    return offset.commit_timestamp_ms

@@ -1,0 +1,164 @@
+"""
+What groups have committed: one position per group, topic and partition, and beside them those whose transaction is open.
+
+Only `replay` writes here, with the log offset of each record: a transaction that commits replaces a position only if its own
+record is the later one in the log, so that the state does not depend on what compaction has left.
+
+Source: Kafka OffsetMetadataManager (Offsets, OpenTransactions), OffsetAndMetadata.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple, TypeAlias
+from uuid import UUID
+
+import msgspec
+
+from kohort.group.records import NO_LEADER_EPOCH, NO_TIMESTAMP_MS, OffsetCommit, OffsetTombstone
+from kohort.machine.timeline import SnapshotRegistry, TimelineDict
+from kohort.model.ids import TopicPartition
+
+NO_OFFSET = -1
+
+
+class CommittedOffset(msgspec.Struct, frozen=True):
+    """
+    A position, as last logged.
+
+    Attributes:
+        record_offset: where in `__consumer_offsets` the record lies.
+        expire_timestamp_ms: -1 when retention decides.
+    """
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_timestamp_ms: int
+    expire_timestamp_ms: int
+    topic_id: UUID | None
+    record_offset: int
+
+
+class GroupTopicPartition(NamedTuple):
+    group_id: str
+    topic: str
+    partition: int
+
+
+GroupOffsets: TypeAlias = TimelineDict[TopicPartition, CommittedOffset]
+NOTHING = CommittedOffset(NO_OFFSET, NO_LEADER_EPOCH, "", NO_TIMESTAMP_MS, NO_TIMESTAMP_MS, None, NO_OFFSET)
+"""What a partition without a committed offset is answered with."""
+
+
+class Offsets:
+    """
+    The offsets of one shard.
+
+    Attributes:
+        by_group: committed, per group; a group without any is not in it.
+        pending: written by producers whose transaction is open, per producer id.
+        writers: the producers with a pending offset, per group and partition; a group without any is not in it.
+    """
+
+    __slots__ = ("_registry", "by_group", "pending", "writers")
+
+    def __init__(self, registry: SnapshotRegistry) -> None:
+        self._registry = registry
+        self.by_group: TimelineDict[str, GroupOffsets] = TimelineDict(registry)
+        self.pending: TimelineDict[int, TimelineDict[GroupTopicPartition, CommittedOffset]] = TimelineDict(registry)
+        self.writers: TimelineDict[str, TimelineDict[TopicPartition, frozenset[int]]] = TimelineDict(registry)
+
+    # Reading
+
+    def get(self, group_id: str, partition: TopicPartition) -> CommittedOffset | None:
+        committed = self.by_group.get(group_id)
+        return None if committed is None else committed.get(partition)
+
+    def of_group(self, group_id: str) -> Iterator[tuple[TopicPartition, CommittedOffset]]:
+        """The newest positions of one group; may be changed while it is read."""
+        return iter(list(self.by_group.get(group_id, {}).items()))
+
+    def has(self, group_id: str, partition: TopicPartition) -> bool:
+        """Whether there is a position, committed or pending."""
+        return partition in self.by_group.get(group_id, ()) or self.has_pending(group_id, partition)
+
+    def has_pending(self, group_id: str, partition: TopicPartition) -> bool:
+        return partition in self.writers.get(group_id, ())
+
+    def pending_of_group(self, group_id: str) -> list[TopicPartition]:
+        """The partitions of a group with a pending position."""
+        return list(self.writers.get(group_id, ()))
+
+    # Replay
+
+    def replay_commit(self, record_offset: int, record: OffsetCommit) -> None:
+        self._put(
+            GroupTopicPartition(record.group_id, record.topic, record.partition), _committed(record_offset, record)
+        )
+
+    def replay_transactional_commit(self, record_offset: int, producer_id: int, record: OffsetCommit) -> None:
+        """Keep it until the transaction ends."""
+        key = GroupTopicPartition(record.group_id, record.topic, record.partition)
+        written = self.pending.get(producer_id)
+        if written is None:
+            written = self.pending[producer_id] = TimelineDict(self._registry)
+        written.put(key, _committed(record_offset, record))
+        writers = self.writers.get(key.group_id)
+        if writers is None:
+            writers = self.writers[key.group_id] = TimelineDict(self._registry)
+        partition = TopicPartition(key.topic, key.partition)
+        writers.put(partition, writers.get(partition, frozenset()) | {producer_id})
+
+    def replay_tombstone(self, record: OffsetTombstone) -> None:
+        """Forget the position, and what any transaction would put in its place."""
+        key = GroupTopicPartition(record.group_id, record.topic, record.partition)
+        partition = TopicPartition(record.topic, record.partition)
+        committed = self.by_group.get(record.group_id)
+        if committed is not None:
+            committed.remove(partition)
+            if not committed:
+                self.by_group.remove(record.group_id)
+        writers = self.writers.get(record.group_id)
+        for producer_id in sorted(writers.get(partition, ()) if writers else ()):
+            self._drop_pending(producer_id, key)
+
+    def replay_marker(self, producer_id: int, *, committed: bool) -> None:
+        """A transaction has ended. One that is not known here has nothing here."""
+        for key, offset in list(self.pending.get(producer_id, {}).items()):
+            self._drop_pending(producer_id, key)
+            if committed:
+                present = self.get(key.group_id, TopicPartition(key.topic, key.partition))
+                if present is None or present.record_offset < offset.record_offset:
+                    self._put(key, offset)
+
+    def _put(self, key: GroupTopicPartition, offset: CommittedOffset) -> None:
+        offsets = self.by_group.get(key.group_id)
+        if offsets is None:
+            offsets = self.by_group[key.group_id] = TimelineDict(self._registry)
+        offsets.put(TopicPartition(key.topic, key.partition), offset)
+
+    def _drop_pending(self, producer_id: int, key: GroupTopicPartition) -> None:
+        written = self.pending[producer_id]
+        written.remove(key)
+        if not written:
+            self.pending.remove(producer_id)
+        partition = TopicPartition(key.topic, key.partition)
+        writers = self.writers[key.group_id]
+        others = writers[partition] - {producer_id}
+        if others:
+            writers.put(partition, others)
+        else:
+            writers.remove(partition)
+            if not writers:
+                self.writers.remove(key.group_id)
+
+
+def _committed(record_offset: int, record: OffsetCommit) -> CommittedOffset:
+    return CommittedOffset(
+        record.offset,
+        record.leader_epoch,
+        record.metadata,
+        record.commit_timestamp_ms,
+        record.expire_timestamp_ms,
+        record.topic_id,
+        record_offset,
+    )

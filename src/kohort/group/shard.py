@@ -1,0 +1,188 @@
+"""
+The group coordinator of one partition of `__consumer_offsets`: what it is made of, and how it is replayed.
+
+Handlers live beside it, one module per API. A classic group's contents are soft in so far as its handlers change them ahead of
+the write, as in Kafka; the log then says what a later load sees (records with `replayed` off).
+
+Source: Kafka GroupCoordinatorShard, GroupMetadataManager, OffsetMetadataManager.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from kohort.group.classic.describe import describe_group
+from kohort.group.classic.expiry import expire_member
+from kohort.group.classic.group import ClassicGroup, group_from_record
+from kohort.group.classic.heartbeat import heartbeat
+from kohort.group.classic.join import join_group
+from kohort.group.classic.leave import leave_group
+from kohort.group.classic.rebalance import prepare_rebalance, refuse_parked_join, refuse_parked_sync
+from kohort.group.classic.registry import GroupRegistry, Releases
+from kohort.group.classic.states import DEAD
+from kohort.group.classic.sync import sync_group
+from kohort.group.configs import GroupConfig
+from kohort.group.context import RequestContext
+from kohort.group.deletion import DeleteGroupResults, delete_groups
+from kohort.group.listing import list_groups
+from kohort.group.offsets.commit import offset_commit
+from kohort.group.offsets.deletion import offset_delete, topic_tombstones
+from kohort.group.offsets.expiry import sweep
+from kohort.group.offsets.fetch import fetch_offsets
+from kohort.group.offsets.offsets import Offsets
+from kohort.group.records import GroupMetadata, GroupRecord, GroupTombstone, OffsetCommit, OffsetTombstone
+from kohort.machine.shard import NO_PRODUCER_ID, Release, Reply, Result, Timers
+from kohort.machine.timeline import SnapshotRegistry, TimelineDict
+from kohort.model.errors import ErrorCode
+from kohort.model.image import ClusterImage
+from kohort.wire import messages as m
+
+SWEEP_TIMER = "expire offsets"
+DELETED_TOPICS_TIMER = "delete offsets of deleted topics"
+
+
+class GroupShard:
+    """
+    Implements `kohort.machine.shard.Shard` for `GroupRecord`.
+
+    Args:
+        snapshots: the shard's; whoever runs the shard takes them.
+        new_uuid: text of a fresh random UUID.
+    """
+
+    def __init__(
+        self, snapshots: SnapshotRegistry, timers: Timers, config: GroupConfig, new_uuid: Callable[[], str]
+    ) -> None:
+        groups: TimelineDict[str, ClassicGroup] = TimelineDict(snapshots)
+        self.registry = GroupRegistry(groups, timers, config, new_uuid, expire_member)
+        self.offsets = Offsets(snapshots)
+        self._timers = timers
+        self._config = config
+        self._deleted_topics: set[str] = set()
+
+    @property
+    def groups(self) -> TimelineDict[str, ClassicGroup]:
+        return self.registry.groups
+
+    # Replay
+
+    def replay(self, offset: int, producer_id: int, _producer_epoch: int, record: GroupRecord, /) -> None:
+        match record:
+            case OffsetCommit():
+                if record.group_id not in self.groups:
+                    self.groups.put(record.group_id, ClassicGroup(record.group_id))
+                if producer_id == NO_PRODUCER_ID:
+                    self.offsets.replay_commit(offset, record)
+                else:
+                    self.offsets.replay_transactional_commit(offset, producer_id, record)
+            case OffsetTombstone():
+                self.offsets.replay_tombstone(record)
+            case GroupMetadata():
+                self.groups.put(record.group_id, group_from_record(record))
+            case GroupTombstone():
+                self.groups.remove(record.group_id)
+
+    def replay_end_transaction_marker(self, producer_id: int, _producer_epoch: int, /, *, committed: bool) -> None:
+        self.offsets.replay_marker(producer_id, committed=committed)
+
+    # Life cycle
+
+    def on_loaded(self, _image: ClusterImage, now_ms: int, /) -> None:
+        """Every member gets a whole session to show up; a group that is too large now rebalances to shrink."""
+        for group in self.groups.values():
+            for member in group.members.values():
+                self.registry.arm_session(group, member)
+            if len(group.members) > self._config.group_max_size:
+                releases: Releases = []
+                prepare_rebalance(self.registry, group, releases, now_ms)
+                assert not releases, "nothing is parked right after a load"
+        self._schedule_sweep()
+
+    def on_image(self, _image: ClusterImage, deleted_topics: Sequence[str], /) -> None:
+        """Offsets of topics that are gone get tombstones, in an operation of their own."""
+        if deleted_topics:
+            self._deleted_topics.update(deleted_topics)
+            self._timers.schedule(DELETED_TOPICS_TIMER, 0, self._delete_topics, retry=True)
+
+    def on_unloaded(self) -> Iterable[Release]:
+        """Whoever waits is sent to look for the new coordinator."""
+        releases: Releases = []
+        for group in self.groups.values():
+            group.move_to(DEAD, group.state_timestamp_ms or 0)
+            for member in group.members.values():
+                refuse_parked_join(group, member, releases, ErrorCode.NOT_COORDINATOR, member.member_id)
+                refuse_parked_sync(member, releases, ErrorCode.NOT_COORDINATOR)
+        return releases
+
+    def _schedule_sweep(self) -> None:
+        delay_ms = self._config.offsets_retention_check_interval_ms
+        self._timers.schedule(SWEEP_TIMER, delay_ms, self._sweep, retry=True)
+
+    def _sweep(self, now_ms: int) -> Result[GroupRecord, None]:
+        self._schedule_sweep()
+        return Result(sweep(self.registry, self.offsets, now_ms), is_atomic=False)
+
+    def _delete_topics(self, _now_ms: int) -> Result[GroupRecord, None]:
+        topics = frozenset(self._deleted_topics)
+
+        def after(error: Exception | None) -> Iterable[Release]:
+            if error is None:
+                self._deleted_topics -= topics
+            return ()
+
+        return Result(topic_tombstones(self.offsets, topics), after=after, is_atomic=False)
+
+    # Classic groups
+
+    def join_group(
+        self, request: m.JoinGroupRequest, context: RequestContext, reply: Reply[m.JoinGroupResponse], now_ms: int
+    ) -> Result[GroupRecord, m.JoinGroupResponse]:
+        return join_group(self.registry, request, context, reply, now_ms)
+
+    def sync_group(
+        self, request: m.SyncGroupRequest, reply: Reply[m.SyncGroupResponse], now_ms: int
+    ) -> Result[GroupRecord, m.SyncGroupResponse]:
+        return sync_group(self.registry, request, reply, now_ms)
+
+    def heartbeat(self, request: m.HeartbeatRequest) -> Result[GroupRecord, m.HeartbeatResponse]:
+        return heartbeat(self.registry, request)
+
+    def leave_group(self, request: m.LeaveGroupRequest, now_ms: int) -> Result[GroupRecord, m.LeaveGroupResponse]:
+        return leave_group(self.registry, request, now_ms)
+
+    # Groups of any type
+
+    def describe_group(
+        self, group_id: str, *, api_version: int, committed_offset: int
+    ) -> m.DescribeGroupsResponseDescribedGroup:
+        return describe_group(self.groups, group_id, api_version=api_version, committed_offset=committed_offset)
+
+    def list_groups(
+        self, request: m.ListGroupsRequest, *, committed_offset: int
+    ) -> list[m.ListGroupsResponseListedGroup]:
+        states, types = request.states_filter, request.types_filter
+        return list(list_groups(self.groups, states=states, types=types, committed_offset=committed_offset))
+
+    def delete_groups(self, group_ids: Sequence[str]) -> Result[GroupRecord, DeleteGroupResults]:
+        return delete_groups(self.registry, self.offsets, group_ids)
+
+    # Offsets
+
+    def offset_commit(
+        self, request: m.OffsetCommitRequest, context: RequestContext, now_ms: int
+    ) -> Result[GroupRecord, m.OffsetCommitResponse]:
+        return offset_commit(self.registry, request, context, now_ms)
+
+    def offset_fetch(self, request: m.OffsetFetchRequestGroup, *, committed_offset: int) -> m.OffsetFetchResponseGroup:
+        """As of the high watermark, pending transactions or not."""
+        return fetch_offsets(
+            self.registry, self.offsets, request, require_stable=False, committed_offset=committed_offset
+        )
+
+    def offset_fetch_stable(
+        self, request: m.OffsetFetchRequestGroup
+    ) -> Result[GroupRecord, m.OffsetFetchResponseGroup]:
+        """The newest state; a result without records, so that it is answered when all of that is committed."""
+        response = fetch_offsets(self.registry, self.offsets, request, require_stable=True, committed_offset=None)
+        return Result(response=response)
+
+    def offset_delete(self, request: m.OffsetDeleteRequest) -> Result[GroupRecord, m.OffsetDeleteResponse]:
+        return offset_delete(self.registry, self.offsets, request)
