@@ -65,9 +65,10 @@ class TableShard:
         self.loaded_at = now_ms
         self.images.append(image)
 
-    def on_image(self, image: ClusterImage, deleted_topics: Sequence[str], now_ms: int, /) -> Result[Put, None]:
+    def on_image(self, image: ClusterImage, deleted_topics: Sequence[str], /) -> None:
         self.images.append(image)
-        return Result([Put(topic, None) for topic in deleted_topics])
+        gone = [Put(topic, None) for topic in deleted_topics]
+        self.timers.schedule("deleted topics", 0, lambda _: Result(gone), retry=True)
 
     def on_unloaded(self) -> Iterable[Release]:
         self.is_unloaded = True

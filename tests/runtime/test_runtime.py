@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from kohort.wire.batches import build_batch, control_batch, iter_batches, read_records
 from shards import Put, PutSerde, TableShard
 
 from kohort.machine.shard import Result
@@ -12,6 +11,7 @@ from kohort.model.errors import CoordinatorError, ErrorCode, UnavailableError
 from kohort.runtime.context import State
 from kohort.runtime.runtime import Runtime
 from kohort.testing import FaultyLog, VirtualNode
+from kohort.wire.batches import BatchRecord, build_batch, control_batch, read_header, read_records
 
 Operation = Callable[[TableShard, int], Result[Put, str]]
 
@@ -73,9 +73,20 @@ class Bench:
         return self.runtime.states().get(0)
 
     def written(self) -> list[tuple[bytes | None, bytes | None]]:
-        return [
-            (it.key, it.value) for _, batch in iter_batches(b"".join(self.log.batches)) for it in read_records(batch)
-        ]
+        return [(it.key, it.value) for batch in self.log.batches for it in read_records(batch)]
+
+
+def batch_of(pairs: list[tuple[bytes, bytes | None]], producer_id: int = -1) -> bytes:
+    """A batch of the state topic; with a producer id one of a transaction."""
+    is_transactional = producer_id != -1
+    return build_batch(
+        [BatchRecord(key, value) for key, value in pairs],
+        timestamp_ms=0,
+        producer_id=producer_id,
+        producer_epoch=0 if is_transactional else -1,
+        base_sequence=0 if is_transactional else -1,
+        transactional=is_transactional,
+    )
 
 
 def explain(error: Exception) -> str:
@@ -94,7 +105,7 @@ def test_a_partition_that_nobody_loaded_is_not_led_here() -> None:
 
 def test_while_loading_requests_are_refused_and_then_served() -> None:  # [1, 10, 23]
     bench = Bench()
-    bench.log.append(build_batch([(b"x", b"1")], timestamp_ms=0), leader_epoch=0)
+    bench.log.append(batch_of([(b"x", b"1")]), leader_epoch=0)
     bench.log.commit()
     bench.runtime.load(0, bench.log, 3)
     assert bench.state() is State.LOADING
@@ -117,14 +128,14 @@ def test_an_empty_log_is_loaded_at_once() -> None:  # [38]
 
 def test_a_load_that_fails_leaves_the_partition_failed_until_a_newer_epoch() -> None:  # [2, 4]
     bench = Bench()
-    bench.log.append(build_batch([(b"x", b"no number")], timestamp_ms=0), leader_epoch=0)
+    bench.log.append(batch_of([(b"x", b"no number")]), leader_epoch=0)
     bench.log.commit()
     bench.load(leader_epoch=1)
     assert bench.state() is State.FAILED
     assert bench.shard.is_unloaded
     bench.put("a", ("x", 1))
     assert bench.answers["a"] == ["NOT_COORDINATOR"]
-    bench.log.append(build_batch([(b"x", b"7")], timestamp_ms=0), leader_epoch=0)
+    bench.log.append(batch_of([(b"x", b"7")]), leader_epoch=0)
     bench.log.commit()
     bench.load(leader_epoch=2)
     assert bench.read() == {"x": 7}, "the damaged record is not the newest of its key any more"
@@ -182,7 +193,7 @@ def test_a_shard_that_fails_to_say_goodbye_is_gone_all_the_same() -> None:
 
 def test_the_end_of_an_old_load_never_activates_a_newer_context() -> None:
     bench = Bench()
-    bench.log.append(build_batch([(b"x", b"1")], timestamp_ms=0), leader_epoch=0)
+    bench.log.append(batch_of([(b"x", b"1")]), leader_epoch=0)
     bench.log.commit()
     bench.runtime.load(0, bench.log, 1)
     bench.runtime.unload(0, 2)
@@ -197,19 +208,13 @@ def test_the_end_of_an_old_load_never_activates_a_newer_context() -> None:
 def test_loading_keeps_the_newest_of_each_key_and_judges_transactions_by_their_markers() -> None:
     bench = Bench()
     for batch in (
-        build_batch([(b"a", b"1"), (b"b", b"2"), (b"a", b"3")], timestamp_ms=0),
-        build_batch([(b"b", None), (b"\xff?", b"x"), (b"c", b"4")], timestamp_ms=0),
-        build_batch(
-            [(b"t", b"5")], timestamp_ms=0, producer_id=9, producer_epoch=0, base_sequence=0, transactional=True
-        ),
-        build_batch(
-            [(b"u", b"6")], timestamp_ms=0, producer_id=8, producer_epoch=0, base_sequence=0, transactional=True
-        ),
-        build_batch(
-            [(b"v", b"7")], timestamp_ms=0, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True
-        ),
-        control_batch(producer_id=9, producer_epoch=0, committed=True, timestamp_ms=0, coordinator_epoch=0),
-        control_batch(producer_id=8, producer_epoch=0, committed=False, timestamp_ms=0, coordinator_epoch=0),
+        batch_of([(b"a", b"1"), (b"b", b"2"), (b"a", b"3")]),
+        batch_of([(b"b", None), (b"\xff?", b"x"), (b"c", b"4")]),
+        batch_of([(b"t", b"5")], producer_id=9),
+        batch_of([(b"u", b"6")], producer_id=8),
+        batch_of([(b"v", b"7")], producer_id=7),
+        control_batch(producer_id=9, producer_epoch=0, committed=True, coordinator_epoch=0, timestamp_ms=0),
+        control_batch(producer_id=8, producer_epoch=0, committed=False, coordinator_epoch=0, timestamp_ms=0),
     ):
         bench.log.append(batch, leader_epoch=0)
     bench.log.commit()
@@ -220,9 +225,9 @@ def test_loading_keeps_the_newest_of_each_key_and_judges_transactions_by_their_m
 
 def test_what_lies_above_the_high_watermark_is_loaded_but_not_shown() -> None:  # [37, 48]
     bench = Bench()
-    bench.log.append(build_batch([(b"a", b"1")], timestamp_ms=0), leader_epoch=0)
+    bench.log.append(batch_of([(b"a", b"1")]), leader_epoch=0)
     bench.log.commit()
-    bench.log.append(build_batch([(b"a", b"2")], timestamp_ms=0), leader_epoch=0)
+    bench.log.append(batch_of([(b"a", b"2")]), leader_epoch=0)
     bench.load()
     assert bench.shard.table == {"a": 2}
     assert bench.read() == {"a": 1}
@@ -254,7 +259,7 @@ def test_every_active_shard_is_told_of_a_new_image() -> None:  # [27]
     bench = Bench().load()
     bench.put("a", ("gone", 1), ("stays", 1))
     bench.runtime.on_image(["gone"])
-    bench.node.settle()
+    bench.node.advance(0)
     bench.log.commit()
     assert bench.read() == {"stays": 1}
     assert len(bench.shard.images) == 2
@@ -288,7 +293,7 @@ def test_what_arrives_in_one_turn_shares_a_batch() -> None:
     bench.node.run_turn()
     assert bench.log.appends == 1
     assert len(bench.log.batches) == 1
-    header, _ = next(iter(iter_batches(bench.log.batches[0])))
+    header = read_header(bench.log.batches[0])
     assert (header.producer_id, header.base_sequence, header.max_timestamp) == (-1, 0, bench.node.clock.now_ms())
     assert bench.answers["empty"] == []
     bench.log.commit()

@@ -125,10 +125,8 @@ class Shard(Protocol[R_contra]):
     def on_loaded(self, image: ClusterImage, now_ms: int, /) -> None:
         """The log has been replayed to its end: arm timers, and whatever else is soft."""
 
-    def on_image(
-        self, image: ClusterImage, deleted_topics: Sequence[str], now_ms: int, /
-    ) -> "Result[Any, None] | None":
-        """The cluster has changed. Runs as an operation: what follows from it is returned as records."""
+    def on_image(self, image: ClusterImage, deleted_topics: Sequence[str], /) -> None:
+        """The cluster has changed. What follows from it in records is the business of a timer that is due at once."""
 
     def on_unloaded(self) -> Iterable[Release]:
         """This node no longer runs the shard: what is parked is answered with what is returned."""

@@ -357,7 +357,7 @@ class Context(Generic[S]):
             self._batch = None
             return
         assert self.log is not None
-        data = encode_batch(batch.pairs, timestamp_ms=batch.opened_ms, base_sequence=GROUP_BATCH_BASE_SEQUENCE)
+        data = encode_batch(batch.pairs, batch.opened_ms, base_sequence=GROUP_BATCH_BASE_SEQUENCE)
         try:
             if len(data) > self.log.batch_bytes_max:
                 raise RecordTooLargeError(

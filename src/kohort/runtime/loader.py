@@ -15,7 +15,7 @@ import msgspec
 
 from kohort.machine.shard import RecordSerde, Shard, UnknownRecordTypeError
 from kohort.runtime.ports import PartitionLog
-from kohort.wire.batches import BatchHeader, iter_batches, read_end_transaction_marker, read_records
+from kohort.wire.batches import BatchHeader, iter_batches, read_marker, read_records
 
 _log = logging.getLogger("kohort.runtime")
 
@@ -65,8 +65,9 @@ def load(
         if not window:
             break
         summary.bytes += len(window)
-        for header, batch in iter_batches(window):
-            _collect(header, batch, offset, newest, events, summary)
+        view = memoryview(window)
+        for position, header in iter_batches(window):
+            _collect(header, view[position : position + header.size_bytes], offset, newest, events, summary)
             offset = header.next_offset
             if len(events) % 16 == 0:
                 yield
@@ -83,12 +84,13 @@ def _collect(
     summary: LoadSummary,
 ) -> None:
     if header.is_control:
-        committed = read_end_transaction_marker(batch)
-        if committed is not None:
-            events[header.base_offset] = _Marker(header.producer_id, header.producer_epoch, committed)
+        for record in read_records(batch, header=header):
+            marker = read_marker(record)
+            if marker is not None:
+                events[record.offset] = _Marker(header.producer_id, header.producer_epoch, marker.committed)
         return
     producer_id = header.producer_id if header.is_transactional else -1
-    for record in read_records(batch):
+    for record in read_records(batch, header=header):
         if record.offset < start:
             continue
         summary.records += 1

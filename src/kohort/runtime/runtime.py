@@ -119,8 +119,9 @@ class Runtime(Generic[S]):
         for context in list(self._contexts.values()):
             if context.state is State.ACTIVE:
 
-                def tell(shard: S, now_ms: int) -> Result[Any, None]:
-                    return shard.on_image(self._image, deleted_topics, now_ms) or Result()
+                def tell(shard: S, _: int) -> Result[Any, None]:
+                    shard.on_image(self._image, deleted_topics)
+                    return Result()
 
                 context.write(tell, None, lambda _: None)
 

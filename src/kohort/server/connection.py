@@ -11,11 +11,12 @@ import logging
 from collections import deque
 from typing import Any
 
+from kohort.broker.ports import Outcome
 from kohort.model.errors import WireError
 from kohort.runtime.turn import Turn
-from kohort.server.dispatch import CLOSE, NO_RESPONSE, Dispatch, Route
+from kohort.server.dispatch import Dispatch, Route
 from kohort.wire.frames import FrameReader
-from kohort.wire.headers import api_versions_downgrade, read_client_id
+from kohort.wire.headers import api_versions_downgrade, read_request_header
 
 _log = logging.getLogger("kohort.server")
 
@@ -85,7 +86,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, shared: Connections) -> None:
         self._shared = shared
-        self._routes = shared.dispatch.route
+        self._routes = shared.dispatch.routes
         self._frames = FrameReader(shared.frame_bytes_max)
         self._waiting: deque[bytes] = deque()
         """Frames that must wait until the requests in work are answered."""
@@ -111,7 +112,7 @@ class Connection(asyncio.Protocol):
             self.client_host = f"/{peer[0]}"
         self._shared.open.add(self)
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 -- asyncio's signature
         # What the client was waiting for goes on: parked requests are answered into the void, as in Kafka.
         self._transport = None
         self._waiting.clear()
@@ -172,23 +173,20 @@ class Connection(asyncio.Protocol):
         return first.is_pipelined and frame[:2] == first.api_key.to_bytes(2, "big")
 
     def _request(self, frame: bytes) -> None:
-        try:
-            route = self._routes(frame)
-        except WireError:
-            if frame[:2] == b"\x00\x12" and len(frame) >= 8:
-                # A newer client asks what we speak in a way we do not know: it learns the versions of ApiVersions itself.
-                self._out.append(api_versions_downgrade(int.from_bytes(frame[4:8], "big", signed=True)))
-                return
-            raise
-        client_id, body = read_client_id(frame, is_flexible=route.is_flexible)
-        call = Call(self, route, int.from_bytes(frame[4:8], "big", signed=True), client_id)
+        api_key, api_version, correlation_id, client_id, body = read_request_header(frame)
+        route = self._routes.get((api_key, api_version)) or self._shared.dispatch.route(api_key, api_version)
+        if route is None:
+            # A newer client asks what we speak in a way we do not know: it learns the versions of ApiVersions itself.
+            self._out.append(api_versions_downgrade(correlation_id))
+            return
+        call = Call(self, route, correlation_id, client_id)
         request = route.read(frame, body)
         response = route.handler(request, call, call.reply)
         if response is not None:
-            if response is CLOSE:
+            if response is Outcome.CLOSE_CONNECTION:
                 self.close()
                 return
-            call.answer = b"" if response is NO_RESPONSE else route.encode(call.correlation_id, response)
+            call.answer = b"" if response is Outcome.NO_RESPONSE else route.encode(call.correlation_id, response)
         if call.answer is not None and not self._in_work:
             self._out.append(call.answer)
         elif self._transport is not None:
@@ -199,10 +197,10 @@ class Connection(asyncio.Protocol):
         """A request that had to wait has its answer; it leaves when those before it have left."""
         if self._transport is None:
             return
-        if response is CLOSE:
+        if response is Outcome.CLOSE_CONNECTION:
             self.close()
             return
-        call.answer = b"" if response is NO_RESPONSE else call.route.encode(call.correlation_id, response)
+        call.answer = b"" if response is Outcome.NO_RESPONSE else call.route.encode(call.correlation_id, response)
         if not call.is_queued:
             # Answered before its handler returned: `_request` goes on from here.
             return

@@ -3,7 +3,7 @@
 from kohort.model.errors import FencedError, OffsetOutOfRangeError, RecordTooLargeError, StorageError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import HighWatermarkListener
-from kohort.wire.batches import iter_batches, with_position
+from kohort.wire.batches import iter_batches, stamp
 
 
 class FaultyLog:
@@ -43,8 +43,10 @@ class FaultyLog:
         shift, self.shift_next_append = self.shift_next_append, 0
         self.appends += 1
         self.end_offset += shift
-        for header, data in iter_batches(bytes(batch)):
-            self.batches.append(with_position(data, base_offset=self.end_offset, leader_epoch=leader_epoch))
+        for position, header in iter_batches(batch):
+            data = bytearray(batch[position : position + header.size_bytes])
+            stamp(data, base_offset=self.end_offset, leader_epoch=leader_epoch)
+            self.batches.append(bytes(data))
             self.end_offset += header.last_offset_delta + 1
         return self.end_offset
 
@@ -53,12 +55,13 @@ class FaultyLog:
             raise OffsetOutOfRangeError(f"offset {offset}")
         limit = self.end_offset if up_to is None else up_to
         out = b""
-        for header, data in iter_batches(b"".join(self.batches)):
+        whole = b"".join(self.batches)
+        for position, header in iter_batches(whole):
             if header.next_offset <= offset or header.base_offset >= limit:
                 continue
-            if out and len(out) + len(data) > bytes_max:
+            if out and len(out) + header.size_bytes > bytes_max:
                 break
-            out += bytes(data)
+            out += whole[position : position + header.size_bytes]
         return out
 
     def listen(self, listener: HighWatermarkListener) -> None:
