@@ -1,0 +1,63 @@
+"""All commands in one typer app. Importing this imports typer; `main` avoids that for `serve`."""
+
+from typing import Annotated
+
+import typer
+
+from kohort import __version__
+from kohort.cli import groups, offsets, pipeline, topics
+
+_EPILOG = """\
+Commands that ask a cluster take --bootstrap HOST:PORT, or read KOHORT_BOOTSTRAP, and work with Apache Kafka too. With --json
+they print an array of objects.
+
+\b
+  kohort serve --data-dir ./kohort-data        a broker on 127.0.0.1:9092
+  kohort topics create orders --partitions 6   a topic
+  kohort groups describe billing               members, offsets, lag
+  kohort pipeline --help                       the history of groups, out of the logs
+
+Exit codes: 0; 2 with a sentence on stderr when something is wrong; 130 after an interrupt."""
+
+app = typer.Typer(
+    name="kohort",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="A Kafka-compatible coordinator in Python: broker, command line, and Spark over its logs.",
+    epilog=_EPILOG,
+)
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"kohort {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command(
+    "serve",
+    short_help="Run a broker.",
+    add_help_option=False,
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)
+def _serve(context: typer.Context) -> None:
+    from kohort.cli.serve import serve
+
+    raise typer.Exit(serve(context.args))
+
+
+app.add_typer(topics.app)
+app.add_typer(groups.app)
+app.command("offsets", epilog=offsets.EPILOG)(offsets.offsets)
+app.add_typer(pipeline.app)

@@ -1,0 +1,311 @@
+"""
+A small blocking client for the commands: one question, one answer, no threads.
+
+Every connection asks once which versions its broker serves (ApiVersions); a request then goes out in the newest version that
+both sides know. What comes from the network is read behind the same guards and bounds that the server uses. Speaks plain
+text only: a listener that wants TLS or SASL closes the connection, and the error says so.
+"""
+
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, NamedTuple, Self, TypeVar
+
+from kohort.cli.addresses import Address, parse_bootstrap
+from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode, WireError
+from kohort.wire import messages
+from kohort.wire.apis import ApiKey
+from kohort.wire.encoders import request_encoder
+from kohort.wire.frames import FrameReader
+from kohort.wire.headers import read_response_header
+from kohort.wire.readers import response_reader
+
+T = TypeVar("T")
+
+CLIENT_ID = "kohort-cli"
+TIMEOUT_S = 10.0
+RETRY_FIRST_S = 0.05
+RETRY_LAST_S = 1.0
+
+_CHUNK_BYTES = 1 << 16
+_NOT_YET = frozenset(
+    {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
+)
+"""What a cluster answers while a group's coordinator is being found, moved or loaded (Kafka CoordinatorStrategy)."""
+
+
+class Versions(NamedTuple):
+    """Oldest and newest version of an API."""
+
+    oldest: int
+    newest: int
+
+
+ANY = Versions(0, 1 << 15)
+
+
+class Connection:
+    """One connection to one broker, with what the broker can do. Requests follow each other; nothing is pipelined."""
+
+    def __init__(self, address: Address, timeout_s: float) -> None:
+        """
+        Raises:
+            ConfigError: nobody answers there, or not as a broker does.
+        """
+        self.address = address
+        self._timeout_s = timeout_s
+        self._correlation_id = 0
+        self._frames = FrameReader()
+        self._socket = self._connect()
+        try:
+            self.versions = self._ask_versions()
+        except BaseException:
+            self.close()
+            raise
+
+    def ask(self, api_key: ApiKey, request: Any, *, within: Versions = ANY) -> Any:
+        """
+        Send a request, wait for its response.
+
+        Args:
+            within: the versions that the caller's fields belong to.
+
+        Raises:
+            ConfigError: the broker has no version in common with us, falls silent or closes the connection.
+            WireError: the answer is not the protocol.
+        """
+        return self._exchange(api_key, self.version(api_key, within), request)
+
+    def version(self, api_key: ApiKey, within: Versions = ANY) -> int:
+        """The newest version that both sides, and `within`, know. Raises ConfigError if there is none."""
+        served = self.versions.get(api_key)
+        oldest, newest = max(api_key.oldest, within.oldest), min(api_key.newest_stable, within.newest)
+        if served is None:
+            raise ConfigError(f"the broker at {self.address} does not serve {api_key.api_name}")
+        version = min(served.newest, newest)
+        if version < max(served.oldest, oldest):
+            raise ConfigError(
+                f"the broker at {self.address} serves {api_key.api_name} in versions {served.oldest} to {served.newest},"
+                f" and this command speaks {oldest} to {newest}"
+            )
+        return version
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._socket.close()
+
+    def _connect(self) -> socket.socket:
+        try:
+            connection = socket.create_connection(self.address, timeout=self._timeout_s)
+        except TimeoutError:
+            raise ConfigError(f"nothing answers at {self.address} within {self._timeout_s:g} s") from None
+        except socket.gaierror as exc:
+            raise ConfigError(f"there is no host called {self.address.host} ({exc.strerror})") from None
+        except ConnectionRefusedError:
+            raise ConfigError(
+                f"no broker answers at {self.address}; is one running? start one with: kohort serve"
+            ) from None
+        except (OSError, UnicodeError) as exc:
+            raise ConfigError(f"{self.address} cannot be reached: {exc}") from None
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connection
+
+    def _ask_versions(self) -> dict[int, Versions]:
+        """
+        What the broker serves. One that does not know our version of ApiVersions says so in version 0, with the versions of
+        ApiVersions itself (KIP-511); then we ask again.
+        """
+        api = ApiKey.API_VERSIONS
+        request = messages.ApiVersionsRequest(client_software_name=CLIENT_ID, client_software_version="0")
+        version = api.newest
+        response = self._exchange(api, version, request)
+        if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            version = min(version - 1, max((key.max_version for key in response.api_keys), default=0))
+            response = self._exchange(api, version, request)
+        if response.error_code:
+            raise ConfigError(f"the broker at {self.address} refuses ApiVersions: {error_name(response.error_code)}")
+        return {key.api_key: Versions(key.min_version, key.max_version) for key in response.api_keys}
+
+    def _exchange(self, api_key: ApiKey, version: int, request: Any) -> Any:
+        self._correlation_id += 1
+        try:
+            self._socket.sendall(request_encoder(api_key, version)(self._correlation_id, CLIENT_ID, request))
+            frame = self._receive()
+        except TimeoutError:
+            raise ConfigError(
+                f"the broker at {self.address} did not answer {api_key.api_name} within {self._timeout_s:g} s"
+            ) from None
+        except OSError as exc:
+            raise self._closed(str(exc)) from None
+        return self._read(api_key, version, frame)
+
+    def _read(self, api_key: ApiKey, version: int, frame: bytes) -> Any:
+        is_downgrade = api_key is ApiKey.API_VERSIONS and frame[4:6] == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
+        if is_downgrade:
+            version = 0
+        correlation_id, offset = read_response_header(frame, api_key, version)
+        if correlation_id != self._correlation_id:
+            raise WireError(f"{self.address} answered request {correlation_id} instead of {self._correlation_id}")
+        return response_reader(api_key, version)(frame, offset)
+
+    def _receive(self) -> bytes:
+        """The next frame. Raises OSError, of which TimeoutError is one."""
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                raise TimeoutError
+            self._socket.settimeout(left_s)
+            chunk = self._socket.recv(_CHUNK_BYTES)
+            if not chunk:
+                raise self._closed("end of stream")
+            for frame in self._frames.feed(chunk):
+                return frame
+
+    def _closed(self, reason: str) -> ConfigError:
+        return ConfigError(
+            f"the broker at {self.address} closed the connection ({reason});"
+            " this command speaks plain text, without TLS or SASL"
+        )
+
+
+class Client:
+    """
+    A cluster, asked by one command. A context manager: leaving it closes its connections.
+
+    Attributes:
+        timeout_s: how long one answer, and the search for a coordinator, may take.
+    """
+
+    def __init__(self, bootstrap: str, timeout_s: float = TIMEOUT_S) -> None:
+        """
+        Args:
+            bootstrap: `host:port`, or several with commas between; the first that answers is used.
+
+        Raises:
+            ConfigError: `bootstrap` is no list of addresses.
+        """
+        self.timeout_s = timeout_s
+        self._bootstrap = parse_bootstrap(bootstrap)
+        self._connections: dict[Address, Connection] = {}
+        self._coordinators: dict[str, Address] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    def ask(self, api_key: ApiKey, request: Any, *, at: Address | None = None, within: Versions = ANY) -> Any:
+        """
+        Ask the broker at an address, or any; raises as `Connection.ask`. Whether the response itself holds an error is for
+        the caller to see.
+        """
+        connection = self._any() if at is None else self._connection(at)
+        return connection.ask(api_key, request, within=within)
+
+    def serves(self, api_key: ApiKey) -> bool:
+        """Whether the broker that we ask first knows an API."""
+        return api_key in self._any().versions
+
+    def brokers(self) -> dict[int, Address]:
+        """Where the brokers listen, by id."""
+        response = self.ask(ApiKey.METADATA, messages.MetadataRequest(topics=()))
+        return {broker.node_id: Address(broker.host, broker.port) for broker in response.brokers}
+
+    def coordinator(self, group_id: str) -> Address:
+        """
+        Where the group's coordinator listens.
+
+        Raises:
+            ConfigError: none was found in time.
+            CoordinatorError: the cluster refuses to name one.
+        """
+        if group_id not in self._coordinators:
+            self._coordinators[group_id] = self._retried(lambda: self._find_coordinator(group_id))
+        return self._coordinators[group_id]
+
+    def ask_coordinator(
+        self,
+        group_id: str,
+        api_key: ApiKey,
+        request: Any,
+        *,
+        error_code: Callable[[Any], int],
+        within: Versions = ANY,
+    ) -> Any:
+        """
+        Ask the coordinator of a group, again and elsewhere while it says that it is not ready or no longer the one.
+
+        Args:
+            error_code: what the response says of this group.
+        """
+
+        def once() -> Any:
+            response = self.ask(api_key, request, at=self.coordinator(group_id), within=within)
+            code = error_code(response)
+            if code in _NOT_YET:
+                self._coordinators.pop(group_id, None)
+                raise CoordinatorError(ErrorCode(code))
+            return response
+
+        return self._retried(once)
+
+    def _find_coordinator(self, group_id: str) -> Address:
+        request = messages.FindCoordinatorRequest(key=group_id, key_type=0, coordinator_keys=(group_id,))
+        response = self.ask(ApiKey.FIND_COORDINATOR, request)
+        found = response.coordinators[0] if response.coordinators else response
+        if found.error_code:
+            raise refusal(found.error_code, f"no coordinator for group {group_id}", found.error_message)
+        return Address(found.host, found.port)
+
+    def _retried(self, attempt: Callable[[], T]) -> T:
+        """Repeat what says "not yet", with growing pauses, for as long as one answer may take."""
+        deadline = time.monotonic() + self.timeout_s
+        pause_s = RETRY_FIRST_S
+        while True:
+            try:
+                return attempt()
+            except CoordinatorError as exc:
+                if exc.code not in _NOT_YET:
+                    raise
+                if time.monotonic() + pause_s > deadline:
+                    raise ConfigError(
+                        f"the cluster named no ready coordinator within {self.timeout_s:g} s: {exc.code.name}"
+                    ) from None
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, RETRY_LAST_S)
+
+    def _any(self) -> Connection:
+        """A connection that is open, else the first broker of the bootstrap list that answers."""
+        if self._connections:
+            return next(iter(self._connections.values()))
+        for address in self._bootstrap[:-1]:
+            with suppress(ConfigError):
+                return self._connection(address)
+        return self._connection(self._bootstrap[-1])
+
+    def _connection(self, address: Address) -> Connection:
+        if address not in self._connections:
+            self._connections[address] = Connection(address, self.timeout_s)
+        return self._connections[address]
+
+
+def error_name(code: int) -> str:
+    """Kafka's name of an error code, or the number where we know none."""
+    return ErrorCode(code).name if code in ErrorCode._value2member_map_ else f"error {code}"
+
+
+def refusal(code: int, what: str, message: str | None = None) -> CoordinatorError:
+    """An error code in a response, as an error whose text is a sentence."""
+    known = ErrorCode(code) if code in ErrorCode._value2member_map_ else ErrorCode.UNKNOWN_SERVER_ERROR
+    return CoordinatorError(known, f"{what}: {message or 'the cluster refused'} ({error_name(code)})")

@@ -1,0 +1,126 @@
+"""`kohort groups`: which groups there are, who is in them, and how far behind they are."""
+
+from typing import Annotated, Any
+
+import typer
+
+from kohort.cli.client import TIMEOUT_S, Client
+from kohort.cli.group_reads import Group, GroupMember, committed_offsets, described_group, listed_groups
+from kohort.cli.options import BOOTSTRAP_DEFAULT, AsJson, Bootstrap, TimeoutS
+from kohort.cli.output import print_json, print_table
+from kohort.model.errors import ConfigError
+from kohort.model.ids import TopicPartition
+
+app = typer.Typer(
+    name="groups",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="List and describe consumer groups.",
+    epilog="Example: kohort groups describe billing",
+)
+
+
+@app.command("list", epilog="Example: kohort groups list --state Stable --state Empty")
+def list_groups(
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    is_json: AsJson = False,
+    timeout_s: TimeoutS = TIMEOUT_S,
+    state: Annotated[
+        list[str] | None, typer.Option(help="Only groups in this state; may be given several times.")
+    ] = None,
+) -> None:
+    """All groups of all brokers, with their type and state."""
+    with Client(bootstrap, timeout_s) as client:
+        found = listed_groups(client, state or [])
+    rows = [
+        {
+            "group": group.group_id,
+            "type": group.group_type.lower(),
+            "protocol_type": group.protocol_type,
+            "state": group.group_state,
+        }
+        for group in found
+    ]
+    if is_json:
+        print_json(rows)
+    else:
+        print_table(("group", "type", "protocol_type", "state"), rows)
+
+
+@app.command(epilog="Example: kohort groups describe billing --json")
+def describe(
+    names: Annotated[list[str] | None, typer.Argument(metavar="GROUP", help="Ids of groups.")] = None,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    is_json: AsJson = False,
+    timeout_s: TimeoutS = TIMEOUT_S,
+    with_all: Annotated[bool, typer.Option("--all", help="Every classic and consumer group.")] = False,
+) -> None:
+    """State, members with what they are assigned, committed offsets, ends of the logs and lag."""
+    if bool(names) == with_all:
+        raise ConfigError("name the groups to describe, or give --all")
+    with Client(bootstrap, timeout_s) as client:
+        described = [_described(client, name) for name in dict.fromkeys(names or _all_groups(client))]
+    if is_json:
+        print_json(described)
+        return
+    for group in described:
+        _print_group(group)
+
+
+def _all_groups(client: Client) -> list[str]:
+    return [
+        group.group_id for group in listed_groups(client, []) if group.group_type.lower() in ("", "classic", "consumer")
+    ]
+
+
+def _described(client: Client, name: str) -> dict[str, Any]:
+    group = described_group(client, name)
+    return {
+        "group": name,
+        "type": group.type,
+        "state": group.state,
+        "protocol": group.protocol,
+        "epoch": group.epoch,
+        "coordinator": str(client.coordinator(name)),
+        "members": [_member(member) for member in group.members],
+        "offsets": _with_owners(committed_offsets(client, name), group),
+    }
+
+
+def _member(member: GroupMember) -> dict[str, Any]:
+    return {
+        **member._asdict(),
+        "assignment": None
+        if member.assignment is None
+        else [{"topic": topic, "partition": partition} for topic, partition in member.assignment],
+    }
+
+
+def _with_owners(offsets: list[dict[str, Any]], group: Group) -> list[dict[str, Any]]:
+    """Each row with the member that is assigned the partition; None for a partition that nobody reads."""
+    owners = {partition: member.member_id for member in group.members for partition in member.assignment or ()}
+    return [{**row, "member_id": owners.get(TopicPartition(row["topic"], row["partition"]))} for row in offsets]
+
+
+def _print_group(group: dict[str, Any]) -> None:
+    facts = [
+        f"{group['type']}",
+        group["state"],
+        f"{len(group['members'])} members",
+        f"coordinator {group['coordinator']}",
+    ]
+    facts += [f"protocol {group['protocol']}"] if group["protocol"] else []
+    print_table(
+        ("topic", "partition", "offset", "end_offset", "lag", "leader_epoch", "metadata", "member_id"),
+        group["offsets"],
+        title=f"Group {group['group']}: {', '.join(facts)}",
+    )
+    if group["members"]:
+        rows = [{**member, "assignment": _assignment_text(member["assignment"])} for member in group["members"]]
+        print_table(("member_id", "instance_id", "client_id", "client_host", "subscription", "assignment"), rows)
+
+
+def _assignment_text(assignment: list[dict[str, Any]] | None) -> str:
+    if assignment is None:
+        return "not a consumer's"
+    return ", ".join(f"{each['topic']}-{each['partition']}" for each in assignment)

@@ -1,0 +1,54 @@
+"""What commands print: JSON for programs, tables for people."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+_UNBOUNDED_COLUMNS = 100_000
+
+
+def print_json(value: Any) -> None:
+    """An array of objects, indented, in the order of its fields."""
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], *, title: str = "") -> None:
+    """
+    Rows under headings made of their keys. Numbers stand right, what is unknown is a dash.
+
+    On a terminal long values are folded into their column; elsewhere lines are as long as they need to be, without
+    decoration, so that other tools can cut them.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    is_terminal = sys.stdout.isatty()
+    console = Console(width=None if is_terminal else _UNBOUNDED_COLUMNS, highlight=False, soft_wrap=not is_terminal)
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for column in columns:
+        is_number = any(type(row.get(column)) is int for row in rows)
+        table.add_column(
+            column.replace("_", " ").upper(),
+            justify="right" if is_number else "left",
+            overflow="fold",
+            no_wrap=not is_terminal,
+        )
+    for row in rows:
+        table.add_row(*(_cell(row.get(column)) for column in columns))
+    if title:
+        console.print(title, style="bold", markup=False)
+    console.print(table)
+
+
+def _cell(value: Any) -> Any:
+    from rich.text import Text
+
+    if value is None or value == "":
+        return Text("-")
+    if isinstance(value, bool):
+        return Text("yes" if value else "no")
+    if isinstance(value, (list, tuple)):
+        return Text(",".join(str(each) for each in value) or "-")
+    return Text(str(value))

@@ -1,0 +1,111 @@
+"""What the commands ask about topics: their partitions, where their logs begin and end, their configurations."""
+
+from base64 import urlsafe_b64encode
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from typing import Any
+from uuid import UUID
+
+from kohort.cli.client import Client, Versions, error_name, refusal
+from kohort.model.errors import ConfigError, ErrorCode
+from kohort.model.ids import TopicPartition
+from kohort.wire import messages
+from kohort.wire.apis import ApiKey
+
+EARLIEST = -2
+LATEST = -1
+TOPIC = 2
+"""The type of a configuration resource that is a topic."""
+DYNAMIC_TOPIC_CONFIG = 1
+"""The source of a configuration value that was set for the topic itself."""
+
+_BY_ID = Versions(4, 1 << 15)
+"""Versions of Metadata that can be told not to create what is asked for."""
+
+
+def topics(client: Client, names: Collection[str] | None = None) -> list[Any]:
+    """
+    Topics as Metadata tells them, in the order of their names.
+
+    Args:
+        names: None for all there are.
+
+    Raises:
+        ConfigError: one of the names is no topic; the text names the topics that there are.
+    """
+    asked = None if names is None else [messages.MetadataRequestTopic(name=name) for name in dict.fromkeys(names)]
+    request = messages.MetadataRequest(topics=asked, allow_auto_topic_creation=False)
+    response = client.ask(ApiKey.METADATA, request, within=_BY_ID)
+    for topic in response.topics:
+        if topic.error_code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
+            raise ConfigError(f"there is no topic called {topic.name!r}; see: kohort topics list")
+        if topic.error_code:
+            raise refusal(topic.error_code, f"topic {topic.name}")
+    return sorted(response.topics, key=lambda topic: topic.name)
+
+
+def existing_topics(client: Client, names: Collection[str]) -> list[Any]:
+    """As `topics`, without those that are no more."""
+    request = messages.MetadataRequest(
+        topics=[messages.MetadataRequestTopic(name=name) for name in sorted(names)], allow_auto_topic_creation=False
+    )
+    if not names:
+        return []
+    response = client.ask(ApiKey.METADATA, request, within=_BY_ID)
+    return [topic for topic in response.topics if not topic.error_code]
+
+
+def offsets(client: Client, described: Iterable[Any], timestamp: int) -> dict[TopicPartition, int]:
+    """
+    Where the logs of topics begin (`EARLIEST`) or end (`LATEST`: the high watermark), asked of their leaders.
+
+    Without those that have no leader, or whose leader has just changed.
+    """
+    by_leader: dict[int, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
+    for topic in described:
+        for partition in topic.partitions:
+            if partition.leader_id >= 0:
+                by_leader[partition.leader_id][topic.name].append(
+                    messages.ListOffsetsPartition(
+                        partition_index=partition.partition_index, current_leader_epoch=-1, timestamp=timestamp
+                    )
+                )
+    brokers = client.brokers()
+    found: dict[TopicPartition, int] = {}
+    for leader, by_topic in sorted(by_leader.items()):
+        request = messages.ListOffsetsRequest(
+            replica_id=-1,
+            topics=[messages.ListOffsetsTopic(name=name, partitions=parts) for name, parts in by_topic.items()],
+            timeout_ms=int(client.timeout_s * 1000),
+        )
+        response = client.ask(ApiKey.LIST_OFFSETS, request, at=brokers[leader])
+        for topic in response.topics:
+            for partition in topic.partitions:
+                if not partition.error_code:
+                    found[TopicPartition(topic.name, partition.partition_index)] = partition.offset
+    return found
+
+
+def overrides(client: Client, names: Collection[str]) -> dict[str, dict[str, str | None]]:
+    """The configurations that were set for topics themselves, by topic and name."""
+    request = messages.DescribeConfigsRequest(
+        resources=[
+            messages.DescribeConfigsResource(resource_type=TOPIC, resource_name=name, configuration_keys=None)
+            for name in names
+        ]
+    )
+    response = client.ask(ApiKey.DESCRIBE_CONFIGS, request)
+    found: dict[str, dict[str, str | None]] = {}
+    for result in response.results:
+        if result.error_code:
+            what = f"configuration of topic {result.resource_name}"
+            raise refusal(result.error_code, what, result.error_message or error_name(result.error_code))
+        found[result.resource_name] = {
+            config.name: config.value for config in result.configs if config.config_source == DYNAMIC_TOPIC_CONFIG
+        }
+    return found
+
+
+def topic_id_text(topic_id: UUID | None) -> str | None:
+    """A topic's id as Kafka's tools print it."""
+    return None if topic_id is None else urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
