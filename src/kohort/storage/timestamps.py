@@ -23,6 +23,6 @@ def first_at_least(batch: bytes, timestamp_ms: int, offset_min: int) -> Timestam
         for record in DefaultRecordBatch(batch):
             if record.timestamp >= timestamp_ms and record.offset >= offset_min:
                 return TimestampOffset(record.offset, record.timestamp, leader_epoch)
-    except Exception as exc:  # noqa: BLE001
+    except Exception as exc:
         raise CorruptError(f"the records of the batch at offset {read_front(batch)[0]} cannot be decoded") from exc
     return None

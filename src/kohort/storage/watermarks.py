@@ -18,6 +18,10 @@ class Watermarks:
         self._defer = defer
         self._behind: list[_Advancing] = []
 
+    @property
+    def is_empty(self) -> bool:
+        return not self._behind
+
     def add(self, log: _Advancing) -> None:
         if not self._behind:
             self._defer(self.advance_all)

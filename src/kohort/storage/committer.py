@@ -1,0 +1,328 @@
+"""
+What makes appends durable and moves high watermarks: rounds to the flusher, and checkpoints in the background.
+
+Everything here runs on the owner's thread but what is marked otherwise.
+
+With "commit", a round that is filling goes to the flusher at the end of the turn, and high watermarks move when it comes
+back. With "os" they move at the end of the turn. A checkpoint flushes the files written since the last one, and writes
+Kafka's checkpoints of recovery points, high watermarks and start offsets; where there is a journal, rounds go to its other
+file from then on, and this one is free when the checkpoint has ended.
+"""
+
+import logging
+import os
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from kohort.model.errors import UnavailableError
+from kohort.model.ids import TopicPartition
+from kohort.runtime.ports import Clock, Defer
+from kohort.storage.checkpoints import (
+    HIGH_WATERMARKS,
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
+    fsync_directory,
+    offsets_to_text,
+    write_atomically,
+)
+from kohort.storage.directory import JOURNAL
+from kohort.storage.disklog import DiskLog
+from kohort.storage.epochs import CHECKPOINT_NAME
+from kohort.storage.flusher import Background, Flusher, Round
+from kohort.storage.journal import DELETE, Journal, entry_prefix, pack_length
+from kohort.storage.watermarks import Watermarks
+
+_log = logging.getLogger("kohort.storage")
+
+BULK_BYTES = 256 * 1024
+"""A partition's bytes in one round from which on its own file is flushed. Writing them twice costs more than a flush."""
+CHECKPOINT_INTERVAL_MS = 60_000
+"""Source: log.flush.offset.checkpoint.interval.ms."""
+_UNFLUSHED_BYTES_MAX = 256 * 1024 * 1024
+"""Without a journal: what may wait for a checkpoint, since after a crash all of it is read."""
+
+FlushMode: TypeAlias = Literal["commit", "os"]
+Post: TypeAlias = Callable[[Callable[[], None]], None]
+"""Runs something on the owner's thread; may be called from any."""
+Sync: TypeAlias = Callable[[int], None]
+"""Makes a file descriptor's data durable, or raises OSError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What is to be flushed, and what may be written down then."""
+
+    logs: list[DiskLog]
+    files: set[Path]
+    epochs: dict[Path, str]
+    offsets: dict[TopicPartition, int]
+    start_offsets: dict[TopicPartition, int]
+
+
+class Committer:
+    """
+    The durability of one data directory.
+
+    Attributes:
+        offsets: recovery points as last written down, of all partitions on the disk.
+        start_offsets: log start offsets of those whose first segment begins before it.
+        offline_reason: why nothing is acknowledged any more, a sentence; None while all is well.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        flush: FlushMode,
+        defer: Defer,
+        post: Post,
+        sync: Sync,
+        clock: Clock,
+        journal_file_bytes: int,
+        on_offline: Callable[[str], None],
+    ) -> None:
+        self.offsets: dict[TopicPartition, int] = {}
+        self.start_offsets: dict[TopicPartition, int] = {}
+        self.offline_reason: str | None = None
+        self.on_append = self._on_append_journaled if flush == "commit" else self._on_append_unflushed
+        self._data_dir = data_dir
+        self._is_journaled = flush == "commit"
+        self._defer = defer
+        self._post = post
+        self._sync = sync
+        self._clock = clock
+        self._journal_file_bytes = journal_file_bytes
+        self._on_offline = on_offline
+        self._behind = Watermarks(defer)
+        self._round: Round[DiskLog] = Round()
+        self._done: deque[dict[DiskLog, int] | Checkpoint | OSError] = deque()
+        self._dirty: list[DiskLog] = []
+        self._dirty_bytes = 0
+        self._running: Checkpoint | None = None
+        self._checkpointed_ms = clock.now_ms()
+        self._background = Background()
+        self._flusher: Flusher[DiskLog] = Flusher(
+            Journal(data_dir / JOURNAL, file_bytes=journal_file_bytes, sync=sync),
+            on_done=self._post_done,
+            on_failed=self._post_done,
+            sync_files=self._sync_files,
+        )
+
+    # Appends
+
+    def _on_append_journaled(self, log: DiskLog, data: bytearray) -> None:
+        round_ = self._round
+        if not round_.ends:
+            self._defer(self._end_turn)
+        round_.ends[log] = log.end_offset
+        size = len(data)
+        if log.round is round_:
+            log.round_bytes += size
+        else:
+            log.round, log.round_bytes = round_, size
+            if not log.is_dirty:
+                log.is_dirty = True
+                self._dirty.append(log)
+        if log.round_bytes > BULK_BYTES:
+            round_.bulk.add(log)
+            return
+        entries = round_.entries
+        entries += log.journal_prefix
+        entries += pack_length(size)
+        entries += data
+
+    def _on_append_unflushed(self, log: DiskLog, data: bytearray) -> None:
+        if self._behind.is_empty:
+            self._defer(self._checkpoint_if_due)
+        self._behind.add(log)
+        self._dirty_bytes += len(data)
+        if not log.is_dirty:
+            log.is_dirty = True
+            self._dirty.append(log)
+
+    def on_delete(self, log: DiskLog) -> None:
+        """The log's directory is gone: recovery must not bring it back."""
+        self.offsets.pop(log.topic_partition, None)
+        self.start_offsets.pop(log.topic_partition, None)
+        if self._is_journaled and log.has_segments:
+            if not self._round.ends:
+                self._defer(self._end_turn)
+            self._round.ends[log] = log.end_offset
+            self._round.entries += entry_prefix(log.topic_partition, log.topic_id, DELETE) + pack_length(0)
+
+    def _end_turn(self) -> None:
+        round_ = self._round
+        if not round_.ends:
+            return
+        self._round = Round()
+        for log in round_.bulk:
+            round_.files |= log.unsynced_files()
+        if self._is_checkpoint_due():
+            checkpoint = self._begin_checkpoint(self._dirty)
+            round_.on_begun = lambda: self._background.submit(lambda: self._run_checkpoint(checkpoint))
+        self._flusher.hand_over(round_)
+
+    # Checkpoints
+
+    def _checkpoint_if_due(self) -> None:
+        if self._is_checkpoint_due():
+            checkpoint = self._begin_checkpoint(self._dirty)
+            self._background.submit(lambda: self._run_checkpoint(checkpoint))
+
+    def _is_checkpoint_due(self) -> bool:
+        if self._running is not None or self.offline_reason is not None:
+            return False
+        if self._is_journaled and self._flusher.journal_bytes >= self._journal_file_bytes:
+            return True
+        return (
+            self._dirty_bytes >= _UNFLUSHED_BYTES_MAX
+            or self._clock.now_ms() - self._checkpointed_ms >= CHECKPOINT_INTERVAL_MS
+        )
+
+    def _begin_checkpoint(self, logs: Iterable[DiskLog], files: Iterable[Path] = ()) -> Checkpoint:
+        """Note what was written so far; appends go on at once."""
+        checkpoint = Checkpoint(
+            [log for log in logs if log.has_segments and not log.is_deleted],
+            set(files),
+            {},
+            dict(self.offsets),
+            dict(self.start_offsets),
+        )
+        for log in checkpoint.logs:
+            checkpoint.files.update(log.begin_checkpoint())
+            checkpoint.offsets[log.topic_partition] = log.end_offset
+            if log.log_start_offset > log.first_base_offset:
+                checkpoint.start_offsets[log.topic_partition] = log.log_start_offset
+            if log.epochs.is_dirty:
+                log.epochs.is_dirty = False
+                checkpoint.epochs[log.directory / CHECKPOINT_NAME] = log.epochs.to_text()
+        self._dirty = []
+        self._dirty_bytes = 0
+        self._running = checkpoint
+        self._checkpointed_ms = self._clock.now_ms()
+        return checkpoint
+
+    def _run_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """On the background thread."""
+        try:
+            self._write_checkpoint(checkpoint)
+        except OSError as exc:
+            self._post_done(exc)
+        else:
+            self._post_done(checkpoint)
+
+    def _write_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """On any thread."""
+        for path, text in checkpoint.epochs.items():
+            with suppress(FileNotFoundError):
+                write_atomically(path, text)
+        self._sync_files(checkpoint.files)
+        text = offsets_to_text(checkpoint.offsets)
+        write_atomically(self._data_dir / RECOVERY_POINTS, text)
+        write_atomically(self._data_dir / HIGH_WATERMARKS, text)
+        write_atomically(self._data_dir / LOG_START_OFFSETS, offsets_to_text(checkpoint.start_offsets))
+
+    def checkpoint_now(self, logs: Iterable[DiskLog], files: Iterable[Path]) -> None:
+        """
+        A checkpoint of all these logs and these files besides; done on return.
+
+        Raises:
+            OSError: it could not be done.
+        """
+        checkpoint = self._begin_checkpoint(logs, files)
+        self._write_checkpoint(checkpoint)
+        self._end_checkpoint(checkpoint)
+
+    def _end_checkpoint(self, checkpoint: Checkpoint) -> None:
+        for log in checkpoint.logs:
+            log.end_checkpoint()
+            if not log.is_deleted:
+                self.offsets[log.topic_partition] = checkpoint.offsets[log.topic_partition]
+        self._running = None
+
+    def _sync_files(self, files: set[Path]) -> None:
+        """On any thread. A file that is gone belonged to a partition that was deleted."""
+        for path in sorted(files, reverse=True):
+            try:
+                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                continue
+            try:
+                self._sync(fd)
+            finally:
+                os.close(fd)
+
+    # Coming back
+
+    def _post_done(self, done: "dict[DiskLog, int] | Checkpoint | OSError") -> None:
+        """On any thread."""
+        self._done.append(done)
+        self._post(self._drain)
+
+    def _drain(self) -> None:
+        while self._done:
+            done = self._done.popleft()
+            if isinstance(done, OSError):
+                self._go_offline(done)
+            elif isinstance(done, Checkpoint):
+                self._end_checkpoint(done)
+            elif self.offline_reason is None:
+                for log, end_offset in done.items():
+                    log.advance(end_offset)
+
+    def _go_offline(self, exc: OSError) -> None:
+        """A failed flush is not tried again: nobody knows what it left on the disk."""
+        if self.offline_reason is None:
+            self.offline_reason = f"{self._data_dir} is offline since a flush failed: {exc}"
+            _log.error("store.offline path=%s error=%r", self._data_dir, str(exc))
+            self._on_offline(self.offline_reason)
+
+    def flush(self) -> None:
+        """
+        Everything appended is durable on return, and the high watermarks say so.
+
+        Raises:
+            UnavailableError: the flush failed.
+        """
+        if self._is_journaled:
+            self._end_turn()
+            self._flusher.wait()
+        else:
+            self._flush_files()
+        self._drain()
+        if self.offline_reason is not None:
+            raise UnavailableError(self.offline_reason)
+
+    def _flush_files(self) -> None:
+        running = [] if self._running is None else self._running.logs
+        files: set[Path] = set()
+        for log in [*self._dirty, *running]:
+            files |= log.unsynced_files()
+        try:
+            self._sync_files(files)
+        except OSError as exc:
+            self._go_offline(exc)
+        else:
+            self._behind.advance_all()
+
+    def submit(self, job: Callable[[], None]) -> None:
+        """Run something in the background that may take long."""
+        self._background.submit(job)
+
+    def stop(self) -> None:
+        """End the threads, with what they were given."""
+        self._flusher.stop()
+        self._background.stop()
+        self._drain()
+
+
+def remove_journal(data_dir: Path, files: list[Path]) -> None:
+    """What the journal held is in the segments for good."""
+    for path in files:
+        path.unlink()
+    if files:
+        fsync_directory(data_dir / JOURNAL)

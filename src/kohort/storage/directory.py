@@ -1,0 +1,37 @@
+"""
+Names in a data directory: which of them are partitions, and what becomes of those that are not any more.
+
+Source: Kafka UnifiedLog.logDeleteDirName, logStrayDirName, parseTopicPartitionName.
+"""
+
+import re
+import shutil
+from pathlib import Path
+from uuid import UUID
+
+from kohort.model.ids import TopicPartition
+
+JOURNAL = "journal"
+_NAME_BYTES_MAX = 255
+_PARTITION = re.compile(r"([a-zA-Z0-9._-]{1,249})-(\d{1,10})")
+_DELETED = re.compile(r".+-\d+\.[0-9a-f]{32}-delete")
+
+
+def find_partitions(data_dir: Path) -> dict[TopicPartition, Path]:
+    """The partitions that are there; what a deletion left half done is removed."""
+    found = {}
+    for path in sorted(data_dir.iterdir()):
+        if not path.is_dir():
+            continue
+        if _DELETED.fullmatch(path.name):
+            shutil.rmtree(path, ignore_errors=True)
+        elif match := _PARTITION.fullmatch(path.name):
+            found[TopicPartition(match[1], int(match[2]))] = path
+    return found
+
+
+def set_aside(path: Path, unique: UUID, *, suffix: str) -> Path:
+    """Rename a partition's directory, so that it is a partition no more; `suffix` is Kafka's `delete` or `stray`."""
+    topic, _, partition = path.name.rpartition("-")
+    ending = f"-{partition}.{unique.hex}-{suffix}"
+    return path.rename(path.with_name(topic[: _NAME_BYTES_MAX - len(ending)] + ending))

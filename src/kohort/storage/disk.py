@@ -1,0 +1,295 @@
+"""
+Logs on the disk, in Kafka's own layout, made durable by one flush for all of them.
+
+An append goes to its segment's file, in the page cache, and to the journal's round that is filling; `kohort.storage.committer`
+says when it counts. After a clean stop the directory is one that Apache Kafka could have left. After any other, segments
+are scanned from their recovery points, torn tails are cut off, and the journal puts back what is missing, before anything
+else happens.
+"""
+
+import logging
+import os
+import shutil
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from uuid import UUID, uuid4
+
+from kohort.model.errors import CorruptError, OffsetOutOfRangeError, UnavailableError
+from kohort.model.ids import TopicPartition
+from kohort.runtime.ports import Clock, Defer
+from kohort.storage.batchset import read_front
+from kohort.storage.checkpoints import (
+    CLEAN_SHUTDOWN,
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
+    DirectoryLock,
+    claim_directory,
+    fsync_directory,
+    read_offsets,
+    read_partition_metadata,
+    write_atomically,
+    write_partition_metadata,
+)
+from kohort.storage.committer import Committer, FlushMode, Post, Sync, remove_journal
+from kohort.storage.directory import JOURNAL, find_partitions, set_aside
+from kohort.storage.disklog import DiskLog
+from kohort.storage.epochs import EpochCache
+from kohort.storage.journal import JournalEntry, journal_files, read_journal
+from kohort.storage.log import NO_TOPIC_ID, LogConfig
+from kohort.storage.recovery import IsLost, Loaded, load_partition
+
+_log = logging.getLogger("kohort.storage")
+
+JOURNAL_FILE_BYTES = 32 * 1024 * 1024
+"""A journal file as it is made, and when the other one's turn comes."""
+
+_CLEAN_SHUTDOWN_TEXT = '{"version":0,"brokerEpoch":-1}'
+
+data_sync: Sync = getattr(os, "fdatasync", os.fsync)
+"""macOS has no fdatasync."""
+
+
+class DiskStore:
+    """
+    All logs of one data directory, which it locks.
+
+    Args:
+        post: runs a callback on the owner's thread; called by the threads that flush.
+        flush: "commit" acknowledges what is on the disk, "os" what the operating system has taken.
+        cluster_id: None takes the directory's own, or makes one up for a new directory.
+        sync: makes a file descriptor's data durable; for tests of failing disks.
+        on_offline: told the reason when a flush failed and nothing is acknowledged any more.
+
+    Raises:
+        ConfigError: the directory is in use, belongs to somebody else, or holds what this version cannot read.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        defer: Defer,
+        post: Post,
+        flush: FlushMode,
+        node_id: int,
+        clock: Clock,
+        cluster_id: str | None = None,
+        journal_file_bytes: int = JOURNAL_FILE_BYTES,
+        sync: Sync = data_sync,
+        on_offline: Callable[[str], None] = lambda _reason: None,
+    ) -> None:
+        data_dir.mkdir(parents=True, exist_ok=True)
+        self.data_dir = data_dir
+        self._clock = clock
+        self._is_closed = False
+        self._logs: dict[TopicPartition, DiskLog] = {}
+        self._found: dict[TopicPartition, Path] = {}
+        """Partitions on the disk that nobody has asked for yet."""
+        self._on_offline = on_offline
+        self._committer = Committer(
+            data_dir,
+            flush=flush,
+            defer=defer,
+            post=post,
+            sync=sync,
+            clock=clock,
+            journal_file_bytes=journal_file_bytes,
+            on_offline=self._refuse_everything,
+        )
+        self._lock = DirectoryLock(data_dir)
+        try:
+            self.cluster_id = claim_directory(data_dir, node_id=node_id, cluster_id=cluster_id, new_id=uuid4())
+            self._take_up()
+        except BaseException:
+            self._lock.release()
+            raise
+
+    @property
+    def offline_reason(self) -> str | None:
+        return self._committer.offline_reason
+
+    # Start
+
+    def _take_up(self) -> None:
+        """Believe the directory after a clean stop, else recover it; from here on a stop is unclean until `close`."""
+        self._found = find_partitions(self.data_dir)
+        self._committer.offsets = read_offsets(self.data_dir / RECOVERY_POINTS)
+        self._committer.start_offsets = read_offsets(self.data_dir / LOG_START_OFFSETS)
+        marker = self.data_dir / CLEAN_SHUTDOWN
+        left_behind = journal_files(self.data_dir / JOURNAL)
+        if left_behind or not marker.exists():
+            self._recover(left_behind)
+        if marker.exists():
+            marker.unlink()
+            fsync_directory(self.data_dir)
+
+    def _recover(self, left_behind: list[Path]) -> None:
+        """Scan what is not known to be durable, put back what the journal has, and checkpoint before anything else."""
+        started_ms = self._clock.now_ms()
+        entries: dict[TopicPartition, list[JournalEntry]] = {}
+        for entry in read_journal(left_behind):
+            entries.setdefault(entry.topic_partition, []).append(entry)
+        files: set[Path] = set()
+        for topic_partition in sorted(self._found):
+            recovery_point = self._committer.offsets.get(topic_partition, 0)
+            is_lost = partial(_is_lost, entries.get(topic_partition, []))
+            for segment in self._load(topic_partition, recovery_point, is_lost).scanned:
+                files |= {segment.path, segment.index.path, segment.time_index.path, segment.directory}
+        for topic_partition in sorted(entries):
+            self._replay(topic_partition, entries[topic_partition])
+        if self._logs:
+            self._committer.checkpoint_now(self._logs.values(), files)
+            elapsed_ms = self._clock.now_ms() - started_ms
+            _log.info("store.recovered partitions=%d elapsed_ms=%d", len(self._logs), elapsed_ms)
+        remove_journal(self.data_dir, left_behind)
+
+    def _replay(self, topic_partition: TopicPartition, entries: list[JournalEntry]) -> None:
+        """Do again what was done to one partition. The entries of an earlier topic of that name change nothing."""
+        restored_bytes = 0
+        for entry in entries:
+            log = self._logs.get(topic_partition)
+            if entry.batches is None:
+                if log is not None and log.topic_id == entry.topic_id:
+                    self._remove(log)
+                continue
+            if log is None:
+                log = self._new_log(topic_partition, entry.topic_id, LogConfig())
+            self._adopt(log, entry.topic_id)
+            if log.topic_id != entry.topic_id:
+                continue
+            try:
+                restored_bytes += log.restore(entry.batches)
+            except (OffsetOutOfRangeError, CorruptError) as exc:
+                _log.error("log.not_restored partition=%s error=%r", topic_partition, str(exc))
+                break
+        if restored_bytes:
+            _log.info("log.recovered partition=%s bytes=%d", topic_partition, restored_bytes)
+
+    def _load(self, topic_partition: TopicPartition, recovery_point: int | None, is_lost: IsLost) -> Loaded:
+        """Take up a partition that was found; it is among the logs afterwards."""
+        directory = self._found.pop(topic_partition)
+        loaded = load_partition(
+            directory,
+            LogConfig(),
+            self._clock,
+            log_start_offset=self._committer.start_offsets.get(topic_partition, 0),
+            recovery_point=recovery_point,
+            is_lost=is_lost,
+        )
+        topic_id = read_partition_metadata(directory)
+        self._logs[topic_partition] = self._make_log(topic_partition, topic_id, LogConfig(), loaded)
+        return loaded
+
+    # Logs
+
+    def open(self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig) -> DiskLog:
+        if self._is_closed or self.offline_reason is not None:
+            raise UnavailableError(self.offline_reason or f"{self.data_dir} is closed")
+        log = self.get(topic_partition)
+        if log is not None:
+            self._adopt(log, topic_id)
+            if log.topic_id == topic_id:
+                log.config = config
+                return log
+            _log.warning("log.stray partition=%s topic_id=%s", topic_partition, log.topic_id)
+            self._set_aside(log, "stray")
+        return self._new_log(topic_partition, topic_id, config)
+
+    def get(self, topic_partition: TopicPartition) -> DiskLog | None:
+        if topic_partition in self._found:
+            self._load(topic_partition, None, lambda _start, _end: False)
+        return self._logs.get(topic_partition)
+
+    def partitions(self) -> Iterable[TopicPartition]:
+        return sorted({*self._found, *self._logs})
+
+    def delete(self, topic_partition: TopicPartition) -> None:
+        log = self.get(topic_partition)
+        if log is not None:
+            self._remove(log)
+
+    def _remove(self, log: DiskLog) -> None:
+        path = self._set_aside(log, "delete")
+        if path is not None:
+            self._committer.submit(partial(shutil.rmtree, path, ignore_errors=True))
+
+    def _set_aside(self, log: DiskLog, suffix: str) -> Path | None:
+        """Take a log out of the store; its directory's new name, if it had one."""
+        del self._logs[log.topic_partition]
+        log.is_deleted = True
+        log.close(f"{log.topic_partition} was deleted")
+        self._committer.on_delete(log)
+        return set_aside(log.directory, uuid4(), suffix=suffix) if log.directory.exists() else None
+
+    def _new_log(self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig) -> DiskLog:
+        log = self._make_log(topic_partition, topic_id, config, Loaded([], 0, 0, EpochCache()))
+        self._logs[topic_partition] = log
+        return log
+
+    def _make_log(self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig, loaded: Loaded) -> DiskLog:
+        return DiskLog(
+            self.data_dir / str(topic_partition),
+            topic_partition,
+            topic_id,
+            config,
+            loaded=loaded,
+            clock=self._clock,
+            on_append=self._committer.on_append,
+        )
+
+    def _adopt(self, log: DiskLog, topic_id: UUID) -> None:
+        """A directory that does not say whose it is becomes this topic's. Source: Kafka UnifiedLog.assignTopicId."""
+        if log.topic_id == NO_TOPIC_ID and topic_id != NO_TOPIC_ID:
+            log.assign_topic_id(topic_id)
+            if log.directory.exists():
+                write_partition_metadata(log.directory, topic_id)
+
+    # Durability
+
+    def _refuse_everything(self, reason: str) -> None:
+        for log in self._logs.values():
+            log.refusal = reason
+        self._on_offline(reason)
+
+    def flush(self) -> None:
+        self._committer.flush()
+
+    def close(self) -> None:
+        """
+        Flush, bring everything to the form that Kafka leaves, and release the directory.
+
+        When a flush failed, now or before, or a partition went offline, the directory is left for recovery instead.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            self._close()
+        except (OSError, UnavailableError) as exc:
+            _log.warning("store.closed_uncleanly path=%s error=%r", self.data_dir, str(exc))
+        finally:
+            for log in self._logs.values():
+                log.close(f"{log.topic_partition} is closed")
+            self._lock.release()
+
+    def _close(self) -> None:
+        try:
+            self._committer.flush()
+        finally:
+            self._committer.stop()
+        logs = list(self._logs.values())
+        refusals = [log.refusal for log in logs if log.refusal is not None]
+        if refusals or self.offline_reason is not None:
+            raise UnavailableError(self.offline_reason or refusals[0])
+        files: set[Path] = set()
+        for log in logs:
+            files |= log.seal()
+        self._committer.checkpoint_now(logs, files)
+        remove_journal(self.data_dir, journal_files(self.data_dir / JOURNAL))
+        write_atomically(self.data_dir / CLEAN_SHUTDOWN, _CLEAN_SHUTDOWN_TEXT)
+
+
+def _is_lost(entries: list[JournalEntry], start: int, end: int) -> bool:
+    """Whether the journal has an append that begins in `[start, end)`."""
+    return any(entry.batches is not None and start <= read_front(entry.batches)[0] < end for entry in entries)

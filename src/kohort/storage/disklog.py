@@ -1,0 +1,221 @@
+"""The log of one partition on the disk: segments, and what of them still has to be flushed."""
+
+import logging
+from bisect import bisect_right
+from pathlib import Path
+from typing import NoReturn, Protocol
+from uuid import UUID
+
+from kohort.model.errors import OffsetOutOfRangeError, UnavailableError
+from kohort.model.ids import TopicPartition
+from kohort.runtime.ports import Clock
+from kohort.storage.base import LogBase
+from kohort.storage.batchset import Span, iter_spans, read_front
+from kohort.storage.checkpoints import write_partition_metadata
+from kohort.storage.journal import entry_prefix
+from kohort.storage.log import NO_TIMESTAMP, LogConfig
+from kohort.storage.recovery import Loaded
+from kohort.storage.segment import Segment
+
+_log = logging.getLogger("kohort.storage")
+
+
+class AppendListener(Protocol):
+    """The store, told of each append: it sees to the journal or the high watermark."""
+
+    def __call__(self, log: "DiskLog", data: bytearray, /) -> None: ...
+
+
+class DiskLog(LogBase):
+    """
+    One partition's directory. It comes into being with the first append.
+
+    Attributes:
+        journal_prefix: what this partition's entries in the journal begin with.
+        round: the round its bytes are counted for in `round_bytes`; both are the store's.
+        is_dirty: whether anything came since the last checkpoint was begun.
+        is_deleted: whether the store knows it no more.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        topic_partition: TopicPartition,
+        topic_id: UUID,
+        config: LogConfig,
+        *,
+        loaded: Loaded,
+        clock: Clock,
+        on_append: AppendListener,
+    ) -> None:
+        super().__init__(
+            topic_partition,
+            topic_id,
+            config,
+            epochs=loaded.epochs,
+            log_start_offset=loaded.log_start_offset,
+            end_offset=loaded.end_offset,
+        )
+        self.directory = directory
+        self.journal_prefix = entry_prefix(topic_partition, topic_id)
+        self.round: object = None
+        self.round_bytes = 0
+        self.is_dirty = False
+        self.is_deleted = False
+        self._clock = clock
+        self._on_append = on_append
+        self._segments = loaded.segments
+        self._bases = [segment.base_offset for segment in loaded.segments]
+        self._active = loaded.segments[-1] if loaded.segments else None
+        self._unsynced: list[Segment] = []
+        self._syncing: set[Path] = set()
+        """Files that a checkpoint is at, which has not ended."""
+        self._has_new_files = False
+        self._needs_seal = bool(loaded.scanned)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self._segments)
+
+    @property
+    def has_segments(self) -> bool:
+        return self._active is not None
+
+    @property
+    def first_base_offset(self) -> int:
+        return self._bases[0] if self._bases else self.log_start_offset
+
+    # Writing
+
+    def _write(self, data: bytearray, spans: list[Span]) -> None:
+        self._put(data, spans)
+        self._on_append(self, data)
+
+    def _put(self, data: bytes | bytearray, spans: list[Span]) -> None:
+        last_offset = spans[-1][3]
+        max_timestamp_ms = spans[0][4] if len(spans) == 1 else max(span[4] for span in spans)
+        active = self._active
+        try:
+            if active is None or active.must_roll(len(data), last_offset, max_timestamp_ms, self.config, self._clock):
+                active = self._roll()
+            active.append(data, spans, index_interval_bytes=self.config.index_interval_bytes)
+        except OSError as exc:
+            self._go_offline(exc)
+        if not active.is_unsynced:
+            active.is_unsynced = True
+            self._unsynced.append(active)
+            self._needs_seal = True
+        self.end_offset = last_offset + 1
+
+    def _roll(self) -> Segment:
+        """A new segment at the end of the log; the first one brings the directory with it."""
+        if self._active is None:
+            self.directory.mkdir(exist_ok=True)
+            write_partition_metadata(self.directory, self.topic_id)
+        else:
+            self._active.seal()
+            self._active.release()
+        segment = Segment(self.directory, self.end_offset, self.config, created_ms=self._clock.now_ms())
+        segment.create()
+        self._segments.append(segment)
+        self._bases.append(segment.base_offset)
+        self._active = segment
+        self._has_new_files = True
+        return segment
+
+    def _go_offline(self, exc: OSError) -> NoReturn:
+        self.refusal = f"{self.topic_partition} is offline since a write to {self.directory} failed: {exc}"
+        _log.error("log.offline partition=%s error=%r", self.topic_partition, str(exc))
+        raise UnavailableError(self.refusal) from exc
+
+    def restore(self, batches: bytes) -> int:
+        """
+        Put back what the segments miss of an append that the journal holds; the bytes that were missing.
+
+        Raises:
+            OffsetOutOfRangeError: the append lies behind the end of the log: something before it is gone for good.
+        """
+        restored_bytes = 0
+        for start, size, base_offset, last_offset, max_timestamp_ms in iter_spans(batches):
+            if base_offset < self.end_offset:
+                continue
+            if base_offset > self.end_offset:
+                raise OffsetOutOfRangeError(f"the journal goes on at {base_offset}, the log ends at {self.end_offset}")
+            data = batches[start : start + size]
+            leader_epoch = read_front(data)[2]
+            self.epochs.assign(leader_epoch, base_offset)
+            self.leader_epoch = max(self.leader_epoch, leader_epoch)
+            self._put(data, [(0, size, base_offset, last_offset, max_timestamp_ms)])
+            restored_bytes += size
+        self.high_watermark = self.end_offset
+        return restored_bytes
+
+    # Reading
+
+    def read(self, offset: int, *, bytes_max: int, up_to: int | None = None) -> bytes:
+        self._check_readable(offset)
+        if up_to is None or up_to > self.end_offset:
+            up_to = self.end_offset
+        if offset >= up_to:
+            return b""
+        index = max(bisect_right(self._bases, offset) - 1, 0)
+        last = len(self._bases) - 1
+        while index <= last:
+            is_whole = (self.end_offset if index == last else self._bases[index + 1]) <= up_to
+            data = self._segments[index].read(offset, bytes_max=bytes_max, up_to=up_to, is_whole=is_whole)
+            if data or not is_whole:
+                return data
+            index += 1
+        return b""
+
+    def _scan_from(self, timestamp_ms: int) -> int:
+        for segment in self._segments:
+            if segment.max_timestamp[0] >= timestamp_ms:
+                return segment.time_index.offset_for(timestamp_ms)
+        return self.end_offset
+
+    def _newest(self) -> tuple[int, int]:
+        newest = (segment.max_timestamp for segment in self._segments)
+        return max(newest, key=lambda entry: entry[0], default=(NO_TIMESTAMP, self.log_start_offset))
+
+    # Durability
+
+    def assign_topic_id(self, topic_id: UUID) -> None:
+        self.topic_id = topic_id
+        self.journal_prefix = entry_prefix(self.topic_partition, topic_id)
+
+    def unsynced_files(self) -> set[Path]:
+        """The files, and the directories of new ones, that have to be flushed for the data to be durable."""
+        files = {segment.path for segment in self._unsynced} | self._syncing
+        if self._has_new_files:
+            files |= {self.directory, self.directory.parent}
+        return files
+
+    def begin_checkpoint(self) -> set[Path]:
+        """What a checkpoint that begins now has to flush: data, new directories, the indexes of sealed segments."""
+        files = self.unsynced_files()
+        for segment in self._unsynced:
+            segment.is_unsynced = False
+            if segment is not self._active:
+                files |= {segment.index.path, segment.time_index.path}
+        self._unsynced = []
+        self._has_new_files = self.is_dirty = False
+        self._syncing = files
+        return files
+
+    def end_checkpoint(self) -> None:
+        """What the last checkpoint had to flush is flushed."""
+        self._syncing = set()
+
+    def seal(self) -> set[Path]:
+        """Bring the indexes of the active segment to the disk, as a clean stop leaves them; the files to flush."""
+        if self._active is None or not self._needs_seal:
+            return set()
+        self._active.seal()
+        return {self._active.index.path, self._active.time_index.path, self.directory}
+
+    def close(self, refusal: str) -> None:
+        if self.refusal is None:
+            self.refusal = refusal
+        for segment in self._segments:
+            segment.close()

@@ -1,0 +1,163 @@
+"""
+The threads of a store on the disk: one that flushes rounds, one that does what may take long.
+
+A round is everything appended in one turn, or in several while a flush was running. The owner hands it over and goes on;
+the flusher makes it durable and posts back. The owner's thread and the flusher share nothing but the round handed over.
+"""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Generic, TypeVar
+
+from kohort.storage.journal import ROUND_HEADER_BYTES, Journal
+
+L = TypeVar("L")
+
+
+class Round(Generic[L]):
+    """
+    What one flush covers.
+
+    Attributes:
+        entries: the journal's bytes, behind room for the round's header.
+        ends: per log, the end offset that is durable when the round is.
+        bulk: logs whose data is too large for the journal.
+        files: the files of those, to be flushed themselves, and their directories.
+        on_begun: set when a checkpoint was begun: the journal's other file is used from this round on, and this is called
+            by the flusher when the round is durable.
+    """
+
+    def __init__(self) -> None:
+        self.entries = bytearray(ROUND_HEADER_BYTES)
+        self.ends: dict[L, int] = {}
+        self.bulk: set[L] = set()
+        self.files: set[Path] = set()
+        self.on_begun: Callable[[], None] | None = None
+
+    def merge(self, later: "Round[L]") -> None:
+        """Take up what came while this round waited."""
+        self.entries += memoryview(later.entries)[ROUND_HEADER_BYTES:]
+        self.ends.update(later.ends)
+        self.files |= later.files
+        self.on_begun = self.on_begun or later.on_begun
+
+
+class Flusher(Generic[L]):
+    """
+    One thread that makes one round after the other durable.
+
+    Args:
+        on_done: called on the flusher's thread with the logs and their durable ends.
+        on_failed: called on the flusher's thread, once; nothing is flushed afterwards.
+        sync_files: flushes files by their names; OSError when that failed.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        *,
+        on_done: Callable[[dict[L, int]], None],
+        on_failed: Callable[[OSError], None],
+        sync_files: Callable[[set[Path]], None],
+    ) -> None:
+        self._journal = journal
+        self._on_done = on_done
+        self._on_failed = on_failed
+        self._sync_files = sync_files
+        self._condition = threading.Condition()
+        self._waiting: Round[L] | None = None
+        self._is_busy = False
+        self._is_stopping = False
+        self._has_failed = False
+        self._thread: threading.Thread | None = None
+        self.journal_bytes = 0
+        """Bytes in the present journal file, as of the last round."""
+
+    def hand_over(self, round_: Round[L]) -> None:
+        with self._condition:
+            if self._has_failed:
+                return
+            if self._waiting is None:
+                self._waiting = round_
+            else:
+                self._waiting.merge(round_)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="kohort-flusher", daemon=True)
+                self._thread.start()
+            if not self._is_busy:
+                self._condition.notify_all()
+
+    def wait(self) -> None:
+        """Until everything handed over is durable, or a flush has failed."""
+        with self._condition:
+            self._condition.wait_for(lambda: self._has_failed or (self._waiting is None and not self._is_busy))
+
+    def stop(self) -> None:
+        """Finish what was handed over, end the thread and close the journal."""
+        with self._condition:
+            self._is_stopping = True
+            self._condition.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+        self._journal.close()
+
+    def _run(self) -> None:
+        while (round_ := self._take()) is not None:
+            try:
+                self._flush(round_)
+            except OSError as exc:
+                self._on_failed(exc)
+                with self._condition:
+                    self._has_failed = True
+                    self._condition.notify_all()
+                return
+            self._on_done(round_.ends)
+
+    def _take(self) -> Round[L] | None:
+        with self._condition:
+            if self._is_busy:
+                self._is_busy = False
+                self._condition.notify_all()
+            self._condition.wait_for(lambda: self._waiting is not None or self._is_stopping)
+            round_, self._waiting = self._waiting, None
+            self._is_busy = round_ is not None
+            return round_
+
+    def _flush(self, round_: Round[L]) -> None:
+        if round_.on_begun is not None:
+            self._journal.switch()
+        if round_.files:
+            self._sync_files(round_.files)
+        if len(round_.entries) > ROUND_HEADER_BYTES:
+            self._journal.write(round_.entries)
+        self.journal_bytes = self._journal.position
+        if round_.on_begun is not None:
+            round_.on_begun()
+
+
+class Background:
+    """One thread for jobs that may take long, in order; it starts with the first."""
+
+    def __init__(self) -> None:
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def submit(self, job: Callable[[], None]) -> None:
+        """Run a job that catches its own errors."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="kohort-storage", daemon=True)
+            self._thread.start()
+        self._jobs.put(job)
+
+    def stop(self) -> None:
+        """Finish the jobs and end the thread."""
+        if self._thread is not None:
+            self._jobs.put(None)
+            self._thread.join()
+            self._thread = None
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()

@@ -1,0 +1,184 @@
+"""
+The journal: what was appended to any partition, in one file, so that one flush makes all of it durable.
+
+A *round* is what one flush covers: a header, then one entry per append. Rounds are numbered without a gap, and a round
+that is not there whole (its checksum is wrong, its number is not the next) ends the journal: it was never acknowledged.
+Two files take turns. A checkpoint makes everything of one file durable in the segments while rounds already go to the
+other; then the first is free. A file's rounds carry the file's generation, which rises each time a file is begun anew.
+
+    round:  magic "KJ01"  crc uint32  generation uint64  sequence uint64  length uint32, then `length` bytes of entries
+    entry:  kind uint8  topic id 16 bytes  partition int32  name length uint16  name  length uint32, then the batches
+
+The checksum is CRC-32C over everything behind it. A deletion is an entry without batches. Ours alone: a clean stop
+leaves no journal behind.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from struct import Struct, error
+from uuid import UUID
+
+import msgspec
+from crc32c import crc32c
+
+from kohort.model.ids import TopicPartition
+
+APPEND = 1
+DELETE = 2
+
+_MAGIC = b"KJ01"
+_ROUND = Struct(">4sIQQI")
+_ENTRY = Struct(">B16siH")
+_LENGTH = Struct(">I")
+_CRC_COVERS_FROM = 8
+ROUND_HEADER_BYTES = _ROUND.size
+
+pack_length = _LENGTH.pack
+
+
+class JournalEntry(msgspec.Struct, frozen=True):
+    """One append (whole batches) or, when `batches` is None, the deletion of a partition."""
+
+    topic_partition: TopicPartition
+    topic_id: UUID
+    batches: bytes | None
+
+
+def entry_prefix(topic_partition: TopicPartition, topic_id: UUID, kind: int = APPEND) -> bytes:
+    """What every entry of a partition begins with; its length and its batches follow."""
+    name = topic_partition.topic.encode()
+    return _ENTRY.pack(kind, topic_id.bytes, topic_partition.partition, len(name)) + name
+
+
+class Journal:
+    """
+    The writing end, for one thread at a time.
+
+    Args:
+        sync: makes a file descriptor's data durable; raises OSError when it cannot.
+    """
+
+    def __init__(self, directory: Path, *, file_bytes: int, sync: Callable[[int], None]) -> None:
+        self._directory = directory
+        self._file_bytes = file_bytes
+        self._sync = sync
+        self._generation = 1
+        self._sequence = 0
+        self._fds: dict[int, int] = {}
+        """File descriptors by turn: 0 and 1."""
+        self._position = 0
+
+    @property
+    def position(self) -> int:
+        """Bytes in the present file: when they reach its size, the other's turn is due."""
+        return self._position
+
+    def write(self, entries: bytearray) -> None:
+        """
+        Make a round durable.
+
+        Args:
+            entries: the entries, behind `ROUND_HEADER_BYTES` that are filled here.
+
+        Raises:
+            OSError: it is not known what is on the disk; nothing may be written here again.
+        """
+        length = len(entries) - ROUND_HEADER_BYTES
+        _ROUND.pack_into(entries, 0, _MAGIC, 0, self._generation, self._sequence, length)
+        crc = crc32c(memoryview(entries)[_CRC_COVERS_FROM:])
+        _ROUND.pack_into(entries, 0, _MAGIC, crc, self._generation, self._sequence, length)
+        fd = self._fds.get(self._generation & 1)
+        if fd is None:
+            fd = self._open()
+        written = os.pwrite(fd, entries, self._position)
+        while written < len(entries):
+            written += os.pwrite(fd, memoryview(entries)[written:], self._position + written)
+        self._sync(fd)
+        self._position += len(entries)
+        self._sequence += 1
+
+    def _open(self) -> int:
+        self._directory.mkdir(exist_ok=True)
+        turn = self._generation & 1
+        fd = os.open(self._directory / f"{turn}.journal", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._fds[turn] = fd
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(fd, 0, self._file_bytes)
+        os.fsync(fd)
+        for directory in (self._directory, self._directory.parent):
+            directory_fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(directory_fd)
+            finally:
+                os.close(directory_fd)
+        return fd
+
+    def switch(self) -> None:
+        """The next round begins the other file, which must be free: the checkpoint before has ended."""
+        self._generation += 1
+        self._position = 0
+
+    def close(self) -> None:
+        for fd in self._fds.values():
+            os.close(fd)
+        self._fds.clear()
+
+
+def journal_files(directory: Path) -> list[Path]:
+    return sorted(directory.glob("*.journal"))
+
+
+def read_journal(files: list[Path]) -> Iterator[JournalEntry]:
+    """
+    All entries of the journal's files that are there whole, in the order in which they were written.
+
+    The older file's entries may be in the segments already, and older rounds than those of a file's present generation
+    follow where the present ones end: a wrong generation or number ends a file.
+    """
+    contents = [path.read_bytes() for path in files]
+    for content in sorted((content for content in contents if _round_at(content, 0)), key=_generation_of):
+        yield from _entries_of(content)
+
+
+def _generation_of(content: bytes) -> int:
+    generation: int = _ROUND.unpack_from(content)[2]
+    return generation
+
+
+def _round_at(content: bytes, position: int) -> tuple[int, int, int] | None:
+    """Generation, sequence and end of the round that begins there, if it is whole."""
+    if len(content) - position < ROUND_HEADER_BYTES:
+        return None
+    magic, crc, generation, sequence, length = _ROUND.unpack_from(content, position)
+    end = position + ROUND_HEADER_BYTES + length
+    if magic != _MAGIC or end > len(content):
+        return None
+    covered = memoryview(content)[position + _CRC_COVERS_FROM : end]
+    return (generation, sequence, end) if crc32c(covered) == crc else None
+
+
+def _entries_of(content: bytes) -> Iterator[JournalEntry]:
+    position, expected = 0, None
+    while (found := _round_at(content, position)) is not None:
+        generation, sequence, end = found
+        if expected is not None and (generation, sequence) != expected:
+            return
+        yield from _entries_of_round(content, position + ROUND_HEADER_BYTES, end)
+        position, expected = end, (generation, sequence + 1)
+
+
+def _entries_of_round(content: bytes, position: int, end: int) -> Iterator[JournalEntry]:
+    while position < end:
+        try:
+            kind, topic_id, partition, name_bytes = _ENTRY.unpack_from(content, position)
+            position += _ENTRY.size
+            topic = content[position : position + name_bytes].decode()
+            position += name_bytes
+            (length,) = _LENGTH.unpack_from(content, position)
+        except (error, UnicodeDecodeError):  # a whole round of another version's making
+            return
+        position += _LENGTH.size
+        batches = content[position : position + length] if kind == APPEND else None
+        position += length
+        yield JournalEntry(TopicPartition(topic, partition), UUID(bytes=topic_id), batches)

@@ -1,0 +1,180 @@
+"""
+Takes up the segments that are found on the disk.
+
+After a clean stop they are believed: indexes are looked at, and only the tail behind the last index entry is walked. After
+any other stop everything from the recovery point on is read, checked and indexed anew; what follows the first bad batch is
+cut off, later segments with it. Then the journal puts back what the segments miss (`DiskLog.restore`). Nothing here depends
+on having run once only: whoever is interrupted starts again and comes to the same end.
+
+Source: Kafka LogLoader, LogSegment.recover.
+"""
+
+import logging
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kohort.model.errors import ConfigError, CorruptError
+from kohort.runtime.ports import Clock
+from kohort.storage.epochs import CHECKPOINT_NAME, EpochCache
+from kohort.storage.log import LogConfig
+from kohort.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment
+
+_log = logging.getLogger("kohort.storage")
+
+_SIDE_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, ".txnindex", ".snapshot")
+_LEFTOVERS = (".deleted", ".cleaned")
+
+IsLost = Callable[[int, int], bool]
+"""Whether the journal holds an append between two offsets, so that their absence is a loss and no work of the cleaner."""
+
+
+@dataclass
+class Loaded:
+    """
+    What a partition's directory holds.
+
+    Attributes:
+        scanned: the segments whose data was read and checked now; they may be on their way to the disk still.
+        cut_bytes: what was cut off behind the last good batch, whole segments included.
+    """
+
+    segments: list[Segment]
+    log_start_offset: int
+    end_offset: int
+    epochs: EpochCache
+    scanned: list[Segment] = field(default_factory=list)
+    cut_bytes: int = 0
+
+
+def load_partition(
+    directory: Path,
+    config: LogConfig,
+    clock: Clock,
+    *,
+    log_start_offset: int,
+    recovery_point: int | None,
+    is_lost: IsLost = lambda _start, _end: False,
+) -> Loaded:
+    """
+    Take up one partition.
+
+    Args:
+        log_start_offset: as checkpointed; the first segment's base offset where that is larger.
+        recovery_point: everything below is durable and indexed; None after a clean stop.
+
+    Raises:
+        ConfigError: the directory holds what this version cannot take up.
+        OSError: the directory cannot be read.
+    """
+    segments = _find_segments(directory, config, clock)
+    loaded = Loaded(segments, log_start_offset, log_start_offset, _read_epochs(directory))
+    if segments:
+        loaded.log_start_offset = max(log_start_offset, segments[0].base_offset)
+        _load_segments(loaded, config, recovery_point, is_lost)
+    if recovery_point and loaded.end_offset < recovery_point:
+        # The recovery point promised more than there is: it is not this log's, or the disk lost data. Believe nothing.
+        _load_segments(loaded, config, 0, is_lost)
+    if loaded.end_offset < loaded.log_start_offset:
+        _drop(loaded, 0)
+        loaded.end_offset = loaded.log_start_offset
+    loaded.epochs.truncate_from_end(loaded.end_offset)
+    loaded.epochs.truncate_from_start(loaded.log_start_offset)
+    return loaded
+
+
+def _find_segments(directory: Path, config: LogConfig, clock: Clock) -> list[Segment]:
+    """The segments by rising offset; leftovers of deletions and of the cleaner, and indexes without a log, are removed."""
+    names = {path.name for path in directory.iterdir()}
+    for name in sorted(names):
+        if name.endswith(_LEFTOVERS):
+            (directory / name).unlink()
+        elif name.endswith(".swap"):
+            raise ConfigError(
+                f"{directory / name}: the cleaner of Apache Kafka was interrupted here. Start Apache Kafka on this directory "
+                "once, so that it can finish, and stop it."
+            )
+        elif name.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX)) and name.partition(".")[0] + LOG_SUFFIX not in names:
+            (directory / name).unlink()
+    bases = sorted(int(name[: -len(LOG_SUFFIX)]) for name in names if name.endswith(LOG_SUFFIX))
+    return [Segment(directory, base, config, created_ms=clock.now_ms()) for base in bases]
+
+
+def _read_epochs(directory: Path) -> EpochCache:
+    path = directory / CHECKPOINT_NAME
+    try:
+        return EpochCache.from_text(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return EpochCache()
+    except (CorruptError, UnicodeDecodeError) as exc:
+        _log.warning("log.epochs_unreadable path=%s error=%r", path, str(exc))
+        return EpochCache()
+
+
+def _load_segments(loaded: Loaded, config: LogConfig, recovery_point: int | None, is_lost: IsLost) -> None:
+    segments = loaded.segments
+    if not segments:
+        return
+    bases = [segment.base_offset for segment in segments]
+    unchecked_from = len(bases)
+    if recovery_point is not None:
+        unchecked_from = max(bisect_right(bases, recovery_point) - 1, 0)
+    next_offset = bases[0]
+    if recovery_point is not None and recovery_point < bases[0] and is_lost(loaded.log_start_offset, bases[0]):
+        next_offset = loaded.log_start_offset
+    for index in range(len(bases)):
+        segment, is_last = segments[index], index == len(bases) - 1
+        is_unchecked = index >= unchecked_from
+        if is_unchecked and segment.base_offset != next_offset and is_lost(next_offset, segment.base_offset):
+            _drop(loaded, index)
+            break
+        end_offset = None if is_unchecked else _believe(segment, is_last=is_last, bases=bases, index=index)
+        if end_offset is None:
+            cut_bytes, end_offset = _scan(loaded, segment, config, is_last=is_last)
+            if cut_bytes and is_unchecked:
+                _drop(loaded, index + 1)
+                next_offset = end_offset
+                break
+        next_offset = end_offset
+    loaded.end_offset = next_offset
+    if segments:
+        segments[-1].take_up()
+
+
+def _believe(segment: Segment, *, is_last: bool, bases: list[int], index: int) -> int | None:
+    """The offset that follows the segment, without reading its data; None when it has to be scanned."""
+    if is_last:
+        return segment.load_active()
+    return bases[index + 1] if segment.load_sealed() else None
+
+
+def _scan(loaded: Loaded, segment: Segment, config: LogConfig, *, is_last: bool) -> tuple[int, int]:
+    """Check one segment; the bytes that were cut off, and the offset that follows the last good batch."""
+    before_bytes = segment.path.stat().st_size
+    next_offset = segment.base_offset
+    for leader_epoch, span in segment.scan(config, next_offset=next_offset):
+        loaded.epochs.assign(leader_epoch, span[2])
+        next_offset = span[3] + 1
+    cut_bytes = before_bytes - segment.size_bytes
+    if cut_bytes:
+        loaded.cut_bytes += cut_bytes
+        _log.warning("log.cut path=%s position=%d bytes=%d", segment.path, segment.size_bytes, cut_bytes)
+    if is_last:
+        segment.time_index.maybe_append(*segment.max_timestamp)
+    else:
+        segment.seal()
+        segment.release()
+    loaded.scanned.append(segment)
+    return cut_bytes, next_offset
+
+
+def _drop(loaded: Loaded, first: int) -> None:
+    """Remove the segments from this one on: what came before them is not all there."""
+    for segment in loaded.segments[first:]:
+        loaded.cut_bytes += segment.path.stat().st_size
+        _log.warning("log.segment_dropped path=%s bytes=%d", segment.path, segment.path.stat().st_size)
+        segment.close()
+        for suffix in _SIDE_SUFFIXES:
+            segment.path.with_suffix(suffix).unlink(missing_ok=True)
+    del loaded.segments[first:]

@@ -1,0 +1,374 @@
+"""
+One segment of a log: a file of batches from a base offset on, with its two indexes.
+
+Entries go into the indexes by Kafka's rule: before a batch is added, when more than `index.interval.bytes` came since the
+last entry. The offset index gets (last offset, position) of that batch, the time index the largest timestamp so far.
+
+Source: Kafka LogSegment, FileRecords.
+"""
+
+import os
+import zlib
+from bisect import bisect_right
+from collections.abc import Iterator
+from pathlib import Path
+
+from crc32c import crc32c
+
+from kohort.model.errors import ConfigError, CorruptError
+from kohort.runtime.ports import Clock
+from kohort.storage.batchset import (
+    CRC_BEGINS,
+    HEADER_BYTES,
+    OVERHEAD_BYTES,
+    Buffer,
+    Span,
+    read_deltas,
+    read_front,
+    span_at,
+)
+from kohort.storage.index import OffsetIndex, TimeIndex
+from kohort.storage.log import NO_TIMESTAMP, LogConfig
+
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+RELATIVE_OFFSET_MAX = (1 << 31) - 1
+
+_WALK_BYTES = 8192
+"""How much of the file one step of a walk over headers reads: an index entry is at most some 4096 bytes away."""
+_SCAN_BYTES = 4 << 20
+
+
+def segment_path(directory: Path, base_offset: int, suffix: str) -> Path:
+    return directory / f"{base_offset:020d}{suffix}"
+
+
+class Segment:
+    """
+    A segment, open or not: its file is opened when it is first touched.
+
+    Attributes:
+        size_bytes: bytes of whole batches in the file; an append goes there.
+        max_timestamp: the largest timestamp and the last offset of the first batch that has it, (-1, base) for none.
+        rolling_timestamp_ms: the largest timestamp of the first set appended, by which the segment's age is measured.
+    """
+
+    def __init__(self, directory: Path, base_offset: int, config: LogConfig, *, created_ms: int) -> None:
+        self.directory = directory
+        self.base_offset = base_offset
+        self.path = segment_path(directory, base_offset, LOG_SUFFIX)
+        self.created_ms = created_ms
+        self.size_bytes = 0
+        self.rolling_timestamp_ms = NO_TIMESTAMP
+        self.max_timestamp = NO_TIMESTAMP, base_offset
+        self.index = OffsetIndex(
+            segment_path(directory, base_offset, INDEX_SUFFIX), base_offset, bytes_max=config.segment_index_bytes
+        )
+        self.time_index = TimeIndex(
+            segment_path(directory, base_offset, TIME_INDEX_SUFFIX), base_offset, bytes_max=config.segment_index_bytes
+        )
+        self.is_unsynced = False
+        """Whether the file was written to since it was last handed to a checkpoint; its log's business."""
+        self._fd = -1
+        self._since_index_bytes = 0
+        self._recent_offsets: list[int] = []
+        """Base offsets and positions of the batches since the last index entry: a reader at the tail needs no walk."""
+        self._recent_positions: list[int] = []
+
+    # Writing
+
+    def create(self) -> None:
+        """Make the file; one that is there (empty, or garbage that was never acknowledged) is emptied."""
+        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+
+    def append(self, data: bytes | bytearray, spans: list[Span], *, index_interval_bytes: int) -> None:
+        """
+        Write a sealed set to the end of the file.
+
+        Raises:
+            OSError: it could not be written whole; the segment counts none of it.
+        """
+        position = self.size_bytes
+        written = os.pwrite(self._fd, data, position)
+        if written != len(data):
+            self._write_rest(data, position, written)
+        for start, size, base_offset, last_offset, max_timestamp_ms in spans:
+            self._count(position + start, size, base_offset, last_offset, max_timestamp_ms, index_interval_bytes)
+        if position == 0:
+            self.rolling_timestamp_ms = self.max_timestamp[0]
+        self.size_bytes = position + len(data)
+
+    def _write_rest(self, data: bytes | bytearray, position: int, written: int) -> None:
+        rest = memoryview(data)
+        while written < len(data):
+            written += os.pwrite(self._fd, rest[written:], position + written)
+
+    def _count(
+        self,
+        position: int,
+        size: int,
+        base_offset: int,
+        last_offset: int,
+        max_timestamp_ms: int,
+        index_interval_bytes: int,
+    ) -> None:
+        """Enter one batch that was put at `position` into indexes and sums."""
+        if max_timestamp_ms > self.max_timestamp[0]:
+            self.max_timestamp = max_timestamp_ms, last_offset
+        if self._since_index_bytes > index_interval_bytes:
+            self.index.append(last_offset, position)
+            self.time_index.maybe_append(*self.max_timestamp)
+            self._since_index_bytes = 0
+            self._recent_offsets.clear()
+            self._recent_positions.clear()
+        self._recent_offsets.append(base_offset)
+        self._recent_positions.append(position)
+        self._since_index_bytes += size
+
+    def must_roll(
+        self, incoming_bytes: int, last_offset: int, max_timestamp_ms: int, config: LogConfig, clock: Clock
+    ) -> bool:
+        """Whether the next set belongs into a new segment. Source: Kafka LogSegment.shouldRoll."""
+        if self.size_bytes > config.segment_bytes - incoming_bytes:
+            return True
+        if self.size_bytes and self._waited_ms(max_timestamp_ms, clock) > config.segment_ms - config.segment_jitter_ms:
+            return True
+        return (
+            self.index.is_full or self.time_index.is_full or last_offset - self.base_offset > RELATIVE_OFFSET_MAX
+        ) and self.size_bytes > 0
+
+    def _waited_ms(self, max_timestamp_ms: int, clock: Clock) -> int:
+        if self.rolling_timestamp_ms >= 0 and max_timestamp_ms >= 0:
+            return max_timestamp_ms - self.rolling_timestamp_ms
+        return clock.now_ms() - self.created_ms
+
+    def seal(self) -> None:
+        """The last entry of the time index, and both indexes into their files: before a roll and before a clean end."""
+        self.time_index.maybe_append(*self.max_timestamp)
+        self.index.save()
+        self.time_index.save()
+
+    def release(self) -> None:
+        """Nothing is appended for now: forget what is in the files, and close them until somebody asks."""
+        self._recent_offsets, self._recent_positions = [], []
+        self.index.release()
+        self.time_index.release()
+        self.close()
+
+    def take_up(self) -> None:
+        """Appends go here from now on."""
+        self.open()
+        self.index.make_growable()
+        self.time_index.make_growable()
+
+    # Reading
+
+    def read(self, offset: int, *, bytes_max: int, up_to: int, is_whole: bool) -> bytes:
+        """
+        Whole batches from the one that holds `offset` (or the next one) on, at least one, all below `up_to`.
+
+        Args:
+            is_whole: everything in this segment is below `up_to`.
+
+        Raises:
+            CorruptError: what should be a batch is none.
+        """
+        start = self._tail_position(offset)
+        if start < 0:
+            found = self._locate(offset)
+            if found is None:
+                return b""
+            start = found
+        if is_whole and self.size_bytes - start <= bytes_max:
+            end = self.size_bytes
+        else:
+            end = self._end_position(start, bytes_max=bytes_max, up_to=up_to)
+        return self._pread(end - start, start)
+
+    def _tail_position(self, offset: int) -> int:
+        """Where the batch with this offset begins, if it is one of the recent; else -1."""
+        recent = self._recent_offsets
+        if not recent or offset < recent[0]:
+            return -1
+        return self._recent_positions[bisect_right(recent, offset) - 1]
+
+    def _locate(self, offset: int) -> int | None:
+        for position, _, _, last_offset, _ in self.walk(self.index.position_for(offset)):
+            if last_offset >= offset:
+                return position
+        return None
+
+    def _end_position(self, start: int, *, bytes_max: int, up_to: int) -> int:
+        """Where a read that begins at `start` ends: after the last whole batch that fits, or after the first."""
+        fitting = min(self.index.position_at_most(start + bytes_max), self.index.position_for(up_to - 1))
+        end = max(start, fitting)
+        for position, size, _, last_offset, _ in self.walk(end):
+            if last_offset >= up_to or (position + size - start > bytes_max and position > start):
+                break
+            end = position + size
+        return end
+
+    def walk(self, position: int = 0) -> Iterator[Span]:
+        """
+        The batches from a batch's beginning on, by their headers: (position, size, base offset, last offset, timestamp).
+
+        Raises:
+            CorruptError: what should be a batch is none.
+        """
+        chunk, chunk_position = b"", position
+        while position < self.size_bytes:
+            at = position - chunk_position
+            if at + HEADER_BYTES > len(chunk):
+                chunk, chunk_position, at = (
+                    self._pread(min(_WALK_BYTES, self.size_bytes - position), position),
+                    position,
+                    0,
+                )
+            if len(chunk) < HEADER_BYTES:
+                raise CorruptError(f"{self.path}: {len(chunk)} bytes at {position} are no batch")
+            base_offset, length, _, magic, _ = read_front(chunk, at)
+            size = length + OVERHEAD_BYTES
+            if magic != 2 or size < HEADER_BYTES or position + size > self.size_bytes:
+                raise CorruptError(f"{self.path}: no whole batch at {position} (magic {magic}, {size} bytes)")
+            last_offset_delta, _, max_timestamp_ms = read_deltas(chunk, at + 23)
+            yield position, size, base_offset, base_offset + last_offset_delta, max_timestamp_ms
+            position += size
+
+    def _pread(self, size: int, position: int) -> bytes:
+        if self._fd < 0:
+            self.open()
+        data = os.pread(self._fd, size, position)
+        if len(data) != size:
+            raise CorruptError(f"{self.path}: {len(data)} of {size} bytes at {position}")
+        return data
+
+    # Life
+
+    def open(self) -> None:
+        """Open the file that is there, and take all of it as batches until a scan knows better."""
+        if self._fd < 0:
+            self._fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        if self.size_bytes == 0:
+            self.size_bytes = os.fstat(self._fd).st_size
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def scan(self, config: LogConfig, *, next_offset: int) -> Iterator[tuple[int, Span]]:
+        """
+        Check every batch with its checksum, rebuild the indexes, and cut off what follows the last good one.
+
+        Yields (leader epoch, span) per good batch; the cut is made when the scan is over.
+
+        Source: Kafka LogSegment.recover.
+        """
+        if self._fd < 0:
+            self.open()
+        file_bytes = os.fstat(self._fd).st_size
+        self._reset()
+        position, buffer, buffer_position = 0, memoryview(b""), 0
+        while True:
+            at = position - buffer_position
+            span = _good_batch(buffer, at)
+            if span is None and buffer_position + len(buffer) < file_bytes:
+                buffer, buffer_position = self._scan_buffer(position, file_bytes), position
+                at, span = 0, _good_batch(buffer, 0)
+            if span is None or span[2] < next_offset or span[3] < span[2]:
+                break
+            _, size, base_offset, last_offset, max_timestamp_ms = span
+            self._count(position, size, base_offset, last_offset, max_timestamp_ms, config.index_interval_bytes)
+            if position == 0:
+                self.rolling_timestamp_ms = max_timestamp_ms
+            yield read_front(buffer, at)[2], (position, size, base_offset, last_offset, max_timestamp_ms)
+            position += size
+            next_offset = last_offset + 1
+        if position < file_bytes:
+            self._refuse_old_format(buffer[position - buffer_position :])
+            os.ftruncate(self._fd, position)
+        self.size_bytes = position
+
+    def _scan_buffer(self, position: int, file_bytes: int) -> memoryview:
+        """The bytes from `position` on, so many that the batch that begins there is whole if the file has it whole."""
+        data = os.pread(self._fd, min(_SCAN_BYTES, file_bytes - position), position)
+        if len(data) >= HEADER_BYTES:
+            size = read_front(data)[1] + OVERHEAD_BYTES
+            if len(data) < size <= file_bytes - position:
+                data = os.pread(self._fd, size, position)
+        return memoryview(data)
+
+    def _refuse_old_format(self, tail: memoryview) -> None:
+        """Batches of before Kafka 0.11 are good data that is not read here: never to be cut off."""
+        if len(tail) < OVERHEAD_BYTES + 14 or tail[16] > 1:
+            return
+        size = read_front(tail)[1] + OVERHEAD_BYTES
+        crc = int.from_bytes(tail[12:16], "big")
+        if OVERHEAD_BYTES + 14 <= size <= len(tail) and zlib.crc32(tail[16:size]) == crc:
+            raise ConfigError(
+                f"{self.path} holds messages of a format before Kafka 0.11 (magic {tail[16]}), which is not read here. "
+                "Copy the topic with Kafka's own tools to bring it to the present format."
+            )
+
+    def _reset(self) -> None:
+        self.index.clear()
+        self.time_index.clear()
+        self.max_timestamp = NO_TIMESTAMP, self.base_offset
+        self.rolling_timestamp_ms = NO_TIMESTAMP
+        self._since_index_bytes = 0
+        self._recent_offsets.clear()
+        self._recent_positions.clear()
+
+    def load_sealed(self) -> bool:
+        """Take up a segment that is not appended to; False when its indexes are missing or cannot be right."""
+        self.size_bytes = self.path.stat().st_size
+        if not self._load_indexes():
+            return False
+        self.max_timestamp = self.time_index.last
+        self.release()
+        return True
+
+    def _load_indexes(self) -> bool:
+        offset_max = self.base_offset + RELATIVE_OFFSET_MAX
+        return (
+            self.index.load()
+            and self.time_index.load()
+            and self.index.is_plausible(self.size_bytes)
+            and self.time_index.is_plausible(offset_max)
+        )
+
+    def load_active(self) -> int | None:
+        """
+        Take up the segment that appends go to; the log's end offset, or None when only a scan can tell.
+
+        What follows the last index entry is walked by its headers, so that a tail that is no batch is noticed.
+        """
+        self.open()
+        if not self._load_indexes():
+            return None
+        self.max_timestamp = self.time_index.last
+        next_offset = self.base_offset
+        position = self.index.entry(self.index.count - 1)[1] if self.index.count else 0
+        try:
+            for at, size, base_offset, last_offset, max_timestamp_ms in self.walk(position):
+                if max_timestamp_ms > self.max_timestamp[0]:
+                    self.max_timestamp = max_timestamp_ms, last_offset
+                self._recent_offsets.append(base_offset)
+                self._recent_positions.append(at)
+                self._since_index_bytes += size
+                next_offset = last_offset + 1
+            if self.size_bytes:
+                self.rolling_timestamp_ms = next(self.walk())[4]
+        except CorruptError:
+            return None
+        return next_offset
+
+
+def _good_batch(buffer: Buffer, start: int) -> Span | None:
+    """The batch that begins there, if it is whole and its checksum right."""
+    span = span_at(buffer, start)
+    if span is None:
+        return None
+    crc = read_front(buffer, start)[4]
+    return span if crc32c(memoryview(buffer)[start + CRC_BEGINS : start + span[1]]) == crc else None
