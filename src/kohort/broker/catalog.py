@@ -201,10 +201,10 @@ class Catalog:
         offset = log.log_start_offset
         while offset < log.end_offset:
             data = log.read(offset, bytes_max=_READ_BYTES)
-            for batch in batches.iter_batches(data):
-                for record in batches.read_records(batch):
-                    self._replay(bytes(record.key or b""), record.value)
-                    offset = record.offset + 1
+            for position, header in batches.iter_batches(data):
+                for record in batches.read_records(memoryview(data)[position:], header=header):
+                    self._replay(record.key or b"", record.value)
+                offset = header.next_offset
 
     def _replay(self, key: bytes, value: bytes | None) -> None:
         if key.startswith(_TOPIC) and value is None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
 from kohort.broker.catalog import Catalog, CatalogChange, Topic
+from kohort.broker.produced import ProduceRules
 from kohort.broker.topic_configs import TopicConfigs
 from kohort.model.errors import ErrorCode
 from kohort.model.ids import TopicPartition
@@ -33,10 +34,11 @@ class Watcher(Protocol):
 class Partition:
     """One partition that this node leads."""
 
-    __slots__ = ("_watchers", "_writes", "log", "topic", "topic_partition")
+    __slots__ = ("_watchers", "_writes", "log", "rules", "topic", "topic_partition")
 
-    def __init__(self, topic: Topic, index: int, log: Log) -> None:
+    def __init__(self, topic: Topic, index: int, log: Log, rules: ProduceRules) -> None:
         self.topic = topic
+        self.rules = rules
         self.topic_partition = TopicPartition(topic.name, index)
         self.log = log
         self._writes: deque[tuple[int, Written]] = deque()
@@ -99,7 +101,9 @@ class Partitions:
         config = self.log_config(topic)
         log = self._store.open(TopicPartition(name, index), topic.topic_id, config)
         log.become_leader(max(log.leader_epoch, 0))
-        partition = self._open[name, index] = Partition(topic, index, log)
+        partition = self._open[name, index] = Partition(
+            topic, index, log, ProduceRules.of(self._configs, topic.configs)
+        )
         return partition
 
     def leader_epoch(self, topic: str, index: int) -> int:
@@ -129,4 +133,5 @@ class Partitions:
             partition = self._open.get((topic.name, index))
             if partition is not None:
                 partition.topic = topic
+                partition.rules = ProduceRules.of(self._configs, topic.configs)
                 partition.log.config = self.log_config(topic)

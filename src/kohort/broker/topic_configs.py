@@ -103,19 +103,26 @@ class TopicConfigs:
         self.broker = broker
         self.dynamic_defaults = {"min.insync.replicas": broker.text("min.insync.replicas") or "1"}
 
-    def synonyms_of_broker(self, names: Iterable[str]) -> list[Synonym]:
-        """Where the broker's keys were set: dynamic settings of all keys come before static ones, these before defaults."""
+    def synonyms_of_broker(self, names: Iterable[str], *, first: str | None = None) -> list[Synonym]:
+        """
+        Where the broker's keys were set: dynamic settings of all keys come before static ones, these before defaults.
+
+        Args:
+            names: keys that mean one thing, by precedence.
+            first: the one that was asked for; by default the first.
+        """
         layers = (
             (ConfigSource.DYNAMIC_DEFAULT_BROKER, self.dynamic_defaults.get),
             (ConfigSource.STATIC_BROKER, self.broker.explicit.get),
             (ConfigSource.DEFAULT, lambda name: BROKER_KEYS[name].default),
         )
         names = tuple(names)
+        asked = first or names[0]
         found = [Synonym(name, value, source) for source, get in layers for name in names if (value := get(name))]
         # Kafka leaves out what stands before the first one of the asked name: `log.retention.hours` shows only behind
         # a `log.retention.ms`.
-        first = next((index for index, synonym in enumerate(found) if synonym.name == names[0]), len(found))
-        return found[first:]
+        start = next((index for index, synonym in enumerate(found) if synonym.name == asked), len(found))
+        return found[start:]
 
     def synonyms(self, name: str, overrides: Mapping[str, str]) -> list[Synonym]:
         """The topic's own setting, then the broker's. Source: ConfigHelper.createTopicConfigEntry."""

@@ -1,0 +1,151 @@
+"""
+IncrementalAlterConfigs (44), versions 0 and 1: v1 is flexible.
+
+Topics only. Settings of brokers, loggers, client metrics and groups cannot be changed at run time and are refused.
+
+Source: KIP-339; Kafka ControllerApis.incrementalAlterConfigs, ConfigurationControlManager.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from kohort.broker.catalog import Catalog, CatalogChange, Topic
+from kohort.broker.configs import TOPIC_KEYS, ConfigType
+from kohort.broker.creation import change_durably
+from kohort.broker.describe_configs import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, RESOURCE_NAMES, TOPIC
+from kohort.broker.ports import CallLater, Context
+from kohort.broker.topic_configs import TopicConfigs
+from kohort.machine.shard import Reply
+from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode
+from kohort.wire import messages as m
+
+if TYPE_CHECKING:
+    Resource = m.IncrementalAlterConfigsRequestAlterConfigsResource
+    Change = m.IncrementalAlterConfigsRequestAlterableConfig
+
+SET = 0
+DELETE = 1
+APPEND = 2
+SUBTRACT = 3
+
+TIMEOUT_MS = 30_000
+"""The request carries no timeout; this is how long Kafka's clients wait by default."""
+
+
+class IncrementalAlterConfigs:
+    """Changes single keys; a resource is changed as a whole or not at all."""
+
+    def __init__(self, catalog: Catalog, configs: TopicConfigs, call_later: CallLater) -> None:
+        self._catalog = catalog
+        self._configs = configs
+        self._call_later = call_later
+
+    def incremental_alter_configs(
+        self,
+        request: m.IncrementalAlterConfigsRequest,
+        _context: Context,
+        reply: Reply[m.IncrementalAlterConfigsResponse],
+    ) -> m.IncrementalAlterConfigsResponse | None:
+        times = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
+        decided = [
+            (resource, self._decide(resource, is_duplicate=times[resource.resource_type, resource.resource_name] > 1))
+            for resource in request.resources
+        ]
+        topics = tuple(outcome for _, outcome in decided if isinstance(outcome, Topic))
+        if request.validate_only or not topics:
+            return _response(decided, ErrorCode.NONE)
+        change_durably(
+            self._catalog,
+            CatalogChange(put=topics),
+            TIMEOUT_MS,
+            self._call_later,
+            lambda code: reply(_response(decided, code)),
+        )
+        return None
+
+    def _decide(self, resource: Resource, *, is_duplicate: bool) -> Topic | CoordinatorError:
+        try:
+            if is_duplicate:
+                raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            if resource.resource_type != TOPIC:
+                raise _not_alterable(resource.resource_type)
+            topic = self._catalog.newest(resource.resource_name)
+            if topic is None:
+                raise CoordinatorError(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource.resource_name}' does not exist."
+                )
+            return msgspec.structs.replace(topic, configs=self._altered(topic, resource))
+        except CoordinatorError as error:
+            return error
+
+    def _altered(self, topic: Topic, resource: Resource) -> dict[str, str]:
+        if len({change.name for change in resource.configs}) < len(resource.configs):
+            raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+        if any(change.value is None and change.config_operation != DELETE for change in resource.configs):
+            raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Null value not supported")
+        configs = dict(topic.configs)
+        for change in resource.configs:
+            self._alter(configs, change)
+        try:
+            self._configs.validate(configs)
+        except ConfigError as error:
+            raise CoordinatorError(ErrorCode.INVALID_CONFIG, str(error)) from error
+        return configs
+
+    def _alter(self, configs: dict[str, str], change: Change) -> None:
+        match change.config_operation:
+            case 0:
+                configs[change.name] = change.value or ""
+            case 1:
+                configs.pop(change.name, None)
+            case 2:
+                self._alter_list(configs, change, lambda old, new: old + [one for one in new if one not in old])
+            case 3:
+                self._alter_list(configs, change, lambda old, new: [one for one in old if one not in new])
+            case other:
+                raise CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR, f"Unknown operation {other}")
+
+    def _alter_list(
+        self, configs: dict[str, str], change: Change, combine: Callable[[list[str], list[str]], list[str]]
+    ) -> None:
+        """Source: ConfigurationControlManager: a list that was not set begins with the value that holds by default."""
+        key = TOPIC_KEYS.get(change.name)
+        if key is None or key.type is not ConfigType.LIST:
+            what = "APPEND" if change.config_operation == APPEND else "SUBTRACT"
+            raise CoordinatorError(
+                ErrorCode.INVALID_CONFIG, f"Can't {what} to key {change.name} because its type is not LIST."
+            )
+        old = self._configs.value(change.name, configs).value or ""
+        combined = combine(_split(old), _split(change.value or ""))
+        configs[change.name] = ",".join(combined)
+
+
+def _split(text: str) -> list[str]:
+    return [one.strip() for one in text.split(",") if one.strip()]
+
+
+def _not_alterable(resource_type: int) -> CoordinatorError:
+    if resource_type in (BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP):
+        what = RESOURCE_NAMES[resource_type]
+        return CoordinatorError(ErrorCode.INVALID_REQUEST, f"Configurations of {what} cannot be changed at run time.")
+    return CoordinatorError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource_type}")
+
+
+def _response(
+    decided: list[tuple[Resource, Topic | CoordinatorError]], code: ErrorCode
+) -> m.IncrementalAlterConfigsResponse:
+    responses = [
+        m.IncrementalAlterConfigsResponseAlterConfigsResourceResponse(
+            error_code=outcome.code if isinstance(outcome, CoordinatorError) else code,
+            error_message=outcome.message if isinstance(outcome, CoordinatorError) else None,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+        for resource, outcome in decided
+    ]
+    return m.IncrementalAlterConfigsResponse(responses=responses)

@@ -1,0 +1,104 @@
+"""
+The broker: topics, their partitions, and the APIs over them, put together.
+
+`Broker.handlers` is the dispatch table: per API the handler and the versions served. The server adds the coordinators'
+handlers to it, and ApiVersions shows whatever is in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from kohort.broker.alter_configs import IncrementalAlterConfigs
+from kohort.broker.api_versions import ApiVersions
+from kohort.broker.catalog import Catalog
+from kohort.broker.cluster import Cluster
+from kohort.broker.configs import BrokerConfig
+from kohort.broker.coordinators import Coordinators, CoordinatorType
+from kohort.broker.create_partitions import CreatePartitions
+from kohort.broker.create_topics import CreateTopics
+from kohort.broker.creation import TopicCreation
+from kohort.broker.delete_topics import DeleteTopics
+from kohort.broker.describe_configs import DescribeConfigs
+from kohort.broker.describe_topic_partitions import DescribeTopicPartitions
+from kohort.broker.epochs import LeaderEpochs
+from kohort.broker.fetch import Fetch
+from kohort.broker.list_offsets import ListOffsets
+from kohort.broker.metadata import Metadata
+from kohort.broker.partitions import Partitions
+from kohort.broker.ports import CallLater, Handler
+from kohort.broker.produce import Produce
+from kohort.broker.producer_ids import InitProducerId, ProducerIds
+from kohort.broker.topic_configs import TopicConfigs
+from kohort.runtime.ports import Clock
+from kohort.storage.log import LogStore
+from kohort.wire.apis import ApiKey
+
+
+class Broker:
+    """
+    One node's broker. Everything runs on the thread that owns the node.
+
+    Args:
+        cluster: facts that clients are told; its host and port may be set later, when the listener is bound.
+        coordinators: which coordinators this node runs.
+
+    Raises:
+        ConfigError: the catalog in the store was written by a newer version.
+        StorageError: the catalog cannot be read.
+    """
+
+    def __init__(
+        self,
+        store: LogStore,
+        cluster: Cluster,
+        config: BrokerConfig,
+        clock: Clock,
+        call_later: CallLater,
+        *,
+        coordinators: Collection[CoordinatorType] = (CoordinatorType.GROUP,),
+    ) -> None:
+        self.config = config
+        self.cluster = cluster
+        self.configs = TopicConfigs(config)
+        self.catalog = Catalog(store, clock)
+        self.partitions = Partitions(store, self.catalog, self.configs)
+        self.creation = TopicCreation(self.catalog, self.configs, cluster)
+        self.producer_ids = ProducerIds(self.catalog)
+        self.handlers: dict[ApiKey, tuple[Handler, int, int]] = {}
+        self._serve_data(clock, call_later)
+        self._serve_topics(call_later)
+        self._serve_cluster(coordinators)
+
+    def serve(self, api_key: ApiKey, handler: Handler) -> None:
+        """Answer an API in all its stable versions."""
+        self.handlers[api_key] = handler, api_key.oldest, api_key.newest_stable
+
+    def _serve_data(self, clock: Clock, call_later: CallLater) -> None:
+        catalog, partitions = self.catalog, self.partitions
+        self.serve(ApiKey.PRODUCE, Produce(catalog, partitions, clock, call_later).produce)
+        self.serve(ApiKey.FETCH, Fetch(catalog, partitions, self.cluster, self.config, call_later).fetch)
+        self.serve(ApiKey.LIST_OFFSETS, ListOffsets(partitions).list_offsets)
+        self.serve(ApiKey.OFFSET_FOR_LEADER_EPOCH, LeaderEpochs(partitions).offset_for_leader_epoch)
+        self.serve(ApiKey.INIT_PRODUCER_ID, InitProducerId(self.producer_ids).init_producer_id)
+
+    def _serve_topics(self, call_later: CallLater) -> None:
+        catalog, configs, creation = self.catalog, self.configs, self.creation
+        create = CreateTopics(catalog, creation, configs, self.cluster, call_later)
+        self.serve(ApiKey.CREATE_TOPICS, create.create_topics)
+        self.serve(ApiKey.DELETE_TOPICS, DeleteTopics(catalog, self.config, call_later).delete_topics)
+        self.serve(ApiKey.CREATE_PARTITIONS, CreatePartitions(catalog, creation, call_later).create_partitions)
+        self.serve(ApiKey.DESCRIBE_CONFIGS, DescribeConfigs(catalog, configs, self.cluster).describe_configs)
+        alter = IncrementalAlterConfigs(catalog, configs, call_later)
+        self.serve(ApiKey.INCREMENTAL_ALTER_CONFIGS, alter.incremental_alter_configs)
+
+    def _serve_cluster(self, coordinators: Collection[CoordinatorType]) -> None:
+        catalog, partitions, cluster, config = self.catalog, self.partitions, self.cluster, self.config
+        metadata = Metadata(catalog, partitions, cluster, self.creation, config)
+        describe = DescribeTopicPartitions(catalog, partitions, cluster, config)
+        find = Coordinators(catalog, self.creation, cluster, coordinators)
+        self.serve(ApiKey.METADATA, metadata.metadata)
+        self.serve(ApiKey.DESCRIBE_TOPIC_PARTITIONS, describe.describe_topic_partitions)
+        self.serve(ApiKey.DESCRIBE_CLUSTER, cluster.describe_cluster)
+        self.serve(ApiKey.FIND_COORDINATOR, find.find_coordinator)
+        self.serve(ApiKey.API_VERSIONS, ApiVersions(self.handlers).api_versions)
