@@ -1,6 +1,9 @@
 """
 Record batches as a log sees them: where each begins and ends, its offsets and its largest timestamp, never its records.
 
+Plain tuples and the few fields that a log needs, where `kohort.wire.batches` reads the whole header: every append, and every
+batch of a recovery, comes through here.
+
 Source: Kafka DefaultRecordBatch (the header of magic 2), FileLogInputStream.
 """
 
@@ -9,15 +12,8 @@ from struct import Struct
 from typing import TypeAlias
 
 from kohort.model.errors import CorruptError, InvariantError, RecordTooLargeError
-
-Buffer: TypeAlias = bytes | bytearray | memoryview
-
-HEADER_BYTES = 61
-OVERHEAD_BYTES = 12
-"""Base offset and length, which a batch's own length does not count."""
-CRC_BEGINS = 21
-"""What the checksum covers: from the attributes to the end."""
-MAGIC = 2
+from kohort.wire.batches import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC
+from kohort.wire.compression import Buffer
 
 Span: TypeAlias = tuple[int, int, int, int, int]
 """One batch of a set: where it begins in the set, its size in bytes, base offset, last offset, largest timestamp."""
@@ -26,7 +22,7 @@ read_front = Struct(">qiibI").unpack_from
 """Base offset, length, leader epoch, magic, CRC-32C: the first 21 bytes."""
 read_deltas = Struct(">iqq").unpack_from
 """Last offset delta, base timestamp, largest timestamp: from byte 23 on."""
-_DELTAS_BEGIN = 23
+DELTAS_BEGIN = 23
 _seal_front = Struct(">qii").pack_into
 
 
@@ -44,14 +40,14 @@ def seal(batches: bytearray, *, base_offset: int, leader_epoch: int, batch_bytes
         if end - start < HEADER_BYTES:
             raise InvariantError(f"{end - start} bytes after the last whole batch of an append")
         _, length, _, magic, _ = read_front(batches, start)
-        size = length + OVERHEAD_BYTES
+        size = length + LOG_OVERHEAD_BYTES
         if magic != MAGIC or size < HEADER_BYTES or size > end - start:
             raise InvariantError(
                 f"an append holds no batch at byte {start}: magic {magic}, size {size} of {end - start}"
             )
         if size > batch_bytes_max:
             raise RecordTooLargeError(f"a batch of {size} bytes where max.message.bytes is {batch_bytes_max}")
-        last_offset_delta, _, max_timestamp_ms = read_deltas(batches, start + _DELTAS_BEGIN)
+        last_offset_delta, _, max_timestamp_ms = read_deltas(batches, start + DELTAS_BEGIN)
         _seal_front(batches, start, base_offset, length, leader_epoch)
         last_offset = base_offset + last_offset_delta
         spans.append((start, size, base_offset, last_offset, max_timestamp_ms))
@@ -82,8 +78,8 @@ def span_at(batches: Buffer, start: int) -> Span | None:
     if available < HEADER_BYTES:
         return None
     base_offset, length, _, magic, _ = read_front(batches, start)
-    size = length + OVERHEAD_BYTES
+    size = length + LOG_OVERHEAD_BYTES
     if magic != MAGIC or size < HEADER_BYTES or size > available:
         return None
-    last_offset_delta, _, max_timestamp_ms = read_deltas(batches, start + _DELTAS_BEGIN)
+    last_offset_delta, _, max_timestamp_ms = read_deltas(batches, start + DELTAS_BEGIN)
     return start, size, base_offset, base_offset + last_offset_delta, max_timestamp_ms

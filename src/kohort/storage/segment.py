@@ -13,15 +13,10 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from pathlib import Path
 
-from crc32c import crc32c
-
 from kohort.model.errors import ConfigError, CorruptError
 from kohort.runtime.ports import Clock
 from kohort.storage.batchset import (
-    CRC_BEGINS,
-    HEADER_BYTES,
-    OVERHEAD_BYTES,
-    Buffer,
+    DELTAS_BEGIN,
     Span,
     read_deltas,
     read_front,
@@ -29,6 +24,8 @@ from kohort.storage.batchset import (
 )
 from kohort.storage.index import OffsetIndex, TimeIndex
 from kohort.storage.log import NO_TIMESTAMP, LogConfig
+from kohort.wire.batches import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, check_crc
+from kohort.wire.compression import Buffer
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
@@ -228,10 +225,10 @@ class Segment:
             if len(chunk) < HEADER_BYTES:
                 raise CorruptError(f"{self.path}: {len(chunk)} bytes at {position} are no batch")
             base_offset, length, _, magic, _ = read_front(chunk, at)
-            size = length + OVERHEAD_BYTES
-            if magic != 2 or size < HEADER_BYTES or position + size > self.size_bytes:
+            size = length + LOG_OVERHEAD_BYTES
+            if magic != MAGIC or size < HEADER_BYTES or position + size > self.size_bytes:
                 raise CorruptError(f"{self.path}: no whole batch at {position} (magic {magic}, {size} bytes)")
-            last_offset_delta, _, max_timestamp_ms = read_deltas(chunk, at + 23)
+            last_offset_delta, _, max_timestamp_ms = read_deltas(chunk, at + DELTAS_BEGIN)
             yield position, size, base_offset, base_offset + last_offset_delta, max_timestamp_ms
             position += size
 
@@ -294,18 +291,18 @@ class Segment:
         """The bytes from `position` on, so many that the batch that begins there is whole if the file has it whole."""
         data = os.pread(self._fd, min(_SCAN_BYTES, file_bytes - position), position)
         if len(data) >= HEADER_BYTES:
-            size = read_front(data)[1] + OVERHEAD_BYTES
+            size = read_front(data)[1] + LOG_OVERHEAD_BYTES
             if len(data) < size <= file_bytes - position:
                 data = os.pread(self._fd, size, position)
         return memoryview(data)
 
     def _refuse_old_format(self, tail: memoryview) -> None:
         """Batches of before Kafka 0.11 are good data that is not read here: never to be cut off."""
-        if len(tail) < OVERHEAD_BYTES + 14 or tail[16] > 1:
+        if len(tail) < LOG_OVERHEAD_BYTES + 14 or tail[16] > 1:
             return
-        size = read_front(tail)[1] + OVERHEAD_BYTES
+        size = read_front(tail)[1] + LOG_OVERHEAD_BYTES
         crc = int.from_bytes(tail[12:16], "big")
-        if OVERHEAD_BYTES + 14 <= size <= len(tail) and zlib.crc32(tail[16:size]) == crc:
+        if LOG_OVERHEAD_BYTES + 14 <= size <= len(tail) and zlib.crc32(tail[16:size]) == crc:
             raise ConfigError(
                 f"{self.path} holds messages of a format before Kafka 0.11 (magic {tail[16]}), which is not read here. "
                 "Copy the topic with Kafka's own tools to bring it to the present format."
@@ -370,5 +367,4 @@ def _good_batch(buffer: Buffer, start: int) -> Span | None:
     span = span_at(buffer, start)
     if span is None:
         return None
-    crc = read_front(buffer, start)[4]
-    return span if crc32c(memoryview(buffer)[start + CRC_BEGINS : start + span[1]]) == crc else None
+    return span if check_crc(buffer, start) else None

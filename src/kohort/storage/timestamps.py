@@ -4,11 +4,8 @@ The one question about records that a log answers itself: which of a batch's rec
 Source: Kafka FileRecords.searchForOffsetWithTimestamp.
 """
 
-from aiokafka.record.default_records import DefaultRecordBatch
-
-from kohort.model.errors import CorruptError
-from kohort.storage.batchset import read_front
 from kohort.storage.log import TimestampOffset
+from kohort.wire.batches import read_header, read_records
 
 
 def first_at_least(batch: bytes, timestamp_ms: int, offset_min: int) -> TimestampOffset | None:
@@ -18,11 +15,8 @@ def first_at_least(batch: bytes, timestamp_ms: int, offset_min: int) -> Timestam
     Raises:
         CorruptError: the records cannot be decoded.
     """
-    leader_epoch = read_front(batch)[2]
-    try:
-        for record in DefaultRecordBatch(batch):
-            if record.timestamp >= timestamp_ms and record.offset >= offset_min:
-                return TimestampOffset(record.offset, record.timestamp, leader_epoch)
-    except Exception as exc:
-        raise CorruptError(f"the records of the batch at offset {read_front(batch)[0]} cannot be decoded") from exc
+    header = read_header(batch)
+    for record in read_records(batch, header=header):
+        if record.timestamp >= timestamp_ms and record.offset >= offset_min:
+            return TimestampOffset(record.offset, record.timestamp, header.partition_leader_epoch)
     return None
