@@ -4,13 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from shards import Put, PutSerde, TableShard
+from tests.runtime.shards import Put, PutSerde, TableShard
 
 from kohort.machine.shard import Result
 from kohort.model.errors import CoordinatorError, ErrorCode, UnavailableError
 from kohort.runtime.context import State
 from kohort.runtime.runtime import Runtime
-from kohort.testing import FaultyLog, VirtualNode
+from kohort.testing import FaultyLog, FixedImage, VirtualNode
 from kohort.wire.batches import BatchRecord, build_batch, control_batch, read_header, read_records
 
 Operation = Callable[[TableShard, int], Result[Put, str]]
@@ -23,7 +23,7 @@ class Bench:
         self.node = VirtualNode()
         self.logs = [FaultyLog("state", partition, batch_bytes_max=batch_bytes_max) for partition in (0, 1)]
         self.shards: list[TableShard] = []
-        self.image: Any = object()
+        self.image = FixedImage()
         self.runtime = Runtime(
             partition_count=2,
             make_shard=self.make_shard,

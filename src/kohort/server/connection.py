@@ -9,7 +9,7 @@ that reads slowly is not read from until it has caught up.
 import asyncio
 import logging
 from collections import deque
-from typing import Any
+from typing import Any, cast
 
 from kohort.broker.ports import Outcome
 from kohort.model.errors import WireError
@@ -104,8 +104,8 @@ class Connection(asyncio.Protocol):
     # -- asyncio -----------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports are asyncio's in all but name.
+        self._transport = transport = cast("asyncio.Transport", transport)
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         peer = transport.get_extra_info("peername")
         if peer:

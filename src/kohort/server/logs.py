@@ -9,7 +9,7 @@ import time
 class KeyValueFormatter(logging.Formatter):
     """`2026-01-31T12:00:00.123Z INFO kohort.storage log.recovered partition=a-0 bytes=12`."""
 
-    converter = time.gmtime
+    converter = staticmethod(time.gmtime)
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s %(message)s", "%Y-%m-%dT%H:%M:%S")

@@ -35,5 +35,7 @@ def parse_host_port(text: str, what: str) -> tuple[str, int]:
     """
     host, separator, port = text.rpartition(":")
     if not separator or not host or not port.isdecimal() or not 0 < int(port) < 65_536:
-        raise ConfigError(f"{what} must be HOST:PORT with a port from 1 to 65535, for example localhost:9092; it is {text!r}")
+        raise ConfigError(
+            f"{what} must be HOST:PORT with a port from 1 to 65535, for example localhost:9092; it is {text!r}"
+        )
     return host.removeprefix("[").removesuffix("]"), int(port)

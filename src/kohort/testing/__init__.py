@@ -4,7 +4,8 @@ when told to, a node in virtual time.
 """
 
 from kohort.testing.clock import ManualClock
+from kohort.testing.image import FixedImage, FixedTopic
 from kohort.testing.log import FaultyLog
 from kohort.testing.virtual import VirtualNode
 
-__all__ = ["FaultyLog", "ManualClock", "VirtualNode"]
+__all__ = ["FaultyLog", "FixedImage", "FixedTopic", "ManualClock", "VirtualNode"]

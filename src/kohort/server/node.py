@@ -1,0 +1,247 @@
+"""
+The one module that knows every class: builds a node of its parts, starts it and stops it.
+
+Order of the start: the store (which recovers what a crash left), the catalog, the coordinators of the partitions there
+are, and only then the listener. Order of the end: no new connections, the coordinators (whoever waits is told to look
+elsewhere), what is ready is sent, the store.
+"""
+
+import asyncio
+import gc
+import logging
+from typing import Any
+from uuid import uuid4
+
+from kohort.broker.broker import Broker
+from kohort.broker.catalog import CatalogChange
+from kohort.broker.cluster import Cluster
+from kohort.group.configs import GroupConfig
+from kohort.group.records import GroupRecordSerde
+from kohort.group.service import GroupService
+from kohort.group.shard import GroupShard
+from kohort.machine.timeline import SnapshotRegistry
+from kohort.model.errors import ConfigError
+from kohort.model.ids import CONSUMER_OFFSETS
+from kohort.runtime.runtime import Runtime
+from kohort.runtime.timers import ShardTimers
+from kohort.runtime.turn import Turn
+from kohort.server.alarm import Alarm
+from kohort.server.clock import SystemClock
+from kohort.server.connection import Connections
+from kohort.server.dispatch import Dispatch, Handler
+from kohort.server.settings import Settings
+from kohort.storage.log import LogStore
+from kohort.wire.apis import ApiKey
+
+_log = logging.getLogger("kohort.server")
+
+IDLE_CHECK_SECONDS = 10.0
+STOP_SECONDS_MAX = 1.0
+"""How long the end waits for replies that are being sent."""
+
+
+class Node:
+    """
+    One broker in one process, on one event loop.
+
+    Raises:
+        ConfigError: a setting does not fit, or the data directory is another's.
+        StorageError: the data directory cannot be read.
+    """
+
+    def __init__(self, settings: Settings, loop: asyncio.AbstractEventLoop) -> None:
+        self._settings = settings
+        self._loop = loop
+        self._turn = Turn(loop.call_soon)
+        self._clock = SystemClock()
+        self._alarm = Alarm(loop, self._clock)
+        self._store = self._make_store()
+        self._cluster = Cluster(
+            node_id=self._node_id, cluster_id=self._cluster_id, rack=settings.config.get_str("broker.rack")
+        )
+        self._broker = Broker(self._store, self._cluster, settings.config, self._clock, self._call_later)
+        self._groups = self._make_group_runtime()
+        self._group_service = GroupService(self._groups, self._group_config, self._broker.catalog)
+        self._broker.catalog.watch(self._on_catalog_change)
+        self._connections = Connections(
+            Dispatch(self._handlers()), self._turn, frame_bytes_max=settings.config.get_int("socket.request.max.bytes")
+        )
+        self._server: asyncio.Server | None = None
+        self._idle_check: asyncio.TimerHandle | None = None
+
+    # -- building ----------------------------------------------------------------------------------------------
+
+    @property
+    def _node_id(self) -> int:
+        """Kafka's key has no default; its quick start, and so most people's first broker, is node 1."""
+        return self._settings.config.get_int("node.id") if "node.id" in self._settings.config.explicit else 1
+
+    def _make_store(self) -> LogStore:
+        settings = self._settings
+        if settings.data_dir is None:
+            from kohort.storage.memory import MemoryStore
+
+            self._cluster_id = _new_cluster_id()
+            return MemoryStore(self._turn.defer)
+        from kohort.storage.disk import DiskStore
+
+        store = DiskStore(
+            settings.data_dir,
+            defer=self._turn.defer,
+            post=self._post,
+            flush=settings.flush,
+            node_id=self._node_id,
+            cluster_id=None,
+            clock=self._clock,
+        )
+        self._cluster_id = store.cluster_id
+        return store
+
+    def _make_group_runtime(self) -> Runtime[GroupShard]:
+        config = self._settings.config
+        self._group_config = GroupConfig(
+            **{name: config.get_int(name.replace("_", ".")) for name in GroupConfig.__struct_fields__}
+        )
+        topic = self._broker.catalog.topic(CONSUMER_OFFSETS)
+        return Runtime(
+            partition_count=topic.partition_count if topic else config.get_int("offsets.topic.num.partitions"),
+            make_shard=self._make_group_shard,
+            serde=GroupRecordSerde(),
+            image=self._broker.catalog,
+            clock=self._clock,
+            wheel=self._alarm.wheel,
+            defer=self._turn.defer,
+            soon=self._soon,
+            write_timeout_ms=config.get_int("offsets.commit.timeout.ms"),
+        )
+
+    def _make_group_shard(self, _partition: int, registry: SnapshotRegistry, timers: ShardTimers) -> GroupShard:
+        return GroupShard(registry, timers, self._group_config, lambda: str(uuid4()))
+
+    def _handlers(self) -> dict[ApiKey, tuple[Handler, int, int]]:
+        """Every API that is served; the broker's table is the one that ApiVersions shows."""
+        groups = self._group_service
+        handlers = self._broker.handlers
+        own: dict[ApiKey, tuple[Any, int, int]] = {
+            ApiKey.JOIN_GROUP: (groups.join_group, 0, 9),
+            ApiKey.SYNC_GROUP: (groups.sync_group, 0, 5),
+            ApiKey.HEARTBEAT: (groups.heartbeat, 0, 4),
+            ApiKey.LEAVE_GROUP: (groups.leave_group, 0, 5),
+            ApiKey.OFFSET_COMMIT: (groups.offset_commit, 2, 10),
+            ApiKey.OFFSET_FETCH: (groups.offset_fetch, 1, 10),
+            ApiKey.OFFSET_DELETE: (groups.offset_delete, 0, 0),
+            ApiKey.LIST_GROUPS: (groups.list_groups, 0, 5),
+            ApiKey.DESCRIBE_GROUPS: (groups.describe_groups, 0, 6),
+            ApiKey.DELETE_GROUPS: (groups.delete_groups, 0, 2),
+        }
+        handlers.update(own)
+        return handlers
+
+    # -- what the rooms need of the loop -----------------------------------------------------------------------
+
+    def _post(self, action: Any) -> None:
+        """Run something on this thread; called by the store's threads, perhaps while the loop is closing."""
+        try:
+            self._loop.call_soon_threadsafe(self._turn.defer, action)
+        except RuntimeError:
+            _log.debug("node.post_after_close")
+
+    def _soon(self, action: Any) -> None:
+        self._loop.call_soon(self._turn.defer, action)
+
+    def _call_later(self, delay_ms: int, action: Any) -> Any:
+        return self._alarm.wheel.arm(self._clock.now_ms() + delay_ms, action).cancel
+
+    # -- coordinators ------------------------------------------------------------------------------------------
+
+    def _on_catalog_change(self, change: CatalogChange) -> None:
+        deleted = [topic.name for topic in change.deleted]
+        if CONSUMER_OFFSETS in deleted:
+            for partition in self._groups.states():
+                self._groups.unload(partition, None)
+        if any(topic.name == CONSUMER_OFFSETS for topic in change.put):
+            self._load_groups()
+        self._groups.on_image(deleted)
+
+    def _load_groups(self) -> None:
+        """Coordinate the groups of every partition of `__consumer_offsets`; those that are coordinated stay as they are."""
+        for partition in range(self._groups.partition_count):
+            found = self._broker.partitions.find(CONSUMER_OFFSETS, partition)
+            if found is not None:
+                self._groups.load(partition, found.log, max(found.log.leader_epoch, 0))
+
+    # -- life --------------------------------------------------------------------------------------------------
+
+    async def start(self) -> tuple[str, int]:
+        """
+        Serve; where it listens.
+
+        Raises:
+            ConfigError: the address cannot be had.
+        """
+        if self._broker.catalog.topic(CONSUMER_OFFSETS) is not None:
+            self._load_groups()
+        settings = self._settings
+        try:
+            self._server = await self._loop.create_server(
+                self._connections, settings.host, settings.port, backlog=1024, start_serving=False
+            )
+        except OSError as error:
+            raise ConfigError(
+                f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}; "
+                "choose another with --host and --port (--port 0 takes a free one)"
+            ) from error
+        host, port = self._server.sockets[0].getsockname()[:2]
+        advertised_host, advertised_port = settings.advertised or (_reachable(host), port)
+        self._cluster.host = advertised_host
+        self._cluster.port = advertised_port
+        self._watch_idle()
+        _spare_the_collector()
+        await self._server.start_serving()
+        return host, port
+
+    @property
+    def cluster_id(self) -> str:
+        return self._cluster_id
+
+    async def stop(self) -> None:
+        """Leave in order; on return the data directory is closed cleanly."""
+        if self._server is not None:
+            self._server.close()
+        if self._idle_check is not None:
+            self._idle_check.cancel()
+        self._group_service.is_active = False
+        self._groups.close()
+        self._turn.run()
+        for connection in list(self._connections.open):
+            connection.close()
+        deadline = self._loop.time() + STOP_SECONDS_MAX
+        while self._connections.open and self._loop.time() < deadline:
+            await asyncio.sleep(0)
+        self._connections.abort_all()
+        self._alarm.close()
+        self._store.close()
+
+    def _watch_idle(self) -> None:
+        idle_ms = self._settings.config.get_int("connections.max.idle.ms")
+        if idle_ms >= 0:
+            self._connections.close_idle(self._loop.time(), idle_ms / 1000)
+        self._idle_check = self._loop.call_later(IDLE_CHECK_SECONDS, self._watch_idle)
+
+
+def _reachable(host: str) -> str:
+    """What clients on this machine can connect to when the node listens everywhere."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+
+
+def _new_cluster_id() -> str:
+    from base64 import urlsafe_b64encode
+
+    return urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
+
+
+def _spare_the_collector() -> None:
+    """What was built for the start stays; the collector need not look at it again, nor look often."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)

@@ -1,0 +1,32 @@
+"""A cluster that is made of what the test says."""
+
+from collections.abc import Iterable
+from uuid import UUID
+
+import msgspec
+
+from kohort.model.image import TopicImage
+
+
+class FixedTopic(msgspec.Struct, frozen=True):
+    """One topic."""
+
+    name: str
+    topic_id: UUID
+    partition_count: int = 1
+
+
+class FixedImage:
+    """`kohort.model.image.ClusterImage` of a list of topics, which a test may change."""
+
+    def __init__(self, topics: Iterable[FixedTopic] = ()) -> None:
+        self.by_name: dict[str, FixedTopic] = {topic.name: topic for topic in topics}
+
+    def topic(self, name: str) -> TopicImage | None:
+        return self.by_name.get(name)
+
+    def topic_by_id(self, topic_id: UUID) -> TopicImage | None:
+        return next((topic for topic in self.by_name.values() if topic.topic_id == topic_id), None)
+
+    def topics(self) -> Iterable[TopicImage]:
+        return self.by_name.values()
