@@ -17,6 +17,7 @@ _STREAMED = {1: "gzip", 3: "lz4", 4: "zstd"}
 _SNAPPY = 2
 _XERIAL = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES = 16
+_TOO_LARGE = "decompresses to more than is allowed"
 
 
 def decompress(codec: int, data: bytes, *, bytes_max: int) -> bytes:
@@ -36,7 +37,7 @@ def decompress(codec: int, data: bytes, *, bytes_max: int) -> bytes:
     except (pa.ArrowException, OSError, ValueError, struct.error, IndexError) as exc:
         raise CorruptError(f"does not decompress: {exc}") from exc
     if len(records) > bytes_max:
-        raise CorruptError(f"decompresses to more than {bytes_max} bytes")
+        raise CorruptError(_TOO_LARGE)
     return records
 
 
@@ -63,6 +64,6 @@ def _snappy_block(block: bytes, bytes_max: int) -> bytes:
         if byte < 0x80:
             break
     if claimed > bytes_max:
-        raise CorruptError(f"decompresses to more than {bytes_max} bytes")
+        raise CorruptError(_TOO_LARGE)
     records: bytes = pa.Codec("snappy").decompress(block, claimed, asbytes=True)
     return records

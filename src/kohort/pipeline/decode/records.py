@@ -26,7 +26,7 @@ from kohort.pipeline.decode.batches import (
     Headers,
     Scan,
 )
-from kohort.pipeline.decode.vectors import Bools, Bytes, Ints, varint
+from kohort.pipeline.decode.vectors import VARLONG_BYTES_MAX, Bools, Bytes, Ints, varint
 
 WINDOW_BYTES = 8 << 20
 RECORDS_BYTES_MAX = 256 << 20
@@ -182,9 +182,10 @@ def lay_out(window: Window) -> Records:
     first = np.cumsum(counts) - counts
     fields, broken = _lockstep(window, counts, first)
     broken |= ~possible
-    damage = [_damage(window, int(batch), MALFORMED_RECORDS) for batch in np.flatnonzero(broken)]
     batch = np.repeat(np.arange(len(headers)), counts)
     timestamp_delta, offset_delta, key_at, key_bytes, value_at, value_bytes = fields
+    broken[batch[(offset_delta < 0) | (offset_delta > headers["last_offset_delta"].astype(np.int64)[batch])]] = True
+    damage = [_damage(window, int(one), MALFORMED_RECORDS) for one in np.flatnonzero(broken)]
     append_time = (headers["attributes"] & ATTRIBUTE_LOG_APPEND_TIME) != 0
     timestamp_ms = headers["base_timestamp"].astype(np.int64)[batch] + timestamp_delta
     if append_time.any():
@@ -215,7 +216,7 @@ def _lockstep(window: Window, counts: Ints, first: Ints) -> tuple[Ints, Bools]:
         limit = end[:alive]
         length, body = varint(data, at[:alive])
         after = body + np.clip(length, -1, size)
-        timestamp_delta, here = varint(data, body + 1)
+        timestamp_delta, here = varint(data, body + 1, bytes_max=VARLONG_BYTES_MAX)
         offset_delta, here = varint(data, here)
         key_bytes, key_at = varint(data, here)
         value_length_at = np.minimum(key_at + np.clip(key_bytes, 0, size), limit)

@@ -82,3 +82,8 @@ def pack_segments(segments: Iterable[Segment], *, pack_bytes: int) -> list[tuple
     if pack:
         packs.append(tuple(pack))
     return packs
+
+
+def newest_segments(segments: Iterable[Segment]) -> list[Segment]:
+    """The last segment of each partition: the one that says where its log ends."""
+    return sorted({(segment.topic, segment.partition): segment for segment in sorted(segments)}.values())

@@ -15,28 +15,32 @@ Bytes: TypeAlias = npt.NDArray[np.uint8]
 Ints: TypeAlias = npt.NDArray[np.int64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
 
-_VARINT_SHIFT_MAX = 63
+VARINT_BYTES_MAX = 5
+VARLONG_BYTES_MAX = 10
+_TOO_LONG = 1 << 62
+"""Stands for an integer that does not end in time: as a length it fits nowhere."""
 
 
-def unsigned_varint(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
-    """Base-128 integers, and the positions behind them. Reads at most ten bytes each."""
+def unsigned_varint(data: Bytes, at: Ints, *, bytes_max: int = VARINT_BYTES_MAX) -> tuple[Ints, Ints]:
+    """Base-128 integers, and the positions behind them. One of more than `bytes_max` bytes comes out as 2^62."""
     byte = data[at]
     value: Ints = (byte & 0x7F).astype(np.int64)
     after = at + 1
     live = np.flatnonzero(byte & 0x80)
-    shift = 7
-    while live.size and shift <= _VARINT_SHIFT_MAX:
+    for place in range(1, bytes_max):
+        if not live.size:
+            break
         byte = data[after[live]]
-        value[live] |= (byte & 0x7F).astype(np.int64) << shift
+        value[live] |= (byte & 0x7F).astype(np.int64) << (7 * place)
         after[live] += 1
         live = live[(byte & 0x80) != 0]
-        shift += 7
+    value[live] = _TOO_LONG
     return value, after
 
 
-def varint(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
+def varint(data: Bytes, at: Ints, *, bytes_max: int = VARINT_BYTES_MAX) -> tuple[Ints, Ints]:
     """Zigzag base-128 integers, as record batches hold them, and the positions behind them."""
-    value, after = unsigned_varint(data, at)
+    value, after = unsigned_varint(data, at, bytes_max=bytes_max)
     return (value >> 1) ^ -(value & 1), after
 
 

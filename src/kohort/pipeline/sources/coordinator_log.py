@@ -17,7 +17,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from kohort.model.errors import ConfigError
 from kohort.pipeline.decode import schemas
 from kohort.pipeline.decode.log import Decoder
-from kohort.pipeline.decode.segments import Segment, list_segments, pack_segments
+from kohort.pipeline.decode.segments import Segment, list_segments, newest_segments, pack_segments
 from kohort.pipeline.sources.options import SourceOptions
 from kohort.pipeline.sources.progress import Note
 
@@ -40,6 +40,8 @@ class CoordinatorLogReader(DataSourceReader):  # type: ignore[misc]
     def partitions(self) -> list[SegmentPack]:
         options = self.options
         segments = list_segments(options.path, topics=options.topics, partitions=options.partitions)
+        if options.newest:
+            segments = newest_segments(segments)
         packs = pack_segments(segments, pack_bytes=options.pack_bytes)
         # Spark wants a partition even where there is nothing to read.
         return [SegmentPack(task, pack) for task, pack in enumerate(packs)] or [SegmentPack(0, ())]

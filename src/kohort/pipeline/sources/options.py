@@ -1,7 +1,7 @@
 """The options of `spark.read.format("kohort")`, read and checked once."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kohort.model.errors import ConfigError
 from kohort.model.ids import CONSUMER_OFFSETS
@@ -23,6 +23,7 @@ class SourceOptions:
     | `kinds`          | comma-separated kinds of rows, see `decode.schemas`            | records and damage         |
     | `columns`        | comma-separated columns; Spark prunes none by itself           | all                        |
     | `bytesPerTask`   | segments are packed to about this many bytes a task            | 268435456                  |
+    | `newest`         | `true`: of each partition only the last segment                | false                      |
     | `progressDir`    | local directory where tasks note what they have read           | none                       |
     """
 
@@ -32,6 +33,7 @@ class SourceOptions:
     kinds: frozenset[str] = frozenset(schemas.DEFAULT_KINDS)
     columns: tuple[str, ...] | None = None
     pack_bytes: int = PACK_BYTES
+    newest: bool = False
     progress_directory: str | None = None
 
     @classmethod
@@ -45,7 +47,6 @@ class SourceOptions:
         given = {name.lower(): value for name, value in options.items()}
         if not given.get("path"):
             raise ConfigError('spark.read.format("kohort") needs a path: the data directory of a broker')
-        topics = _words(given, "topics")
         kinds = _words(given, "kinds")
         unknown = sorted(set(kinds or ()) - set(schemas.KINDS))
         if unknown:
@@ -55,11 +56,12 @@ class SourceOptions:
         pack_bytes = _numbers(given, "bytespertask") or [PACK_BYTES]
         options_ = cls(
             path=given["path"],
-            topics=None if topics == ["*"] else frozenset(topics) if topics else frozenset({CONSUMER_OFFSETS}),
+            topics=_topics(given),
             partitions=None if partitions is None else frozenset(partitions),
             kinds=frozenset(kinds or schemas.DEFAULT_KINDS),
             columns=None if columns is None else tuple(columns),
             pack_bytes=pack_bytes[0],
+            newest=given.get("newest", "false").lower() == "true",
             progress_directory=given.get("progressdir"),
         )
         return options_.with_columns(options_.columns)
@@ -70,9 +72,15 @@ class SourceOptions:
             schemas.subset(columns)
         except KeyError as exc:
             raise ConfigError(f"unknown column {exc.args[0]!r}; there are {', '.join(schemas.SCHEMA.names)}") from exc
-        return SourceOptions(
-            self.path, self.topics, self.partitions, self.kinds, columns, self.pack_bytes, self.progress_directory
-        )
+        return replace(self, columns=columns)
+
+
+def _topics(given: Mapping[str, str]) -> frozenset[str] | None:
+    """An empty list names no topic: nothing is read."""
+    if "topics" not in given:
+        return frozenset({CONSUMER_OFFSETS})
+    words = _words(given, "topics")
+    return None if words == ["*"] else frozenset(words or ())
 
 
 def _words(given: Mapping[str, str], name: str) -> list[str] | None:

@@ -1,0 +1,1 @@
+"""What is run: read a directory, make a table, publish it. So short that the tables carry the tests."""

@@ -1,0 +1,103 @@
+"""A lag curve as SVG: steps, for between two events lag stands still."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import TypeAlias
+
+from kohort.pipeline.report.moments import clock, instant, number
+
+Scale: TypeAlias = Callable[[int], float]
+
+WIDTH = 720
+HEIGHT = 170
+_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 12, 12, 26
+_GRID_LINES = 3
+_TIME_LABELS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """The lag after an event (or a stretch of them), and the greatest within the stretch."""
+
+    timestamp_ms: int
+    lag: int
+    lag_max: int
+
+
+def lag_chart(points: Sequence[Point], *, label: str) -> str:
+    """
+    Args:
+        points: at least one, by rising time.
+        label: what the picture shows, for those who do not see it.
+    """
+    first_ms, last_ms = points[0].timestamp_ms, points[-1].timestamp_ms
+    span_ms = max(last_ms - first_ms, 1)
+    top = round_up(max(point.lag_max for point in points))
+    right, bottom = WIDTH - _RIGHT, HEIGHT - _BOTTOM
+
+    def x(timestamp_ms: int) -> float:
+        return _LEFT + (timestamp_ms - first_ms) / span_ms * (right - _LEFT)
+
+    def y(lag: int) -> float:
+        return bottom - lag / top * (bottom - _TOP)
+
+    line = _steps([(x(point.timestamp_ms), y(point.lag_max), y(point.lag)) for point in points], right)
+    area = f"{line}V{bottom}H{x(first_ms):.1f}Z"
+    last = points[-1]
+    parts = [
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(label)}">',
+        *_grid(top, y),
+        *_times(first_ms, span_ms, x),
+        f'<path class="area" d="{area}"/>',
+        f'<path class="line" d="{line}"/>',
+        *(_spot(x(point.timestamp_ms), y(point.lag), point) for point in points),
+        f'<text class="now" x="{right:.1f}" y="{max(y(last.lag) - 6, 10):.1f}" text-anchor="end">{number(last.lag)}</text>',
+        "</svg>",
+    ]
+    return "".join(parts)
+
+
+def round_up(value: int) -> int:
+    """A round number at or above `value`, at least 1: 1, 2 or 5 times a power of ten."""
+    if value <= 1:
+        return 1
+    power = int(10 ** math.floor(math.log10(value)))
+    return next(step * power for step in (1, 2, 5, 10) if step * power >= value)
+
+
+def _steps(corners: list[tuple[float, float, float]], right: float) -> str:
+    x0, _, y0 = corners[0]
+    path = [f"M{x0:.1f} {y0:.1f}"]
+    for x, peak, y in corners[1:]:
+        path.append(f"H{x:.1f}V{peak:.1f}V{y:.1f}")
+    path.append(f"H{right:.1f}")
+    return "".join(path)
+
+
+def _grid(top: int, y: Scale) -> list[str]:
+    values = sorted({round(top * step / _GRID_LINES) for step in range(_GRID_LINES + 1)})
+    return [
+        f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>'
+        f'<text class="tick" x="{_LEFT - 6}" y="{y(value) + 4:.1f}" text-anchor="end">{number(value)}</text>'
+        for value in values
+    ]
+
+
+def _times(first_ms: int, span_ms: int, x: Scale) -> list[str]:
+    labels = []
+    for step in range(_TIME_LABELS):
+        at_ms = first_ms + span_ms * step // (_TIME_LABELS - 1)
+        anchor = "start" if step == 0 else "end" if step == _TIME_LABELS - 1 else "middle"
+        labels.append(
+            f'<text class="tick" x="{x(at_ms):.1f}" y="{HEIGHT - 8}" text-anchor="{anchor}">'
+            f"{clock(at_ms, span_ms=span_ms)}</text>"
+        )
+    return labels
+
+
+def _spot(x: float, y: float, point: Point) -> str:
+    """A place to point at: invisible but for what it tells."""
+    told = f"{instant(point.timestamp_ms)}: lag {number(point.lag)}"
+    return f'<circle class="spot" cx="{x:.1f}" cy="{y:.1f}" r="5"><title>{told}</title></circle>'

@@ -1,0 +1,147 @@
+"""The report: where every group stands, how its lag went, and what its rebalances were."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from itertools import groupby
+from typing import Any
+
+from kohort.pipeline.report.chart import Point, lag_chart
+from kohort.pipeline.report.moments import instant, number, rebalance_duration
+from kohort.pipeline.report.style import STYLE
+from kohort.pipeline.report.timeline import timeline
+
+CHARTS_MAX = 50
+ROWS_MAX = 2000
+TIMELINES_MAX = 60
+"""Beyond these a page no longer helps; what is left out is said, and Parquet has it all."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportData:
+    """
+    The rows of the tables that a report shows, each in its order.
+
+    Attributes:
+        directory: where they were read.
+        made_at_ms: when.
+        log_bytes: the size of the coordinator's log.
+    """
+
+    directory: str
+    made_at_ms: int
+    log_bytes: int
+    lag: Sequence[dict[str, Any]] = ()
+    lag_picture: Sequence[dict[str, Any]] = ()
+    rebalances: Sequence[dict[str, Any]] = ()
+    damage: Sequence[dict[str, Any]] = field(default=())
+
+
+def render(data: ReportData) -> str:
+    """The whole page."""
+    return "\n".join(
+        [
+            '<!doctype html><html lang="en"><head><meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>Kohort: {escape(data.directory)}</title><style>{STYLE}</style></head><body>",
+            "<h1>Consumer groups</h1>",
+            f'<p class="soft">From the logs in <code>{escape(data.directory)}</code>, read {instant(data.made_at_ms)} UTC</p>',
+            _tiles(data),
+            _damage(data.damage),
+            _charts(data.lag_picture),
+            _offsets(data.lag),
+            _rebalances(data.rebalances),
+            "</body></html>",
+        ]
+    )
+
+
+def _tiles(data: ReportData) -> str:
+    groups = {row["group"] for row in data.lag} | {row["group"] for row in data.rebalances}
+    total_lag = sum(row["lag"] or 0 for row in data.lag)
+    finished = sum(row["event"] == "rebalanced" for row in data.rebalances)
+    facts = (
+        ("groups", len(groups)),
+        ("committed partitions", len(data.lag)),
+        ("records behind", total_lag),
+        ("rebalances", finished),
+        ("bytes of log", data.log_bytes),
+    )
+    cards = "".join(f'<div class="card"><b>{number(value)}</b>{name}</div>' for name, value in facts)
+    return f'<div class="tiles">{cards}</div>'
+
+
+def _damage(rows: Sequence[dict[str, Any]]) -> str:
+    if not rows:
+        return ""
+    told = "".join(
+        f"<li>{escape(row['log_topic'])}-{row['log_partition']}/{escape(row['segment'])}, byte {number(row['position'])}: "
+        f"{number(row['size_bytes'])} bytes, {escape(row['problem'])}</li>"
+        for row in rows[:ROWS_MAX]
+    )
+    return f'<h2>Unreadable</h2><div class="card"><p>Not all of the log could be read:</p><ul>{told}</ul></div>'
+
+
+def _charts(rows: Sequence[dict[str, Any]]) -> str:
+    series = {
+        group: [Point(row["timestamp_ms"], row["lag"], row["lag_max"]) for row in some]
+        for group, some in groupby(rows, key=lambda row: row["group"])
+    }
+    worst_first = sorted(series.items(), key=lambda item: (-item[1][-1].lag, item[0]))
+    if not worst_first:
+        return '<h2>Lag over time</h2><p class="soft">No group has committed to a topic whose log is in this directory.</p>'
+    cards = "".join(
+        f'<div class="card"><h3>{escape(group)}</h3>{lag_chart(points, label=f"Lag of group {group} over time")}</div>'
+        for group, points in worst_first[:CHARTS_MAX]
+    )
+    return f"<h2>Lag over time</h2>{_left_out(len(worst_first), CHARTS_MAX, 'groups, those furthest behind')}{cards}"
+
+
+def _offsets(rows: Sequence[dict[str, Any]]) -> str:
+    head = ("Group", "Topic", "Partition", "Offset", "End", "Lag", "Committed (UTC)", "Metadata")
+    body = (
+        f"<tr><td>{escape(row['group'])}</td><td>{escape(row['topic'])}</td>"
+        f'<td class="n">{row["partition"]}</td><td class="n">{number(row["offset"])}</td>'
+        f'<td class="n">{number(row["end_offset"])}</td>'
+        f'<td class="n{" behind" if row["lag"] else ""}">{number(row["lag"])}</td>'
+        f'<td class="t">{instant(row["commit_timestamp_ms"])}</td><td>{escape(row["metadata"] or "")}</td></tr>'
+        for row in rows[:ROWS_MAX]
+    )
+    return f"<h2>Offsets</h2>{_left_out(len(rows), ROWS_MAX, 'rows')}{_table(head, body)}"
+
+
+def _rebalances(rows: Sequence[dict[str, Any]]) -> str:
+    if not rows:
+        return '<h2>Rebalances</h2><p class="soft">No classic group has left a trace here.</p>'
+    shown = sorted({row["group"] for row in rows})[:TIMELINES_MAX]
+    head = ("Completed (UTC)", "Group", "Event", "Generation", "Members", "Joined", "Left", "Took")
+    body = (
+        f'<tr><td class="t">{instant(row["completed_at_ms"])}</td><td>{escape(row["group"])}</td><td>{row["event"]}</td>'
+        f'<td class="n">{number(row["generation"])}</td><td class="n">{len(row["members"])}</td>'
+        f"<td>{_members(row['joined'])}</td><td>{_members(row['left'])}</td>"
+        f'<td class="n">{rebalance_duration(row)}</td></tr>'
+        for row in rows[:ROWS_MAX]
+    )
+    picture = timeline([row for row in rows if row["group"] in set(shown)])
+    return (
+        f'<h2>Rebalances</h2><p class="soft">How long a rebalance took is known whole for a group\'s first one only;'
+        f" of the others the log tells the last phase.</p>"
+        f'<div class="card">{picture}</div>{_left_out(len(rows), ROWS_MAX, "rows")}{_table(head, body)}'
+    )
+
+
+def _members(members: Sequence[dict[str, Any]] | None) -> str:
+    if members is None:
+        return "?"
+    return ", ".join(escape(member["instance_id"] or member["client_id"]) for member in members)
+
+
+def _table(head: Iterable[str], body: Iterable[str]) -> str:
+    names = "".join(f"<th>{name}</th>" for name in head)
+    return (
+        f'<div class="card scroll"><table><thead><tr>{names}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
+    )
+
+
+def _left_out(count: int, shown: int, what: str) -> str:
+    return "" if count <= shown else f'<p class="soft">The first {shown} of {number(count)} {what}.</p>'

@@ -1,0 +1,30 @@
+"""The looks of the report: one sheet, colours as variables, light or dark as the reader's screen is."""
+
+STYLE = """
+:root { color-scheme: light dark; --ground: #fbfaf7; --card: #ffffff; --text: #1f2328; --soft: #656d76; --rule: #e3e1da;
+  --line: #2f6fab; --area: #2f6fab22; --good: #2c7a4b; --warn: #b3541e; --new: #7a5aa6; }
+@media (prefers-color-scheme: dark) { :root { --ground: #14171b; --card: #1c2026; --text: #e6e4df; --soft: #9aa3ad;
+  --rule: #313740; --line: #78b4ea; --area: #78b4ea2b; --good: #6cc08b; --warn: #eda06a; --new: #b79ee0; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; padding: 24px 16px 64px; max-width: 960px; background: var(--ground); color: var(--text);
+  font: 15px/1.5 system-ui, sans-serif; }
+h1 { font-size: 1.5rem; margin: 0; } h2 { font-size: 1.15rem; margin: 40px 0 8px; }
+h3 { font-size: 1rem; margin: 0 0 4px; overflow-wrap: anywhere; }
+p { margin: 4px 0; } .soft { color: var(--soft); } code { overflow-wrap: anywhere; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(130px, 1fr)); gap: 12px; margin: 20px 0; }
+.card { background: var(--card); border: 1px solid var(--rule); border-radius: 10px; padding: 12px 14px; margin: 12px 0; }
+.tiles .card { margin: 0; } .tiles b { display: block; font-size: 1.5rem; font-variant-numeric: tabular-nums; }
+svg { display: block; width: 100%; height: auto; font: 11px system-ui, sans-serif; }
+.grid { stroke: var(--rule); } .tick { fill: var(--soft); } .name, .now { fill: var(--text); } .now { font-weight: 600; }
+.line { fill: none; stroke: var(--line); stroke-width: 1.8; stroke-linejoin: round; } .area { fill: var(--area); }
+.spot { fill: transparent; } .spot:hover { fill: var(--line); }
+.event { stroke: var(--card); stroke-width: 1.5; fill: var(--line); } .created { fill: var(--new); }
+.emptied, .deleted { fill: var(--soft); } .replaced { fill: var(--good); }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; font-size: 14px; }
+th { text-align: left; color: var(--soft); font-weight: 500; }
+th, td { padding: 5px 10px; border-bottom: 1px solid var(--rule); }
+td { vertical-align: top; overflow-wrap: anywhere; } .n { text-align: right; white-space: nowrap; overflow-wrap: normal; }
+.t { white-space: nowrap; } .behind { color: var(--warn); font-weight: 600; }
+@media (max-width: 600px) { th, td { padding: 4px 6px; } body { padding: 16px 10px 48px; } }
+"""

@@ -1,0 +1,6 @@
+"""
+What the rows of a log mean: functions from frame to frame, without session, files or clock.
+
+`offset_commits` (with the fate of their transactions), `latest_offsets`, `end_offsets`, `lag`, `lag_over_time`, `rebalances`.
+The last `select` of each function is the schema of what it returns.
+"""

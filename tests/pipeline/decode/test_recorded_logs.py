@@ -1,0 +1,191 @@
+"""Every record of logs that Apache Kafka 4.2.1 wrote, read as Kafka's own classes read it."""
+
+import base64
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kohort.pipeline.decode import schemas
+from kohort.pipeline.decode.batches import scan
+from kohort.pipeline.decode.log import Decoder, decode_directory
+from kohort.pipeline.decode.records import lay_out, windows
+from kohort.pipeline.decode.segments import list_segments
+
+RUNS = ("main", "expiry", "legacy", "tv1", "unclean", "unclean-torn")
+Row = dict[str, Any]
+
+
+def rows_of(logs: Path, **options: Any) -> list[Row]:
+    rows: list[Row] = decode_directory(list_segments(logs), Decoder(kinds=schemas.KINDS, **options)).to_pylist()
+    return rows
+
+
+def expected_batches(run: Path, partition: str) -> list[Row]:
+    """Whole batches; a line about a damaged end has no records."""
+    lines = (run / "records" / f"{partition}.jsonl").read_text().splitlines()
+    return [batch for batch in map(json.loads, lines) if "records" in batch]
+
+
+def expected_rows(run: Path) -> Iterator[Row]:
+    for partition in range(4):
+        for batch in expected_batches(run, f"__consumer_offsets-{partition}"):
+            for record in batch["records"]:
+                if (row := expected_row(batch, record)) is not None:
+                    yield {"log_partition": partition, **row}
+
+
+def expected_row(batch: Row, record: Row) -> Row | None:
+    place = {
+        "log_topic": "__consumer_offsets",
+        "log_offset": record["offset"],
+        "timestamp_ms": record["timestamp"],
+        "producer_id": batch["producer_id"],
+        "producer_epoch": batch["producer_epoch"],
+        "transactional": batch["transactional"],
+    }
+    if batch["control"]:
+        control, epoch = record["control_type"], record["coordinator_epoch"]
+        return {"kind": "marker", **place, "control": control, "coordinator_epoch": epoch}
+    decoded = record.get("decoded") or {}
+    value = decoded.get("value")
+    if decoded.get("key_type") in (0, 1):
+        return {"kind": "offset_commit", **place, **decoded["key"], **expected_commit(decoded, value)}
+    if decoded.get("key_type") == 2:
+        return {"kind": "group_metadata", **place, **decoded["key"], **expected_group(decoded, value)}
+    return None
+
+
+def expected_commit(decoded: Row, value: Row | None) -> Row:
+    if value is None:
+        return {"tombstone": True}
+    return {
+        "tombstone": False,
+        "value_version": decoded["value_version"],
+        "offset": value["offset"],
+        "leader_epoch": value.get("leaderEpoch", -1),
+        "metadata": value["metadata"],
+        "commit_timestamp_ms": value["commitTimestamp"],
+        "expire_timestamp_ms": value.get("expireTimestamp"),
+        "topic_id": value.get("topicId"),
+    }
+
+
+def expected_group(decoded: Row, value: Row | None) -> Row:
+    if value is None:
+        return {"tombstone": True}
+    return {
+        "tombstone": False,
+        "value_version": decoded["value_version"],
+        "protocol_type": value["protocolType"],
+        "generation": value["generation"],
+        "protocol": value["protocol"],
+        "leader": value["leader"],
+        "state_timestamp_ms": value.get("currentStateTimestamp"),
+        "members": [
+            {
+                "member_id": member["memberId"],
+                "instance_id": member.get("groupInstanceId"),
+                "client_id": member["clientId"],
+                "client_host": member["clientHost"],
+                "rebalance_timeout_ms": member.get("rebalanceTimeout"),
+                "session_timeout_ms": member["sessionTimeout"],
+                "subscription": base64.b64decode(member["subscription"]),
+                "assignment": base64.b64decode(member["assignment"]),
+            }
+            for member in value["members"]
+        ],
+    }
+
+
+def in_log_order(rows: list[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: (row["log_partition"], row["log_offset"]))
+
+
+@pytest.mark.parametrize("window_bytes", [1, 700, 8 << 20])
+@pytest.mark.parametrize("run", RUNS)
+def test_every_record_is_read_as_kafka_reads_it(recorded: Callable[[str], Path], run: str, window_bytes: int) -> None:
+    rows = rows_of(recorded(run) / "logs", window_bytes=window_bytes)
+    nothing = dict.fromkeys(schemas.SCHEMA.names)
+    expected = [{**nothing, "segment": None, **row} for row in expected_rows(recorded(run))]
+    got = [{**row, "segment": None} for row in rows if row["kind"] in schemas.RECORD_KINDS]
+    assert expected
+    assert in_log_order(got) == in_log_order(expected)
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_every_log_ends_where_kafka_says(recorded: Callable[[str], Path], run: str) -> None:
+    ends: dict[str, int] = {}
+    for row in rows_of(recorded(run) / "logs"):
+        if row["kind"] == "segment":
+            ends[f"{row['log_topic']}-{row['log_partition']}"] = row["next_offset"]
+    summary = json.loads((recorded(run) / "summary.json").read_text())["partitions"]
+    assert {name: end for name, end in ends.items() if summary[name]["next_offset"] is not None} == {
+        name: partition["next_offset"] for name, partition in summary.items() if partition["next_offset"] is not None
+    }
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_batches_are_those_that_kafka_lists(recorded: Callable[[str], Path], run: str) -> None:
+    rows = rows_of(recorded(run) / "logs")
+    for partition in range(4):
+        got = [
+            (row["segment"], row["position"], row["size_bytes"], row["log_offset"], row["next_offset"] - 1)
+            for row in rows
+            if (row["kind"], row["log_topic"], row["log_partition"]) == ("batch", "__consumer_offsets", partition)
+        ]
+        expected = [
+            (batch["segment"], batch["position"], batch["size"], batch["base_offset"], batch["last_offset"])
+            for batch in expected_batches(recorded(run), f"__consumer_offsets-{partition}")
+        ]
+        assert got == expected
+
+
+DAMAGE = {
+    ("__consumer_offsets", 2): (8838, 193, "incomplete batch"),
+    ("u-data", 0): (None, None, "incomplete batch"),
+    ("u-data", 1): (None, None, "CRC does not match"),
+    ("u-txn", 0): (None, 100, "zero bytes"),
+}
+
+
+def test_the_damage_is_reported(recorded: Callable[[str], Path]) -> None:
+    rows = [row for row in rows_of(recorded("unclean-torn") / "logs") if row["kind"] == "damage"]
+    got = {(row["log_topic"], row["log_partition"]): row for row in rows}
+    assert set(got) == set(DAMAGE)
+    for place, (position, size_bytes, problem) in DAMAGE.items():
+        assert got[place]["problem"] == problem
+        assert position in (None, got[place]["position"])
+        assert size_bytes in (None, got[place]["size_bytes"])
+
+
+def test_undamaged_logs_report_none(recorded: Callable[[str], Path]) -> None:
+    for run in RUNS[:-1]:
+        assert [row for row in rows_of(recorded(run) / "logs") if row["kind"] == "damage"] == []
+
+
+@pytest.mark.parametrize("topic", ["d-none", "d-gzip", "d-snappy", "d-lz4", "d-zstd", "d-logappend"])
+def test_every_compression_lays_out_the_same_records(recorded: Callable[[str], Path], topic: str) -> None:
+    (segment,) = list_segments(recorded("main") / "logs", topics={topic})
+    got = []
+    for window in windows(scan(Path(segment.path).read_bytes())):
+        found = lay_out(window)
+        data = window.data.tobytes()
+        for row in range(len(found)):
+            key, value = (
+                None if size < 0 else data[at : at + size].hex()
+                for at, size in (
+                    (found.key_at[row], found.key_bytes[row]),
+                    (found.value_at[row], found.value_bytes[row]),
+                )
+            )
+            got.append((int(found.offset[row]), int(found.timestamp_ms[row]), key, value))
+    expected = [
+        (record["offset"], record["timestamp"], record["key"], record["value"])
+        for batch in expected_batches(recorded("main"), f"{topic}-0")
+        for record in batch["records"]
+    ]
+    assert len(expected) == 30 or topic == "d-logappend"
+    assert got == expected

@@ -1,0 +1,85 @@
+"""What a data directory holds, and what Kafka has set aside in it."""
+
+from pathlib import Path
+
+import pytest
+
+from kohort.model.errors import ConfigError
+from kohort.pipeline.decode.log import Decoder
+from kohort.pipeline.decode.segments import Segment, list_segments, newest_segments, pack_segments
+
+LOG = "00000000000000000000.log"
+# fmt: off
+FILES = {
+    f"orders-0/{LOG}":                                       True,
+    "orders-0/00000000000000000123.log":                     True,
+    "orders-10/00000000000000000007.log":                    True,
+    f"with-dash.and_dot-3/{LOG}":                            True,
+    "orders-0/00000000000000000000.index":                   False,
+    "orders-0/00000000000000000000.log.deleted":             False,
+    "orders-0/00000000000000000000.log.cleaned":             False,
+    "orders-0/00000000000000000000.log.swap":                False,
+    "orders-0/leader-epoch-checkpoint":                      False,
+    f"orders-0.0123456789abcdef0123456789abcdef-delete/{LOG}": False,
+    f"orders-0.0123456789abcdef0123456789abcdef-stray/{LOG}":  False,
+    f"orders-0.0123456789abcdef0123456789abcdef-future/{LOG}": False,
+    f"journal/{LOG}":                                        False,
+    "meta.properties":                                       False,
+}
+# fmt: on
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    for name in FILES:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"12345")
+    return tmp_path
+
+
+def test_only_segments_of_live_partitions_count(directory: Path) -> None:
+    found = [str(Path(segment.path).relative_to(directory)) for segment in list_segments(directory)]
+    assert found == sorted(name for name, counts in FILES.items() if counts)
+
+
+def test_topics_and_partitions_can_be_chosen(directory: Path) -> None:
+    found = list_segments(directory, topics={"orders"}, partitions={10})
+    assert [(one.topic, one.partition, one.base_offset, one.size_bytes) for one in found] == [("orders", 10, 7, 5)]
+
+
+def test_the_newest_segment_of_each_partition(directory: Path) -> None:
+    newest = newest_segments(list_segments(directory, topics={"orders"}))
+    assert [(one.partition, one.base_offset) for one in newest] == [(0, 123), (10, 7)]
+
+
+def test_a_directory_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nowhere is not a directory; name the data directory"):
+        list_segments(tmp_path / "nowhere")
+
+
+def test_a_segment_that_was_deleted_meanwhile_holds_nothing(directory: Path) -> None:
+    segments = list_segments(directory, topics={"orders"})
+    Path(segments[0].path).unlink()
+    assert list(Decoder(kinds={"segment"}).decode_file(segments[0])) == []
+
+
+def sized(*sizes: int) -> list[Segment]:
+    return [Segment("t", 0, offset, f"{offset}.log", size) for offset, size in enumerate(sizes)]
+
+
+# fmt: off
+PACKS = [  # sizes           packs of 100 bytes
+    ((),                     []),
+    ((30, 30, 30),           [(30, 30, 30)]),
+    ((60, 40, 1),            [(60, 40), (1,)]),
+    ((60, 41),               [(60,), (41,)]),
+    ((500, 1, 500),          [(500,), (1,), (500,)]),
+    ((0, 0),                 [(0, 0)]),
+]
+# fmt: on
+
+
+@pytest.mark.parametrize(("sizes", "packs"), PACKS)
+def test_segments_are_packed_by_bytes(sizes: tuple[int, ...], packs: list[tuple[int, ...]]) -> None:
+    got = pack_segments(sized(*sizes), pack_bytes=100)
+    assert [tuple(segment.size_bytes for segment in pack) for pack in got] == packs
