@@ -1,4 +1,4 @@
-"""All commands in one typer app. Importing this imports typer; `main` avoids that for `serve`."""
+"""All commands in one typer app."""
 
 from typing import Annotated
 
@@ -6,6 +6,7 @@ import typer
 
 from kohort import __version__
 from kohort.cli import groups, offsets, pipeline, topics
+from kohort.cli.serve import serve
 
 _EPILOG = """\
 Commands that ask a cluster take --bootstrap HOST:PORT, or read KOHORT_BOOTSTRAP, and work with Apache Kafka too. With --json
@@ -45,18 +46,7 @@ def _options(
     pass
 
 
-@app.command(
-    "serve",
-    short_help="Run a broker.",
-    add_help_option=False,
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
-)
-def _serve(context: typer.Context) -> None:
-    from kohort.cli.serve import serve
-
-    raise typer.Exit(serve(context.args))
-
-
+app.command()(serve)
 app.add_typer(topics.app)
 app.add_typer(groups.app)
 app.command("offsets", epilog=offsets.EPILOG)(offsets.offsets)

@@ -2,7 +2,7 @@
 The entry point: `kohort NOUN VERB`.
 
 What went wrong is one sentence on stderr and exit code 2; an interrupt is 130; a reader of our output that went away is no
-error worth a word. `serve` does not wait for typer to be imported, which would be a third of a broker's start.
+error worth a word.
 """
 
 import os
@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(arguments: list[str]) -> int:
     """Run a command; its exit code."""
     try:
-        code = _serve(arguments[1:]) if arguments[:1] == ["serve"] else _run_app(arguments)
+        code = _run_app(arguments)
         sys.stdout.flush()
     except KohortError as exc:
         print(f"kohort: {exc}", file=sys.stderr)
@@ -35,12 +35,6 @@ def run(arguments: list[str]) -> int:
         _silence_stdout()
         return EXIT_UNREAD
     return code
-
-
-def _serve(arguments: list[str]) -> int:
-    from kohort.cli.serve import serve
-
-    return serve(arguments)
 
 
 def _run_app(arguments: list[str]) -> int:
