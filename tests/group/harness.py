@@ -1,0 +1,368 @@
+"""
+A group coordinator in virtual time: the real service, runtime and shard over logs in memory that commit by themselves.
+
+`ask` sends a request as a client would. Its answer may come at once, or later when others have joined or time has passed.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from kohort.group.configs import GroupConfig
+from kohort.group.context import RequestContext
+from kohort.group.records import GroupRecord, GroupRecordSerde
+from kohort.group.service import GroupService
+from kohort.group.shard import GroupShard
+from kohort.model.errors import ErrorCode
+from kohort.model.ids import CONSUMER_OFFSETS
+from kohort.runtime.runtime import Runtime
+from kohort.testing import FaultyLog, VirtualNode
+from kohort.wire import messages as m
+from kohort.wire.batches import read_header, read_records
+
+NEWEST = {
+    "join_group": 9,
+    "sync_group": 5,
+    "heartbeat": 4,
+    "leave_group": 5,
+    "offset_commit": 9,
+    "offset_fetch": 9,
+    "list_groups": 5,
+    "describe_groups": 6,
+    "delete_groups": 2,
+    "offset_delete": 0,
+}
+RANGE = "range"
+
+
+class Topic(msgspec.Struct, frozen=True):
+    name: str
+    topic_id: UUID
+    partition_count: int
+
+
+class Image:
+    """Some topics of four partitions."""
+
+    def __init__(self, names: Iterable[str] = ("orders", "payments")) -> None:
+        self.by_name = {name: Topic(name, UUID(int=index), 4) for index, name in enumerate(names, 1)}
+
+    def topic(self, name: str) -> Topic | None:
+        return self.by_name.get(name)
+
+    def topic_by_id(self, topic_id: UUID) -> Topic | None:
+        return next((topic for topic in self.by_name.values() if topic.topic_id == topic_id), None)
+
+    def topics(self) -> Iterable[Topic]:
+        return self.by_name.values()
+
+
+class CommittingLog(FaultyLog):
+    """Commits what was appended a moment later, unless it is held back."""
+
+    def __init__(self, node: VirtualNode, *, batch_bytes_max: int) -> None:
+        super().__init__(CONSUMER_OFFSETS, 0, batch_bytes_max=batch_bytes_max)
+        self._node = node
+        self.is_held = False
+
+    def append(self, batch: bytes | bytearray, *, leader_epoch: int) -> int:
+        end = super().append(batch, leader_epoch=leader_epoch)
+        if not self.is_held:
+            self._node.soon(self.commit)
+        return end
+
+
+@dataclass
+class Answer:
+    """What a client has received so far."""
+
+    responses: list[Any] = field(default_factory=list)
+
+    @property
+    def is_parked(self) -> bool:
+        return not self.responses
+
+    @property
+    def response(self) -> Any:
+        assert len(self.responses) == 1, f"{len(self.responses)} answers to one request"
+        return self.responses[0]
+
+    @property
+    def code(self) -> ErrorCode:
+        return ErrorCode(self.response.error_code)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.response, name)
+
+
+class Coordinator:
+    """One partition of `__consumer_offsets` and its coordinator."""
+
+    def __init__(self, config: GroupConfig | None = None, *, batch_bytes_max: int = 1_048_588) -> None:
+        self.config = config or GroupConfig()
+        self.image = Image()
+        self.node = VirtualNode()
+        self.log = CommittingLog(self.node, batch_bytes_max=batch_bytes_max)
+        self.leader_epoch = 0
+        self._uuids = count(1)
+        self.restart()
+
+    def restart(self, config: GroupConfig | None = None) -> None:
+        """Forget everything but the log, and load it."""
+        if config is not None:
+            self.config = config
+        if hasattr(self, "runtime"):
+            self.runtime.close()
+            self.node.settle()
+        self.shards: list[GroupShard] = []
+        self.runtime: Runtime[GroupShard] = Runtime(
+            partition_count=1,
+            make_shard=self._make_shard,
+            serde=GroupRecordSerde(),
+            image=self.image,
+            clock=self.node.clock,
+            wheel=self.node.wheel,
+            defer=self.node.defer,
+            soon=self.node.soon,
+        )
+        self.service = GroupService(self.runtime, self.config, self.image)
+        self.leader_epoch += 1
+        self.runtime.load(0, self.log, self.leader_epoch)
+        self.node.settle()
+
+    def _make_shard(self, _: int, snapshots: Any, timers: Any) -> GroupShard:
+        shard = GroupShard(snapshots, timers, self.config, lambda: f"uuid{next(self._uuids)}")
+        self.shards.append(shard)
+        return shard
+
+    @property
+    def shard(self) -> GroupShard:
+        return self.shards[-1]
+
+    @property
+    def now_ms(self) -> int:
+        return self.node.clock.now_ms()
+
+    def advance(self, duration_ms: int) -> None:
+        self.node.advance(duration_ms)
+
+    def ask(self, api: str, request: Any, *, version: int | None = None, client_id: str = "client") -> Answer:
+        """Send one request, and let everything happen that happens at once."""
+        answer = self.send(api, request, version=version, client_id=client_id)
+        self.node.settle()
+        return answer
+
+    def send(self, api: str, request: Any, *, version: int | None = None, client_id: str = "client") -> Answer:
+        """Send one request; nothing has been flushed when this returns."""
+        context = RequestContext(NEWEST[api] if version is None else version, client_id, "/127.0.0.1")
+        answer = Answer()
+        response = getattr(self.service, api)(request, context, answer.responses.append)
+        if response is not None:
+            answer.responses.append(response)
+        return answer
+
+    # What is in the log
+
+    def records(self, since: int = 0) -> list[GroupRecord]:
+        serde = GroupRecordSerde()
+        return [
+            serde.decode(bytes(record.key or b""), None if record.value is None else bytes(record.value))
+            for record in self._log_records()
+            if record.offset >= since
+        ]
+
+    def _log_records(self) -> list[Any]:
+        found = []
+        for batch in self.log.batches:
+            if not read_header(batch).is_control:
+                found += list(read_records(batch))
+        return found
+
+    @property
+    def end(self) -> int:
+        return self.log.end_offset
+
+    # The requests of clients, short
+
+    def join(
+        self,
+        member_id: str = "",
+        *,
+        group: str = "group",
+        instance: str | None = None,
+        protocols: Sequence[tuple[str, bytes]] = ((RANGE, b""),),
+        protocol_type: str = "consumer",
+        session_ms: int = 10_000,
+        rebalance_ms: int = 60_000,
+        version: int | None = None,
+        client_id: str = "client",
+    ) -> Answer:
+        request = m.JoinGroupRequest(
+            group_id=group,
+            member_id=member_id,
+            group_instance_id=instance,
+            protocol_type=protocol_type,
+            protocols=[m.JoinGroupRequestProtocol(name=name, metadata=metadata) for name, metadata in protocols],
+            session_timeout_ms=session_ms,
+            rebalance_timeout_ms=rebalance_ms,
+        )
+        return self.ask("join_group", request, version=version, client_id=client_id)
+
+    def new_member_id(self, **options: Any) -> str:
+        """What a dynamic member's first JoinGroup yields."""
+        answer = self.join(**options)
+        assert answer.code is ErrorCode.MEMBER_ID_REQUIRED
+        return str(answer.member_id)
+
+    def sync(
+        self,
+        member_id: str,
+        generation: int,
+        assignments: dict[str, bytes] | None = None,
+        *,
+        group: str = "group",
+        instance: str | None = None,
+        protocol_type: str | None = "consumer",
+        protocol_name: str | None = RANGE,
+        version: int | None = None,
+    ) -> Answer:
+        request = m.SyncGroupRequest(
+            group_id=group,
+            generation_id=generation,
+            member_id=member_id,
+            group_instance_id=instance,
+            protocol_type=protocol_type,
+            protocol_name=protocol_name,
+            assignments=[
+                m.SyncGroupRequestAssignment(member_id=id_, assignment=assignment)
+                for id_, assignment in (assignments or {}).items()
+            ],
+        )
+        return self.ask("sync_group", request, version=version)
+
+    def heartbeat(
+        self, member_id: str, generation: int, *, group: str = "group", instance: str | None = None
+    ) -> ErrorCode:
+        request = m.HeartbeatRequest(
+            group_id=group, generation_id=generation, member_id=member_id, group_instance_id=instance
+        )
+        return self.ask("heartbeat", request).code
+
+    def leave(self, *members: tuple[str, str | None], group: str = "group") -> list[ErrorCode]:
+        """The code of each member, named by member id and instance id."""
+        identities = [
+            m.LeaveGroupRequestMemberIdentity(member_id=member_id, group_instance_id=instance)
+            for member_id, instance in members
+        ]
+        answer = self.ask("leave_group", m.LeaveGroupRequest(group_id=group, members=identities))
+        assert answer.code is ErrorCode.NONE
+        return [ErrorCode(member.error_code) for member in answer.members]
+
+    def commit(
+        self,
+        positions: dict[tuple[str, int], int] | None = None,
+        *,
+        group: str = "group",
+        member_id: str = "",
+        generation: int = -1,
+        instance: str | None = None,
+        metadata: str | None = "",
+        retention_ms: int = -1,
+        version: int | None = None,
+    ) -> dict[tuple[str, int], ErrorCode]:
+        """The code of each partition."""
+        topics: dict[str, list[m.OffsetCommitRequestPartition]] = {}
+        for (topic, partition), offset in (positions or {("orders", 0): 1}).items():
+            entry = m.OffsetCommitRequestPartition(
+                partition_index=partition, committed_offset=offset, committed_metadata=metadata
+            )
+            topics.setdefault(topic, []).append(entry)
+        request = m.OffsetCommitRequest(
+            group_id=group,
+            generation_id_or_member_epoch=generation,
+            member_id=member_id,
+            group_instance_id=instance,
+            retention_time_ms=retention_ms,
+            topics=[m.OffsetCommitRequestTopic(name=name, partitions=entries) for name, entries in topics.items()],
+        )
+        answer = self.ask("offset_commit", request, version=version)
+        return {
+            (topic.name, entry.partition_index): ErrorCode(entry.error_code)
+            for topic in answer.topics
+            for entry in topic.partitions
+        }
+
+    def fetch(self, group: str = "group", *, require_stable: bool = False) -> dict[tuple[str, int], int]:
+        """Every committed position of the group; -2 in the place of one that is unstable."""
+        request = m.OffsetFetchRequest(
+            groups=[m.OffsetFetchRequestGroup(group_id=group, topics=None)], require_stable=require_stable
+        )
+        (found,) = self.ask("offset_fetch", request).groups
+        return {
+            (topic.name, entry.partition_index): -2 if entry.error_code else entry.committed_offset
+            for topic in found.topics
+            for entry in topic.partitions
+        }
+
+    def describe(self, group: str = "group", *, version: int | None = None) -> Any:
+        answer = self.ask("describe_groups", m.DescribeGroupsRequest(groups=[group]), version=version)
+        return answer.groups[0]
+
+    def delete(self, *groups: str) -> dict[str, ErrorCode]:
+        answer = self.ask("delete_groups", m.DeleteGroupsRequest(groups_names=groups))
+        return {result.group_id: ErrorCode(result.error_code) for result in answer.results}
+
+    def listed(self) -> dict[str, str]:
+        """State by group."""
+        answer = self.ask("list_groups", m.ListGroupsRequest())
+        assert answer.code is ErrorCode.NONE
+        return {group.group_id: group.group_state for group in answer.groups}
+
+    # Groups in a certain state
+
+    def stable(
+        self,
+        size: int = 2,
+        *,
+        group: str = "group",
+        instances: Sequence[str | None] = (),
+        protocols: Sequence[tuple[str, bytes]] = ((RANGE, b""),),
+        **options: Any,
+    ) -> list[str]:
+        """A stable group of so many members; their ids, the leader's first. The n-th is assigned b"n"."""
+        members = self.completing(size, group=group, instances=instances, protocols=protocols, **options)
+        generation = self.describe_generation(group)
+        assignments = {member_id: str(index).encode() for index, member_id in enumerate(members)}
+        name = self.shard.groups[group].protocol_name
+        answers = [
+            self.sync(id_, generation, {} if index else assignments, group=group, protocol_name=name)
+            for index, id_ in enumerate(members)
+        ]
+        assert [answer.code for answer in answers] == [ErrorCode.NONE] * size
+        return members
+
+    def completing(
+        self, size: int = 2, *, group: str = "group", instances: Sequence[str | None] = (), **options: Any
+    ) -> list[str]:
+        """A group whose members have joined, and none has synchronised."""
+        held = [*instances, *[None] * (size - len(instances))]
+        ids = ["" if name is not None else self.new_member_id(group=group, **options) for name in held]
+        answers = [self.join(id_, group=group, instance=name, **options) for id_, name in zip(ids, held, strict=True)]
+        self.advance(self.config.group_initial_rebalance_delay_ms)
+        if any(answer.is_parked for answer in answers):
+            self.advance(60_000)
+        assert [answer.code for answer in answers] == [ErrorCode.NONE] * size
+        return [str(answer.member_id) for answer in answers]
+
+    def describe_generation(self, group: str = "group") -> int:
+        return self.shard.groups[group].generation
+
+
+def subscription(*topics: str) -> bytes:
+    """The metadata of a consumer, version 0."""
+    body = b"".join(len(topic).to_bytes(2, "big") + topic.encode() for topic in topics)
+    return b"\0\0" + len(topics).to_bytes(4, "big") + body + b"\xff\xff\xff\xff"

@@ -1,0 +1,126 @@
+"""A shard that has read a log of Apache Kafka knows what that broker knew."""
+
+import struct
+from typing import Any
+
+import pytest
+from tests.group.golden import golden_groups, golden_records
+from tests.group.harness import Image
+
+from kohort.group.classic.states import ClassicGroupState
+from kohort.group.configs import GroupConfig
+from kohort.group.records import GroupRecordSerde
+from kohort.group.shard import GroupShard
+from kohort.machine.shard import Result, UnknownRecordTypeError
+from kohort.machine.timeline import SnapshotRegistry
+from kohort.wire import messages as m
+
+
+class NoTimers:
+    """Remembers what was armed."""
+
+    def __init__(self) -> None:
+        self.delays: dict[str, int] = {}
+
+    def schedule(self, key: str, delay_ms: int, operation: Any, *, retry: bool = False) -> None:
+        self.delays[key] = delay_ms
+
+    def schedule_if_absent(self, key: str, delay_ms: int, operation: Any, *, retry: bool = False) -> None:
+        self.delays.setdefault(key, delay_ms)
+
+    def cancel(self, key: str) -> None:
+        self.delays.pop(key, None)
+
+    def is_scheduled(self, key: str) -> bool:
+        return key in self.delays
+
+
+def load(run: str) -> list[GroupShard]:
+    """One shard per partition of the run, its log replayed."""
+    serde = GroupRecordSerde()
+    shards: dict[int, GroupShard] = {}
+    for record in golden_records():
+        if record.run != run:
+            continue
+        shard = shards.setdefault(
+            record.partition, GroupShard(SnapshotRegistry(), NoTimers(), GroupConfig(), lambda: "uuid")
+        )
+        if record.control:
+            _, kind = struct.unpack(">hh", record.key_bytes)
+            shard.replay_end_transaction_marker(record.producer_id, record.producer_epoch, committed=kind == 1)
+            continue
+        try:
+            decoded = serde.decode(record.key_bytes, record.value_bytes)
+        except UnknownRecordTypeError:
+            continue
+        shard.replay(record.offset, record.producer_id, record.producer_epoch, decoded)
+    return [shard for _, shard in sorted(shards.items())]
+
+
+@pytest.mark.parametrize("run", ["main", "legacy"])
+def test_offsets_are_the_brokers(run: str) -> None:
+    ours: dict[str, dict[str, Any]] = {}
+    for shard in load(run):
+        for group_id, offsets in shard.offsets.by_group.items():
+            ours[group_id] = {
+                str(partition): {
+                    "offset": offset.offset, "leader_epoch": offset.leader_epoch, "metadata": offset.metadata,
+                }
+                for partition, offset in offsets.items()
+            }  # fmt: skip
+    theirs = {
+        group_id: {
+            partition: offset | {"leader_epoch": -1 if offset["leader_epoch"] is None else offset["leader_epoch"]}
+            for partition, offset in group["offsets"].items()
+        }
+        for group_id, group in golden_groups()[run].items()
+        if group.get("offsets") and group["type"] != "Share"
+    }
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("run", ["main", "legacy"])
+def test_classic_groups_are_the_brokers(run: str) -> None:
+    """Groups of other types are passed over; what is left of them are their offsets."""
+    groups = {group_id: group for shard in load(run) for group_id, group in shard.groups.items()}
+    for group_id, theirs in golden_groups()[run].items():
+        if theirs["type"] != "Classic":
+            continue
+        ours = groups.pop(group_id)
+        assert ours.state is ClassicGroupState(theirs["state"])
+        assert (ours.protocol_type or "") == theirs["protocol_type"]
+        assert ours.is_simple == theirs["simple"]
+        assert {
+            (member.member_id, member.client_id, member.client_host, member.group_instance_id)
+            for member in ours.members.values()
+        } == {
+            (member["member_id"], member["client_id"], member["host"], member["instance_id"])
+            for member in theirs["members"]
+        }
+    types = {golden_groups()[run].get(group_id, {"type": "Streams"})["type"] for group_id in groups}
+    assert types <= {"Consumer", "Streams"}
+
+
+def test_open_transactions_stay_pending() -> None:
+    pending = {
+        group_id: dict(partitions) for shard in load("main") for group_id, partitions in shard.offsets.writers.items()
+    }
+    assert sorted(pending) == ["hold-open-group", "simple"]
+    assert golden_groups()["main"]["hold-open-group"]["offsets"] == {}
+
+
+def test_members_get_a_session_when_the_log_is_loaded() -> None:
+    timers = NoTimers()
+    shard = GroupShard(SnapshotRegistry(), timers, GroupConfig(), lambda: "uuid")
+    serde = GroupRecordSerde()
+    for record in golden_records():
+        if record.decoded is not None and record.decoded["key"]["group"] == "hold-classic":
+            shard.replay(record.offset, -1, -1, serde.decode(record.key_bytes, record.value_bytes))
+    shard.on_loaded(Image(), 0)
+    assert sum(key.startswith("session") for key in timers.delays) == 2
+    leader, generation = shard.groups["hold-classic"].leader, shard.groups["hold-classic"].generation
+    assert leader is not None
+    beat = m.HeartbeatRequest(group_id="hold-classic", generation_id=generation, member_id=leader)
+    result: Result[Any, m.HeartbeatResponse] = shard.heartbeat(beat)
+    assert result.response is not None
+    assert result.response.error_code == 0
