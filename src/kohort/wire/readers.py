@@ -113,16 +113,23 @@ def _wire_error(schema: Message, version: int, exc: Exception) -> WireError:
     return WireError(f"{schema.name} version {version} cannot be read: {type(exc).__name__} {exc}")
 
 
+_MISSING = object()
+
+
+def _is_same(value: Any, other: Any) -> bool:
+    """Arrays are tuples here, and whatever sequence their maker chose elsewhere."""
+    return bool(value == (tuple(other) if isinstance(other, list) else other))
+
+
 class Decoded:
-    """A message that was read, or a struct in one. Equal to whatever has equal values, a shape of `messages` first of all."""
+    """A message that was read, or a struct in one. Equal to whatever has equal values: a shape of `messages` above all."""
 
     __slots__ = ()
     __flexible__ = False
     field_names: tuple[str, ...] = ()
 
     def __eq__(self, other: object) -> bool:
-        missing = object()
-        return all(getattr(self, name) == getattr(other, name, missing) for name in self.field_names)
+        return all(_is_same(getattr(self, name), getattr(other, name, _MISSING)) for name in self.field_names)
 
     __hash__ = None  # type: ignore[assignment]
 

@@ -1,0 +1,95 @@
+"""The shapes: generated files that are up to date, and what a field is when nobody set it."""
+
+import ast
+import runpy
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from kohort.wire import messages
+from kohort.wire.apis import ApiKey
+from kohort.wire.schema import message, message_names
+from kohort.wire.shapes import shapes
+
+ROOT = Path(__file__).parent.parent.parent
+STUBS = ROOT / "src/kohort/wire/messages.pyi"
+
+
+def test_the_generated_files_are_up_to_date() -> None:
+    """To refresh them: .venv/bin/python tools/message_stubs.py"""
+    for path, content in runpy.run_path(str(ROOT / "tools/message_stubs.py"))["generate"]().items():
+        assert path.read_bytes() == content, path
+
+
+def stub_fields() -> dict[str, list[str]]:
+    classes = [node for node in ast.parse(STUBS.read_text()).body if isinstance(node, ast.ClassDef)]
+    return {
+        node.name: [
+            statement.target.id
+            for statement in node.body
+            if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)
+        ]
+        for node in classes
+    }
+
+
+def test_type_checkers_see_the_fields_that_there_are() -> None:
+    seen = stub_fields()
+    built = {name: shape for known in message_names() for name, shape in shapes(known).items()}
+    assert {name: list(shape.__struct_fields__) for name, shape in built.items()} == seen
+    for name, shape in built.items():
+        assert getattr(messages, name) is shape
+
+
+def test_every_api_has_a_request_and_a_response() -> None:
+    for api in ApiKey:
+        for kind in ("Request", "Response"):
+            schema = message(f"{api.api_name}{kind}")
+            assert schema.api_key == api
+            assert schema.versions == (api.oldest, api.newest)
+            for version in range(api.oldest, api.newest + 1):
+                assert schema.is_flexible(version) == api.is_flexible(version)
+
+
+def test_every_shape_can_be_made_of_nothing() -> None:
+    for known in message_names():
+        for shape in shapes(known).values():
+            assert shape() == shape()
+
+
+DEFAULTS = [
+    (messages.HeartbeatResponse(), "error_code", 0),
+    (messages.HeartbeatRequest(), "group_id", ""),
+    (messages.HeartbeatRequest(), "group_instance_id", None),
+    (messages.OffsetCommitRequest(), "retention_time_ms", -1),
+    (messages.OffsetCommitRequestTopic(), "topic_id", None),
+    (messages.OffsetCommitRequestTopic(), "name", ""),
+    (messages.OffsetCommitRequest(), "topics", ()),
+    (messages.ProduceResponsePartitionProduceResponse(), "log_append_time_ms", -1),
+    (messages.ProduceRequestPartitionProduceData(), "records", None),
+    (messages.JoinGroupResponseMember(), "metadata", b""),
+    (messages.ConsumerGroupHeartbeatRequest(), "topic_partitions", None),
+    (messages.ConsumerGroupHeartbeatRequest(), "rebalance_timeout_ms", -1),
+    (messages.ConsumerGroupHeartbeatResponse(), "assignment", None),
+    (messages.FetchResponsePartitionData(), "aborted_transactions", ()),
+    (messages.FetchResponsePartitionData(), "current_leader", messages.FetchResponseLeaderIdAndEpoch(leader_id=-1)),
+    (messages.ApiVersionsResponse(), "finalized_features_epoch", -1),
+]
+
+
+@pytest.mark.parametrize(("shape", "field", "default"), DEFAULTS)
+def test_what_nobody_sets_has_the_default_of_kafkas_schema(shape: msgspec.Struct, field: str, default: object) -> None:
+    assert getattr(shape, field) == default
+
+
+def test_a_name_that_is_no_message_is_no_attribute() -> None:
+    assert not hasattr(messages, "HeartbeatAnswer")
+    assert not hasattr(messages, "__wrapped__")
+
+
+def test_shapes_are_frozen_and_take_keywords_only() -> None:
+    with pytest.raises(TypeError):
+        messages.HeartbeatResponse(1)  # type: ignore[call-arg]
+    with pytest.raises(AttributeError):
+        messages.HeartbeatResponse().error_code = 1  # type: ignore[misc]
