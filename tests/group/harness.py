@@ -352,11 +352,13 @@ class Coordinator:
         held = [*instances, *[None] * (size - len(instances))]
         ids = ["" if name is not None else self.new_member_id(group=group, **options) for name in held]
         answers = [self.join(id_, group=group, instance=name, **options) for id_, name in zip(ids, held, strict=True)]
-        self.advance(self.config.group_initial_rebalance_delay_ms)
-        if any(answer.is_parked for answer in answers):
-            self.advance(60_000)
+        self.wait_initial_delay()
         assert [answer.code for answer in answers] == [ErrorCode.NONE] * size
         return [str(answer.member_id) for answer in answers]
+
+    def wait_initial_delay(self) -> None:
+        """The delay of a first rebalance, and that by which the second member has extended it."""
+        self.advance(2 * self.config.group_initial_rebalance_delay_ms)
 
     def describe_generation(self, group: str = "group") -> int:
         return self.shard.groups[group].generation
