@@ -48,7 +48,7 @@ def chosen(arguments: argparse.Namespace) -> list[Measure]:
 
 def main() -> int:
     arguments = parse(sys.argv[1:])
-    console = Console(width=None if sys.stdout.isatty() else 140)
+    console = Console(width=None if sys.stdout.isatty() else 150)
     plan = QUICK if arguments.quick else Plan(round_seconds=arguments.seconds, rounds=arguments.rounds)
     try:
         if arguments.ceiling:

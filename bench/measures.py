@@ -84,6 +84,11 @@ class Result:
     summary: Summary
     server_cpu: float
 
+    @property
+    def server_us(self) -> float:
+        """Processor time of the server per request, in microseconds: what still means something on a busy machine."""
+        return self.server_cpu / self.summary.per_second * 1e6
+
 
 def measure_all(measures: Sequence[Measure], plan: Plan, on_result: Callable[[Result], None]) -> list[Result]:
     """Take the measures, with one server for all neighbours of one flush mode."""

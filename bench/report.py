@@ -16,11 +16,21 @@ from rich.table import Table
 
 
 def table(results: Sequence[Result]) -> Table:
-    """One line a measure; "load cpu" near 1 means that the load may be what was measured."""
+    """One line a measure; "load cpu" near 1 means that the load may be what was measured; "us/request" is processor time of the server."""
     shown = Table(box=box.SIMPLE_HEAD, title_justify="left")
     shown.add_column("flush")
     shown.add_column("measure")
-    for heading in ("requests/s", "slowest", "fastest", "goal", "p50 us", "p99 us", "server cpu", "load cpu"):
+    for heading in (
+        "requests/s",
+        "slowest",
+        "fastest",
+        "goal",
+        "p50 us",
+        "p99 us",
+        "server cpu",
+        "us/request",
+        "load cpu",
+    ):
         shown.add_column(heading, justify="right")
     previous = ""
     for result in results:
@@ -37,6 +47,7 @@ def table(results: Sequence[Result]) -> Table:
             f"{summary.p50_us:,.0f}",
             f"{summary.p99_us:,.0f}",
             f"{result.server_cpu:.2f}",
+            f"{result.server_us:.1f}",
             f"{summary.load_cpu:.2f}",
         )
         previous = measure.flush

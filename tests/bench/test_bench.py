@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="th
 
 
 def bench(*arguments: str) -> str:
-    done = subprocess.run(
+    done = subprocess.run(  # noqa: PLW1510
         [sys.executable, "-m", "bench", "--quick", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stdout + done.stderr
