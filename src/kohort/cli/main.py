@@ -50,3 +50,7 @@ def _run_app(arguments: list[str]) -> int:
 def _silence_stdout() -> None:
     """Nobody reads any more: what is still buffered goes nowhere, or the interpreter would complain at its end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+if __name__ == "__main__":
+    main()

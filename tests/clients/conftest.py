@@ -1,0 +1,109 @@
+"""
+Real clients against a real process.
+
+With KOHORT_CLIENTS_BOOTSTRAP set, the tests run against that broker instead: against Apache Kafka they show that the tests
+say what Kafka does.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Protocol
+from uuid import uuid4
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.clients.broker_process import BrokerProcess
+from tests.clients.java_tools import JavaTools, UnavailableToolsError, java_tools
+
+OTHER_BROKER = os.environ.get("KOHORT_CLIENTS_BOOTSTRAP")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # kafka-python reads its schemas so, each when it is first needed.
+    config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.clients)
+            item.add_marker(pytest.mark.timeout(120))
+            if "java" in getattr(item, "fixturenames", ()):
+                item.add_marker(pytest.mark.java)
+                item.add_marker(pytest.mark.maven)
+
+
+class Broker(Protocol):
+    """What a client needs to know of a broker."""
+
+    @property
+    def bootstrap(self) -> str: ...
+
+
+class _Other:
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """One broker for all tests, whose topics and groups have names of their own."""
+    if OTHER_BROKER:
+        yield _Other(OTHER_BROKER)
+        return
+    process = BrokerProcess(tmp_path_factory.mktemp("broker")).start()
+    try:
+        yield process
+    except BaseException:
+        process.kill()
+        raise
+    process.stop()
+
+
+@pytest.fixture(scope="session")
+def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], BrokerProcess]]:
+    """Makes brokers, already started, that a test may stop, kill and start again."""
+    if OTHER_BROKER:
+        pytest.skip("needs a broker that can be stopped")
+    made: list[BrokerProcess] = []
+
+    def make() -> BrokerProcess:
+        made.append(BrokerProcess(tmp_path_factory.mktemp("own-broker")).start())
+        return made[-1]
+
+    yield make
+    for process in made:
+        process.kill()
+
+
+@pytest.fixture(scope="session")
+def java() -> JavaTools:
+    """Apache Kafka's tools; skips where there are none."""
+    try:
+        return java_tools()
+    except UnavailableToolsError as exc:
+        pytest.skip(str(exc))
+
+
+@pytest.fixture(scope="session")
+def make_topic(broker: Broker) -> Callable[..., str]:
+    """Makes topics with names of their own."""
+
+    def make(partitions: int = 1, **config: str) -> str:
+        return new_topic(broker.bootstrap, partitions, config)
+
+    return make
+
+
+@pytest.fixture
+def group() -> str:
+    """The name of a group that nobody else uses."""
+    return f"group-{uuid4().hex[:8]}"
+
+
+def new_topic(bootstrap: str, partitions: int, config: dict[str, str]) -> str:
+    name = f"topic-{uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(30)
+    return name
