@@ -1,0 +1,374 @@
+"""Offsets of groups: commit, fetch, delete, and what transactions hold back."""
+
+import pytest
+from tests.group.harness import Coordinator, Image, subscription
+
+from kohort.group.configs import GroupConfig
+from kohort.group.records import GroupTombstone, OffsetCommit, OffsetTombstone
+from kohort.model.errors import ErrorCode, UnavailableError
+from kohort.wire import messages as m
+
+NONE = ErrorCode.NONE
+UNKNOWN_TOPIC = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+ORDERS = ("orders", 0)
+MARKER = {True: "commit", False: "abort"}
+
+
+def fetch_named(coordinator: Coordinator, *, require_stable: bool = False) -> list[object]:
+    topics = [m.OffsetFetchRequestTopics(name="orders", partition_indexes=[0, 1])]
+    groups = [m.OffsetFetchRequestGroup(group_id="group", topics=topics)]
+    request = m.OffsetFetchRequest(groups=groups, require_stable=require_stable)
+    (found,) = coordinator.ask("offset_fetch", request).groups
+    return [
+        (entry.committed_offset, entry.committed_leader_epoch, entry.metadata, entry.error_code)
+        for topic in found.topics
+        for entry in topic.partitions
+    ]
+
+
+# OffsetCommit
+
+
+def test_a_tool_may_commit_for_a_group_that_is_not_there() -> None:
+    coordinator = Coordinator()
+    assert coordinator.commit({ORDERS: 7}, metadata=None) == {ORDERS: NONE}
+    assert coordinator.records() == [OffsetCommit("group", "orders", 0, 7, -1, "", coordinator.now_ms)]
+    assert coordinator.fetch() == {ORDERS: 7}
+    assert coordinator.listed() == {"group": "Empty"}
+    assert coordinator.shard.groups["group"].is_simple
+
+
+@pytest.mark.parametrize(("version", "code"), [(8, ErrorCode.ILLEGAL_GENERATION), (9, ErrorCode.GROUP_ID_NOT_FOUND)])
+def test_a_member_of_a_group_that_is_not_there(version: int, code: ErrorCode) -> None:
+    coordinator = Coordinator()
+    assert coordinator.commit(generation=0, version=version) == {ORDERS: code}
+    assert coordinator.records() == []
+
+
+@pytest.mark.parametrize(
+    ("metadata", "code"),
+    [
+        ("x" * 9, NONE),
+        ("x" * 10, NONE),
+        ("x" * 11, ErrorCode.OFFSET_METADATA_TOO_LARGE),
+        ("é" * 10, NONE),  # characters of UTF-16 are counted, not bytes
+        ("🙂" * 5, NONE),
+        ("🙂" * 5 + "x", ErrorCode.OFFSET_METADATA_TOO_LARGE),
+    ],
+)
+def test_metadata_has_a_limit(metadata: str, code: ErrorCode) -> None:
+    coordinator = Coordinator(GroupConfig(offset_metadata_max_bytes=10))
+    assert coordinator.commit(metadata=metadata) == {ORDERS: code}
+    assert coordinator.fetch() == ({ORDERS: 1} if code is NONE else {})
+
+
+def test_one_partition_too_many_does_not_hinder_the_others() -> None:
+    coordinator = Coordinator(GroupConfig(offset_metadata_max_bytes=1))
+    request = m.OffsetCommitRequest(
+        group_id="group",
+        generation_id_or_member_epoch=-1,
+        topics=[
+            m.OffsetCommitRequestTopic(
+                name="orders",
+                partitions=[
+                    m.OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="xx"),
+                    m.OffsetCommitRequestPartition(partition_index=1, committed_offset=2, committed_metadata="x"),
+                    m.OffsetCommitRequestPartition(partition_index=4, committed_offset=3, committed_metadata=""),
+                ],
+            ),
+            m.OffsetCommitRequestTopic(
+                name="gone", partitions=[m.OffsetCommitRequestPartition(partition_index=0, committed_offset=1)]
+            ),
+            m.OffsetCommitRequestTopic(
+                name="orders",
+                partitions=[m.OffsetCommitRequestPartition(partition_index=1, committed_offset=5)],
+            ),
+        ],
+    )
+    answer = coordinator.ask("offset_commit", request)
+    assert [
+        (topic.name, [(entry.partition_index, entry.error_code) for entry in topic.partitions])
+        for topic in answer.topics
+    ] == [("orders", [(4, UNKNOWN_TOPIC), (0, 12), (1, 0), (1, 0)]), ("gone", [(0, UNKNOWN_TOPIC)])]
+    assert coordinator.fetch() == {("orders", 1): 5}  # the last of two wins
+
+
+@pytest.mark.parametrize("offset", [-1, -5, 1 << 62])
+def test_any_offset_is_taken(offset: int) -> None:
+    coordinator = Coordinator()
+    coordinator.commit({ORDERS: offset})
+    assert coordinator.fetch() == {ORDERS: offset}
+
+
+def test_a_commit_without_anything_to_commit_asks_no_group() -> None:
+    coordinator = Coordinator()
+    assert coordinator.commit({("gone", 0): 1}, generation=5) == {("gone", 0): UNKNOWN_TOPIC}
+    answer = coordinator.ask("offset_commit", m.OffsetCommitRequest(group_id="group", topics=[]))
+    assert list(answer.topics) == []
+
+
+def test_topic_ids() -> None:
+    coordinator = Coordinator()
+    topic_id = coordinator.image.by_name["orders"].topic_id
+    entries = [m.OffsetCommitRequestPartition(partition_index=0, committed_offset=7)]
+    request = m.OffsetCommitRequest(
+        group_id="group",
+        generation_id_or_member_epoch=-1,
+        topics=[
+            m.OffsetCommitRequestTopic(topic_id=topic_id, partitions=entries),
+            m.OffsetCommitRequestTopic(topic_id=None, partitions=entries),
+        ],
+    )
+    answer = coordinator.ask("offset_commit", request, version=10)
+    assert [(topic.topic_id, topic.partitions[0].error_code) for topic in answer.topics] == [
+        (None, ErrorCode.UNKNOWN_TOPIC_ID),
+        (topic_id, NONE),
+    ]
+    assert coordinator.shard.offsets.by_group["group"]["orders", 0].topic_id == topic_id  # type: ignore[index]
+
+    # Made anew, the topic has another id, and the offset belongs to the old one.
+    coordinator.service.image = image = Image(("another", "orders"))
+    fetched = m.OffsetFetchRequestTopics(topic_id=image.by_name["orders"].topic_id, partition_indexes=[0])
+    missing = m.OffsetFetchRequestTopics(topic_id=None, partition_indexes=[0])
+    group = m.OffsetFetchRequestGroup(group_id="group", topics=[missing, fetched])
+    (found,) = coordinator.ask("offset_fetch", m.OffsetFetchRequest(groups=[group]), version=10).groups
+    assert [(topic.partitions[0].committed_offset, topic.partitions[0].error_code) for topic in found.topics] == [
+        (-1, NONE),
+        (-1, ErrorCode.UNKNOWN_TOPIC_ID),
+    ]
+    assert fetch_named(coordinator)[0] == (7, -1, "", 0)
+
+    # The next commit by name drops the id.
+    coordinator.commit({ORDERS: 8})
+    assert coordinator.shard.offsets.by_group["group"]["orders", 0].topic_id is None  # type: ignore[index]
+
+
+def test_a_commit_that_cannot_be_written_changes_nothing() -> None:
+    coordinator = Coordinator()
+    coordinator.commit({ORDERS: 1})
+    coordinator.log.fail_next_append = UnavailableError("offline")
+    assert coordinator.commit({ORDERS: 2, ("payments", 1): 1}) == {
+        ORDERS: ErrorCode.NOT_COORDINATOR,
+        ("payments", 1): ErrorCode.NOT_COORDINATOR,
+    }
+    assert coordinator.fetch() == {ORDERS: 1}
+    coordinator.log.fail_next_append = UnavailableError("offline")
+    coordinator.commit(group="new")
+    assert coordinator.listed() == {"group": "Empty"}
+
+
+def test_a_write_that_takes_too_long() -> None:
+    coordinator = Coordinator()
+    coordinator.log.is_held = True
+    answer = coordinator.send("offset_commit", _commit_request())
+    coordinator.advance(4_999)
+    assert answer.is_parked
+    coordinator.advance(1)
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    topics = [m.OffsetFetchRequestTopics(name="orders", partition_indexes=[0])]
+    group = m.OffsetFetchRequestGroup(group_id="group", topics=topics)
+    stable = coordinator.send("offset_fetch", m.OffsetFetchRequest(groups=[group], require_stable=True))
+    coordinator.advance(5_000)
+    assert stable.groups[0].error_code == ErrorCode.NOT_COORDINATOR
+
+
+def _commit_request(offset: int = 2) -> m.OffsetCommitRequest:
+    entry = m.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
+    topics = [m.OffsetCommitRequestTopic(name="orders", partitions=[entry])]
+    return m.OffsetCommitRequest(group_id="group", generation_id_or_member_epoch=-1, topics=topics)
+
+
+def test_what_is_not_committed_is_not_fetched() -> None:
+    coordinator = Coordinator()
+    coordinator.commit({ORDERS: 1})
+    coordinator.log.is_held = True
+    coordinator.send("offset_commit", _commit_request())
+    coordinator.node.settle()
+    assert coordinator.fetch() == {ORDERS: 1}
+    coordinator.log.commit()
+    assert coordinator.fetch() == {ORDERS: 2}
+
+
+# OffsetFetch
+
+
+def test_a_group_or_partition_without_offsets_is_no_error() -> None:
+    coordinator = Coordinator()
+    nothing = (-1, -1, "", 0)
+    assert fetch_named(coordinator) == [nothing, nothing]
+    assert coordinator.fetch() == {}
+    coordinator.commit({ORDERS: 3}, metadata="m")
+    assert fetch_named(coordinator) == [(3, -1, "m", 0), nothing]
+
+
+@pytest.mark.parametrize("version", range(1, 8))
+def test_up_to_version_7_one_group_is_asked_about(version: int) -> None:
+    coordinator = Coordinator()
+    coordinator.commit({ORDERS: 3})
+    topics = [m.OffsetFetchRequestTopic(name="orders", partition_indexes=[0])]
+    answer = coordinator.ask("offset_fetch", m.OffsetFetchRequest(group_id="group", topics=topics), version=version)
+    assert (answer.error_code, answer.groups) == (0, ())
+    assert [(topic.name, topic.partitions[0].committed_offset) for topic in answer.topics] == [("orders", 3)]
+    coordinator.runtime.close()
+    refused = coordinator.ask("offset_fetch", m.OffsetFetchRequest(group_id="group", topics=topics), version=version)
+    assert refused.error_code == ErrorCode.NOT_COORDINATOR
+    codes = [entry.error_code for topic in refused.topics for entry in topic.partitions]
+    assert codes == ([ErrorCode.NOT_COORDINATOR] if version == 1 else [])
+
+
+def test_several_groups_are_answered_in_order() -> None:
+    coordinator = Coordinator()
+    for group in ("a", "b", "c"):
+        coordinator.commit({ORDERS: ord(group)}, group=group)
+    asked = [m.OffsetFetchRequestGroup(group_id=group, topics=None) for group in ("c", "x", "a", "c")]
+    for require_stable in (False, True):
+        request = m.OffsetFetchRequest(groups=asked, require_stable=require_stable)
+        answer = coordinator.ask("offset_fetch", request)
+        assert [
+            (group.group_id, [entry.committed_offset for topic in group.topics for entry in topic.partitions])
+            for group in answer.groups
+        ] == [("c", [ord("c")]), ("x", []), ("a", [ord("a")]), ("c", [ord("c")])]
+
+
+# OffsetDelete, DeleteGroups, deleted topics
+
+
+def offset_delete(coordinator: Coordinator, *topics: tuple[str, list[int]], group: str = "group") -> object:
+    asked = [
+        m.OffsetDeleteRequestTopic(
+            name=name, partitions=[m.OffsetDeleteRequestPartition(partition_index=index) for index in partitions]
+        )
+        for name, partitions in topics
+    ]
+    answer = coordinator.ask("offset_delete", m.OffsetDeleteRequest(group_id=group, topics=asked))
+    if answer.error_code:
+        return answer.code
+    return {
+        (topic.name, entry.partition_index): ErrorCode(entry.error_code)
+        for topic in answer.topics
+        for entry in topic.partitions
+    }
+
+
+def test_offset_delete() -> None:
+    coordinator = Coordinator()
+    coordinator.commit({ORDERS: 1, ("payments", 1): 1})
+    end = coordinator.end
+    assert offset_delete(coordinator, ("orders", [0, 1, 9]), ("gone", [0])) == {
+        ORDERS: NONE,
+        ("orders", 1): NONE,
+        ("orders", 9): UNKNOWN_TOPIC,
+        ("gone", 0): UNKNOWN_TOPIC,
+    }
+    assert coordinator.records(end) == [OffsetTombstone("group", "orders", 0)]
+    assert coordinator.fetch() == {("payments", 1): 1}
+    assert offset_delete(coordinator, ("gone", [0]), group="nobody") is ErrorCode.GROUP_ID_NOT_FOUND
+    assert offset_delete(coordinator, ("gone", [0]), group="") is ErrorCode.INVALID_GROUP_ID
+
+
+def test_a_topic_that_is_read_keeps_its_offsets() -> None:
+    coordinator = Coordinator()
+    coordinator.stable(1, protocols=(("range", subscription("orders")),))
+    coordinator.stable(1, group="unreadable", protocols=(("range", b"\0"),))
+    subscribed = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+    assert offset_delete(coordinator, ("orders", [0]), ("payments", [0])) == {ORDERS: subscribed, ("payments", 0): NONE}
+    assert offset_delete(coordinator, ("payments", [0]), group="unreadable") == {("payments", 0): subscribed}
+
+
+def test_a_group_goes_with_all_it_has() -> None:
+    coordinator = Coordinator()
+    coordinator.commit({ORDERS: 1})
+    coordinator.shard.replay(100, 7, 0, OffsetCommit("group", "payments", 0, 5, -1, "", 0))
+    end = coordinator.end
+    assert coordinator.delete("group", "nobody", "group") == {"group": NONE, "nobody": ErrorCode.GROUP_ID_NOT_FOUND}
+    assert coordinator.records(end) == [
+        OffsetTombstone("group", "orders", 0),
+        OffsetTombstone("group", "payments", 0),
+        GroupTombstone("group"),
+    ]
+    coordinator.shard.replay_end_transaction_marker(7, 0, committed=True)
+    assert coordinator.listed() == {}
+    assert coordinator.fetch() == {}
+    assert not coordinator.shard.offsets.pending
+
+
+def test_a_deleted_topic_takes_its_offsets_along() -> None:
+    coordinator = Coordinator()
+    coordinator.commit({ORDERS: 1, ("payments", 0): 2})
+    coordinator.commit({ORDERS: 3}, group="another")
+    coordinator.shard.replay(100, 7, 0, OffsetCommit("third", "orders", 2, 5, -1, "", 0))
+    coordinator.runtime.on_image(["orders"])
+    coordinator.advance(1)
+    assert coordinator.fetch() == {("payments", 0): 2}
+    assert coordinator.fetch("another") == {}
+    assert not coordinator.shard.offsets.writers
+
+
+def test_a_deleted_topic_is_not_forgotten_when_the_log_fails() -> None:
+    coordinator = Coordinator()
+    coordinator.commit({ORDERS: 1})
+    coordinator.log.fail_next_append = UnavailableError("offline")
+    coordinator.runtime.on_image(["orders"])
+    coordinator.advance(1)
+    assert coordinator.fetch() == {ORDERS: 1}
+    coordinator.runtime.on_image(["another"])
+    coordinator.advance(1)
+    assert coordinator.fetch() == {}
+
+
+# Transactions
+
+
+def pending(coordinator: Coordinator, offset: int, *, at: int, producer_id: int = 7, partition: int = 0) -> None:
+    record = OffsetCommit("group", "orders", partition, offset, -1, "", 0)
+    coordinator.shard.replay(at, producer_id, 0, record)
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_pending_offsets_wait_for_the_marker(committed: bool) -> None:
+    coordinator = Coordinator()
+    coordinator.commit({ORDERS: 1})
+    pending(coordinator, 2, at=50)
+    pending(coordinator, 9, at=51, partition=1)
+    assert coordinator.fetch() == {ORDERS: 1}  # what is only pending is not shown
+    assert coordinator.fetch(require_stable=True) == {ORDERS: -2}
+    unstable = (-1, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    assert fetch_named(coordinator, require_stable=True) == [unstable, unstable]
+    coordinator.shard.replay_end_transaction_marker(7, 0, committed=committed)
+    assert coordinator.fetch(require_stable=True) == ({ORDERS: 2, ("orders", 1): 9} if committed else {ORDERS: 1})
+
+
+def test_of_two_producers_the_later_record_wins() -> None:
+    coordinator = Coordinator()
+    pending(coordinator, 10, at=50, producer_id=1)
+    pending(coordinator, 20, at=51, producer_id=2)
+    coordinator.shard.replay_end_transaction_marker(2, 0, committed=True)
+    assert coordinator.fetch(require_stable=True) == {ORDERS: -2}
+    coordinator.shard.replay_end_transaction_marker(1, 0, committed=True)
+    assert coordinator.fetch(require_stable=True) == {ORDERS: 20}
+
+
+def test_a_plain_commit_after_a_transactional_one_stays() -> None:
+    coordinator = Coordinator()
+    pending(coordinator, 10, at=50)
+    coordinator.shard.replay(51, -1, -1, OffsetCommit("group", "orders", 0, 11, -1, "", 0))
+    coordinator.shard.replay_end_transaction_marker(7, 0, committed=True)
+    assert coordinator.shard.offsets.by_group["group"]["orders", 0].offset == 11  # type: ignore[index]
+
+
+def test_a_marker_of_a_stranger_does_nothing() -> None:
+    coordinator = Coordinator()
+    pending(coordinator, 10, at=50)
+    coordinator.shard.replay_end_transaction_marker(8, 0, committed=True)
+    assert list(coordinator.shard.offsets.pending) == [7]
+
+
+def test_a_tombstone_drops_what_is_pending() -> None:
+    coordinator = Coordinator()
+    pending(coordinator, 10, at=50, producer_id=1)
+    pending(coordinator, 11, at=51, producer_id=2)
+    coordinator.shard.replay(52, -1, -1, OffsetTombstone("group", "orders", 0))
+    for producer_id in (1, 2):
+        coordinator.shard.replay_end_transaction_marker(producer_id, 0, committed=True)
+    assert not coordinator.shard.offsets.by_group
+    assert not coordinator.shard.offsets.writers
