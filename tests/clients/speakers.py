@@ -37,7 +37,7 @@ class Speaker(Protocol):
 class Librdkafka:
     """confluent-kafka, with its idempotent producer."""
 
-    codecs = CODECS
+    codecs: tuple[str, ...] = CODECS
 
     def write(self, bootstrap: str, topic: str, records: Sequence[Record], *, codec: str) -> None:
         refused: list[Any] = []
@@ -76,7 +76,7 @@ class Librdkafka:
 class Aiokafka:
     """aiokafka, with its idempotent producer."""
 
-    codecs = CODECS
+    codecs: tuple[str, ...] = CODECS
 
     def write(self, bootstrap: str, topic: str, records: Sequence[Record], *, codec: str) -> None:
         asyncio.run(asyncio.wait_for(self._write(bootstrap, topic, records, codec), TIMEOUT_S))
@@ -115,7 +115,7 @@ class Aiokafka:
 class KafkaPython:
     """kafka-python, which would need packages of its own for all compressions but one."""
 
-    codecs = ("none", "gzip")
+    codecs: tuple[str, ...] = ("none", "gzip")
 
     def write(self, bootstrap: str, topic: str, records: Sequence[Record], *, codec: str) -> None:
         compression = None if codec == "none" else codec
@@ -155,7 +155,7 @@ class KafkaPython:
 class Java:
     """Apache Kafka's console clients; the producer is idempotent by default."""
 
-    codecs = CODECS
+    codecs: tuple[str, ...] = CODECS
 
     def __init__(self, tools: JavaTools) -> None:
         self._tools = tools

@@ -1,0 +1,113 @@
+"""A group of members, each in its process, as a test sees it from outside."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.clients.lines import Lines
+from tests.clients.waiting import wait_until
+
+SETTLE_TIMEOUT_S = 30.0
+LEAVE_TIMEOUT_S = 20.0
+_SCRIPT = Path(__file__).with_name("member.py")
+
+
+class Member:
+    """One process."""
+
+    def __init__(self, client: str, bootstrap: str, group: str, topic: str, *settings: str) -> None:
+        command = [sys.executable, str(_SCRIPT), client, bootstrap, group, topic, *settings]
+        self.client = client
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self._lines = Lines(self.process)
+
+    def assigned(self) -> list[int]:
+        """The partitions that it was given last."""
+        events = [json.loads(line) for line in self._lines.all()]
+        return next((event["assigned"] for event in reversed(events) if "assigned" in event), [])
+
+    def assignments(self) -> list[list[int]]:
+        """All it was ever given, in order."""
+        events = [json.loads(line) for line in self._lines.all()]
+        return [event["assigned"] for event in events if "assigned" in event]
+
+    def values(self) -> list[str]:
+        """What it has read."""
+        events = [json.loads(line) for line in self._lines.all()]
+        return [event["read"][2] for event in events if "read" in event]
+
+    def leave(self) -> None:
+        """End it in order: it tells the group."""
+        self.process.terminate()
+        assert self.process.wait(LEAVE_TIMEOUT_S) == 0
+
+    def kill(self) -> None:
+        """End it without a word."""
+        self.process.kill()
+        self.process.wait(LEAVE_TIMEOUT_S)
+
+
+class Crew:
+    """
+    Members of one group that reads one topic. A context manager: whoever is left at its end is killed.
+
+    Attributes:
+        members: those that live, in the order in which they joined.
+        gone: those that have left or died.
+    """
+
+    def __init__(self, bootstrap: str, group: str, topic: str, partitions: int) -> None:
+        self._words = (bootstrap, group, topic)
+        self._partitions = partitions
+        self.members: list[Member] = []
+        self.gone: list[Member] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for member in self.members:
+            member.kill()
+
+    def join(self, client: str, *settings: str) -> Member:
+        self.members.append(Member(client, *self._words, *settings))
+        return self.members[-1]
+
+    def leave(self, member: Member) -> None:
+        self._remove(member)
+        member.leave()
+
+    def die(self, member: Member) -> None:
+        self._remove(member)
+        member.kill()
+
+    def settle(self, *sizes: int) -> None:
+        """
+        Wait until every partition has exactly one member.
+
+        Args:
+            sizes: how many partitions the members have then, in ascending order.
+        """
+        wait_until(lambda: self._shares() == list(sizes), timeout_s=SETTLE_TIMEOUT_S, what=f"{sizes}; {self}")
+
+    def values(self) -> list[str]:
+        """What all members together have read, also those that are gone."""
+        return sorted(value for member in (*self.members, *self.gone) for value in member.values())
+
+    def __str__(self) -> str:
+        return ", ".join(f"{each.client} has {each.assigned()}, ended {each.process.poll()}" for each in self.members)
+
+    def _shares(self) -> list[int] | None:
+        """The number of partitions of each, or None while one partition has no member or two."""
+        assigned = [member.assigned() for member in self.members]
+        whole = sorted(partition for partitions in assigned for partition in partitions)
+        return sorted(map(len, assigned)) if whole == list(range(self._partitions)) else None
+
+    def _remove(self, member: Member) -> None:
+        self.members.remove(member)
+        self.gone.append(member)
