@@ -1,0 +1,148 @@
+"""
+One broker over memory, in virtual time.
+
+Requests and responses pass through the codec, so a handler sees what that version has, and what it answers can be written.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from kohort.broker.broker import Broker
+from kohort.broker.cluster import Cluster
+from kohort.broker.configs import BrokerConfig
+from kohort.broker.ports import Outcome
+from kohort.storage.log import LogStore
+from kohort.storage.memory import MemoryStore
+from kohort.testing.virtual import VirtualNode
+from kohort.wire import messages as m
+from kohort.wire.apis import ApiKey
+from kohort.wire.batches import BatchRecord, build_batch
+from kohort.wire.encoders import request_encoder, response_encoder
+from kohort.wire.headers import read_request_header
+from kohort.wire.readers import request_reader, response_reader
+
+CLUSTER_ID = "kohort-test-cluster-id"
+
+
+class Asker(NamedTuple):
+    """Who asks; a handler's context."""
+
+    api_version: int
+    client_id: str = "test"
+    client_host: str = "/127.0.0.1"
+
+
+class Harness:
+    """
+    A broker and the means to ask it.
+
+    `ask` waits, without time passing, for an answer that is not given at once; `begin` leaves it open and returns the list
+    into which it falls.
+    """
+
+    def __init__(self, *, store: LogStore | None = None, node: VirtualNode | None = None, **settings: Any) -> None:
+        self.node = node or VirtualNode()
+        self.held: list[Callable[[], None]] | None = None
+        self.store = store or MemoryStore(self._defer)
+        self.cluster = Cluster(1, CLUSTER_ID, "localhost", 9092)
+        config = BrokerConfig({name.replace("_", "."): value for name, value in settings.items()})
+        self.broker = Broker(self.store, self.cluster, config, self.node.clock, self.node.call_later)
+
+    def _defer(self, action: Callable[[], None]) -> None:
+        if self.held is None:
+            self.node.defer(action)
+        else:
+            self.held.append(action)
+
+    def hold(self) -> None:
+        """From now on nothing becomes durable, as if the disk hung."""
+        self.held = []
+
+    def let_go(self) -> None:
+        """What was held becomes durable after all."""
+        held, self.held = self.held, None
+        for action in held or ():
+            self.node.defer(action)
+        self.node.settle()
+
+    def begin(self, api_key: ApiKey, request: Any, *, version: int | None = None, client_id: str = "test") -> list[Any]:
+        handler, oldest, newest = self.broker.handlers[api_key]
+        version = newest if version is None else version
+        assert oldest <= version <= newest
+        answers: list[Any] = []
+
+        def answered(response: Any) -> None:
+            is_silent = isinstance(response, Outcome)
+            answers.append(response if is_silent else through_wire(api_key, version, response))
+
+        frame = request_encoder(api_key, version)(7, client_id, request)[4:]
+        read = request_reader(api_key, version)(frame, read_request_header(frame)[4])
+        response = handler(read, Asker(version, client_id), answered)
+        if response is not None:
+            answered(response)
+        return answers
+
+    def ask(self, api_key: ApiKey, request: Any, *, version: int | None = None, client_id: str = "test") -> Any:
+        answers = self.begin(api_key, request, version=version, client_id=client_id)
+        self.node.settle()
+        assert len(answers) == 1, answers
+        return answers[0]
+
+    def create(self, name: str, partitions: int = 1, **configs: Any) -> UUID:
+        """A topic; its id."""
+        wanted = m.CreateTopicsRequestCreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=1,
+            configs=[
+                m.CreateTopicsRequestCreatableTopicConfig(name=key.replace("_", "."), value=value)
+                for key, value in configs.items()
+            ],
+        )
+        request = m.CreateTopicsRequest(topics=[wanted], timeout_ms=1000)
+        (result,) = self.ask(ApiKey.CREATE_TOPICS, request).topics
+        assert result.error_code == 0, result
+        assert result.topic_id is not None
+        return UUID(int=result.topic_id.int)
+
+    def write(self, topic: str, *values: bytes, partition: int = 0, timestamp_ms: int | None = None) -> int:
+        """Produce one batch; the offset of its first record."""
+        records = batch(*values, timestamp_ms=self.node.clock.now_ms() if timestamp_ms is None else timestamp_ms)
+        (answer,) = self.produce(topic, {partition: records})
+        assert answer.error_code == 0, answer
+        return int(answer.base_offset)
+
+    def produce(
+        self,
+        topic: str,
+        records: dict[int, bytes | None],
+        *,
+        acks: int = -1,
+        version: int = 12,
+        client_id: str = "test",
+    ) -> Sequence[m.ProduceResponsePartitionProduceResponse]:
+        request = produce_request(topic, records, acks=acks)
+        (answer,) = self.ask(ApiKey.PRODUCE, request, version=version, client_id=client_id).responses
+        found: Sequence[m.ProduceResponsePartitionProduceResponse] = answer.partition_responses
+        return found
+
+
+def through_wire(api_key: ApiKey, version: int, response: Any) -> Any:
+    """The response as a client of that version reads it."""
+    frame = response_encoder(api_key, version)(7, response)
+    return response_reader(api_key, version)(frame, 8 + api_key.response_header_version(version))
+
+
+def batch(*values: bytes | None, timestamp_ms: int = 1_700_000_000_000, key: bytes | None = b"k", **what: Any) -> bytes:
+    """A record batch as a producer makes it."""
+    return build_batch([BatchRecord(key, value) for value in values], timestamp_ms=timestamp_ms, **what)
+
+
+def produce_request(
+    topic: str, records: dict[int, bytes | None], *, acks: int = -1, timeout_ms: int = 1000, **what: Any
+) -> m.ProduceRequest:
+    data = [m.ProduceRequestPartitionProduceData(index=index, records=batch) for index, batch in records.items()]
+    topics = [m.ProduceRequestTopicProduceData(name=topic, partition_data=data)]
+    fields: dict[str, Any] = {"transactional_id": None, "acks": acks, "timeout_ms": timeout_ms, "topic_data": topics}
+    return m.ProduceRequest(**fields | what)

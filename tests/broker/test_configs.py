@@ -1,0 +1,327 @@
+"""Configurations: what is valid, which value holds, and how it is shown. Source: Kafka ConfigDef, ConfigHelper."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.broker.harness import Harness, batch
+
+from kohort.broker.configs import BROKER_KEYS, GROUP_KEYS, TOPIC_KEYS, BrokerConfig, ConfigKey, text_of
+from kohort.broker.topic_configs import BROKER_SYNONYMS, TopicConfigs
+from kohort.model.errors import ConfigError, ErrorCode
+from kohort.storage.log import LogConfig
+from kohort.wire import messages as m
+from kohort.wire.apis import ApiKey
+
+# fmt: off
+VALUES: dict[tuple[str, str], object] = {  # (topic key, text): the value; None when it is refused
+    ("retention.ms", "-1"):                               -1,
+    ("retention.ms", "-2"):                               None,
+    ("retention.ms", " 5 "):                              5,
+    ("retention.ms", "5.0"):                              None,
+    ("retention.ms", ""):                                 None,
+    ("retention.ms", "9223372036854775807"):              9223372036854775807,
+    ("retention.ms", "9223372036854775808"):              None,
+    ("max.message.bytes", "2147483647"):                  2147483647,
+    ("max.message.bytes", "2147483648"):                  None,
+    ("min.cleanable.dirty.ratio", "0.25"):                0.25,
+    ("min.cleanable.dirty.ratio", "1.1"):                 None,
+    ("preallocate", "TRUE"):                              True,
+    ("preallocate", "yes"):                               None,
+    ("cleanup.policy", "compact,delete"):                 ("compact", "delete"),
+    ("cleanup.policy", ""):                               (),
+    ("cleanup.policy", "Compact"):                        None,
+    ("compression.type", "zstd"):                         "zstd",
+    ("compression.type", "none"):                         None,
+    ("compression.gzip.level", "-1"):                     -1,
+    ("compression.gzip.level", "9"):                      9,
+    ("compression.gzip.level", "10"):                     None,
+    ("compression.gzip.level", "0"):                      None,
+    ("message.timestamp.type", "LogAppendTime"):          "LogAppendTime",
+    ("message.timestamp.type", "logappendtime"):          None,
+    ("leader.replication.throttled.replicas", "*"):       ("*",),
+    ("leader.replication.throttled.replicas", "0:1,1:1"): ("0:1", "1:1"),
+    ("leader.replication.throttled.replicas", "0-1"):     None,
+}
+# fmt: on
+
+
+@pytest.mark.parametrize("row", VALUES)
+def test_values(row: tuple[str, str]) -> None:
+    name, text = row
+    key = TOPIC_KEYS[name]
+    if VALUES[row] is None:
+        with pytest.raises(ConfigError, match=f"Invalid value .* for configuration {name}: "):
+            key.parse(text)
+    else:
+        assert key.parse(text) == VALUES[row]
+
+
+@pytest.mark.parametrize("table", [BROKER_KEYS, TOPIC_KEYS, GROUP_KEYS])
+def test_every_default_is_valid_and_printed_as_it_is_written(table: dict[str, ConfigKey]) -> None:
+    for key in table.values():
+        if key.default is not None:
+            value = key.parse(key.default)
+            assert isinstance(value, float) or text_of(value) == key.default
+
+
+@given(st.sampled_from(sorted(BROKER_KEYS.values(), key=lambda key: key.name)), st.text(max_size=20))
+def test_a_text_is_a_value_or_a_sentence(key: ConfigKey, text: str) -> None:
+    try:
+        value = key.parse(text)
+    except ConfigError as error:
+        assert key.name in str(error)  # noqa: PT017 -- not raising is right as well
+    else:
+        assert value is not None
+
+
+def test_default_log_configuration_is_that_of_the_log() -> None:
+    assert TopicConfigs(BrokerConfig()).log_config({}) == LogConfig()
+
+
+def test_topic_keys_and_their_brokers_have_the_same_defaults() -> None:
+    for name, synonyms in BROKER_SYNONYMS.items():
+        defaults = [
+            str(int(text) * factor) if factor > 1 else text
+            for broker_name, factor in synonyms
+            if (text := BROKER_KEYS[broker_name].default) is not None
+        ]
+        assert defaults[0] == TOPIC_KEYS[name].default
+
+
+# Where the operator's settings come from.
+
+
+def test_later_sources_win(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("# a comment\nnum.partitions=2\nlog.retention.ms = 5\nmin.insync.replicas: 2\nlog.roll.ms=9\n")
+    config = BrokerConfig.load(
+        file=file,
+        environment={"KOHORT_SET_LOG_RETENTION_MS": "6", "KOHORT_SET_LOG_ROLL_MS": "10", "PATH": "/bin"},
+        sets=["log.roll.ms=11"],
+    )
+    names = ("num.partitions", "min.insync.replicas", "log.retention.ms", "log.roll.ms", "num.io.threads")
+    assert [config[name] for name in names] == [2, 2, 6, 11, 8]
+
+
+def test_toml(tmp_path: Path) -> None:
+    file = tmp_path / "kohort.toml"
+    file.write_text(
+        'num.partitions = 4\n"log.cleanup.policy" = ["compact", "delete"]\n[auto.create]\ntopics.enable = false\n'
+    )
+    config = BrokerConfig.load(file=file)
+    assert config.get_int("num.partitions") == 4
+    assert config.get_list("log.cleanup.policy") == ("compact", "delete")
+    assert not config.get_bool("auto.create.topics.enable")
+
+
+# fmt: off
+SENTENCES = {
+    ("num.partitions",):        "Expected KEY=VALUE, not 'num.partitions'",
+    ("num.partition=1",):       "Unknown configuration num.partition; did you mean num.partitions?",
+    ("num.partitions=0",):      "Invalid value 0 for configuration num.partitions: Value must be at least 1",
+    ("num.partitions=many",):   "Invalid value many for configuration num.partitions: Not a number of type INT",
+    ("compression.type=arj",):  "Invalid value arj for configuration compression.type: "
+                                "String must be one of: uncompressed, zstd, lz4, snappy, gzip, producer",
+}
+# fmt: on
+
+
+@pytest.mark.parametrize("sets", SENTENCES)
+def test_sentences(sets: tuple[str]) -> None:
+    with pytest.raises(ConfigError) as raised:
+        BrokerConfig.load(sets=sets)
+    assert str(raised.value) == SENTENCES[sets]
+
+
+def test_file_that_is_not_there_or_not_toml(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="Cannot read"):
+        BrokerConfig.load(file=tmp_path / "nothing")
+    (tmp_path / "bad.toml").write_text("a = ")
+    with pytest.raises(ConfigError, match="Cannot understand"):
+        BrokerConfig.load(file=tmp_path / "bad.toml")
+
+
+# DescribeConfigs
+
+TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
+
+
+def describe(
+    harness: Harness, resource_type: int, name: str, *keys: str, version: int = 4, **what: Any
+) -> m.DescribeConfigsResult:
+    resource = m.DescribeConfigsResource(
+        resource_type=resource_type, resource_name=name, configuration_keys=list(keys) or None
+    )
+    request = m.DescribeConfigsRequest(resources=[resource], **{"include_synonyms": True} | what)
+    result: m.DescribeConfigsResult = harness.ask(ApiKey.DESCRIBE_CONFIGS, request, version=version).results[0]
+    return result
+
+
+def shown(result: m.DescribeConfigsResult, name: str) -> tuple[str | None, int, list[tuple[str, str | None, int]]]:
+    (entry,) = (entry for entry in result.configs if entry.name == name)
+    return entry.value, entry.config_source, [(s.name, s.value, s.source) for s in entry.synonyms]
+
+
+# fmt: off
+TOPIC_SHOWN = {  # (what the broker has, what the topic has, key): value, source, synonyms
+    ((), (), "segment.bytes"):
+        ("1073741824", 5, [("log.segment.bytes", "1073741824", 5)]),
+    ((("log_segment_bytes", "2000000"),), (), "segment.bytes"):
+        ("2000000", 4, [("log.segment.bytes", "2000000", 4), ("log.segment.bytes", "1073741824", 5)]),
+    ((), (("segment_bytes", "3000000"),), "segment.bytes"):
+        ("3000000", 1, [("segment.bytes", "3000000", 1), ("log.segment.bytes", "1073741824", 5)]),
+    ((), (), "min.insync.replicas"):
+        ("1", 3, [("min.insync.replicas", "1", 3), ("min.insync.replicas", "1", 5)]),
+    ((), (), "retention.ms"):
+        ("604800000", 5, []),        # log.retention.ms has no default, and hours do not show without it
+    ((("log_retention_ms", "7"),), (), "retention.ms"):
+        ("7", 4, [("log.retention.ms", "7", 4), ("log.retention.hours", "168", 5)]),
+    ((("log_retention_hours", "1"),), (), "retention.ms"):
+        ("3600000", 5, []),          # the value is right, the source is not: as in Kafka
+    ((), (), "remote.storage.enable"):
+        ("false", 5, []),
+}
+# fmt: on
+
+
+@pytest.mark.parametrize("row", TOPIC_SHOWN)
+def test_describe_topic(row: tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...], str]) -> None:
+    broker, topic, key = row
+    harness = Harness(**dict[str, Any](broker))
+    harness.create("t", **dict[str, Any](topic))
+    assert shown(describe(harness, TOPIC, "t"), key) == TOPIC_SHOWN[row]
+
+
+def test_describe_shows_what_was_asked_for() -> None:
+    harness = Harness()
+    harness.create("t")
+    assert len(describe(harness, TOPIC, "t").configs) == 33
+    (entry,) = describe(harness, TOPIC, "t", "retention.ms", "no.such.key", include_synonyms=False).configs
+    assert (entry.name, entry.config_type, entry.read_only, entry.is_sensitive) == ("retention.ms", 5, False, False)
+    assert (entry.synonyms, entry.documentation) == ((), None)
+
+
+def test_describe_broker() -> None:
+    harness = Harness(ssl_key_password="secret", advertised_listeners="PLAINTEXT://a:1")
+    result = describe(harness, BROKER, "1")
+    entries = {entry.name: entry for entry in result.configs}
+    assert set(entries) == {name for name, key in BROKER_KEYS.items() if not key.is_internal}
+    assert (entries["ssl.key.password"].value, entries["ssl.key.password"].is_sensitive) == (None, True)
+    assert (entries["advertised.listeners"].config_source, entries["advertised.listeners"].read_only) == (4, True)
+    assert (entries["num.io.threads"].value, entries["num.io.threads"].read_only) == ("8", False)
+    assert shown(result, "log.retention.hours") == ("168", 5, [("log.retention.hours", "168", 5)])
+    assert shown(result, "min.insync.replicas")[1] == 3
+
+
+def test_describe_dynamic_defaults() -> None:
+    result = describe(Harness(), BROKER, "")
+    assert [(entry.name, entry.value, entry.config_source) for entry in result.configs] == [
+        ("min.insync.replicas", "1", 3)
+    ]
+
+
+def test_describe_group() -> None:
+    result = describe(Harness(group_consumer_session_timeout_ms="50000"), GROUP, "g")
+    assert len(result.configs) == len(GROUP_KEYS)
+    assert shown(result, "consumer.session.timeout.ms")[:2] == ("50000", 4)
+    assert shown(result, "share.isolation.level")[:2] == ("read_uncommitted", 5)
+
+
+# fmt: off
+NOT_DESCRIBED = {
+    (TOPIC, "nowhere"):  ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    (TOPIC, "bad name"): ErrorCode.INVALID_TOPIC_EXCEPTION,
+    (BROKER, "2"):       ErrorCode.INVALID_REQUEST,
+    (BROKER, "one"):     ErrorCode.INVALID_REQUEST,
+    (LOGGER, "1"):       ErrorCode.INVALID_REQUEST,
+    (METRICS, "x"):      ErrorCode.INVALID_REQUEST,
+    (GROUP, ""):         ErrorCode.INVALID_REQUEST,
+    (0, "x"):            ErrorCode.INVALID_REQUEST,
+}
+# fmt: on
+
+
+@pytest.mark.parametrize("resource", NOT_DESCRIBED)
+def test_not_described(resource: tuple[int, str]) -> None:
+    result = describe(Harness(), *resource)
+    assert (result.error_code, result.configs) == (NOT_DESCRIBED[resource], ())
+
+
+@pytest.mark.parametrize("version", range(1, 5))
+def test_every_version_of_describe(version: int) -> None:
+    harness = Harness()
+    harness.create("t")
+    (entry,) = describe(harness, TOPIC, "t", "cleanup.policy", version=version).configs
+    assert (entry.value, entry.config_type) == ("delete", 7 if version >= 3 else 0)
+
+
+# IncrementalAlterConfigs
+
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+
+def alter(
+    harness: Harness, *changes: tuple[str, int, str | None], name: str = "t", kind: int = TOPIC, **what: Any
+) -> int:
+    configs = [
+        m.IncrementalAlterConfigsRequestAlterableConfig(name=key, config_operation=operation, value=value)
+        for key, operation, value in changes
+    ]
+    resource = m.IncrementalAlterConfigsRequestAlterConfigsResource(
+        resource_type=kind, resource_name=name, configs=configs
+    )
+    request = m.IncrementalAlterConfigsRequest(resources=[resource], **what)
+    return int(harness.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, request).responses[0].error_code)
+
+
+# fmt: off
+ALTERED: dict[tuple[tuple[str, int, str | None], ...], tuple[int, dict[str, str]]] = {  # of a topic with retention.ms=5
+    (("retention.ms", SET, "6"),):                       (0, {"retention.ms": "6"}),
+    (("retention.ms", DELETE, None),):                   (0, {}),
+    (("segment.ms", DELETE, None),):                     (0, {"retention.ms": "5"}),
+    (("cleanup.policy", APPEND, "compact"),):            (0, {"retention.ms": "5", "cleanup.policy": "delete,compact"}),
+    (("cleanup.policy", APPEND, "delete"),):             (0, {"retention.ms": "5", "cleanup.policy": "delete"}),
+    (("cleanup.policy", SUBTRACT, "delete"),):           (0, {"retention.ms": "5", "cleanup.policy": ""}),
+    (("retention.ms", APPEND, "6"),):                    (ErrorCode.INVALID_CONFIG, {"retention.ms": "5"}),
+    (("retention.ms", SET, "x"),):                       (ErrorCode.INVALID_CONFIG, {"retention.ms": "5"}),
+    (("retention.ms", SET, None),):                      (ErrorCode.INVALID_REQUEST, {"retention.ms": "5"}),
+    (("no.such.key", SET, "1"),):                        (ErrorCode.INVALID_CONFIG, {"retention.ms": "5"}),
+    (("retention.ms", 9, "1"),):                         (ErrorCode.UNKNOWN_SERVER_ERROR, {"retention.ms": "5"}),
+    (("retention.ms", SET, "6"), ("segment.ms", SET, "x")):   (ErrorCode.INVALID_CONFIG, {"retention.ms": "5"}),
+    (("retention.ms", SET, "6"), ("retention.ms", SET, "7")): (ErrorCode.INVALID_REQUEST, {"retention.ms": "5"}),
+}
+# fmt: on
+
+
+@pytest.mark.parametrize("changes", ALTERED)
+def test_alter(changes: tuple[tuple[str, int, str | None], ...]) -> None:
+    harness = Harness()
+    harness.create("t", retention_ms="5")
+    code, configs = ALTERED[changes]
+    assert alter(harness, *changes) == code
+    assert harness.broker.catalog.topic("t").configs == configs  # type: ignore[union-attr]
+
+
+def test_alteration_reaches_the_log() -> None:
+    harness = Harness()
+    harness.create("t", 2)
+    harness.write("t", b"x" * 100)
+    alter(harness, ("max.message.bytes", SET, "50"))
+    for partition in (0, 1):
+        (answer,) = harness.produce("t", {partition: batch(b"x" * 100)})
+        assert answer.error_code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_validate_only_alters_nothing() -> None:
+    harness = Harness()
+    harness.create("t")
+    assert alter(harness, ("retention.ms", SET, "6"), validate_only=True) == 0
+    assert harness.broker.catalog.topic("t").configs == {}  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("kind", "name", "code"), [(TOPIC, "x", 3), (BROKER, "1", 42), (GROUP, "g", 42), (0, "x", 42)])
+def test_not_alterable(kind: int, name: str, code: int) -> None:
+    assert alter(Harness(), ("retention.ms", SET, "6"), kind=kind, name=name) == code

@@ -1,0 +1,446 @@
+"""What clients are told of topics, brokers and coordinators. Source: Kafka KafkaApis; probed on 4.2.1, item by item."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from tests.broker.harness import CLUSTER_ID, Harness
+
+from kohort.broker.broker import Broker
+from kohort.broker.cluster import Cluster
+from kohort.broker.configs import BrokerConfig
+from kohort.broker.coordinators import CoordinatorType
+from kohort.model.errors import ErrorCode
+from kohort.storage.memory import MemoryStore
+from kohort.testing.virtual import VirtualNode
+from kohort.wire import messages as m
+from kohort.wire.apis import ApiKey
+from kohort.wire.headers import read_request_header
+from kohort.wire.readers import request_reader, response_reader
+
+WIRE = Path(__file__).parents[1] / "data" / "wire"
+UNASKED = -(1 << 31)
+
+
+def ask(harness: Harness, *names: str, version: int = 13, **what: Any) -> m.MetadataResponse:
+    topics = what.pop("topics", [m.MetadataRequestTopic(name=name) for name in names])
+    response: m.MetadataResponse = harness.ask(
+        ApiKey.METADATA, m.MetadataRequest(topics=topics, **what), version=version
+    )
+    return response
+
+
+def codes(response: m.MetadataResponse) -> dict[str | None, int]:
+    return {topic.name: topic.error_code for topic in response.topics}
+
+
+@pytest.mark.parametrize("version", range(14))
+def test_every_version(version: int) -> None:
+    harness = Harness()
+    topic_id = harness.create("t", 2)
+    response = ask(harness, "t", version=version)
+    (broker,), (topic,) = response.brokers, response.topics
+    assert (broker.node_id, broker.host, broker.port) == (1, "localhost", 9092)
+    assert (topic.error_code, topic.name, topic.is_internal) == (0, "t", False)
+    assert topic.topic_id == (topic_id if version >= 10 else None)
+    assert [(p.partition_index, p.leader_id, p.replica_nodes, p.isr_nodes) for p in topic.partitions] == [
+        (0, 1, (1,), (1,)),
+        (1, 1, (1,), (1,)),
+    ]
+    assert [p.leader_epoch for p in topic.partitions] == [0 if version >= 7 else -1] * 2
+    assert response.controller_id == (1 if version >= 1 else -1)
+    assert response.cluster_id == (CLUSTER_ID if version >= 2 else None)
+
+
+# fmt: off
+ALL = {  # topics asked for, version: does the answer hold every topic?
+    ((), 0):    True,
+    ((), 1):    False,
+    (None, 1):  True,
+    (None, 13): True,
+}
+# fmt: on
+
+
+@pytest.mark.parametrize("row", ALL)
+def test_all_topics(row: tuple[tuple[()] | None, int]) -> None:
+    harness = Harness()
+    harness.create("a")
+    harness.create("b")
+    response = ask(harness, topics=row[0], version=row[1])
+    assert {topic.name for topic in response.topics} == ({"a", "b"} if ALL[row] else set())
+
+
+def test_those_that_exist_come_first_and_once() -> None:
+    harness = Harness(auto_create_topics_enable="false")
+    harness.create("t")
+    response = ask(harness, "x", "t", "t", "x")
+    assert [(topic.name, topic.error_code) for topic in response.topics] == [("t", 0), ("x", 3)]
+
+
+def test_by_id() -> None:
+    harness = Harness()
+    topic_id, unknown = harness.create("t"), UUID(int=3)
+    asked = [m.MetadataRequestTopic(name=None, topic_id=i) for i in (unknown, topic_id)]
+    response = ask(harness, topics=[*asked, m.MetadataRequestTopic(name="t")], version=12)
+    seen = [(topic.name, topic.topic_id, topic.error_code) for topic in response.topics]
+    assert seen == [("t", topic_id, 0), (None, unknown, ErrorCode.UNKNOWN_TOPIC_ID)]
+
+
+# fmt: off
+WHOLE = {  # (version, name, has id): the code of the whole request
+    (10, None, False): ErrorCode.INVALID_REQUEST,
+    (11, "t", True):   ErrorCode.INVALID_REQUEST,
+    (12, None, False): ErrorCode.UNKNOWN_SERVER_ERROR,
+    (13, None, False): ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+# fmt: on
+
+
+@pytest.mark.parametrize("row", WHOLE)
+def test_whole_request_refused(row: tuple[int, str | None, bool]) -> None:
+    version, name, has_id = row
+    harness = Harness()
+    harness.create("t")
+    asked = m.MetadataRequestTopic(name=name, topic_id=UUID(int=5) if has_id else None)
+    response = ask(harness, topics=[m.MetadataRequestTopic(name="t"), asked], version=version)
+    assert {topic.error_code for topic in response.topics} == {WHOLE[row]}
+    assert response.error_code == (WHOLE[row] if version == 13 else 0)
+
+
+# fmt: off
+UNKNOWN = {  # (name, allowed by the broker, by the request): code, does it come into being?
+    ("new", True, True):                (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, True),
+    ("new", True, False):               (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, False),
+    ("new", False, True):               (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, False),
+    ("a_b", True, True):                (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, False),   # collides with a.b
+    ("bad name", True, True):           (ErrorCode.INVALID_TOPIC_EXCEPTION, False),
+    ("bad name", True, False):          (ErrorCode.INVALID_TOPIC_EXCEPTION, False),
+    ("__consumer_offsets", True, True): (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, True),
+}
+# fmt: on
+
+
+@pytest.mark.parametrize("row", UNKNOWN)
+def test_unknown_topics(row: tuple[str, bool, bool]) -> None:
+    name, broker_allows, request_allows = row
+    harness = Harness(auto_create_topics_enable=str(broker_allows).lower(), num_partitions="3")
+    harness.create("a.b")
+    response = ask(harness, name, allow_auto_topic_creation=request_allows)
+    code, is_created = UNKNOWN[row]
+    assert codes(response) == {name: code}
+    assert (harness.broker.catalog.topic(name) is not None) == is_created
+    if is_created:
+        (topic,) = ask(harness, name).topics
+        assert (topic.error_code, topic.is_internal) == (0, name.startswith("__"))
+        assert len(topic.partitions) == (50 if topic.is_internal else 3)
+
+
+def test_old_versions_cannot_forbid_creation() -> None:
+    harness = Harness()
+    ask(harness, "t", version=3)
+    assert codes(ask(harness, "t", version=3)) == {"t": 0}
+
+
+def test_asking_twice_creates_once() -> None:
+    harness = Harness()
+    request = m.MetadataRequest(topics=[m.MetadataRequestTopic(name="t")])
+    for _ in range(2):
+        assert codes(harness.begin(ApiKey.METADATA, request)[0]) == {"t": 3}
+    harness.node.settle()
+    assert [topic.name for topic in harness.broker.catalog.topics()] == ["t"]
+
+
+@pytest.mark.parametrize(
+    ("version", "topic_operations", "cluster_operations"),
+    [(7, UNASKED, UNASKED), (8, 3576, 8096), (10, 3576, 8096), (11, 3576, UNASKED), (13, 3576, UNASKED)],
+)
+def test_authorized_operations(version: int, topic_operations: int, cluster_operations: int) -> None:
+    harness = Harness()
+    harness.create("t")
+    wishes = {"include_topic_authorized_operations": True, "include_cluster_authorized_operations": True}
+    response = ask(harness, "t", version=version, **wishes)
+    assert response.topics[0].topic_authorized_operations == topic_operations
+    assert response.cluster_authorized_operations == cluster_operations
+    unasked = ask(harness, "t", version=version)
+    assert (unasked.topics[0].topic_authorized_operations, unasked.cluster_authorized_operations) == (UNASKED, UNASKED)
+
+
+def test_recorded_answers_of_apache_kafka() -> None:
+    """Metadata of a real run, asked of a broker with the same topics: equal but for the order of topics and partitions."""
+    compared = 0
+    for version, request, expected in recorded(ApiKey.METADATA):
+        named = [topic for topic in expected.topics if topic.error_code == 0]
+        harness = Harness(auto_create_topics_enable="false")
+        harness.cluster.cluster_id, harness.cluster.port = expected.cluster_id, expected.brokers[0].port
+        harness.cluster.host = expected.brokers[0].host
+        if any(topic.error_code == 0 and topic.partitions[0].leader_epoch > 0 for topic in named):
+            continue
+        ids = {topic.name: harness.create(topic.name, len(topic.partitions)) for topic in named}
+        if any(topic.topic_id is not None for topic in request.topics or ()):
+            asked = [m.MetadataRequestTopic(name=None, topic_id=one) for one in ids.values()]
+        else:
+            asked = request.topics
+        seen = ask(harness, topics=asked, version=version, allow_auto_topic_creation=False)
+        assert comparable(seen) == comparable(expected)
+        compared += 1
+    assert compared > 50
+
+
+def comparable(response: m.MetadataResponse) -> tuple[Any, ...]:
+    topics = sorted(
+        (
+            topic.name,
+            topic.error_code,
+            topic.is_internal,
+            sorted((p.partition_index, p.leader_id) for p in topic.partitions),
+        )
+        for topic in response.topics
+    )
+    brokers = [(broker.node_id, broker.host, broker.port, broker.rack) for broker in response.brokers]
+    return (topics, brokers, response.cluster_id, response.controller_id, response.cluster_authorized_operations)
+
+
+def recorded(api_key: ApiKey) -> list[tuple[int, Any, Any]]:
+    """Version, request and response of every such call in the transcripts."""
+    calls = []
+    for path in sorted(WIRE.glob("*.jsonl.gz")):
+        requests: dict[tuple[int, int], Any] = {}
+        for line in gzip.decompress(path.read_bytes()).splitlines():
+            frame = json.loads(line)
+            if frame["api_key"] != api_key:
+                continue
+            body, version, place = (
+                bytes.fromhex(frame["hex"]),
+                frame["api_version"],
+                (frame["conn"], frame["correlation_id"]),
+            )
+            if frame["dir"] == "request":
+                requests[place] = request_reader(api_key, version)(body, read_request_header(body)[4])
+            else:
+                at = 4 + api_key.response_header_version(version)
+                calls.append((version, requests[place], response_reader(api_key, version)(body, at)))
+    return calls
+
+
+# DescribeTopicPartitions
+
+
+def pages(harness: Harness, *names: str, limit: int, cursor: tuple[str, int] | None = None) -> Any:
+    at = m.DescribeTopicPartitionsRequestCursor(topic_name=cursor[0], partition_index=cursor[1]) if cursor else None
+    request = m.DescribeTopicPartitionsRequest(
+        topics=[m.DescribeTopicPartitionsRequestTopicRequest(name=name) for name in names],
+        response_partition_limit=limit,
+        cursor=at,
+    )
+    response = harness.ask(ApiKey.DESCRIBE_TOPIC_PARTITIONS, request)
+    after = response.next_cursor
+    shown = [(t.name, t.error_code, [p.partition_index for p in t.partitions]) for t in response.topics]
+    return shown, (after.topic_name, after.partition_index) if after else None
+
+
+def three_topics() -> Harness:
+    harness = Harness()
+    for name in ("c", "a", "b"):
+        harness.create(name, 2)
+    return harness
+
+
+# fmt: off
+PAGES = {  # (names, limit, cursor): what is shown, where the next page begins
+    ((), 100, None):               ([("a", 0, [0, 1]), ("b", 0, [0, 1]), ("c", 0, [0, 1])], None),
+    ((), 3, None):                 ([("a", 0, [0, 1]), ("b", 0, [0])], ("b", 1)),
+    ((), 2, None):                 ([("a", 0, [0, 1])], ("b", 0)),
+    ((), 0, None):                 ([("a", 0, [0])], ("a", 1)),
+    ((), 3, ("b", 1)):             ([("b", 0, [1]), ("c", 0, [0, 1])], None),
+    ((), 9, ("bb", 1)):            ([("c", 0, [0, 1])], None),
+    (("c", "x", "a"), 9, None):    ([("a", 0, [0, 1]), ("c", 0, [0, 1]), ("x", 3, [])], None),
+    (("c", "a"), 9, ("c", 1)):     ([("c", 0, [1])], None),
+    (("c", "a"), 9, ("b", 0)):     ([("a", 42, []), ("c", 42, [])], None),
+    (("a",), 9, ("a", -1)):        ([("a", 42, [])], None),
+}
+# fmt: on
+
+
+@pytest.mark.parametrize("row", PAGES)
+def test_pages_of_partitions(row: tuple[tuple[str, ...], int, tuple[str, int] | None]) -> None:
+    names, limit, cursor = row
+    assert pages(three_topics(), *names, limit=limit, cursor=cursor) == PAGES[row]
+
+
+# DescribeCluster
+
+
+@pytest.mark.parametrize(
+    ("version", "endpoint_type", "code"),
+    [
+        (0, 1, 0),
+        (1, 1, 0),
+        (2, 1, 0),
+        (1, 2, ErrorCode.MISMATCHED_ENDPOINT_TYPE),
+        (2, 3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE),
+    ],
+)
+def test_describe_cluster(version: int, endpoint_type: int, code: int) -> None:
+    request = m.DescribeClusterRequest(endpoint_type=endpoint_type, include_cluster_authorized_operations=True)
+    response = Harness().ask(ApiKey.DESCRIBE_CLUSTER, request, version=version)
+    assert response.error_code == code
+    if not code:
+        assert (response.cluster_id, response.controller_id, len(response.brokers)) == (CLUSTER_ID, 1, 1)
+        assert response.cluster_authorized_operations == 8096
+
+
+# FindCoordinator
+
+SHARE_KEY = "group:AAAAAAAAAAAAAAAAAAAAAA:0"
+
+# fmt: off
+COORDINATORS = {  # (version, key type, key) of a cluster that coordinates groups: the code at first, and once it is there
+    (0, 0, "g"):        (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NONE),
+    (3, 0, "g"):        (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NONE),
+    (6, 0, "g"):        (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NONE),
+    (6, 1, "tx"):       (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    (5, 2, SHARE_KEY):  (ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST),
+    (6, 2, "g"):        (ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST),
+    (6, 2, SHARE_KEY):  (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    (6, 3, "g"):        (ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.UNKNOWN_SERVER_ERROR),
+}
+# fmt: on
+
+
+@pytest.mark.parametrize("row", COORDINATORS)
+def test_find_coordinator(row: tuple[int, int, str]) -> None:
+    version, key_type, key = row
+    harness = Harness()
+    request = m.FindCoordinatorRequest(key=key, key_type=key_type, coordinator_keys=[key])
+    for code in COORDINATORS[row]:
+        answer = harness.ask(ApiKey.FIND_COORDINATOR, request, version=version)
+        answer = answer.coordinators[0] if version >= 4 else answer
+        assert answer.error_code == code
+        assert (answer.node_id, answer.host, answer.port) == ((-1, "", -1) if code else (1, "localhost", 9092))
+        assert (answer.error_message == "NONE") == (not code and 1 <= version < 4)
+
+
+def test_many_coordinators_at_once() -> None:
+    harness = Harness()
+    request = m.FindCoordinatorRequest(key_type=0, coordinator_keys=["a", "b"])
+    harness.ask(ApiKey.FIND_COORDINATOR, request)
+    found = harness.ask(ApiKey.FIND_COORDINATOR, request).coordinators
+    assert [(one.key, one.error_code) for one in found] == [("a", 0), ("b", 0)]
+
+
+def test_topic_of_the_coordinator() -> None:
+    harness = Harness(offsets_topic_num_partitions="7")
+    harness.ask(ApiKey.FIND_COORDINATOR, m.FindCoordinatorRequest(key_type=0, coordinator_keys=["a"]))
+    topic = harness.broker.catalog.topic("__consumer_offsets")
+    assert topic is not None
+    assert topic.partition_count == 7
+    assert topic.configs == {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": "104857600"}
+
+
+# ApiVersions
+
+# fmt: off
+SOFTWARE = {
+    ("java", "4.2.1"): ErrorCode.NONE,
+    ("a", "1"):        ErrorCode.NONE,
+    ("", "1"):         ErrorCode.INVALID_REQUEST,
+    ("a", ""):         ErrorCode.INVALID_REQUEST,
+    ("-a", "1"):       ErrorCode.INVALID_REQUEST,
+    ("a.", "1"):       ErrorCode.INVALID_REQUEST,
+    ("a b", "1"):      ErrorCode.INVALID_REQUEST,
+}
+# fmt: on
+
+
+@pytest.mark.parametrize("software", SOFTWARE)
+def test_client_software(software: tuple[str, str]) -> None:
+    request = m.ApiVersionsRequest(client_software_name=software[0], client_software_version=software[1])
+    response = Harness().ask(ApiKey.API_VERSIONS, request, version=4)
+    assert response.error_code == SOFTWARE[software]
+    assert bool(response.api_keys) == (not response.error_code)
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_api_versions_are_those_of_kafka_for_what_is_served(version: int) -> None:
+    harness = Harness()
+    request = m.ApiVersionsRequest(client_software_name="a", client_software_version="1")
+    response = harness.ask(ApiKey.API_VERSIONS, request, version=version)
+    shown = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
+    assert set(shown) == set(harness.broker.handlers)
+    for call_version, _, kafka in recorded(ApiKey.API_VERSIONS)[:3]:
+        theirs = {api.api_key: (api.min_version, api.max_version) for api in kafka.api_keys}
+        assert call_version >= 0
+        assert {key: theirs[key] for key in shown} == shown
+    assert (response.supported_features, response.finalized_features) == ((), ())
+
+
+def test_features_appear_with_their_apis() -> None:
+    harness = Harness()
+    handlers = harness.broker.handlers
+    harness.broker.serve(ApiKey.CONSUMER_GROUP_HEARTBEAT, handlers[ApiKey.METADATA][0])
+    handlers[ApiKey.END_TXN] = handlers[ApiKey.METADATA][0], 0, 4
+    request = m.ApiVersionsRequest(client_software_name="a", client_software_version="1")
+    response = harness.ask(ApiKey.API_VERSIONS, request, version=4)
+    shown = [(f.name, f.max_version_level, f.min_version_level) for f in response.finalized_features]
+    assert shown == [("group.version", 1, 1)]
+    old = harness.ask(ApiKey.API_VERSIONS, request, version=3)
+    assert (len(old.supported_features), len(old.finalized_features)) == (0, 1)
+
+
+# InitProducerId
+
+
+def init(harness: Harness, *, version: int = 5, **what: Any) -> tuple[int, int, int]:
+    request = m.InitProducerIdRequest(**{"transactional_id": None} | what)
+    answer = harness.ask(ApiKey.INIT_PRODUCER_ID, request, version=version)
+    return (answer.error_code, answer.producer_id, answer.producer_epoch)
+
+
+def test_every_producer_gets_an_id_of_its_own() -> None:
+    harness = Harness()
+    request = m.InitProducerIdRequest(transactional_id=None)
+    waiting = [harness.begin(ApiKey.INIT_PRODUCER_ID, request) for _ in range(1001)]
+    assert waiting == [[]] * 1001, "until the first block is durable"
+    harness.node.settle()
+    assert [answers[0].producer_id for answers in waiting] == list(range(1001))
+    assert len(harness.begin(ApiKey.INIT_PRODUCER_ID, request)) == 1
+
+
+# fmt: off
+INIT: dict[str, tuple[dict[str, Any], tuple[int, int, int]]] = {
+    "without anything":           ({},                                            (0, 0, 0)),
+    "an id of before":            ({"producer_id": 77, "producer_epoch": 3},      (0, 0, 0)),
+    "an id without its epoch":    ({"producer_id": 77, "producer_epoch": -1},     (ErrorCode.INVALID_REQUEST, -1, -1)),
+    "an epoch without its id":    ({"producer_id": -1, "producer_epoch": 3},      (ErrorCode.INVALID_REQUEST, -1, -1)),
+    "an empty transactional id":  ({"transactional_id": ""},                      (ErrorCode.INVALID_REQUEST, -1, -1)),
+    "a transactional id":         ({"transactional_id": "tx"},             (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, -1)),
+}
+# fmt: on
+
+
+@pytest.mark.parametrize("what", INIT)
+def test_init_producer_id(what: str) -> None:
+    arguments, expected = INIT[what]
+    assert init(Harness(), **arguments) == expected
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_every_version_of_init_producer_id(version: int) -> None:
+    assert init(Harness(), version=version) == (0, 0, 0)
+
+
+def test_coordinators_that_run_elsewhere_or_nowhere() -> None:
+    node = VirtualNode()
+    broker = Broker(
+        MemoryStore(node.defer),
+        Cluster(1, CLUSTER_ID),
+        BrokerConfig(),
+        node.clock,
+        node.call_later,
+        coordinators=tuple(CoordinatorType),
+    )
+    assert ApiKey.FIND_COORDINATOR in broker.handlers

@@ -1,0 +1,297 @@
+"""What a producer is told. Rows are those of Kafka's LogValidator and ReplicaManager as probed on Apache Kafka 4.2.1."""
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+from tests.broker.harness import Harness, batch, produce_request
+
+from kohort.broker.ports import Outcome
+from kohort.model.errors import ErrorCode
+from kohort.wire import messages as m
+from kohort.wire.apis import ApiKey
+from kohort.wire.batches import BatchRecord, build_batch, read_header, read_records, write_crc
+from kohort.wire.compression import Codec
+
+GOOD = batch(b"one", b"two", b"three")
+
+
+def patched(position: int, value: bytes, *, crc: bool = True) -> bytes:
+    """A batch with some bytes changed, and a checksum that is right for them or not."""
+    changed = bytearray(GOOD)
+    changed[position : position + len(value)] = value
+    if crc:
+        write_crc(changed)
+    return bytes(changed)
+
+
+def with_attributes(attributes: int, **what: Any) -> bytes:
+    return patched(21, attributes.to_bytes(2, "big"), **what)
+
+
+def timed(timestamp_ms: int, *, log_append_time: bool = False) -> bytes:
+    sent = bytearray(batch(b"x", timestamp_ms=timestamp_ms))
+    if log_append_time:
+        sent[22] |= 0x08
+        write_crc(sent)
+    return bytes(sent)
+
+
+# fmt: off
+REFUSED = {  # what is sent: the code, and whether the log start offset is told (the log itself refused it)
+    "null records":                   (None,                                       ErrorCode.INVALID_RECORD,        False),
+    "no bytes":                       (b"",                                        ErrorCode.INVALID_RECORD,        False),
+    "two batches":                    (GOOD + GOOD,                                ErrorCode.INVALID_RECORD,        False),
+    "cut off":                        (GOOD[:-1],                                  ErrorCode.INVALID_RECORD,        False),
+    "cut off in the header":          (GOOD[:16],                                  ErrorCode.INVALID_RECORD,        False),
+    "magic 0":                        (patched(16, b"\x00", crc=False),            ErrorCode.INVALID_RECORD,        False),
+    "magic 1":                        (patched(16, b"\x01", crc=False),            ErrorCode.INVALID_RECORD,        False),
+    "magic 3":                        (patched(16, b"\x03", crc=False),            ErrorCode.CORRUPT_MESSAGE,       False),
+    "magic -1":                       (patched(16, b"\xff", crc=False),            ErrorCode.CORRUPT_MESSAGE,       False),
+    "length too small":               (patched(8, b"\0\0\0\x05", crc=False),       ErrorCode.CORRUPT_MESSAGE,       False),
+    "wrong checksum":                 (patched(17, b"\0\0\0\0", crc=False),        ErrorCode.CORRUPT_MESSAGE,       False),
+    "base offset 1":                  (patched(7, b"\x01"),                        ErrorCode.INVALID_RECORD,        True),
+    "fewer records than offsets":     (patched(57, b"\0\0\0\x02"),                 ErrorCode.INVALID_RECORD,        True),
+    "no records":                     (patched(57, b"\0\0\0\0"),                   ErrorCode.INVALID_RECORD,        True),
+    "control batch":                  (with_attributes(0x20),                      ErrorCode.INVALID_RECORD,        True),
+    "producer id without sequence":   (patched(43, b"\0\0\0\0\0\0\0\x05"),         ErrorCode.INVALID_RECORD,        True),
+    "codec 5":                        (with_attributes(0x05),                      ErrorCode.UNKNOWN_SERVER_ERROR,  True),
+    "transactional without an id":    (with_attributes(0x10),
+                                       ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, False),
+    "an hour and a bit ahead":        (timed(1_700_003_600_001),                   ErrorCode.INVALID_TIMESTAMP,     True),
+    "LogAppendTime without a time":   (timed(-1, log_append_time=True),            ErrorCode.INVALID_TIMESTAMP,     True),
+}
+ACCEPTED = {
+    "as it should be":                GOOD,
+    "bytes of a next batch":          GOOD + GOOD[:16],
+    "sequence without a producer id": patched(53, b"\0\0\0\x07"),
+    "unused attribute bits":          with_attributes(0x7F00),
+    "delete horizon bit":             with_attributes(0x40),
+    "no timestamp":                   timed(-1),
+    "timestamp -2":                   timed(-2),
+    "just an hour ahead":             timed(1_700_003_600_000),
+    "of 1970":                        timed(0),
+    "LogAppendTime with a time":      timed(1_700_000_000_000, log_append_time=True),
+}
+# fmt: on
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_refused(what: str) -> None:
+    records, code, is_judged = REFUSED[what]
+    harness = Harness()
+    harness.create("t")
+    (answer,) = harness.produce("t", {0: records})
+    assert (answer.error_code, answer.base_offset) == (code, -1)
+    assert answer.log_start_offset == (0 if is_judged else -1)
+    assert harness.write("t", b"x") == 0, "nothing was written"
+
+
+@pytest.mark.parametrize("what", ACCEPTED)
+def test_accepted(what: str) -> None:
+    harness = Harness()
+    harness.create("t")
+    (answer,) = harness.produce("t", {0: ACCEPTED[what]})
+    assert (answer.error_code, answer.base_offset, answer.log_start_offset) == (0, 0, 0)
+    assert (answer.log_append_time_ms, answer.record_errors, answer.error_message) == (-1, (), None)
+
+
+@pytest.mark.parametrize(("version", "code"), [(6, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE), (7, ErrorCode.NONE)])
+def test_zstd_since_version_7(version: int, code: ErrorCode) -> None:
+    harness = Harness()
+    harness.create("t")
+    (answer,) = harness.produce("t", {0: batch(b"x", compression=Codec.ZSTD)}, version=version)
+    assert answer.error_code == code
+
+
+def test_larger_than_the_topic_takes() -> None:
+    harness = Harness()
+    harness.create("t", max_message_bytes="100")
+    fits, too_large = batch(b"x" * 31), batch(b"x" * 32)
+    assert (len(fits), len(too_large)) == (100, 101)
+    answers = [harness.produce("t", {0: sent})[0] for sent in (fits, too_large)]
+    assert [answer.error_code for answer in answers] == [0, ErrorCode.MESSAGE_TOO_LARGE]
+
+
+def test_compacted_topic_wants_keys() -> None:
+    harness = Harness()
+    harness.create("t", cleanup_policy="compact")
+    records = [BatchRecord(b"k", b"a"), BatchRecord(None, b"b"), BatchRecord(None, b"c")]
+    (answer,) = harness.produce("t", {0: build_batch(records, timestamp_ms=0)})
+    assert answer.error_code == ErrorCode.INVALID_RECORD
+    assert [error.batch_index for error in answer.record_errors] == [1, 2]
+    assert harness.produce("t", {0: batch(b"x")})[0].error_code == 0
+
+
+def test_records_outside_the_limits_of_time_are_named() -> None:
+    harness = Harness()
+    harness.create("t", message_timestamp_before_max_ms="1000")
+    now_ms = harness.node.clock.now_ms()
+    times = [now_ms - 1000, now_ms - 1001, now_ms, now_ms + 3_600_000, now_ms + 3_600_001]
+    records = [BatchRecord(b"k", b"v", timestamp_ms=time_ms) for time_ms in times]
+    (answer,) = harness.produce("t", {0: build_batch(records, timestamp_ms=now_ms)})
+    assert answer.error_code == ErrorCode.INVALID_TIMESTAMP
+    assert [error.batch_index for error in answer.record_errors] == [1, 4]
+
+
+def test_log_append_time() -> None:
+    harness = Harness()
+    harness.create("t", message_timestamp_type="LogAppendTime")
+    sent = timed(5)
+    (answer,) = harness.produce("t", {0: sent})
+    now_ms = harness.node.clock.now_ms()
+    assert answer.log_append_time_ms == now_ms
+    stored = read_header(stored_bytes(harness))
+    assert (stored.is_log_append_time, stored.base_timestamp, stored.max_timestamp) == (True, 5, now_ms)
+    (answer,) = harness.produce("t", {0: timed(5, log_append_time=True)})
+    assert answer.error_code == ErrorCode.INVALID_TIMESTAMP
+
+
+def test_log_append_time_bit_is_cleared_by_a_create_time_topic() -> None:
+    harness = Harness()
+    harness.create("t")
+    harness.produce("t", {0: timed(77, log_append_time=True)})
+    assert not read_header(stored_bytes(harness)).is_log_append_time
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd", "uncompressed"])
+def test_topic_with_a_compression_of_its_own(codec: str) -> None:
+    harness = Harness()
+    harness.create("t", compression_type=codec)
+    sent = build_batch(
+        [BatchRecord(b"k", b"v" * 100, (("h", b"1"), ("h", None)), 5), BatchRecord(None, None, (), 7)],
+        timestamp_ms=0,
+        compression=Codec.GZIP,
+    )
+    harness.produce("t", {0: sent})
+    stored = stored_bytes(harness)
+    assert read_header(stored).codec == (0 if codec == "uncompressed" else Codec[codec.upper()])
+    seen = [(r.offset, r.timestamp, r.key, r.value, list(r.headers)) for r in read_records(stored)]
+    assert seen == [(0, 5, b"k", b"v" * 100, [("h", b"1"), ("h", None)]), (1, 7, None, None, [])]
+
+
+def stored_bytes(harness: Harness) -> bytes:
+    partition = harness.broker.partitions.find("t", 0)
+    assert partition is not None
+    return partition.log.read(0, bytes_max=1 << 20)
+
+
+# fmt: off
+ADDRESS = {  # topic, partition, client: code
+    ("t", 0, "test"):                            ErrorCode.NONE,
+    ("t", 1, "test"):                            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ("t", -1, "test"):                           ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ("nowhere", 0, "test"):                      ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ("__kohort_catalog", 0, "test"):             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ("__consumer_offsets", 0, "test"):           ErrorCode.INVALID_TOPIC_EXCEPTION,
+    ("__consumer_offsets", 0, "__admin_client"): ErrorCode.NONE,
+}
+# fmt: on
+
+
+@pytest.mark.parametrize("where", ADDRESS)
+def test_address(where: tuple[str, int, str]) -> None:
+    topic, partition, client_id = where
+    harness = Harness()
+    harness.create("t")
+    harness.ask(ApiKey.FIND_COORDINATOR, m.FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]))
+    (answer,) = harness.produce(topic, {partition: GOOD}, client_id=client_id)
+    assert answer.error_code == ADDRESS[where]
+
+
+@pytest.mark.parametrize("acks", [-2, 2, 3])
+def test_acks_that_mean_nothing(acks: int) -> None:
+    harness = Harness()
+    harness.create("t")
+    (answer,) = harness.produce("t", {0: GOOD}, acks=acks)
+    assert answer.error_code == ErrorCode.INVALID_REQUIRED_ACKS
+    assert harness.write("t", b"x") == 0
+
+
+def test_acks_1_is_answered_by_the_append_and_acks_all_by_the_high_watermark() -> None:
+    harness = Harness()
+    harness.create("t")
+    now = harness.begin(ApiKey.PRODUCE, produce_request("t", {0: GOOD}, acks=1), version=12)
+    later = harness.begin(ApiKey.PRODUCE, produce_request("t", {0: GOOD}, acks=-1), version=12)
+    assert (len(now), len(later)) == (1, 0)
+    harness.node.run_turn()
+    assert later[0].responses[0].partition_responses[0].base_offset == 3
+
+
+def test_acks_0_is_never_answered_and_an_error_closes_the_connection() -> None:
+    harness = Harness()
+    harness.create("t")
+
+    def ask(records: dict[int, bytes | None]) -> object:
+        return harness.ask(ApiKey.PRODUCE, produce_request("t", records, acks=0), version=12)
+
+    assert ask({0: GOOD}) is Outcome.NO_RESPONSE
+    assert ask({0: GOOD, 1: GOOD}) is Outcome.CLOSE_CONNECTION
+    assert harness.write("t", b"x") == 6, "what could be written was"
+
+
+@pytest.mark.parametrize(("waited_ms", "codes"), [(999, []), (1000, [7]), (1001, [7])])
+def test_deadline_of_acks_all(waited_ms: int, codes: list[int]) -> None:
+    harness = Harness()
+    harness.create("t")
+    harness.hold()
+    answers = harness.begin(ApiKey.PRODUCE, produce_request("t", {0: GOOD}, timeout_ms=1000), version=12)
+    harness.node.advance(waited_ms)
+    assert [a.responses[0].partition_responses[0].error_code for a in answers] == codes
+    harness.let_go()
+    assert len(answers) == 1, "answered once, late or not"
+
+
+def test_deleted_while_waiting() -> None:
+    harness = Harness()
+    harness.create("t")
+    answers = harness.begin(ApiKey.PRODUCE, produce_request("t", {0: GOOD}), version=12)
+    partition = harness.broker.partitions.find("t", 0)
+    assert partition is not None
+    partition.on_deleted()
+    assert [a.responses[0].partition_responses[0].error_code for a in answers] == [3]
+
+
+def test_partition_that_is_named_twice_takes_the_last_entry() -> None:
+    harness = Harness()
+    harness.create("t")
+    data = [m.ProduceRequestPartitionProduceData(index=0, records=sent) for sent in (batch(b"a"), batch(b"b"))]
+    topics = [m.ProduceRequestTopicProduceData(name="t", partition_data=data)]
+    request = m.ProduceRequest(transactional_id=None, acks=-1, timeout_ms=1000, topic_data=topics)
+    response = harness.ask(ApiKey.PRODUCE, request, version=12)
+    assert len(response.responses[0].partition_responses) == 1
+    assert [record.value for record in read_records(stored_bytes(harness))] == [b"b"]
+
+
+def test_topic_ids_since_version_13() -> None:
+    harness = Harness()
+    known, unknown = harness.create("t"), UUID(int=5)
+    data = [m.ProduceRequestPartitionProduceData(index=0, records=GOOD)]
+    topics = [m.ProduceRequestTopicProduceData(topic_id=topic_id, partition_data=data) for topic_id in (known, unknown)]
+    request = m.ProduceRequest(transactional_id=None, acks=-1, timeout_ms=1000, topic_data=topics)
+    response = harness.ask(ApiKey.PRODUCE, request, version=13)
+    seen = {topic.topic_id: topic.partition_responses[0].error_code for topic in response.responses}
+    assert seen == {known: 0, unknown: ErrorCode.UNKNOWN_TOPIC_ID}
+
+
+def test_transactions_are_not_served() -> None:
+    harness = Harness()
+    harness.create("t")
+    request = produce_request("t", {0: with_attributes(0x10)}, transactional_id="tx")
+    (topic,) = harness.ask(ApiKey.PRODUCE, request, version=12).responses
+    assert topic.partition_responses[0].error_code == ErrorCode.INVALID_TXN_STATE
+
+
+@pytest.mark.parametrize("version", range(3, 13))
+def test_every_version(version: int) -> None:
+    harness = Harness()
+    harness.create("t")
+    (answer,) = harness.produce("t", {0: GOOD}, version=version)
+    assert (answer.error_code, answer.base_offset) == (0, 0)
+    assert answer.log_start_offset == (0 if version >= 5 else -1)
+
+
+def test_nothing_to_write_is_an_empty_answer() -> None:
+    harness = Harness()
+    request = m.ProduceRequest(transactional_id=None, acks=-1, timeout_ms=1000)
+    assert harness.ask(ApiKey.PRODUCE, request, version=12).responses == ()

@@ -1,0 +1,294 @@
+"""Creating, growing and deleting topics. Rows are those of Kafka's ReplicationControlManager, probed on 4.2.1."""
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+import pytest
+from tests.broker.harness import Harness
+
+from kohort.model.errors import ErrorCode
+from kohort.wire import messages as m
+from kohort.wire.apis import ApiKey
+
+Wanted = m.CreateTopicsRequestCreatableTopic
+Assignment = m.CreateTopicsRequestCreatableReplicaAssignment
+
+
+def wanted(name: str = "t", partitions: int = 1, replicas: int = 1, **what: Any) -> Wanted:
+    return Wanted(name=name, num_partitions=partitions, replication_factor=replicas, **what)
+
+
+def placed(*assignments: Sequence[int], partitions: int = -1, replicas: int = -1, first: int = 0) -> Wanted:
+    listed = [Assignment(partition_index=first + i, broker_ids=brokers) for i, brokers in enumerate(assignments)]
+    return wanted(partitions=partitions, replicas=replicas, assignments=listed)
+
+
+def configured(*configs: tuple[str, str | None]) -> Wanted:
+    return wanted(
+        configs=[m.CreateTopicsRequestCreatableTopicConfig(name=name, value=value) for name, value in configs]
+    )
+
+
+def create(
+    harness: Harness, *topics: Wanted, version: int = 7, **what: Any
+) -> Sequence[m.CreateTopicsResponseCreatableTopicResult]:
+    fields: dict[str, Any] = {"topics": topics, "timeout_ms": 1000}
+    request = m.CreateTopicsRequest(**fields | what)
+    found: Sequence[m.CreateTopicsResponseCreatableTopicResult] = harness.ask(
+        ApiKey.CREATE_TOPICS, request, version=version
+    ).topics
+    return found
+
+
+# fmt: off
+CREATED = {
+    "as asked":                  (wanted(partitions=3),                              ErrorCode.NONE),
+    "defaults of the broker":    (wanted(partitions=-1, replicas=-1),                ErrorCode.NONE),
+    "longest name":              (wanted("n" * 249),                                 ErrorCode.NONE),
+    "name too long":             (wanted("n" * 250),                                 ErrorCode.INVALID_TOPIC_EXCEPTION),
+    "no name":                   (wanted(""),                                        ErrorCode.INVALID_TOPIC_EXCEPTION),
+    "dot":                       (wanted("."),                                       ErrorCode.INVALID_TOPIC_EXCEPTION),
+    "two dots":                  (wanted(".."),                                      ErrorCode.INVALID_TOPIC_EXCEPTION),
+    "three dots":                (wanted("..."),                                     ErrorCode.NONE),
+    "a space":                   (wanted("a b"),                                     ErrorCode.INVALID_TOPIC_EXCEPTION),
+    "an umlaut":                 (wanted("\u00e4"),                                  ErrorCode.INVALID_TOPIC_EXCEPTION),
+    "exists":                    (wanted("old.one"),                                 ErrorCode.TOPIC_ALREADY_EXISTS),
+    "collides":                  (wanted("old_one"),                                 ErrorCode.INVALID_TOPIC_EXCEPTION),
+    "Kafka's metadata":          (wanted("__cluster_metadata"),                      ErrorCode.INVALID_REQUEST),
+    "our catalog":               (wanted("__kohort_catalog"),                        ErrorCode.INVALID_REQUEST),
+    "no partitions":             (wanted(partitions=0),                              ErrorCode.INVALID_PARTITIONS),
+    "-2 partitions":             (wanted(partitions=-2),                             ErrorCode.INVALID_PARTITIONS),
+    "9999 partitions":           (wanted(partitions=9_999),                          ErrorCode.NONE),
+    "10000 partitions":          (wanted(partitions=10_000),                         ErrorCode.POLICY_VIOLATION),
+    "no replicas":               (wanted(replicas=0),                                ErrorCode.INVALID_REPLICATION_FACTOR),
+    "-2 replicas":               (wanted(replicas=-2),                               ErrorCode.INVALID_REPLICATION_FACTOR),
+    "more replicas than brokers": (wanted(replicas=2),                               ErrorCode.INVALID_REPLICATION_FACTOR),
+    "replicas judged first":     (wanted(partitions=0, replicas=0),                  ErrorCode.INVALID_REPLICATION_FACTOR),
+    "placed by hand":            (placed([1], [1]),                                  ErrorCode.NONE),
+    "placed and counted":        (placed([1], partitions=1),                         ErrorCode.INVALID_REQUEST),
+    "placed and replicated":     (placed([1], replicas=1),                           ErrorCode.INVALID_REQUEST),
+    "placed with a gap":         (placed([1], first=1),                              ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+    "placed nowhere":            (placed([]),                                        ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+    "placed twice":              (placed([1, 1]),                                    ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+    "placed on a stranger":      (placed([7]),                                       ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+    "unknown key":               (configured(("no.such.key", "1")),                  ErrorCode.INVALID_CONFIG),
+    "null value":                (configured(("retention.ms", None)),                ErrorCode.INVALID_CONFIG),
+    "not a number":              (configured(("retention.ms", "soon")),              ErrorCode.INVALID_CONFIG),
+    "number too large":          (configured(("max.message.bytes", "2147483648")),   ErrorCode.INVALID_CONFIG),
+    "segment too small":         (configured(("segment.bytes", "1048575")),          ErrorCode.INVALID_CONFIG),
+    "smallest segment":          (configured(("segment.bytes", "1048576")),          ErrorCode.NONE),
+    "empty cleanup.policy":      (configured(("cleanup.policy", "")),                ErrorCode.NONE),
+    "both cleanup policies":     (configured(("cleanup.policy", "compact, delete")), ErrorCode.NONE),
+    "a value given twice":       (configured(("cleanup.policy", "delete,delete")),   ErrorCode.NONE),
+    "an unknown policy":         (configured(("cleanup.policy", "burn")),            ErrorCode.INVALID_CONFIG),
+    "a key given twice":         (configured(("retention.ms", "1"), ("retention.ms", "2")), ErrorCode.NONE),
+    "lags that contradict":      (configured(("min.compaction.lag.ms", "9"), ("max.compaction.lag.ms", "8")),
+                                  ErrorCode.INVALID_CONFIG),
+    "tiered storage":            (configured(("remote.storage.enable", "true")),     ErrorCode.INVALID_CONFIG),
+    "configuration judged first": (wanted(replicas=0, configs=configured(("x", "1")).configs), ErrorCode.INVALID_CONFIG),
+}
+# fmt: on
+
+
+@pytest.mark.parametrize("what", CREATED)
+def test_create(what: str) -> None:
+    topic, code = CREATED[what]
+    harness = Harness()
+    harness.create("old.one")
+    (result,) = create(harness, topic)
+    assert (result.name, result.error_code) == (topic.name, code)
+    assert (result.error_message is None) == (code == ErrorCode.NONE)
+    is_there = harness.broker.catalog.topic(topic.name) is not None
+    assert is_there == (code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS))
+
+
+def test_what_was_created_is_told() -> None:
+    harness = Harness(num_partitions="5")
+    (result,) = create(harness, wanted(partitions=-1, replicas=-1, configs=configured(("retention.ms", "7")).configs))
+    assert (result.num_partitions, result.replication_factor) == (5, 1)
+    shown = {config.name: (config.value, config.config_source) for config in result.configs or ()}
+    assert len(shown) == 33
+    assert list(shown) == sorted(shown)
+    assert shown["retention.ms"] == ("7", 1)
+    assert shown["segment.ms"] == ("604800000", 5)
+    assert shown["min.insync.replicas"] == ("1", 3)
+
+
+def test_what_is_refused_tells_nothing() -> None:
+    (result,) = create(Harness(), wanted(replicas=0))
+    assert (result.num_partitions, result.replication_factor, result.configs) == (-1, -1, ())
+    assert result.topic_id is None
+
+
+def test_a_name_given_twice_is_created_not_once() -> None:
+    harness = Harness()
+    assert [(r.name, r.error_code) for r in create(harness, wanted("a"), wanted("b"), wanted("a"))] == [
+        ("a", ErrorCode.INVALID_REQUEST),
+        ("b", ErrorCode.NONE),
+    ]
+
+
+def test_validate_only_creates_nothing() -> None:
+    harness = Harness()
+    (result,) = create(harness, wanted(partitions=3), validate_only=True)
+    assert (result.error_code, result.num_partitions) == (0, 3)
+    assert harness.broker.catalog.topic("t") is None
+
+
+@pytest.mark.parametrize("version", range(2, 8))
+def test_every_version_of_create(version: int) -> None:
+    (result,) = create(Harness(), wanted(), version=version)
+    assert (result.error_code, result.num_partitions) == (0, 1 if version >= 5 else -1)
+    assert (result.topic_id is not None) == (version >= 7)
+
+
+def test_topic_is_seen_when_it_is_durable_and_not_before() -> None:
+    harness = Harness()
+    request = m.CreateTopicsRequest(topics=[wanted()], timeout_ms=1000)
+    answers = harness.begin(ApiKey.CREATE_TOPICS, request)
+    assert (answers, harness.broker.catalog.topic("t")) == ([], None)
+    second = harness.begin(ApiKey.CREATE_TOPICS, request)
+    assert second[0].topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS, "it is under way"
+    harness.node.run_turn()
+    assert answers[0].topics[0].error_code == 0
+    assert harness.broker.catalog.topic("t") is not None
+
+
+@pytest.mark.parametrize(("waited_ms", "codes"), [(999, []), (1000, [ErrorCode.REQUEST_TIMED_OUT])])
+def test_deadline_of_create(waited_ms: int, codes: list[int]) -> None:
+    harness = Harness()
+    harness.hold()
+    answers = harness.begin(ApiKey.CREATE_TOPICS, m.CreateTopicsRequest(topics=[wanted()], timeout_ms=1000))
+    harness.node.advance(waited_ms)
+    assert [answer.topics[0].error_code for answer in answers] == codes
+    harness.let_go()
+    assert len(answers) == 1
+    assert harness.broker.catalog.topic("t") is not None, "it happened nonetheless"
+
+
+# Deletion.
+
+
+def delete(harness: Harness, *topics: tuple[str | None, UUID | None], version: int = 6) -> dict[tuple[Any, Any], int]:
+    request = m.DeleteTopicsRequest(
+        topic_names=[name or "" for name, _ in topics],
+        topics=[m.DeleteTopicsRequestDeleteTopicState(name=name, topic_id=topic_id) for name, topic_id in topics],
+        timeout_ms=1000,
+    )
+    response = harness.ask(ApiKey.DELETE_TOPICS, request, version=version)
+    return {(result.name, result.topic_id): result.error_code for result in response.responses}
+
+
+def test_delete_by_name_and_by_id() -> None:
+    harness = Harness()
+    a, b, unknown = harness.create("a"), harness.create("b"), UUID(int=77)
+    seen = delete(harness, ("a", None), (None, b), ("x", None), (None, unknown))
+    assert seen == {
+        ("a", a): 0,
+        ("b", b): 0,
+        ("x", None): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        (None, unknown): ErrorCode.UNKNOWN_TOPIC_ID,
+    }
+    assert list(harness.broker.catalog.topics()) == []
+
+
+def test_deletions_that_are_ambiguous() -> None:
+    harness = Harness()
+    a, b, c = harness.create("a"), harness.create("b"), harness.create("c")
+    seen = delete(harness, ("a", a), (None, None), ("b", None), ("b", None), ("c", None), (None, c))
+    assert set(seen.values()) == {ErrorCode.INVALID_REQUEST}
+    assert {topic.name for topic in harness.broker.catalog.topics()} == {"a", "b", "c"}
+    assert delete(harness, (None, b)) == {("b", b): 0}
+
+
+@pytest.mark.parametrize(("version", "code"), [(2, ErrorCode.INVALID_REQUEST), (3, ErrorCode.TOPIC_DELETION_DISABLED)])
+def test_deletion_can_be_switched_off(version: int, code: ErrorCode) -> None:
+    harness = Harness(delete_topic_enable="false")
+    harness.create("a")
+    assert delete(harness, ("a", None), version=version) == {("a", None): code}
+
+
+@pytest.mark.parametrize("version", range(1, 7))
+def test_every_version_of_delete(version: int) -> None:
+    harness = Harness()
+    harness.create("a")
+    assert list(delete(harness, ("a", None), version=version).values()) == [0]
+    assert harness.broker.catalog.topic("a") is None
+
+
+def test_topic_of_the_same_name_begins_anew() -> None:
+    harness = Harness()
+    first = harness.create("a")
+    harness.write("a", b"x")
+    delete(harness, ("a", None))
+    assert harness.create("a") != first
+    assert harness.write("a", b"y") == 0
+
+
+def test_internal_topics_can_be_deleted() -> None:
+    harness = Harness()
+    harness.ask(ApiKey.FIND_COORDINATOR, m.FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]))
+    assert list(delete(harness, ("__consumer_offsets", None)).values()) == [0]
+
+
+def test_others_hear_of_changes_before_they_are_answered() -> None:
+    harness = Harness()
+    heard: list[tuple[list[str], list[str]]] = []
+    harness.broker.catalog.watch(
+        lambda change: heard.append(([t.name for t in change.put], [t.name for t in change.deleted]))
+    )
+    harness.create("a")
+    delete(harness, ("a", None))
+    assert heard == [(["a"], []), ([], ["a"])]
+
+
+# More partitions.
+
+
+def grow(harness: Harness, count: int, *, assignments: list[list[int]] | None = None, **what: Any) -> int:
+    placed = [m.CreatePartitionsAssignment(broker_ids=brokers) for brokers in assignments or ()]
+    topic = m.CreatePartitionsTopic(name="t", count=count, assignments=placed if assignments is not None else None)
+    request = m.CreatePartitionsRequest(topics=[topic], timeout_ms=1000, **what)
+    return int(harness.ask(ApiKey.CREATE_PARTITIONS, request).results[0].error_code)
+
+
+# fmt: off
+GROWN: dict[tuple[int, tuple[tuple[int, ...], ...] | None], ErrorCode] = {  # of a topic with two partitions
+    (3, None):         ErrorCode.NONE,
+    (2, None):         ErrorCode.INVALID_PARTITIONS,
+    (1, None):         ErrorCode.INVALID_PARTITIONS,
+    (0, None):         ErrorCode.INVALID_PARTITIONS,
+    (10_001, None):    ErrorCode.NONE,
+    (10_002, None):    ErrorCode.UNKNOWN_SERVER_ERROR,
+    (3, ((1,),)):      ErrorCode.NONE,
+    (4, ((1,),)):      ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+    (3, ((5,),)):      ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+    (3, ((1, 1),)):    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+}
+# fmt: on
+
+
+@pytest.mark.parametrize("row", GROWN)
+def test_grow(row: tuple[int, tuple[tuple[int, ...], ...] | None]) -> None:
+    count, assignments = row
+    harness = Harness()
+    harness.create("t", 2)
+    harness.write("t", b"x", partition=1)
+    code = grow(harness, count, assignments=None if assignments is None else [list(one) for one in assignments])
+    assert code == GROWN[row]
+    topic = harness.broker.catalog.topic("t")
+    assert topic is not None
+    assert topic.partition_count == (2 if code else count)
+    assert harness.write("t", b"y", partition=1) == 1
+
+
+def test_grow_what_is_not_there() -> None:
+    assert grow(Harness(), 3) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_validate_only_grows_nothing() -> None:
+    harness = Harness()
+    harness.create("t")
+    assert grow(harness, 3, validate_only=True) == 0
+    assert harness.broker.catalog.topic("t").partition_count == 1  # type: ignore[union-attr]
