@@ -49,9 +49,9 @@ WIRE_TYPES = {
 
 ZERO = {"string": "", "bool": False, "bytes": "", "records": None, "uuid": None, "float64": 0.0}
 
-NULL_BY_DEFAULT = re.compile("(ConsumerGroup|ShareGroup|StreamsGroup)Heartbeat")
+NULL_BY_DEFAULT = re.compile("(Consumer|Share|Streams)GroupHeartbeat|StreamsGroupDescribe|ListPartitionReassignments")
 """
-Kafka's schemas give the nullable arrays of structs of these messages the default null ("nothing changed"); kio keeps no
+Kafka's schemas give the nullable arrays of structs of these messages the default null ("nothing changed", "all"); kio keeps no
 defaults for arrays of structs. In all other messages such an array is empty by default.
 """
 

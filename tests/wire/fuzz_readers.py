@@ -95,7 +95,7 @@ def fuzz(seed: int, seconds: float) -> int:
             request = sample(message(f"{api.api_name}Request"), f"{api.api_name}Request", random)
             response = sample(message(f"{api.api_name}Response"), f"{api.api_name}Response", random)
             whole = request_encoder(api, version)(1, "client", request)[4:]
-            offset = read_request_header(whole)[-1]
+            offset = 16 + api.is_flexible(version)
             answer = response_encoder(api, version)(1, response)[8:]
             for _ in range(8):
                 attempt(request_reader(api, version), damaged(whole[offset:], random))

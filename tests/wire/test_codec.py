@@ -29,7 +29,9 @@ from kohort.wire.apis import ApiKey
 from kohort.wire.encoders import request_encoder, response_encoder
 from kohort.wire.headers import read_request_header, read_response_header
 from kohort.wire.readers import request_reader, response_reader
+from kohort.wire.schema import message
 from kohort.wire.shapes import shapes
+from kohort.wire.tags import without_unknown_tags
 
 RECORDED = sorted((Path(__file__).parent.parent / "data/wire").glob("*.jsonl.gz"))
 
@@ -151,9 +153,11 @@ def check_request(api: ApiKey, version: int, random: Random) -> None:
     agree(request, entity, shapes(f"{api.api_name}Request")[f"{api.api_name}Request"]())
     frame = request_encoder(api, version)(7, "client", request)
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
-    api_key, api_version, correlation_id, client_id, offset = read_request_header(frame[4:])
-    assert (api_key, api_version, correlation_id, client_id) == (api, version, 7, "client")
+    offset = 16 + api.is_flexible(version)
     assert frame[4 + offset :] == body
+    if version <= api.newest_stable:
+        assert read_request_header(frame[4:]) == (api, version, 7, "client", offset)
+    assert without_unknown_tags(message(f"{api.api_name}Request"), version, b"header" + body + b"trailing", 6) == body
 
 
 def check_response(api: ApiKey, version: int, random: Random) -> None:
@@ -166,6 +170,7 @@ def check_response(api: ApiKey, version: int, random: Random) -> None:
     correlation_id, offset = read_response_header(frame[4:], api, version)
     assert correlation_id == -7
     assert frame[4 + offset :] == body
+    assert without_unknown_tags(message(f"{api.api_name}Response"), version, body + b"trailing", 0) == body
 
 
 CHECKS = (check_request, check_response)

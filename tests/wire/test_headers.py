@@ -48,6 +48,7 @@ REFUSED = {
     "a negative key": header(-1, 0),
     "a version that is too new": header(12, 5, tags=b"\0"),
     "a version that is too old": header(0, 2),
+    "an unstable version": header(22, 6, tags=b"\0"),
     "a negative version": header(12, -1),
     "a negative version of ApiVersions": header(18, -1),
     "a client id of length -2": struct.pack(">hhih", 12, 3, 77, -2),

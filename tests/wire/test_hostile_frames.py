@@ -186,6 +186,22 @@ def test_unknown_tagged_fields_inside_known_ones_are_skipped() -> None:
     assert response_reader(ApiKey.FETCH, 16)(more, 0).node_endpoints == (endpoint,)
 
 
+@pytest.mark.parametrize("marker", [b"\x01", b"\x00", b"\x02"])
+def test_structs_that_may_be_null_are_passed_on_the_slow_path(marker: bytes) -> None:
+    """Only -1 is null (KIP-893); kio, like Kafka, takes whatever else for a struct."""
+    partitions = messages.ConsumerGroupHeartbeatResponseTopicPartitions(partitions=[1])
+    assignment = messages.ConsumerGroupHeartbeatResponseAssignment(topic_partitions=[partitions])
+    response = messages.ConsumerGroupHeartbeatResponse(member_epoch=3, assignment=assignment)
+    frame = response_encoder(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1)(1, response)[9:]
+    stem, inner = frame[:16], frame[17:-1]
+    read = response_reader(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1)
+    assert frame == stem + b"\x01" + inner + b"\x00"
+    assert read(stem + marker + inner + b"\x00", 0) == response
+    assert read(stem + marker + inner + UNKNOWN_TAGS, 0) == response
+    nothing = messages.ConsumerGroupHeartbeatResponse(member_epoch=3)
+    assert read(stem + b"\xff" + b"\x00", 0) == read(stem + b"\xff" + UNKNOWN_TAGS, 0) == nothing
+
+
 def test_dates_of_minus_one_are_read() -> None:
     """kio wants a date there and gives up; -1 is what a coordinator answers for a transaction that has not begun."""
     state = messages.DescribeTransactionsResponseTransactionState(transactional_id="t", transaction_start_time_ms=-1)

@@ -9,6 +9,7 @@ import pytest
 
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey
+from kohort.wire.encoders import request_encoder, response_encoder
 from kohort.wire.schema import message, message_names
 from kohort.wire.shapes import shapes
 
@@ -93,3 +94,39 @@ def test_shapes_are_frozen_and_take_keywords_only() -> None:
         messages.HeartbeatResponse(1)  # type: ignore[call-arg]
     with pytest.raises(AttributeError):
         messages.HeartbeatResponse().error_code = 1  # type: ignore[misc]
+
+
+def test_an_array_is_any_sequence() -> None:
+    """A list without elements is as much the default of a tagged field as the tuple."""
+    encode = response_encoder(ApiKey.API_VERSIONS, 4)
+    assert encode(1, messages.ApiVersionsResponse(supported_features=[])) == encode(1, messages.ApiVersionsResponse())
+    for topics in (["a"], ("a",)):
+        groups = messages.DeleteGroupsRequest(groups_names=topics)
+        assert request_encoder(ApiKey.DELETE_GROUPS, 2)(1, "c", groups).endswith(b"\x02\x02a\x00")
+
+
+@pytest.mark.parametrize("make", [bytes, bytearray, memoryview])
+def test_record_batches_are_any_buffer(make: type) -> None:
+    data = messages.FetchResponsePartitionData(records=make(b"batch"))
+    topic = messages.FetchableTopicResponse(partitions=[data])
+    frame = response_encoder(ApiKey.FETCH, 11)(1, messages.FetchResponse(responses=[topic]))
+    assert frame.endswith(b"\x00\x00\x00\x05batch")
+    assert type(frame) is bytes
+
+
+LOWERED = {  # a value that newer versions alone can express, and what older ones write
+    "fields that a version lacks are left out": (
+        response_encoder(ApiKey.HEARTBEAT, 0)(1, messages.HeartbeatResponse(throttle_time_ms=7, error_code=5)),
+        "00000006 00000001 0005",
+    ),
+    "null where a version has none is empty": (
+        response_encoder(ApiKey.JOIN_GROUP, 0)(1, messages.JoinGroupResponse(protocol_name=None, leader="l")),
+        "00000015 00000001 0000 ffffffff 0000 00016c 0000 00000000",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", LOWERED)
+def test_newer_shapes_in_older_versions(what: str) -> None:
+    frame, expected = LOWERED[what]
+    assert frame.hex() == expected.replace(" ", "")

@@ -182,8 +182,12 @@ class _GuardWriter:
             self.emit("if n > 127: n, p = read_uvarint(frame, p - 1)")
             self.emit("if n: p += n - 1")
             return
-        width = 2 if field.type == "string" else 4
-        self.emit(f"n = from_bytes(frame[p:p + {width}], 'big', signed=True); p += {width}")
+        if field.type == "string":
+            self.emit("n = frame[p] << 8 | frame[p + 1]; p += 2")
+            self.emit("if n < 32768: p += n")
+            self.emit(f"elif n != 65535: refuse_length({what!r}, n - 65536)")
+            return
+        self.emit("n = from_bytes(frame[p:p + 4], 'big', signed=True); p += 4")
         self.emit("if n > 0: p += n")
         self.emit(f"elif n < -1: refuse_length({what!r}, n)")
 

@@ -18,11 +18,13 @@ from kohort.wire.primitives import read_uvarint
 RequestHeader: TypeAlias = tuple[int, int, int, str, int]
 """API key, API version, correlation id, client id, offset of the body."""
 
-_FIXED = Struct(">hhih")
-_FLEXIBLE_FROM = {key: api.flexible_from for key, api in API_KEYS.items()}
-_RANGES = {key: range(api.oldest, api.newest + 1) for key, api in API_KEYS.items()}
-# Any version may be asked for: what we answer to an unknown one tells the client which we know.
-_RANGES[ApiKey.API_VERSIONS] = range(1 << 15)
+_FIXED = Struct(">Iih")
+_KNOWN = {
+    api << 16 | version: (int(api), version, api.is_flexible(version))
+    for api in ApiKey
+    for version in range(api.oldest, api.newest_stable + 1)
+}
+"""Key and version as they stand in a frame together: key, version, whether tagged fields follow."""
 
 _CLIENT_IDS_MAX = 4_096
 _client_ids: dict[bytes, str] = {}
@@ -34,30 +36,34 @@ def read_request_header(frame: bytes) -> RequestHeader:
     The header of a request; a null client id reads as the empty one, as in Kafka.
 
     Raises:
-        WireError: the frame is too short, or asks for an API or a version that is not known here. ApiVersions passes with
-            any version from 0 on.
+        WireError: the frame is too short, or asks for an API or a version that is not served; an unstable version is not.
+            ApiVersions passes with any version from 0 on.
     """
     try:
-        api_key, api_version, correlation_id, length = _FIXED.unpack_from(frame)
+        api, correlation_id, length = _FIXED.unpack_from(frame)
     except error:
         raise WireError(f"a request of {len(frame)} bytes is too short for a header") from None
-    versions = _RANGES.get(api_key)
-    if versions is None or api_version not in versions:
-        raise WireError(f"version {api_version} of the API with key {api_key} is not served")
+    api_key, api_version, is_flexible = _KNOWN.get(api) or _unknown(api)
     if length < 0:
         client_id, offset = _null_client_id(length), 10
     else:
         offset = 10 + length
         encoded = frame[10:offset]
-        client_id = _client_ids.get(encoded, "")
-        if not client_id:
-            client_id = _new_client_id(encoded, length)
-    if api_version >= _FLEXIBLE_FROM[api_key]:
+        client_id = _client_ids.get(encoded, "") or _new_client_id(encoded, length)
+    if is_flexible:
         if offset < len(frame) and frame[offset] == 0:
             offset += 1
         else:
             offset = _skip_tags(frame, offset)
     return api_key, api_version, correlation_id, client_id, offset
+
+
+def _unknown(api: int) -> tuple[int, int, bool]:
+    """Any version of ApiVersions may be asked for: what we answer to an unknown one tells the client which we know."""
+    api_key, api_version = api >> 16, api & 0xFFFF
+    if api_key == ApiKey.API_VERSIONS and api_version < 1 << 15:
+        return api_key, api_version, ApiKey.API_VERSIONS.is_flexible(api_version)
+    raise WireError(f"version {api_version} of the API with key {api_key} is not served")
 
 
 def _null_client_id(length: int) -> str:
