@@ -124,7 +124,7 @@ def test_topic_ids() -> None:
         (None, ErrorCode.UNKNOWN_TOPIC_ID),
         (topic_id, NONE),
     ]
-    assert coordinator.shard.offsets.by_group["group"]["orders", 0].topic_id == topic_id  # type: ignore[index]
+    assert coordinator.shard.offsets.by_group["group"]["orders", 0].topic_id == topic_id
 
     # Made anew, the topic has another id, and the offset belongs to the old one.
     coordinator.service.image = image = Image(("another", "orders"))
@@ -140,7 +140,7 @@ def test_topic_ids() -> None:
 
     # The next commit by name drops the id.
     coordinator.commit({ORDERS: 8})
-    assert coordinator.shard.offsets.by_group["group"]["orders", 0].topic_id is None  # type: ignore[index]
+    assert coordinator.shard.offsets.by_group["group"]["orders", 0].topic_id is None
 
 
 def test_a_commit_that_cannot_be_written_changes_nothing() -> None:
@@ -353,7 +353,7 @@ def test_a_plain_commit_after_a_transactional_one_stays() -> None:
     pending(coordinator, 10, at=50)
     coordinator.shard.replay(51, -1, -1, OffsetCommit("group", "orders", 0, 11, -1, "", 0))
     coordinator.shard.replay_end_transaction_marker(7, 0, committed=True)
-    assert coordinator.shard.offsets.by_group["group"]["orders", 0].offset == 11  # type: ignore[index]
+    assert coordinator.shard.offsets.by_group["group"]["orders", 0].offset == 11
 
 
 def test_a_marker_of_a_stranger_does_nothing() -> None:

@@ -63,10 +63,10 @@ def test_offsets_are_the_brokers(run: str) -> None:
     for shard in load(run):
         for group_id, offsets in shard.offsets.by_group.items():
             ours[group_id] = {
-                str(partition): {
+                f"{topic}-{partition}": {
                     "offset": offset.offset, "leader_epoch": offset.leader_epoch, "metadata": offset.metadata,
                 }
-                for partition, offset in offsets.items()
+                for (topic, partition), offset in offsets.items()
             }  # fmt: skip
     theirs = {
         group_id: {

@@ -13,7 +13,6 @@ from kohort.group.offsets.offsets import Offsets
 from kohort.group.records import GroupRecord, OffsetTombstone
 from kohort.machine.shard import Result
 from kohort.model.errors import CoordinatorError, ErrorCode
-from kohort.model.ids import TopicPartition
 from kohort.wire import messages as m
 
 
@@ -61,7 +60,7 @@ def _known_tombstones(
     offsets: Offsets, group_id: str, topic: str, partitions: Collection[int]
 ) -> Iterator[OffsetTombstone]:
     for partition in partitions:
-        if offsets.has(group_id, TopicPartition(topic, partition)):
+        if offsets.has(group_id, (topic, partition)):
             yield OffsetTombstone(group_id, topic, partition)
 
 

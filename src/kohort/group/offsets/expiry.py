@@ -43,10 +43,10 @@ def lapsed_offsets(group: ClassicGroup, offsets: Offsets, *, now_ms: int, retent
     if base is None:
         return []
     return [
-        OffsetTombstone(group.group_id, partition.topic, partition.partition)
-        for partition, offset in offsets.of_group(group.group_id)
-        if not group.is_subscribed(partition.topic)
-        and not offsets.has_pending(group.group_id, partition)
+        OffsetTombstone(group.group_id, topic, partition)
+        for (topic, partition), offset in offsets.of_group(group.group_id)
+        if not group.is_subscribed(topic)
+        and not offsets.has_pending(group.group_id, (topic, partition))
         and has_lapsed(offset, base(offset), now_ms=now_ms, retention_ms=retention_ms)
     ]
 

@@ -12,9 +12,8 @@ from collections.abc import Iterable
 
 from kohort.group.classic.registry import GroupRegistry
 from kohort.group.classic.states import DEAD
-from kohort.group.offsets.offsets import NOTHING, CommittedOffset, Offsets
+from kohort.group.offsets.offsets import NOTHING, CommittedOffset, Offsets, Partition
 from kohort.model.errors import ErrorCode
-from kohort.model.ids import TopicPartition
 from kohort.wire import messages as m
 
 
@@ -60,7 +59,7 @@ class _View:
     def topic(self, topic: m.OffsetFetchRequestTopics) -> m.OffsetFetchResponseTopics:
         partitions = []
         for index in topic.partition_indexes:
-            offset = self._offset(TopicPartition(topic.name, index))
+            offset = self._offset((topic.name, index))
             if offset.topic_id is not None and topic.topic_id is not None and offset.topic_id != topic.topic_id:
                 offset = NOTHING  # of an earlier topic of that name
             partitions.append(self._partition(topic.name, index, offset))
@@ -74,14 +73,14 @@ class _View:
         for topic, partitions in by_topic.items():
             yield m.OffsetFetchResponseTopics(name=topic, partitions=partitions)
 
-    def _offset(self, partition: TopicPartition) -> CommittedOffset:
+    def _offset(self, partition: Partition) -> CommittedOffset:
         by_group, at = self._offsets.by_group, self._at
         if at is None:
             return self._offsets.get(self._group_id, partition) or NOTHING
         committed = by_group.get_at(self._group_id, at)
         return NOTHING if committed is None else committed.get_at(partition, at) or NOTHING
 
-    def _committed(self) -> Iterable[tuple[TopicPartition, CommittedOffset]]:
+    def _committed(self) -> Iterable[tuple[Partition, CommittedOffset]]:
         at = self._at
         if at is None:
             return self._offsets.of_group(self._group_id)
@@ -89,7 +88,7 @@ class _View:
         return () if committed is None else committed.items_at(at)
 
     def _partition(self, topic: str, index: int, offset: CommittedOffset) -> m.OffsetFetchResponsePartitions:
-        if self._require_stable and self._offsets.has_pending(self._group_id, TopicPartition(topic, index)):
+        if self._require_stable and self._offsets.has_pending(self._group_id, (topic, index)):
             return _partition(index, NOTHING, ErrorCode.UNSTABLE_OFFSET_COMMIT)
         return _partition(index, offset)
 

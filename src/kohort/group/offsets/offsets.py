@@ -8,14 +8,13 @@ Source: Kafka OffsetMetadataManager (Offsets, OpenTransactions), OffsetAndMetada
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 from uuid import UUID
 
 import msgspec
 
 from kohort.group.records import NO_LEADER_EPOCH, NO_TIMESTAMP_MS, OffsetCommit, OffsetTombstone
 from kohort.machine.timeline import SnapshotRegistry, TimelineDict
-from kohort.model.ids import TopicPartition
 
 NO_OFFSET = -1
 
@@ -38,13 +37,10 @@ class CommittedOffset(msgspec.Struct, frozen=True):
     record_offset: int
 
 
-class GroupTopicPartition(NamedTuple):
-    group_id: str
-    topic: str
-    partition: int
-
-
-GroupOffsets: TypeAlias = TimelineDict[TopicPartition, CommittedOffset]
+Partition: TypeAlias = tuple[str, int]
+"""Topic and partition; a plain tuple, for one is made for every record."""
+GroupPartition: TypeAlias = tuple[str, Partition]
+GroupOffsets: TypeAlias = TimelineDict[Partition, CommittedOffset]
 NOTHING = CommittedOffset(NO_OFFSET, NO_LEADER_EPOCH, "", NO_TIMESTAMP_MS, NO_TIMESTAMP_MS, None, NO_OFFSET)
 """What a partition without a committed offset is answered with."""
 
@@ -64,92 +60,87 @@ class Offsets:
     def __init__(self, registry: SnapshotRegistry) -> None:
         self._registry = registry
         self.by_group: TimelineDict[str, GroupOffsets] = TimelineDict(registry)
-        self.pending: TimelineDict[int, TimelineDict[GroupTopicPartition, CommittedOffset]] = TimelineDict(registry)
-        self.writers: TimelineDict[str, TimelineDict[TopicPartition, frozenset[int]]] = TimelineDict(registry)
+        self.pending: TimelineDict[int, TimelineDict[GroupPartition, CommittedOffset]] = TimelineDict(registry)
+        self.writers: TimelineDict[str, TimelineDict[Partition, frozenset[int]]] = TimelineDict(registry)
 
     # Reading
 
-    def get(self, group_id: str, partition: TopicPartition) -> CommittedOffset | None:
+    def get(self, group_id: str, partition: Partition) -> CommittedOffset | None:
         committed = self.by_group.get(group_id)
         return None if committed is None else committed.get(partition)
 
-    def of_group(self, group_id: str) -> Iterator[tuple[TopicPartition, CommittedOffset]]:
+    def of_group(self, group_id: str) -> Iterator[tuple[Partition, CommittedOffset]]:
         """The newest positions of one group; may be changed while it is read."""
         return iter(list(self.by_group.get(group_id, {}).items()))
 
-    def has(self, group_id: str, partition: TopicPartition) -> bool:
+    def has(self, group_id: str, partition: Partition) -> bool:
         """Whether there is a position, committed or pending."""
         return partition in self.by_group.get(group_id, ()) or self.has_pending(group_id, partition)
 
-    def has_pending(self, group_id: str, partition: TopicPartition) -> bool:
+    def has_pending(self, group_id: str, partition: Partition) -> bool:
         return partition in self.writers.get(group_id, ())
 
-    def pending_of_group(self, group_id: str) -> list[TopicPartition]:
+    def pending_of_group(self, group_id: str) -> list[Partition]:
         """The partitions of a group with a pending position."""
         return list(self.writers.get(group_id, ()))
 
     # Replay
 
     def replay_commit(self, record_offset: int, record: OffsetCommit) -> None:
-        self._put(
-            GroupTopicPartition(record.group_id, record.topic, record.partition), _committed(record_offset, record)
-        )
+        self._put(record.group_id, (record.topic, record.partition), _committed(record_offset, record))
 
     def replay_transactional_commit(self, record_offset: int, producer_id: int, record: OffsetCommit) -> None:
         """Keep it until the transaction ends."""
-        key = GroupTopicPartition(record.group_id, record.topic, record.partition)
+        group_id, partition = record.group_id, (record.topic, record.partition)
         written = self.pending.get(producer_id)
         if written is None:
             written = self.pending[producer_id] = TimelineDict(self._registry)
-        written.put(key, _committed(record_offset, record))
-        writers = self.writers.get(key.group_id)
+        written.put((group_id, partition), _committed(record_offset, record))
+        writers = self.writers.get(group_id)
         if writers is None:
-            writers = self.writers[key.group_id] = TimelineDict(self._registry)
-        partition = TopicPartition(key.topic, key.partition)
+            writers = self.writers[group_id] = TimelineDict(self._registry)
         writers.put(partition, writers.get(partition, frozenset()) | {producer_id})
 
     def replay_tombstone(self, record: OffsetTombstone) -> None:
         """Forget the position, and what any transaction would put in its place."""
-        key = GroupTopicPartition(record.group_id, record.topic, record.partition)
-        partition = TopicPartition(record.topic, record.partition)
-        committed = self.by_group.get(record.group_id)
+        group_id, partition = record.group_id, (record.topic, record.partition)
+        committed = self.by_group.get(group_id)
         if committed is not None:
             committed.remove(partition)
             if not committed:
-                self.by_group.remove(record.group_id)
-        writers = self.writers.get(record.group_id)
+                self.by_group.remove(group_id)
+        writers = self.writers.get(group_id)
         for producer_id in sorted(writers.get(partition, ()) if writers else ()):
-            self._drop_pending(producer_id, key)
+            self._drop_pending(producer_id, group_id, partition)
 
     def replay_marker(self, producer_id: int, *, committed: bool) -> None:
         """A transaction has ended. One that is not known here has nothing here."""
-        for key, offset in list(self.pending.get(producer_id, {}).items()):
-            self._drop_pending(producer_id, key)
+        for (group_id, partition), offset in list(self.pending.get(producer_id, {}).items()):
+            self._drop_pending(producer_id, group_id, partition)
             if committed:
-                present = self.get(key.group_id, TopicPartition(key.topic, key.partition))
+                present = self.get(group_id, partition)
                 if present is None or present.record_offset < offset.record_offset:
-                    self._put(key, offset)
+                    self._put(group_id, partition, offset)
 
-    def _put(self, key: GroupTopicPartition, offset: CommittedOffset) -> None:
-        offsets = self.by_group.get(key.group_id)
+    def _put(self, group_id: str, partition: Partition, offset: CommittedOffset) -> None:
+        offsets = self.by_group.get(group_id)
         if offsets is None:
-            offsets = self.by_group[key.group_id] = TimelineDict(self._registry)
-        offsets.put(TopicPartition(key.topic, key.partition), offset)
+            offsets = self.by_group[group_id] = TimelineDict(self._registry)
+        offsets.put(partition, offset)
 
-    def _drop_pending(self, producer_id: int, key: GroupTopicPartition) -> None:
+    def _drop_pending(self, producer_id: int, group_id: str, partition: Partition) -> None:
         written = self.pending[producer_id]
-        written.remove(key)
+        written.remove((group_id, partition))
         if not written:
             self.pending.remove(producer_id)
-        partition = TopicPartition(key.topic, key.partition)
-        writers = self.writers[key.group_id]
+        writers = self.writers[group_id]
         others = writers[partition] - {producer_id}
         if others:
             writers.put(partition, others)
         else:
             writers.remove(partition)
             if not writers:
-                self.writers.remove(key.group_id)
+                self.writers.remove(group_id)
 
 
 def _committed(record_offset: int, record: OffsetCommit) -> CommittedOffset:
