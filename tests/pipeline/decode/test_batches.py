@@ -39,7 +39,7 @@ SECOND = len(ONE), len(TWO)
 DAMAGE = {  #                 bytes                                       read        position, size, problem
     "none":                  (ALL,                                        [1, 2, 3],  None),
     "no bytes":              (b"",                                        [],         None),
-    "torn in the records":   (ONE + TWO[:99],                             [1],        (len(ONE), 99, INCOMPLETE_BATCH)),
+    "torn in the records":   (ONE + TWO[:90],                             [1],        (len(ONE), 90, INCOMPLETE_BATCH)),
     "torn in the header":    (ONE + TWO[:30],                             [1],        (len(ONE), 30, INCOMPLETE_BATCH)),
     "torn in the length":    (ONE + TWO[:10],                             [1],        (len(ONE), 10, INCOMPLETE_BATCH)),
     "preallocated":          (ONE + bytes(4096),                          [1],        (len(ONE), 4096, ZERO_BYTES)),

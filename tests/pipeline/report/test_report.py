@@ -1,0 +1,142 @@
+"""The report needs nothing but itself, and believes no name."""
+
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from kohort.pipeline.report.chart import Point, lag_chart, round_up
+from kohort.pipeline.report.moments import clock, duration, instant, number, rebalance_duration
+from kohort.pipeline.report.page import ReportData, render
+
+EVIL = '<script>alert("x")</script>&'
+T = 1_795_252_834_123
+
+
+class Page(HTMLParser):
+    """Checks that tags nest, and keeps what a page refers to."""
+
+    VOID = frozenset({"meta"})
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.references: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.references += [value or "" for name, value in attrs if name in ("src", "href", "xlink:href")]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def member(name: str) -> dict[str, Any]:
+    return {"member_id": name, "instance_id": None, "client_id": name, "client_host": "/h"}
+
+
+def data(**other: Any) -> ReportData:
+    lag = {"group": EVIL, "topic": "t", "partition": 0, "offset": 3, "leader_epoch": 0, "metadata": EVIL}
+    lag |= {"commit_timestamp_ms": T, "end_offset": 1234, "lag": 1231}
+    unknown = lag | {"partition": 1, "end_offset": None, "lag": None, "metadata": None}
+    event = {
+        "group": EVIL,
+        "log_offset": 1,
+        "completed_at_ms": T,
+        "event": "rebalanced",
+        "generation": 1,
+        "members": [member(EVIL)],
+    }
+    event |= {"members": [member(EVIL)], "joined": [member(EVIL)], "left": None, "sync_ms": 4, "duration_ms": None}
+    deleted = event | {"event": "deleted", "generation": None, "members": [], "joined": [], "left": [], "sync_ms": None}
+    fields: dict[str, Any] = {
+        "lag": [lag, unknown],
+        "lag_picture": [{"group": EVIL, "timestamp_ms": T + at, "lag": at, "lag_max": at + 1} for at in (0, 50, 9000)],
+        "rebalances": [event, deleted],
+        "damage": [
+            {"log_topic": "t", "log_partition": 0, "segment": EVIL, "position": 1, "size_bytes": 2, "problem": EVIL}
+        ],
+    }
+    return ReportData(directory=EVIL, made_at_ms=T, log_bytes=12_345_678, **{**fields, **other})
+
+
+def test_the_page_is_whole_and_refers_to_nothing() -> None:
+    text = render(data())
+    page = Page(text)
+    assert page.open == []
+    assert page.references == []
+    assert page.tags.count("svg") == 2
+    assert "url(" not in text
+
+
+def test_names_are_only_text() -> None:
+    page = Page(render(data()))
+    assert "script" not in page.tags
+    assert "&lt;script&gt;" in render(data())
+
+
+def test_an_empty_directory_makes_a_page_too() -> None:
+    page = Page(render(data(lag=[], lag_picture=[], rebalances=[], damage=[])))
+    assert page.open == []
+    assert "svg" not in page.tags
+
+
+def test_what_does_not_fit_is_said() -> None:
+    picture = [{"group": f"g{n}", "timestamp_ms": T, "lag": n, "lag_max": n} for n in range(60)]
+    text = render(data(lag_picture=picture))
+    assert "The first 50 of 60 groups" in text
+    assert "<h3>g59</h3>" in text
+    assert "<h3>g3</h3>" not in text
+
+
+AXES = [(0, 1), (1, 1), (2, 2), (3, 5), (5, 5), (6, 10), (10, 10), (11, 20), (10**12 + 1, 2 * 10**12)]
+
+
+@pytest.mark.parametrize(("value", "top"), AXES)
+def test_axes_end_at_round_numbers(value: int, top: int) -> None:
+    assert round_up(value) == top
+
+
+def test_lag_is_drawn_in_steps() -> None:
+    text = lag_chart([Point(0, 0, 0), Point(50, 10, 10), Point(100, 0, 0)], label="lag")
+    # Zero until half of the time, then ten at once, then zero again.
+    assert 'd="M56.0 144.0H382.0V12.0V12.0H708.0V144.0V144.0H708.0"' in text
+
+
+def test_a_single_point_is_a_picture() -> None:
+    assert Page(lag_chart([Point(5, 0, 0)], label="lag")).open == []
+
+
+# fmt: off
+TEXTS = [
+    (instant(T),                                                "2026-11-21 09:20:34.123"),
+    (instant(None),                                             "\N{EN DASH}"),
+    (instant(-1),                                               "\N{EN DASH}"),
+    (instant(2**62),                                            str(2**62)),
+    (clock(T, span_ms=1000),                                    "09:20:34.123"),
+    (clock(T, span_ms=3_600_000),                               "09:20:34"),
+    (clock(T, span_ms=10 * 86_400_000),                         "2026-11-21 09:20"),
+    (duration(999),                                             "999 ms"),
+    (duration(1000),                                            "1.0 s"),
+    (duration(90_000),                                          "1.5 min"),
+    (duration(None),                                            "\N{EN DASH}"),
+    (number(1_234_567),                                         "1\N{NARROW NO-BREAK SPACE}234\N{NARROW NO-BREAK SPACE}567"),
+    (number(None),                                              "\N{EN DASH}"),
+    (rebalance_duration({"duration_ms": 3000, "sync_ms": 4}),   "3.0 s"),
+    (rebalance_duration({"duration_ms": None, "sync_ms": 4}),   "\N{GREATER-THAN OR EQUAL TO} 4 ms"),
+    (rebalance_duration({"duration_ms": None, "sync_ms": None}), "\N{EN DASH}"),
+]
+# fmt: on
+
+
+@pytest.mark.parametrize(("got", "expected"), TEXTS)
+def test_times_and_numbers_as_people_read_them(got: str, expected: str) -> None:
+    assert got == expected

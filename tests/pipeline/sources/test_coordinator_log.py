@@ -1,0 +1,57 @@
+"""`spark.read.format("kohort")`, found by Spark itself."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.pipeline import frames
+
+from kohort.pipeline.decode.log import Decoder, decode_directory
+from kohort.pipeline.decode.schemas import KINDS, SCHEMA
+from kohort.pipeline.decode.segments import list_segments
+from kohort.pipeline.sources.coordinator_log import CoordinatorLogReader
+from kohort.pipeline.sources.options import SourceOptions
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def logs(recorded: Callable[[str], Path]) -> Path:
+    return recorded("main") / "logs"
+
+
+def test_spark_sees_what_the_decoder_gives(spark: Any, logs: Path) -> None:
+    frame = spark.read.format("kohort").option("kinds", ",".join(KINDS)).option("bytesPerTask", "20000").load(str(logs))
+    decoded = decode_directory(list_segments(logs, topics={"__consumer_offsets"}), Decoder(kinds=KINDS))
+    by = ("kind", "log_partition", "log_offset")
+    order = [(column, "ascending") for column in by]
+    assert frame.columns == SCHEMA.names
+    assert frames.rows_of(frame, *by) == decoded.sort_by(order).to_pylist()
+
+
+def test_a_schema_chooses_columns(spark: Any, logs: Path) -> None:
+    source = spark.read.format("kohort").option("kinds", "marker").schema("control string, log_offset bigint")
+    frame = source.load(str(logs))
+    assert frame.columns == ["control", "log_offset"]
+    assert {row["control"] for row in frames.rows_of(frame, "log_offset")} == {"COMMIT", "ABORT"}
+
+
+def test_a_schema_with_another_type_is_refused(spark: Any, logs: Path) -> None:
+    with pytest.raises(Exception, match="column 'offset' is int64, not string"):
+        spark.read.format("kohort").schema("offset string").load(str(logs)).collect()
+
+
+def test_no_segment_makes_an_empty_frame(spark: Any, tmp_path: Path) -> None:
+    assert spark.read.format("kohort").load(str(tmp_path)).count() == 0
+
+
+def test_tasks_are_packs_of_segments(logs: Path) -> None:
+    def sizes(**options: Any) -> list[int]:
+        reader = CoordinatorLogReader(SourceOptions(path=str(logs), **options))
+        return [len(partition.segments) for partition in reader.partitions()]
+
+    assert sizes() == [4]
+    assert sizes(pack_bytes=1) == [1, 1, 1, 1]
+    assert sizes(pack_bytes=1, partitions=frozenset({2})) == [1]
+    assert sizes(topics=frozenset({"d-segments"}), newest=True, pack_bytes=1) == [1]

@@ -1,0 +1,138 @@
+"""How far groups are behind: now, and at every moment."""
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.pipeline import frames
+
+from kohort.pipeline.tables import end_offsets, lag_over_time
+from kohort.pipeline.tables.lag import lag
+
+pytestmark = pytest.mark.spark
+
+LATEST = pa.schema(
+    [
+        ("group", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("leader_epoch", pa.int32()),
+        ("metadata", pa.string()),
+        ("commit_timestamp_ms", pa.int64()),
+    ]
+)
+COMMITS = pa.schema(
+    [
+        ("log_offset", pa.int64()),
+        ("group", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("tombstone", pa.bool_()),
+        ("offset", pa.int64()),
+        ("fate", pa.string()),
+        ("visible_at_ms", pa.int64()),
+    ]
+)
+
+
+def test_the_end_of_a_log_is_that_of_its_newest_segment(spark: Any) -> None:
+    rows = [
+        {"log_topic": "t", "log_partition": 0, "next_offset": 40},
+        {"log_topic": "t", "log_partition": 0, "next_offset": 55},  # an empty segment's name
+        {"log_topic": "t", "log_partition": 1, "next_offset": 0},
+    ]
+    ends = end_offsets.end_offsets(frames.records(spark, end_offsets.INPUT_COLUMNS, rows))
+    assert frames.tuples(ends, "topic", "partition", "end_offset") == [("t", 0, 55), ("t", 1, 0)]
+
+
+# fmt: off
+LAG = [  # partition  offset  end   lag
+    (0,               3,      10,   7),
+    (1,               10,     10,   0),
+    (2,               12,     10,   0),     # the broker lost its tail
+    (3,               3,      None, None),  # the topic's log is not here
+]
+# fmt: on
+
+
+def test_lag_is_what_lies_between_offset_and_end(spark: Any) -> None:
+    latest = [{"group": "g", "topic": "t", "partition": p, "offset": offset} for p, offset, _, _ in LAG]
+    ends = [{"topic": "t", "partition": p, "end_offset": end} for p, _, end, _ in LAG if end is not None]
+    ends_schema = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("end_offset", pa.int64())])
+    frame = lag(frames.of_schema(spark, LATEST, latest), frames.of_schema(spark, ends_schema, ends))
+    assert frames.tuples(frame, "partition", "offset", "end_offset", "lag") == LAG
+
+
+def commit(at_ms: int, log_offset: int, offset: int | None, **other: Any) -> frames.Row:
+    row = {
+        "log_offset": log_offset,
+        "group": "g",
+        "topic": "t",
+        "partition": 0,
+        "fate": "plain",
+        "visible_at_ms": at_ms,
+    }
+    return row | {"tombstone": offset is None, "offset": offset} | other
+
+
+def produced(at_ms: int, next_offset: int, *, topic: str = "t", partition: int = 0) -> frames.Row:
+    return {"log_topic": topic, "log_partition": partition, "timestamp_ms": at_ms, "next_offset": next_offset}
+
+
+def series(spark: Any, commits: list[frames.Row], batches: list[frames.Row]) -> Any:
+    return lag_over_time.lag_over_time(
+        frames.of_schema(spark, COMMITS, commits), frames.records(spark, lag_over_time.INPUT_COLUMNS, batches)
+    )
+
+
+def test_lag_steps_up_when_produced_and_down_when_committed(spark: Any) -> None:
+    commits = [
+        commit(25, 0, 4),
+        commit(40, 1, 12),
+        commit(60, 2, None),
+        commit(30, 3, 7, group="aborted", fate="aborted", visible_at_ms=None),
+        commit(30, 4, 7, group="pending", fate="pending", visible_at_ms=None),
+        commit(30, 5, 7, group="elsewhere", topic="no log here"),
+    ]
+    batches = [produced(10, 5), produced(20, 10), produced(30, 12), produced(50, 20), produced(70, 30)]
+    assert frames.tuples(series(spark, commits, batches), "group", "timestamp_ms", "lag") == [
+        ("g", 25, 6),  # nothing is told before the first commit
+        ("g", 30, 8),
+        ("g", 40, 0),
+        ("g", 50, 8),
+        ("g", 60, 0),  # the offset was deleted
+        ("g", 70, 0),
+    ]
+
+
+def test_the_lag_of_a_group_is_the_sum_over_its_partitions(spark: Any) -> None:
+    commits = [commit(10, 0, 0), commit(20, 1, 0, partition=1), commit(30, 2, 5), commit(30, 3, 3, partition=1)]
+    batches = [produced(5, 5), produced(5, 3, partition=1), produced(5, 9, topic="other")]
+    assert frames.tuples(series(spark, commits, batches), "timestamp_ms", "lag") == [(10, 5), (20, 8), (30, 0)]
+
+
+def test_a_transaction_counts_when_it_completes(spark: Any) -> None:
+    commits = [commit(10, 0, 0), commit(40, 1, 5, fate="committed")]
+    batches = [produced(5, 5), produced(30, 7)]
+    assert frames.tuples(series(spark, commits, batches), "timestamp_ms", "lag") == [(10, 5), (30, 7), (40, 2)]
+
+
+def test_a_clock_that_goes_back_makes_no_negative_lag(spark: Any) -> None:
+    commits = [commit(10, 0, 8)]
+    batches = [produced(50, 9), produced(-1, 4), produced(20, 12), produced(5, 3)]
+    assert frames.tuples(series(spark, commits, batches), "timestamp_ms", "lag") == [(10, 0), (20, 4), (50, 4)]
+
+
+def test_thinning_keeps_the_last_and_the_greatest(spark: Any) -> None:
+    schema = pa.schema([("group", pa.string()), ("timestamp_ms", pa.int64()), ("lag", pa.int64())])
+    rows = [
+        {"group": "g", "timestamp_ms": at, "lag": value} for at, value in [(0, 1), (1, 9), (2, 3), (98, 7), (99, 2)]
+    ]
+    rows.append({"group": "one", "timestamp_ms": 5, "lag": 4})
+    thin = lag_over_time.thinned(frames.of_schema(spark, schema, rows), points=2)
+    assert frames.tuples(thin, "group", "timestamp_ms", "lag", "lag_max") == [
+        ("g", 2, 3, 9),
+        ("g", 99, 2, 7),
+        ("one", 5, 4, 4),
+    ]

@@ -1,0 +1,94 @@
+"""`kohort pipeline`, as it is typed."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from kohort.cli.pipeline import app
+from kohort.model.errors import ConfigError
+from kohort.pipeline.session import find_java
+
+ENTRY = "from kohort.cli.pipeline import app; app(prog_name='kohort pipeline')"
+
+
+def kohort_pipeline(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """In a process of its own: what is printed there is all that a user sees."""
+    import os
+
+    return subprocess.run(
+        [sys.executable, "-c", ENTRY, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+        env={**os.environ, **environment},
+    )
+
+
+def test_help_needs_no_spark() -> None:
+    code = "import sys, kohort.cli.pipeline; sys.exit(bool({'pyspark', 'pyarrow', 'rich.table'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert {"offsets", "lag", "rebalances", "report"} <= set(CliRunner().invoke(app, ["--help"]).output.split())
+
+
+@pytest.mark.parametrize("command", ["offsets", "lag", "rebalances", "report"])
+def test_no_such_directory_is_a_sentence(tmp_path: Path, command: str) -> None:
+    done = kohort_pipeline(command, str(tmp_path / "nowhere"))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"kohort pipeline: {tmp_path}/nowhere is not a directory; name the data directory of a broker (Kafka: log.dirs)\n"
+    )
+
+
+def test_a_directory_without_a_coordinator_log_is_a_sentence(tmp_path: Path) -> None:
+    done = kohort_pipeline("lag", str(tmp_path))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"kohort pipeline: {tmp_path} holds no log of a group coordinator")
+    assert done.stderr.count("\n") == 1
+
+
+def test_no_java_is_a_sentence(recorded: Callable[[str], Path], tmp_path: Path) -> None:
+    done = kohort_pipeline("offsets", str(recorded("tv1") / "logs"), JAVA_HOME=str(tmp_path))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "there is no Java in JAVA_HOME" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.spark
+def test_a_table_with_everything_beside_it(recorded: Callable[[str], Path], tmp_path: Path) -> None:
+    try:
+        find_java()
+    except ConfigError as exc:
+        pytest.skip(str(exc))
+    page, out = tmp_path / "report.html", tmp_path / "out"
+    logs = str(recorded("unclean-torn") / "logs")
+    done = kohort_pipeline("lag", logs, "--json", "--group", "u-classic", "--report", str(page), "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [
+        {
+            "group": "u-classic",
+            "topic": "u-data",
+            "partition": partition,
+            "offset": offset,
+            "leader_epoch": 0,
+            "metadata": "",
+            "commit_timestamp_ms": 1795253600131,
+            "end_offset": end_offset,
+            "lag": end_offset - offset,
+        }
+        for partition, offset, end_offset in ((0, 1599, 1637), (1, 1598, 1637))
+    ]
+    assert (
+        "Left out: __consumer_offsets-2/00000000000000000000.log, byte 8838: 193 bytes, incomplete batch" in done.stderr
+    )
+    # Spark's own noise is not shown: what is left is ours.
+    assert all(
+        line.startswith(("Left out:", "Report:", "Reading")) for line in done.stderr.splitlines() if line.strip()
+    )
+    assert "<svg" in page.read_text()
+    assert [path.name for path in out.iterdir()] == ["lag"]
