@@ -1,0 +1,32 @@
+"""`kohort` itself as one more client."""
+
+import json
+import os
+import subprocess
+from collections.abc import Sequence
+from typing import Any
+
+from tests.clients.broker_process import KOHORT
+
+TIMEOUT_S = 30
+
+
+def kohort(
+    *arguments: str, bootstrap: str | None = None, codes: Sequence[int] = (0,)
+) -> "subprocess.CompletedProcess[str]":
+    """Run a command against a broker; its exit code must be one of `codes`, and no traceback may show."""
+    environment = dict(os.environ)
+    if bootstrap is not None:
+        environment["KOHORT_BOOTSTRAP"] = bootstrap
+    done = subprocess.run(
+        (*KOHORT, *arguments), capture_output=True, text=True, timeout=TIMEOUT_S, check=False, env=environment
+    )
+    report = f"kohort {' '.join(arguments)} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+    assert done.returncode in codes, report
+    assert "Traceback" not in done.stderr, report
+    return done
+
+
+def kohort_json(*arguments: str, bootstrap: str) -> Any:
+    """What a command says with --json."""
+    return json.loads(kohort(*arguments, "--json", bootstrap=bootstrap).stdout)
