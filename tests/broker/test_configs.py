@@ -325,3 +325,19 @@ def test_validate_only_alters_nothing() -> None:
 @pytest.mark.parametrize(("kind", "name", "code"), [(TOPIC, "x", 3), (BROKER, "1", 42), (GROUP, "g", 42), (0, "x", 42)])
 def test_not_alterable(kind: int, name: str, code: int) -> None:
     assert alter(Harness(), ("retention.ms", SET, "6"), kind=kind, name=name) == code
+
+
+def test_alter_configs_replaces_all() -> None:
+    harness = Harness()
+    harness.create("t", retention_ms="5", segment_ms="6")
+    for value, code, configs in (
+        ("7", 0, {"retention.ms": "7"}),
+        ("x", ErrorCode.INVALID_CONFIG, {"retention.ms": "7"}),
+    ):
+        config = m.AlterConfigsRequestAlterableConfig(name="retention.ms", value=value)
+        resource = m.AlterConfigsRequestAlterConfigsResource(resource_type=TOPIC, resource_name="t", configs=[config])
+        for version in range(3):
+            request = m.AlterConfigsRequest(resources=[resource])
+            (answer,) = harness.ask(ApiKey.ALTER_CONFIGS, request, version=version).responses
+            assert answer.error_code == code
+            assert harness.broker.catalog.topic("t").configs == configs  # type: ignore[union-attr]

@@ -5,6 +5,8 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.broker.harness import Harness, batch
 
 from kohort.model.errors import ErrorCode
@@ -225,6 +227,8 @@ SESSIONS = {  # (session id, epoch): code. Kafka's answer where its cache of ses
     (5, -1): ErrorCode.NONE,
     (5, 1):  ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     (5, 77): ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+    (0, 1):  ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+    (5, -2): ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
 }
 # fmt: on
 
@@ -336,3 +340,32 @@ def test_many_waiters_of_one_partition_are_all_served() -> None:
     waits = [harness.begin(ApiKey.FETCH, fetch_request(**ROOM), version=12) for _ in range(5)]
     harness.write("t", b"a")
     assert [len(answers) for answers in waits] == [1] * 5
+
+
+@given(
+    st.lists(st.integers(1, 4), min_size=1, max_size=12),
+    st.integers(0, 4 * SIZE),
+    st.integers(0, 4 * SIZE),
+    st.integers(1, 300),
+)
+@settings(max_examples=60)
+def test_a_consumer_sees_every_record_once_whatever_it_asks_for(
+    batches: list[int], request_bytes: int, partition_bytes: int, min_bytes: int
+) -> None:
+    harness = filled()
+    count = 0
+    for size in batches:
+        harness.write("t", *[str(count + index).encode() for index in range(size)])
+        count += size
+    seen: list[bytes | None] = []
+    while len(seen) < count:
+        request = fetch_request(
+            asked(len(seen), bytes_max=partition_bytes), max_bytes=request_bytes, max_wait_ms=10, min_bytes=min_bytes
+        )
+        answers = harness.begin(ApiKey.FETCH, request, version=12)
+        harness.node.advance(10)
+        found = values(answers[0].responses[0].partitions[0])
+        assert len(answers) == 1
+        assert found
+        seen += found
+    assert seen == [str(index).encode() for index in range(count)]

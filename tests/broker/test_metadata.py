@@ -1,13 +1,11 @@
 """What clients are told of topics, brokers and coordinators. Source: Kafka KafkaApis; probed on 4.2.1, item by item."""
 
-import gzip
-import json
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
 from tests.broker.harness import CLUSTER_ID, Harness
+from tests.broker.recorded import recorded
 
 from kohort.broker.broker import Broker
 from kohort.broker.cluster import Cluster
@@ -18,10 +16,7 @@ from kohort.storage.memory import MemoryStore
 from kohort.testing.virtual import VirtualNode
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
-from kohort.wire.headers import read_request_header
-from kohort.wire.readers import request_reader, response_reader
 
-WIRE = Path(__file__).parents[1] / "data" / "wire"
 UNASKED = -(1 << 31)
 
 
@@ -202,28 +197,6 @@ def comparable(response: m.MetadataResponse) -> tuple[Any, ...]:
     )
     brokers = [(broker.node_id, broker.host, broker.port, broker.rack) for broker in response.brokers]
     return (topics, brokers, response.cluster_id, response.controller_id, response.cluster_authorized_operations)
-
-
-def recorded(api_key: ApiKey) -> list[tuple[int, Any, Any]]:
-    """Version, request and response of every such call in the transcripts."""
-    calls = []
-    for path in sorted(WIRE.glob("*.jsonl.gz")):
-        requests: dict[tuple[int, int], Any] = {}
-        for line in gzip.decompress(path.read_bytes()).splitlines():
-            frame = json.loads(line)
-            if frame["api_key"] != api_key:
-                continue
-            body, version, place = (
-                bytes.fromhex(frame["hex"]),
-                frame["api_version"],
-                (frame["conn"], frame["correlation_id"]),
-            )
-            if frame["dir"] == "request":
-                requests[place] = request_reader(api_key, version)(body, read_request_header(body)[4])
-            else:
-                at = 4 + api_key.response_header_version(version)
-                calls.append((version, requests[place], response_reader(api_key, version)(body, at)))
-    return calls
 
 
 # DescribeTopicPartitions

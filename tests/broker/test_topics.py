@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 from tests.broker.harness import Harness
+from tests.broker.recorded import recorded
 
 from kohort.model.errors import ErrorCode
 from kohort.wire import messages as m
@@ -113,6 +114,28 @@ def test_what_was_created_is_told() -> None:
     assert shown["retention.ms"] == ("7", 1)
     assert shown["segment.ms"] == ("604800000", 5)
     assert shown["min.insync.replicas"] == ("1", 3)
+
+
+def test_configurations_are_those_that_apache_kafka_told() -> None:
+    """The same settings as the recorded broker's: the answers are equal but for the ids."""
+    harness = Harness(
+        log_index_interval_bytes="256",
+        log_index_size_max_bytes="8192",
+        log_retention_ms="-1",
+        log_cleaner_min_compaction_lag_ms="86400000",
+    )
+    compared = 0
+    for version, request, expected in recorded(ApiKey.CREATE_TOPICS):
+        for topic, answer in zip(request.topics, expected.topics, strict=True):
+            (result,) = create(harness, topic, version=version)
+            assert list(result.configs or ()) == list(answer.configs)
+            assert (result.num_partitions, result.replication_factor) == (
+                answer.num_partitions,
+                answer.replication_factor,
+            )
+            assert (result.error_code, result.error_message) == (answer.error_code, answer.error_message)
+            compared += 1
+    assert compared >= 3
 
 
 def test_what_is_refused_tells_nothing() -> None:

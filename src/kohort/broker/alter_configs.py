@@ -1,16 +1,17 @@
 """
-IncrementalAlterConfigs (44), versions 0 and 1: v1 is flexible.
+IncrementalAlterConfigs (44), versions 0 and 1, and AlterConfigs (33), versions 0 to 2: the newest is flexible.
 
-Topics only. Settings of brokers, loggers, client metrics and groups cannot be changed at run time and are refused.
+The one changes single keys, the other replaces all that a resource has. Topics only: settings of brokers, loggers, client
+metrics and groups cannot be changed at run time and are refused.
 
-Source: KIP-339; Kafka ControllerApis.incrementalAlterConfigs, ConfigurationControlManager.
+Source: KIP-133, KIP-339; Kafka ControllerApis, ConfigurationControlManager.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -25,8 +26,35 @@ from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode
 from kohort.wire import messages as m
 
 if TYPE_CHECKING:
-    Resource = m.IncrementalAlterConfigsRequestAlterConfigsResource
+    IncrementalResource = m.IncrementalAlterConfigsRequestAlterConfigsResource
     Change = m.IncrementalAlterConfigsRequestAlterableConfig
+
+
+class Resource(Protocol):
+    """What is to be changed, in either request."""
+
+    @property
+    def resource_type(self) -> int: ...
+
+    @property
+    def resource_name(self) -> str: ...
+
+
+class Setting(Protocol):
+    """One key of a resource, in either request."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def value(self) -> str | None: ...
+
+
+T = TypeVar("T")
+S = TypeVar("S")
+R = TypeVar("R", bound=Resource)
+C = TypeVar("C", bound=Setting)
+Outcomes: TypeAlias = "list[tuple[Resource, Topic | CoordinatorError]]"
 
 SET = 0
 DELETE = 1
@@ -37,8 +65,8 @@ TIMEOUT_MS = 30_000
 """The request carries no timeout; this is how long Kafka's clients wait by default."""
 
 
-class IncrementalAlterConfigs:
-    """Changes single keys; a resource is changed as a whole or not at all."""
+class AlterConfigs:
+    """Changes configurations; a resource is changed as a whole or not at all."""
 
     def __init__(self, catalog: Catalog, configs: TopicConfigs, call_later: CallLater) -> None:
         self._catalog = catalog
@@ -51,50 +79,81 @@ class IncrementalAlterConfigs:
         _context: Context,
         reply: Reply[m.IncrementalAlterConfigsResponse],
     ) -> m.IncrementalAlterConfigsResponse | None:
-        times = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
-        decided = [
-            (resource, self._decide(resource, is_duplicate=times[resource.resource_type, resource.resource_name] > 1))
-            for resource in request.resources
-        ]
+        respond = m.IncrementalAlterConfigsResponseAlterConfigsResourceResponse
+
+        def response(outcomes: Outcomes, code: ErrorCode) -> m.IncrementalAlterConfigsResponse:
+            return m.IncrementalAlterConfigsResponse(responses=_responses(respond, outcomes, code))
+
+        decided = self._decide(request.resources, self._altered)
+        return self._change(decided, response, reply, validate_only=request.validate_only)
+
+    def alter_configs(
+        self, request: m.AlterConfigsRequest, _context: Context, reply: Reply[m.AlterConfigsResponse]
+    ) -> m.AlterConfigsResponse | None:
+        respond = m.AlterConfigsResponseAlterConfigsResourceResponse
+
+        def response(outcomes: Outcomes, code: ErrorCode) -> m.AlterConfigsResponse:
+            return m.AlterConfigsResponse(responses=_responses(respond, outcomes, code))
+
+        decided = self._decide(request.resources, _replaced)
+        return self._change(decided, response, reply, validate_only=request.validate_only)
+
+    def _change(
+        self,
+        decided: Outcomes,
+        response: Callable[[Outcomes, ErrorCode], T],
+        reply: Reply[T],
+        *,
+        validate_only: bool,
+    ) -> T | None:
         topics = tuple(outcome for _, outcome in decided if isinstance(outcome, Topic))
-        if request.validate_only or not topics:
-            return _response(decided, ErrorCode.NONE)
+        if validate_only or not topics:
+            return response(decided, ErrorCode.NONE)
         change_durably(
             self._catalog,
             CatalogChange(put=topics),
             TIMEOUT_MS,
             self._call_later,
-            lambda code: reply(_response(decided, code)),
+            lambda code: reply(response(decided, code)),
         )
         return None
 
-    def _decide(self, resource: Resource, *, is_duplicate: bool) -> Topic | CoordinatorError:
-        try:
-            if is_duplicate:
-                raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-            if resource.resource_type != TOPIC:
-                raise _not_alterable(resource.resource_type)
-            topic = self._catalog.newest(resource.resource_name)
-            if topic is None:
-                raise CoordinatorError(
-                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource.resource_name}' does not exist."
-                )
-            return msgspec.structs.replace(topic, configs=self._altered(topic, resource))
-        except CoordinatorError as error:
-            return error
+    def _decide(self, resources: Sequence[R], altered: Callable[[Topic, R], dict[str, str]]) -> Outcomes:
+        times = Counter((resource.resource_type, resource.resource_name) for resource in resources)
+        outcomes: Outcomes = []
+        for resource in resources:
+            try:
+                if times[resource.resource_type, resource.resource_name] > 1:
+                    raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+                topic = self._topic(resource)
+                configs = altered(topic, resource)
+                self._validate(configs)
+                outcomes.append((resource, msgspec.structs.replace(topic, configs=configs)))
+            except CoordinatorError as error:
+                outcomes.append((resource, error))
+        return outcomes
 
-    def _altered(self, topic: Topic, resource: Resource) -> dict[str, str]:
-        if len({change.name for change in resource.configs}) < len(resource.configs):
-            raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
-        if any(change.value is None and change.config_operation != DELETE for change in resource.configs):
-            raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Null value not supported")
-        configs = dict(topic.configs)
-        for change in resource.configs:
-            self._alter(configs, change)
+    def _topic(self, resource: Resource) -> Topic:
+        if resource.resource_type != TOPIC:
+            raise _not_alterable(resource.resource_type)
+        topic = self._catalog.newest(resource.resource_name)
+        if topic is None:
+            raise CoordinatorError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource.resource_name}' does not exist."
+            )
+        return topic
+
+    def _validate(self, configs: dict[str, str]) -> None:
         try:
             self._configs.validate(configs)
         except ConfigError as error:
             raise CoordinatorError(ErrorCode.INVALID_CONFIG, str(error)) from error
+
+    def _altered(self, topic: Topic, resource: IncrementalResource) -> dict[str, str]:
+        _check_changes(resource.configs, may_be_null=lambda change: change.config_operation == DELETE)
+        configs = dict(topic.configs)
+        for change in resource.configs:
+            self._alter(configs, change)
         return configs
 
     def _alter(self, configs: dict[str, str], change: Change) -> None:
@@ -125,6 +184,18 @@ class IncrementalAlterConfigs:
         configs[change.name] = ",".join(combined)
 
 
+def _replaced(_topic: Topic, resource: m.AlterConfigsRequestAlterConfigsResource) -> dict[str, str]:
+    _check_changes(resource.configs, may_be_null=lambda _: False)
+    return {config.name: config.value or "" for config in resource.configs}
+
+
+def _check_changes(changes: Sequence[C], *, may_be_null: Callable[[C], bool]) -> None:
+    if len({change.name for change in changes}) < len(changes):
+        raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    if any(change.value is None and not may_be_null(change) for change in changes):
+        raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Null value not supported")
+
+
 def _split(text: str) -> list[str]:
     return [one.strip() for one in text.split(",") if one.strip()]
 
@@ -136,16 +207,13 @@ def _not_alterable(resource_type: int) -> CoordinatorError:
     return CoordinatorError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource_type}")
 
 
-def _response(
-    decided: list[tuple[Resource, Topic | CoordinatorError]], code: ErrorCode
-) -> m.IncrementalAlterConfigsResponse:
-    responses = [
-        m.IncrementalAlterConfigsResponseAlterConfigsResourceResponse(
+def _responses(respond: Callable[..., S], outcomes: Outcomes, code: ErrorCode) -> list[S]:
+    return [
+        respond(
             error_code=outcome.code if isinstance(outcome, CoordinatorError) else code,
             error_message=outcome.message if isinstance(outcome, CoordinatorError) else None,
             resource_type=resource.resource_type,
             resource_name=resource.resource_name,
         )
-        for resource, outcome in decided
+        for resource, outcome in outcomes
     ]
-    return m.IncrementalAlterConfigsResponse(responses=responses)

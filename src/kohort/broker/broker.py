@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from kohort.broker.alter_configs import IncrementalAlterConfigs
+from kohort.broker.alter_configs import AlterConfigs
 from kohort.broker.api_versions import ApiVersions
 from kohort.broker.catalog import Catalog
 from kohort.broker.cluster import Cluster
@@ -89,7 +89,8 @@ class Broker:
         self.serve(ApiKey.DELETE_TOPICS, DeleteTopics(catalog, self.config, call_later).delete_topics)
         self.serve(ApiKey.CREATE_PARTITIONS, CreatePartitions(catalog, creation, call_later).create_partitions)
         self.serve(ApiKey.DESCRIBE_CONFIGS, DescribeConfigs(catalog, configs, self.cluster).describe_configs)
-        alter = IncrementalAlterConfigs(catalog, configs, call_later)
+        alter = AlterConfigs(catalog, configs, call_later)
+        self.serve(ApiKey.ALTER_CONFIGS, alter.alter_configs)
         self.serve(ApiKey.INCREMENTAL_ALTER_CONFIGS, alter.incremental_alter_configs)
 
     def _serve_cluster(self, coordinators: Collection[CoordinatorType]) -> None:

@@ -6,9 +6,7 @@ Configurations as Kafka defines them: a table of keys, the values that they take
 Source: org.apache.kafka.common.config.ConfigDef; KafkaConfig of Apache Kafka 4.2.1.
 """
 
-import difflib
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from pathlib import Path
@@ -176,6 +174,8 @@ def text_of(value: Value) -> str | None:
 
 def unknown_key(name: str, known: Iterable[str]) -> ConfigError:
     """The sentence for a key that is not there, with the one that was probably meant."""
+    import difflib
+
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
     return ConfigError(f"Unknown configuration {name}{hint}")
@@ -277,7 +277,7 @@ def read_file(path: Path) -> dict[str, str]:
         return read(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"Cannot read {path}: {error.strerror}") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except ValueError as error:
         raise ConfigError(f"Cannot understand {path}: {error}") from error
 
 
@@ -293,6 +293,8 @@ def _split_property(line: str) -> tuple[str, str]:
 
 
 def _read_toml(text: str) -> dict[str, str]:
+    import tomllib
+
     return dict(_flatten("", tomllib.loads(text)))
 
 

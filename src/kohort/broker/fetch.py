@@ -57,10 +57,8 @@ class Fetch:
         self._call_later = call_later
 
     def fetch(self, request: m.FetchRequest, context: Context, reply: Reply[m.FetchResponse]) -> m.FetchResponse | None:
-        if request.session_id != 0 and request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
+        if request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
             return m.FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        if request.session_id == 0 and request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
-            return m.FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         read = _Read(request, context.api_version, self._targets(request, context.api_version), self)
         response, is_enough = read.collect()
         if is_enough or request.max_wait_ms <= 0 or not read.has_partition:

@@ -7,9 +7,13 @@ consumer until there is more to read. Every waiter is told once, and forgets its
 Source: Kafka Partition, ReplicaManager.
 """
 
+from __future__ import annotations
+
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
+
+import msgspec
 
 from kohort.broker.catalog import Catalog, CatalogChange, Topic
 from kohort.broker.produced import ProduceRules
@@ -24,10 +28,10 @@ Written: TypeAlias = Callable[[ErrorCode], None]
 class Watcher(Protocol):
     """One who wants to know when there may be more to read."""
 
-    def on_progress(self, partition: "Partition") -> None:
+    def on_progress(self, partition: Partition) -> None:
         """The high watermark has moved."""
 
-    def on_gone(self, partition: "Partition") -> None:
+    def on_gone(self, partition: Partition) -> None:
         """The partition was deleted; it is not watched any more."""
 
 
@@ -75,6 +79,12 @@ class Partition:
             watcher.on_gone(self)
 
 
+class _Settings(msgspec.Struct, frozen=True):
+    overrides: dict[str, str]
+    log_config: LogConfig
+    rules: ProduceRules
+
+
 class Partitions:
     """All partitions of the catalog's topics."""
 
@@ -83,6 +93,7 @@ class Partitions:
         self._catalog = catalog
         self._configs = configs
         self._open: dict[tuple[str, int], Partition] = {}
+        self._settings: dict[str, _Settings] = {}
         catalog.watch(self._on_change)
 
     def find(self, topic: str, index: int) -> Partition | None:
@@ -98,12 +109,10 @@ class Partitions:
         topic = self._catalog.topic(name)
         if topic is None or not 0 <= index < topic.partition_count:
             return None
-        config = self.log_config(topic)
-        log = self._store.open(TopicPartition(name, index), topic.topic_id, config)
+        settings = self._settings_of(topic)
+        log = self._store.open(TopicPartition(name, index), topic.topic_id, settings.log_config)
         log.become_leader(max(log.leader_epoch, 0))
-        partition = self._open[name, index] = Partition(
-            topic, index, log, ProduceRules.of(self._configs, topic.configs)
-        )
+        partition = self._open[name, index] = Partition(topic, index, log, settings.rules)
         return partition
 
     def leader_epoch(self, topic: str, index: int) -> int:
@@ -112,8 +121,14 @@ class Partitions:
         log = partition.log if partition else self._store.get(TopicPartition(topic, index))
         return max(log.leader_epoch, 0) if log else 0
 
-    def log_config(self, topic: Topic) -> LogConfig:
-        return self._configs.log_config(topic.configs)
+    def _settings_of(self, topic: Topic) -> _Settings:
+        """Parsed once for all partitions of a topic, until its configuration changes."""
+        settings = self._settings.get(topic.name)
+        if settings is None or settings.overrides != topic.configs:
+            rules = ProduceRules.of(self._configs, topic.configs)
+            settings = _Settings(topic.configs, self._configs.log_config(topic.configs), rules)
+            self._settings[topic.name] = settings
+        return settings
 
     def _on_change(self, change: CatalogChange) -> None:
         for topic in change.deleted:
@@ -122,6 +137,7 @@ class Partitions:
             self._reconfigure(topic)
 
     def _delete(self, topic: Topic) -> None:
+        self._settings.pop(topic.name, None)
         for index in range(topic.partition_count):
             partition = self._open.pop((topic.name, index), None)
             if partition is not None:
@@ -133,5 +149,5 @@ class Partitions:
             partition = self._open.get((topic.name, index))
             if partition is not None:
                 partition.topic = topic
-                partition.rules = ProduceRules.of(self._configs, topic.configs)
-                partition.log.config = self.log_config(topic)
+                settings = self._settings_of(topic)
+                partition.rules, partition.log.config = settings.rules, settings.log_config

@@ -1,0 +1,34 @@
+"""Calls that real clients made of Apache Kafka 4.2.1."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+from kohort.wire.apis import ApiKey
+from kohort.wire.headers import read_request_header
+from kohort.wire.readers import request_reader, response_reader
+
+WIRE = Path(__file__).parents[1] / "data" / "wire"
+
+
+def recorded(api_key: ApiKey) -> list[tuple[int, Any, Any]]:
+    """Version, request and response of every such call in the transcripts."""
+    calls = []
+    for path in sorted(WIRE.glob("*.jsonl.gz")):
+        requests: dict[tuple[int, int], Any] = {}
+        for line in gzip.decompress(path.read_bytes()).splitlines():
+            frame = json.loads(line)
+            if frame["api_key"] != api_key:
+                continue
+            body, version, place = (
+                bytes.fromhex(frame["hex"]),
+                frame["api_version"],
+                (frame["conn"], frame["correlation_id"]),
+            )
+            if frame["dir"] == "request":
+                requests[place] = request_reader(api_key, version)(body, read_request_header(body)[4])
+            else:
+                at = 4 + api_key.response_header_version(version)
+                calls.append((version, requests[place], response_reader(api_key, version)(body, at)))
+    return calls
