@@ -13,12 +13,10 @@ from struct import Struct, error
 from typing import Protocol, TypeAlias
 
 import msgspec
-from aiokafka.errors import CorruptRecordException
-from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
-from crc32c import crc32c
 
 from kohort.model.errors import CoordinatorError, CorruptError, ErrorCode
 from kohort.wire.compression import DECOMPRESSED_BYTES_MAX, Buffer, Codec, compress, decompress
+from kohort.wire.native import CorruptRecordException, DefaultRecordBatch, DefaultRecordBatchBuilder, crc32c
 
 HEADER_BYTES = 61
 LOG_OVERHEAD_BYTES = 12

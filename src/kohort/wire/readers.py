@@ -11,7 +11,6 @@ Kafka accepts them.
 """
 
 import dataclasses
-import sys
 from collections.abc import Callable
 from functools import cache
 from types import UnionType
@@ -21,15 +20,13 @@ from uuid import UUID
 from kohort.model.errors import WireError
 from kohort.wire.apis import API_KEYS
 from kohort.wire.guards import UnknownTag, compile_guard
+from kohort.wire.native import kio_entity_reader
 from kohort.wire.schema import Field, Message, message
 from kohort.wire.shapes import default_value, shapes
 from kohort.wire.tags import without_unknown_tags
 
 Reader: TypeAlias = Callable[[bytes, int], Any]
 """Reads the message that begins at an offset. Raises WireError."""
-
-SizedReader: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
-"""As `Reader`, with the size of what was read."""
 
 _ELEMENT_TYPES: dict[str, Any] = {
     "string": str,
@@ -73,7 +70,7 @@ def _api_message(api_key: int, version: int, kind: str) -> Message:
 
 def _reader(schema: Message, version: int) -> Reader:
     """Guard, native reader and slow path in one function, since a call in between costs a tenth of a heartbeat."""
-    native = _native_entity_reader()(_decoded_class(schema, version))
+    native = kio_entity_reader()(_decoded_class(schema, version))
     guard = compile_guard(schema, version)
 
     def read(frame: bytes, offset: int) -> Any:
@@ -182,23 +179,3 @@ def _kio_field(field: Field, absent: dict[str, Any]) -> Any:
         return dataclasses.field(metadata=metadata)
     metadata["tag"] = field.tag
     return dataclasses.field(metadata=metadata, default=default_value(field, absent))
-
-
-@cache
-def _native_entity_reader() -> Callable[[type], SizedReader]:
-    """
-    kio's native `entity_reader`.
-
-    kio's types register themselves with hypothesis where that is installed, and importing it takes 0.2 s of a start. No
-    server needs that, so hypothesis is out of sight while kio is imported, unless somebody has imported it already.
-    """
-    is_hidden = "hypothesis" not in sys.modules
-    if is_hidden:
-        sys.modules["hypothesis"] = None  # type: ignore[assignment]
-    try:
-        import kio.serial  # noqa: F401
-        from kio._kio_native import entity_reader
-    finally:
-        if is_hidden:
-            del sys.modules["hypothesis"]
-    return entity_reader

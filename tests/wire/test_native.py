@@ -1,0 +1,33 @@
+"""What a start imports, and that others may still import what was left out."""
+
+import subprocess
+import sys
+
+CODEC = """
+import sys
+from kohort.wire import batches, messages, readers
+readers.request_reader(12, 4)
+batches.encode_batch([(b"key", b"value")], 5)
+"""
+
+
+def run(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", CODEC + code], capture_output=True, text=True, check=True).stdout
+
+
+def test_a_start_imports_no_clients_test_tools_or_schemas() -> None:
+    imported = set(run("print(*sys.modules)").split())
+    for needless in ("hypothesis", "aiokafka.client", "aiokafka.consumer", "crc32c._cli", "kio.schema.heartbeat"):
+        assert needless not in imported
+
+
+def test_the_packages_are_whole_for_whoever_imports_them() -> None:
+    out = run(
+        "import aiokafka, crc32c, hypothesis\n"
+        "import aiokafka.errors as errors\n"
+        "from aiokafka import AIOKafkaConsumer\n"
+        "print(aiokafka.AIOKafkaProducer.__name__, AIOKafkaConsumer.__name__, aiokafka.errors is errors)\n"
+        "print(crc32c.crc32c(b'123456789') == 0xE3069283, crc32c.__version__ != '', hypothesis.given.__name__)\n"
+        "print(issubclass(batches.CorruptRecordException, aiokafka.errors.KafkaError))\n"
+    )
+    assert out.split() == ["AIOKafkaProducer", "AIOKafkaConsumer", "True", "True", "True", "given", "True"]
