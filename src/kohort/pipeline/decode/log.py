@@ -1,8 +1,9 @@
 """A segment, or any bytes of a log, as Arrow record batches of the one schema."""
 
 import mmap
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,13 @@ from kohort.pipeline.decode.batches import (
     ATTRIBUTE_CONTROL,
     ATTRIBUTE_TRANSACTIONAL,
     Damage,
+    Headers,
     Scan,
     scan,
 )
 from kohort.pipeline.decode.records import WINDOW_BYTES, Records, Window, lay_out, windows
 from kohort.pipeline.decode.segments import Segment
-from kohort.pipeline.decode.vectors import big_endian, integers
+from kohort.pipeline.decode.vectors import Ints, big_endian, integers
 
 _EMPTY_KEY_TYPE = -1
 
@@ -75,7 +77,7 @@ class Decoder:
             chosen = np.isin(key_types, offsets.KEY_TYPES)
             if chosen.any():
                 some = records if chosen.all() else records.select(chosen)
-                some, columns, problems = offsets.decode(some, self.schema.names)
+                some, columns, problems = offsets.decode(some)
                 damage += problems
                 yield self._rows(schemas.OFFSET_COMMIT, some, columns, segment)
         if schemas.GROUP_METADATA in self.kinds and (chosen := key_types == groups.KEY_TYPE).any():
@@ -91,48 +93,36 @@ class Decoder:
         """Rows that were read one at a time."""
         mask = np.zeros(len(records), np.bool_)
         mask[[row["row"] for row in rows]] = True
-        named = set().union(*rows)
-        columns = {
-            field.name: pa.array([row.get(field.name) for row in rows], type=field.type)
+        columns: dict[str, Callable[[], Any]] = {
+            field.name: partial(pa.array, [row.get(field.name) for row in rows], type=field.type)
             for field in self.schema
-            if field.name in named
+            if any(field.name in row for row in rows)
         }
         return self._rows(kind, records.select(mask), columns, segment)
 
-    def _rows(self, kind: str, records: Records, columns: dict[str, Any], segment: Segment) -> pa.RecordBatch:
+    def _rows(
+        self, kind: str, records: Records, columns: dict[str, Callable[[], Any]], segment: Segment
+    ) -> pa.RecordBatch:
         headers, batch, count = records.window.headers, records.batch, len(records)
-        transactional = (headers["attributes"] & ATTRIBUTE_TRANSACTIONAL) != 0
         placed = {
-            **self._place(kind, segment, count),
-            "log_offset": pa.array(records.offset),
-            "timestamp_ms": pa.array(records.timestamp_ms),
-            "producer_id": integers(headers["producer_id"].astype(np.int64)[batch], pa.int64()),
-            "producer_epoch": integers(headers["producer_epoch"].astype(np.int16)[batch], pa.int16()),
-            "transactional": pa.array(transactional[batch]),
+            **_place(kind, segment, count),
+            **_producer(headers, batch),
+            "log_offset": lambda: pa.array(records.offset),
+            "timestamp_ms": lambda: pa.array(records.timestamp_ms),
         }
         return schemas.record_batch(self.schema, count, {**placed, **columns})
-
-    def _place(self, kind: str, segment: Segment, count: int) -> dict[str, Any]:
-        return {
-            "kind": pa.repeat(pa.scalar(kind), count),
-            "log_topic": pa.repeat(pa.scalar(segment.topic), count),
-            "log_partition": pa.repeat(pa.scalar(segment.partition, pa.int32()), count),
-            "segment": pa.repeat(pa.scalar(Path(segment.path).name), count),
-        }
 
     def _batches(self, found: Scan, segment: Segment) -> pa.RecordBatch:
         headers, count = found.headers, len(found.headers)
         columns = {
-            **self._place(schemas.BATCH, segment, count),
-            "log_offset": integers(headers["base_offset"].astype(np.int64), pa.int64()),
-            "timestamp_ms": integers(headers["max_timestamp"].astype(np.int64), pa.int64()),
-            "producer_id": integers(headers["producer_id"].astype(np.int64), pa.int64()),
-            "producer_epoch": integers(headers["producer_epoch"].astype(np.int16), pa.int16()),
-            "transactional": pa.array((headers["attributes"] & ATTRIBUTE_TRANSACTIONAL) != 0),
-            "leader_epoch": integers(headers["leader_epoch"].astype(np.int32), pa.int32()),
-            "next_offset": pa.array(found.next_offsets),
-            "position": pa.array(found.positions),
-            "size_bytes": pa.array(found.ends - found.positions),
+            **_place(schemas.BATCH, segment, count),
+            **_producer(headers, np.arange(count)),
+            "log_offset": lambda: integers(headers["base_offset"].astype(np.int64), pa.int64()),
+            "timestamp_ms": lambda: integers(headers["max_timestamp"].astype(np.int64), pa.int64()),
+            "leader_epoch": lambda: integers(headers["leader_epoch"].astype(np.int32), pa.int32()),
+            "next_offset": lambda: pa.array(found.next_offsets),
+            "position": lambda: pa.array(found.positions),
+            "size_bytes": lambda: pa.array(found.ends - found.positions),
         }
         return schemas.record_batch(self.schema, count, columns)
 
@@ -168,6 +158,26 @@ class Decoder:
             "segment": Path(segment.path).name,
         }
         return schemas.from_rows(self.schema, [{**place, **row} for row in rows])
+
+
+def _place(kind: str, segment: Segment, count: int) -> dict[str, Callable[[], Any]]:
+    """The columns that are the same in every row."""
+    return {
+        "kind": lambda: pa.repeat(pa.scalar(kind), count),
+        "log_topic": lambda: pa.repeat(pa.scalar(segment.topic), count),
+        "log_partition": lambda: pa.repeat(pa.scalar(segment.partition, pa.int32()), count),
+        "segment": lambda: pa.repeat(pa.scalar(Path(segment.path).name), count),
+    }
+
+
+def _producer(headers: Headers, batch: Ints) -> dict[str, Callable[[], Any]]:
+    """What the header of its batch says of a row; `batch` is an index into `headers` for each."""
+    transactional = (headers["attributes"] & ATTRIBUTE_TRANSACTIONAL) != 0
+    return {
+        "producer_id": lambda: integers(headers["producer_id"].astype(np.int64)[batch], pa.int64()),
+        "producer_epoch": lambda: integers(headers["producer_epoch"].astype(np.int16)[batch], pa.int16()),
+        "transactional": lambda: pa.array(transactional[batch]),
+    }
 
 
 def decode_directory(segments: Iterable[Segment], decoder: Decoder) -> pa.Table:

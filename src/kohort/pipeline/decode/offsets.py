@@ -16,7 +16,7 @@ Source: Apache Kafka 4.2.1, OffsetCommitKey.json, OffsetCommitValue.json; KIP-21
 """
 
 import base64
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,16 +79,15 @@ class _Values:
 _PROBLEMS = ("", MALFORMED_KEY, MALFORMED_VALUE, UNKNOWN_VERSION)
 
 
-def decode(records: Records, columns: Collection[str]) -> tuple[Records, dict[str, Any], list[Damage]]:
+def decode(records: Records) -> tuple[Records, dict[str, Callable[[], Any]], list[Damage]]:
     """
-    The columns of OffsetCommit records, by name.
+    The columns of OffsetCommit records, each made when it is called: strings that nobody asks for are not built.
 
     Args:
         records: with keys of types 0 and 1 only.
-        columns: the names of those wanted; strings that nobody asked for are not built.
 
     Returns:
-        The records that could be read, their columns, and what could not be read.
+        The records that could be read, their columns by name, and what could not be read.
     """
     keys, values = _keys(records), _values(records)
     problem = np.where(keys.valid, values.problem, _PROBLEMS.index(MALFORMED_KEY))
@@ -98,7 +97,7 @@ def decode(records: Records, columns: Collection[str]) -> tuple[Records, dict[st
         records = records.select(good)
         keys = _Keys(*(getattr(keys, name)[good] for name in _Keys.__slots__))
         values = _Values(*(getattr(values, name)[good] for name in _Values.__slots__))
-    return records, _columns(records.window.data, keys, values, columns), damage
+    return records, _columns(records.window.data, keys, values), damage
 
 
 def _keys(records: Records) -> _Keys:
@@ -124,7 +123,7 @@ def _values(records: Records) -> _Values:
     )  # fmt: skip
     unknown = present & ((records.value_bytes < 2) | (version < 0) | (version > VERSION_MAX))
     values.problem[unknown] = _PROBLEMS.index(UNKNOWN_VERSION)
-    for one in np.unique(version[present & ~unknown]).tolist():
+    for one in np.flatnonzero(np.bincount(version[present & ~unknown])).tolist():
         rows = np.flatnonzero(present & ~unknown & (version == one))
         _read_values(one, data, rows, records, values)
     return values
@@ -192,9 +191,9 @@ def _walk_tags(data: Bytes, at: int, count: int, end: int) -> int | None:
     return found
 
 
-def _columns(data: Bytes, keys: _Keys, values: _Values, wanted: Collection[str]) -> dict[str, Any]:
+def _columns(data: Bytes, keys: _Keys, values: _Values) -> dict[str, Callable[[], Any]]:
     live = values.version != _ABSENT
-    build: dict[str, Callable[[], Any]] = {
+    return {
         "group": lambda: strings(data, keys.group_at, keys.group_bytes),
         "topic": lambda: strings(data, keys.topic_at, keys.topic_bytes),
         "partition": lambda: integers(keys.partition, pa.int32()),
@@ -207,7 +206,6 @@ def _columns(data: Bytes, keys: _Keys, values: _Values, wanted: Collection[str])
         "expire_timestamp_ms": lambda: _expiry(values),
         "topic_id": lambda: _topic_ids(data, values.topic_id_at),
     }
-    return {name: make() for name, make in build.items() if name in wanted}
 
 
 def _expiry(values: _Values) -> pa.Array:

@@ -17,7 +17,7 @@ A column that does not belong to a row's kind is null. Ids that are absent in Ka
 Source: Apache Kafka 4.2.1, OffsetCommitKey/Value, GroupMetadataKey/Value, EndTransactionMarker, DefaultRecordBatch.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -109,9 +109,13 @@ def subset(columns: Sequence[str] | None) -> pa.Schema:
     return pa.schema([SCHEMA.field(column) for column in columns])
 
 
-def record_batch(schema: pa.Schema, rows: int, columns: Mapping[str, Any]) -> pa.RecordBatch:
-    """A record batch of `schema` from Arrow arrays by name; a column that is not given is null, one not in it is dropped."""
-    arrays = [columns[field.name] if field.name in columns else pa.nulls(rows, field.type) for field in schema]
+def record_batch(schema: pa.Schema, rows: int, columns: Mapping[str, Callable[[], Any]]) -> pa.RecordBatch:
+    """
+    A record batch of `schema`, its Arrow arrays made on demand.
+
+    A column that is not given is null; one that is not in the schema is not made.
+    """
+    arrays = [columns[one.name]() if one.name in columns else pa.nulls(rows, one.type) for one in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
