@@ -1,5 +1,6 @@
 """What the logs of all stores share: sealing, fencing, the high watermark and its listeners, epochs, searches by time."""
 
+import logging
 from abc import ABC, abstractmethod
 from uuid import UUID
 
@@ -10,6 +11,8 @@ from kohort.storage.batchset import Span, iter_spans, seal
 from kohort.storage.epochs import EpochCache
 from kohort.storage.log import NO_TIMESTAMP, BatchSetTooLargeError, LogConfig, TimestampOffset
 from kohort.storage.timestamps import first_at_least
+
+_log = logging.getLogger("kohort.storage")
 
 _SCAN_BYTES = 1 << 20
 
@@ -103,7 +106,10 @@ class LogBase(ABC):
             return
         self.high_watermark = high_watermark
         for listener in tuple(self._listeners):
-            listener(high_watermark)
+            try:
+                listener(high_watermark)
+            except Exception:  # noqa: BLE001 -- what waits for other partitions must not hang because of this one
+                _log.exception("log.listener_failed partition=%s", self.topic_partition)
 
     def become_leader(self, leader_epoch: int) -> None:
         if self.refusal is not None:

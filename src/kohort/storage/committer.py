@@ -33,7 +33,7 @@ from kohort.storage.directory import JOURNAL
 from kohort.storage.disklog import DiskLog
 from kohort.storage.epochs import CHECKPOINT_NAME
 from kohort.storage.flusher import Background, Flusher, Round
-from kohort.storage.journal import DELETE, Journal, entry_prefix, pack_length
+from kohort.storage.journal import DELETE, Journal, entry_prefix, journal_files, pack_length
 from kohort.storage.watermarks import Watermarks
 
 _log = logging.getLogger("kohort.storage")
@@ -320,9 +320,11 @@ class Committer:
         self._drain()
 
 
-def remove_journal(data_dir: Path, files: list[Path]) -> None:
+def remove_journal(data_dir: Path) -> None:
     """What the journal held is in the segments for good."""
-    for path in files:
-        path.unlink()
-    if files:
-        fsync_directory(data_dir / JOURNAL)
+    directory = data_dir / JOURNAL
+    if directory.is_dir():
+        for path in journal_files(directory):
+            path.unlink()
+        directory.rmdir()
+        fsync_directory(data_dir)

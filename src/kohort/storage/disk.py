@@ -2,9 +2,9 @@
 Logs on the disk, in Kafka's own layout, made durable by one flush for all of them.
 
 An append goes to its segment's file, in the page cache, and to the journal's round that is filling; `kohort.storage.committer`
-says when it counts. After a clean stop the directory is one that Apache Kafka could have left. After any other, segments
-are scanned from their recovery points, torn tails are cut off, and the journal puts back what is missing, before anything
-else happens.
+says when it counts. After a clean stop the directory is one that Apache Kafka could have left, without a journal. While there
+is one, Apache Kafka refuses to start on the directory, which is as it should be: first the segments have to be scanned from
+their recovery points, torn tails cut off, and what is missing put back from the journal. The next start does it.
 """
 
 import logging
@@ -18,7 +18,6 @@ from uuid import UUID, uuid4
 from kohort.model.errors import CorruptError, OffsetOutOfRangeError, UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Clock, Defer
-from kohort.storage.batchset import read_front
 from kohort.storage.checkpoints import (
     CLEAN_SHUTDOWN,
     LOG_START_OFFSETS,
@@ -37,7 +36,7 @@ from kohort.storage.disklog import DiskLog
 from kohort.storage.epochs import EpochCache
 from kohort.storage.journal import JournalEntry, journal_files, read_journal
 from kohort.storage.log import NO_TOPIC_ID, LogConfig
-from kohort.storage.recovery import IsLost, Loaded, load_partition
+from kohort.storage.recovery import Loaded, load_partition
 
 _log = logging.getLogger("kohort.storage")
 
@@ -83,6 +82,7 @@ class DiskStore:
         self.data_dir = data_dir
         self._clock = clock
         self._is_closed = False
+        self._is_journaled = flush == "commit"
         self._logs: dict[TopicPartition, DiskLog] = {}
         self._found: dict[TopicPartition, Path] = {}
         """Partitions on the disk that nobody has asked for yet."""
@@ -117,14 +117,17 @@ class DiskStore:
         self._committer.offsets = read_offsets(self.data_dir / RECOVERY_POINTS)
         self._committer.start_offsets = read_offsets(self.data_dir / LOG_START_OFFSETS)
         marker = self.data_dir / CLEAN_SHUTDOWN
-        left_behind = journal_files(self.data_dir / JOURNAL)
-        if left_behind or not marker.exists():
-            self._recover(left_behind)
+        journal = self.data_dir / JOURNAL
+        if journal.is_dir() or not marker.exists():
+            self._recover(journal_files(journal), is_journaled=journal.is_dir())
+        if self._is_journaled:
+            journal.mkdir(exist_ok=True)
+            fsync_directory(self.data_dir)
         if marker.exists():
             marker.unlink()
             fsync_directory(self.data_dir)
 
-    def _recover(self, left_behind: list[Path]) -> None:
+    def _recover(self, left_behind: list[Path], *, is_journaled: bool) -> None:
         """Scan what is not known to be durable, put back what the journal has, and checkpoint before anything else."""
         started_ms = self._clock.now_ms()
         entries: dict[TopicPartition, list[JournalEntry]] = {}
@@ -133,8 +136,7 @@ class DiskStore:
         files: set[Path] = set()
         for topic_partition in sorted(self._found):
             recovery_point = self._committer.offsets.get(topic_partition, 0)
-            is_lost = partial(_is_lost, entries.get(topic_partition, []))
-            for segment in self._load(topic_partition, recovery_point, is_lost).scanned:
+            for segment in self._load(topic_partition, recovery_point, is_gapless=is_journaled).scanned:
                 files |= {segment.path, segment.index.path, segment.time_index.path, segment.directory}
         for topic_partition in sorted(entries):
             self._replay(topic_partition, entries[topic_partition])
@@ -142,7 +144,7 @@ class DiskStore:
             self._committer.checkpoint_now(self._logs.values(), files)
             elapsed_ms = self._clock.now_ms() - started_ms
             _log.info("store.recovered partitions=%d elapsed_ms=%d", len(self._logs), elapsed_ms)
-        remove_journal(self.data_dir, left_behind)
+        remove_journal(self.data_dir)
 
     def _replay(self, topic_partition: TopicPartition, entries: list[JournalEntry]) -> None:
         """Do again what was done to one partition. The entries of an earlier topic of that name change nothing."""
@@ -166,7 +168,7 @@ class DiskStore:
         if restored_bytes:
             _log.info("log.recovered partition=%s bytes=%d", topic_partition, restored_bytes)
 
-    def _load(self, topic_partition: TopicPartition, recovery_point: int | None, is_lost: IsLost) -> Loaded:
+    def _load(self, topic_partition: TopicPartition, recovery_point: int | None, *, is_gapless: bool = False) -> Loaded:
         """Take up a partition that was found; it is among the logs afterwards."""
         directory = self._found.pop(topic_partition)
         loaded = load_partition(
@@ -175,7 +177,7 @@ class DiskStore:
             self._clock,
             log_start_offset=self._committer.start_offsets.get(topic_partition, 0),
             recovery_point=recovery_point,
-            is_lost=is_lost,
+            is_gapless=is_gapless,
         )
         topic_id = read_partition_metadata(directory)
         self._logs[topic_partition] = self._make_log(topic_partition, topic_id, LogConfig(), loaded)
@@ -198,7 +200,7 @@ class DiskStore:
 
     def get(self, topic_partition: TopicPartition) -> DiskLog | None:
         if topic_partition in self._found:
-            self._load(topic_partition, None, lambda _start, _end: False)
+            self._load(topic_partition, None)
         return self._logs.get(topic_partition)
 
     def partitions(self) -> Iterable[TopicPartition]:
@@ -286,10 +288,5 @@ class DiskStore:
         for log in logs:
             files |= log.seal()
         self._committer.checkpoint_now(logs, files)
-        remove_journal(self.data_dir, journal_files(self.data_dir / JOURNAL))
+        remove_journal(self.data_dir)
         write_atomically(self.data_dir / CLEAN_SHUTDOWN, _CLEAN_SHUTDOWN_TEXT)
-
-
-def _is_lost(entries: list[JournalEntry], start: int, end: int) -> bool:
-    """Whether the journal has an append that begins in `[start, end)`."""
-    return any(entry.batches is not None and start <= read_front(entry.batches)[0] < end for entry in entries)

@@ -11,7 +11,6 @@ Source: Kafka LogLoader, LogSegment.recover.
 
 import logging
 from bisect import bisect_right
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,9 +24,6 @@ _log = logging.getLogger("kohort.storage")
 
 _SIDE_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, ".txnindex", ".snapshot")
 _LEFTOVERS = (".deleted", ".cleaned")
-
-IsLost = Callable[[int, int], bool]
-"""Whether the journal holds an append between two offsets, so that their absence is a loss and no work of the cleaner."""
 
 
 @dataclass
@@ -55,7 +51,7 @@ def load_partition(
     *,
     log_start_offset: int,
     recovery_point: int | None,
-    is_lost: IsLost = lambda _start, _end: False,
+    is_gapless: bool = False,
 ) -> Loaded:
     """
     Take up one partition.
@@ -63,6 +59,9 @@ def load_partition(
     Args:
         log_start_offset: as checkpointed; the first segment's base offset where that is larger.
         recovery_point: everything below is durable and indexed; None after a clean stop.
+        is_gapless: whether segments above the recovery point follow each other without a gap, so that a gap is a loss and
+            what comes behind it was never acknowledged, or is in the journal. So it is where this program wrote with a
+            journal: it cleans and deletes below the recovery point only. Apache Kafka's cleaner may leave gaps above.
 
     Raises:
         ConfigError: the directory holds what this version cannot take up.
@@ -70,12 +69,15 @@ def load_partition(
     """
     segments = _find_segments(directory, config, clock)
     loaded = Loaded(segments, log_start_offset, log_start_offset, _read_epochs(directory))
+    known_until = log_start_offset if recovery_point is None else max(recovery_point, log_start_offset)
+    if is_gapless and segments and segments[0].base_offset > known_until:
+        _drop(loaded, 0)
     if segments:
         loaded.log_start_offset = max(log_start_offset, segments[0].base_offset)
-        _load_segments(loaded, config, recovery_point, is_lost)
-    if recovery_point and loaded.end_offset < recovery_point:
+        _load_segments(loaded, config, recovery_point, is_gapless=is_gapless)
+    if segments and recovery_point and loaded.end_offset < recovery_point:
         # The recovery point promised more than there is: it is not this log's, or the disk lost data. Believe nothing.
-        _load_segments(loaded, config, 0, is_lost)
+        _load_segments(loaded, config, 0, is_gapless=is_gapless)
     if loaded.end_offset < loaded.log_start_offset:
         _drop(loaded, 0)
         loaded.end_offset = loaded.log_start_offset
@@ -112,21 +114,17 @@ def _read_epochs(directory: Path) -> EpochCache:
         return EpochCache()
 
 
-def _load_segments(loaded: Loaded, config: LogConfig, recovery_point: int | None, is_lost: IsLost) -> None:
+def _load_segments(loaded: Loaded, config: LogConfig, recovery_point: int | None, *, is_gapless: bool) -> None:
     segments = loaded.segments
-    if not segments:
-        return
     bases = [segment.base_offset for segment in segments]
     unchecked_from = len(bases)
     if recovery_point is not None:
         unchecked_from = max(bisect_right(bases, recovery_point) - 1, 0)
     next_offset = bases[0]
-    if recovery_point is not None and recovery_point < bases[0] and is_lost(loaded.log_start_offset, bases[0]):
-        next_offset = loaded.log_start_offset
     for index in range(len(bases)):
         segment, is_last = segments[index], index == len(bases) - 1
         is_unchecked = index >= unchecked_from
-        if is_unchecked and segment.base_offset != next_offset and is_lost(next_offset, segment.base_offset):
+        if is_gapless and is_unchecked and segment.base_offset != next_offset:
             _drop(loaded, index)
             break
         end_offset = None if is_unchecked else _believe(segment, is_last=is_last, bases=bases, index=index)

@@ -1,0 +1,59 @@
+"""What the tests of the logs share: the thread that owns a store, and batches to append."""
+
+from collections.abc import Callable
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any
+from uuid import UUID
+
+from kohort.model.ids import TopicPartition
+from kohort.storage.disk import DiskStore
+from kohort.testing.virtual import VirtualNode
+from kohort.wire.batches import BatchRecord, build_batch
+
+TOPIC_ID = UUID(int=7)
+PARTITION = TopicPartition("orders", 0)
+WAIT_SECONDS = 20
+
+
+class Owner:
+    """A node's thread: turns by hand, and what other threads post is run when somebody waits for it."""
+
+    def __init__(self) -> None:
+        self.node = VirtualNode()
+        self.clock = self.node.clock
+        self.defer = self.node.defer
+        self._posted: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self.post = self._posted.put
+
+    def run_turn(self) -> None:
+        self.node.run_turn()
+
+    def run_posted(self) -> None:
+        """Run what was posted so far, each in a turn of its own."""
+        while not self._posted.empty():
+            self._posted.get()()
+            self.run_turn()
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        """Run turns, and what is posted, until the condition holds."""
+        self.run_turn()
+        while not condition():
+            try:
+                self._posted.get(timeout=WAIT_SECONDS)()
+            except Empty:
+                raise AssertionError("nothing was posted that made the condition true") from None
+            self.run_turn()
+
+    def disk(self, data_dir: Path, **options: Any) -> DiskStore:
+        options = {"flush": "commit", "node_id": 1, "journal_file_bytes": 1 << 16, **options}
+        return DiskStore(data_dir, defer=self.defer, post=self.post, clock=self.clock, **options)
+
+
+def batch(*values: str, timestamp_ms: int = 1000, step_ms: int = 0) -> bytes:
+    """One batch with a record per value; times rise by `step_ms`."""
+    records = [
+        BatchRecord(None, value.encode(), timestamp_ms=timestamp_ms + index * step_ms)
+        for index, value in enumerate(values)
+    ]
+    return build_batch(records, timestamp_ms=timestamp_ms)

@@ -1,0 +1,87 @@
+"""The journal: what was written whole comes back in order, and nothing else does."""
+
+import os
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kohort.model.ids import TopicPartition
+from kohort.storage.journal import (
+    DELETE,
+    ROUND_HEADER_BYTES,
+    Journal,
+    JournalEntry,
+    entry_prefix,
+    journal_files,
+    pack_length,
+    read_journal,
+)
+
+NAMES = st.sampled_from(
+    [TopicPartition("a", 0), TopicPartition("b.c_d-e", 49), TopicPartition("__consumer_offsets", 3)]
+)
+ENTRIES = st.builds(JournalEntry, NAMES, st.uuids(), st.one_of(st.none(), st.binary(max_size=40)))
+ROUNDS = st.lists(st.tuples(st.lists(ENTRIES, min_size=1, max_size=4), st.booleans()), max_size=8)
+
+
+def encode(entries: list[JournalEntry]) -> bytearray:
+    data = bytearray(ROUND_HEADER_BYTES)
+    for entry in entries:
+        if entry.batches is None:
+            data += entry_prefix(entry.topic_partition, entry.topic_id, DELETE) + pack_length(0)
+        else:
+            data += (
+                entry_prefix(entry.topic_partition, entry.topic_id) + pack_length(len(entry.batches)) + entry.batches
+            )
+    return data
+
+
+def journal(directory: Path) -> Journal:
+    return Journal(directory / "journal", file_bytes=4096, sync=os.fdatasync)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50)
+@given(rounds=ROUNDS)
+def test_the_rounds_of_the_two_newest_files_come_back_in_order(
+    tmp_path_factory: pytest.TempPathFactory, rounds: list[tuple[list[JournalEntry], bool]]
+) -> None:
+    directory = tmp_path_factory.mktemp("data")
+    written = journal(directory)
+    files: list[list[JournalEntry]] = [[]]
+    for entries, is_switched in rounds:
+        if is_switched:
+            written.switch()
+            files.append([])
+        written.write(encode(entries))
+        files[-1] += entries
+    written.close()
+    assert list(read_journal(journal_files(directory / "journal"))) == [entry for file in files[-2:] for entry in file]
+
+
+def test_a_flipped_bit_ends_the_journal_there(tmp_path: Path) -> None:
+    written = journal(tmp_path)
+    rounds = [[JournalEntry(TopicPartition("a", number), UUID(int=number), b"batches")] for number in range(3)]
+    ends = []
+    for entries in rounds:
+        written.write(encode(entries))
+        ends.append(written.position)
+    written.close()
+    (path,) = journal_files(tmp_path / "journal")
+    content = path.read_bytes()
+    for position in range(ends[0], ends[1]):
+        path.write_bytes(content[:position] + bytes([content[position] ^ 1]) + content[position + 1 :])
+        assert list(read_journal([path])) == rounds[0]
+
+
+def test_a_file_is_made_in_its_full_size(tmp_path: Path) -> None:
+    written = journal(tmp_path)
+    written.write(encode([JournalEntry(TopicPartition("a", 0), UUID(int=1), b"batches")]))
+    written.close()
+    assert [path.stat().st_size for path in journal_files(tmp_path / "journal")] == [4096]
+
+
+def test_no_files_no_entries(tmp_path: Path) -> None:
+    assert list(read_journal(journal_files(tmp_path / "journal"))) == []
