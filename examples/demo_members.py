@@ -84,7 +84,7 @@ def run_kafka_python(bootstrap: str, group: str, topics: list[str]) -> None:
     from kafka.errors import KafkaError
     from kafka.structs import OffsetAndMetadata
 
-    class Listener(ConsumerRebalanceListener):
+    class Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # the library has no types
         def on_partitions_revoked(self, revoked: Any) -> None:
             pass
 

@@ -1,0 +1,248 @@
+"""
+What the demo's story is made of: the broker, the members and the producer, and a ledger of what was acknowledged.
+"""
+
+import json
+import random
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from confluent_kafka import Producer
+from rich.console import Console
+
+TOPICS: Final = {"orders": 6, "payments": 3}
+GROUP: Final = "shop"
+WAIT_SECONDS_MAX: Final = 45.0
+KOHORT: Final = str(Path(sys.executable).with_name("kohort"))
+
+Position = tuple[str, int]
+"""Topic and partition."""
+
+
+class ClaimError(Exception):
+    """A claim of the demo does not hold."""
+
+
+class Story:
+    """What is told, with the seconds since the beginning."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.begun = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.begun
+
+    def step(self, text: str) -> None:
+        self.console.print(f"\n[dim]{self.seconds:5.1f} s[/]  [bold]{text}[/]", highlight=False)
+
+    def fact(self, text: str) -> None:
+        self.console.print(f"[dim]{self.seconds:5.1f} s[/]    {text}", highlight=False)
+
+    def claim(self, holds: object, text: str, otherwise: str) -> None:
+        """
+        Raises:
+            ClaimError: the claim does not hold.
+        """
+        if not holds:
+            raise ClaimError(otherwise)
+        self.held(text)
+
+    def held(self, text: str) -> None:
+        self.fact(f"[green]✓[/] {text}")
+
+    def until(self, condition: Callable[[], bool], what: str) -> float:
+        """Wait for a condition; the seconds it took."""
+        begun = time.monotonic()
+        while not condition():
+            if time.monotonic() - begun > WAIT_SECONDS_MAX:
+                raise ClaimError(f"waited {WAIT_SECONDS_MAX:.0f} seconds, and it did not come about that {what}")
+            time.sleep(0.05)
+        return time.monotonic() - begun
+
+
+class Broker:
+    """`kohort serve`, on one directory and one port whatever happens to it."""
+
+    def __init__(self, root: Path) -> None:
+        self.data_dir = root / "data"
+        self._log = root / "broker.log"
+        self.port = free_port()
+        self.bootstrap = f"127.0.0.1:{self.port}"
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> float:
+        """Start, and wait for its ready line; the seconds it took."""
+        begun = time.monotonic()
+        command = [KOHORT, "serve", "--host", "127.0.0.1", "--port", str(self.port), "--data-dir", str(self.data_dir)]
+        with self._log.open("a") as log:
+            self._process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
+            )
+        assert self._process.stdout is not None
+        if not self._process.stdout.readline().startswith("kohort ready"):
+            raise ClaimError(f"the broker did not start: {self._log.read_text()[-1000:]}")
+        return time.monotonic() - begun
+
+    def kill(self) -> None:
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self) -> int:
+        """SIGTERM; the exit code."""
+        assert self._process is not None
+        self._process.terminate()
+        return self._process.wait(WAIT_SECONDS_MAX)
+
+    def wait(self) -> None:
+        assert self._process is not None
+        self._process.wait()
+
+    def close(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self.stop()
+
+
+class Ledger:
+    """What the broker has acknowledged to anyone: it may not forget that."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._commits: dict[Position, int] = {}
+        self._records: dict[tuple[str, int, int], bytes] = {}
+        self.commits_of: Counter[int] = Counter()
+        """Acknowledged commit requests per process id of the member."""
+
+    def committed(self, process_id: int, offsets: list[tuple[str, int, int]]) -> None:
+        with self._lock:
+            self.commits_of[process_id] += 1
+            for topic, partition, offset in offsets:
+                self._commits[topic, partition] = max(offset, self._commits.get((topic, partition), 0))
+
+    def produced(self, error: Any, message: Any) -> None:
+        """Delivery report of confluent-kafka."""
+        if error is None:
+            with self._lock:
+                self._records[message.topic(), message.partition(), message.offset()] = message.value()
+
+    def commits(self) -> dict[Position, int]:
+        """The highest acknowledged offset per partition."""
+        with self._lock:
+            return dict(self._commits)
+
+    def records(self) -> dict[tuple[str, int, int], bytes]:
+        """Acknowledged values by topic, partition and offset."""
+        with self._lock:
+            return dict(self._records)
+
+
+class Member:
+    """One process of demo_members.py and what it tells."""
+
+    def __init__(self, client: str, broker: Broker, ledger: Ledger, root: Path) -> None:
+        self.client = client
+        self._ledger = ledger
+        program = str(Path(__file__).with_name("demo_members.py"))
+        command = [sys.executable, program, client, broker.bootstrap, GROUP, *TOPICS]
+        with (root / f"{client}.log").open("a") as log:
+            self.process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
+            )
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            # A member that was killed may leave half a line.
+            if line.endswith("}\n"):
+                told = json.loads(line)
+                if told["event"] == "committed":
+                    self._ledger.committed(self.process.pid, told["offsets"])
+
+    @property
+    def commits(self) -> int:
+        return self._ledger.commits_of[self.process.pid]
+
+    def leave(self) -> None:
+        """SIGTERM: it says goodbye to the group. Returns at once."""
+        self.process.terminate()
+
+    def die(self) -> None:
+        """SIGKILL: not a word."""
+        self.process.kill()
+        self.process.wait()
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.die()
+
+
+class Orders:
+    """A producer that goes on until it is told to stop: confluent-kafka, acks=all, idempotent."""
+
+    def __init__(self, broker: Broker, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._producer = Producer(
+            {
+                "bootstrap.servers": broker.bootstrap,
+                "acks": "all",
+                "enable.idempotence": True,
+                "linger.ms": 5,
+                "reconnect.backoff.max.ms": 500,
+                "log_level": 0,
+            }
+        )
+        self._number = 0
+        self._is_stopping = threading.Event()
+        self._thread = threading.Thread(target=self._go_on, daemon=True)
+
+    def produce(self, count: int) -> None:
+        """Some records, until all of them are acknowledged."""
+        for _ in range(count):
+            self._one()
+        if self._producer.flush(WAIT_SECONDS_MAX):
+            raise ClaimError(f"the broker did not acknowledge all of {count} records in {WAIT_SECONDS_MAX:.0f} seconds")
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def _go_on(self) -> None:
+        while not self._is_stopping.wait(0.01):
+            for _ in range(5):
+                self._one()
+
+    def _one(self) -> None:
+        self._number += 1
+        topic = "payments" if self._number % 3 == 0 else "orders"
+        value = json.dumps({"number": self._number, "amount": self._number % 97})
+        self._producer.produce(
+            topic, key=f"customer-{self._number % 41}", value=value, on_delivery=self._ledger.produced
+        )
+        self._producer.poll(0)
+
+    def stop(self) -> None:
+        self._is_stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self.produce(0)
+
+
+def free_port() -> int:
+    """A port below those that the system hands out to clients, so that it is still free when the broker comes back."""
+    for port in random.sample(range(20_000, 32_000), 100):
+        with socket.socket() as attempt:
+            try:
+                attempt.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise ClaimError("none of 100 ports between 20000 and 32000 is free")

@@ -1,0 +1,50 @@
+"""The demo holds what it says: it checks every claim itself, so it has to run, and to notice when one does not hold."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.conftest import LONG
+
+DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
+
+
+def demo(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, str(DEMO), *arguments]
+    return subprocess.run(
+        command, check=False, env=os.environ | environment, capture_output=True, text=True, timeout=240
+    )
+
+
+@pytest.mark.clients
+@pytest.mark.spark
+def test_the_demo_succeeds(tmp_path: Path) -> None:
+    done = demo("--data-dir", str(tmp_path / "demo"), "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "no acknowledged commit is lost" in done.stderr
+    assert "Everything held" in done.stderr
+    tables = json.loads(done.stdout)
+    if tables:
+        assert {it["group"] for it in tables["lag"]} == {"shop", "audit"}
+        assert (tmp_path / "demo" / "report.html").stat().st_size > 0
+    else:
+        assert "The pipeline is skipped" in done.stderr
+
+
+@pytest.mark.clients
+@pytest.mark.skipif(not LONG, reason="the long run only: it is the other test without its end")
+def test_without_java_the_pipeline_is_skipped_and_the_demo_succeeds(tmp_path: Path) -> None:
+    done = demo("--data-dir", str(tmp_path / "demo"), JAVA_HOME=str(tmp_path / "no-java"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "The pipeline is skipped: the pipeline runs on Spark, and there is no Java" in done.stdout
+
+
+def test_a_directory_that_no_demo_has_made_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("mine")
+    done = demo("--data-dir", str(tmp_path))
+    assert done.returncode == 1
+    assert "is not empty" in done.stdout
+    assert (tmp_path / "precious").read_text() == "mine"
