@@ -181,7 +181,7 @@ RECORDS = st.lists(
         key=BLOB,
         value=BLOB,
         headers=st.lists(st.tuples(TEXT, BLOB), max_size=3),
-        timestamp_ms=st.none() | st.integers(0, 1 << 45),
+        timestamp_ms=st.none() | st.just(-1) | st.integers(0, 1 << 45),
     ),
     min_size=1,
     max_size=20,

@@ -29,12 +29,14 @@ _LENGTH = Struct(">i")
 _CRC = Struct(">I")
 _ATTRIBUTES = Struct(">h")
 _BASE_OFFSET = Struct(">q")
+_TIMES = Struct(">qq")
 
 _LENGTH_AT = 8
 _EPOCH_AT = 12
 _MAGIC_AT = 16
 _CRC_AT = 17
 _ATTRIBUTES_AT = 21
+_BASE_TIMESTAMP_AT = 27
 _MAX_TIMESTAMP_AT = 35
 
 CODEC_MASK = 0x07
@@ -208,19 +210,20 @@ def build_batch(
     compression: int = Codec.NONE,
     base_offset: int = 0,
 ) -> bytes:
-    """One batch of any kind. `timestamp_ms` is that of records without one of their own."""
+    """One batch of any kind, of one record at least. `timestamp_ms` is that of records without one of their own."""
     builder = DefaultRecordBatchBuilder(MAGIC, 0, transactional, producer_id, producer_epoch, base_sequence, _SIZE_MAX)
+    times = [timestamp_ms if record.timestamp_ms is None else record.timestamp_ms for record in records]
     for offset, record in enumerate(records):
-        time_ms = timestamp_ms if record.timestamp_ms is None else record.timestamp_ms
-        builder.append(offset, time_ms, record.key, record.value, list(record.headers))
+        # Relative times, because the builder takes a first time of -1 for none.
+        builder.append(offset, times[offset] - times[0], record.key, record.value, list(record.headers))
     batch = builder.build()
     if compression:
         batch[HEADER_BYTES:] = compress(memoryview(batch)[HEADER_BYTES:].tobytes(), Codec(compression))
-    if compression or control:
-        (attributes,) = _ATTRIBUTES.unpack_from(batch, _ATTRIBUTES_AT)
-        _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, attributes | compression | (CONTROL if control else 0))
         _LENGTH.pack_into(batch, _LENGTH_AT, len(batch) - LOG_OVERHEAD_BYTES)
-        write_crc(batch)
+    (attributes,) = _ATTRIBUTES.unpack_from(batch, _ATTRIBUTES_AT)
+    _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, attributes | compression | (CONTROL if control else 0))
+    _TIMES.pack_into(batch, _BASE_TIMESTAMP_AT, times[0], max(times))
+    write_crc(batch)
     if base_offset:
         _BASE_OFFSET.pack_into(batch, 0, base_offset)
     return bytes(batch)
