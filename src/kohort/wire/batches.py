@@ -211,6 +211,7 @@ def build_batch(
     base_offset: int = 0,
 ) -> bytes:
     """One batch of any kind, of one record at least. `timestamp_ms` is that of records without one of their own."""
+    assert records, "a batch without records"
     builder = DefaultRecordBatchBuilder(MAGIC, 0, transactional, producer_id, producer_epoch, base_sequence, _SIZE_MAX)
     times = [timestamp_ms if record.timestamp_ms is None else record.timestamp_ms for record in records]
     for offset, record in enumerate(records):
