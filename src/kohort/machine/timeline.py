@@ -102,11 +102,13 @@ class SnapshotRegistry:
 
     def delete_up_to(self, epoch: int) -> None:
         """Forget every snapshot below `epoch`."""
-        snapshots = self._snapshots
-        if not snapshots or snapshots[0].epoch >= epoch:
-            return
-        del snapshots[: bisect_left(snapshots, epoch, key=lambda snapshot: snapshot.epoch)]
-        if not snapshots:
+        count = 0
+        for snapshot in self._snapshots:
+            if snapshot.epoch >= epoch:
+                break
+            count += 1
+        del self._snapshots[:count]
+        if not self._snapshots:
             self.newest = None
 
     def revert_to(self, epoch: int) -> None:

@@ -12,7 +12,10 @@ Pair = tuple[bytes, bytes | None]
 
 def size_bytes(pairs: list[Pair]) -> int:
     """An upper bound of what records take in a batch, without compression."""
-    return sum(len(key) + (len(value) if value is not None else 0) + RECORD_OVERHEAD_BYTES for key, value in pairs)
+    size = RECORD_OVERHEAD_BYTES * len(pairs)
+    for key, value in pairs:
+        size += len(key) if value is None else len(key) + len(value)
+    return size
 
 
 class OpenBatch:

@@ -24,7 +24,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from kohort.machine.shard import RecordSerde, Release, Reply, Result, Shard
+from kohort.machine.shard import RecordSerde, Reply, Result, Shard
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import (
     CoordinatorError,
@@ -34,7 +34,7 @@ from kohort.model.errors import (
 )
 from kohort.model.ids import TopicPartition
 from kohort.runtime.batch import BATCH_OVERHEAD_BYTES, OpenBatch, Pair, size_bytes
-from kohort.runtime.deferred import DeferredQueue, Waiting
+from kohort.runtime.deferred import Answer, DeferredQueue, Waiting, answers
 from kohort.runtime.loader import LoadSummary, load
 from kohort.runtime.ports import Clock, Defer, PartitionLog
 from kohort.runtime.timers import ShardTimers
@@ -105,7 +105,7 @@ class Context(Generic[S]):
         self._timeout: WheelTimer | None = None
         self._busy = False
         self._queue: deque[Callable[[], None]] = deque()
-        self._outbox: list[Release] = []
+        self._outbox: list[Answer] = []
 
     # -- states ------------------------------------------------------------------------------------------------
 
@@ -194,7 +194,7 @@ class Context(Generic[S]):
         shard, self.shard = self.shard, None
         if shard is not None:
             try:
-                self._outbox.extend(shard.on_unloaded())
+                self._outbox.extend(answers(shard.on_unloaded()))
             except Exception:  # noqa: BLE001 -- a shard that fails to say goodbye is gone all the same
                 _log.exception("shard.unload_failed partition=%d", self.partition)
         self._deliver()
@@ -236,7 +236,7 @@ class Context(Generic[S]):
     ) -> None:
         response = on_error(self.refusal()) if self.state is not State.ACTIVE else self._run(operation, reply, on_error)
         if response is not None and reply is not None:
-            self._outbox.append(Release(reply, response))
+            self._outbox.append((reply, response))
 
     def _run(
         self, operation: Callable[[S, int], Result[Any, T]], reply: Reply[T] | None, on_error: Callable[[Exception], T]
@@ -249,17 +249,18 @@ class Context(Generic[S]):
             return on_error(self._logged(error))
         if not result.records and self._is_settled():
             if result.after is not None:
-                self._outbox.extend(result.after(None))
+                self._outbox.extend(answers(result.after(None)))
             if result.releases:
-                self._outbox.extend(result.releases)
+                self._outbox.extend(answers(result.releases))
             return result.response
+        response = result.response
         event = Waiting(
-            response=result.response,
-            reply=reply if result.response is not None else None,
-            on_error=on_error,
-            releases=result.releases,
-            after=result.after,
-            deadline_ms=now_ms + self._env.write_timeout_ms,
+            response,
+            reply if response is not None else None,
+            on_error,
+            result.releases,
+            result.after,
+            now_ms + self._env.write_timeout_ms,
         )
         if result.records:
             try:
@@ -291,11 +292,15 @@ class Context(Generic[S]):
         bytes_max = self.log.batch_bytes_max
         if result.is_atomic:
             needed = size_bytes(pairs)
-            if needed > bytes_max - BATCH_OVERHEAD_BYTES:
-                raise CoordinatorError(
-                    ErrorCode.MESSAGE_TOO_LARGE, f"{len(pairs)} records need {needed} bytes; a batch holds {bytes_max}"
-                )
-            self._replay_into(self._room_for(needed, now_ms), result, pairs, needed)
+            batch = self._batch
+            if batch is None or batch.bytes_left < needed:
+                if needed > bytes_max - BATCH_OVERHEAD_BYTES:
+                    raise CoordinatorError(
+                        ErrorCode.MESSAGE_TOO_LARGE,
+                        f"{len(pairs)} records need {needed} bytes; a batch holds {bytes_max}",
+                    )
+                batch = self._room_for(needed, now_ms)
+            self._replay_into(batch, result, pairs, needed)
         else:
             for index, pair in enumerate(pairs):
                 needed = size_bytes([pair])
@@ -422,9 +427,15 @@ class Context(Generic[S]):
             committed = max((epoch for epoch in self.registry.epochs if epoch <= offset), default=self.last_committed)
         self.last_committed = committed
         self.registry.delete_up_to(committed)
-        for event in self._deferred.take_up_to(self.last_committed):
+        outbox = self._outbox
+        for event in self._deferred.take_up_to(committed):
+            if event.after is None and not event.releases:
+                if event.reply is not None:
+                    outbox.append((event.reply, event.response))
+                    event.reply = None
+                continue
             try:
-                self._outbox.extend(event.complete(None))
+                outbox.extend(event.complete(None))
             except Exception:  # noqa: BLE001 -- one completion's failure must not keep the others waiting
                 _log.exception("shard.completion_failed partition=%d", self.partition)
 
@@ -432,9 +443,9 @@ class Context(Generic[S]):
         """Answer those who have waited too long; what they wrote stays, and they stay in the queue, mute."""
         now_ms = self._env.clock.now_ms()
         for event in self._deferred.expired(now_ms):
-            release = event.expire(CoordinatorError(ErrorCode.REQUEST_TIMED_OUT))
-            if release is not None:
-                self._outbox.append(release)
+            answer = event.expire(CoordinatorError(ErrorCode.REQUEST_TIMED_OUT))
+            if answer is not None:
+                self._outbox.append(answer)
         deadline_ms = self._deferred.next_deadline_ms
         self._timeout = None if deadline_ms is None else self._env.wheel.arm(deadline_ms, self._on_timeout)
         if not self._busy:
@@ -474,9 +485,9 @@ class Context(Generic[S]):
     def _deliver(self) -> None:
         while self._outbox:
             outbox, self._outbox = self._outbox, []
-            for release in outbox:
+            for reply, response in outbox:
                 try:
-                    release.deliver()
+                    reply(response)
                 except Exception:  # noqa: BLE001 -- one caller's failure must not keep the others waiting
                     _log.exception("shard.reply_failed partition=%d", self.partition)
 

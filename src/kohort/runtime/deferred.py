@@ -1,55 +1,64 @@
 """Replies that wait for the high watermark, in the order of the offsets they wait for."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from kohort.machine.shard import After, Release, Reply
 
+Answer = tuple[Reply[Any], Any]
+"""Who is to be answered, and what."""
+
+
+def answers(releases: Iterable[Release]) -> Iterator[Answer]:
+    return ((release.reply, release.response) for release in releases)
+
 
 class Waiting:
-    """One operation whose records are written and not yet committed, or that read what is not."""
+    """
+    One operation whose records are written and not yet committed, or that read what is not.
+
+    `reply` is None when nobody waits any more: answered by a timeout, or parked by the shard.
+    """
 
     __slots__ = ("after", "deadline_ms", "on_error", "releases", "reply", "response")
 
     def __init__(
         self,
-        *,
         response: Any,
         reply: Reply[Any] | None,
         on_error: Callable[[Exception], Any],
-        releases: Iterable[Release],
+        releases: Sequence[Release],
         after: After | None,
         deadline_ms: int,
     ) -> None:
         self.response = response
         self.reply = reply
-        """None when nobody waits any more: answered by a timeout, or parked by the shard."""
         self.on_error = on_error
         self.releases = releases
         self.after = after
         self.deadline_ms = deadline_ms
 
-    def complete(self, error: Exception | None) -> Iterator[Release]:
+    def complete(self, error: Exception | None) -> Iterator[Answer]:
         """
         Run what the shard wants to do now; who is to be answered, and with what.
 
         On an error those whom the result would have released are not answered: the shard's `after` decides about them.
         """
         if self.after is not None:
-            yield from self.after(error)
+            yield from answers(self.after(error))
         reply, self.reply = self.reply, None
         if error is None:
-            yield from self.releases
+            yield from answers(self.releases)
             if reply is not None:
-                yield Release(reply, self.response)
+                yield reply, self.response
         elif reply is not None:
-            yield Release(reply, self.on_error(error))
+            yield reply, self.on_error(error)
 
-    def expire(self, error: Exception) -> Release | None:
+    def expire(self, error: Exception) -> Answer | None:
         """Answer with a timeout. The records stay where they are; completing later answers nobody."""
         reply, self.reply = self.reply, None
-        return None if reply is None else Release(reply, self.on_error(error))
+        return None if reply is None else (reply, self.on_error(error))
 
 
 class DeferredQueue:
@@ -82,11 +91,13 @@ class DeferredQueue:
                 return
         queue.append((offset, events))
 
-    def take_up_to(self, offset: int) -> Iterator[Waiting]:
-        """Whatever waits for `offset` or less, in order; taken as it is asked for."""
+    def take_up_to(self, offset: int) -> list[Waiting]:
+        """Whatever waits for `offset` or less, in order."""
         queue = self._queue
+        taken: list[Waiting] = []
         while queue and queue[0][0] <= offset:
-            yield from queue.popleft()[1]
+            taken += queue.popleft()[1]
+        return taken
 
     def take_all(self) -> Iterator[Waiting]:
         while self._queue:
