@@ -1,0 +1,274 @@
+"""
+Whatever clients do and however the log fails: every request is answered once, a generation has one leader, and a shard that
+is loaded from the log equals the one that wrote it.
+"""
+
+import os
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
+from tests.group.harness import Answer, Coordinator
+
+from kohort.group.classic.group import ClassicGroup
+from kohort.group.classic.states import PREPARING_REBALANCE, STABLE
+from kohort.group.configs import GroupConfig
+from kohort.group.records import GroupRecordSerde
+from kohort.group.shard import GroupShard
+from kohort.machine.timeline import SnapshotRegistry
+from kohort.model.errors import ErrorCode, UnavailableError
+from kohort.wire import messages as m
+
+GROUPS = ("a", "b")
+INSTANCES = (None, None, "x", "y")
+METADATA = (b"1", b"2")
+SESSION_MS, REBALANCE_MS, DELAY_MS = 6_000, 9_000, 3_000
+CONFIG = GroupConfig(
+    group_initial_rebalance_delay_ms=DELAY_MS,
+    group_max_size=4,
+    offsets_retention_minutes=1,
+    offsets_retention_check_interval_ms=50_000,
+)
+
+
+class Silent:
+    """Timers that never fire."""
+
+    def schedule(self, key: str, delay_ms: int, operation: Any, *, retry: bool = False) -> None: ...
+
+    def schedule_if_absent(self, key: str, delay_ms: int, operation: Any, *, retry: bool = False) -> None: ...
+
+    def cancel(self, key: str) -> None: ...
+
+    def is_scheduled(self, key: str) -> bool:
+        return False
+
+
+def picture(group: ClassicGroup) -> object:
+    """What a load brings back of a stable group, but for its time: the record is written a moment before it is stable."""
+    return (
+        group.generation,
+        group.protocol_type,
+        group.protocol_name,
+        group.leader,
+        sorted(
+            (
+                member.member_id,
+                member.group_instance_id or "",
+                member.rebalance_timeout_ms,
+                member.session_timeout_ms,
+                member.metadata(group.protocol_name),
+                member.assignment,
+            )
+            for member in group.members.values()
+        ),
+    )
+
+
+class Groups(RuleBasedStateMachine):
+    """Members: group, member id, instance id. They are used again when they are long gone, too."""
+
+    members = Bundle("members")
+
+    @initialize(version=st.sampled_from([3, 8, 9]))
+    def start(self, version: int) -> None:
+        self.version = version
+        self.coordinator = Coordinator(CONFIG)
+        self.answers: list[Answer] = []
+        self.joins: list[tuple[str, Answer]] = []
+        """Those that are not answered yet, with their group."""
+        self.leaders: dict[tuple[ClassicGroup, int], str] = {}
+
+    def note(self, answer: Answer) -> Answer:
+        self.answers.append(answer)
+        return answer
+
+    # Members
+
+    @rule(
+        target=members,
+        group=st.sampled_from(GROUPS),
+        instance=st.sampled_from(INSTANCES),
+        metadata=st.sampled_from(METADATA),
+    )
+    def arrive(self, group: str, instance: str | None, metadata: bytes) -> Any:
+        answer = self._join(group, "", instance, metadata)
+        if answer.is_parked:
+            # Its id is in the group already, though its client does not know it yet.
+            found = self.coordinator.shard.groups.get(group)
+            return multiple(*((group, id_, instance) for id_ in (found.members if found else ())))
+        return (group, answer.member_id, instance) if answer.member_id else multiple()
+
+    @rule(member=members, metadata=st.sampled_from(METADATA))
+    def rejoin(self, member: tuple[str, str, str | None], metadata: bytes) -> None:
+        group, member_id, instance = member
+        found = self.coordinator.shard.groups.get(group)
+        if found is not None and member_id in found.pending_members and instance is not None:
+            instance = None
+        self._join(group, member_id, instance, metadata)
+
+    def _join(self, group: str, member_id: str, instance: str | None, metadata: bytes) -> Answer:
+        answer = self.coordinator.join(
+            member_id,
+            group=group,
+            instance=instance,
+            protocols=(("range", metadata), ("sticky", b"")),
+            session_ms=SESSION_MS,
+            rebalance_ms=REBALANCE_MS,
+            version=self.version,
+        )
+        self.joins.append((group, answer))
+        return self.note(answer)
+
+    @rule(group=st.sampled_from(GROUPS))
+    def everybody_rejoins(self, group: str) -> None:
+        found = self.coordinator.shard.groups.get(group)
+        for member in list(found.members.values()) if found else ():
+            self._join(group, member.member_id, member.group_instance_id, b"1")
+
+    @rule(member=members, stale=st.booleans())
+    def sync(self, member: tuple[str, str, str | None], stale: bool) -> None:
+        group, member_id, instance = member
+        found = self.coordinator.shard.groups.get(group)
+        assignments = {id_: id_.encode() for id_ in found.members} if found else {}
+        generation = (found.generation if found else 0) - stale
+        answer = self.coordinator.sync(
+            member_id, generation, assignments, group=group, instance=instance, protocol_name=None, version=4
+        )
+        self.note(answer)
+
+    @rule(group=st.sampled_from(GROUPS))
+    def everybody_syncs(self, group: str) -> None:
+        found = self.coordinator.shard.groups.get(group)
+        for member in list(found.members.values()) if found else ():
+            self.sync((group, member.member_id, member.group_instance_id), stale=False)
+
+    @rule(member=members)
+    def heartbeat(self, member: tuple[str, str, str | None]) -> None:
+        group, member_id, instance = member
+        found = self.coordinator.shard.groups.get(group)
+        request = m.HeartbeatRequest(
+            group_id=group,
+            generation_id=found.generation if found else 0,
+            member_id=member_id,
+            group_instance_id=instance,
+        )
+        self.note(self.coordinator.ask("heartbeat", request))
+
+    @rule(member=consumes(members), by_instance=st.booleans())
+    def leave(self, member: tuple[str, str, str | None], by_instance: bool) -> None:
+        group, member_id, instance = member
+        by_instance = by_instance and instance is not None
+        identity = m.LeaveGroupRequestMemberIdentity(
+            member_id="" if by_instance else member_id, group_instance_id=instance
+        )
+        self.note(self.coordinator.ask("leave_group", m.LeaveGroupRequest(group_id=group, members=[identity])))
+
+    # Offsets and administration
+
+    @rule(member=members, partition=st.integers(0, 2), offset=st.integers(0, 9))
+    def commit(self, member: tuple[str, str, str | None], partition: int, offset: int) -> None:
+        group, member_id, instance = member
+        found = self.coordinator.shard.groups.get(group)
+        entry = m.OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)
+        request = m.OffsetCommitRequest(
+            group_id=group,
+            generation_id_or_member_epoch=found.generation if found else -1,
+            member_id=member_id,
+            group_instance_id=instance,
+            topics=[m.OffsetCommitRequestTopic(name="orders", partitions=[entry])],
+        )
+        self.note(self.coordinator.ask("offset_commit", request))
+
+    @rule(group=st.sampled_from(GROUPS))
+    def delete(self, group: str) -> None:
+        self.note(self.coordinator.ask("delete_groups", m.DeleteGroupsRequest(groups_names=[group])))
+
+    # Time and trouble
+
+    @rule(duration_ms=st.sampled_from([1, DELAY_MS - 1, DELAY_MS, SESSION_MS - 1, SESSION_MS, REBALANCE_MS, 50_000]))
+    def wait(self, duration_ms: int) -> None:
+        self.coordinator.advance(duration_ms)
+
+    @rule()
+    def fail_next_append(self) -> None:
+        self.coordinator.log.fail_next_append = UnavailableError("offline")
+
+    @rule()
+    def hold(self) -> None:
+        self.coordinator.log.is_held = True
+
+    @rule()
+    def go_on(self) -> None:
+        self.coordinator.log.is_held = False
+        self.coordinator.log.commit()
+        self.coordinator.node.settle()
+
+    @rule()
+    def restart(self) -> None:
+        self.go_on()
+        self.coordinator.log.fail_next_append = None
+        self.coordinator.restart()
+
+    # What must hold
+
+    @invariant()
+    def no_request_is_answered_twice(self) -> None:
+        assert all(len(answer.responses) <= 1 for answer in self.answers)
+
+    @invariant()
+    def parked_requests_are_counted_and_belong_to_their_states(self) -> None:
+        for group in self.coordinator.shard.groups.values():
+            joins = [member for member in group.members.values() if member.join_reply is not None]
+            assert group.parked_joins == len(joins)
+            if group.state is PREPARING_REBALANCE:
+                assert not any(member.sync_reply for member in group.members.values())
+            assert set(group.static_members.values()) <= set(group.members)
+            assert (group.leader in group.members) or not group.members
+            assert not group.pending_members & set(group.members)
+
+    @invariant()
+    def a_generation_has_one_leader(self) -> None:
+        for group_id, answer in self.joins:
+            group = self.coordinator.shard.groups.get(group_id)
+            if answer.is_parked or group is None or not answer.members or answer.skip_assignment:
+                continue
+            assert answer.leader == answer.member_id
+            assert answer.member_id in {member.member_id for member in answer.members}
+            assert self.leaders.setdefault((group, answer.generation_id), answer.member_id) == answer.member_id
+        self.joins = [(group_id, answer) for group_id, answer in self.joins if answer.is_parked]
+
+    @invariant()
+    def a_loaded_shard_equals_the_live_one(self) -> None:
+        log = self.coordinator.log
+        if log.is_held or log.high_watermark != log.end_offset:
+            return
+        fresh = GroupShard(SnapshotRegistry(), Silent(), CONFIG, lambda: "")
+        serde = GroupRecordSerde()
+        for offset, record in enumerate(self.coordinator.records()):
+            fresh.replay(offset, -1, -1, serde.decode(*serde.encode(record)))
+        live = self.coordinator.shard
+        assert set(fresh.groups) == set(live.groups)
+        assert {group: dict(offsets) for group, offsets in fresh.offsets.by_group.items()} == {
+            group: dict(offsets) for group, offsets in live.offsets.by_group.items()
+        }
+        for group_id, group in live.groups.items():
+            if group.state is STABLE and not any(member.join_reply for member in group.members.values()):
+                assert picture(fresh.groups[group_id]) == picture(group)
+
+    def teardown(self) -> None:
+        """Given time, whoever waits is answered."""
+        if not hasattr(self, "coordinator"):
+            return
+        self.go_on()
+        self.coordinator.log.fail_next_append = None
+        self.coordinator.advance(400_000)
+        assert all(len(answer.responses) == 1 for answer in self.answers)
+        codes = {ErrorCode(a.response.error_code) for a in self.answers if hasattr(a.response, "error_code")}
+        assert ErrorCode.UNKNOWN_SERVER_ERROR not in codes
+
+
+LONG = bool(os.environ.get("KOHORT_LONG"))
+Groups.TestCase.settings = settings(max_examples=2_500 if LONG else 40, stateful_step_count=40, deadline=None)
+TestGroups = Groups.TestCase
