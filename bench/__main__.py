@@ -16,7 +16,7 @@ from bench.measures import MEASURES, Measure, Plan, ceiling, first_answers_ms, i
 from bench.server import ServerError
 from rich.console import Console
 
-from bench import report
+from bench import profiling, report
 
 PLAN = Plan()
 QUICK = Plan(warm_up_seconds=0.02, round_seconds=0.05, rounds=2, starts=1)
@@ -31,6 +31,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=PLAN.round_seconds, help="length of a round")
     parser.add_argument("--quick", action="store_true", help="see that it runs; the figures mean nothing")
     parser.add_argument("--ceiling", action="store_true", help="only what the load itself can do")
+    parser.add_argument("--profile", action="store_true", help="where the server's time goes, for each chosen measure")
     parser.add_argument("--no-start", action="store_true", help="without start and memory")
     parser.add_argument("--out", type=Path, metavar="DIR", help="write DIR/<time>.json too (bench/results is ours)")
     return parser.parse_args(arguments)
@@ -53,6 +54,12 @@ def main() -> int:
     try:
         if arguments.ceiling:
             console.print(report.table([ceiling(plan), ceiling(plan, 8), ceiling(plan, 1)]))
+            return 0
+        if arguments.profile:
+            for one in chosen(arguments):
+                console.print(
+                    f"{one.flush}: {one.title()}\n{profiling.profile(one, arguments.seconds)}", highlight=False
+                )
             return 0
         measure(console, chosen(arguments), plan, has_start=not arguments.no_start, out=arguments.out)
     except (LoadError, RefusedError, ServerError, ConnectionError) as error:

@@ -16,7 +16,11 @@ from rich.table import Table
 
 
 def table(results: Sequence[Result]) -> Table:
-    """One line a measure; "load cpu" near 1 means that the load may be what was measured; "us/request" is processor time of the server."""
+    """
+    One line a measure.
+
+    "load cpu" near 1 means that the load may be what was measured; "us/request" is processor time of the server per request.
+    """
     shown = Table(box=box.SIMPLE_HEAD, title_justify="left")
     shown.add_column("flush")
     shown.add_column("measure")

@@ -77,16 +77,17 @@ def running(command: Sequence[str], log: Path) -> Iterator[Server]:
 
 
 @contextmanager
-def kohort(flush: str, *settings: str) -> Iterator[Server]:
+def kohort(flush: str, *settings: str, prefix: Sequence[str] = ()) -> Iterator[Server]:
     """
     A Kohort on a fresh data directory, removed afterwards.
 
     Args:
         flush: "commit" or "os".
         settings: broker configurations, "key=value".
+        prefix: what runs the command: an interpreter with a profiler.
     """
     with tempfile.TemporaryDirectory(prefix="kohort-bench-") as directory:
-        command = [KOHORT, "serve", "--host", "127.0.0.1", "--port", "0", "--flush", flush]
+        command = [*prefix, KOHORT, "serve", "--host", "127.0.0.1", "--port", "0", "--flush", flush]
         command += ["--data-dir", str(Path(directory) / "data")]
         for setting in settings:
             command += ["--set", setting]
