@@ -332,3 +332,38 @@ def test_unloading_sends_everybody_elsewhere() -> None:
     assert sync.is_parked
     coordinator.restart()
     assert (join.code, sync.code) == (ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_COORDINATOR)
+
+
+def test_an_id_that_was_given_out_is_not_for_a_static_member() -> None:
+    coordinator = Coordinator()
+    answer = coordinator.join(coordinator.new_member_id(), instance="a")
+    assert (answer.code, answer.member_id) == (ErrorCode.UNKNOWN_SERVER_ERROR, "")
+
+
+@pytest.mark.parametrize("version", [3, 9])
+def test_a_group_id_that_no_record_can_hold_is_refused_and_leaves_nothing(version: int) -> None:
+    coordinator = Coordinator()
+    answer = coordinator.join(group="x" * 32_768, version=version)
+    assert (answer.code, answer.member_id) == (ErrorCode.UNKNOWN_SERVER_ERROR, "")
+    assert coordinator.commit(group="x" * 32_768) == {("orders", 0): ErrorCode.UNKNOWN_SERVER_ERROR}
+    assert coordinator.listed() == {}
+    coordinator.advance(400_000)
+
+
+def test_members_are_described_with_the_assignments_of_the_last_generation_while_they_rebalance() -> None:
+    coordinator = Coordinator()
+    leader, follower = coordinator.stable(2)
+    coordinator.join(leader)
+    coordinator.join(follower)
+    assert coordinator.shard.groups["group"].state is COMPLETING_REBALANCE
+    assert [member.member_assignment for member in coordinator.describe().members] == [b"0", b"1"]
+
+
+def test_the_protocol_type_must_match_even_when_all_have_left() -> None:
+    """During the initial delay a group may have no members, but it has a type."""
+    coordinator = Coordinator()
+    member = coordinator.new_member_id()
+    coordinator.join(member)
+    coordinator.leave((member, None))
+    assert coordinator.join(protocol_type="connect").code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert coordinator.join(protocols=(("another", b""),)).code is ErrorCode.MEMBER_ID_REQUIRED

@@ -101,7 +101,8 @@ class _Join:
             return self._join_new()
         if request.member_id in group.pending_members:
             if request.group_instance_id is not None:
-                raise InvariantError(f"the static member {request.member_id} is pending")
+                # Ids are given out to dynamic members alone; Kafka trips over this, and answers so.
+                return self._refuse(ErrorCode.UNKNOWN_SERVER_ERROR, NO_MEMBER_ID)
             return self._add(request.member_id)
         return self._join_known()
 
