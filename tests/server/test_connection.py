@@ -1,0 +1,255 @@
+"""What a connection does with frames: good ones, bad ones, many at once, and a client that does not read."""
+
+import asyncio
+import logging
+import struct
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from kohort.broker.configs import BrokerConfig
+from kohort.server.node import Node
+from kohort.server.settings import Settings
+from kohort.wire import messages as m
+from kohort.wire.apis import ApiKey
+from kohort.wire.encoders import request_encoder
+from kohort.wire.headers import read_response_header
+from kohort.wire.readers import response_reader
+
+SECONDS_MAX = 20.0
+
+
+class Client:
+    """A raw connection: frames out, frames in."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        self._correlation_id = 0
+
+    def send(self, key: ApiKey, version: int, request: object) -> int:
+        """Send a request without waiting; its correlation id."""
+        self._correlation_id += 1
+        self.writer.write(request_encoder(key, version)(self._correlation_id, "test", request))
+        return self._correlation_id
+
+    async def frame(self) -> bytes:
+        size = struct.unpack(">i", await self.reader.readexactly(4))[0]
+        return await self.reader.readexactly(size)
+
+    async def receive(self, key: ApiKey, version: int) -> tuple[int, Any]:
+        frame = await self.frame()
+        correlation_id, body = read_response_header(frame, key, version)
+        return correlation_id, response_reader(key, version)(frame, body)
+
+    async def ask(self, key: ApiKey, version: int, request: object) -> Any:
+        correlation_id = self.send(key, version, request)
+        answered, response = await self.receive(key, version)
+        assert answered == correlation_id
+        return response
+
+    async def is_closed(self) -> bool:
+        """Whether the other side closes without another byte."""
+        return await self.reader.read(1) == b""
+
+
+Story = Callable[[Node, Callable[[], Awaitable[Client]]], Awaitable[None]]
+
+
+def play(story: Story, **settings: str) -> None:
+    """Run a story against a node in memory, in one loop with it."""
+    explicit = {"group.initial.rebalance.delay.ms": "0"} | {
+        key.replace("_", "."): value for key, value in settings.items()
+    }
+
+    async def run() -> None:
+        node = Node(Settings(port=0, config=BrokerConfig(explicit)), asyncio.get_running_loop())
+        host, port = await node.start()
+        clients: list[Client] = []
+
+        async def connect() -> Client:
+            clients.append(Client(*await asyncio.open_connection(host, port)))
+            return clients[-1]
+
+        try:
+            async with asyncio.timeout(SECONDS_MAX):
+                await story(node, connect)
+        finally:
+            await node.stop()
+            for client in clients:
+                client.writer.close()
+
+    asyncio.run(run())
+
+
+async def with_topic(client: Client) -> None:
+    topic = m.CreateTopicsRequestCreatableTopic(name="t", num_partitions=1, replication_factor=1)
+    await client.ask(ApiKey.CREATE_TOPICS, 7, m.CreateTopicsRequest(topics=[topic], timeout_ms=5_000))
+    while True:
+        found = await client.ask(ApiKey.FIND_COORDINATOR, 4, m.FindCoordinatorRequest(coordinator_keys=["g"]))
+        if found.coordinators[0].error_code == 0:
+            return
+
+
+def commit(offset: int) -> m.OffsetCommitRequest:
+    partition = m.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
+    topic = m.OffsetCommitRequestTopic(name="t", partitions=[partition])
+    return m.OffsetCommitRequest(group_id="g", generation_id_or_member_epoch=-1, topics=[topic])
+
+
+# fmt: off
+HOSTILE = {  # Source: Kafka closes the connection without an answer on each (reference, section 7)
+    "an API that does not exist":         struct.pack(">ihhih", 10, 9_999, 0, 1, -1),
+    "a controller's API":                 struct.pack(">ihhih", 10, 52, 0, 1, -1),
+    "a version that does not exist":      struct.pack(">ihhih", 10, 12, 99, 1, -1),
+    "a negative version":                 struct.pack(">ihhih", 10, 12, -1, 1, -1),
+    "an empty frame":                     struct.pack(">i", 0),
+    "a negative size":                    struct.pack(">i", -1),
+    "a size beyond socket.request.max.bytes": struct.pack(">i", 104_857_601),
+    "half a header":                      struct.pack(">ihh", 4, 12, 0),
+    "no body":                            struct.pack(">ihhih", 10, 12, 0, 1, -1),
+    "an array of 2^31 - 1":               struct.pack(">ihhihi", 14, 3, 1, 1, -1, 2**31 - 1),
+    "an array of 2^32 - 2 in a compact form": struct.pack(">ihhihB5s", 16, 3, 9, 1, -1, 0, b"\xff\xff\xff\xff\x0f"),
+    "another protocol":                   b"GET / HTTP/1.1\r\nHost: kafka\r\n\r\n",
+}
+# fmt: on
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_what_is_not_the_protocol_closes_its_connection_and_nothing_else(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(_: Node, connect: Callable[[], Awaitable[Client]]) -> None:
+        bystander, hostile = await connect(), await connect()
+        hostile.writer.write(HOSTILE[name])
+        assert await hostile.is_closed()
+        assert (await bystander.ask(ApiKey.API_VERSIONS, 0, m.ApiVersionsRequest())).error_code == 0
+
+    with caplog.at_level(logging.WARNING, "kohort.server"):
+        play(story)
+    assert "connection.refused" in caplog.text
+    assert "Traceback" not in caplog.text
+
+
+def test_an_unknown_version_of_api_versions_is_told_the_known_ones() -> None:
+    async def story(_: Node, connect: Callable[[], Awaitable[Client]]) -> None:
+        client = await connect()
+        client.writer.write(struct.pack(">ihhih", 11, 18, 99, 7, -1) + b"\x00")
+        frame = await client.frame()
+        assert struct.unpack(">ihihhh", frame) == (7, 35, 1, 18, 0, 4)
+        assert (
+            await client.ask(
+                ApiKey.API_VERSIONS, 4, m.ApiVersionsRequest(client_software_name="a", client_software_version="1")
+            )
+        ).error_code == 0
+
+    play(story)
+
+
+def test_requests_of_one_connection_are_answered_in_order_however_they_arrive() -> None:
+    async def story(_: Node, connect: Callable[[], Awaitable[Client]]) -> None:
+        client = await connect()
+        await with_topic(client)
+        expected = []
+        for number in range(300):
+            expected.append((ApiKey.OFFSET_COMMIT, 9, client.send(ApiKey.OFFSET_COMMIT, 9, commit(number))))
+            if number % 7 == 0:
+                fetch = m.OffsetFetchRequest(groups=[m.OffsetFetchRequestGroup(group_id="g", topics=None)])
+                expected.append((ApiKey.OFFSET_FETCH, 8, client.send(ApiKey.OFFSET_FETCH, 8, fetch)))
+        newest = -1
+        for key, version, correlation_id in expected:
+            answered, response = await client.receive(key, version)
+            assert answered == correlation_id
+            if key is ApiKey.OFFSET_COMMIT:
+                assert response.topics[0].partitions[0].error_code == 0
+                newest += 1
+            else:
+                seen = response.groups[0].topics[0].partitions[0].committed_offset
+                assert seen == newest, "a fetch behind a commit on the same connection sees it"
+
+    play(story)
+
+
+def test_a_parked_join_holds_back_what_follows_it_on_its_connection() -> None:
+    async def story(_: Node, connect: Callable[[], Awaitable[Client]]) -> None:
+        first, second = await connect(), await connect()
+        await with_topic(first)
+
+        def join() -> m.JoinGroupRequest:
+            protocol = m.JoinGroupRequestProtocol(name="range", metadata=b"")
+            return m.JoinGroupRequest(
+                group_id="g",
+                session_timeout_ms=300,
+                rebalance_timeout_ms=300,
+                protocol_type="consumer",
+                protocols=[protocol],
+            )
+
+        await first.ask(ApiKey.JOIN_GROUP, 3, join())
+        parked = second.send(ApiKey.JOIN_GROUP, 3, join())
+        behind = second.send(ApiKey.API_VERSIONS, 0, m.ApiVersionsRequest())
+        assert (await first.ask(ApiKey.API_VERSIONS, 0, m.ApiVersionsRequest())).error_code == 0
+        assert not second.reader._buffer  # type: ignore[attr-defined]
+        # The first member's session runs out, or its rebalance timeout: then the second is alone and answered.
+        answered, _joined = await second.receive(ApiKey.JOIN_GROUP, 3)
+        assert answered == parked
+        assert (await second.receive(ApiKey.API_VERSIONS, 0))[0] == behind
+
+    play(story, group_min_session_timeout_ms="100")
+
+
+def test_a_client_that_does_not_read_is_not_read_from() -> None:
+    async def story(node: Node, connect: Callable[[], Awaitable[Client]]) -> None:
+        client = await connect()
+        await with_topic(client)
+        frame = request_encoder(ApiKey.API_VERSIONS, 0)(1, "test", m.ApiVersionsRequest())
+        sent = 0
+        # Each answer is larger than its request by far: the socket's buffers fill, then the server stops reading.
+        while sent < 1_000_000:
+            client.writer.write(frame * 1_000)
+            sent += 1_000
+            try:
+                await asyncio.wait_for(client.writer.drain(), 0.5)
+            except TimeoutError:
+                break
+        assert sent < 1_000_000, "the server took everything from a client that reads nothing"
+        (connection,) = node._connections.open
+        assert connection._transport is not None
+        assert connection._transport.get_write_buffer_size() < 4_000_000
+        assert len(connection._waiting) * len(frame) < 4_000_000
+        other = await connect()
+        assert (await other.ask(ApiKey.API_VERSIONS, 0, m.ApiVersionsRequest())).error_code == 0
+        for _ in range(2_000):
+            assert (await client.receive(ApiKey.API_VERSIONS, 0))[0] == 1
+
+    play(story)
+
+
+def test_an_idle_connection_is_closed_and_a_busy_one_is_not() -> None:
+    async def story(node: Node, connect: Callable[[], Awaitable[Client]]) -> None:
+        idle, busy = await connect(), await connect()
+        await idle.ask(ApiKey.API_VERSIONS, 0, m.ApiVersionsRequest())
+        await busy.ask(ApiKey.API_VERSIONS, 0, m.ApiVersionsRequest())
+        now = asyncio.get_running_loop().time()
+        for connection in node._connections.open:
+            connection.active_at = now - 601
+        await busy.ask(ApiKey.API_VERSIONS, 0, m.ApiVersionsRequest())
+        node._connections.close_idle(now, 600)
+        assert await idle.is_closed()
+        assert (await busy.ask(ApiKey.API_VERSIONS, 0, m.ApiVersionsRequest())).error_code == 0
+
+    play(story)
+
+
+def test_chunks_do_not_matter() -> None:
+    async def story(_: Node, connect: Callable[[], Awaitable[Client]]) -> None:
+        client = await connect()
+        frame = request_encoder(ApiKey.API_VERSIONS, 0)(5, "test", m.ApiVersionsRequest())
+        for byte in frame + frame:
+            client.writer.write(bytes([byte]))
+            await client.writer.drain()
+        assert (await client.receive(ApiKey.API_VERSIONS, 0))[0] == 5
+        assert (await client.receive(ApiKey.API_VERSIONS, 0))[0] == 5
+
+    play(story)
