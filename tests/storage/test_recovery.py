@@ -30,7 +30,7 @@ def owner() -> Owner:
 
 def crash(store: DiskStore, to: Path) -> Path:
     """The data directory as it is at this moment, in another place: what a crash would leave, the page cache included."""
-    shutil.copytree(store.data_dir, to, ignore=shutil.ignore_patterns(".lock"))
+    shutil.copytree(store.data_dir, to, ignore=shutil.ignore_patterns(".lock", "*.tmp"))
     return to
 
 

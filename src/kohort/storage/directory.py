@@ -5,7 +5,6 @@ Source: Kafka UnifiedLog.logDeleteDirName, logStrayDirName, parseTopicPartitionN
 """
 
 import re
-import shutil
 from pathlib import Path
 from uuid import UUID
 
@@ -24,10 +23,17 @@ def find_partitions(data_dir: Path) -> dict[TopicPartition, Path]:
         if not path.is_dir():
             continue
         if _DELETED.fullmatch(path.name):
-            shutil.rmtree(path, ignore_errors=True)
+            remove_tree(path)
         elif match := _PARTITION.fullmatch(path.name):
             found[TopicPartition(match[1], int(match[2]))] = path
     return found
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a directory with all that is in it; what cannot be removed now is removed at the next start."""
+    import shutil  # the import costs as much as a start takes to find fifty partitions, and few starts need it
+
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def set_aside(path: Path, unique: UUID, *, suffix: str) -> Path:

@@ -9,13 +9,12 @@ their recovery points, torn tails cut off, and what is missing put back from the
 
 import logging
 import os
-import shutil
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from uuid import UUID, uuid4
 
-from kohort.model.errors import CorruptError, OffsetOutOfRangeError, UnavailableError
+from kohort.model.errors import ConfigError, CorruptError, OffsetOutOfRangeError, UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Clock, Defer
 from kohort.storage.checkpoints import (
@@ -31,7 +30,7 @@ from kohort.storage.checkpoints import (
     write_partition_metadata,
 )
 from kohort.storage.committer import Committer, FlushMode, Post, Sync, remove_journal
-from kohort.storage.directory import JOURNAL, find_partitions, set_aside
+from kohort.storage.directory import JOURNAL, find_partitions, remove_tree, set_aside
 from kohort.storage.disklog import DiskLog
 from kohort.storage.epochs import EpochCache
 from kohort.storage.journal import JournalEntry, journal_files, read_journal
@@ -114,8 +113,13 @@ class DiskStore:
     def _take_up(self) -> None:
         """Believe the directory after a clean stop, else recover it; from here on a stop is unclean until `close`."""
         self._found = find_partitions(self.data_dir)
-        self._committer.offsets = read_offsets(self.data_dir / RECOVERY_POINTS)
-        self._committer.start_offsets = read_offsets(self.data_dir / LOG_START_OFFSETS)
+        try:
+            self._committer.offsets = read_offsets(self.data_dir / RECOVERY_POINTS)
+            self._committer.start_offsets = read_offsets(self.data_dir / LOG_START_OFFSETS)
+        except CorruptError as exc:
+            raise ConfigError(
+                f"{exc}. Without it every log is read and checked at the next start: move it away."
+            ) from exc
         marker = self.data_dir / CLEAN_SHUTDOWN
         journal = self.data_dir / JOURNAL
         if journal.is_dir() or not marker.exists():
@@ -214,7 +218,7 @@ class DiskStore:
     def _remove(self, log: DiskLog) -> None:
         path = self._set_aside(log, "delete")
         if path is not None:
-            self._committer.submit(partial(shutil.rmtree, path, ignore_errors=True))
+            self._committer.submit(partial(remove_tree, path))
 
     def _set_aside(self, log: DiskLog, suffix: str) -> Path | None:
         """Take a log out of the store; its directory's new name, if it had one."""

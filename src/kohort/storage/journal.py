@@ -20,9 +20,9 @@ from struct import Struct, error
 from uuid import UUID
 
 import msgspec
-from crc32c import crc32c
 
 from kohort.model.ids import TopicPartition
+from kohort.wire.native import crc32c
 
 APPEND = 1
 DELETE = 2

@@ -124,7 +124,7 @@ def _load_segments(loaded: Loaded, config: LogConfig, recovery_point: int | None
     for index in range(len(bases)):
         segment, is_last = segments[index], index == len(bases) - 1
         is_unchecked = index >= unchecked_from
-        if is_gapless and is_unchecked and segment.base_offset != next_offset:
+        if is_gapless and index > unchecked_from and segment.base_offset != next_offset:
             _drop(loaded, index)
             break
         end_offset = None if is_unchecked else _believe(segment, is_last=is_last, bases=bases, index=index)
