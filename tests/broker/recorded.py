@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,17 @@ from kohort.wire.readers import request_reader, response_reader
 WIRE = Path(__file__).parents[1] / "data" / "wire"
 
 
+def frames(path: Path) -> Iterator[dict[str, Any]]:
+    """The frames of one transcript, in the order in which they were seen."""
+    return map(json.loads, gzip.decompress(path.read_bytes()).splitlines())
+
+
 def recorded(api_key: ApiKey) -> list[tuple[int, Any, Any]]:
     """Version, request and response of every such call in the transcripts."""
     calls = []
     for path in sorted(WIRE.glob("*.jsonl.gz")):
         requests: dict[tuple[int, int], Any] = {}
-        for line in gzip.decompress(path.read_bytes()).splitlines():
-            frame = json.loads(line)
+        for frame in frames(path):
             if frame["api_key"] != api_key:
                 continue
             body, version, place = (

@@ -211,6 +211,12 @@ def test_describe_broker() -> None:
     assert set(entries) == {name for name, key in BROKER_KEYS.items() if not key.is_internal}
     assert (entries["ssl.key.password"].value, entries["ssl.key.password"].is_sensitive) == (None, True)
     assert (entries["advertised.listeners"].config_source, entries["advertised.listeners"].read_only) == (4, True)
+    assert [entries[name].value for name in ("node.id", "broker.id", "process.roles")] == [
+        "1",
+        "1",
+        "broker,controller",
+    ]
+    assert (entries["node.id"].config_source, entries["node.id"].read_only) == (4, True)
     assert (entries["num.io.threads"].value, entries["num.io.threads"].read_only) == ("8", False)
     assert shown(result, "log.retention.hours") == ("168", 5, [("log.retention.hours", "168", 5)])
     assert shown(result, "min.insync.replicas")[1] == 3

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.broker.harness import Harness
+from tests.broker.harness import Harness, batch
 
 from kohort.model.errors import ErrorCode
 from kohort.wire import messages as m
@@ -74,6 +74,17 @@ def test_empty_log() -> None:
     harness.create("t")
     seen = {timestamp: ask(harness, timestamp).offset for timestamp in (-1, -2, -3, 5)}
     assert seen == {-1: 0, -2: 0, -3: -1, 5: -1}
+
+
+def test_what_is_not_below_the_high_watermark_is_not_found() -> None:
+    harness = filled()
+    harness.hold()
+    log = harness.broker.partitions.find("t", 0).log  # type: ignore[union-attr]
+    log.append(batch(b"x", timestamp_ms=400), leader_epoch=5)
+    assert log.end_offset == 5
+    seen = {timestamp: ask(harness, timestamp).offset for timestamp in (-1, -3, 301, 400)}
+    assert seen == {-1: 4, -3: -1, 301: -1, 400: -1}
+    assert ask(harness, 400, replica_id=2).offset == 4, "a replica reads to the end"
 
 
 # fmt: off

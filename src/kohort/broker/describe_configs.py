@@ -128,13 +128,28 @@ class DescribeConfigs:
             )
 
     def _broker(self, *, include_synonyms: bool) -> Iterable[Entry]:
+        facts = self._facts()
         for name, key in BROKER_KEYS.items():
-            if not key.is_internal:
+            if name in facts and name not in self._configs.broker.explicit:
+                synonyms = [Synonym(name, facts[name], ConfigSource.STATIC_BROKER)]
+                yield _entry(key, facts[name], synonyms, include_synonyms=include_synonyms, read_only=True)
+            elif not key.is_internal:
                 synonyms = self._configs.synonyms_of_broker(_FAMILIES.get(name, (name,)), first=name)
                 value = self._configs.dynamic_defaults.get(name, self._configs.broker.text(name))
                 yield _entry(
                     key, value, synonyms, include_synonyms=include_synonyms, read_only=name not in DYNAMIC_KEYS
                 )
+
+    def _facts(self) -> dict[str, str]:
+        """Keys that a Kafka broker cannot start without, or finds out: what they are here, if nobody has set them."""
+        cluster = self._cluster
+        return {
+            "node.id": str(cluster.node_id),
+            "broker.id": str(cluster.node_id),
+            "process.roles": "broker,controller",
+            "controller.listener.names": "CONTROLLER",
+            "advertised.listeners": f"PLAINTEXT://{cluster.host}:{cluster.port}",
+        }
 
     def _dynamic_defaults(self, *, include_synonyms: bool) -> Iterable[Entry]:
         for name, value in self._configs.dynamic_defaults.items():

@@ -1,0 +1,106 @@
+"""Whatever a client sends, if it can be read at all, is answered exactly once and never raises."""
+
+from functools import cache
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.broker.harness import Asker, Harness, batch, produce_request, through_wire
+from tests.broker.recorded import WIRE, frames
+from tests.conftest import LONG
+
+from kohort.broker.ports import Outcome
+from kohort.model.errors import WireError
+from kohort.wire import messages as m
+from kohort.wire.apis import API_KEYS, ApiKey
+from kohort.wire.encoders import request_encoder
+from kohort.wire.headers import read_request_header
+from kohort.wire.readers import request_reader
+
+WEEK_MS = 7 * 24 * 3_600_000
+
+Change = tuple[int, int]
+"""Where a byte is changed, in thousandths of the frame, and to what."""
+
+
+@cache
+def samples() -> list[bytes]:
+    """Requests of every API that is served: some recorded, some our own."""
+    served = Harness().broker.handlers
+    found: dict[tuple[ApiKey, int], bytes] = {}
+    for path in sorted(WIRE.glob("*.jsonl.gz")):
+        for frame in frames(path):
+            if frame["dir"] == "request" and frame["api_key"] in served:
+                found.setdefault((API_KEYS[frame["api_key"]], frame["api_version"]), bytes.fromhex(frame["hex"]))
+    for request in own_requests():
+        api_key = next(key for key in served if type(request).__name__ == f"{key.api_name}Request")
+        for version in range(served[api_key][1], served[api_key][2] + 1):
+            found[api_key, version] = request_encoder(api_key, version)(1, "c", request)[4:]
+    assert {key for key, _ in found} == set(served)
+    return [found[place] for place in sorted(found)]
+
+
+def own_requests() -> list[Any]:
+    topic = m.CreateTopicsRequestCreatableTopic(
+        name="new", num_partitions=2, replication_factor=1,
+        assignments=[m.CreateTopicsRequestCreatableReplicaAssignment(partition_index=0, broker_ids=[1])],
+        configs=[m.CreateTopicsRequestCreatableTopicConfig(name="cleanup.policy", value="compact")],
+    )  # fmt: skip
+    change = m.IncrementalAlterConfigsRequestAlterableConfig(name="cleanup.policy", config_operation=2, value="compact")
+    setting = m.AlterConfigsRequestAlterableConfig(name="retention.ms", value="5")
+    asked = m.FetchRequestFetchPartition(partition=0, fetch_offset=1, partition_max_bytes=1000, current_leader_epoch=0)
+    resource: dict[str, Any] = {"resource_type": 2, "resource_name": "t"}
+    epoch = m.OffsetForLeaderEpochRequestOffsetForLeaderPartition(partition=0, current_leader_epoch=0, leader_epoch=0)
+    return [
+        produce_request("t", {0: batch(b"x", b"y"), 1: batch(b"z")}),
+        m.FetchRequest(topics=[m.FetchRequestFetchTopic(topic="t", partitions=[asked])], max_wait_ms=100, min_bytes=1),
+        m.ListOffsetsRequest(
+            topics=[m.ListOffsetsTopic(name="t", partitions=[m.ListOffsetsPartition(timestamp=-1)])], replica_id=-1
+        ),
+        m.OffsetForLeaderEpochRequest(
+            topics=[m.OffsetForLeaderEpochRequestOffsetForLeaderTopic(topic="t", partitions=[epoch])]
+        ),
+        m.CreateTopicsRequest(topics=[topic], timeout_ms=100),
+        m.DeleteTopicsRequest(
+            topics=[m.DeleteTopicsRequestDeleteTopicState(name="t")], topic_names=["t"], timeout_ms=9
+        ),
+        m.CreatePartitionsRequest(
+            topics=[m.CreatePartitionsTopic(name="t", count=4, assignments=None)], timeout_ms=100
+        ),
+        m.DescribeConfigsRequest(resources=[m.DescribeConfigsResource(**resource, configuration_keys=["a", "b"])]),
+        m.IncrementalAlterConfigsRequest(
+            resources=[m.IncrementalAlterConfigsRequestAlterConfigsResource(**resource, configs=[change])]
+        ),
+        m.AlterConfigsRequest(resources=[m.AlterConfigsRequestAlterConfigsResource(**resource, configs=[setting])]),
+        m.DescribeClusterRequest(endpoint_type=1),
+        m.DescribeTopicPartitionsRequest(
+            topics=[m.DescribeTopicPartitionsRequestTopicRequest(name="t")],
+            response_partition_limit=1,
+            cursor=m.DescribeTopicPartitionsRequestCursor(topic_name="t", partition_index=1),
+        ),
+        m.MetadataRequest(topics=[m.MetadataRequestTopic(name="t"), m.MetadataRequestTopic(name="u")]),
+    ]
+
+
+@given(st.data(), st.lists(st.tuples(st.integers(0, 999), st.integers(0, 255)), max_size=4))
+@settings(max_examples=20_000 if LONG else 500, deadline=None)
+def test_any_request_is_answered_once(data: st.DataObject, changes: list[Change]) -> None:
+    frame = bytearray(data.draw(st.sampled_from(samples())))
+    for where, value in changes:
+        frame[4 + where * (len(frame) - 4) // 1000] = value
+    try:
+        api_key, version, _, client_id, body = read_request_header(bytes(frame))
+        request = request_reader(api_key, version)(bytes(frame), body)
+    except WireError:
+        return
+    harness = Harness()
+    harness.create("t", 2)
+    answers: list[Any] = []
+    response = harness.broker.handlers[API_KEYS[api_key]][0](request, Asker(version, client_id), answers.append)
+    if response is not None:
+        answers.append(response)
+    harness.node.advance(WEEK_MS)
+    waits = api_key == ApiKey.FETCH and request.max_wait_ms > WEEK_MS
+    assert len(answers) == 1 or (waits and not answers)
+    for answer in answers:
+        assert isinstance(answer, Outcome) or through_wire(API_KEYS[api_key], version, answer) is not None
