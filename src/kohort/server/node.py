@@ -29,7 +29,7 @@ from kohort.server.alarm import Alarm
 from kohort.server.clock import SystemClock
 from kohort.server.connection import Connections
 from kohort.server.dispatch import Dispatch, Handler
-from kohort.server.settings import Settings
+from kohort.server.settings import HEEDED, Settings
 from kohort.storage.log import LogStore
 from kohort.wire.apis import ApiKey
 
@@ -51,6 +51,8 @@ class Node:
 
     def __init__(self, settings: Settings, loop: asyncio.AbstractEventLoop) -> None:
         self._settings = settings
+        for key in sorted(settings.config.explicit.keys() - HEEDED):
+            _log.warning("config.without_effect key=%s", key)
         self._loop = loop
         self._turn = Turn(loop.call_soon)
         self._clock = SystemClock()

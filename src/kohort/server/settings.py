@@ -8,6 +8,48 @@ import msgspec
 from kohort.broker.configs import BrokerConfig
 from kohort.model.errors import ConfigError
 
+HEEDED = frozenset(
+    {
+        "auto.create.topics.enable",
+        "broker.rack",
+        "compression.type",
+        "connections.max.idle.ms",
+        "default.replication.factor",
+        "delete.topic.enable",
+        "fetch.max.bytes",
+        "group.initial.rebalance.delay.ms",
+        "group.max.session.timeout.ms",
+        "group.max.size",
+        "group.min.session.timeout.ms",
+        "log.cleanup.policy",
+        "log.index.interval.bytes",
+        "log.index.size.max.bytes",
+        "log.message.timestamp.after.max.ms",
+        "log.message.timestamp.before.max.ms",
+        "log.message.timestamp.type",
+        "log.roll.hours",
+        "log.roll.jitter.hours",
+        "log.roll.jitter.ms",
+        "log.roll.ms",
+        "log.segment.bytes",
+        "max.request.partition.size.limit",
+        "message.max.bytes",
+        "node.id",
+        "num.partitions",
+        "offset.metadata.max.bytes",
+        "offsets.commit.timeout.ms",
+        "offsets.retention.check.interval.ms",
+        "offsets.retention.minutes",
+        "offsets.topic.num.partitions",
+        "offsets.topic.segment.bytes",
+        "socket.request.max.bytes",
+    }
+)
+"""
+The broker configurations that change what Kohort does. The others are known by name, checked and described to clients, and
+nothing else; the start says so for each that is set. docs/configuration.md is the same list for people.
+"""
+
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """
