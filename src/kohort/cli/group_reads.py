@@ -5,6 +5,7 @@ A group is described as Kafka's admin client does it: first as a consumer group 
 under that id, as a classic group.
 """
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from kohort.cli import topic_reads
@@ -78,42 +79,39 @@ def described_group(client: Client, group_id: str) -> Group:
     return found
 
 
-def committed_offsets(client: Client, group_id: str) -> list[dict[str, Any]]:
+def standing(client: Client, group_id: str, assigned: Iterable[TopicPartition] = ()) -> list[dict[str, Any]]:
     """
     Where a group stands: one row a partition, with `end_offset` and `lag`, both None where the partition is no more.
 
     The same fields, and the same rule for lag (never below 0), as the tables of `kohort pipeline`.
+
+    Args:
+        assigned: partitions that have a row even if nothing was committed; `offset` is None then.
     """
-    committed = _fetched_offsets(client, group_id)
-    described = topic_reads.existing_topics(client, {topic.name for topic in committed})
-    ends = topic_reads.offsets(client, described, topic_reads.LATEST)
-    rows = [
-        _row(group_id, TopicPartition(topic.name, partition.partition_index), partition, ends)
-        for topic in committed
-        for partition in topic.partitions
-        if partition.committed_offset >= 0
-    ]
-    return sorted(rows, key=lambda row: (row["topic"], row["partition"]))
+    committed = _committed(client, group_id)
+    wanted = sorted({*committed, *assigned})
+    ends = topic_reads.offsets(
+        client, topic_reads.existing_topics(client, {each.topic for each in wanted}), topic_reads.LATEST
+    )
+    return [_row(group_id, each, committed.get(each), ends.get(each)) for each in wanted]
 
 
-def _row(
-    group_id: str, topic_partition: TopicPartition, committed: Any, ends: dict[TopicPartition, int]
-) -> dict[str, Any]:
-    end_offset = ends.get(topic_partition)
+def _row(group_id: str, topic_partition: TopicPartition, committed: Any, end_offset: int | None) -> dict[str, Any]:
+    offset = committed.committed_offset if committed else None
     return {
         "group": group_id,
         "topic": topic_partition.topic,
         "partition": topic_partition.partition,
-        "offset": committed.committed_offset,
-        "leader_epoch": committed.committed_leader_epoch,
-        "metadata": committed.metadata,
+        "offset": offset,
+        "leader_epoch": committed.committed_leader_epoch if committed else None,
+        "metadata": committed.metadata if committed else None,
         "end_offset": end_offset,
-        "lag": None if end_offset is None else max(0, end_offset - committed.committed_offset),
+        "lag": None if end_offset is None or offset is None else max(0, end_offset - offset),
     }
 
 
-def _fetched_offsets(client: Client, group_id: str) -> list[Any]:
-    """The topics in the answer to OffsetFetch for all topics; empty for a group that does not exist, too."""
+def _committed(client: Client, group_id: str) -> dict[TopicPartition, Any]:
+    """The partitions in the answer to OffsetFetch for all topics; none for a group that does not exist, too."""
     request = messages.OffsetFetchRequest(
         groups=[messages.OffsetFetchRequestGroup(group_id=group_id, member_id=None, member_epoch=-1, topics=None)]
     )
@@ -129,7 +127,12 @@ def _fetched_offsets(client: Client, group_id: str) -> list[Any]:
         raise _unknown(client, group_id)
     if group.error_code:
         raise refusal(group.error_code, f"offsets of group {group_id}")
-    return list(group.topics)
+    return {
+        TopicPartition(topic.name, partition.partition_index): partition
+        for topic in group.topics
+        for partition in topic.partitions
+        if partition.committed_offset >= 0
+    }
 
 
 def _consumer_group(client: Client, group_id: str) -> Group | None:

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from kohort.cli.client import TIMEOUT_S, Client
-from kohort.cli.group_reads import Group, GroupMember, committed_offsets, described_group, listed_groups
+from kohort.cli.group_reads import GroupMember, described_group, listed_groups, standing
 from kohort.cli.options import BOOTSTRAP_DEFAULT, AsJson, Bootstrap, TimeoutS
 from kohort.cli.output import print_json, print_table
 from kohort.model.errors import ConfigError
@@ -75,6 +75,8 @@ def _all_groups(client: Client) -> list[str]:
 
 def _described(client: Client, name: str) -> dict[str, Any]:
     group = described_group(client, name)
+    owners = {partition: member.member_id for member in group.members for partition in member.assignment or ()}
+    offsets = standing(client, name, owners)
     return {
         "group": name,
         "type": group.type,
@@ -83,7 +85,9 @@ def _described(client: Client, name: str) -> dict[str, Any]:
         "epoch": group.epoch,
         "coordinator": str(client.coordinator(name)),
         "members": [_member(member) for member in group.members],
-        "offsets": _with_owners(committed_offsets(client, name), group),
+        "offsets": [
+            {**row, "member_id": owners.get(TopicPartition(row["topic"], row["partition"]))} for row in offsets
+        ],
     }
 
 
@@ -96,17 +100,11 @@ def _member(member: GroupMember) -> dict[str, Any]:
     }
 
 
-def _with_owners(offsets: list[dict[str, Any]], group: Group) -> list[dict[str, Any]]:
-    """Each row with the member that is assigned the partition; None for a partition that nobody reads."""
-    owners = {partition: member.member_id for member in group.members for partition in member.assignment or ()}
-    return [{**row, "member_id": owners.get(TopicPartition(row["topic"], row["partition"]))} for row in offsets]
-
-
 def _print_group(group: dict[str, Any]) -> None:
     facts = [
         f"{group['type']}",
         group["state"],
-        f"{len(group['members'])} members",
+        f"members {len(group['members'])}",
         f"coordinator {group['coordinator']}",
     ]
     facts += [f"protocol {group['protocol']}"] if group["protocol"] else []

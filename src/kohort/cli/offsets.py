@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from kohort.cli.client import TIMEOUT_S, Client
-from kohort.cli.group_reads import committed_offsets, described_group
+from kohort.cli.group_reads import described_group, standing
 from kohort.cli.options import BOOTSTRAP_DEFAULT, AsJson, Bootstrap, TimeoutS
 from kohort.cli.output import print_json, print_table
 
@@ -21,7 +21,7 @@ def offsets(
 ) -> None:
     """The committed offsets of a group, with the ends of the logs and the lag."""
     with Client(bootstrap, timeout_s) as client:
-        rows = committed_offsets(client, group)
+        rows = standing(client, group)
         if not rows:
             described_group(client, group)  # An unknown group has no offsets either; this raises.
     if is_json:
