@@ -185,6 +185,7 @@ def test_what_is_not_committed_is_not_fetched() -> None:
     coordinator.send("offset_commit", _commit_request())
     coordinator.node.settle()
     assert coordinator.fetch() == {ORDERS: 1}
+    assert fetch_named(coordinator)[0] == (1, -1, "", 0)
     coordinator.log.commit()
     assert coordinator.fetch() == {ORDERS: 2}
 
@@ -314,6 +315,11 @@ def test_a_deleted_topic_is_not_forgotten_when_the_log_fails() -> None:
     coordinator.runtime.on_image(["another"])
     coordinator.advance(1)
     assert coordinator.fetch() == {}
+    # Done with: a topic of that name that was made since keeps its offsets.
+    coordinator.commit({ORDERS: 2})
+    coordinator.runtime.on_image(["another"])
+    coordinator.advance(1)
+    assert coordinator.fetch() == {ORDERS: 2}
 
 
 # Transactions

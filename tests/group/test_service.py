@@ -132,6 +132,13 @@ def test_when_the_partition_is_led_elsewhere(api: str) -> None:
     assert code_of(api, coordinator.ask(api, with_group(api))) is ELSEWHERE[api]
 
 
+def test_a_shard_that_is_elsewhere_has_nothing_to_list() -> None:
+    coordinator = Coordinator()
+    runner = Spread(CoordinatorError(ErrorCode.NOT_COORDINATOR))
+    coordinator.service = GroupService(runner, coordinator.config, coordinator.image)  # type: ignore[arg-type]
+    assert coordinator.listed() == {}
+
+
 @pytest.mark.parametrize("api", NEWEST)
 def test_when_the_service_is_not_active(api: str) -> None:
     coordinator = Coordinator()
@@ -159,6 +166,15 @@ def test_up_to_version_6_no_protocol_is_an_empty_string() -> None:
     parked = coordinator.join("", instance="a", version=5)
     coordinator.join("", instance="a", version=9)
     assert (parked.code, parked.protocol_name) == (ErrorCode.FENCED_INSTANCE_ID, "")
+
+
+@pytest.mark.parametrize(("version", "name"), [(6, ""), (7, None)])
+def test_a_protocol_without_a_name_is_null_since_version_7(version: int, name: str | None) -> None:
+    coordinator = Coordinator()
+    member = coordinator.new_member_id(protocols=(("", b""),))
+    answer = coordinator.join(member, protocols=(("", b""),), version=version)
+    coordinator.advance(3_000)
+    assert (answer.code, answer.protocol_name) == (NONE, name)
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])

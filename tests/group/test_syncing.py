@@ -64,6 +64,7 @@ def test_an_assignment_that_comes_too_late_is_dropped() -> None:
     coordinator.node.settle()
     assert sync.code is REBALANCE
     assert state(coordinator) is PREPARING_REBALANCE
+    assert [member.assignment for member in coordinator.shard.groups["group"].members.values()] == [b"", b"", b""]
     coordinator.join(leader)
     coordinator.join(follower)
     assert newcomer.generation_id == 2
@@ -119,6 +120,33 @@ def test_a_commit_keeps_a_member_alive_and_a_stale_heartbeat_does_not() -> None:
     assert coordinator.heartbeat(follower, 0) is ErrorCode.ILLEGAL_GENERATION
     coordinator.advance(6_000)
     assert list(coordinator.shard.groups["group"].members) == [leader]
+
+
+def test_a_commit_while_the_group_prepares_keeps_a_member_alive() -> None:
+    coordinator = Coordinator()
+    leader, follower = coordinator.stable(2)
+    coordinator.join(leader)
+    coordinator.advance(6_000)
+    assert coordinator.commit(member_id=follower, generation=1) == {("orders", 0): NONE}
+    coordinator.advance(6_000)
+    assert follower in coordinator.shard.groups["group"].members
+
+
+def test_a_session_starts_anew_with_the_answer_to_a_parked_sync() -> None:
+    coordinator = Coordinator()
+    leader, follower = coordinator.completing(2)
+    waiting = coordinator.sync(follower, 1)
+    coordinator.heartbeat(leader, 1)
+    coordinator.advance(SESSION_MS - 1)
+    coordinator.heartbeat(leader, 1)
+    coordinator.advance(5_000)  # the follower's session has ended, without consequence
+    coordinator.join("", version=3)
+    assert waiting.code is REBALANCE
+    for _ in range(2):
+        assert coordinator.heartbeat(leader, 1) is REBALANCE
+        assert follower in coordinator.shard.groups["group"].members
+        coordinator.advance(SESSION_MS // 2)
+    assert follower not in coordinator.shard.groups["group"].members
 
 
 def test_who_waits_for_an_answer_does_not_lapse() -> None:
