@@ -17,10 +17,7 @@ from kohort.cli.addresses import Address, parse_bootstrap
 from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode, WireError
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey
-from kohort.wire.encoders import request_encoder
 from kohort.wire.frames import FrameReader
-from kohort.wire.headers import read_response_header
-from kohort.wire.readers import response_reader
 
 T = TypeVar("T")
 
@@ -129,6 +126,8 @@ class Connection:
         return {key.api_key: Versions(key.min_version, key.max_version) for key in response.api_keys}
 
     def _exchange(self, api_key: ApiKey, version: int, request: Any) -> Any:
+        from kohort.wire.encoders import request_encoder  # late: `--help` needs no codec
+
         self._correlation_id += 1
         try:
             self._socket.sendall(request_encoder(api_key, version)(self._correlation_id, CLIENT_ID, request))
@@ -142,6 +141,9 @@ class Connection:
         return self._read(api_key, version, frame)
 
     def _read(self, api_key: ApiKey, version: int, frame: bytes) -> Any:
+        from kohort.wire.headers import read_response_header
+        from kohort.wire.readers import response_reader
+
         is_downgrade = api_key is ApiKey.API_VERSIONS and frame[4:6] == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
         if is_downgrade:
             version = 0

@@ -14,10 +14,12 @@ from kohort.model.errors import ConfigError, ErrorCode, WireError
 from kohort.model.ids import TopicPartition
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey
-from kohort.wire.consumer_protocol import PROTOCOL_TYPE, read_assignment, read_subscription
 
 DEAD = "Dead"
 """The state in which a classic group is described that does not exist (DescribeGroups before version 6)."""
+
+CONSUMER = "consumer"
+"""The protocol type of a classic group whose members are consumers."""
 
 _BY_GROUP_AND_NAME = Versions(8, 9)
 """Versions of OffsetFetch that take groups and answer with names of topics; from 10 on it answers with their ids."""
@@ -178,12 +180,14 @@ def _classic_group(client: Client, group_id: str) -> Group | None:
         return None
     if group.error_code:
         raise refusal(group.error_code, f"group {group_id}", group.error_message)
-    is_consumer = group.protocol_type == PROTOCOL_TYPE
+    is_consumer = group.protocol_type == CONSUMER
     members = [_classic_member(member, is_consumer=is_consumer) for member in group.members]
     return Group(group_id, "classic", group.group_state, group.protocol_data, None, members)
 
 
 def _classic_member(member: Any, *, is_consumer: bool) -> GroupMember:
+    from kohort.wire.consumer_protocol import read_subscription
+
     subscription: list[str] | None = None
     assigned: list[TopicPartition] | None = None
     if is_consumer:
@@ -198,6 +202,8 @@ def _classic_member(member: Any, *, is_consumer: bool) -> GroupMember:
 
 
 def _assigned(data: bytes) -> list[TopicPartition]:
+    from kohort.wire.consumer_protocol import read_assignment
+
     topics = read_assignment(data).assigned_partitions
     return sorted(TopicPartition(topic.topic, partition) for topic in topics for partition in topic.partitions)
 

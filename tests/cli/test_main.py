@@ -1,0 +1,123 @@
+"""The entry point: exit codes, sentences, and how little is imported."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from tests.cli.scripted_broker import ScriptedBroker, versions
+
+from kohort import __version__
+from kohort.cli.main import EXIT_INTERRUPTED, EXIT_REFUSED, run
+from kohort.wire import messages
+from kohort.wire.apis import ApiKey
+
+COMMAND = (sys.executable, "-m", "kohort.cli.main")
+TIMEOUT_S = 30
+
+
+@pytest.fixture(autouse=True)
+def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KOHORT_BOOTSTRAP", raising=False)
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"kohort {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["topics"],
+        ["topics", "list"],
+        ["topics", "describe"],
+        ["topics", "create"],
+        ["topics", "delete"],
+        ["groups"],
+        ["groups", "list"],
+        ["groups", "describe"],
+        ["offsets"],
+        ["pipeline"],
+        ["serve"],
+    ],
+    ids=" ".join,
+)
+def test_every_command_has_help(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*words, "--help"]) == 0
+    assert " ".join(["Usage: kohort", *words]) in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["bogus"],
+        ["topics", "bogus"],
+        ["topics", "list", "--bogus"],
+        ["topics", "describe"],
+        ["offsets"],
+        ["groups", "describe"],
+        ["groups", "describe", "one", "--all"],
+        ["topics", "list", "--bootstrap", "no port:"],
+        ["topics", "list", "--timeout", "soon"],
+        ["topics", "create", "t", "--config", "no-equals-sign"],
+    ],
+    ids=" ".join,
+)
+def test_what_cannot_be_done_is_said_on_stderr_with_exit_code_2(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(words) == EXIT_REFUSED
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") <= 4
+    assert "Traceback" not in printed.err
+
+
+def test_the_environment_names_the_cluster(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("KOHORT_BOOTSTRAP", "nobody.invalid:1")
+    assert run(["topics", "list"]) == EXIT_REFUSED
+    assert "nobody.invalid" in capsys.readouterr().err
+
+
+def test_an_interrupt_ends_with_130_and_no_traceback() -> None:
+    with ScriptedBroker(lambda api, version, request: None) as silent:
+        process = subprocess.Popen(
+            (*COMMAND, "topics", "list", "--bootstrap", silent.address), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        while not silent.asked:
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        printed = process.communicate(timeout=TIMEOUT_S)
+    assert (process.returncode, printed) == (EXIT_INTERRUPTED, (b"", b""))
+
+
+def test_a_reader_that_went_away_is_not_worth_a_word() -> None:
+    # The pipe is closed at its reading end before the command writes.
+    reading, writing = os.pipe()
+    os.close(reading)
+    process = subprocess.Popen((*COMMAND, "--help"), stdout=writing, stderr=subprocess.PIPE)
+    os.close(writing)
+    _, stderr = process.communicate(timeout=TIMEOUT_S)
+    assert stderr == b""
+    assert process.returncode != 0
+
+
+def test_help_imports_neither_rich_nor_what_only_a_broker_or_spark_needs() -> None:
+    script = "import sys; from kohort.cli.main import run; run(['--help']); print(' '.join(sys.modules))"
+    done = subprocess.run((sys.executable, "-c", script), capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
+    imported = set(done.stdout.splitlines()[-1].split())
+    heavy = {"rich", "pyspark", "pandas", "pyarrow", "numpy", "uvloop", "aiokafka", "kio", "kohort.server.node"}
+    assert imported & heavy == set()
+
+
+def test_json_needs_no_rich() -> None:
+    answers = {ApiKey.API_VERSIONS: versions(METADATA=(0, 13)), ApiKey.METADATA: messages.MetadataResponse()}
+    with ScriptedBroker(lambda api, version, request: answers[api]) as broker:
+        words = ["topics", "list", "--json", "--bootstrap", broker.address]
+        script = f"import sys; from kohort.cli.main import run; run({words}); sys.exit('rich' in sys.modules)"
+        done = subprocess.run((sys.executable, "-c", script), capture_output=True, timeout=TIMEOUT_S, check=False)
+    assert (done.returncode, json.loads(done.stdout)) == (0, [])
