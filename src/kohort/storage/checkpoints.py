@@ -33,16 +33,20 @@ def fsync_directory(directory: Path) -> None:
         os.close(fd)
 
 
-def write_atomically(path: Path, text: str, *, is_durable: bool = True) -> None:
-    """The file has the old or the new content whatever happens; the new one for good on return, if it is to be durable."""
+def write_atomically(path: Path, text: str, *, syncs_directory: bool = True) -> None:
+    """
+    The file has the old or the new content whatever happens.
+
+    Args:
+        syncs_directory: whether it is the new content for good on return; else that is left to the caller.
+    """
     temporary = path.with_name(path.name + ".tmp")
     with temporary.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
-        if is_durable:
-            os.fsync(file.fileno())
+        os.fsync(file.fileno())
     temporary.replace(path)
-    if is_durable:
+    if syncs_directory:
         fsync_directory(path.parent)
 
 

@@ -219,8 +219,8 @@ class Committer:
         """On any thread."""
         for path, text in checkpoint.epochs.items():
             with suppress(FileNotFoundError):
-                write_atomically(path, text)
-        self._sync_files(checkpoint.files)
+                write_atomically(path, text, syncs_directory=False)
+        self._sync_files(checkpoint.files | {path.parent for path in checkpoint.epochs})
         text = offsets_to_text(checkpoint.offsets)
         write_atomically(self._data_dir / RECOVERY_POINTS, text)
         write_atomically(self._data_dir / HIGH_WATERMARKS, text)

@@ -171,14 +171,16 @@ class Segment:
         Raises:
             CorruptError: what should be a batch is none.
         """
-        start = self._tail_position(offset)
+        start, first_bytes = self._tail_position(offset), 0
         if start < 0:
             found = self._locate(offset)
-            if found is None:
+            if found is None or found[3] >= up_to:
                 return b""
-            start = found
+            start, first_bytes = found[:2]
         if is_whole and self.size_bytes - start <= bytes_max:
             end = self.size_bytes
+        elif first_bytes >= bytes_max and first_bytes:
+            end = start + first_bytes
         else:
             end = self._end_position(start, bytes_max=bytes_max, up_to=up_to)
         return self._pread(end - start, start)
@@ -190,10 +192,10 @@ class Segment:
             return -1
         return self._recent_positions[bisect_right(recent, offset) - 1]
 
-    def _locate(self, offset: int) -> int | None:
-        for position, _, _, last_offset, _ in self.walk(self.index.position_for(offset)):
-            if last_offset >= offset:
-                return position
+    def _locate(self, offset: int) -> Span | None:
+        for span in self.walk(self.index.position_for(offset)):
+            if span[3] >= offset:
+                return span
         return None
 
     def _end_position(self, start: int, *, bytes_max: int, up_to: int) -> int:
