@@ -9,6 +9,7 @@ from kohort.group.classic.states import COMPLETING_REBALANCE, EMPTY, PREPARING_R
 from kohort.group.configs import GroupConfig
 from kohort.group.records import GroupMetadata
 from kohort.model.errors import ErrorCode, UnavailableError
+from kohort.wire import messages as m
 
 NONE = ErrorCode.NONE
 UNKNOWN = ErrorCode.UNKNOWN_MEMBER_ID
@@ -423,3 +424,26 @@ def test_a_group_that_could_not_be_logged_is_not_there() -> None:
     again = coordinator.join("", version=3)
     coordinator.advance(3_000)
     assert again.generation_id == 1
+
+
+@pytest.mark.parametrize("maker", ["commit", "join"])
+def test_who_joins_a_group_in_the_turn_that_fails_to_make_it_is_answered(maker: str) -> None:
+    coordinator = Coordinator()
+    coordinator.log.fail_next_append = UnavailableError("offline")
+    join = m.JoinGroupRequest(
+        group_id="group",
+        session_timeout_ms=SESSION_MS,
+        rebalance_timeout_ms=REBALANCE_MS,
+        protocol_type="consumer",
+        protocols=[m.JoinGroupRequestProtocol(name="range", metadata=b"")],
+    )
+    entry = m.OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+    topics = [m.OffsetCommitRequestTopic(name="orders", partitions=[entry])]
+    commit = m.OffsetCommitRequest(group_id="group", generation_id_or_member_epoch=-1, topics=topics)
+    if maker == "commit":
+        coordinator.send("offset_commit", commit)
+    answers = [coordinator.send("join_group", join, version=version) for version in (3, 2, 1)]
+    coordinator.node.settle()
+    assert [answer.code for answer in answers] == [ErrorCode.NOT_COORDINATOR] * 3
+    assert coordinator.listed() == {}
+    coordinator.advance(400_000)

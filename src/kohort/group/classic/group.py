@@ -14,9 +14,7 @@ from typing import Any, NamedTuple
 
 from kohort.group.classic.states import (
     COMPLETING_REBALANCE,
-    DEAD,
     EMPTY,
-    PREPARING_REBALANCE,
     STABLE,
     TRANSITIONS,
     ClassicGroupState,
@@ -351,20 +349,3 @@ def group_from_record(record: GroupMetadata) -> ClassicGroup:
 def _java_bucket(name: str) -> int:
     value = java_string_hash(name) & 0xFFFFFFFF
     return (value ^ value >> 16) & 15
-
-
-__all__ = [
-    "COMPLETING_REBALANCE",
-    "DEAD",
-    "EMPTY",
-    "NO_GENERATION",
-    "NO_LEADER",
-    "NO_MEMBER_ID",
-    "PREPARING_REBALANCE",
-    "STABLE",
-    "ClassicGroup",
-    "ClassicGroupState",
-    "ClassicMember",
-    "Protocol",
-    "group_from_record",
-]

@@ -8,6 +8,7 @@ come back with it. 5 brings static members (KIP-345), 9 lets a replaced leader k
 Source: Kafka GroupMetadataManager.classicGroupJoin and what it calls.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -19,7 +20,7 @@ from kohort.group.classic.rebalance import (
     refuse_parked_join,
     refuse_parked_sync,
 )
-from kohort.group.classic.registry import GroupRegistry, Records, Releases, group_result, join_key, session_key
+from kohort.group.classic.registry import GroupRegistry, Records, Releases, join_key, session_key
 from kohort.group.classic.responses import joined, members_of, refused_join
 from kohort.group.classic.states import COMPLETING_REBALANCE, DEAD, EMPTY, PREPARING_REBALANCE, STABLE
 from kohort.group.configs import NEW_MEMBER_JOIN_TIMEOUT_MS
@@ -61,17 +62,14 @@ def _log_new_group(
 ) -> JoinResult:
     """A group exists from its first JoinGroup on, even if that was refused."""
 
-    def after(error: Exception | None) -> Releases:
-        releases = list(result.after(error)) if result.after is not None else []
+    def after(error: Exception | None) -> Iterable[Release]:
         if error is not None:
-            # The log knows nothing of the group: let nobody wait for it.
             if registry.is_current(group):
                 registry.groups.remove(group.group_id)
             registry.timers.cancel(join_key(group.group_id))
-            for member in group.members.values():
-                registry.cancel_session(group, member.member_id)
-                refuse_parked_join(group, member, releases, append_error(error))
-        return releases
+            for member_id in (*group.members, *group.pending_members):
+                registry.cancel_session(group, member_id)
+        return () if result.after is None else result.after(error)
 
     return Result((created,), result.response, after=after, replayed=False)
 
@@ -131,7 +129,14 @@ class _Join:
         return Result(response=refused_join(self.request.member_id if member_id is None else member_id, code))
 
     def _parked(self, records: Records) -> JoinResult:
-        return group_result(records, self.releases)
+        def after(error: Exception | None) -> Releases:
+            if error is not None and not self.registry.is_current(self.group):
+                # The write that made the group has failed together with this one: let nobody wait for it.
+                for member in self.group.members.values():
+                    refuse_parked_join(self.group, member, self.releases, append_error(error))
+            return self.releases
+
+        return Result(records, after=after, replayed=False)
 
     # A member without an id
 
