@@ -6,6 +6,7 @@ import typer
 
 from kohort import __version__
 from kohort.cli import groups, offsets, pipeline, topics
+from kohort.cli.serve import SUMMARY as SERVE_SUMMARY
 from kohort.cli.serve import serve
 
 _EPILOG = """\
@@ -46,7 +47,16 @@ def _options(
     pass
 
 
-app.command()(serve)
+@app.command(
+    "serve",
+    help=SERVE_SUMMARY,
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+)
+def _serve(context: typer.Context) -> None:
+    serve(context.args)
+
+
 app.add_typer(topics.app)
 app.add_typer(groups.app)
 app.command("offsets", epilog=offsets.EPILOG)(offsets.offsets)

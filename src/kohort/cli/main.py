@@ -38,10 +38,15 @@ def run(arguments: list[str]) -> int:
 
 
 def _run_app(arguments: list[str]) -> int:
-    from kohort.cli.app import app
-
     try:
-        app(args=arguments, prog_name="kohort")
+        if arguments[:1] == ["serve"]:
+            from kohort.cli.serve import serve
+
+            serve(arguments[1:])
+        else:
+            from kohort.cli.app import app
+
+            app(args=arguments, prog_name="kohort")
     except SystemExit as exc:
         return exc.code if isinstance(exc.code, int) else 0
     return 0

@@ -1,91 +1,113 @@
-"""`kohort serve`: one broker in the foreground."""
+"""
+`kohort serve`: one broker in the foreground.
 
+Parsed by the standard library: people start a broker in every test, and what the other commands are parsed by costs 100 ms
+to import (see "Start-up is a budget" in DESIGN.md).
+"""
+
+import argparse
 import asyncio
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from kohort.model.errors import ConfigError
 
+SUMMARY = "Run a broker until it is told to stop (SIGTERM, or Ctrl-C)."
 
-def serve(
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(min=0, max=65_535, help="Port to listen on; 0 takes a free one and prints it.")
-    ] = 9092,
-    advertised: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="What clients are told to connect to, if that differs.")
-    ] = None,
-    data_dir: Annotated[
-        Path | None,
-        typer.Option(help="Where the logs are kept, in Apache Kafka's own layout; created if it is not there."),
-    ] = None,
-    memory: Annotated[
-        bool, typer.Option("--memory", help="Keep everything in memory; nothing survives the end.")
-    ] = False,
-    flush: Annotated[
-        str,
-        typer.Option(
-            metavar="commit|os",
-            help="commit: acknowledged means on the disk. os: acknowledged means handed to the operating system, which is how "
-            "Apache Kafka runs by default; a machine that loses power may lose it.",
-        ),
-    ] = "commit",
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A broker configuration by Kafka's name; may be given often."),
-    ] = None,
-    config: Annotated[
-        Path | None, typer.Option(help="A file of broker configurations: TOML, or Kafka's server.properties.")
-    ] = None,
-    log_level: Annotated[
-        str, typer.Option(metavar="debug|info|warning|error", help="What is logged on stderr.")
-    ] = "info",
-    log_format: Annotated[str, typer.Option(metavar="text|json", help="How it is logged.")] = "text",
-) -> None:
+_DESCRIPTION = f"""\
+{SUMMARY}
+
+One line on stdout says when it is ready, and where:
+
+  kohort ready host=127.0.0.1 port=9092 cluster_id=... data=...
+
+Broker configurations come from --config, then from the environment (KOHORT_SET_NUM_PARTITIONS=3 sets num.partitions),
+then from --set; the later one wins. docs/configuration.md lists those that have an effect."""
+
+_EPILOG = """\
+examples:
+  kohort serve --data-dir ./data
+  kohort serve --memory --port 0 --set num.partitions=3 --set group.initial.rebalance.delay.ms=0
+  kohort serve --data-dir ./data --host 0.0.0.0 --advertised broker.example:9092"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of `kohort serve`."""
+    options = argparse.ArgumentParser(
+        prog="kohort serve",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    where = options.add_argument_group("where it listens")
+    where.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
+    where.add_argument("--port", type=_port, default=9092, help="port to listen on; 0 takes a free one (default: 9092)")
+    where.add_argument("--advertised", metavar="HOST:PORT", help="what clients are told to connect to, if that differs")
+    data = options.add_argument_group("where the logs are kept (one of the two)")
+    data.add_argument(
+        "--data-dir", type=Path, metavar="DIR", help="in Apache Kafka's own layout; created if it is not there"
+    )
+    data.add_argument("--memory", action="store_true", help="in memory; nothing survives the end")
+    options.add_argument(
+        "--flush",
+        choices=("commit", "os"),
+        default="commit",
+        help="commit: acknowledged means on the disk (default). os: acknowledged means handed to the operating system, which "
+        "is how Apache Kafka runs by default; a machine that loses power may lose it",
+    )
+    options.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a broker configuration by Kafka's name; repeatable",
+    )
+    options.add_argument(
+        "--config", type=Path, metavar="FILE", help="broker configurations: TOML, or Kafka's server.properties"
+    )
+    logs = options.add_argument_group("what is logged on stderr")
+    logs.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
+    logs.add_argument("--log-format", choices=("text", "json"), default="text")
+    return options
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65_535:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port: give a number from 0 to 65535")
+    return int(text)
+
+
+def serve(arguments: Sequence[str]) -> None:
     """
-    Run a broker until it is told to stop (SIGTERM, or Ctrl-C).
+    Serve until told to stop.
 
-    One line on stdout says when it is ready, and where: kohort ready host=127.0.0.1 port=9092 ...
-
-    Broker configurations come from --config, then from the environment (KOHORT_SET_NUM_PARTITIONS=3 sets
-    num.partitions), then from --set; the later one wins. docs/configuration.md lists those that have an effect.
-
-    Examples:
-
-      kohort serve --data-dir ./data
-
-      kohort serve --memory --port 0 --set num.partitions=3 --set group.initial.rebalance.delay.ms=0
+    Raises:
+        ConfigError: something that was asked for cannot be had.
+        SystemExit: 2, the options are off; 0, the help was asked for.
     """
-    if flush not in ("commit", "os"):
-        raise ConfigError(f"--flush is commit or os, not {flush!r}")
-    if log_format not in ("text", "json"):
-        raise ConfigError(f"--log-format is text or json, not {log_format!r}")
-    if log_level not in ("debug", "info", "warning", "error"):
-        raise ConfigError(f"--log-level is debug, info, warning or error, not {log_level!r}")
-    if memory and data_dir is not None:
+    options = parser().parse_args(arguments)
+    if options.memory and options.data_dir is not None:
         raise ConfigError("--memory keeps nothing on the disk: give either --memory or --data-dir")
-    if not memory and data_dir is None:
+    if not options.memory and options.data_dir is None:
         raise ConfigError("where are the logs to be kept? Give --data-dir DIR, or --memory to keep nothing")
 
     from kohort.broker.configs import BrokerConfig
     from kohort.server.logs import configure_logs
     from kohort.server.settings import Settings, parse_host_port
 
-    configure_logs(log_level, log_format)
-    broker_config = BrokerConfig.load(sets=settings or (), file=config, environment=os.environ)
+    configure_logs(options.log_level, options.log_format)
     _run(
         Settings(
-            host=host,
-            port=port,
-            advertised=parse_host_port(advertised, "--advertised") if advertised else None,
-            data_dir=data_dir,
-            flush="os" if flush == "os" else "commit",
-            config=broker_config,
+            host=options.host,
+            port=options.port,
+            advertised=parse_host_port(options.advertised, "--advertised") if options.advertised else None,
+            data_dir=options.data_dir,
+            flush=options.flush,
+            config=BrokerConfig.load(sets=options.set, file=options.config, environment=os.environ),
         )
     )
 
