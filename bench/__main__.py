@@ -10,13 +10,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from rich.console import Console
+
+from bench import profiling, report
 from bench.client import RefusedError
 from bench.load import LoadError
 from bench.measures import MEASURES, Measure, Plan, ceiling, first_answers_ms, idle_resident_mb, measure_all
 from bench.server import ServerError
-from rich.console import Console
-
-from bench import profiling, report
 
 PLAN = Plan()
 QUICK = Plan(warm_up_seconds=0.02, round_seconds=0.05, rounds=2, starts=1)

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final
 
+from bench import server
 from bench.client import RefusedError, ask, ask_until_ready, decode, open_socket, request_frame
 from bench.load import Lane, Round, Summary, lane, run
 from bench.server import Server
-
-from bench import server
 from kohort.model.errors import ErrorCode
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey

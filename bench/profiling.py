@@ -11,9 +11,8 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from bench.measures import SETTINGS, Measure, Plan, prepare, take
-
 from bench import server
+from bench.measures import SETTINGS, Measure, Plan, prepare, take
 
 FUNCTIONS: Final = 40
 

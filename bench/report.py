@@ -9,10 +9,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bench.measures import RESIDENT_GOAL_MB, START_GOAL_MS, Plan, Result
 from rich import box
 from rich.console import Console
 from rich.table import Table
+
+from bench.measures import RESIDENT_GOAL_MB, START_GOAL_MS, Plan, Result
 
 
 def table(results: Sequence[Result]) -> Table:

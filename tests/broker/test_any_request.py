@@ -5,9 +5,6 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.broker.harness import Asker, Harness, batch, produce_request, through_wire
-from tests.broker.recorded import WIRE, frames
-from tests.conftest import LONG
 
 from kohort.broker.ports import Outcome
 from kohort.model.errors import WireError
@@ -16,6 +13,9 @@ from kohort.wire.apis import API_KEYS, ApiKey
 from kohort.wire.encoders import request_encoder
 from kohort.wire.headers import read_request_header
 from kohort.wire.readers import request_reader
+from tests.broker.harness import Asker, Harness, batch, produce_request, through_wire
+from tests.broker.recorded import WIRE, frames
+from tests.conftest import LONG
 
 WEEK_MS = 7 * 24 * 3_600_000
 

@@ -8,7 +8,6 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.broker.harness import Harness
 
 from kohort.broker.catalog import CATALOG, CATALOG_ID, Catalog, CatalogChange, Topic, new_topic_id
 from kohort.model.errors import ConfigError, ErrorCode
@@ -20,6 +19,7 @@ from kohort.testing.virtual import VirtualNode
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.batches import encode_batch
+from tests.broker.harness import Harness
 
 NAMES = ["a", "b", "c"]
 OPERATIONS = st.lists(

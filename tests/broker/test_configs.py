@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.broker.harness import Harness, batch
 
 from kohort.broker.configs import BROKER_KEYS, GROUP_KEYS, TOPIC_KEYS, BrokerConfig, ConfigKey, text_of
 from kohort.broker.topic_configs import BROKER_SYNONYMS, TopicConfigs
@@ -14,6 +13,7 @@ from kohort.model.errors import ConfigError, ErrorCode
 from kohort.storage.log import LogConfig
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
+from tests.broker.harness import Harness, batch
 
 # fmt: off
 VALUES: dict[tuple[str, str], object] = {  # (topic key, text): the value; None when it is refused

@@ -7,12 +7,12 @@ from uuid import UUID
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.broker.harness import Harness, batch
 
 from kohort.model.errors import ErrorCode
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.batches import iter_batches, read_records
+from tests.broker.harness import Harness, batch
 
 SIZE = len(batch(b"x"))
 

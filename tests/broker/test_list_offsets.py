@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
-from tests.broker.harness import Harness, batch
 
 from kohort.model.errors import ErrorCode
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
+from tests.broker.harness import Harness, batch
 
 
 def filled() -> Harness:

@@ -4,8 +4,6 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from tests.broker.harness import CLUSTER_ID, Harness
-from tests.broker.recorded import recorded
 
 from kohort.broker.broker import Broker
 from kohort.broker.cluster import Cluster
@@ -16,6 +14,8 @@ from kohort.storage.memory import MemoryStore
 from kohort.testing.virtual import VirtualNode
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
+from tests.broker.harness import CLUSTER_ID, Harness
+from tests.broker.recorded import recorded
 
 UNASKED = -(1 << 31)
 

@@ -4,7 +4,6 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from tests.broker.harness import Harness, batch, produce_request
 
 from kohort.broker.ports import Outcome
 from kohort.model.errors import ErrorCode
@@ -12,6 +11,7 @@ from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.batches import BatchRecord, build_batch, read_header, read_records, write_crc
 from kohort.wire.compression import Codec
+from tests.broker.harness import Harness, batch, produce_request
 
 GOOD = batch(b"one", b"two", b"three")
 

@@ -5,12 +5,12 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from tests.broker.harness import Harness
-from tests.broker.recorded import recorded
 
 from kohort.model.errors import ErrorCode
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
+from tests.broker.harness import Harness
+from tests.broker.recorded import recorded
 
 Wanted = m.CreateTopicsRequestCreatableTopic
 Assignment = m.CreateTopicsRequestCreatableReplicaAssignment

@@ -5,13 +5,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.cli.scripted_broker import CLOSE, Answer, ScriptedBroker, versions
 
 from kohort.cli.client import Client, Versions
 from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode, WireError
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey
 from kohort.wire.headers import api_versions_downgrade
+from tests.cli.scripted_broker import CLOSE, Answer, ScriptedBroker, versions
 
 BROKERS = messages.MetadataResponse(
     brokers=[messages.MetadataResponseBroker(node_id=3, host="127.0.0.1", port=1)], cluster_id="c", controller_id=3

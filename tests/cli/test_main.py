@@ -7,12 +7,12 @@ import subprocess
 import sys
 
 import pytest
-from tests.cli.scripted_broker import ScriptedBroker, versions
 
 from kohort import __version__
 from kohort.cli.main import EXIT_INTERRUPTED, EXIT_REFUSED, run
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey
+from tests.cli.scripted_broker import ScriptedBroker, versions
 
 COMMAND = (sys.executable, "-m", "kohort.cli.main")
 TIMEOUT_S = 30

@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+
 from tests.clients.broker_process import BrokerProcess
 from tests.clients.java_tools import JavaTools, UnavailableToolsError, java_tools
 

@@ -10,6 +10,7 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer, Producer
 from confluent_kafka import TopicPartition as ConfluentTopicPartition
 from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as KafkaPythonTopicPartition
+
 from tests.clients.java_tools import JavaTools
 from tests.clients.records import CODECS, Read, Record
 from tests.clients.waiting import wait_until

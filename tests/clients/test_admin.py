@@ -30,6 +30,7 @@ from confluent_kafka.admin import (
 from kafka import KafkaAdminClient
 from kafka import TopicPartition as KafkaPythonTopicPartition
 from kafka.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
+
 from tests.clients.conftest import Broker
 from tests.clients.waiting import wait_until
 

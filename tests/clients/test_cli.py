@@ -6,6 +6,7 @@ from uuid import uuid4
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+
 from tests.clients.conftest import Broker
 from tests.clients.crew import Crew
 from tests.clients.kohort_command import kohort, kohort_json

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from confluent_kafka import Producer
+
 from tests.clients.conftest import Broker
 from tests.clients.crew import Crew
 from tests.clients.waiting import wait_until

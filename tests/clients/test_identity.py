@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import pytest
+
 from tests.clients.conftest import Broker
 from tests.clients.java_tools import JavaTools
 from tests.clients.records import CODECS, RECORDS, Read

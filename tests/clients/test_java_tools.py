@@ -6,6 +6,7 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import ConsumerGroupState
 from confluent_kafka.admin import AdminClient
+
 from tests.clients.conftest import Broker
 from tests.clients.java_tools import JavaTools
 from tests.clients.waiting import wait_until

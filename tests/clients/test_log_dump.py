@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+
 from tests.clients.broker_process import BrokerProcess
 from tests.clients.conftest import new_topic
 from tests.clients.java_tools import JavaTools

@@ -14,6 +14,7 @@ from kafka import KafkaAdminClient, KafkaConsumer
 from kafka import TopicPartition as KafkaPythonTopicPartition
 from kafka.errors import OffsetMetadataTooLargeError
 from kafka.structs import OffsetAndMetadata
+
 from tests.clients.conftest import Broker
 from tests.clients.java_tools import JavaTools
 from tests.clients.kohort_command import kohort_json

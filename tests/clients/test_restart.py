@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
+
 from tests.clients.broker_process import BrokerProcess
 from tests.clients.conftest import new_topic
 from tests.clients.crew import Crew

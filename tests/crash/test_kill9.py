@@ -9,6 +9,7 @@ import random
 from pathlib import Path
 
 import pytest
+
 from tests.conftest import LONG
 from tests.crash.broker import Broker
 from tests.crash.writers import Ledger, Writers, await_coordinators, check, create_topic

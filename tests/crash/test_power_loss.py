@@ -10,13 +10,13 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.conftest import LONG
-from tests.crash.broker import Broker
-from tests.crash.writers import Ledger, Writers, await_coordinators, check, create_topic
 
 from kohort.model.ids import TopicPartition
 from kohort.storage.checkpoints import RECOVERY_POINTS, read_offsets
 from kohort.wire.batches import iter_batches
+from tests.conftest import LONG
+from tests.crash.broker import Broker
+from tests.crash.writers import Ledger, Writers, await_coordinators, check, create_topic
 
 ROUNDS = 30 if LONG else 2
 

@@ -5,12 +5,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from tests.crash.broker import WAIT_SECONDS_MAX, Broker, Connection, eventually
-
 from kohort.model.errors import ErrorCode
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey
 from kohort.wire.batches import BatchRecord, build_batch, iter_batches, read_records
+from tests.crash.broker import WAIT_SECONDS_MAX, Broker, Connection, eventually
 
 TOPIC: Final = "ledger"
 TOPIC_PARTITIONS: Final = 3

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tests.conftest import LONG
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo.py"

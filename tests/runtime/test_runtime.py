@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.runtime.shards import Put, PutSerde, TableShard
 
 from kohort.machine.shard import Result
 from kohort.model.errors import CoordinatorError, ErrorCode, UnavailableError
@@ -12,6 +11,7 @@ from kohort.runtime.context import State
 from kohort.runtime.runtime import Runtime
 from kohort.testing import FaultyLog, FixedImage, VirtualNode
 from kohort.wire.batches import BatchRecord, build_batch, control_batch, read_header, read_records
+from tests.runtime.shards import Put, PutSerde, TableShard
 
 Operation = Callable[[TableShard, int], Result[Put, str]]
 

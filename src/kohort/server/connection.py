@@ -207,7 +207,12 @@ class Connection(asyncio.Protocol):
         in_work = self._in_work
         while in_work and in_work[0].answer is not None:
             self._out.append(in_work.popleft().answer or b"")
-        if not self._is_flush_due and not self._is_handling:
+        if self._is_handling:
+            return
+        if not in_work and not self._waiting:
+            # Nothing else is to come: no need to wait for the end of the turn.
+            self._flush()
+        elif not self._is_flush_due:
             self._is_flush_due = True
             self._shared.turn.defer(self._go_on)
 
