@@ -108,6 +108,8 @@ class Coordinator:
         self.node = VirtualNode()
         self.log = CommittingLog(self.node, batch_bytes_max=batch_bytes_max)
         self.leader_epoch = 0
+        self.is_burst = False
+        """While it is on, all requests arrive in one turn and share one batch."""
         self._uuids = count(1)
         self.restart()
 
@@ -151,9 +153,10 @@ class Coordinator:
         self.node.advance(duration_ms)
 
     def ask(self, api: str, request: Any, *, version: int | None = None, client_id: str = "client") -> Answer:
-        """Send one request, and let everything happen that happens at once."""
+        """Send one request, and let everything happen that happens at once, unless a burst is on."""
         answer = self.send(api, request, version=version, client_id=client_id)
-        self.node.settle()
+        if not self.is_burst:
+            self.node.settle()
         return answer
 
     def send(self, api: str, request: Any, *, version: int | None = None, client_id: str = "client") -> Answer:

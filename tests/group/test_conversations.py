@@ -12,14 +12,14 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.group.golden import DATA
-from tests.group.harness import Answer, Coordinator, Image
 
 from kohort.group.configs import GroupConfig
 from kohort.group.context import RequestContext
 from kohort.wire.encoders import response_encoder
 from kohort.wire.headers import read_request_header, read_response_header
 from kohort.wire.readers import Decoded, request_reader, response_reader
+from tests.group.golden import DATA
+from tests.group.harness import Answer, Coordinator, Image
 
 APIS = {
     8: "offset_commit",

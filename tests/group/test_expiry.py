@@ -5,13 +5,13 @@ Source: KIP-211; the rows are those of `kohort.group.offsets.expiry`, tried agai
 """
 
 import pytest
-from tests.group.harness import Coordinator, subscription
 
 from kohort.group.classic.states import PREPARING_REBALANCE
 from kohort.group.configs import GroupConfig
 from kohort.group.offsets.expiry import sweep
 from kohort.group.records import GroupRecord, GroupTombstone, OffsetCommit, OffsetTombstone
 from kohort.model.errors import UnavailableError
+from tests.group.harness import Coordinator, subscription
 
 MINUTE_MS = 60_000
 CONFIG = GroupConfig(offsets_retention_minutes=1, offsets_retention_check_interval_ms=10 * MINUTE_MS)

@@ -5,13 +5,13 @@ Source: `GroupMetadataManager` of Apache Kafka 4.2.1 and what a broker answered 
 """
 
 import pytest
-from tests.group.harness import Coordinator, subscription
 
 from kohort.group.classic.group import ClassicGroup, ClassicMember, Protocol
 from kohort.group.classic.states import COMPLETING_REBALANCE, EMPTY, PREPARING_REBALANCE, STABLE
 from kohort.group.configs import GroupConfig
 from kohort.group.records import GroupMetadata
 from kohort.model.errors import ErrorCode
+from tests.group.harness import Coordinator, subscription
 
 DELAY_MS = 3_000
 

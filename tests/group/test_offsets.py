@@ -1,12 +1,12 @@
 """Offsets of groups: commit, fetch, delete, and what transactions hold back."""
 
 import pytest
-from tests.group.harness import Coordinator, Image, subscription
 
 from kohort.group.configs import GroupConfig
 from kohort.group.records import GroupTombstone, OffsetCommit, OffsetTombstone
 from kohort.model.errors import ErrorCode, UnavailableError
 from kohort.wire import messages as m
+from tests.group.harness import Coordinator, Image, subscription
 
 NONE = ErrorCode.NONE
 UNKNOWN_TOPIC = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -8,7 +8,6 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.group.golden import GoldenRecord, golden_records
 
 from kohort.group.records import (
     GroupMetadata,
@@ -21,6 +20,7 @@ from kohort.group.records import (
 )
 from kohort.machine.shard import UnknownRecordTypeError
 from kohort.model.errors import CorruptError
+from tests.group.golden import GoldenRecord, golden_records
 
 SERDE = GroupRecordSerde()
 KNOWN = [record for record in golden_records() if record.decoded is not None]

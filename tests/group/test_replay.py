@@ -4,8 +4,6 @@ import struct
 from typing import Any
 
 import pytest
-from tests.group.golden import golden_groups, golden_records
-from tests.group.harness import Image
 
 from kohort.group.classic.states import ClassicGroupState
 from kohort.group.configs import GroupConfig
@@ -14,6 +12,8 @@ from kohort.group.shard import GroupShard
 from kohort.machine.shard import Result, UnknownRecordTypeError
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.wire import messages as m
+from tests.group.golden import golden_groups, golden_records
+from tests.group.harness import Image
 
 
 class NoTimers:

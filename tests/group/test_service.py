@@ -3,13 +3,13 @@
 from typing import Any
 
 import pytest
-from tests.group.harness import NEWEST, Coordinator
 
 from kohort.group.context import RequestContext
 from kohort.group.errors import append_error, stable_fetch_error
 from kohort.group.service import GroupService
 from kohort.model.errors import CoordinatorError, ErrorCode, RecordTooLargeError, UnavailableError
 from kohort.wire import messages as m
+from tests.group.harness import NEWEST, Coordinator
 
 NONE = ErrorCode.NONE
 INVALID = ErrorCode.INVALID_GROUP_ID

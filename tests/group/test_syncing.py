@@ -3,13 +3,13 @@
 from typing import Any
 
 import pytest
-from tests.group.harness import Answer, Coordinator, subscription
 
 from kohort.group.classic.states import COMPLETING_REBALANCE, EMPTY, PREPARING_REBALANCE, STABLE
 from kohort.group.configs import GroupConfig
 from kohort.group.records import GroupMetadata
 from kohort.model.errors import ErrorCode, UnavailableError
 from kohort.wire import messages as m
+from tests.group.harness import Answer, Coordinator, subscription
 
 NONE = ErrorCode.NONE
 UNKNOWN = ErrorCode.UNKNOWN_MEMBER_ID
