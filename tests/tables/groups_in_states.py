@@ -1,11 +1,11 @@
 """A classic group of two in each of its states, for tables that say what it answers there."""
 
 import msgspec
-from tests.group.harness import Coordinator
 
 from kohort.group.classic.group import ClassicGroup
 from kohort.group.classic.states import ClassicGroupState
 from kohort.group.configs import GroupConfig
+from tests.group.harness import Coordinator
 
 
 class Situation(msgspec.Struct):

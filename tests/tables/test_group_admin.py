@@ -5,8 +5,6 @@ Source: `ClassicGroup.validateDeleteGroup`, `validateOffsetDelete`, `describe` o
 """
 
 import pytest
-from tests.group.harness import Coordinator
-from tests.tables.groups_in_states import in_state
 
 from kohort.group.classic.states import (
     COMPLETING_REBALANCE,
@@ -18,6 +16,8 @@ from kohort.group.classic.states import (
 )
 from kohort.model.errors import ErrorCode
 from kohort.wire import messages as m
+from tests.group.harness import Coordinator
+from tests.tables.groups_in_states import in_state
 
 NONE = ErrorCode.NONE
 NON_EMPTY = ErrorCode.NON_EMPTY_GROUP

@@ -5,7 +5,6 @@ Source: `ClassicGroup` and `GroupMetadataManager` of Apache Kafka 4.2.1; each ro
 """
 
 import pytest
-from tests.tables.groups_in_states import Situation, in_state
 
 from kohort.group.classic.states import (
     COMPLETING_REBALANCE,
@@ -18,6 +17,7 @@ from kohort.group.classic.states import (
     can_rebalance,
 )
 from kohort.model.errors import ErrorCode, InvariantError
+from tests.tables.groups_in_states import Situation, in_state
 
 NONE = ErrorCode.NONE
 UNKNOWN = ErrorCode.UNKNOWN_MEMBER_ID
