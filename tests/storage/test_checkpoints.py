@@ -7,7 +7,6 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.storage.owner import Owner
 
 from kohort.model.errors import ConfigError, CorruptError
 from kohort.model.ids import TopicPartition
@@ -22,6 +21,7 @@ from kohort.storage.checkpoints import (
     write_partition_metadata,
 )
 from kohort.storage.log import NO_TOPIC_ID
+from tests.storage.owner import Owner
 
 LOGS = Path(__file__).parents[1] / "data" / "logs"
 

@@ -7,7 +7,6 @@ from uuid import UUID
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.storage.owner import PARTITION, TOPIC_ID, Owner, batch
 
 from kohort.model.errors import (
     ErrorCode,
@@ -22,6 +21,7 @@ from kohort.storage.batchset import iter_spans
 from kohort.storage.log import BatchSetTooLargeError, Log, LogConfig, LogStore, TimestampOffset
 from kohort.storage.memory import MemoryStore
 from kohort.wire.batches import check_crc, read_header, read_records
+from tests.storage.owner import PARTITION, TOPIC_ID, Owner, batch
 
 STORES = ("memory", "disk-commit", "disk-os")
 SMALL = LogConfig(segment_bytes=300, index_interval_bytes=100)

@@ -11,12 +11,12 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from tests.storage.owner import PARTITION, TOPIC_ID, Owner, batch
 
 from kohort.model.errors import ConfigError, UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.storage.checkpoints import read_offsets, read_properties, uuid_to_text
 from kohort.storage.log import LogConfig
+from tests.storage.owner import PARTITION, TOPIC_ID, Owner, batch
 
 CONFIG = LogConfig()
 

@@ -11,14 +11,14 @@ from random import Random
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.conftest import LONG
-from tests.storage.owner import TOPIC_ID, Owner, batch
 
 from kohort.model.ids import TopicPartition
 from kohort.storage.batchset import iter_spans
 from kohort.storage.committer import BULK_BYTES
 from kohort.storage.disk import DiskStore
 from kohort.storage.log import Log, LogConfig
+from tests.conftest import LONG
+from tests.storage.owner import TOPIC_ID, Owner, batch
 
 PARTITIONS = [TopicPartition("t", partition) for partition in range(3)]
 VOLATILE = {".log", ".index", ".timeindex", ".journal"}

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.storage.owner import Owner
 
 from kohort.model.ids import TopicPartition
 from kohort.storage.batchset import iter_spans
 from kohort.storage.checkpoints import read_partition_metadata
 from kohort.storage.index import OffsetIndex, TimeIndex
 from kohort.storage.log import LogConfig
+from tests.storage.owner import Owner
 
 LOGS = Path(__file__).parents[1] / "data" / "logs"
 BROKER = LogConfig(index_interval_bytes=256, segment_index_bytes=8192)

@@ -4,11 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.conftest import LONG
-from tests.storage.owner import Owner
-
 from kohort.storage.batchset import iter_spans
 from kohort.wire.batches import read_records
+from tests.conftest import LONG
+from tests.storage.owner import Owner
 
 ROUNDS = 60 if LONG else 4
 ACKNOWLEDGED = 3000 if LONG else 300

@@ -5,12 +5,12 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from tests.storage.owner import Owner
 
 from kohort.model.ids import TopicPartition
 from kohort.storage.batchset import iter_spans
 from kohort.storage.checkpoints import read_offsets
 from kohort.wire.batches import check_crc
+from tests.storage.owner import Owner
 
 LOGS = Path(__file__).parents[1] / "data" / "logs"
 RUNS = ("main", "expiry", "unclean", "unclean-torn")

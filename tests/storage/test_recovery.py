@@ -7,8 +7,6 @@ from uuid import UUID
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.conftest import LONG
-from tests.storage.owner import PARTITION, TOPIC_ID, Owner, batch
 
 from kohort.model.errors import ConfigError
 from kohort.model.ids import TopicPartition
@@ -18,6 +16,8 @@ from kohort.storage.committer import BULK_BYTES
 from kohort.storage.disk import DiskStore
 from kohort.storage.log import Log, LogConfig
 from kohort.wire.batches import read_header
+from tests.conftest import LONG
+from tests.storage.owner import PARTITION, TOPIC_ID, Owner, batch
 
 CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=100)
 LOG = "orders-0/00000000000000000000.log"
@@ -113,13 +113,37 @@ def test_zero_bytes_behind_the_end_are_cut_off(owner: Owner, tmp_path: Path) -> 
     store.close()
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@pytest.mark.parametrize("gone", range(5))
+def test_a_segment_that_is_missing_between_others_is_a_loss(owner: Owner, tmp_path: Path, gone: int) -> None:
+    store = filled(owner, tmp_path / "data", appends=30)
+    log = store.get(PARTITION)
+    assert log is not None
+    expected = everything(log), log.end_offset
+    at = crash(store, tmp_path / "crashed")
+    segments = sorted((at / "orders-0").glob("*.log"))
+    assert len(segments) == 5
+    segments[gone].unlink()
+    assert recover(owner, at) == expected
+    store.close()
+
+
+def test_a_good_batch_in_a_wrong_place_is_cut_off(owner: Owner, tmp_path: Path) -> None:
+    """What an earlier use of the disk may have left there."""
+    store = filled(owner, tmp_path / "data", config=LogConfig(), appends=3, flush="os")
+    at = crash(store, tmp_path / "crashed")
+    content = (at / LOG).read_bytes()
+    (at / LOG).write_bytes(content + content)
+    assert recover(owner, at) == (content, 3)
+    store.close()
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(data=st.data())
 def test_the_journal_puts_back_whatever_the_segments_lost(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     owner, base = Owner(), tmp_path_factory.mktemp("base")
-    store = filled(owner, base / "data")
+    store = filled(owner, base / "data", appends=30)
     log = store.get(PARTITION)
     assert log is not None
     expected = everything(log), log.end_offset
