@@ -8,6 +8,7 @@ from confluent_kafka import ConsumerGroupState
 from confluent_kafka.admin import AdminClient
 
 from tests.clients.conftest import Broker
+from tests.clients.crew import Crew
 from tests.clients.java_tools import JavaTools
 from tests.clients.waiting import wait_until
 
@@ -133,6 +134,32 @@ def test_three_consumers_share_a_topic_and_one_dies(
         for consumer in consumers:
             consumer.kill()
             consumer.communicate()
+
+
+def test_a_java_consumer_shares_a_group_with_others(
+    broker: Broker, java: JavaTools, make_topic: Callable[..., str], group: str
+) -> None:
+    topic = make_topic(6)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+
+    def shares() -> list[int]:
+        described = admin.describe_consumer_groups([group])[group].result(TIMEOUT_S)
+        assigned = [len(member.assignment.topic_partitions) for member in described.members]
+        return assigned if described.state == ConsumerGroupState.STABLE else []
+
+    consumer = java.start(CONSUMER, "--bootstrap-server", broker.bootstrap, "--topic", topic, "--group", group)
+    try:
+        with Crew(broker.bootstrap, group, topic, 6) as crew:
+            crew.join("librdkafka", "partition.assignment.strategy=range")
+            crew.join("kafka-python")
+            wait_until(
+                lambda: shares() == [2, 2, 2] and [len(member.assigned()) for member in crew.members] == [2, 2],
+                timeout_s=TIMEOUT_S,
+                what=f"three members with two partitions each; {crew}",
+            )
+    finally:
+        consumer.kill()
+        consumer.communicate()
 
 
 def test_the_cluster(broker: Broker, java: JavaTools, run: Run) -> None:

@@ -29,7 +29,7 @@ class Left:
     What a broker has left after a clean stop.
 
     Attributes:
-        topics: one per compression, each with the same records in its only partition.
+        topics: one per compression, each with the same records in its only partition; and what the Java producer wrote.
     """
 
     data_dir: Path
@@ -40,12 +40,15 @@ class Left:
 
 
 @pytest.fixture(scope="module")
-def left(own_broker: Callable[[], BrokerProcess]) -> Left:
+def left(own_broker: Callable[[], BrokerProcess], java: JavaTools) -> Left:
     broker = own_broker()
     small = {"segment.bytes": "1048576", "index.interval.bytes": "4096"}
     topics = {codec: new_topic(broker.bootstrap, 1, small) for codec in CODECS}
     for codec, topic in topics.items():
         _write(broker.bootstrap, topic, codec)
+    topics["java"] = new_topic(broker.bootstrap, 1, {})
+    producer = ("--bootstrap-server", broker.bootstrap, "--topic", topics["java"], "--sync")
+    java.run("org.apache.kafka.tools.ConsoleProducer", *producer, stdin="one\ntwo\nthree\n")
     for group, metadata in GROUPS.items():
         consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
         offset = TopicPartition(topics["none"], 0, len(group), metadata, 0)
@@ -99,6 +102,15 @@ def test_data_segments_are_valid_with_their_indexes(left: Left, java: JavaTools,
     assert next(_field(line, "baseSequence") for line in batches) == "0"
     offsets = [int(line.split()[2]) for line in output if line.startswith("| offset:")]
     assert offsets == list(range(BATCHES * BATCH_RECORDS))
+
+
+def test_the_java_producer_is_idempotent_by_default(left: Left, java: JavaTools) -> None:
+    """Sent one by one: each batch has the next sequence of the same producer."""
+    lines = _dump(java, left.segments(f"{left.topics['java']}-0"))
+    batches = [line for line in lines if line.startswith("baseOffset:")]
+    (producer_id,) = {_field(line, "producerId") for line in batches}
+    assert int(producer_id) >= 0
+    assert [_field(line, "baseSequence") for line in batches] == ["0", "1", "2"]
 
 
 def test_indexes_are_sane_and_lead_somewhere(left: Left, java: JavaTools) -> None:

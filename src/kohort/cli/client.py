@@ -132,13 +132,15 @@ class Connection:
         try:
             self._socket.sendall(request_encoder(api_key, version)(self._correlation_id, CLIENT_ID, request))
             frame = self._receive()
+            return self._read(api_key, version, frame)
         except TimeoutError:
             raise ConfigError(
                 f"the broker at {self.address} did not answer {api_key.api_name} within {self._timeout_s:g} s"
             ) from None
         except OSError as exc:
             raise self._closed(str(exc)) from None
-        return self._read(api_key, version, frame)
+        except WireError as exc:
+            raise WireError(f"{self.address} does not speak Kafka's protocol: {exc}") from exc
 
     def _read(self, api_key: ApiKey, version: int, frame: bytes) -> Any:
         from kohort.wire.headers import read_response_header

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from kohort.cli import topic_reads
-from kohort.cli.client import Client, Versions, refusal
+from kohort.cli.client import ANY, Client, Versions, refusal
 from kohort.model.errors import ConfigError, ErrorCode, WireError
 from kohort.model.ids import TopicPartition
 from kohort.wire import messages
@@ -20,6 +20,9 @@ DEAD = "Dead"
 
 CONSUMER = "consumer"
 """The protocol type of a classic group whose members are consumers."""
+
+_WITH_STATES = Versions(4, 1 << 15)
+"""Versions of ListGroups that can be asked for some states."""
 
 _BY_GROUP_AND_NAME = Versions(8, 9)
 """Versions of OffsetFetch that take groups and answer with names of topics; from 10 on it answers with their ids."""
@@ -61,7 +64,8 @@ def listed_groups(client: Client, states: list[str]) -> list[Any]:
     """
     found: dict[str, Any] = {}
     for address in client.brokers().values():
-        response = client.ask(ApiKey.LIST_GROUPS, messages.ListGroupsRequest(states_filter=states), at=address)
+        request = messages.ListGroupsRequest(states_filter=states)
+        response = client.ask(ApiKey.LIST_GROUPS, request, at=address, within=_WITH_STATES if states else ANY)
         if response.error_code:
             raise refusal(response.error_code, f"groups of the broker at {address}")
         found.update((group.group_id, group) for group in response.groups)
