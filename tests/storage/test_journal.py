@@ -76,6 +76,18 @@ def test_a_flipped_bit_ends_the_journal_there(tmp_path: Path) -> None:
         assert list(read_journal([path])) == rounds[0]
 
 
+def test_rounds_of_an_earlier_use_of_the_file_are_not_read(tmp_path: Path) -> None:
+    """All rounds are of one size, so that old ones begin exactly where the new ones end."""
+    written = journal(tmp_path)
+    entries = [JournalEntry(TopicPartition("a", number), UUID(int=number), b"batches") for number in range(5)]
+    for number, entry in enumerate(entries):
+        if number > 2:
+            written.switch()
+        written.write(encode([entry]))
+    written.close()
+    assert list(read_journal(journal_files(tmp_path / "journal"))) == entries[3:]
+
+
 def test_a_file_is_made_in_its_full_size(tmp_path: Path) -> None:
     written = journal(tmp_path)
     written.write(encode([JournalEntry(TopicPartition("a", 0), UUID(int=1), b"batches")]))

@@ -134,6 +134,7 @@ def test_a_good_batch_in_a_wrong_place_is_cut_off(owner: Owner, tmp_path: Path) 
     content = (at / LOG).read_bytes()
     (at / LOG).write_bytes(content + content)
     assert recover(owner, at) == (content, 3)
+    assert (at / LOG).read_bytes() == content
     store.close()
 
 
