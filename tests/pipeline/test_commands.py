@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from kohort.cli.pipeline import app
+from kohort.cli.pipeline import _show, app
 from kohort.model.errors import ConfigError
 from kohort.pipeline.session import find_java
 
@@ -92,3 +92,18 @@ def test_a_table_with_everything_beside_it(recorded: Callable[[str], Path], tmp_
     )
     assert "<svg" in page.read_text()
     assert [path.name for path in out.iterdir()] == ["lag"]
+
+
+def test_a_table_is_aligned_and_keeps_control_characters_to_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    row = {"group": "g", "topic": "t", "partition": 0, "offset": 12, "leader_epoch": -1, "commit_timestamp_ms": 0}
+    _show([row | {"metadata": "aio\x00\n"}, row | {"group": "longer", "offset": 5, "metadata": None}], False, "offsets")
+    assert capsys.readouterr().out.splitlines() == [
+        "GROUP   TOPIC  PARTITION  OFFSET  LEADER EPOCH  COMMITTED (UTC)          METADATA",
+        "g       t              0      12            -1  1970-01-01 00:00:00.000  aio\\x00\\x0a",
+        "longer  t              0       5            -1  1970-01-01 00:00:00.000  -",
+    ]
+
+
+def test_an_empty_table_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    _show([], False, "lag")
+    assert capsys.readouterr().out == "no lag\n"

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -32,7 +32,6 @@ Report = Annotated[Path | None, typer.Option("--report", metavar="FILE", help="W
 Master = Annotated[str | None, typer.Option(metavar="URL", help="Spark master; default local[*].")]
 
 _EXIT_MENDABLE = 2
-_WIDTH_UNLIMITED = 240
 _DEFAULT_REPORT = Path("kohort-report.html")
 
 
@@ -118,14 +117,18 @@ def _tables(directory: Path, group: str | None, master: str | None) -> Iterator[
     with os.fdopen(os.dup(2), "w") as stderr, tempfile.TemporaryDirectory(prefix="kohort-progress-") as notes:
         console = Console(file=stderr)
         with _mendable(console):
-            from kohort.pipeline.jobs.reading import Reading, coordinator_log_bytes, shuffle_partitions
+            from kohort.pipeline.jobs.reading import SHORT_BYTES, Reading, coordinator_log_bytes, shuffle_partitions
             from kohort.pipeline.jobs.tables import Tables
             from kohort.pipeline.session import session
 
             log_bytes = coordinator_log_bytes(directory)
             with ExitStack() as stack:
                 with console.status("Starting Spark ..."):
-                    spark = stack.enter_context(session(master, shuffle_partitions=shuffle_partitions(log_bytes)))
+                    spark = stack.enter_context(
+                        session(
+                            master, shuffle_partitions=shuffle_partitions(log_bytes), is_short=log_bytes < SHORT_BYTES
+                        )
+                    )
                 reading = Reading(spark, directory.absolute(), group=group, progress_directory=Path(notes))
                 stack.enter_context(_progress(console, reading))
                 yield Tables(reading)
@@ -228,27 +231,25 @@ def _show(rows: list[dict[str, Any]], as_json: bool, name: str) -> None:
     if as_json:
         typer.echo(json.dumps(rows, default=_bytes))
         return
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    typer.echo("\n".join(_aligned(rows, _COLUMNS[name])) if rows else f"no {name}")
 
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=_WIDTH_UNLIMITED)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title, justify, _ in _COLUMNS[name]:
-        table.add_column(title, justify=justify, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(_printable(cell(row))) for _, _, cell in _COLUMNS[name]))
-    console.print(table if rows else f"no {name}")
+
+def _aligned(rows: list[dict[str, Any]], columns: "list[tuple[str, Align, Cell]]") -> Iterator[str]:
+    """Lines of a table. By hand: there may be a hundred thousand of them, and a terminal or `grep` should get them whole."""
+    cells = [[title for title, _, _ in columns], *([_printable(cell(row)) for _, _, cell in columns] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    pads = [str.rjust if align == "right" else str.ljust for _, align, _ in columns]
+    for line in cells:
+        yield "  ".join(pad(text, width) for pad, text, width in zip(pads, line, widths, strict=True)).rstrip()
 
 
 def _printable(text: str) -> str:
     """Commit metadata may hold anything; a terminal gets no control characters of it."""
-    return "".join(one if one.isprintable() else f"\\x{ord(one):02x}" for one in text)
+    return text if text.isprintable() else "".join(one if one.isprintable() else f"\\x{ord(one):02x}" for one in text)
 
 
 Cell = Callable[[dict[str, Any]], str]
+Align = Literal["left", "right"]
 
 
 def _field(name: str) -> Cell:
@@ -278,18 +279,18 @@ def _members(name: str) -> Cell:
     return cell
 
 
-_OFFSETS: list[tuple[str, Any, Cell]] = [
+_OFFSETS: list[tuple[str, Align, Cell]] = [
     ("GROUP", "left", _field("group")),
     ("TOPIC", "left", _field("topic")),
     ("PARTITION", "right", _field("partition")),
     ("OFFSET", "right", _field("offset")),
 ]
-_COMMITTED: list[tuple[str, Any, Cell]] = [
+_COMMITTED: list[tuple[str, Align, Cell]] = [
     ("LEADER EPOCH", "right", _field("leader_epoch")),
     ("COMMITTED (UTC)", "left", _instant("commit_timestamp_ms")),
     ("METADATA", "left", _field("metadata")),
 ]
-_COLUMNS: dict[str, list[tuple[str, Any, Cell]]] = {
+_COLUMNS: dict[str, list[tuple[str, Align, Cell]]] = {
     "offsets": [*_OFFSETS, *_COMMITTED],
     "lag": [*_OFFSETS, ("END", "right", _field("end_offset")), ("LAG", "right", _field("lag")), *_COMMITTED],
     "rebalances": [

@@ -37,7 +37,7 @@ logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = error
 """
 # A session starts in 3 s with these, in 4 to 8 s without; the heavy work is done in Python anyway.
-_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_SHORT_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def find_java() -> str:
@@ -64,12 +64,15 @@ def find_java() -> str:
 
 
 @contextmanager
-def session(master: str | None = None, *, app_name: str = "kohort", shuffle_partitions: int = 8) -> Iterator[Any]:
+def session(
+    master: str | None = None, *, app_name: str = "kohort", shuffle_partitions: int = 8, is_short: bool = True
+) -> Iterator[Any]:
     """
     A Spark session, stopped in the end.
 
     Args:
         master: any master URL; default `local[*]`.
+        is_short: start fast rather than run fast; for what is over in seconds.
 
     Raises:
         ConfigError: no Java, no PySpark, or the session does not come up.
@@ -77,46 +80,49 @@ def session(master: str | None = None, *, app_name: str = "kohort", shuffle_part
     find_java()
     # Workers start `python3` of the PATH otherwise, which need not be ours.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    local = (master or LOCAL_MASTER).startswith("local")
-    if local:
+    master = master or LOCAL_MASTER
+    if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     with tempfile.TemporaryDirectory(prefix="kohort-spark-") as scratch:
-        spark = _start(master or LOCAL_MASTER, Path(scratch), app_name, shuffle_partitions, local=local)
+        settings = _settings(master, Path(scratch), shuffle_partitions, is_short=is_short)
+        spark = _start(master, app_name, settings, Path(scratch) / "spark.log")
         try:
             yield spark
         finally:
             spark.stop()
 
 
-def _start(master: str, scratch: Path, app_name: str, shuffle_partitions: int, *, local: bool) -> Any:
-    try:
-        from pyspark.errors import PySparkException
-        from pyspark.sql import SparkSession
-    except ImportError as exc:
-        raise ConfigError("the pipeline needs PySpark: pip install 'kohort[pipeline]'") from exc
+def _settings(master: str, scratch: Path, shuffle_partitions: int, *, is_short: bool) -> dict[str, str]:
+    java_options = [f"-Dlog4j2.configurationFile=file:{_write(scratch / 'log4j2.properties', _LOG4J)}"]
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(shuffle_partitions),
-        "spark.sql.execution.arrow.pyspark.enabled": "true",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{_write(scratch / 'log4j2.properties', _LOG4J)}",
     }
-    if local:
+    if master.startswith("local"):
         settings["spark.driver.bindAddress"] = settings["spark.driver.host"] = "127.0.0.1"
-        settings["spark.driver.extraJavaOptions"] += f" {_JAVA_OPTIONS}"
         settings["spark.sql.warehouse.dir"] = str(scratch / "warehouse")
-    noise = scratch / "spark.log"
+        java_options += [_SHORT_JAVA_OPTIONS] if is_short else []
+    settings["spark.driver.extraJavaOptions"] = " ".join(java_options)
+    return settings
+
+
+def _start(master: str, app_name: str, settings: dict[str, str], noise: Path) -> Any:
+    try:
+        from pyspark.errors import PySparkException
+        from pyspark.sql import SparkSession
+    except ImportError as exc:
+        raise ConfigError("the pipeline needs PySpark: pip install 'kohort[pipeline]'") from exc
     builder = SparkSession.builder.master(master).appName(app_name)
     for name, value in settings.items():
         builder = builder.config(name, value)
     try:
         with _silenced(noise):
-            spark = builder.getOrCreate()
+            return builder.getOrCreate()
     except (PySparkException, OSError, RuntimeError) as exc:
         last = noise.read_text(errors="replace").strip().splitlines()[-1:] if noise.exists() else []
         raise ConfigError(f"Spark does not start on {master}: {exc} {''.join(last)}".rstrip()) from exc
-    return spark
 
 
 def _write(path: Path, text: str) -> Path:

@@ -5,7 +5,6 @@ import struct
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.pipeline.logbytes import batch, sealed
 
 from kohort.pipeline.decode.batches import (
     CRC_MISMATCH,
@@ -15,6 +14,7 @@ from kohort.pipeline.decode.batches import (
     ZERO_BYTES,
     scan,
 )
+from tests.pipeline.logbytes import batch, sealed
 
 ONE, TWO, THREE = (batch(10 * n, [(b"key", b"value %d" % n)] * n) for n in (1, 2, 3))
 ALL = ONE + TWO + THREE

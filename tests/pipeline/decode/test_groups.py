@@ -4,10 +4,10 @@ import struct
 from typing import Any
 
 import pytest
-from tests.pipeline.logbytes import batch, segment, string
 
 from kohort.pipeline.decode.groups import MALFORMED, UNKNOWN_VERSION, decode_record
 from kohort.pipeline.decode.log import Decoder
+from tests.pipeline.logbytes import batch, segment, string
 
 KEY = struct.pack(">h", 2) + string("group")
 

@@ -6,6 +6,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+from kohort.pipeline.decode import schemas
+from kohort.pipeline.decode.log import Decoder
+from kohort.pipeline.decode.offsets import MALFORMED_KEY, MALFORMED_VALUE, UNKNOWN_VERSION
 from tests.pipeline.logbytes import (
     TIMESTAMP_MS,
     batch,
@@ -16,10 +20,6 @@ from tests.pipeline.logbytes import (
     string,
     uvarint,
 )
-
-from kohort.pipeline.decode import schemas
-from kohort.pipeline.decode.log import Decoder
-from kohort.pipeline.decode.offsets import MALFORMED_KEY, MALFORMED_VALUE, UNKNOWN_VERSION
 
 KEY = offset_key("group", "topic", 3)
 TOPIC_ID = bytes(range(16))

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.pipeline.logbytes import TIMESTAMP_MS, Pair, batch, sealed
 
 from kohort.model.errors import CorruptError
 from kohort.pipeline.decode.batches import scan
 from kohort.pipeline.decode.compression import decompress
 from kohort.pipeline.decode.records import MALFORMED_RECORDS, lay_out, windows
+from tests.pipeline.logbytes import TIMESTAMP_MS, Pair, batch, sealed
 
 PAIRS = st.lists(
     st.tuples(st.none() | st.binary(max_size=200), st.none() | st.binary(max_size=200)), min_size=1, max_size=8

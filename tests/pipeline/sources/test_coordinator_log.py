@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.pipeline import frames
 
 from kohort.pipeline.decode.log import Decoder, decode_directory
 from kohort.pipeline.decode.schemas import KINDS, SCHEMA
 from kohort.pipeline.decode.segments import list_segments
 from kohort.pipeline.sources.coordinator_log import CoordinatorLogReader
 from kohort.pipeline.sources.options import SourceOptions
+from tests.pipeline import frames
 
 pytestmark = pytest.mark.spark
 

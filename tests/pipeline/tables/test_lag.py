@@ -4,10 +4,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.pipeline import frames
 
 from kohort.pipeline.tables import end_offsets, lag_over_time
 from kohort.pipeline.tables.lag import lag
+from tests.pipeline import frames
 
 pytestmark = pytest.mark.spark
 

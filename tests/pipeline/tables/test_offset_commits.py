@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
-from tests.pipeline import frames
 
 from kohort.pipeline.tables.latest_offsets import latest_offsets
 from kohort.pipeline.tables.offset_commits import INPUT_COLUMNS, offset_commits
+from tests.pipeline import frames
 
 pytestmark = pytest.mark.spark
 

@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
-from tests.pipeline import frames
 
 from kohort.pipeline.tables.rebalances import INPUT_COLUMNS, rebalances
+from tests.pipeline import frames
 
 pytestmark = pytest.mark.spark
 

@@ -13,6 +13,8 @@ from kohort.pipeline.sources import progress
 from kohort.pipeline.tables import end_offsets, lag_over_time, offset_commits, rebalances
 
 _DAMAGE_COLUMNS = ("log_topic", "log_partition", "segment", "position", "size_bytes", "log_offset", "problem")
+SHORT_BYTES = 64 << 20
+"""Below, a run is over before the JVM's second compiler has paid for itself."""
 _BYTES_PER_SHUFFLE_PARTITION = 32 << 20
 
 
