@@ -541,6 +541,17 @@ def test_a_timer_that_fails_is_tried_again_if_it_asks_for_it(retry: bool, table:
     assert bench.shard.table == table
 
 
+@pytest.mark.parametrize(("retry", "table"), [(True, {"t": 510}), (False, {})])
+def test_a_timer_whose_records_could_not_be_written_has_failed(retry: bool, table: dict[str, int]) -> None:  # [31, 33]
+    bench = Bench().load()
+    bench.shard.timers.schedule("t", 10, timer(bench, "t"), retry=retry)
+    bench.log.fail_next_append = UnavailableError("the disk is full")
+    bench.node.advance(509)
+    assert bench.shard.table == {}
+    bench.node.advance(1)
+    assert bench.shard.table == table
+
+
 def test_an_operation_may_schedule_its_own_key() -> None:
     bench = Bench().load()
     ran: list[int] = []

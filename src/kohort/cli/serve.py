@@ -12,6 +12,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from kohort.model.errors import ConfigError
 
@@ -34,13 +35,20 @@ examples:
   kohort serve --data-dir ./data --host 0.0.0.0 --advertised broker.example:9092"""
 
 
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Looks like the help of the other commands."""
+
+    def add_usage(self, usage: str | None, actions: Any, groups: Any, prefix: str | None = None) -> None:
+        super().add_usage(usage, actions, groups, prefix or "Usage: ")
+
+
 def parser() -> argparse.ArgumentParser:
     """The options of `kohort serve`."""
     options = argparse.ArgumentParser(
         prog="kohort serve",
         description=_DESCRIPTION,
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Help,
         allow_abbrev=False,
     )
     where = options.add_argument_group("where it listens")

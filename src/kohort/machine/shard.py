@@ -50,7 +50,8 @@ class Result(msgspec.Struct, Generic[R, T], frozen=True):
         records: what changed, in order; replayed at once and appended together.
         response: what the caller is answered when the records are committed. None means that the request is parked: the
             shard kept its `Reply` and will release it in a later result.
-        releases: parked requests to answer together with this result's own response.
+        releases: parked requests to answer together with this result's own response. If the records cannot be written they
+            are not answered: `after` hears of it, and releases them with the error.
         after: called once when the records are committed (with None) or could not be written (with the error), under the
             shard's exclusivity and before any reply of this result leaves. It may change soft state; what it returns is
             answered at once. For a shard that must undo soft state by itself, or answers parked callers with the outcome.

@@ -18,13 +18,13 @@ Source: Kafka CoordinatorRuntime.CoordinatorContext.
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from kohort.machine.shard import RecordSerde, Reply, Result, Shard
+from kohort.machine.shard import RecordSerde, Release, Reply, Result, Shard
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import (
     CoordinatorError,
@@ -197,6 +197,8 @@ class Context(Generic[S]):
                 self._outbox.extend(answers(shard.on_unloaded()))
             except Exception:  # noqa: BLE001 -- a shard that fails to say goodbye is gone all the same
                 _log.exception("shard.unload_failed partition=%d", self.partition)
+        # What was told of the failure above may have armed some anew.
+        self.timers.cancel_all()
         self._deliver()
 
     # -- operations --------------------------------------------------------------------------------------------
@@ -459,13 +461,22 @@ class Context(Generic[S]):
         operation: Callable[[int], Result[Any, None]],
         on_failure: Callable[[Exception], None],
     ) -> None:
-        def run(_: S, now_ms: int) -> Result[Any, None]:
-            return operation(now_ms) if is_current() else Result()
-
         def failed(error: Exception) -> None:
             # A timer of a shard that is gone is rebuilt when it loads again.
             if self.state is State.ACTIVE:
                 on_failure(error)
+
+        def run(_: S, now_ms: int) -> Result[Any, None]:
+            if not is_current():
+                return Result()
+            result = operation(now_ms)
+
+            def after(error: Exception | None) -> Iterable[Release]:
+                if error is not None:
+                    failed(error)
+                return () if result.after is None else result.after(error)
+
+            return msgspec.structs.replace(result, after=after) if result.records else result
 
         self.write(run, None, failed)
 
