@@ -35,7 +35,7 @@ demo: $(READY) java-note ## start a broker, run real clients against it, kill it
 	@$(BIN)/python examples/demo.py
 
 test: $(READY) java-note ## run every test (long ones in their short version)
-	@$(BIN)/python -m pytest $(TESTS)
+	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile $(TESTS)
 
 test-long: $(READY) ## run the long versions too: crash rounds, fuzzing, simulation
 	@KOHORT_LONG=1 $(BIN)/python -m pytest $(TESTS)
