@@ -13,14 +13,13 @@ from uuid import UUID
 import msgspec
 
 from kohort.group.configs import GroupConfig
-from kohort.group.context import RequestContext
 from kohort.group.records import GroupRecord, GroupRecordSerde
 from kohort.group.service import GroupService
 from kohort.group.shard import GroupShard
 from kohort.model.errors import ErrorCode
 from kohort.model.ids import CONSUMER_OFFSETS
 from kohort.runtime.runtime import Runtime
-from kohort.testing import FaultyLog, VirtualNode
+from kohort.testing import FaultyLog, FixedContext, VirtualNode
 from kohort.wire import messages as m
 from kohort.wire.batches import read_header, read_records
 
@@ -161,7 +160,7 @@ class Coordinator:
 
     def send(self, api: str, request: Any, *, version: int | None = None, client_id: str = "client") -> Answer:
         """Send one request; nothing has been flushed when this returns."""
-        context = RequestContext(NEWEST[api] if version is None else version, client_id, "/127.0.0.1")
+        context = FixedContext(NEWEST[api] if version is None else version, client_id, "/127.0.0.1")
         answer = Answer()
         response = getattr(self.service, api)(request, context, answer.responses.append)
         if response is not None:

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from kohort.group.configs import GroupConfig
-from kohort.group.context import RequestContext
+from kohort.testing import FixedContext
 from kohort.wire.encoders import response_encoder
 from kohort.wire.headers import read_request_header, read_response_header
 from kohort.wire.readers import Decoded, request_reader, response_reader
@@ -108,7 +108,7 @@ class Conversation:
             self.coordinator.runtime.on_image(["short-lived"])
             self.coordinator.advance(0)
         answer = self.answers[frame.conn, correlation_id] = Answer()
-        context = RequestContext(version, client_id, "/127.0.0.1")
+        context = FixedContext(version, client_id, "/127.0.0.1")
         response = getattr(self.coordinator.service, APIS[key])(request, context, answer.responses.append)
         if response is not None:
             answer.responses.append(response)

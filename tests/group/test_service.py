@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from kohort.group.context import RequestContext
 from kohort.group.errors import append_error, stable_fetch_error
 from kohort.group.service import GroupService
 from kohort.model.errors import CoordinatorError, ErrorCode, RecordTooLargeError, UnavailableError
+from kohort.testing import FixedContext
 from kohort.wire import messages as m
 from tests.group.harness import NEWEST, Coordinator
 
@@ -275,7 +275,7 @@ def test_groups_go_to_their_partitions_and_the_answer_waits_for_all() -> None:
     groups = ["group", "my-group", "polygenelubricants", "gröup", "🙂", "payments-service", "group"]
     answers: list[Any] = []
     request = m.DeleteGroupsRequest(groups_names=groups)
-    assert service.delete_groups(request, RequestContext(2), answers.append) is None
+    assert service.delete_groups(request, FixedContext(2), answers.append) is None
     assert runner.asked == [47, 12, 0, 32, 15, 43]
     for index, deliver in enumerate(reversed(runner.later)):
         assert not answers, index
@@ -285,11 +285,11 @@ def test_groups_go_to_their_partitions_and_the_answer_waits_for_all() -> None:
     asked = [m.OffsetFetchRequestGroup(group_id=group, topics=None) for group in groups]
     runner.later.clear()
     stable = m.OffsetFetchRequest(groups=asked, require_stable=True)
-    assert service.offset_fetch(stable, RequestContext(9), answers.append) is None
+    assert service.offset_fetch(stable, FixedContext(9), answers.append) is None
     for deliver in runner.later:
         deliver()
     assert [group.group_id for group in answers[1].groups] == groups
-    at_once = service.offset_fetch(m.OffsetFetchRequest(groups=asked), RequestContext(9), answers.append)
+    at_once = service.offset_fetch(m.OffsetFetchRequest(groups=asked), FixedContext(9), answers.append)
     assert at_once is not None
     assert [group.group_id for group in at_once.groups] == groups
     assert len(answers) == 2

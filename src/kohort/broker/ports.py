@@ -8,9 +8,10 @@ raise nothing for bad input: they answer the protocol's error.
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from kohort.machine.shard import Reply
+from kohort.model.context import RequestContext
 
 Cancel: TypeAlias = Callable[[], None]
 """Forget the call; without effect when it was made already."""
@@ -26,17 +27,7 @@ class Outcome(Enum):
     CLOSE_CONNECTION = "close the connection"
 
 
-class Context(Protocol):
-    """Who asks, and how."""
-
-    @property
-    def api_version(self) -> int: ...
-
-    @property
-    def client_id(self) -> str: ...
-
-    @property
-    def client_host(self) -> str: ...
-
+Context: TypeAlias = RequestContext
+"""Who asks, and how."""
 
 Handler: TypeAlias = Callable[[Any, Context, Reply[Any]], Any]

@@ -12,9 +12,9 @@ from uuid import UUID
 
 import msgspec
 
-from kohort.group.context import RequestContext
 from kohort.group.offsets.fetch import topic_refused
 from kohort.machine.shard import Reply
+from kohort.model.context import RequestContext
 from kohort.model.errors import ErrorCode
 from kohort.model.image import ClusterImage, TopicImage
 from kohort.wire import messages as m

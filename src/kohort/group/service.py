@@ -15,13 +15,13 @@ import msgspec
 from kohort.group import offset_requests, versions
 from kohort.group.classic.responses import refused_join, refused_sync
 from kohort.group.configs import GroupConfig
-from kohort.group.context import RequestContext
 from kohort.group.deletion import DeleteGroupResults
 from kohort.group.errors import append_error, stable_fetch_error
 from kohort.group.gathering import Gathering
 from kohort.group.offsets.commit import commit_refused
 from kohort.group.shard import GroupShard
 from kohort.machine.shard import Reply, Runner
+from kohort.model.context import RequestContext
 from kohort.model.errors import ErrorCode
 from kohort.model.ids import coordinator_partition
 from kohort.model.image import ClusterImage

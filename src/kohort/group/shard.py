@@ -20,7 +20,6 @@ from kohort.group.classic.registry import GroupRegistry, Releases
 from kohort.group.classic.states import DEAD
 from kohort.group.classic.sync import sync_group
 from kohort.group.configs import GroupConfig
-from kohort.group.context import RequestContext
 from kohort.group.deletion import DeleteGroupResults, delete_groups
 from kohort.group.listing import list_groups
 from kohort.group.offsets.commit import offset_commit
@@ -31,6 +30,7 @@ from kohort.group.offsets.offsets import Offsets
 from kohort.group.records import GroupMetadata, GroupRecord, GroupTombstone, OffsetCommit, OffsetTombstone
 from kohort.machine.shard import NO_PRODUCER_ID, Release, Reply, Result, Timers
 from kohort.machine.timeline import SnapshotRegistry, TimelineDict
+from kohort.model.context import RequestContext
 from kohort.model.errors import ErrorCode
 from kohort.model.image import ClusterImage
 from kohort.wire import messages as m

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kohort.group.context import RequestContext
 from kohort.machine.shard import Reply
+from kohort.model.context import RequestContext
 from kohort.model.errors import ErrorCode
 from kohort.wire import messages as m
 

@@ -124,7 +124,7 @@ class Node:
         """Every API that is served; the broker's table is the one that ApiVersions shows."""
         groups = self._group_service
         handlers = self._broker.handlers
-        own: dict[ApiKey, tuple[Any, int, int]] = {
+        own: dict[ApiKey, tuple[Handler, int, int]] = {
             ApiKey.JOIN_GROUP: (groups.join_group, 0, 9),
             ApiKey.SYNC_GROUP: (groups.sync_group, 0, 5),
             ApiKey.HEARTBEAT: (groups.heartbeat, 0, 4),

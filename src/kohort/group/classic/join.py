@@ -24,10 +24,10 @@ from kohort.group.classic.registry import GroupRegistry, Records, Releases, join
 from kohort.group.classic.responses import joined, members_of, refused_join
 from kohort.group.classic.states import COMPLETING_REBALANCE, DEAD, EMPTY, PREPARING_REBALANCE, STABLE
 from kohort.group.configs import NEW_MEMBER_JOIN_TIMEOUT_MS
-from kohort.group.context import RequestContext
 from kohort.group.errors import append_error
 from kohort.group.records import GroupMetadata, GroupRecord
 from kohort.machine.shard import Release, Reply, Result
+from kohort.model.context import RequestContext
 from kohort.model.errors import CoordinatorError, ErrorCode, InvariantError
 from kohort.wire import messages as m
 

@@ -12,9 +12,9 @@ from typing import TypeAlias
 from kohort.group.classic.group import NO_MEMBER_ID, ClassicGroup
 from kohort.group.classic.registry import GroupRegistry
 from kohort.group.classic.states import COMPLETING_REBALANCE, DEAD, EMPTY, PREPARING_REBALANCE, STABLE
-from kohort.group.context import RequestContext
 from kohort.group.records import NO_TIMESTAMP_MS, GroupRecord, OffsetCommit
 from kohort.machine.shard import Result
+from kohort.model.context import RequestContext
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.wire import messages as m
 

@@ -1,0 +1,11 @@
+"""A request's context for handlers that are called directly."""
+
+import msgspec
+
+
+class FixedContext(msgspec.Struct, frozen=True):
+    """`kohort.model.context.RequestContext` of what the test says."""
+
+    api_version: int
+    client_id: str = ""
+    client_host: str = ""
