@@ -1,12 +1,13 @@
 """The report needs nothing but itself, and believes no name."""
 
+import re
 from html.parser import HTMLParser
 from typing import Any
 
 import pytest
 
-from kohort.pipeline.report.chart import Point, lag_chart, round_up
-from kohort.pipeline.report.moments import clock, duration, instant, number, rebalance_duration
+from kohort.pipeline.report.chart import Point, lag_chart, round_up, ticks
+from kohort.pipeline.report.moments import brief, clock, duration, instant, number, rebalance_duration
 from kohort.pipeline.report.page import ReportData, render
 
 EVIL = '<script>alert("x")</script>&'
@@ -105,6 +106,28 @@ def test_axes_end_at_round_numbers(value: int, top: int) -> None:
     assert round_up(value) == top
 
 
+TICKS = {
+    1: [0, 1],
+    2: [0, 1, 2],
+    5: [0, 1, 2, 3, 4, 5],
+    10: [0, 5, 10],
+    5000: [0, 1000, 2000, 3000, 4000, 5000],
+    2 * 10**12: [0, 10**12, 2 * 10**12],
+}
+
+
+@pytest.mark.parametrize("top", TICKS)
+def test_ticks_are_round_numbers(top: int) -> None:
+    assert ticks(top) == TICKS[top]
+
+
+@pytest.mark.parametrize(("span_ms", "labels"), [(0, 1), (1, 2), (2, 3), (3, 4), (1_000_000, 4)])
+def test_every_time_label_is_another_instant(span_ms: int, labels: int) -> None:
+    text = lag_chart([Point(T, 1, 1), Point(T + span_ms, 0, 0)], label="lag")
+    times = re.findall(r'y="162" text-anchor="\w+">([^<]+)<', text)
+    assert len(times) == len(set(times)) == labels
+
+
 def test_lag_is_drawn_in_steps() -> None:
     text = lag_chart([Point(0, 0, 0), Point(50, 10, 10), Point(100, 0, 0)], label="lag")
     # Zero until half of the time, then ten at once, then zero again.
@@ -129,6 +152,9 @@ TEXTS = [
     (duration(90_000),                                          "1.5 min"),
     (duration(None),                                            "\N{EN DASH}"),
     (number(1_234_567),                                         "1\N{NARROW NO-BREAK SPACE}234\N{NARROW NO-BREAK SPACE}567"),
+    (brief(500),                                                "500"),
+    (brief(20_000),                                             "20\N{NARROW NO-BREAK SPACE}k"),
+    (brief(5_000_000),                                          "5\N{NARROW NO-BREAK SPACE}M"),
     (number(None),                                              "\N{EN DASH}"),
     (rebalance_duration({"duration_ms": 3000, "sync_ms": 4}),   "3.0 s"),
     (rebalance_duration({"duration_ms": None, "sync_ms": 4}),   "\N{GREATER-THAN OR EQUAL TO} 4 ms"),

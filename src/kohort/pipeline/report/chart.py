@@ -6,15 +6,14 @@ from dataclasses import dataclass
 from html import escape
 from typing import TypeAlias
 
-from kohort.pipeline.report.moments import clock, instant, number
+from kohort.pipeline.report.moments import brief, clock, instant, number
 
 Scale: TypeAlias = Callable[[int], float]
 
 WIDTH = 720
 HEIGHT = 170
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 12, 12, 26
-_GRID_LINES = 3
-_TIME_LABELS = 4
+_TIME_LABELS_MAX = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,7 @@ def lag_chart(points: Sequence[Point], *, label: str) -> str:
     parts = [
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(label)}">',
         *_grid(top, y),
-        *_times(first_ms, span_ms, x),
+        *_times(first_ms, last_ms, x),
         f'<path class="area" d="{area}"/>',
         f'<path class="line" d="{line}"/>',
         *(_spot(x(point.timestamp_ms), y(point.lag), point) for point in points),
@@ -76,22 +75,33 @@ def _steps(corners: list[tuple[float, float, float]], right: float) -> str:
     return "".join(path)
 
 
+def ticks(top: int) -> list[int]:
+    """Round values from zero to `top` (as `round_up` gives it), the same distance apart: one, two or five steps."""
+    leading = int(str(top)[0])
+    parts = {1: 1 if top == 1 else 2, 2: 2}.get(leading, 5)
+    return [top * part // parts for part in range(parts + 1)]
+
+
 def _grid(top: int, y: Scale) -> list[str]:
-    values = sorted({round(top * step / _GRID_LINES) for step in range(_GRID_LINES + 1)})
     return [
         f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>'
-        f'<text class="tick" x="{_LEFT - 6}" y="{y(value) + 4:.1f}" text-anchor="end">{number(value)}</text>'
-        for value in values
+        f'<text class="tick" x="{_LEFT - 6}" y="{y(value) + 4:.1f}" text-anchor="end">{brief(value)}</text>'
+        for value in ticks(top)
     ]
 
 
-def _times(first_ms: int, span_ms: int, x: Scale) -> list[str]:
+def _times(first_ms: int, last_ms: int, x: Scale) -> list[str]:
+    """Labels of the time axis; a span of few milliseconds has as many labels as instants."""
+    span_ms = last_ms - first_ms
+    last = min(_TIME_LABELS_MAX - 1, span_ms)
     labels = []
-    for step in range(_TIME_LABELS):
-        at_ms = first_ms + span_ms * step // (_TIME_LABELS - 1)
-        anchor = "start" if step == 0 else "end" if step == _TIME_LABELS - 1 else "middle"
+    for step in range(last + 1):
+        at_ms = first_ms + (span_ms * step // last if last else 0)
+        anchor, middle = "middle", " middle"
+        if step in (0, last):
+            anchor, middle = ("start" if step == 0 else "end"), ""
         labels.append(
-            f'<text class="tick" x="{x(at_ms):.1f}" y="{HEIGHT - 8}" text-anchor="{anchor}">'
+            f'<text class="tick{middle}" x="{x(at_ms):.1f}" y="{HEIGHT - 8}" text-anchor="{anchor}">'
             f"{clock(at_ms, span_ms=span_ms)}</text>"
         )
     return labels

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 _MINUTE_MS = 60_000
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (_MINUTE_MS, "min"), (1000, "s"))
+_LETTERS = ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k"))
 
 
 def instant(timestamp_ms: int | None) -> str:
@@ -38,6 +39,14 @@ def duration(milliseconds: int | None) -> str:
 def number(value: int | None) -> str:
     """Thousands apart by a thin space; a dash where there is none."""
     return "\N{EN DASH}" if value is None else f"{value:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+
+
+def brief(value: int) -> str:
+    """A round number in few characters, for an axis."""
+    for unit, letter in _LETTERS:
+        if value >= unit:
+            return f"{value / unit:g}\N{NARROW NO-BREAK SPACE}{letter}"
+    return str(value)
 
 
 def rebalance_duration(row: dict[str, int | None]) -> str:

@@ -116,7 +116,7 @@ def _rebalances(rows: Sequence[dict[str, Any]]) -> str:
     shown = sorted({row["group"] for row in rows})[:TIMELINES_MAX]
     head = ("Completed (UTC)", "Group", "Event", "Generation", "Members", "Joined", "Left", "Took")
     body = (
-        f'<tr><td class="t">{instant(row["completed_at_ms"])}</td><td>{escape(row["group"])}</td><td>{row["event"]}</td>'
+        f'<tr><td class="t">{instant(row["completed_at_ms"])}</td><td>{escape(row["group"])}</td><td class="t">{row["event"]}</td>'
         f'<td class="n">{number(row["generation"])}</td><td class="n">{len(row["members"])}</td>'
         f"<td>{_members(row['joined'])}</td><td>{_members(row['left'])}</td>"
         f'<td class="n">{rebalance_duration(row)}</td></tr>'
@@ -126,7 +126,7 @@ def _rebalances(rows: Sequence[dict[str, Any]]) -> str:
     return (
         f'<h2>Rebalances</h2><p class="soft">How long a rebalance took is known whole for a group\'s first one only;'
         f" of the others the log tells the last phase.</p>"
-        f'<div class="card">{picture}</div>{_left_out(len(rows), ROWS_MAX, "rows")}{_table(head, body)}'
+        f'<div class="card scroll wide">{picture}</div>{_left_out(len(rows), ROWS_MAX, "rows")}{_table(head, body)}'
     )
 
 

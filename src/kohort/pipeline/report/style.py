@@ -26,5 +26,7 @@ th { text-align: left; color: var(--soft); font-weight: 500; }
 th, td { padding: 5px 10px; border-bottom: 1px solid var(--rule); }
 td { vertical-align: top; overflow-wrap: anywhere; } .n { text-align: right; white-space: nowrap; overflow-wrap: normal; }
 .t { white-space: nowrap; } .behind { color: var(--warn); font-weight: 600; }
-@media (max-width: 600px) { th, td { padding: 4px 6px; } body { padding: 16px 10px 48px; } }
+th { white-space: nowrap; } td { min-width: 3.5em; }
+@media (max-width: 600px) { th, td { padding: 4px 6px; } body { padding: 16px 10px 48px; } .card { padding: 10px; }
+  svg { font-size: 20px; } .middle { display: none; } .wide svg { min-width: 640px; font-size: 12px; } }
 """
