@@ -55,6 +55,7 @@ def test_a_clean_stop_leaves_what_kafka_leaves(owner: Owner, tmp_path: Path) -> 
         "orders-0/00000000000000000000.index",
         "orders-0/00000000000000000000.log",
         "orders-0/00000000000000000000.timeindex",
+        "orders-0/00000000000000000003.snapshot",
         "orders-0/leader-epoch-checkpoint",
         "orders-0/partition.metadata",
         "recovery-point-offset-checkpoint",

@@ -7,9 +7,10 @@ from uuid import UUID
 from kohort.model.errors import FencedError, OffsetOutOfRangeError, UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import HighWatermarkListener
-from kohort.storage.batchset import Span, iter_spans, seal
+from kohort.storage.batchset import Span, iter_spans, read_front, seal
 from kohort.storage.epochs import EpochCache
 from kohort.storage.log import NO_TIMESTAMP, BatchSetTooLargeError, LogConfig, TimestampOffset
+from kohort.storage.producers import PRODUCER_ID_AT, Aborted, Producers, read_producer_id
 from kohort.storage.timestamps import first_at_least
 
 _log = logging.getLogger("kohort.storage")
@@ -32,6 +33,7 @@ class LogBase(ABC):
         config: LogConfig,
         *,
         epochs: EpochCache,
+        producers: Producers | None = None,
         log_start_offset: int = 0,
         end_offset: int = 0,
     ) -> None:
@@ -39,6 +41,7 @@ class LogBase(ABC):
         self.topic_id = topic_id
         self.config = config
         self.epochs = epochs
+        self.producers = producers or Producers()
         self.leader_epoch = epochs.latest
         self.log_start_offset = log_start_offset
         self.end_offset = end_offset
@@ -52,7 +55,13 @@ class LogBase(ABC):
 
     @property
     def last_stable_offset(self) -> int:
-        return self.high_watermark
+        first = self.producers.first_unstable_offset
+        if first is None or first >= self.high_watermark:
+            return self.high_watermark
+        if first < self.log_start_offset:  # Kafka then says where the batch begins that holds the log start
+            data = self.read(self.log_start_offset, bytes_max=1)
+            first = read_front(data)[0] if data else self.log_start_offset
+        return min(first, self.high_watermark)
 
     @property
     @abstractmethod
@@ -76,7 +85,20 @@ class LogBase(ABC):
             )
         if spans:
             self._write(data, spans)
+            self._learn(data, spans)
         return self.end_offset
+
+    def _learn(self, data: bytes | bytearray, spans: list[Span]) -> None:
+        """Take up what the producers of batches that are written now have done."""
+        for span in spans:
+            if read_producer_id(data, span[0] + PRODUCER_ID_AT)[0] >= 0:
+                aborted = self.producers.learn(data, span)
+                if aborted is not None:
+                    self._keep_aborted(aborted)
+
+    @abstractmethod
+    def _keep_aborted(self, aborted: Aborted) -> None:
+        """A transaction was aborted by the batch that was written last."""
 
     @abstractmethod
     def _write(self, data: bytearray, spans: list[Span]) -> None:
@@ -105,6 +127,7 @@ class LogBase(ABC):
         if high_watermark <= self.high_watermark or self.refusal is not None:
             return
         self.high_watermark = high_watermark
+        self.producers.on_high_watermark(high_watermark)
         for listener in tuple(self._listeners):
             try:
                 listener(high_watermark)

@@ -9,13 +9,16 @@ from uuid import UUID
 from kohort.model.errors import OffsetOutOfRangeError, UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Clock
+from kohort.storage.aborted import overlapping
 from kohort.storage.base import LogBase
 from kohort.storage.batchset import Span, iter_spans, read_front
 from kohort.storage.checkpoints import write_partition_metadata
 from kohort.storage.journal import entry_prefix
 from kohort.storage.log import NO_TIMESTAMP, LogConfig
+from kohort.storage.producers import Aborted
 from kohort.storage.recovery import Loaded
 from kohort.storage.segment import Segment
+from kohort.storage.snapshots import write_snapshot
 
 _log = logging.getLogger("kohort.storage")
 
@@ -53,6 +56,7 @@ class DiskLog(LogBase):
             topic_id,
             config,
             epochs=loaded.epochs,
+            producers=loaded.producers,
             log_start_offset=loaded.log_start_offset,
             end_offset=loaded.end_offset,
         )
@@ -71,6 +75,7 @@ class DiskLog(LogBase):
         self._syncing: set[Path] = set()
         """Files that a checkpoint is at, which has not ended."""
         self._has_new_files = False
+        self._new_snapshots: set[Path] = set()
         self._needs_seal = bool(loaded.scanned)
 
     @property
@@ -115,6 +120,7 @@ class DiskLog(LogBase):
         else:
             self._active.seal()
             self._active.release()
+            self._new_snapshots.add(write_snapshot(self.directory, self.end_offset, self.producers))
         segment = Segment(self.directory, self.end_offset, self.config, created_ms=self._clock.now_ms())
         segment.create()
         self._segments.append(segment)
@@ -145,10 +151,20 @@ class DiskLog(LogBase):
             leader_epoch = read_front(data)[2]
             self.epochs.assign(leader_epoch, base_offset)
             self.leader_epoch = max(self.leader_epoch, leader_epoch)
-            self._put(data, [(0, size, base_offset, last_offset, max_timestamp_ms)])
+            span = (0, size, base_offset, last_offset, max_timestamp_ms)
+            self._put(data, [span])
+            self._learn(data, [span])
             restored_bytes += size
         self.high_watermark = self.end_offset
+        self.producers.on_high_watermark(self.end_offset)
         return restored_bytes
+
+    def _keep_aborted(self, aborted: Aborted) -> None:
+        assert self._active is not None, "a batch was written"
+        try:
+            self._active.aborted.append(aborted)
+        except OSError as exc:
+            self._go_offline(exc)
 
     # Reading
 
@@ -167,6 +183,24 @@ class DiskLog(LogBase):
                 return data
             index += 1
         return b""
+
+    def aborted_transactions(self, offset: int, data: bytes) -> list[Aborted]:
+        if not data:
+            return []
+        offset = max(offset, read_front(data)[0])
+        index = max(bisect_right(self._bases, offset) - 1, 0)
+        if not any(segment.aborted.entries for segment in self._segments[index:]):
+            return []
+        upper = self._segments[index].upper_bound(offset, len(data))
+        if upper is None:
+            upper = self._bases[index + 1] if index + 1 < len(self._bases) else self.end_offset
+        found: list[Aborted] = []
+        for segment in self._segments[index:]:
+            overlap, is_complete = overlapping(segment.aborted.entries, offset, upper)
+            found += overlap
+            if is_complete:
+                break
+        return found
 
     def _scan_from(self, timestamp_ms: int) -> int:
         for segment in self._segments:
@@ -198,7 +232,11 @@ class DiskLog(LogBase):
             segment.is_unsynced = False
             if segment is not self._active:
                 files |= {segment.index.path, segment.time_index.path}
-        self._unsynced = []
+            if segment.aborted.is_unsynced:
+                segment.aborted.is_unsynced = False
+                files |= {segment.aborted.path, self.directory}
+        files |= self._new_snapshots
+        self._unsynced, self._new_snapshots = [], set()
         self._has_new_files = self.is_dirty = False
         self._syncing = files
         return files
@@ -212,7 +250,8 @@ class DiskLog(LogBase):
         if self._active is None or not self._needs_seal:
             return set()
         self._active.seal()
-        return {self._active.index.path, self._active.time_index.path, self.directory}
+        snapshot = write_snapshot(self.directory, self.end_offset, self.producers)
+        return {self._active.index.path, self._active.time_index.path, snapshot, self.directory}
 
     def close(self, refusal: str) -> None:
         if self.refusal is None:

@@ -11,7 +11,7 @@ import mmap
 import operator
 import os
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from pathlib import Path
 from struct import Struct
 from typing import ClassVar
@@ -109,6 +109,11 @@ class OffsetIndex(_Index):
         """The greatest beginning of a batch in the index that is not above `position`; 0 when there is none."""
         at = bisect_right(range(self.count), position, key=lambda index: self.entry(index)[1])
         return self.entry(at - 1)[1] if at else 0
+
+    def first_offset_from(self, position: int) -> int | None:
+        """The offset of the first entry whose batch begins at `position` or behind it."""
+        at = bisect_left(range(self.count), position, key=lambda index: self.entry(index)[1])
+        return self.base_offset + self.entry(at)[0] if at < self.count else None
 
     def is_plausible(self, size_bytes: int) -> bool:
         """Whether these can be the entries of a segment of that size: whole, rising, inside."""

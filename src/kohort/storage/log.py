@@ -17,6 +17,7 @@ import msgspec
 from kohort.model.errors import ErrorCode, RecordTooLargeError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import PartitionLog
+from kohort.storage.producers import Aborted, Producers
 
 NO_EPOCH = -1
 NO_OFFSET = -1
@@ -84,7 +85,11 @@ class Log(PartitionLog, Protocol):
 
     @property
     def last_stable_offset(self) -> int:
-        """Records below belong to no open transaction; the high watermark as long as no transaction is known."""
+        """Records below belong to no open transaction; the high watermark when none is open."""
+
+    @property
+    def producers(self) -> Producers:
+        """What is known of producers; changed by appends alone."""
 
     @property
     def size_bytes(self) -> int:
@@ -107,6 +112,16 @@ class Log(PartitionLog, Protocol):
 
     def max_timestamp(self) -> TimestampOffset | None:
         """The first of the records with the largest timestamp; None when the log is empty or has no timestamps."""
+
+    def aborted_transactions(self, offset: int, data: bytes) -> list[Aborted]:
+        """
+        The aborted transactions that a reader of committed data has to know of, in the order of their markers.
+
+        Args:
+            data: what `read` returned from `offset` on. Transactions that begin behind it may be among the answer.
+
+        Source: Kafka UnifiedLog.addAbortedTransactions.
+        """
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
         """

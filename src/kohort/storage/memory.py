@@ -7,10 +7,12 @@ from uuid import UUID
 from kohort.model.errors import UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Defer
+from kohort.storage.aborted import overlapping
 from kohort.storage.base import LogBase
 from kohort.storage.batchset import Span
 from kohort.storage.epochs import EpochCache
 from kohort.storage.log import NO_OFFSET, NO_TIMESTAMP, LogConfig
+from kohort.storage.producers import Aborted
 from kohort.storage.watermarks import Watermarks
 
 
@@ -26,6 +28,7 @@ class MemoryLog(LogBase):
         """The largest so far, batch by batch: rising, so that a search by time can bisect."""
         self._newest_offset = NO_OFFSET
         self._size_bytes = 0
+        self._aborted: list[Aborted] = []
 
     @property
     def size_bytes(self) -> int:
@@ -54,6 +57,12 @@ class MemoryLog(LogBase):
                 break
             end += 1
         return b"".join(self._batches[first:end])
+
+    def _keep_aborted(self, aborted: Aborted) -> None:
+        self._aborted.append(aborted)
+
+    def aborted_transactions(self, offset: int, data: bytes) -> list[Aborted]:
+        return overlapping(self._aborted, offset, self.end_offset)[0] if data else []
 
     def _scan_from(self, timestamp_ms: int) -> int:
         index = bisect_left(self._max_timestamps, timestamp_ms)

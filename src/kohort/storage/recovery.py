@@ -16,13 +16,18 @@ from pathlib import Path
 
 from kohort.model.errors import ConfigError, CorruptError
 from kohort.runtime.ports import Clock
+from kohort.storage.aborted import TXN_INDEX_SUFFIX
+from kohort.storage.batchset import Span, read_front
 from kohort.storage.epochs import CHECKPOINT_NAME, EpochCache
 from kohort.storage.log import LogConfig
+from kohort.storage.producers import PRODUCER_ID_AT, Producers, read_producer_id
 from kohort.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment
+from kohort.storage.snapshots import SNAPSHOT_SUFFIX, load_newest, remove_strays
+from kohort.wire.batches import HEADER_BYTES
 
 _log = logging.getLogger("kohort.storage")
 
-_SIDE_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, ".txnindex", ".snapshot")
+_SIDE_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
 _LEFTOVERS = (".deleted", ".cleaned")
 
 
@@ -40,6 +45,7 @@ class Loaded:
     log_start_offset: int
     end_offset: int
     epochs: EpochCache
+    producers: Producers = field(default_factory=Producers)
     scanned: list[Segment] = field(default_factory=list)
     cut_bytes: int = 0
 
@@ -81,6 +87,8 @@ def load_partition(
     if loaded.end_offset < loaded.log_start_offset:
         _drop(loaded, 0)
         loaded.end_offset = loaded.log_start_offset
+    remove_strays(directory, bases={segment.base_offset for segment in segments}, end_offset=loaded.end_offset)
+    loaded.producers.on_high_watermark(loaded.end_offset)
     loaded.epochs.truncate_from_end(loaded.end_offset)
     loaded.epochs.truncate_from_start(loaded.log_start_offset)
     return loaded
@@ -121,6 +129,7 @@ def _load_segments(loaded: Loaded, config: LogConfig, recovery_point: int | None
     if recovery_point is not None:
         unchecked_from = max(bisect_right(bases, recovery_point) - 1, 0)
     next_offset = bases[0]
+    producers = _ProducerLoad(loaded, segments[0].directory, is_clean=recovery_point is None)
     for index in range(len(bases)):
         segment, is_last = segments[index], index == len(bases) - 1
         is_unchecked = index >= unchecked_from
@@ -129,13 +138,16 @@ def _load_segments(loaded: Loaded, config: LogConfig, recovery_point: int | None
             break
         end_offset = None if is_unchecked else _believe(segment, is_last=is_last, bases=bases, index=index)
         if end_offset is None:
-            cut_bytes, end_offset = _scan(loaded, segment, config, is_last=is_last)
+            producers.reach(segment.base_offset)
+            cut_bytes, end_offset = _scan(loaded, segment, config, producers, is_last=is_last)
             if cut_bytes and is_unchecked:
                 _drop(loaded, index + 1)
                 next_offset = end_offset
                 break
         next_offset = end_offset
     loaded.end_offset = next_offset
+    producers.reach(next_offset)
+    loaded.producers = producers.producers
     if segments:
         segments[-1].take_up()
 
@@ -147,12 +159,68 @@ def _believe(segment: Segment, *, is_last: bool, bases: list[int], index: int) -
     return bases[index + 1] if segment.load_sealed() else None
 
 
-def _scan(loaded: Loaded, segment: Segment, config: LogConfig, *, is_last: bool) -> tuple[int, int]:
+class _ProducerLoad:
+    """
+    The state of producers, brought along while segments are taken up: from the newest snapshot that serves, through the
+    batches of believed segments where need be, and with those that are scanned anyway.
+
+    Source: Kafka UnifiedLog.rebuildProducerState.
+    """
+
+    def __init__(self, loaded: Loaded, directory: Path, *, is_clean: bool) -> None:
+        self.producers = Producers()
+        self._is_clean = is_clean
+        self._segments = loaded.segments
+        self._directory = directory
+        self._known_until: int | None = None
+
+    def reach(self, offset: int) -> None:
+        """Know all that was written before `offset`, as far as it can still be known."""
+        if self._known_until is None:
+            found = load_newest(self._directory, offset)
+            if found is not None:
+                self.producers, self._known_until = found
+            else:  # a clean stop leaves one, unless there was nothing to write down: Kafka believes that, too
+                self._known_until = offset if self._is_clean else self._segments[0].base_offset
+        if self._known_until >= offset:
+            return
+        for segment in self._segments:
+            if segment.base_offset < offset:
+                self._walk(segment, self._known_until, offset)
+        self._known_until = offset
+
+    def _walk(self, segment: Segment, begin: int, end: int) -> None:
+        start = segment.index.position_for(begin)
+        for position, size, base_offset, last_offset, timestamp_ms in segment.walk(start):
+            if base_offset >= end:
+                return
+            if (
+                base_offset >= begin
+                and read_producer_id(segment.read_at(position, HEADER_BYTES), PRODUCER_ID_AT)[0] >= 0
+            ):
+                data = segment.read_at(position, size)
+                self.producers.learn(data, (0, size, base_offset, last_offset, timestamp_ms))
+
+    def learn(self, segment: Segment, buffer: memoryview, start: int, span: Span) -> None:
+        """A batch that was scanned, in whose segment the index of aborted transactions is built again."""
+        _, size, base_offset, last_offset, timestamp_ms = span
+        if read_producer_id(buffer, start + PRODUCER_ID_AT)[0] >= 0:
+            aborted = self.producers.learn(buffer, (start, size, base_offset, last_offset, timestamp_ms))
+            if aborted is not None:
+                segment.aborted.append(aborted)
+        self._known_until = last_offset + 1
+
+
+def _scan(
+    loaded: Loaded, segment: Segment, config: LogConfig, producers: _ProducerLoad, *, is_last: bool
+) -> tuple[int, int]:
     """Check one segment; the bytes that were cut off, and the offset that follows the last good batch."""
     before_bytes = segment.path.stat().st_size
     next_offset = segment.base_offset
-    for leader_epoch, span in segment.scan(config, next_offset=next_offset):
-        loaded.epochs.assign(leader_epoch, span[2])
+    segment.aborted.clear()
+    for buffer, start, span in segment.scan(config, next_offset=next_offset):
+        loaded.epochs.assign(read_front(buffer, start)[2], span[2])
+        producers.learn(segment, buffer, start, span)
         next_offset = span[3] + 1
     cut_bytes = before_bytes - segment.size_bytes
     if cut_bytes:

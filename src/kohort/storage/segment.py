@@ -15,6 +15,7 @@ from pathlib import Path
 
 from kohort.model.errors import ConfigError, CorruptError
 from kohort.runtime.ports import Clock
+from kohort.storage.aborted import TXN_INDEX_SUFFIX, AbortedIndex
 from kohort.storage.batchset import (
     DELTAS_BEGIN,
     Span,
@@ -65,6 +66,7 @@ class Segment:
         self.time_index = TimeIndex(
             segment_path(directory, base_offset, TIME_INDEX_SUFFIX), base_offset, bytes_max=config.segment_index_bytes
         )
+        self.aborted = AbortedIndex(segment_path(directory, base_offset, TXN_INDEX_SUFFIX))
         self.is_unsynced = False
         """Whether the file was written to since it was last handed to a checkpoint; its log's business."""
         self._fd = -1
@@ -185,12 +187,30 @@ class Segment:
             end = self._end_position(start, bytes_max=bytes_max, up_to=up_to)
         return self._pread(end - start, start)
 
+    def read_at(self, position: int, size: int) -> bytes:
+        """
+        Bytes of the file.
+
+        Raises:
+            CorruptError: there are not so many.
+        """
+        return self._pread(size, position)
+
     def _tail_position(self, offset: int) -> int:
         """Where the batch with this offset begins, if it is one of the recent; else -1."""
         recent = self._recent_offsets
         if not recent or offset < recent[0]:
             return -1
         return self._recent_positions[bisect_right(recent, offset) - 1]
+
+    def upper_bound(self, offset: int, size: int) -> int | None:
+        """
+        The offset of the first index entry that lies behind `size` bytes read from `offset` on; None for no such entry.
+
+        Source: Kafka LogSegment.fetchUpperBoundOffset.
+        """
+        found = self._locate(offset)
+        return None if found is None else self.index.first_offset_from(found[0] + size)
 
     def _locate(self, offset: int) -> Span | None:
         for span in self.walk(self.index.position_for(offset)):
@@ -256,11 +276,12 @@ class Segment:
             os.close(self._fd)
             self._fd = -1
 
-    def scan(self, config: LogConfig, *, next_offset: int) -> Iterator[tuple[int, Span]]:
+    def scan(self, config: LogConfig, *, next_offset: int) -> Iterator[tuple[memoryview, int, Span]]:
         """
         Check every batch with its checksum, rebuild the indexes, and cut off what follows the last good one.
 
-        Yields (leader epoch, span) per good batch; the cut is made when the scan is over.
+        Yields per good batch a buffer, where in it the batch begins, and its span in the file; the cut is made when the scan is
+        over.
 
         Source: Kafka LogSegment.recover.
         """
@@ -281,7 +302,7 @@ class Segment:
             self._count(position, size, base_offset, last_offset, max_timestamp_ms, config.index_interval_bytes)
             if position == 0:
                 self.rolling_timestamp_ms = max_timestamp_ms
-            yield read_front(buffer, at)[2], (position, size, base_offset, last_offset, max_timestamp_ms)
+            yield buffer, at, (position, size, base_offset, last_offset, max_timestamp_ms)
             position += size
             next_offset = last_offset + 1
         if position < file_bytes:

@@ -1,0 +1,93 @@
+"""
+Aborted transactions of one segment, `.txnindex`: what a reader of committed data has to skip.
+
+Entries of 34 bytes by rising last offset: version int16 (0), producer id, first offset, last offset and last stable offset,
+int64 each. The file comes with the first entry.
+
+Source: Kafka TransactionIndex, AbortedTxn.
+"""
+
+import os
+from pathlib import Path
+from struct import Struct
+
+from kohort.model.errors import CorruptError
+from kohort.storage.producers import Aborted
+
+TXN_INDEX_SUFFIX = ".txnindex"
+
+_VERSION = 0
+_ENTRY = Struct(">hqqqq")
+
+
+class AbortedIndex:
+    """The aborted transactions whose markers are in one segment; read when it is first asked."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._entries: list[Aborted] | None = None
+        self.is_unsynced = False
+        """Whether it was written to since it was last handed to a checkpoint; its log's business."""
+
+    @property
+    def entries(self) -> list[Aborted]:
+        """
+        Raises:
+            CorruptError: the file is damaged.
+        """
+        if self._entries is None:
+            self._entries = self._read()
+        return self._entries
+
+    def append(self, aborted: Aborted) -> None:
+        """One more, written without waiting for the disk."""
+        self.entries.append(aborted)
+        self.is_unsynced = True
+        fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        try:
+            os.write(fd, to_bytes(aborted))
+        finally:
+            os.close(fd)
+
+    def clear(self) -> None:
+        self.path.unlink(missing_ok=True)
+        self._entries = []
+
+    def _read(self) -> list[Aborted]:
+        try:
+            data = self.path.read_bytes()
+        except FileNotFoundError:
+            return []
+        return from_bytes(data, str(self.path))
+
+
+def to_bytes(aborted: Aborted) -> bytes:
+    return _ENTRY.pack(
+        _VERSION, aborted.producer_id, aborted.first_offset, aborted.last_offset, aborted.last_stable_offset
+    )
+
+
+def from_bytes(data: bytes, what: str) -> list[Aborted]:
+    """
+    Raises:
+        CorruptError: these are no whole entries of this version; `what` says of what.
+    """
+    if len(data) % _ENTRY.size:
+        raise CorruptError(f"{what}: {len(data)} bytes are no whole entries")
+    found = []
+    for version, *fields in _ENTRY.iter_unpack(data):
+        if version != _VERSION:
+            raise CorruptError(f"{what}: an entry of version {version}")
+        found.append(Aborted(*fields))
+    return found
+
+
+def overlapping(entries: list[Aborted], offset: int, upper: int) -> tuple[list[Aborted], bool]:
+    """Those that touch offsets from `offset` to below `upper`, and whether no later entry can."""
+    found = []
+    for aborted in entries:
+        if aborted.last_offset >= offset and aborted.first_offset < upper:
+            found.append(aborted)
+        if aborted.last_stable_offset >= upper:
+            return found, True
+    return found, False

@@ -1,0 +1,262 @@
+"""
+What a partition knows of its producers: whether a batch is the next one, was written already, or comes too late; and
+which transactions are open, so that readers of committed data stop before them.
+
+Only `learn` changes anything, from batches that are in the log: a state that is built again from the log equals the live
+one, but for the batches older than each producer's last that a snapshot leaves out. Sequences are those of records; they
+go from 0 to 2^31 - 1 and begin again at 0.
+
+Source: Kafka ProducerStateManager, ProducerAppendInfo, ProducerStateEntry, VerificationStateEntry; KIP-98, KIP-890.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from struct import Struct
+
+import msgspec
+
+from kohort.model.errors import CoordinatorError, ErrorCode
+from kohort.storage.batchset import Span
+from kohort.wire.batches import CONTROL, TRANSACTIONAL, read_marker, read_records
+from kohort.wire.compression import Buffer
+
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_COORDINATOR_EPOCH = -1
+NO_SEQUENCE = -1
+SEQUENCE_MASK = (1 << 31) - 1
+
+BATCHES_KEPT = 5
+"""How far back a batch is known again. Source: ProducerStateEntry.NUM_BATCHES_TO_RETAIN."""
+EXPIRATION_MS = 86_400_000
+"""Source: producer.id.expiration.ms."""
+
+PRODUCER_ID_AT = 43
+ATTRIBUTES_LOW_AT = 22
+read_producer_id = Struct(">q").unpack_from
+_read_producer = Struct(">qhii").unpack_from
+"""Producer id, producer epoch, base sequence, record count."""
+
+
+class Written(msgspec.Struct, frozen=True, gc=False):
+    """A batch that is in the log. `offset_delta` is its last offset less its first; the timestamp is its largest."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp_ms: int
+
+    @property
+    def first_sequence(self) -> int:
+        """Counted backwards from the last one, through 0 to 2^31 - 1 where need be."""
+        return (self.last_sequence - self.offset_delta) & SEQUENCE_MASK
+
+    @property
+    def first_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+
+class Aborted(msgspec.Struct, frozen=True, gc=False):
+    """
+    An aborted transaction: its first offset, the offset of its marker, and how far readers of committed data could see when
+    the marker was written.
+    """
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+@dataclass(slots=True)
+class ProducerState:
+    """One producer. `transaction_offset` is where its open transaction begins, None when there is none."""
+
+    producer_id: int
+    producer_epoch: int = NO_PRODUCER_EPOCH
+    batches: deque[Written] = field(default_factory=lambda: deque(maxlen=BATCHES_KEPT))
+    coordinator_epoch: int = NO_COORDINATOR_EPOCH
+    timestamp_ms: int = -1
+    transaction_offset: int | None = None
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    def move_to(self, producer_epoch: int) -> None:
+        """Batches of an earlier epoch are of no use any more."""
+        if producer_epoch != self.producer_epoch:
+            self.producer_epoch = producer_epoch
+            self.batches.clear()
+
+    def find(self, producer_epoch: int, first_sequence: int, last_sequence: int) -> Written | None:
+        """The batch with these sequences, if it is one of the last."""
+        if producer_epoch != self.producer_epoch:
+            return None
+        for written in self.batches:
+            if written.last_sequence == last_sequence and written.first_sequence == first_sequence:
+                return written
+        return None
+
+
+class Producers:
+    """
+    The producers of one partition.
+
+    Attributes:
+        states: by producer id.
+        first_unstable_offset: where the first transaction begins that is open, or whose marker is not durable yet; None
+            when there is no such transaction.
+    """
+
+    def __init__(self, states: Iterable[ProducerState] = ()) -> None:
+        self.states = {state.producer_id: state for state in states}
+        self.first_unstable_offset: int | None = None
+        self._open = {
+            state.transaction_offset: state.producer_id
+            for state in self.states.values()
+            if state.transaction_offset is not None
+        }
+        """Producer ids by the first offset of their open transactions."""
+        self._ended: dict[int, int] = {}
+        """Transactions that have ended but whose marker is not durable: first offset to the offset of the marker."""
+        self._find_first_unstable()
+
+    # What may be written
+
+    def find_duplicate(
+        self, *, producer_id: int, producer_epoch: int, first_sequence: int, last_sequence: int
+    ) -> Written | None:
+        """The batch that a producer sends again, if it is one of its last."""
+        state = self.states.get(producer_id)
+        return state.find(producer_epoch, first_sequence, last_sequence) if state else None
+
+    def check(self, *, producer_id: int, producer_epoch: int, first_sequence: int, is_transactional: bool) -> None:
+        """
+        Whether a client's batch, which is no duplicate, may be written.
+
+        A producer that is not known here (new, or expired) may begin with any sequence.
+
+        Raises:
+            CoordinatorError: INVALID_PRODUCER_EPOCH: the epoch is an earlier one; OUT_OF_ORDER_SEQUENCE_NUMBER: the batch
+                does not follow the last one; INVALID_TXN_STATE: plain data within a transaction.
+
+        Source: ProducerAppendInfo.maybeValidateDataBatch, checkSequence.
+        """
+        state = self.states.get(producer_id)
+        if state is None or state.producer_epoch == NO_PRODUCER_EPOCH:
+            return
+        if producer_epoch < state.producer_epoch:
+            raise CoordinatorError(ErrorCode.INVALID_PRODUCER_EPOCH)
+        follows = (state.last_sequence + 1) & SEQUENCE_MASK if producer_epoch == state.producer_epoch else 0
+        if first_sequence != follows:
+            raise CoordinatorError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+        if state.transaction_offset is not None and not is_transactional:
+            raise CoordinatorError(ErrorCode.INVALID_TXN_STATE)
+
+    def check_marker(
+        self, *, producer_id: int, producer_epoch: int, coordinator_epoch: int, transaction_version: int
+    ) -> None:
+        """
+        Whether the end of a transaction may be written. From transaction version 2 on the marker of an open transaction
+        carries a higher epoch than its data.
+
+        Raises:
+            CoordinatorError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
+
+        Source: ProducerAppendInfo.appendEndTxnMarker, checkProducerEpoch, checkCoordinatorEpoch; KIP-890.
+        """
+        state = self.states.get(producer_id)
+        if state is None:
+            return
+        is_bumped = transaction_version >= 2 and state.transaction_offset is not None
+        if producer_epoch < state.producer_epoch or (is_bumped and producer_epoch == state.producer_epoch):
+            raise CoordinatorError(ErrorCode.INVALID_PRODUCER_EPOCH)
+        if coordinator_epoch < state.coordinator_epoch:
+            raise CoordinatorError(ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+
+    def has_transaction(self, producer_id: int) -> bool:
+        state = self.states.get(producer_id)
+        return state is not None and state.transaction_offset is not None
+
+    # What was written
+
+    def learn(self, data: Buffer, span: Span) -> Aborted | None:
+        """
+        Take up a batch of a producer that is in the log now; the transaction that it aborts, if it does.
+
+        Args:
+            data: bytes that hold the batch where the span says.
+
+        Raises:
+            CorruptError: a control batch without a readable control record.
+        """
+        start, size, base_offset, last_offset, timestamp_ms = span
+        producer_id, producer_epoch, base_sequence, count = _read_producer(data, start + PRODUCER_ID_AT)
+        attributes = data[start + ATTRIBUTES_LOW_AT]
+        if attributes & CONTROL:
+            return self._learn_marker(data[start : start + size], producer_id, producer_epoch) if count else None
+        self._learn_data(
+            producer_id,
+            producer_epoch,
+            Written(
+                (base_sequence + last_offset - base_offset) & SEQUENCE_MASK if base_sequence >= 0 else NO_SEQUENCE,
+                last_offset,
+                last_offset - base_offset,
+                timestamp_ms,
+            ),
+            is_transactional=bool(attributes & TRANSACTIONAL),
+        )
+        return None
+
+    def _learn_data(self, producer_id: int, producer_epoch: int, written: Written, *, is_transactional: bool) -> None:
+        state = self.states.get(producer_id)
+        if state is None:
+            state = self.states[producer_id] = ProducerState(producer_id)
+        state.move_to(producer_epoch)
+        state.batches.append(written)
+        state.timestamp_ms = written.timestamp_ms
+        if is_transactional and state.transaction_offset is None:
+            state.transaction_offset = written.first_offset
+            self._open[written.first_offset] = producer_id
+            self._find_first_unstable()
+
+    def _learn_marker(self, batch: Buffer, producer_id: int, producer_epoch: int) -> Aborted | None:
+        (record,) = read_records(batch)
+        marker = read_marker(record)
+        if marker is None:
+            return None
+        state = self.states.get(producer_id)
+        if state is None:
+            state = self.states[producer_id] = ProducerState(producer_id)
+        state.move_to(producer_epoch)
+        state.timestamp_ms, state.coordinator_epoch = record.timestamp, marker.coordinator_epoch
+        first_offset, state.transaction_offset = state.transaction_offset, None
+        if first_offset is None:
+            return None
+        self._open.pop(first_offset, None)
+        self._ended[first_offset] = record.offset
+        self._find_first_unstable()
+        if marker.committed:
+            return None
+        return Aborted(producer_id, first_offset, record.offset, min(self._open, default=record.offset + 1))
+
+    def on_high_watermark(self, high_watermark: int) -> None:
+        """Transactions whose marker lies below have ended for good."""
+        if self._ended:
+            self._ended = {first: last for first, last in self._ended.items() if last >= high_watermark}
+            self._find_first_unstable()
+
+    def _find_first_unstable(self) -> None:
+        self.first_unstable_offset = min((*self._open, *self._ended), default=None)
+
+    def expire(self, now_ms: int, expiration_ms: int = EXPIRATION_MS) -> None:
+        """Forget who wrote nothing for so long, by the timestamps of their batches; never within a transaction."""
+        expired = [
+            producer_id
+            for producer_id, state in self.states.items()
+            if state.transaction_offset is None and now_ms - state.timestamp_ms >= expiration_ms
+        ]
+        for producer_id in expired:
+            del self.states[producer_id]

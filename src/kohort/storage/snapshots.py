@@ -1,0 +1,121 @@
+"""
+Producer state on the disk: `<offset>.snapshot` is what a partition knew of its producers before that offset.
+
+    version int16 (1)  CRC-32C uint32 of what follows  count int32, then per producer: id int64, epoch int16, last sequence
+    int32, last offset int64, offset delta int32, timestamp int64, coordinator epoch int32, first offset of its open
+    transaction int64 (-1: none)
+
+Of each producer the last batch is kept, so of older ones no duplicate is known after a restart. A file that is torn or
+damaged is as good as none: the state is then built from an older one and the batches behind it.
+
+Source: Kafka ProducerStateManager.writeSnapshot, readSnapshot; ProducerSnapshot.json.
+"""
+
+import os
+from pathlib import Path
+from struct import Struct
+
+from kohort.model.errors import CorruptError
+from kohort.storage.producers import NO_SEQUENCE, Producers, ProducerState, Written
+from kohort.wire.native import crc32c
+
+SNAPSHOT_SUFFIX = ".snapshot"
+
+_VERSION = 1
+_HEAD = Struct(">hIi")
+_ENTRY = Struct(">qhiqiqiq")
+_CRC_COVERS_FROM = 6
+_NONE = -1
+
+
+def snapshot_path(directory: Path, offset: int) -> Path:
+    return directory / f"{offset:020d}{SNAPSHOT_SUFFIX}"
+
+
+def snapshot_to_bytes(producers: Producers) -> bytes:
+    out = bytearray(_HEAD.pack(_VERSION, 0, len(producers.states)))
+    for state in producers.states.values():
+        last = state.batches[-1] if state.batches else Written(NO_SEQUENCE, _NONE, 0, _NONE)
+        transaction_offset = _NONE if state.transaction_offset is None else state.transaction_offset
+        out += _ENTRY.pack(
+            *(state.producer_id, state.producer_epoch, last.last_sequence, last.last_offset, last.offset_delta),
+            *(state.timestamp_ms, state.coordinator_epoch, transaction_offset),
+        )
+    crc = crc32c(memoryview(out)[_CRC_COVERS_FROM:])
+    _HEAD.pack_into(out, 0, _VERSION, crc, len(producers.states))
+    return bytes(out)
+
+
+def snapshot_from_bytes(data: bytes) -> list[ProducerState]:
+    """
+    Raises:
+        CorruptError: this is no snapshot of this version, or not all of it.
+    """
+    if len(data) < _HEAD.size:
+        raise CorruptError(f"{len(data)} bytes are no snapshot of producers")
+    version, crc, count = _HEAD.unpack_from(data)
+    if version != _VERSION or crc != crc32c(memoryview(data)[_CRC_COVERS_FROM:]):
+        raise CorruptError(f"a snapshot of producers of version {version} with a wrong checksum or of another version")
+    if len(data) != _HEAD.size + count * _ENTRY.size:
+        raise CorruptError(f"a snapshot of {count} producers has {len(data)} bytes")
+    return [_state(*entry) for entry in _ENTRY.iter_unpack(data[_HEAD.size :])]
+
+
+def _state(
+    producer_id: int,
+    producer_epoch: int,
+    last_sequence: int,
+    last_offset: int,
+    offset_delta: int,
+    timestamp_ms: int,
+    coordinator_epoch: int,
+    transaction_offset: int,
+) -> ProducerState:
+    state = ProducerState(producer_id, producer_epoch, coordinator_epoch=coordinator_epoch, timestamp_ms=timestamp_ms)
+    if last_offset >= 0:
+        state.batches.append(Written(last_sequence, last_offset, offset_delta, timestamp_ms))
+    state.transaction_offset = transaction_offset if transaction_offset >= 0 else None
+    return state
+
+
+def write_snapshot(directory: Path, offset: int, producers: Producers) -> Path:
+    """Write it whole, without waiting for the disk; its file."""
+    path = snapshot_path(directory, offset)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        os.write(fd, snapshot_to_bytes(producers))
+    finally:
+        os.close(fd)
+    return path
+
+
+def find_snapshots(directory: Path) -> list[int]:
+    """The offsets of the snapshots that are there, rising."""
+    names = (path.name for path in directory.iterdir() if path.suffix == SNAPSHOT_SUFFIX)
+    stems = (name[: -len(SNAPSHOT_SUFFIX)] for name in names)
+    return sorted(int(stem) for stem in stems if stem.isdecimal())
+
+
+def load_newest(directory: Path, up_to: int) -> tuple[Producers, int] | None:
+    """
+    The newest state that is whole and not of a later offset than this, and its offset; damaged ones are removed.
+
+    None when there is none.
+    """
+    for offset in reversed(find_snapshots(directory)):
+        if offset <= up_to:
+            path = snapshot_path(directory, offset)
+            try:
+                return Producers(snapshot_from_bytes(path.read_bytes())), offset
+            except CorruptError:
+                path.unlink()
+    return None
+
+
+def remove_strays(directory: Path, *, bases: set[int], end_offset: int) -> None:
+    """Keep what stands at a segment's base offset, and the newest; none above the end of the log."""
+    found = find_snapshots(directory)
+    newest = max((offset for offset in found if offset <= end_offset), default=None)
+    for offset in found:
+        if offset != newest and (offset not in bases or offset > end_offset):
+            snapshot_path(directory, offset).unlink()
