@@ -231,11 +231,12 @@ def test_an_idle_connection_is_closed_and_a_busy_one_is_not() -> None:
         idle, busy = await connect(), await connect()
         await idle.ask(ApiKey.API_VERSIONS, 0, m.ApiVersionsRequest())
         await busy.ask(ApiKey.API_VERSIONS, 0, m.ApiVersionsRequest())
-        now = asyncio.get_running_loop().time()
-        for connection in node._connections.open:
-            connection.active_at = now - 601
+        close_idle = node._connections.close_idle
+        close_idle(1_000.0, 600)
         await busy.ask(ApiKey.API_VERSIONS, 0, m.ApiVersionsRequest())
-        node._connections.close_idle(now, 600)
+        close_idle(1_600.0, 600)
+        assert len(node._connections.open) == 2, "not idle for longer than the limit"
+        close_idle(1_600.1, 600)
         assert await idle.is_closed()
         assert (await busy.ask(ApiKey.API_VERSIONS, 0, m.ApiVersionsRequest())).error_code == 0
 

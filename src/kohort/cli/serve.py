@@ -16,6 +16,9 @@ from typing import Any
 
 from kohort.model.errors import ConfigError
 
+SWITCH_INTERVAL_SECONDS = 0.0001
+"""How long a thread may hold the interpreter while another one asks for it; Python's default is fifty times that."""
+
 SUMMARY = "Run a broker until it is told to stop (SIGTERM, or Ctrl-C)."
 
 _DESCRIPTION = f"""\
@@ -133,6 +136,8 @@ async def _serve(settings: object) -> None:
     from kohort.server.settings import Settings
 
     assert isinstance(settings, Settings)
+    # The flusher's thread has a few lines to run after each flush, and every waiting client waits for them.
+    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -31,9 +31,6 @@ class Call:
 
     __slots__ = (
         "answer",
-        "api_key",
-        "api_version",
-        "client_host",
         "client_id",
         "connection",
         "correlation_id",
@@ -44,15 +41,20 @@ class Call:
     def __init__(self, connection: "Connection", route: Route, correlation_id: int, client_id: str) -> None:
         self.connection = connection
         self.route = route
-        self.api_key = route.api_key
-        self.api_version = route.version
         self.correlation_id = correlation_id
         self.client_id = client_id
-        self.client_host = connection.client_host
         self.answer: bytes | None = None
         """The frame to send, once it is known; empty when there is none to send."""
         self.is_queued = False
         """Whether it has its place in the order of replies."""
+
+    @property
+    def api_version(self) -> int:
+        return self.route.version
+
+    @property
+    def client_host(self) -> str:
+        return self.connection.client_host
 
     def reply(self, response: Any) -> None:
         """Answer the request; called once, in any turn."""
@@ -72,9 +74,17 @@ class Connections:
         return Connection(self)
 
     def close_idle(self, now: float, idle_seconds_max: float) -> None:
-        """Close those that have neither sent nor been sent anything for long."""
-        for connection in [it for it in self.open if now - it.active_at > idle_seconds_max]:
-            connection.close()
+        """
+        Close those that have neither sent nor been sent anything for long.
+
+        Called every now and then; a connection only notes that it was used, which costs less than looking at a clock.
+        """
+        for connection in list(self.open):
+            if connection.was_used:
+                connection.was_used = False
+                connection.used_at = now
+            elif now - connection.used_at > idle_seconds_max:
+                connection.close()
 
     def abort_all(self) -> None:
         for connection in list(self.open):
@@ -97,9 +107,10 @@ class Connection(asyncio.Protocol):
         self._is_flush_due = False
         self._is_slow = False
         self._is_paused = False
-        self._loop = asyncio.get_running_loop()
         self.client_host = "/0.0.0.0"
-        self.active_at = self._loop.time()
+        self.was_used = True
+        """Since it was last looked at; `used_at` is when that was, by the loop's clock."""
+        self.used_at = 0.0
 
     # -- asyncio -----------------------------------------------------------------------------------------------
 
@@ -121,7 +132,7 @@ class Connection(asyncio.Protocol):
         self._shared.open.discard(self)
 
     def data_received(self, data: bytes) -> None:
-        self.active_at = self._loop.time()
+        self.was_used = True
         try:
             frames = self._frames.feed(data)
         except WireError as error:
@@ -244,7 +255,7 @@ class Connection(asyncio.Protocol):
         out = self._out
         if out and self._transport is not None:
             self._out = []
-            self.active_at = self._loop.time()
+            self.was_used = True
             self._transport.write(out[0] if len(out) == 1 else b"".join(out))
 
     # -- ending ------------------------------------------------------------------------------------------------
