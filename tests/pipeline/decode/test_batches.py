@@ -3,7 +3,7 @@
 import struct
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kohort.pipeline.decode.batches import (
@@ -71,6 +71,7 @@ def test_a_batch_says_where_the_next_one_goes() -> None:
     assert scan(ALL).next_offsets.tolist() == [11, 22, 33]
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200), st.integers(0, 2), st.data())
 def test_noise_anywhere_costs_no_whole_batch(noise: bytes, after: int, data: st.DataObject) -> None:
     parts = [ONE, TWO, THREE]
@@ -80,6 +81,7 @@ def test_noise_anywhere_costs_no_whole_batch(noise: bytes, after: int, data: st.
     assert sum(one.size_bytes for one in found.damage) == len(noise)
 
 
+@settings(deadline=None)
 @given(st.integers(0, len(ALL) - 1), st.integers(1, 255))
 def test_one_changed_byte_costs_one_batch_at_most(at: int, change: int) -> None:
     raw = ALL[:at] + bytes([ALL[at] ^ change]) + ALL[at + 1 :]
@@ -89,6 +91,7 @@ def test_one_changed_byte_costs_one_batch_at_most(at: int, change: int) -> None:
     assert int((found.ends - found.positions).sum()) + sum(one.size_bytes for one in found.damage) == len(ALL)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=400))
 def test_any_bytes_are_accounted_for(raw: bytes) -> None:
     found = scan(raw)

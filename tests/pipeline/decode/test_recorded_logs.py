@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kohort.pipeline.decode import schemas
+from kohort.pipeline.decode import coordinator_records, schemas, transactions
 from kohort.pipeline.decode.batches import scan
 from kohort.pipeline.decode.log import Decoder, decode_directory
 from kohort.pipeline.decode.records import lay_out, windows
@@ -30,16 +30,16 @@ def expected_batches(run: Path, partition: str) -> list[Row]:
 
 
 def expected_rows(run: Path) -> Iterator[Row]:
-    for partition in range(4):
-        for batch in expected_batches(run, f"__consumer_offsets-{partition}"):
+    for path in sorted((run / "records").glob("__*.jsonl")):
+        topic, _, partition = path.stem.rpartition("-")
+        for batch in expected_batches(run, path.stem):
             for record in batch["records"]:
-                if (row := expected_row(batch, record)) is not None:
-                    yield {"log_partition": partition, **row}
+                yield {"log_partition": int(partition), **expected_row(topic, batch, record)}
 
 
-def expected_row(batch: Row, record: Row) -> Row | None:
+def expected_row(topic: str, batch: Row, record: Row) -> Row:
     place = {
-        "log_topic": "__consumer_offsets",
+        "log_topic": topic,
         "log_offset": record["offset"],
         "timestamp_ms": record["timestamp"],
         "producer_id": batch["producer_id"],
@@ -51,11 +51,35 @@ def expected_row(batch: Row, record: Row) -> Row | None:
         return {"kind": "marker", **place, "control": control, "coordinator_epoch": epoch}
     decoded = record.get("decoded") or {}
     value = decoded.get("value")
-    if decoded.get("key_type") in (0, 1):
+    if topic == "__consumer_offsets" and decoded["key_type"] in (0, 1):
         return {"kind": "offset_commit", **place, **decoded["key"], **expected_commit(decoded, value)}
-    if decoded.get("key_type") == 2:
+    if topic == "__consumer_offsets" and decoded["key_type"] == 2:
         return {"kind": "group_metadata", **place, **decoded["key"], **expected_group(decoded, value)}
-    return None
+    if "error" in decoded:
+        assert "UnknownRecordTypeException" in decoded["error"]
+        raw = [None if record[name] is None else bytes.fromhex(record[name]) for name in ("key", "value")]
+        unknown = {"key_type": decoded["key_type"], "tombstone": raw[1] is None, "raw_key": raw[0], "raw_value": raw[1]}
+        return {"kind": "coordinator", **place, **unknown}
+    kind = "transaction" if topic == "__transaction_state" else "coordinator"
+    return {"kind": kind, **place, **expected_other(decoded, value)}
+
+
+def expected_other(decoded: Row, value: Row | None) -> Row:
+    """Any other record: key and value as Kafka's own JSON, and what the key names in columns."""
+    key = decoded["key"]
+    return {
+        "record_type": decoded["key_name"].removesuffix("Key"),
+        "key_type": decoded["key_type"],
+        "key": key,
+        "value": value,
+        "value_version": decoded.get("value_version") if value is not None else None,
+        "tombstone": value is None,
+        "group": key.get("groupId"),
+        "member_id": key.get("memberId"),
+        "topic_id": key.get("topicId"),
+        "partition": key.get("partition"),
+        "transactional_id": key.get("transactionalId"),
+    }
 
 
 def expected_commit(decoded: Row, value: Row | None) -> Row:
@@ -101,7 +125,13 @@ def expected_group(decoded: Row, value: Row | None) -> Row:
 
 
 def in_log_order(rows: list[Row]) -> list[Row]:
-    return sorted(rows, key=lambda row: (row["log_partition"], row["log_offset"]))
+    return sorted(rows, key=lambda row: (row["log_topic"], row["log_partition"], row["log_offset"]))
+
+
+def comparable(row: Row) -> Row:
+    """JSON texts as what they say; a transaction's own columns have a test of their own."""
+    texts = {name: row[name] and json.loads(row[name]) for name in ("key", "value")}
+    return {**row, **texts, "segment": None, "transaction": None}
 
 
 @pytest.mark.parametrize("window_bytes", [1, 700, 8 << 20])
@@ -110,9 +140,51 @@ def test_every_record_is_read_as_kafka_reads_it(recorded: Callable[[str], Path],
     rows = rows_of(recorded(run) / "logs", window_bytes=window_bytes)
     nothing = dict.fromkeys(schemas.SCHEMA.names)
     expected = [{**nothing, "segment": None, **row} for row in expected_rows(recorded(run))]
-    got = [{**row, "segment": None} for row in rows if row["kind"] in schemas.RECORD_KINDS]
+    got = [comparable(row) for row in rows if row["kind"] in schemas.RECORD_KINDS]
     assert expected
     assert in_log_order(got) == in_log_order(expected)
+
+
+RECORD_TYPES = {
+    "ConsumerGroupMetadata", "ConsumerGroupPartitionMetadata", "ConsumerGroupMemberMetadata",
+    "ConsumerGroupTargetAssignmentMetadata", "ConsumerGroupTargetAssignmentMember",
+    "ConsumerGroupCurrentMemberAssignment", "ConsumerGroupRegularExpression", "ShareGroupMemberMetadata",
+    "ShareGroupMetadata", "ShareGroupTargetAssignmentMetadata", "ShareGroupTargetAssignmentMember",
+    "ShareGroupCurrentMemberAssignment", "ShareGroupStatePartitionMetadata", "StreamsGroupMetadata",
+    "StreamsGroupMemberMetadata", "StreamsGroupTargetAssignmentMetadata", "StreamsGroupTargetAssignmentMember",
+    "StreamsGroupCurrentMemberAssignment", "StreamsGroupTopology", "ShareSnapshot", "ShareUpdate", "TransactionLog",
+}  # fmt: skip
+
+
+def test_the_recorded_logs_hold_every_record_type(recorded: Callable[[str], Path]) -> None:
+    rows = [row for run in ("main", "legacy") for row in rows_of(recorded(run) / "logs")]
+    assert {row["record_type"] for row in rows} - {None} == RECORD_TYPES
+    assert {one.name for one in coordinator_records.record_types().values()} == RECORD_TYPES
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_transactions_in_columns_say_what_their_json_says(recorded: Callable[[str], Path], run: str) -> None:
+    for row in rows_of(recorded(run) / "logs"):
+        if row["kind"] != "transaction" or row["tombstone"]:
+            continue
+        value, transaction = json.loads(row["value"]), row["transaction"]
+        assert transaction["state"] == transactions.STATES[value["transactionStatus"]]
+        assert (transaction["producer_id"], transaction["producer_epoch"]) == (
+            value["producerId"],
+            value["producerEpoch"],
+        )
+        assert (transaction["timeout_ms"], transaction["last_update_ms"], transaction["start_ms"]) == (
+            value["transactionTimeoutMs"],
+            value["transactionLastUpdateTimestampMs"],
+            value["transactionStartTimestampMs"],
+        )
+        assert transaction["client_transaction_version"] == value.get("clientTransactionVersion", 0)
+        listed = [
+            {"topic": one["topic"], "partition": partition}
+            for one in value["transactionPartitions"] or ()
+            for partition in one["partitionIds"]
+        ]
+        assert transaction["partitions"] == listed
 
 
 @pytest.mark.parametrize("run", RUNS)

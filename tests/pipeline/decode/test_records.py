@@ -4,7 +4,7 @@ import struct
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kohort.model.errors import CorruptError
@@ -36,6 +36,7 @@ def cut(data: bytes, at: int, size: int) -> bytes | None:
     return None if size < 0 else data[at : at + size]
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(PAIRS, st.integers(0, 4)), max_size=6), st.sampled_from([1, 150, 1 << 20]))
 def test_every_record_is_found_again(batches: list[tuple[list[Pair], int]], window_bytes: int) -> None:
     raw, expected, offset = b"", [], 0
@@ -91,6 +92,7 @@ def test_nonsense_with_a_right_crc_is_refused(name: str) -> None:
     assert [(one.position, one.problem, one.log_offset) for one in damage] == [(0, MALFORMED_RECORDS, 0)]
 
 
+@settings(deadline=None)
 @given(st.lists(PAIRS, min_size=1, max_size=4), st.data())
 def test_mutated_batches_with_a_right_crc_are_read_or_refused(batches: list[list[Pair]], data: st.DataObject) -> None:
     raw = b""

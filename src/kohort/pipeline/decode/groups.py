@@ -16,10 +16,10 @@ Version 4 is flexible: compact strings, arrays and bytes, tagged fields behind t
 Source: Apache Kafka 4.2.1, GroupMetadataKey.json, GroupMetadataValue.json; KIP-345, KIP-211.
 """
 
-import struct
 from typing import Any
 
 from kohort.pipeline.decode.batches import Damage
+from kohort.pipeline.decode.cursor import Cursor, MalformedError
 from kohort.pipeline.decode.records import Records
 
 KEY_TYPE = 2
@@ -29,67 +29,6 @@ _MEMBER_BYTES_MIN = 6
 
 MALFORMED = "malformed GroupMetadata record"
 UNKNOWN_VERSION = "GroupMetadata value of an unknown version"
-
-
-class _MalformedError(Exception):
-    """The bytes end too early, or a length cannot be."""
-
-
-class _Cursor:
-    """Reads Kafka's primitive types from the front of some bytes."""
-
-    def __init__(self, data: bytes, *, flexible: bool = False) -> None:
-        self.data = data
-        self.at = 0
-        self.flexible = flexible
-
-    @property
-    def left_bytes(self) -> int:
-        return len(self.data) - self.at
-
-    def take(self, size: int) -> bytes:
-        if not 0 <= size <= self.left_bytes:
-            raise _MalformedError
-        self.at += size
-        return self.data[self.at - size : self.at]
-
-    def integer(self, layout: str) -> int:
-        (value,) = struct.unpack(layout, self.take(struct.calcsize(layout)))
-        return int(value)
-
-    def uvarint(self) -> int:
-        value = shift = 0
-        while shift < 35:
-            byte = self.take(1)[0]
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-            shift += 7
-        raise _MalformedError
-
-    def length(self, layout: str) -> int:
-        """The length of a string, bytes or an array; -1 for null."""
-        return self.uvarint() - 1 if self.flexible else self.integer(layout)
-
-    def nullable_string(self) -> str | None:
-        size = self.length(">h")
-        return None if size == -1 else self.take(size).decode("utf-8", "replace")
-
-    def string(self) -> str:
-        text = self.nullable_string()
-        if text is None:
-            raise _MalformedError
-        return text
-
-    def binary(self) -> bytes:
-        return self.take(self.length(">i"))
-
-    def tags(self) -> None:
-        """Skip tagged fields: no version has any of its own."""
-        if self.flexible:
-            for _ in range(self.uvarint()):
-                self.uvarint()
-                self.take(self.uvarint())
 
 
 def decode(records: Records) -> tuple[list[dict[str, Any]], list[Damage]]:
@@ -109,24 +48,24 @@ def decode(records: Records) -> tuple[list[dict[str, Any]], list[Damage]]:
         value = None if value_bytes < 0 else data[value_at : value_at + value_bytes].tobytes()
         try:
             rows.append({"row": row, **decode_record(key, value)})
-        except _MalformedError as exc:
+        except MalformedError as exc:
             damage.append(records.damage_of(row, str(exc) or MALFORMED))
     return rows, damage
 
 
 def decode_record(key: bytes, value: bytes | None) -> dict[str, Any]:
     """One record as a row of the schema."""
-    group = _Cursor(key[2:]).string()
+    group = Cursor(key[2:]).string()
     if value is None:
         return {"group": group, "tombstone": True}
-    version = _Cursor(value).integer(">h")
+    version = Cursor(value).integer(">h")
     if not 0 <= version <= VERSION_MAX:
-        raise _MalformedError(UNKNOWN_VERSION)
-    cursor = _Cursor(value[2:], flexible=version >= _FLEXIBLE)
+        raise MalformedError(UNKNOWN_VERSION)
+    cursor = Cursor(value[2:], flexible=version >= _FLEXIBLE)
     return {"group": group, "tombstone": False, "value_version": version, **_value(cursor, version)}
 
 
-def _value(cursor: _Cursor, version: int) -> dict[str, Any]:
+def _value(cursor: Cursor, version: int) -> dict[str, Any]:
     row: dict[str, Any] = {
         "protocol_type": cursor.string(),
         "generation": cursor.integer(">i"),
@@ -137,13 +76,13 @@ def _value(cursor: _Cursor, version: int) -> dict[str, Any]:
     members = cursor.length(">i")
     # The claimed count is checked before anything is made of it.
     if not 0 <= members * _MEMBER_BYTES_MIN <= cursor.left_bytes:
-        raise _MalformedError
+        raise MalformedError
     row["members"] = [_member(cursor, version) for _ in range(members)]
     cursor.tags()
     return row
 
 
-def _member(cursor: _Cursor, version: int) -> dict[str, Any]:
+def _member(cursor: Cursor, version: int) -> dict[str, Any]:
     member: dict[str, Any] = {
         "member_id": cursor.string(),
         "instance_id": cursor.nullable_string() if version >= 3 else None,

@@ -1,5 +1,6 @@
 """A segment, or any bytes of a log, as Arrow record batches of the one schema."""
 
+import json
 import mmap
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
@@ -10,8 +11,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from kohort.model.ids import CONSUMER_OFFSETS
-from kohort.pipeline.decode import groups, markers, offsets, schemas
+from kohort.model.ids import CONSUMER_OFFSETS, INTERNAL_TOPICS, TRANSACTION_STATE
+from kohort.pipeline.decode import coordinator_records, groups, markers, offsets, schemas, transactions
 from kohort.pipeline.decode.batches import (
     ATTRIBUTE_CONTROL,
     ATTRIBUTE_TRANSACTIONAL,
@@ -25,6 +26,9 @@ from kohort.pipeline.decode.segments import Segment
 from kohort.pipeline.decode.vectors import Ints, big_endian, integers
 
 _EMPTY_KEY_TYPE = -1
+_WITH_READER = frozenset({*offsets.KEY_TYPES, groups.KEY_TYPE})
+_JSON_SEPARATORS = (",", ":")
+_KEY_COLUMNS = {"groupId": "group", "memberId": "member_id", "topicId": "topic_id", "partition": "partition"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +37,7 @@ class Decoder:
     What to give out of segments.
 
     Attributes:
-        kinds: of rows, see `schemas`. Records are read out of `__consumer_offsets` alone.
+        kinds: of rows, see `schemas`. Records are read out of the topics of coordinators alone.
         schema: the columns, a subset of `schemas.SCHEMA`.
     """
 
@@ -58,7 +62,7 @@ class Decoder:
         damage = list(found.damage)
         if schemas.BATCH in self.kinds and len(found.positions):
             yield self._batches(found, segment)
-        if segment.topic == CONSUMER_OFFSETS and not schemas.RECORD_KINDS.isdisjoint(self.kinds):
+        if segment.topic in INTERNAL_TOPICS and not schemas.RECORD_KINDS.isdisjoint(self.kinds):
             for window in windows(found, window_bytes=self.window_bytes):
                 yield from self._records(window, segment, damage)
         if schemas.SEGMENT in self.kinds:
@@ -73,6 +77,16 @@ class Decoder:
         key_types = np.where(
             ~control & (records.key_bytes >= 2), big_endian(window.data, records.key_at, "i2"), _EMPTY_KEY_TYPE
         )
+        if segment.topic == CONSUMER_OFFSETS:
+            yield from self._group_records(records, key_types, segment, damage)
+        yield from self._other_records(records, key_types, segment, damage)
+        if schemas.MARKER in self.kinds and control.any():
+            some = records.select(control)
+            yield self._few(schemas.MARKER, some, markers.decode(some), segment)
+
+    def _group_records(
+        self, records: Records, key_types: Ints, segment: Segment, damage: list[Damage]
+    ) -> Iterator[pa.RecordBatch]:
         if schemas.OFFSET_COMMIT in self.kinds:
             chosen = np.isin(key_types, offsets.KEY_TYPES)
             if chosen.any():
@@ -85,9 +99,21 @@ class Decoder:
             rows, problems = groups.decode(some)
             damage += problems
             yield self._few(schemas.GROUP_METADATA, some, rows, segment)
-        if schemas.MARKER in self.kinds and control.any():
-            some = records.select(control)
-            yield self._few(schemas.MARKER, some, markers.decode(some), segment)
+
+    def _other_records(
+        self, records: Records, key_types: Ints, segment: Segment, damage: list[Damage]
+    ) -> Iterator[pa.RecordBatch]:
+        """Records of all types that have no reader of their own, a batch for each type."""
+        own = _WITH_READER if segment.topic == CONSUMER_OFFSETS else ()
+        for key_type in np.unique(key_types).tolist():
+            is_transaction = (segment.topic, key_type) == (TRANSACTION_STATE, transactions.KEY_TYPE)
+            kind = schemas.TRANSACTION if is_transaction else schemas.COORDINATOR
+            if key_type == _EMPTY_KEY_TYPE or key_type in own or kind not in self.kinds:
+                continue
+            some = records.select(key_types == key_type)
+            rows, problems = coordinator_records.decode(segment.topic, key_type, some)
+            damage += problems
+            yield self._few(kind, some, [_in_columns(row, is_transaction=is_transaction) for row in rows], segment)
 
     def _few(self, kind: str, records: Records, rows: list[dict[str, Any]], segment: Segment) -> pa.RecordBatch:
         """Rows that were read one at a time."""
@@ -158,6 +184,20 @@ class Decoder:
             "segment": Path(segment.path).name,
         }
         return schemas.from_rows(self.schema, [{**place, **row} for row in rows])
+
+
+def _in_columns(row: dict[str, Any], *, is_transaction: bool) -> dict[str, Any]:
+    """A decoded record with JSON for what was read, and what its key names in columns of their own."""
+    if "record_type" not in row:
+        return row
+    key, value = row["key"], row["value"]
+    found = {
+        **row,
+        "key": json.dumps(key, separators=_JSON_SEPARATORS, ensure_ascii=False),
+        "value": None if value is None else json.dumps(value, separators=_JSON_SEPARATORS, ensure_ascii=False),
+    }
+    found |= {column: key[name] for name, column in _KEY_COLUMNS.items() if name in key}
+    return {**found, **transactions.columns(key, value)} if is_transaction else found
 
 
 def _place(kind: str, segment: Segment, count: int) -> dict[str, Callable[[], Any]]:

@@ -5,16 +5,22 @@ The columns of everything that the decoder gives out: one schema for every kind 
 |------------------|-----------------------------------------------------------------|-----------------------------------|
 | `offset_commit`  | an OffsetCommit record (key types 0 and 1), tombstones included | `group` to `topic_id`             |
 | `group_metadata` | a GroupMetadata record (key type 2), tombstones included        | `group`, `protocol_type` to `members` |
+| `transaction`    | a TransactionLog record of `__transaction_state`, tombstones included | `transactional_id`, `transaction` |
+| `coordinator`    | any other record of a coordinator, see `coordinator_records`    | `record_type` to `raw_value`      |
 | `marker`         | an end-of-transaction marker                                    | `control`, `coordinator_epoch`    |
 | `batch`          | a record batch of any topic                                     | `next_offset` to `size_bytes`     |
 | `segment`        | a segment file of any topic, empty ones too                     | `next_offset` to `size_bytes`     |
 | `damage`         | a range of a segment file that cannot be read                   | `segment` to `problem`            |
 
 The `log_offset` of a batch or a segment is its base offset.
+`transaction` and `coordinator` rows hold their key and value in Kafka's JSON form too; records of an unknown type are kept in
+`raw_key` and `raw_value`. `group` and `member_id` are filled wherever the key names them.
+
 A column that does not belong to a row's kind is null. Ids that are absent in Kafka's sense keep Kafka's -1 (`producer_id`,
 `leader_epoch`); null means that the record has no such field. All times are milliseconds since the epoch.
 
-Source: Apache Kafka 4.2.1, OffsetCommitKey/Value, GroupMetadataKey/Value, EndTransactionMarker, DefaultRecordBatch.
+Source: Apache Kafka 4.2.1, OffsetCommitKey/Value, GroupMetadataKey/Value,
+TransactionLogKey/Value, EndTransactionMarker, DefaultRecordBatch.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,15 +30,17 @@ import pyarrow as pa
 
 OFFSET_COMMIT = "offset_commit"
 GROUP_METADATA = "group_metadata"
+TRANSACTION = "transaction"
+COORDINATOR = "coordinator"
 MARKER = "marker"
 BATCH = "batch"
 SEGMENT = "segment"
 DAMAGE = "damage"
 
-KINDS = (OFFSET_COMMIT, GROUP_METADATA, MARKER, BATCH, SEGMENT, DAMAGE)
-RECORD_KINDS = frozenset({OFFSET_COMMIT, GROUP_METADATA, MARKER})
+KINDS = (OFFSET_COMMIT, GROUP_METADATA, TRANSACTION, COORDINATOR, MARKER, BATCH, SEGMENT, DAMAGE)
+RECORD_KINDS = frozenset({OFFSET_COMMIT, GROUP_METADATA, TRANSACTION, COORDINATOR, MARKER})
 """The kinds that are read out of records; the others need the batch headers alone."""
-DEFAULT_KINDS = (OFFSET_COMMIT, GROUP_METADATA, MARKER, DAMAGE)
+DEFAULT_KINDS = (OFFSET_COMMIT, GROUP_METADATA, TRANSACTION, COORDINATOR, MARKER, DAMAGE)
 
 COMMIT = "COMMIT"
 ABORT = "ABORT"
@@ -47,6 +55,24 @@ MEMBER = pa.struct(
         pa.field("session_timeout_ms", pa.int32()),
         pa.field("subscription", pa.binary()),
         pa.field("assignment", pa.binary()),
+    ]
+)
+
+TRANSACTION_VALUE = pa.struct(
+    [
+        pa.field("state", pa.string()),
+        pa.field("producer_id", pa.int64()),
+        pa.field("producer_epoch", pa.int16()),
+        pa.field("timeout_ms", pa.int32()),
+        pa.field(
+            "partitions",
+            pa.list_(pa.struct([pa.field("topic", pa.string()), pa.field("partition", pa.int32())])),
+        ),
+        pa.field("last_update_ms", pa.int64()),
+        pa.field("start_ms", pa.int64()),
+        pa.field("previous_producer_id", pa.int64()),
+        pa.field("next_producer_id", pa.int64()),
+        pa.field("client_transaction_version", pa.int16()),
     ]
 )
 
@@ -81,6 +107,17 @@ SCHEMA = pa.schema(
         pa.field("leader", pa.string()),
         pa.field("state_timestamp_ms", pa.int64()),
         pa.field("members", pa.list_(MEMBER)),
+        # TransactionLog.
+        pa.field("transactional_id", pa.string()),
+        pa.field("transaction", TRANSACTION_VALUE),
+        # Any other record of a coordinator; key and value are JSON.
+        pa.field("record_type", pa.string()),
+        pa.field("key_type", pa.int16()),
+        pa.field("member_id", pa.string()),
+        pa.field("key", pa.string()),
+        pa.field("value", pa.string()),
+        pa.field("raw_key", pa.binary()),
+        pa.field("raw_value", pa.binary()),
         # Markers.
         pa.field("control", pa.string()),
         pa.field("coordinator_epoch", pa.int32()),

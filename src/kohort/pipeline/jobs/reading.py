@@ -7,7 +7,7 @@ from typing import Any
 
 from kohort.model.errors import ConfigError
 from kohort.model.ids import CONSUMER_OFFSETS
-from kohort.pipeline.decode.schemas import BATCH, DAMAGE, DEFAULT_KINDS, MARKER, SEGMENT
+from kohort.pipeline.decode.schemas import BATCH, DAMAGE, GROUP_METADATA, MARKER, OFFSET_COMMIT, SEGMENT
 from kohort.pipeline.decode.segments import list_segments, newest_segments
 from kohort.pipeline.sources import progress
 from kohort.pipeline.tables import end_offsets, lag_over_time, offset_commits, rebalances
@@ -66,7 +66,8 @@ class Reading:
     def records(self) -> Any:
         """What the coordinator's log says of offsets, groups and transactions, and what of it cannot be read."""
         columns = (*offset_commits.INPUT_COLUMNS, *rebalances.INPUT_COLUMNS, *_DAMAGE_COLUMNS)
-        records = self._read(DEFAULT_KINDS, list(dict.fromkeys(columns)), [CONSUMER_OFFSETS])
+        kinds = (OFFSET_COMMIT, GROUP_METADATA, MARKER, DAMAGE)
+        records = self._read(kinds, list(dict.fromkeys(columns)), [CONSUMER_OFFSETS])
         if self.group is not None:
             records = records.where(records["kind"].isin(MARKER, DAMAGE) | (records["group"] == self.group))
         return records.persist()

@@ -116,7 +116,8 @@ def _rebalances(rows: Sequence[dict[str, Any]]) -> str:
     shown = sorted({row["group"] for row in rows})[:TIMELINES_MAX]
     head = ("Completed (UTC)", "Group", "Event", "Generation", "Members", "Joined", "Left", "Took")
     body = (
-        f'<tr><td class="t">{instant(row["completed_at_ms"])}</td><td>{escape(row["group"])}</td><td class="t">{row["event"]}</td>'
+        f'<tr><td class="t">{instant(row["completed_at_ms"])}</td><td>{escape(row["group"])}</td>'
+        f'<td class="t">{row["event"]}</td>'
         f'<td class="n">{number(row["generation"])}</td><td class="n">{len(row["members"])}</td>'
         f"<td>{_members(row['joined'])}</td><td>{_members(row['left'])}</td>"
         f'<td class="n">{rebalance_duration(row)}</td></tr>'
