@@ -21,7 +21,8 @@ from kohort.wire.headers import api_versions_downgrade, read_request_header
 _log = logging.getLogger("kohort.server")
 
 IN_WORK_MAX = 1_000
-"""Pipelined requests of one connection that may await their replies at once."""
+IN_WORK_BYTES_MAX = 4 * 1024 * 1024
+"""Requests of one connection that may await their replies at once, and how large they may be together."""
 WRITE_BUFFER_BYTES = 1024 * 1024
 """Above this many unsent bytes a connection's requests are not read."""
 
@@ -36,9 +37,13 @@ class Call:
         "correlation_id",
         "is_queued",
         "route",
+        "size_bytes",
     )
 
-    def __init__(self, connection: "Connection", route: Route, correlation_id: int, client_id: str) -> None:
+    def __init__(
+        self, connection: "Connection", route: Route, correlation_id: int, client_id: str, size_bytes: int
+    ) -> None:
+        self.size_bytes = size_bytes
         self.connection = connection
         self.route = route
         self.correlation_id = correlation_id
@@ -101,6 +106,7 @@ class Connection(asyncio.Protocol):
         self._waiting: deque[bytes] = deque()
         """Frames that must wait until the requests in work are answered."""
         self._in_work: deque[Call] = deque()
+        self._in_work_bytes = 0
         self._out: list[bytes] = []
         self._transport: asyncio.Transport | None = None
         self._is_handling = False
@@ -178,7 +184,7 @@ class Connection(asyncio.Protocol):
         self._pause_if_behind()
 
     def _may_overlap(self, frame: bytes) -> bool:
-        if self._is_slow or len(self._in_work) >= IN_WORK_MAX:
+        if self._is_slow or len(self._in_work) >= IN_WORK_MAX or self._in_work_bytes >= IN_WORK_BYTES_MAX:
             return False
         first = self._in_work[0].route
         return first.is_pipelined and frame[:2] == first.api_key.to_bytes(2, "big")
@@ -190,7 +196,7 @@ class Connection(asyncio.Protocol):
             # A newer client asks what we speak in a way we do not know: it learns the versions of ApiVersions itself.
             self._out.append(api_versions_downgrade(correlation_id))
             return
-        call = Call(self, route, correlation_id, client_id)
+        call = Call(self, route, correlation_id, client_id, len(frame))
         request = route.read(frame, body)
         response = route.handler(request, call, call.reply)
         if response is not None:
@@ -203,6 +209,7 @@ class Connection(asyncio.Protocol):
         elif self._transport is not None:
             call.is_queued = True
             self._in_work.append(call)
+            self._in_work_bytes += call.size_bytes
 
     def answered(self, call: Call, response: Any) -> None:
         """A request that had to wait has its answer; it leaves when those before it have left."""
@@ -217,7 +224,9 @@ class Connection(asyncio.Protocol):
             return
         in_work = self._in_work
         while in_work and in_work[0].answer is not None:
-            self._out.append(in_work.popleft().answer or b"")
+            answered = in_work.popleft()
+            self._in_work_bytes -= answered.size_bytes
+            self._out.append(answered.answer or b"")
         if self._is_handling:
             return
         if not in_work and not self._waiting:
