@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kohort.pipeline.report.chart import Point, lag_chart, round_up, ticks
-from kohort.pipeline.report.moments import brief, clock, duration, instant, number, rebalance_duration
+from kohort.pipeline.report.moments import brief, clock, duration, instant, number, rebalance_duration, size
 from kohort.pipeline.report.page import ReportData, render
 
 EVIL = '<script>alert("x")</script>&'
@@ -155,6 +155,8 @@ TEXTS = [
     (brief(500),                                                "500"),
     (brief(20_000),                                             "20\N{NARROW NO-BREAK SPACE}k"),
     (brief(5_000_000),                                          "5\N{NARROW NO-BREAK SPACE}M"),
+    (size(12_345_678),                                          "12.3\N{NARROW NO-BREAK SPACE}MB"),
+    (size(999),                                                 "999\N{NARROW NO-BREAK SPACE}B"),
     (number(None),                                              "\N{EN DASH}"),
     (rebalance_duration({"duration_ms": 3000, "sync_ms": 4}),   "3.0 s"),
     (rebalance_duration({"duration_ms": None, "sync_ms": 4}),   "\N{GREATER-THAN OR EQUAL TO} 4 ms"),

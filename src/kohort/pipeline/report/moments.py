@@ -49,6 +49,14 @@ def brief(value: int) -> str:
     return str(value)
 
 
+def size(size_bytes: int) -> str:
+    """An amount of bytes in its largest fitting decimal unit."""
+    for unit, letter in _LETTERS:
+        if size_bytes >= unit:
+            return f"{size_bytes / unit:.1f}\N{NARROW NO-BREAK SPACE}{letter}B"
+    return f"{size_bytes}\N{NARROW NO-BREAK SPACE}B"
+
+
 def rebalance_duration(row: dict[str, int | None]) -> str:
     """The whole of a rebalance where it is known, else that it took at least its sync phase."""
     if row["duration_ms"] is not None:

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from kohort.pipeline.report.chart import Point, lag_chart
-from kohort.pipeline.report.moments import instant, number, rebalance_duration
+from kohort.pipeline.report.moments import instant, number, rebalance_duration, size
 from kohort.pipeline.report.style import STYLE
 from kohort.pipeline.report.timeline import timeline
 
@@ -61,13 +61,13 @@ def _tiles(data: ReportData) -> str:
     total_lag = sum(row["lag"] or 0 for row in data.lag)
     finished = sum(row["event"] == "rebalanced" for row in data.rebalances)
     facts = (
-        ("groups", len(groups)),
-        ("committed partitions", len(data.lag)),
-        ("records behind", total_lag),
-        ("rebalances", finished),
-        ("bytes of log", data.log_bytes),
+        ("groups", number(len(groups))),
+        ("committed partitions", number(len(data.lag))),
+        ("records behind", number(total_lag)),
+        ("rebalances", number(finished)),
+        ("of coordinator log", size(data.log_bytes)),
     )
-    cards = "".join(f'<div class="card"><b>{number(value)}</b>{name}</div>' for name, value in facts)
+    cards = "".join(f'<div class="card"><b>{value}</b>{name}</div>' for name, value in facts)
     return f'<div class="tiles">{cards}</div>'
 
 

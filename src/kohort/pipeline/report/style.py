@@ -15,7 +15,7 @@ p { margin: 4px 0; } .soft { color: var(--soft); } code { overflow-wrap: anywher
 .card { background: var(--card); border: 1px solid var(--rule); border-radius: 10px; padding: 12px 14px; margin: 12px 0; }
 .tiles .card { margin: 0; } .tiles b { display: block; font-size: 1.5rem; font-variant-numeric: tabular-nums; }
 svg { display: block; width: 100%; height: auto; font: 11px system-ui, sans-serif; }
-.grid { stroke: var(--rule); } .tick { fill: var(--soft); } .name, .now { fill: var(--text); } .now { font-weight: 600; }
+.grid { stroke: var(--rule); } .tick { fill: var(--soft); } .name, .now { fill: var(--text); } .now { font-weight: 600; paint-order: stroke; stroke: var(--card); stroke-width: 4px; }
 .line { fill: none; stroke: var(--line); stroke-width: 1.8; stroke-linejoin: round; } .area { fill: var(--area); }
 .spot { fill: transparent; } .spot:hover { fill: var(--line); }
 .event { stroke: var(--card); stroke-width: 1.5; fill: var(--line); } .created { fill: var(--new); }
@@ -26,7 +26,7 @@ th { text-align: left; color: var(--soft); font-weight: 500; }
 th, td { padding: 5px 10px; border-bottom: 1px solid var(--rule); }
 td { vertical-align: top; overflow-wrap: anywhere; } .n { text-align: right; white-space: nowrap; overflow-wrap: normal; }
 .t { white-space: nowrap; } .behind { color: var(--warn); font-weight: 600; }
-th { white-space: nowrap; } td { min-width: 3.5em; }
+th { white-space: nowrap; } td:not(.n):not(.t) { min-width: 9em; }
 @media (max-width: 600px) { th, td { padding: 4px 6px; } body { padding: 16px 10px 48px; } .card { padding: 10px; }
   svg { font-size: 20px; } .middle { display: none; } .wide svg { min-width: 640px; font-size: 12px; } }
 """
