@@ -20,6 +20,7 @@ from kohort.broker.create_topics import CreateTopics
 from kohort.broker.creation import TopicCreation
 from kohort.broker.delete_topics import DeleteTopics
 from kohort.broker.describe_configs import DescribeConfigs
+from kohort.broker.describe_producers import DescribeProducers
 from kohort.broker.describe_topic_partitions import DescribeTopicPartitions
 from kohort.broker.epochs import LeaderEpochs
 from kohort.broker.fetch import Fetch
@@ -30,6 +31,7 @@ from kohort.broker.ports import CallLater, Handler
 from kohort.broker.produce import Produce
 from kohort.broker.producer_ids import InitProducerId, ProducerIds
 from kohort.broker.topic_configs import TopicConfigs
+from kohort.broker.write_txn_markers import WriteTxnMarkers
 from kohort.runtime.ports import Clock
 from kohort.storage.log import LogStore
 from kohort.wire.apis import ApiKey
@@ -80,6 +82,8 @@ class Broker:
         self.serve(ApiKey.FETCH, Fetch(catalog, partitions, self.cluster, self.config, call_later).fetch)
         self.serve(ApiKey.LIST_OFFSETS, ListOffsets(partitions).list_offsets)
         self.serve(ApiKey.OFFSET_FOR_LEADER_EPOCH, LeaderEpochs(partitions).offset_for_leader_epoch)
+        self.serve(ApiKey.WRITE_TXN_MARKERS, WriteTxnMarkers(partitions, clock, call_later).write_txn_markers)
+        self.serve(ApiKey.DESCRIBE_PRODUCERS, DescribeProducers(catalog, partitions).describe_producers)
         self.serve(ApiKey.INIT_PRODUCER_ID, InitProducerId(self.producer_ids).init_producer_id)
 
     def _serve_topics(self, call_later: CallLater) -> None:

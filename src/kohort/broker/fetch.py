@@ -26,7 +26,7 @@ from kohort.broker.partitions import Partition, Partitions
 from kohort.broker.ports import CallLater, Cancel, Context
 from kohort.machine.shard import Reply
 from kohort.model.errors import ErrorCode, StorageError
-from kohort.storage.log import NO_EPOCH
+from kohort.storage.log import NO_EPOCH, Log
 from kohort.wire import messages as m
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ class _Read:
             high_watermark=log.high_watermark,
             last_stable_offset=log.last_stable_offset,
             log_start_offset=log.log_start_offset,
-            aborted_transactions=() if is_committed else None,
+            aborted_transactions=_aborted(log, asked.fetch_offset, records) if is_committed else None,
             records=records,
         )
 
@@ -194,6 +194,13 @@ class _Read:
             return _refusal(asked, code)
         leader = m.FetchResponseLeaderIdAndEpoch(leader_id=self.fetch.leader_id, leader_epoch=leader_epoch)
         return _refusal(asked, code, current_leader=leader)
+
+
+def _aborted(log: Log, offset: int, records: bytes) -> list[m.FetchResponseAbortedTransaction]:
+    return [
+        m.FetchResponseAbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
+        for aborted in log.aborted_transactions(offset, records)
+    ]
 
 
 def _refusal(asked: Asked, code: ErrorCode, *, current_leader: m.FetchResponseLeaderIdAndEpoch | None = None) -> Data:

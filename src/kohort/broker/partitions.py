@@ -54,7 +54,13 @@ class Partition:
         return self.log.append(batch, leader_epoch=self.log.leader_epoch)
 
     def when_replicated(self, end_offset: int, written: Written) -> None:
-        """Call `written` when the high watermark has reached `end_offset`, or the partition is gone. Not at once."""
+        """
+        Call `written` when the high watermark has reached `end_offset`, or the partition is gone. Not at once.
+
+        Whoever waits for an earlier offset than the one before him (a batch that was sent again) is told together with him.
+        """
+        if self._writes:
+            end_offset = max(end_offset, self._writes[-1][0])
         self._writes.append((end_offset, written))
 
     def watch(self, watcher: Watcher) -> None:

@@ -5,8 +5,9 @@ v12 transactions of version 2; v13 topic ids.
 With acks 0 nothing is answered, and an error closes the connection so that the client notices; with acks 1 the answer
 follows the append; with acks -1 it waits until the batches are below the high watermark.
 
-Transactional batches are refused: there is no transaction to belong to. Sequences of idempotent producers are not checked
-yet.
+Batches of idempotent producers are judged by their sequences. One that was written already is not written again: its first
+offset is answered, and its largest timestamp as the log append time, on topics with CreateTime, too. Transactional batches
+are refused: there is no transaction to belong to.
 
 Source: KIP-98, KIP-110, KIP-467, KIP-516, KIP-951; Kafka KafkaApis.handleProduceRequest, ReplicaManager.appendRecords.
 """
@@ -22,11 +23,12 @@ import msgspec
 from kohort.broker.catalog import Catalog
 from kohort.broker.partitions import Partition, Partitions
 from kohort.broker.ports import CallLater, Cancel, Context, Outcome
-from kohort.broker.produced import NO_TIMESTAMP, InvalidRecordsError, admit
+from kohort.broker.produced import NO_TIMESTAMP, InvalidRecordsError, admit, judge
 from kohort.machine.shard import Reply
 from kohort.model.errors import CoordinatorError, ErrorCode, StorageError
 from kohort.model.ids import INTERNAL_TOPICS
 from kohort.runtime.ports import Clock
+from kohort.storage.producers import Written
 from kohort.wire import messages as m
 from kohort.wire.batches import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, validate_produced
 
@@ -142,7 +144,10 @@ class _Write:
         if header.size_bytes < len(records):
             records = records[: header.size_bytes]
         rules = partition.rules
-        end_offset = partition.append(admit(records, header, rules, self._now_ms))
+        batch = admit(records, header, rules, self._now_ms)
+        if header.producer_id >= 0 and (written := judge(log.producers, header)):
+            return self._answer_again(partition, data, written)
+        end_offset = partition.append(batch)
         if request.acks == ALL:
             self.pending[len(self.topics), data.index] = partition, end_offset
         return m.ProduceResponsePartitionProduceResponse(
@@ -150,6 +155,17 @@ class _Write:
             base_offset=end_offset - header.record_count,
             log_append_time_ms=self._now_ms if rules.is_log_append_time else NO_TIMESTAMP,
             log_start_offset=log.log_start_offset,
+        )
+
+    def _answer_again(self, partition: Partition, data: Data, written: Written) -> Answer:
+        """A duplicate, which may not be durable itself yet."""
+        if self._request.acks == ALL and written.last_offset >= partition.log.high_watermark:
+            self.pending[len(self.topics), data.index] = partition, written.last_offset + 1
+        return m.ProduceResponsePartitionProduceResponse(
+            index=data.index,
+            base_offset=written.first_offset,
+            log_append_time_ms=written.timestamp_ms,
+            log_start_offset=partition.log.log_start_offset,
         )
 
     def _check(self, partition: Partition, *, is_transactional: bool) -> None:
@@ -207,7 +223,13 @@ class _Write:
         reply(self.response())
 
 
-_JUDGED_BY_LOG = (ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP, ErrorCode.UNKNOWN_SERVER_ERROR)
+_JUDGED_BY_LOG = (
+    ErrorCode.INVALID_RECORD,
+    ErrorCode.INVALID_TIMESTAMP,
+    ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+)
 
 
 def _has_reached_log(error: CoordinatorError | StorageError, data: Data) -> bool:

@@ -13,6 +13,7 @@ import msgspec
 
 from kohort.broker.topic_configs import TopicConfigs
 from kohort.model.errors import CoordinatorError, CorruptError, ErrorCode
+from kohort.storage.producers import Producers, Written
 from kohort.wire import batches
 from kohort.wire.batches import BatchHeader
 from kohort.wire.compression import Codec
@@ -83,6 +84,31 @@ def admit(data: bytes, header: BatchHeader, rules: ProduceRules, now_ms: int) ->
         batches.stamp_log_append_time(stamped, now_ms)
         return stamped
     return _as_create_time(data) if header.is_log_append_time else data
+
+
+def judge(producers: Producers, header: BatchHeader) -> Written | None:
+    """
+    Whether a producer's batch is the next one; if it was written already, what was.
+
+    Raises:
+        CoordinatorError: it is neither.
+
+    Source: Kafka UnifiedLog.analyzeAndValidateProducerState.
+    """
+    written = producers.find_duplicate(
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        first_sequence=header.base_sequence,
+        last_sequence=header.last_sequence,
+    )
+    if written is None:
+        producers.check(
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            first_sequence=header.base_sequence,
+            is_transactional=header.is_transactional,
+        )
+    return written
 
 
 def _check_keys(data: bytes, header: BatchHeader) -> None:
