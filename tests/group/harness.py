@@ -18,6 +18,7 @@ from kohort.group.service import GroupService
 from kohort.group.shard import GroupShard
 from kohort.model.errors import ErrorCode
 from kohort.model.ids import CONSUMER_OFFSETS
+from kohort.runtime.processors import InlineProcessor
 from kohort.runtime.runtime import Runtime
 from kohort.testing import FaultyLog, FixedContext, VirtualNode
 from kohort.wire import messages as m
@@ -126,9 +127,7 @@ class Coordinator:
             serde=GroupRecordSerde(),
             image=self.image,
             clock=self.node.clock,
-            wheel=self.node.wheel,
-            defer=self.node.defer,
-            soon=self.node.soon,
+            processor=InlineProcessor(self.node.wheel, self.node.defer, self.node.soon),
         )
         self.service = GroupService(self.runtime, self.config, self.image)
         self.leader_epoch += 1

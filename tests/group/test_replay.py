@@ -22,10 +22,12 @@ class NoTimers:
     def __init__(self) -> None:
         self.delays: dict[str, int] = {}
 
-    def schedule(self, key: str, delay_ms: int, operation: Any, *, retry: bool = False) -> None:
+    def schedule(self, key: str, delay_ms: int, operation: Any, *, retry: bool = False, backoff_ms: int = 500) -> None:
         self.delays[key] = delay_ms
 
-    def schedule_if_absent(self, key: str, delay_ms: int, operation: Any, *, retry: bool = False) -> None:
+    def schedule_if_absent(
+        self, key: str, delay_ms: int, operation: Any, *, retry: bool = False, backoff_ms: int = 500
+    ) -> None:
         self.delays.setdefault(key, delay_ms)
 
     def cancel(self, key: str) -> None:

@@ -7,8 +7,9 @@ import pytest
 
 from kohort.machine.shard import Result
 from kohort.model.errors import CoordinatorError, ErrorCode, UnavailableError
-from kohort.runtime.context import State
+from kohort.runtime.processors import InlineProcessor
 from kohort.runtime.runtime import Runtime
+from kohort.runtime.states import State
 from kohort.testing import FaultyLog, FixedImage, VirtualNode
 from kohort.wire.batches import BatchRecord, build_batch, control_batch, read_header, read_records
 from tests.runtime.shards import Put, PutSerde, TableShard
@@ -30,9 +31,7 @@ class Bench:
             serde=PutSerde(),
             image=self.image,
             clock=self.node.clock,
-            wheel=self.node.wheel,
-            defer=self.node.defer,
-            soon=self.node.soon,
+            processor=InlineProcessor(self.node.wheel, self.node.defer, self.node.soon),
         )
         self.answers: dict[str, list[Any]] = {}
 

@@ -28,6 +28,32 @@ Reply: TypeAlias = Callable[[T], None]
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 
+RETRY_BACKOFF_MS = 500
+"""How long a timer with `retry` waits after its operation failed. Source: Kafka CoordinatorTimerImpl."""
+
+
+class Producer(msgspec.Struct, frozen=True):
+    """
+    In whose transaction records are written.
+
+    Attributes:
+        api_version: of the request that brought them (TxnOffsetCommit); how strictly the transaction is verified depends on it.
+    """
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    api_version: int = 0
+
+
+class EndTransaction(msgspec.Struct, frozen=True):
+    """The end of a producer's transaction in one partition, as the transaction coordinator decided it (WriteTxnMarkers)."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    committed: bool
+
 
 class Release(msgspec.Struct, frozen=True):
     """A request that was parked, and what it is answered now."""
@@ -100,12 +126,29 @@ class Timers(Protocol):
     """
 
     def schedule(
-        self, key: str, delay_ms: int, operation: Callable[[int], "Result[Any, None]"], *, retry: bool = False
+        self,
+        key: str,
+        delay_ms: int,
+        operation: Callable[[int], "Result[Any, None]"],
+        *,
+        retry: bool = False,
+        backoff_ms: int = RETRY_BACKOFF_MS,
     ) -> None:
-        """Call `operation(now_ms)` in `delay_ms`; replaces what was scheduled under `key`."""
+        """
+        Call `operation(now_ms)` in `delay_ms`; replaces what was scheduled under `key`.
+
+        With `retry` an operation that failed, or whose records could not be written, is called again after `backoff_ms`,
+        until it succeeds or the shard is unloaded. Without, its failure is logged.
+        """
 
     def schedule_if_absent(
-        self, key: str, delay_ms: int, operation: Callable[[int], "Result[Any, None]"], *, retry: bool = False
+        self,
+        key: str,
+        delay_ms: int,
+        operation: Callable[[int], "Result[Any, None]"],
+        *,
+        retry: bool = False,
+        backoff_ms: int = RETRY_BACKOFF_MS,
     ) -> None:
         """As `schedule`, but an armed timer of that key stays as it is."""
 
@@ -156,6 +199,30 @@ class Runner(Protocol[S_co]):
         on_error: Callable[[Exception], T],
     ) -> T | None:
         """Run a write operation; the response when nothing has to be waited for, else None and `reply` is called later."""
+
+    def write_transactional(
+        self,
+        partition: int,
+        producer: Producer,
+        operation: Callable[[S_co, int], Result[Any, T]],
+        reply: Reply[T],
+        on_error: Callable[[Exception], T],
+    ) -> T | None:
+        """
+        Run a write operation whose records belong to a producer's transaction: pending until its end is written.
+
+        The transaction is verified first. The records are a batch of their own, appended at once.
+        """
+
+    def end_transaction(
+        self, partition: int, end: EndTransaction, reply: Reply[Exception | None], timeout_ms: int | None = None
+    ) -> None:
+        """
+        Write the marker that ends a producer's transaction in a partition.
+
+        `reply` is called once: with None when the marker is committed, or with the error. After a timeout the marker is in
+        the log nevertheless; after any other error the transaction is as pending as before.
+        """
 
     def read(self, partition: int, query: Callable[[S_co, int], T], on_error: Callable[[Exception], T]) -> T:
         """Ask the state as of the high watermark; never waits."""

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from kohort.machine.shard import After, Release, Reply
 
@@ -61,6 +61,14 @@ class Waiting:
         return None if reply is None else (reply, self.on_error(error))
 
 
+class Group(NamedTuple):
+    """Operations that wait for one offset, and since when they do."""
+
+    offset: int
+    since_ms: int
+    events: list[Waiting]
+
+
 class DeferredQueue:
     """
     Operations by the offset that the high watermark must reach, oldest first.
@@ -71,51 +79,49 @@ class DeferredQueue:
     __slots__ = ("_queue",)
 
     def __init__(self) -> None:
-        self._queue: deque[tuple[int, list[Waiting]]] = deque()
+        self._queue: deque[Group] = deque()
 
     def __len__(self) -> int:
-        return sum(len(events) for _, events in self._queue)
+        return sum(len(group.events) for group in self._queue)
 
-    def add(self, offset: int, events: list[Waiting]) -> None:
+    def add(self, offset: int, events: list[Waiting], now_ms: int) -> None:
         """
         Raises:
             ValueError: `offset` is below one that waits already.
         """
         queue = self._queue
         if queue:
-            newest = queue[-1][0]
-            if offset < newest:
-                raise ValueError(f"cannot wait for offset {offset} behind {newest}")
-            if offset == newest:
-                queue[-1][1].extend(events)
+            newest = queue[-1]
+            if offset < newest.offset:
+                raise ValueError(f"cannot wait for offset {offset} behind {newest.offset}")
+            if offset == newest.offset and now_ms == newest.since_ms:
+                newest.events.extend(events)
                 return
-        queue.append((offset, events))
+        queue.append(Group(offset, now_ms, events))
 
-    def take_up_to(self, offset: int) -> list[Waiting]:
+    def take_up_to(self, offset: int) -> list[Group]:
         """Whatever waits for `offset` or less, in order."""
         queue = self._queue
-        taken: list[Waiting] = []
-        while queue and queue[0][0] <= offset:
-            taken += queue.popleft()[1]
+        taken: list[Group] = []
+        while queue and queue[0].offset <= offset:
+            taken.append(queue.popleft())
         return taken
 
     def take_all(self) -> Iterator[Waiting]:
         while self._queue:
-            yield from self._queue.popleft()[1]
+            yield from self._queue.popleft().events
 
-    def expired(self, now_ms: int) -> Iterator[Waiting]:
-        """Whoever has waited too long; they stay in the queue."""
-        for _, events in self._queue:
-            for event in events:
-                if event.deadline_ms > now_ms:
-                    return
-                yield event
+    def expired(self, now_ms: int) -> Iterator[tuple[Waiting, int]]:
+        """Whoever has waited too long, and since when; they stay in the queue."""
+        for group in self._queue:
+            for event in group.events:
+                if event.reply is not None and event.deadline_ms <= now_ms:
+                    yield event, group.since_ms
 
     @property
     def next_deadline_ms(self) -> int | None:
         """When the first that is still to be answered runs out of time."""
-        for _, events in self._queue:
-            for event in events:
-                if event.reply is not None:
-                    return event.deadline_ms
-        return None
+        return min(
+            (event.deadline_ms for group in self._queue for event in group.events if event.reply is not None),
+            default=None,
+        )

@@ -5,6 +5,7 @@ What the runtime needs of the outside, said once. `storage` and `server` provide
 from collections.abc import Callable
 from typing import Protocol
 
+from kohort.machine.shard import Producer
 from kohort.model.ids import TopicPartition
 
 HighWatermarkListener = Callable[[int], None]
@@ -13,6 +14,15 @@ Defer = Callable[[Callable[[], None]], None]
 """
 Run something when what is being handled now is done, before waiting for input or output again: first in, first out, until
 none is left. How everything that arrives in one turn shares one batch, one append, one flush and one write of replies.
+"""
+
+
+Verify = Callable[[int, Producer, Callable[[Exception | None], None]], None]
+"""
+Ask whether a producer's transaction is open in a partition: `verify(partition, producer, verified)` calls `verified` once,
+now or later, with None or with the error that the writer is answered.
+
+Source: Kafka PartitionWriter.maybeStartTransactionVerification.
 """
 
 

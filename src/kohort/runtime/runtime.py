@@ -10,17 +10,25 @@ Source: Kafka CoordinatorRuntime.
 """
 
 import logging
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from functools import partial
 from typing import Any, Generic, TypeVar
 
-from kohort.machine.shard import RecordSerde, Reply, Result, Shard
+from kohort.machine.shard import EndTransaction, Producer, RecordSerde, Reply, Result, Shard
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import CoordinatorError, ErrorCode, KohortError
 from kohort.model.image import ClusterImage
-from kohort.runtime.context import Context, Environment, State
-from kohort.runtime.ports import Clock, Defer, PartitionLog
+from kohort.runtime.appender import ADAPTIVE, Appending
+from kohort.runtime.context import Context, Environment
+from kohort.runtime.metrics import RuntimeMetrics, ShardMetrics
+from kohort.runtime.ports import Clock, PartitionLog, Verify
+from kohort.runtime.processors import Lane, Processor
+from kohort.runtime.queued import QueuedContext
+from kohort.runtime.states import State
 from kohort.runtime.timers import ShardTimers
-from kohort.runtime.wheel import Wheel
+from kohort.wire.compression import Codec
 
 _log = logging.getLogger("kohort.runtime")
 
@@ -31,18 +39,27 @@ WRITE_TIMEOUT_MS = 5_000
 """Source: offsets.commit.timeout.ms, which bounds every write of a coordinator and not only commits."""
 
 
+def trust(_partition: int, _producer: Producer, verified: Callable[[Exception | None], None]) -> None:
+    """Verifies nothing: for those who know their producers."""
+    verified(None)
+
+
 class Runtime(Generic[S]):
     """
     The shards of one topic's partitions; a `kohort.machine.shard.Runner` for its service.
 
-    Not safe for threads: everything is called on the thread that owns the node, and every reply is made there.
+    With an `InlineProcessor` everything is called on the thread that owns the node, and every reply is made there. With a
+    `ThreadedProcessor` any thread may call, replies are made on the processor's threads and must not block, and no call is
+    answered on the spot.
 
     Args:
         partition_count: of the topic; what a key's partition is counted by.
         make_shard: a fresh shard for a partition, with the registry of its snapshots and its timers.
         image: the cluster as it is now; given to a shard when it has loaded, and whenever it changed.
-        defer: runs something at the end of the present turn.
-        soon: runs something after input and output had their turn: how a load shares the thread.
+        processor: runs the events of the partitions.
+        verify: asks whether a producer's transaction goes on in a partition, before its records are taken.
+        linger_ms: how long a batch stays open; ADAPTIVE (-1) for what had arrived when it was opened, 0 for not at all.
+        codec: how batches are compressed.
     """
 
     def __init__(
@@ -53,21 +70,28 @@ class Runtime(Generic[S]):
         serde: RecordSerde[Any],
         image: ClusterImage,
         clock: Clock,
-        wheel: Wheel,
-        defer: Defer,
-        soon: Defer,
+        processor: Processor,
+        verify: Verify = trust,
         write_timeout_ms: int = WRITE_TIMEOUT_MS,
+        linger_ms: int = ADAPTIVE,
+        codec: Codec = Codec.NONE,
     ) -> None:
+        if linger_ms < ADAPTIVE:
+            raise ValueError(f"linger_ms is {linger_ms}; it is -1 (adaptive), 0 or more")
         self._partition_count = partition_count
         self._image = image
-        self._soon = soon
+        self._processor = processor
+        self._verify = verify
         self._contexts: dict[int, Context[S]] = {}
+        self._metrics: dict[int, ShardMetrics] = {}
+        self._lanes: dict[int, Lane] = {}
+        self._changing = threading.Lock()
+        """Held while the dicts above change or are copied, never while anything is called."""
         self._environment = Environment(
             make_shard=make_shard,
             serde=serde,
             clock=clock,
-            wheel=wheel,
-            defer=defer,
+            appending=Appending(linger_ms, codec),
             write_timeout_ms=write_timeout_ms,
             on_failed=self._reload,
         )
@@ -79,7 +103,13 @@ class Runtime(Generic[S]):
 
     def states(self) -> dict[int, State]:
         """The state of every partition that is known here."""
-        return {partition: context.state for partition, context in sorted(self._contexts.items())}
+        return {context.partition: context.state for context in self._known()}
+
+    def metrics(self) -> RuntimeMetrics:
+        """What has been measured so far."""
+        with self._changing:
+            shards = list(self._metrics.values())
+        return RuntimeMetrics(shards, self.states().values(), self._environment.clock.now_ms())
 
     # -- leadership --------------------------------------------------------------------------------------------
 
@@ -91,16 +121,8 @@ class Runtime(Generic[S]):
         """
         if self._is_closed:
             return
-        context = self._contexts.get(partition)
-        if context is None:
-            context = self._contexts[partition] = Context(self._environment, partition)
-        if context.leader_epoch >= leader_epoch:
-            return
-        if context.state in (State.LOADING, State.ACTIVE):
-            # Led already, and going on to: the log will be written under the newer epoch.
-            context.leader_epoch = leader_epoch
-            return
-        self._start_loading(context, log, leader_epoch)
+        self._context(partition)
+        self._lanes[partition].run(partial(self._load, partition, log, leader_epoch), _nothing)
 
     def unload(self, partition: int, leader_epoch: int | None) -> None:
         """
@@ -108,28 +130,31 @@ class Runtime(Generic[S]):
 
         An epoch that is not newer than the one known is ignored.
         """
-        context = self._contexts.get(partition)
-        if context is None or (leader_epoch is not None and leader_epoch <= context.leader_epoch):
-            return
-        del self._contexts[partition]
-        context.unload(State.CLOSED)
+        if partition in self._contexts:
+            self._lanes[partition].run(partial(self._unload, partition, leader_epoch), _nothing)
 
     def on_image(self, deleted_topics: Sequence[str]) -> None:
         """The cluster changed: tell every shard that is active; one that becomes active later gets the newest image."""
-        for context in list(self._contexts.values()):
-            if context.state is State.ACTIVE:
 
-                def tell(shard: S, _: int) -> Result[Any, None]:
-                    shard.on_image(self._image, deleted_topics)
-                    return Result()
+        def tell(shard: S, _: int) -> Result[Any, None]:
+            shard.on_image(self._image, deleted_topics)
+            return Result()
 
-                context.write(tell, None, lambda _: None)
+        for context in self._known():
+            context.write(tell, None, lambda _: None)
 
     def close(self) -> None:
-        """Unload everything; whoever waits is answered NOT_COORDINATOR. A second call does nothing."""
+        """
+        Unload everything; whoever waits is answered NOT_COORDINATOR. A second call does nothing.
+
+        With threads: not to be called by a reply. The processor is closed, too.
+        """
         self._is_closed = True
-        for partition in list(self._contexts):
-            self.unload(partition, None)
+        self._processor.close()
+        for context in self._known():
+            with self._changing:
+                self._contexts.pop(context.partition, None)
+            context.unload(State.CLOSED)
 
     # -- operations --------------------------------------------------------------------------------------------
 
@@ -142,13 +167,51 @@ class Runtime(Generic[S]):
     ) -> T | None:
         context = self._contexts.get(partition)
         if context is None:
-            return on_error(CoordinatorError(ErrorCode.NOT_COORDINATOR))
+            return on_error(_not_coordinator())
         return context.write(operation, reply, on_error)
+
+    def write_transactional(
+        self,
+        partition: int,
+        producer: Producer,
+        operation: Callable[[S, int], Result[Any, T]],
+        reply: Reply[T],
+        on_error: Callable[[Exception], T],
+    ) -> T | None:
+        is_inside = True
+        answer: T | None = None
+
+        def verified(error: Exception | None) -> None:
+            nonlocal answer
+            context = self._contexts.get(partition)
+            if error is not None:
+                response: T | None = on_error(error)
+            elif context is None:
+                response = on_error(_not_coordinator())
+            else:
+                response = context.write(operation, reply, on_error, producer)
+            if is_inside:
+                answer = response
+            elif response is not None:
+                reply(response)
+
+        self._verify(partition, producer, verified)
+        is_inside = False
+        return answer
+
+    def end_transaction(
+        self, partition: int, end: EndTransaction, reply: Reply[Exception | None], timeout_ms: int | None = None
+    ) -> None:
+        context = self._contexts.get(partition)
+        if context is None:
+            reply(_not_coordinator())
+        else:
+            context.end_transaction(end, reply, timeout_ms)
 
     def read(self, partition: int, query: Callable[[S, int], T], on_error: Callable[[Exception], T]) -> T:
         context = self._contexts.get(partition)
         if context is None:
-            return on_error(CoordinatorError(ErrorCode.NOT_COORDINATOR))
+            return on_error(_not_coordinator())
         return context.read(query, on_error)
 
     def write_all(
@@ -157,17 +220,92 @@ class Runtime(Generic[S]):
         reply: Reply[Sequence[T]],
         on_error: Callable[[Exception], T],
     ) -> None:
-        gathered = _Gathered(sorted(self._contexts), reply)
-        for partition in sorted(self._contexts):
-            response = self._contexts[partition].write(operation, gathered.replier(partition), on_error)
+        contexts = self._known()
+        gathered = _Gathered([context.partition for context in contexts], reply)
+        for context in contexts:
+            response = context.write(operation, gathered.replier(context.partition), on_error)
             if response is not None:
-                gathered.put(partition, response)
+                gathered.put(context.partition, response)
         gathered.finish()
 
     def read_all(self, query: Callable[[S, int], T], on_error: Callable[[Exception], T]) -> Sequence[T]:
-        return [self._contexts[partition].read(query, on_error) for partition in sorted(self._contexts)]
+        return [context.read(query, on_error) for context in self._known()]
+
+    # -- operations of programs that wait ----------------------------------------------------------------------
+
+    def submit(self, partition: int, operation: Callable[[S, int], Result[Any, T]]) -> Future[T]:
+        """
+        Run a write operation; the future holds its response once its records are committed, or the error.
+
+        An operation that parks its caller (a response of None) leaves the future open for ever.
+        """
+        future: Future[T] = Future()
+        future.set_running_or_notify_cancel()
+
+        def reply(response: T | _Failed) -> None:
+            if isinstance(response, _Failed):
+                future.set_exception(response.error)
+            else:
+                future.set_result(response)
+
+        on_error: Callable[[Exception], Any] = _Failed
+        response = self.write(partition, operation, reply, on_error)
+        if response is not None:
+            reply(response)
+        return future
+
+    def ask(self, partition: int, query: Callable[[S, int], T]) -> T:
+        """
+        The answer to a query.
+
+        Raises:
+            Exception: what the query raised, or CoordinatorError when the partition is not active.
+        """
+        answer: Any = self.read(partition, query, _Failed)
+        if isinstance(answer, _Failed):
+            raise answer.error
+        return answer  # type: ignore[no-any-return]
 
     # -- loading -----------------------------------------------------------------------------------------------
+
+    def _known(self) -> list[Context[S]]:
+        with self._changing:
+            return [self._contexts[partition] for partition in sorted(self._contexts)]
+
+    def _context(self, partition: int) -> Context[S]:
+        """The partition's context, made when there is none."""
+        context = self._contexts.get(partition)
+        if context is not None:
+            return context
+        lane = self._processor.lane(partition)
+        with self._changing:
+            context = self._contexts.get(partition)
+            if context is None:
+                self._lanes[partition] = lane
+                metrics = self._metrics.setdefault(partition, ShardMetrics())
+                kind = Context if lane.is_inline else QueuedContext
+                context = self._contexts[partition] = kind(self._environment, partition, lane, metrics)
+            return context
+
+    def _load(self, partition: int, log: PartitionLog, leader_epoch: int) -> None:
+        if self._is_closed:
+            return
+        context = self._context(partition)
+        if context.leader_epoch >= leader_epoch:
+            return
+        if context.state in (State.LOADING, State.ACTIVE):
+            # Led already, and going on to: the log will be written under the newer epoch.
+            context.leader_epoch = leader_epoch
+            return
+        self._start_loading(context, log, leader_epoch)
+
+    def _unload(self, partition: int, leader_epoch: int | None) -> None:
+        context = self._contexts.get(partition)
+        if context is None or (leader_epoch is not None and leader_epoch <= context.leader_epoch):
+            return
+        with self._changing:
+            del self._contexts[partition]
+        context.unload(State.CLOSED)
 
     def _start_loading(self, context: Context[S], log: PartitionLog, leader_epoch: int) -> None:
         if log.log_start_offset == log.end_offset:
@@ -176,7 +314,7 @@ class Runtime(Generic[S]):
             return
         steps = context.load(log, leader_epoch)
         generation = context.generation
-        self._soon(lambda: self._step(context, steps, generation))
+        self._lanes[context.partition].soon(lambda: self._step(context, steps, generation))
 
     def _step(self, context: Context[S], steps: Iterator[None], generation: int) -> None:
         """One step of a load; ignored when the load has been overtaken by an unload or by a newer one."""
@@ -195,7 +333,7 @@ class Runtime(Generic[S]):
                 _log.exception("shard.load_failed partition=%s", context.topic_partition)
             context.unload(State.FAILED)
             return
-        self._soon(lambda: self._step(context, steps, generation))
+        self._lanes[context.partition].soon(lambda: self._step(context, steps, generation))
 
     def _reload(self, partition: int) -> None:
         """A partition went out of step with its log: load it anew under the epoch it has."""
@@ -203,17 +341,33 @@ class Runtime(Generic[S]):
         if context is None or context.log is None or self._is_closed:
             return
         log, leader_epoch = context.log, context.leader_epoch
-        self._soon(lambda: self._reload_now(context, log, leader_epoch))
+        self._lanes[partition].soon(lambda: self._reload_now(context, log, leader_epoch))
 
     def _reload_now(self, context: Context[S], log: PartitionLog, leader_epoch: int) -> None:
         if context.state is State.FAILED and self._contexts.get(context.partition) is context:
             self._start_loading(context, log, leader_epoch)
 
 
+def _not_coordinator() -> CoordinatorError:
+    return CoordinatorError(ErrorCode.NOT_COORDINATOR)
+
+
+def _nothing() -> None:
+    """A closed runtime neither loads nor unloads."""
+
+
+class _Failed:
+    """What `on_error` makes of an error on its way into a future."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
 class _Gathered(Generic[T]):
     """Responses of several partitions, handed over when the last one is there."""
 
     def __init__(self, partitions: Iterable[int], reply: Reply[Sequence[T]]) -> None:
+        self._changing = threading.Lock()
         self._waiting = set(partitions)
         self._responses: dict[int, T] = {}
         self._reply: Reply[Sequence[T]] | None = reply
@@ -227,8 +381,9 @@ class _Gathered(Generic[T]):
         return reply
 
     def put(self, partition: int, response: T) -> None:
-        self._waiting.discard(partition)
-        self._responses[partition] = response
+        with self._changing:
+            self._waiting.discard(partition)
+            self._responses[partition] = response
 
     def finish(self) -> None:
         """Every operation has been started."""
@@ -236,6 +391,8 @@ class _Gathered(Generic[T]):
         self.finish_if_complete()
 
     def finish_if_complete(self) -> None:
-        if self._is_complete and not self._waiting and self._reply is not None:
+        with self._changing:
+            if not self._is_complete or self._waiting or self._reply is None:
+                return
             reply, self._reply = self._reply, None
-            reply([self._responses[partition] for partition in sorted(self._responses)])
+        reply([self._responses[partition] for partition in sorted(self._responses)])

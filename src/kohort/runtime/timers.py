@@ -3,24 +3,22 @@
 from collections.abc import Callable
 from typing import Any
 
-from kohort.machine.shard import Result
+from kohort.machine.shard import RETRY_BACKOFF_MS, Result
 from kohort.runtime.ports import Clock
 from kohort.runtime.wheel import Wheel, WheelTimer
 
 Operation = Callable[[int], Result[Any, None]]
 
-RETRY_BACKOFF_MS = 500
-"""How long a timer with `retry` waits after its operation failed. Source: Kafka CoordinatorTimerImpl."""
-
 
 class _Armed:
     """What is scheduled under one key."""
 
-    __slots__ = ("operation", "retry", "timer")
+    __slots__ = ("backoff_ms", "operation", "retry", "timer")
 
-    def __init__(self, operation: Operation, *, retry: bool) -> None:
+    def __init__(self, operation: Operation, *, retry: bool, backoff_ms: int) -> None:
         self.operation = operation
         self.retry = retry
+        self.backoff_ms = backoff_ms
         self.timer: WheelTimer | None = None
 
 
@@ -49,20 +47,37 @@ class ShardTimers:
     def __len__(self) -> int:
         return len(self._armed)
 
-    def schedule(self, key: str, delay_ms: int, operation: Operation, *, retry: bool = False) -> None:
+    def schedule(
+        self,
+        key: str,
+        delay_ms: int,
+        operation: Operation,
+        *,
+        retry: bool = False,
+        backoff_ms: int = RETRY_BACKOFF_MS,
+    ) -> None:
         deadline_ms = self._clock.now_ms() + max(delay_ms, 0)
         armed = self._armed.get(key)
         if armed is not None and armed.timer is not None and armed.timer.is_armed:
             armed.operation = operation
             armed.retry = retry
+            armed.backoff_ms = backoff_ms
             armed.timer = self._wheel.move(armed.timer, deadline_ms)
             return
-        armed = self._armed[key] = _Armed(operation, retry=retry)
+        armed = self._armed[key] = _Armed(operation, retry=retry, backoff_ms=backoff_ms)
         armed.timer = self._wheel.arm(deadline_ms, lambda: self._fire(key, armed))
 
-    def schedule_if_absent(self, key: str, delay_ms: int, operation: Operation, *, retry: bool = False) -> None:
+    def schedule_if_absent(
+        self,
+        key: str,
+        delay_ms: int,
+        operation: Operation,
+        *,
+        retry: bool = False,
+        backoff_ms: int = RETRY_BACKOFF_MS,
+    ) -> None:
         if key not in self._armed:
-            self.schedule(key, delay_ms, operation, retry=retry)
+            self.schedule(key, delay_ms, operation, retry=retry, backoff_ms=backoff_ms)
 
     def cancel(self, key: str) -> None:
         armed = self._armed.pop(key, None)
@@ -86,6 +101,6 @@ class ShardTimers:
 
         def on_failure(_: Exception) -> None:
             if armed.retry and key not in self._armed:
-                self.schedule(key, RETRY_BACKOFF_MS, armed.operation, retry=True)
+                self.schedule(key, armed.backoff_ms, armed.operation, retry=True, backoff_ms=armed.backoff_ms)
 
         self._expire(is_current, armed.operation, on_failure)

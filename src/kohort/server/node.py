@@ -22,6 +22,7 @@ from kohort.group.shard import GroupShard
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import ConfigError
 from kohort.model.ids import CONSUMER_OFFSETS
+from kohort.runtime.processors import InlineProcessor
 from kohort.runtime.runtime import Runtime
 from kohort.runtime.timers import ShardTimers
 from kohort.runtime.turn import Turn
@@ -111,9 +112,7 @@ class Node:
             serde=GroupRecordSerde(),
             image=self._broker.catalog,
             clock=self._clock,
-            wheel=self._alarm.wheel,
-            defer=self._turn.defer,
-            soon=self._soon,
+            processor=InlineProcessor(self._alarm.wheel, self._turn.defer, self._soon),
             write_timeout_ms=config.get_int("offsets.commit.timeout.ms"),
         )
 

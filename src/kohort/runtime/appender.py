@@ -1,0 +1,259 @@
+"""
+Replays records, gathers them in the open batch, and appends it.
+
+A batch is appended when it is full; when it is a piece of a transaction, which shares no batch with anything else; and, by
+`linger_ms`, at the end of the turn (`ADAPTIVE`: what had arrived when the batch was opened goes in, and nothing lingers while
+nobody comes), at once (0), or after a fixed time. What could not be appended is reverted, and exactly the operations
+in the batch fail.
+
+Source: Kafka CoordinatorRuntime.CoordinatorContext.append, flushCurrentBatch; KIP-848.
+"""
+
+import logging
+from typing import Any, Protocol
+
+import msgspec
+
+from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, EndTransaction, Producer, RecordSerde, Result, Shard
+from kohort.model.errors import CoordinatorError, ErrorCode, InvariantError, RecordTooLargeError
+from kohort.runtime.batch import BATCH_OVERHEAD_BYTES, OpenBatch, Pair, size_bytes
+from kohort.runtime.deferred import Waiting
+from kohort.runtime.metrics import ShardMetrics
+from kohort.runtime.ports import Clock, PartitionLog
+from kohort.runtime.position import Position
+from kohort.wire.batches import control_batch
+from kohort.wire.compression import Codec
+
+_log = logging.getLogger("kohort.runtime")
+
+ADAPTIVE = -1
+"""Source: group.coordinator.append.linger.ms, whose default this is."""
+
+
+class Appending(msgspec.Struct, frozen=True):
+    """How batches are made."""
+
+    linger_ms: int = ADAPTIVE
+    codec: Codec = Codec.NONE
+
+
+class Owner(Protocol):
+    """The context, as its appender sees it."""
+
+    leader_epoch: int
+
+    def fail(self, events: list[Waiting], error: Exception, /) -> None:
+        """Nothing of these operations was kept."""
+
+    def wait(self, offset: int, events: list[Waiting], /) -> None:
+        """These operations are written, and wait for the high watermark to reach `offset`."""
+
+    def out_of_sync(self, end: int, expected: int, /) -> None:
+        """The log ended elsewhere than was expected: what was replayed has other offsets than the log."""
+
+    def flush_later(self, batch: OpenBatch, /) -> None:
+        """Call `Appender.flush(batch)` when its linger has passed."""
+
+
+class Appender:
+    """
+    The open batch of one loaded shard. It belongs to one load, and is closed with it.
+
+    Not safe for threads: everything is called under the shard's exclusivity.
+    """
+
+    __slots__ = ("_clock", "_how", "_log", "_metrics", "_owner", "_position", "_serde", "_shard", "batch", "is_closed")
+
+    def __init__(
+        self,
+        owner: Owner,
+        log: PartitionLog,
+        shard: Shard[Any],
+        position: Position,
+        *,
+        serde: RecordSerde[Any],
+        clock: Clock,
+        how: Appending,
+        metrics: ShardMetrics,
+    ) -> None:
+        self._owner = owner
+        self._log = log
+        self._shard = shard
+        self._position = position
+        self._serde = serde
+        self._clock = clock
+        self._how = how
+        self._metrics = metrics
+        self.batch: OpenBatch | None = None
+        """Never without records outside a call of this class."""
+        self.is_closed = False
+
+    def close(self) -> list[Waiting]:
+        """Drop the open batch; the operations in it."""
+        self.is_closed = True
+        batch = self._release()
+        return [] if batch is None else batch.events
+
+    # -- adding ------------------------------------------------------------------------------------------------
+
+    def append(self, result: Result[Any, Any], event: Waiting, now_ms: int, producer: Producer | None) -> None:
+        """
+        Replay records and put them into the open batch, perhaps appending it.
+
+        Raises:
+            CoordinatorError: nothing of this result was kept, or of one that is not atomic no more than whole batches; the
+                event is the caller's to fail.
+            StorageError: likewise; the batch before could not be appended, so what the operation has seen is not true.
+        """
+        encode = self._serde.encode
+        pairs = [encode(record) for record in result.records]
+        if producer is not None:
+            self._flush_or_raise()
+            self._add_whole(result, pairs, now_ms, producer)
+        elif result.is_atomic:
+            self._add_whole(result, pairs, now_ms, None)
+        else:
+            self._add_pieces(result, pairs, now_ms)
+        batch = self.batch
+        assert batch is not None, "what was added is in the open batch"
+        batch.events.append(event)
+        linger_ms = self._how.linger_ms
+        if (
+            producer is not None
+            or batch.bytes_left <= 0
+            or (linger_ms != ADAPTIVE and now_ms - batch.opened_ms >= linger_ms)
+        ):
+            self.flush(batch)
+
+    def _add_whole(self, result: Result[Any, Any], pairs: list[Pair], now_ms: int, producer: Producer | None) -> None:
+        needed = size_bytes(pairs)
+        batch = self.batch
+        if batch is None or batch.bytes_left < needed:
+            bytes_max = self._log.batch_bytes_max
+            if needed > bytes_max - BATCH_OVERHEAD_BYTES and self._how.codec is Codec.NONE:
+                raise CoordinatorError(
+                    ErrorCode.MESSAGE_TOO_LARGE, f"{len(pairs)} records need {needed} bytes; a batch holds {bytes_max}"
+                )
+            # What needs more may still fit when it is compressed: it gets a batch of its own, and the log decides.
+            batch = self._room_for(needed, now_ms, producer)
+        self._replay_into(batch, result, pairs, needed)
+
+    def _add_pieces(self, result: Result[Any, Any], pairs: list[Pair], now_ms: int) -> None:
+        for index, pair in enumerate(pairs):
+            needed = size_bytes([pair])
+            piece = msgspec.structs.replace(result, records=result.records[index : index + 1])
+            self._replay_into(self._room_for(needed, now_ms, None), piece, [pair], needed)
+
+    def _room_for(self, needed: int, now_ms: int, producer: Producer | None) -> OpenBatch:
+        """The open batch if it has room, else a new one. A batch takes its first record whatever its size."""
+        batch = self.batch
+        if batch is not None:
+            if batch.bytes_left >= needed:
+                return batch
+            self._flush_or_raise()
+        batch = self.batch = OpenBatch(
+            base_offset=self._position.written,
+            bytes_max=self._log.batch_bytes_max,
+            opened_ms=now_ms,
+            producer_id=NO_PRODUCER_ID if producer is None else producer.producer_id,
+            producer_epoch=NO_PRODUCER_EPOCH if producer is None else producer.producer_epoch,
+        )
+        if producer is None and self._how.linger_ms != 0:
+            self._owner.flush_later(batch)
+        return batch
+
+    def _replay_into(self, batch: OpenBatch, result: Result[Any, Any], pairs: list[Pair], needed: int) -> None:
+        if result.replayed:
+            offset, producer_id, producer_epoch = batch.next_offset, batch.producer_id, batch.producer_epoch
+            try:
+                replay = self._shard.replay
+                for record in result.records:
+                    replay(offset, producer_id, producer_epoch, record)
+                    offset += 1
+            except Exception as error:
+                # Memory is half changed: everything since the batch was opened goes back.
+                _log.exception("shard.replay_failed partition=%s", self._log.topic_partition)
+                self._fail(batch, InvariantError(f"replaying a record of {self._log.topic_partition} failed: {error}"))
+                raise CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR) from error
+        batch.pairs.extend(pairs)
+        batch.bytes_left -= needed
+
+    # -- appending ---------------------------------------------------------------------------------------------
+
+    def flush(self, batch: OpenBatch | None = None) -> Exception | None:
+        """
+        Append the open batch, or nothing if it is not `batch`; on failure memory goes back to what it was before it.
+
+        Returns:
+            Why it could not be appended; its operations have been failed with it.
+        """
+        opened = self.batch
+        if opened is None or (batch is not None and batch is not opened):
+            return None
+        started_ms = self._clock.now_ms()
+        try:
+            end = self._write(opened.encode(self._how.codec))
+        except Exception as error:  # noqa: BLE001 -- the shard loop: every caller is answered
+            _log.warning("shard.append_failed partition=%s error=%s", self._log.topic_partition, error)
+            self._fail(opened, error)
+            return error
+        self._metrics.batch_linger_time.record(started_ms - opened.opened_ms)
+        self._metrics.batch_flush_time.record(self._clock.now_ms() - started_ms)
+        self._release()
+        return self._written(end, opened.next_offset, opened.events)
+
+    def end_transaction(self, end: EndTransaction, event: Waiting, now_ms: int) -> None:
+        """
+        Append the marker that ends a transaction, behind everything that is open.
+
+        Raises:
+            Exception: the marker was not written, the transaction is as pending as before; the event is the caller's to fail.
+        """
+        self._flush_or_raise()
+        marker = control_batch(
+            producer_id=end.producer_id,
+            producer_epoch=end.producer_epoch,
+            committed=end.committed,
+            coordinator_epoch=end.coordinator_epoch,
+            timestamp_ms=now_ms,
+        )
+        written = self._position.written
+        try:
+            self._shard.replay_end_transaction_marker(end.producer_id, end.producer_epoch, committed=end.committed)
+            log_end = self._write(marker)
+        except Exception:
+            self._position.revert_to(written)
+            raise
+        self._written(log_end, written + 1, [event])
+
+    def _write(self, data: bytes | bytearray) -> int:
+        if len(data) > self._log.batch_bytes_max:
+            raise RecordTooLargeError(f"a batch of {len(data)} bytes; the partition takes {self._log.batch_bytes_max}")
+        return self._log.append(data, leader_epoch=self._owner.leader_epoch)
+
+    def _written(self, end: int, expected: int, events: list[Waiting]) -> Exception | None:
+        if end != expected:
+            # Somebody else wrote to this partition.
+            error = CoordinatorError(ErrorCode.NOT_COORDINATOR)
+            self._owner.fail(events, error)
+            self._owner.out_of_sync(end, expected)
+            return error
+        self._position.write_to(end)
+        self._owner.wait(end, events)
+        return None
+
+    def _flush_or_raise(self) -> None:
+        error = self.flush()
+        if error is not None:
+            raise error
+
+    def _fail(self, batch: OpenBatch, error: Exception) -> None:
+        self._release()
+        self._position.revert_to(batch.base_offset)
+        self._owner.fail(batch.events, error)
+
+    def _release(self) -> OpenBatch | None:
+        batch, self.batch = self.batch, None
+        if batch is not None and batch.linger is not None:
+            batch.linger.cancel()
+        return batch
