@@ -1,0 +1,70 @@
+"""What a node is started with, and what it says of itself."""
+
+import json
+import logging
+import re
+from pathlib import Path
+
+import pytest
+
+from kohort.broker.configs import BROKER_KEYS
+from kohort.model.errors import ConfigError
+from kohort.server.logs import JsonFormatter, KeyValueFormatter
+from kohort.server.settings import HEEDED, parse_host_port
+
+DOCS = Path(__file__).parents[2] / "docs" / "configuration.md"
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [
+        ("localhost:9092", ("localhost", 9092)),
+        ("[::1]:1", ("::1", 1)),
+        ("a.b-c.example:65535", ("a.b-c.example", 65_535)),
+    ],
+)
+def test_an_address_is_host_and_port(text: str, parsed: tuple[str, int]) -> None:
+    assert parse_host_port(text, "--advertised") == parsed
+
+
+@pytest.mark.parametrize(
+    "text", ["", "localhost", ":9092", "localhost:", "localhost:0", "localhost:65536", "localhost:x"]
+)
+def test_what_is_no_address_is_said_with_the_option(text: str) -> None:
+    with pytest.raises(ConfigError, match="--advertised must be HOST:PORT"):
+        parse_host_port(text, "--advertised")
+
+
+def test_every_setting_that_has_an_effect_is_kafkas_and_documented() -> None:
+    assert set(BROKER_KEYS) >= HEEDED
+    cells = [line.split("|")[1] for line in DOCS.read_text().splitlines() if line.startswith("| `")]
+    written = set(re.findall(r"`([a-z.]+)`", " ".join(cells)))
+    abbreviated = {"...before.max.ms", "...after.max.ms"}
+    spelled = {name for name in HEEDED if not name.startswith(("log.roll.jitter", "log.message.timestamp"))}
+    assert spelled <= written, "docs/configuration.md lacks some"
+    assert {name for name in written if name not in abbreviated and name not in HEEDED} <= {
+        "log.message.timestamp.type"
+    }
+
+
+def record(message: str, *arguments: object) -> logging.LogRecord:
+    made = logging.LogRecord("kohort.storage", logging.INFO, __file__, 1, message, arguments, None)
+    made.created, made.msecs = 1_700_000_000.25, 250.0
+    return made
+
+
+def test_a_line_for_people() -> None:
+    line = KeyValueFormatter().format(record("log.recovered partition=%s bytes=%d", "a-0", 12))
+    assert line == "2023-11-14T22:13:20.250Z INFO kohort.storage log.recovered partition=a-0 bytes=12"
+
+
+def test_a_line_for_machines() -> None:
+    line = JsonFormatter().format(record("connection.refused client=%s error=%s", "/127.0.0.1", "not the protocol"))
+    assert json.loads(line) == {
+        "time_ms": 1_700_000_000_250,
+        "level": "INFO",
+        "logger": "kohort.storage",
+        "event": "connection.refused",
+        "client": "/127.0.0.1",
+        "error": "not the protocol",
+    }
