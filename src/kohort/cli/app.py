@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from kohort import __version__
-from kohort.cli import groups, offsets, pipeline, topics
+from kohort.cli import group_changes, offsets, pipeline, topics
 from kohort.cli.serve import SUMMARY as SERVE_SUMMARY
 from kohort.cli.serve import serve
 
@@ -17,6 +17,7 @@ they print an array of objects.
   kohort serve --data-dir ./kohort-data        a broker on 127.0.0.1:9092
   kohort topics create orders --partitions 6   a topic
   kohort groups describe billing               members, offsets, lag
+  kohort groups reset-offsets billing --topic orders --to-earliest
   kohort pipeline --help                       the history of groups, out of the logs
 
 Exit codes: 0; 2 with a sentence on stderr when something is wrong; 130 after an interrupt."""
@@ -58,6 +59,6 @@ def _serve(context: typer.Context) -> None:
 
 
 app.add_typer(topics.app)
-app.add_typer(groups.app)
+app.add_typer(group_changes.app)
 app.command("offsets", epilog=offsets.EPILOG)(offsets.offsets)
 app.add_typer(pipeline.app)

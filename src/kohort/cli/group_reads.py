@@ -18,6 +18,9 @@ from kohort.wire.apis import ApiKey
 DEAD = "Dead"
 """The state in which a classic group is described that does not exist (DescribeGroups before version 6)."""
 
+EMPTY = "Empty"
+"""The state of a group without members."""
+
 CONSUMER = "consumer"
 """The protocol type of a classic group whose members are consumers."""
 
@@ -54,6 +57,10 @@ class Group(NamedTuple):
     epoch: int | None
     members: list[GroupMember]
 
+    @property
+    def is_empty(self) -> bool:
+        return self.state in (EMPTY, DEAD)
+
 
 def listed_groups(client: Client, states: list[str]) -> list[Any]:
     """
@@ -79,10 +86,22 @@ def described_group(client: Client, group_id: str) -> Group:
     Raises:
         ConfigError: there is no such group, or it is one of share consumers or streams.
     """
-    found = _consumer_group(client, group_id) or _classic_group(client, group_id)
+    found = found_group(client, group_id)
     if found is None:
-        raise _unknown(client, group_id)
+        raise unknown_group(client, group_id)
     return found
+
+
+def found_group(client: Client, group_id: str) -> Group | None:
+    """As `described_group`, None when there is no such classic or consumer group."""
+    return _consumer_group(client, group_id) or _classic_group(client, group_id)
+
+
+def all_groups(client: Client) -> list[str]:
+    """The ids of all classic and consumer groups."""
+    return [
+        group.group_id for group in listed_groups(client, []) if group.group_type.lower() in ("", "classic", "consumer")
+    ]
 
 
 def standing(client: Client, group_id: str, assigned: Iterable[TopicPartition] = ()) -> list[dict[str, Any]]:
@@ -94,7 +113,7 @@ def standing(client: Client, group_id: str, assigned: Iterable[TopicPartition] =
     Args:
         assigned: partitions that have a row even if nothing was committed; `offset` is None then.
     """
-    committed = _committed(client, group_id)
+    committed = committed_offsets(client, group_id)
     wanted = sorted({*committed, *assigned})
     ends = topic_reads.offsets(
         client, topic_reads.existing_topics(client, {each.topic for each in wanted}), topic_reads.LATEST
@@ -116,8 +135,13 @@ def _row(group_id: str, topic_partition: TopicPartition, committed: Any, end_off
     }
 
 
-def _committed(client: Client, group_id: str) -> dict[TopicPartition, Any]:
-    """The partitions in the answer to OffsetFetch for all topics; none for a group that does not exist, too."""
+def committed_offsets(client: Client, group_id: str) -> dict[TopicPartition, Any]:
+    """
+    What a group has committed, as OffsetFetch for all topics has it; nothing for a group that does not exist, too.
+
+    Raises:
+        ConfigError: the coordinator says that there is no such group.
+    """
     request = messages.OffsetFetchRequest(
         groups=[messages.OffsetFetchRequestGroup(group_id=group_id, member_id=None, member_epoch=-1, topics=None)]
     )
@@ -130,7 +154,7 @@ def _committed(client: Client, group_id: str) -> dict[TopicPartition, Any]:
     )
     (group,) = response.groups
     if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
-        raise _unknown(client, group_id)
+        raise unknown_group(client, group_id)
     if group.error_code:
         raise refusal(group.error_code, f"offsets of group {group_id}")
     return {
@@ -212,7 +236,7 @@ def _assigned(data: bytes) -> list[TopicPartition]:
     return sorted(TopicPartition(topic.topic, partition) for topic in topics for partition in topic.partitions)
 
 
-def _unknown(client: Client, group_id: str) -> ConfigError:
+def unknown_group(client: Client, group_id: str) -> ConfigError:
     """There is no such group, or it is one of a kind that has neither members nor offsets of this sort."""
     for group in listed_groups(client, []):
         if group.group_id == group_id:

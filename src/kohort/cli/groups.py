@@ -1,11 +1,11 @@
-"""`kohort groups`: which groups there are, who is in them, and how far behind they are."""
+"""`kohort groups`: which groups there are, who is in them, and how far behind they are. What changes them: `group_changes`."""
 
 from typing import Annotated, Any
 
 import typer
 
 from kohort.cli.client import TIMEOUT_S, Client
-from kohort.cli.group_reads import GroupMember, described_group, listed_groups, standing
+from kohort.cli.group_reads import GroupMember, all_groups, described_group, listed_groups, standing
 from kohort.cli.options import BOOTSTRAP_DEFAULT, AsJson, Bootstrap, TimeoutS
 from kohort.cli.output import print_json, print_table
 from kohort.model.errors import ConfigError
@@ -15,7 +15,7 @@ app = typer.Typer(
     name="groups",
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="List and describe consumer groups.",
+    help="List, describe and delete consumer groups, and move their offsets.",
     epilog="Example: kohort groups describe billing",
 )
 
@@ -59,18 +59,12 @@ def describe(
     if bool(names) == with_all:
         raise ConfigError("name the groups to describe, or give --all")
     with Client(bootstrap, timeout_s) as client:
-        described = [_described(client, name) for name in dict.fromkeys(names or _all_groups(client))]
+        described = [_described(client, name) for name in dict.fromkeys(names or all_groups(client))]
     if is_json:
         print_json(described)
         return
     for group in described:
         _print_group(group)
-
-
-def _all_groups(client: Client) -> list[str]:
-    return [
-        group.group_id for group in listed_groups(client, []) if group.group_type.lower() in ("", "classic", "consumer")
-    ]
 
 
 def _described(client: Client, name: str) -> dict[str, Any]:
