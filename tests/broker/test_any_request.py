@@ -52,6 +52,7 @@ def own_requests() -> list[Any]:
     resource: dict[str, Any] = {"resource_type": 2, "resource_name": "t"}
     epoch = m.OffsetForLeaderEpochRequestOffsetForLeaderPartition(partition=0, current_leader_epoch=0, leader_epoch=0)
     return [
+        m.ListConfigResourcesRequest(resource_types=[2, 32]),
         produce_request("t", {0: batch(b"x", b"y"), 1: batch(b"z")}),
         m.FetchRequest(topics=[m.FetchRequestFetchTopic(topic="t", partitions=[asked])], max_wait_ms=100, min_bytes=1),
         m.ListOffsetsRequest(

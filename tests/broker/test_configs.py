@@ -229,13 +229,6 @@ def test_describe_dynamic_defaults() -> None:
     ]
 
 
-def test_describe_group() -> None:
-    result = describe(Harness(group_consumer_session_timeout_ms="50000"), GROUP, "g")
-    assert len(result.configs) == len(GROUP_KEYS)
-    assert shown(result, "consumer.session.timeout.ms")[:2] == ("50000", 4)
-    assert shown(result, "share.isolation.level")[:2] == ("read_uncommitted", 5)
-
-
 # fmt: off
 NOT_DESCRIBED = {
     (TOPIC, "nowhere"):  ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -328,7 +321,9 @@ def test_validate_only_alters_nothing() -> None:
     assert harness.broker.catalog.topic("t").configs == {}  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize(("kind", "name", "code"), [(TOPIC, "x", 3), (BROKER, "1", 42), (GROUP, "g", 42), (0, "x", 42)])
+@pytest.mark.parametrize(
+    ("kind", "name", "code"), [(TOPIC, "x", 3), (BROKER, "1", 42), (LOGGER, "1", 42), (METRICS, "x", 42), (0, "x", 42)]
+)
 def test_not_alterable(kind: int, name: str, code: int) -> None:
     assert alter(Harness(), ("retention.ms", SET, "6"), kind=kind, name=name) == code
 

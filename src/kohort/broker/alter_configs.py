@@ -1,24 +1,25 @@
 """
 IncrementalAlterConfigs (44), versions 0 and 1, and AlterConfigs (33), versions 0 to 2: the newest is flexible.
 
-The one changes single keys, the other replaces all that a resource has. Topics only: settings of brokers, loggers, client
-metrics and groups cannot be changed at run time and are refused.
+The one changes single keys, the other replaces all that a resource has. Topics and groups only: settings of brokers, loggers
+and client metrics cannot be changed at run time and are refused. A group needs not exist.
 
-Source: KIP-133, KIP-339; Kafka ControllerApis, ConfigurationControlManager.
+Source: KIP-133, KIP-339; Kafka ControllerApis, ConfigAdminManager, ConfigurationControlManager.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from kohort.broker.catalog import Catalog, CatalogChange, Topic
+from kohort.broker.catalog import Catalog, CatalogChange, ConfiguredGroup, Topic
 from kohort.broker.configs import TOPIC_KEYS, ConfigType
 from kohort.broker.creation import change_durably
 from kohort.broker.describe_configs import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, RESOURCE_NAMES, TOPIC
+from kohort.broker.group_configs import GroupConfigs
 from kohort.broker.ports import CallLater, Context
 from kohort.broker.topic_configs import TopicConfigs
 from kohort.machine.shard import Reply
@@ -54,7 +55,8 @@ T = TypeVar("T")
 S = TypeVar("S")
 R = TypeVar("R", bound=Resource)
 C = TypeVar("C", bound=Setting)
-Outcomes: TypeAlias = "list[tuple[Resource, Topic | CoordinatorError]]"
+Subject: TypeAlias = Topic | ConfiguredGroup
+Outcomes: TypeAlias = "list[tuple[Resource, Subject | CoordinatorError]]"
 
 SET = 0
 DELETE = 1
@@ -68,9 +70,10 @@ TIMEOUT_MS = 30_000
 class AlterConfigs:
     """Changes configurations; a resource is changed as a whole or not at all."""
 
-    def __init__(self, catalog: Catalog, configs: TopicConfigs, call_later: CallLater) -> None:
+    def __init__(self, catalog: Catalog, configs: TopicConfigs, groups: GroupConfigs, call_later: CallLater) -> None:
         self._catalog = catalog
         self._configs = configs
+        self._groups = groups
         self._call_later = call_later
 
     def incremental_alter_configs(
@@ -107,33 +110,42 @@ class AlterConfigs:
         validate_only: bool,
     ) -> T | None:
         topics = tuple(outcome for _, outcome in decided if isinstance(outcome, Topic))
-        if validate_only or not topics:
+        groups = tuple(
+            outcome
+            for _, outcome in decided
+            if isinstance(outcome, ConfiguredGroup) and outcome != self._catalog.newest_group(outcome.group_id)
+        )
+        if validate_only or not (topics or groups):
             return response(decided, ErrorCode.NONE)
         change_durably(
             self._catalog,
-            CatalogChange(put=topics),
+            CatalogChange(put=topics, groups=groups),
             TIMEOUT_MS,
             self._call_later,
             lambda code: reply(response(decided, code)),
         )
         return None
 
-    def _decide(self, resources: Sequence[R], altered: Callable[[Topic, R], dict[str, str]]) -> Outcomes:
+    def _decide(self, resources: Sequence[R], altered: Callable[[Mapping[str, str], R], dict[str, str]]) -> Outcomes:
         times = Counter((resource.resource_type, resource.resource_name) for resource in resources)
         outcomes: Outcomes = []
         for resource in resources:
             try:
                 if times[resource.resource_type, resource.resource_name] > 1:
                     raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-                topic = self._topic(resource)
-                configs = altered(topic, resource)
-                self._validate(configs)
-                outcomes.append((resource, msgspec.structs.replace(topic, configs=configs)))
+                subject = self._subject(resource)
+                configs = altered(subject.configs, resource)
+                self._validate(subject, configs)
+                outcomes.append((resource, msgspec.structs.replace(subject, configs=configs)))
             except CoordinatorError as error:
                 outcomes.append((resource, error))
         return outcomes
 
-    def _topic(self, resource: Resource) -> Topic:
+    def _subject(self, resource: Resource) -> Subject:
+        if resource.resource_type == GROUP:
+            if not resource.resource_name:
+                raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+            return self._catalog.newest_group(resource.resource_name)
         if resource.resource_type != TOPIC:
             raise _not_alterable(resource.resource_type)
         topic = self._catalog.newest(resource.resource_name)
@@ -143,15 +155,16 @@ class AlterConfigs:
             )
         return topic
 
-    def _validate(self, configs: dict[str, str]) -> None:
+    def _validate(self, subject: Subject, configs: dict[str, str]) -> None:
+        rules = self._configs if isinstance(subject, Topic) else self._groups
         try:
-            self._configs.validate(configs)
+            rules.validate(configs)
         except ConfigError as error:
             raise CoordinatorError(ErrorCode.INVALID_CONFIG, str(error)) from error
 
-    def _altered(self, topic: Topic, resource: IncrementalResource) -> dict[str, str]:
+    def _altered(self, old: Mapping[str, str], resource: IncrementalResource) -> dict[str, str]:
         _check_changes(resource.configs, may_be_null=lambda change: change.config_operation == DELETE)
-        configs = dict(topic.configs)
+        configs = dict(old)
         for change in resource.configs:
             self._alter(configs, change)
         return configs
@@ -166,8 +179,8 @@ class AlterConfigs:
                 self._alter_list(configs, change, lambda old, new: old + [one for one in new if one not in old])
             case 3:
                 self._alter_list(configs, change, lambda old, new: [one for one in old if one not in new])
-            case other:
-                raise CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR, f"Unknown operation {other}")
+            case _:
+                raise CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR)  # Without a word, in Kafka too.
 
     def _alter_list(
         self, configs: dict[str, str], change: Change, combine: Callable[[list[str], list[str]], list[str]]
@@ -184,7 +197,7 @@ class AlterConfigs:
         configs[change.name] = ",".join(combined)
 
 
-def _replaced(_topic: Topic, resource: m.AlterConfigsRequestAlterConfigsResource) -> dict[str, str]:
+def _replaced(_old: Mapping[str, str], resource: m.AlterConfigsRequestAlterConfigsResource) -> dict[str, str]:
     _check_changes(resource.configs, may_be_null=lambda _: False)
     return {config.name: config.value or "" for config in resource.configs}
 
@@ -192,8 +205,9 @@ def _replaced(_topic: Topic, resource: m.AlterConfigsRequestAlterConfigsResource
 def _check_changes(changes: Sequence[C], *, may_be_null: Callable[[C], bool]) -> None:
     if len({change.name for change in changes}) < len(changes):
         raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
-    if any(change.value is None and not may_be_null(change) for change in changes):
-        raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Null value not supported")
+    null = [change.name for change in changes if change.value is None and not may_be_null(change)]
+    if null:
+        raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(null)}")
 
 
 def _split(text: str) -> list[str]:
@@ -201,7 +215,7 @@ def _split(text: str) -> list[str]:
 
 
 def _not_alterable(resource_type: int) -> CoordinatorError:
-    if resource_type in (BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP):
+    if resource_type in (BROKER, BROKER_LOGGER, CLIENT_METRICS):
         what = RESOURCE_NAMES[resource_type]
         return CoordinatorError(ErrorCode.INVALID_REQUEST, f"Configurations of {what} cannot be changed at run time.")
     return CoordinatorError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource_type}")

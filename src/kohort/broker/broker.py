@@ -24,6 +24,8 @@ from kohort.broker.describe_producers import DescribeProducers
 from kohort.broker.describe_topic_partitions import DescribeTopicPartitions
 from kohort.broker.epochs import LeaderEpochs
 from kohort.broker.fetch import Fetch
+from kohort.broker.group_configs import GroupConfigs
+from kohort.broker.list_config_resources import ListConfigResources
 from kohort.broker.list_offsets import ListOffsets
 from kohort.broker.metadata import Metadata
 from kohort.broker.partitions import Partitions
@@ -63,6 +65,7 @@ class Broker:
         self.config = config
         self.cluster = cluster
         self.configs = TopicConfigs(config)
+        self.group_configs = GroupConfigs(config)
         self.catalog = Catalog(store, clock)
         self.partitions = Partitions(store, self.catalog, self.configs)
         self.creation = TopicCreation(self.catalog, self.configs, cluster)
@@ -79,7 +82,7 @@ class Broker:
     def _serve_data(self, clock: Clock, call_later: CallLater) -> None:
         catalog, partitions = self.catalog, self.partitions
         self.serve(ApiKey.PRODUCE, Produce(catalog, partitions, clock, call_later).produce)
-        self.serve(ApiKey.FETCH, Fetch(catalog, partitions, self.cluster, self.config, call_later).fetch)
+        self.serve(ApiKey.FETCH, Fetch(catalog, partitions, self.cluster, self.config, clock, call_later).fetch)
         self.serve(ApiKey.LIST_OFFSETS, ListOffsets(partitions).list_offsets)
         self.serve(ApiKey.OFFSET_FOR_LEADER_EPOCH, LeaderEpochs(partitions).offset_for_leader_epoch)
         self.serve(ApiKey.WRITE_TXN_MARKERS, WriteTxnMarkers(partitions, clock, call_later).write_txn_markers)
@@ -92,8 +95,11 @@ class Broker:
         self.serve(ApiKey.CREATE_TOPICS, create.create_topics)
         self.serve(ApiKey.DELETE_TOPICS, DeleteTopics(catalog, self.config, call_later).delete_topics)
         self.serve(ApiKey.CREATE_PARTITIONS, CreatePartitions(catalog, creation, call_later).create_partitions)
-        self.serve(ApiKey.DESCRIBE_CONFIGS, DescribeConfigs(catalog, configs, self.cluster).describe_configs)
-        alter = AlterConfigs(catalog, configs, call_later)
+        describe = DescribeConfigs(catalog, configs, self.group_configs, self.cluster)
+        alter = AlterConfigs(catalog, configs, self.group_configs, call_later)
+        listing = ListConfigResources(catalog, self.cluster)
+        self.serve(ApiKey.DESCRIBE_CONFIGS, describe.describe_configs)
+        self.serve(ApiKey.LIST_CONFIG_RESOURCES, listing.list_config_resources)
         self.serve(ApiKey.ALTER_CONFIGS, alter.alter_configs)
         self.serve(ApiKey.INCREMENTAL_ALTER_CONFIGS, alter.incremental_alter_configs)
 

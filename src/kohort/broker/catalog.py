@@ -1,5 +1,5 @@
 """
-The catalog: which topics there are, and the other small facts of a cluster that must survive.
+The catalog: which topics there are, how groups are configured, and the other small facts of a cluster that must survive.
 
 It is a state machine over a log of its own, `__kohort_catalog-0`, kept in the same store as the topics' logs, so that there
 is one way to be durable. A record carries the whole new state of one thing, keyed by what it is about, so the log can be
@@ -8,6 +8,7 @@ compacted:
 | key               | value (JSON, `version` 0)                                | tombstone         |
 |-------------------|----------------------------------------------------------|-------------------|
 | `topic:<id>`      | name, id, partition count, configuration                 | the topic is gone |
+| `group:<id>`      | group id, configuration                                   | -                 |
 | `producer-ids`    | the first producer id that no block has been given out of | -                 |
 
 Two views are kept: the newest, which decides whether a change is possible, and the durable one, which everybody else
@@ -35,6 +36,7 @@ _CATALOG_CONFIG = LogConfig(cleanup_policy="compact", max_message_bytes=(1 << 31
 _VERSION = 0
 _PRODUCER_IDS = b"producer-ids"
 _TOPIC = b"topic:"
+_GROUP = b"group:"
 _READ_BYTES = 1 << 20
 
 
@@ -52,12 +54,27 @@ class Topic(msgspec.Struct, frozen=True):
     configs: dict[str, str] = {}
 
 
+class ConfiguredGroup(msgspec.Struct, frozen=True):
+    """
+    A group that has been configured, whether it exists or not.
+
+    Attributes:
+        configs: what was set for the group itself, in the form in which it was set; empty when all was deleted again.
+    """
+
+    group_id: str
+    configs: dict[str, str] = {}
+
+
 class CatalogChange(msgspec.Struct, frozen=True):
     """What has just become durable."""
 
     put: tuple[Topic, ...] = ()
     deleted: tuple[Topic, ...] = ()
+    groups: tuple[ConfiguredGroup, ...] = ()
 
+
+_NO_CHANGE = CatalogChange()
 
 Done: TypeAlias = Callable[[ErrorCode], None]
 Listener: TypeAlias = Callable[[CatalogChange], None]
@@ -66,6 +83,11 @@ Listener: TypeAlias = Callable[[CatalogChange], None]
 class _TopicRecord(msgspec.Struct, frozen=True):
     version: int
     topic: Topic
+
+
+class _GroupRecord(msgspec.Struct, frozen=True):
+    version: int
+    group: ConfiguredGroup
 
 
 class _ProducerIdsRecord(msgspec.Struct, frozen=True):
@@ -80,13 +102,14 @@ class _Pending(msgspec.Struct, frozen=True):
 
 
 class _View:
-    """Topics by name and by id."""
+    """Topics by name and by id, configured groups by id."""
 
-    __slots__ = ("by_id", "by_name")
+    __slots__ = ("by_id", "by_name", "groups")
 
     def __init__(self) -> None:
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[UUID, Topic] = {}
+        self.groups: dict[str, ConfiguredGroup] = {}
 
     def put(self, topic: Topic) -> None:
         self.by_name[topic.name] = topic
@@ -102,6 +125,8 @@ class _View:
             self.remove(topic.topic_id)
         for topic in change.put:
             self.put(topic)
+        for group in change.groups:
+            self.groups[group.group_id] = group
 
 
 def new_topic_id() -> UUID:
@@ -144,6 +169,13 @@ class Catalog:
     def topics(self) -> Iterable[Topic]:
         return self._durable.by_name.values()
 
+    def configured_group(self, group_id: str) -> ConfiguredGroup:
+        """What was set for a group; nothing if it was never configured."""
+        return self._durable.groups.get(group_id) or ConfiguredGroup(group_id)
+
+    def configured_groups(self) -> Iterable[ConfiguredGroup]:
+        return self._durable.groups.values()
+
     def watch(self, listener: Listener) -> None:
         """Call `listener(change)` for every change, when it has become durable and before it is answered."""
         self._listeners.append(listener)
@@ -157,6 +189,9 @@ class Catalog:
     def newest_by_id(self, topic_id: UUID) -> Topic | None:
         return self._newest.by_id.get(topic_id)
 
+    def newest_group(self, group_id: str) -> ConfiguredGroup:
+        return self._newest.groups.get(group_id) or ConfiguredGroup(group_id)
+
     def newest_names(self) -> Iterable[str]:
         return self._newest.by_name.keys()
 
@@ -169,6 +204,10 @@ class Catalog:
             (_TOPIC + topic.topic_id.hex.encode(), msgspec.json.encode(_TopicRecord(_VERSION, topic)))
             for topic in change.put
         ]
+        records += [
+            (_GROUP + group.group_id.encode(), msgspec.json.encode(_GroupRecord(_VERSION, group)))
+            for group in change.groups
+        ]
         self._append(records, change, done)
 
     def reserve_producer_ids(self, count: int, done: Callable[[ErrorCode, int], None]) -> None:
@@ -176,7 +215,7 @@ class Catalog:
         first = self._next_producer_id
         self._next_producer_id = first + count
         value = msgspec.json.encode(_ProducerIdsRecord(_VERSION, first + count))
-        self._append([(_PRODUCER_IDS, value)], CatalogChange(), lambda code: done(code, first))
+        self._append([(_PRODUCER_IDS, value)], _NO_CHANGE, lambda code: done(code, first))
 
     def _append(self, records: Sequence[tuple[bytes, bytes | None]], change: CatalogChange, done: Done) -> None:
         batch = batches.encode_batch(records, self._clock.now_ms(), base_sequence=-1)
@@ -192,7 +231,7 @@ class Catalog:
         while self._pending and self._pending[0].end_offset <= high_watermark:
             pending = self._pending.popleft()
             self._durable.apply(pending.change)
-            if pending.change.put or pending.change.deleted:
+            if pending.change != _NO_CHANGE:
                 for listener in self._listeners:
                     listener(pending.change)
             pending.done(ErrorCode.NONE)
@@ -215,13 +254,17 @@ class Catalog:
             topic = _decode(value, _TopicRecord).topic
             self._durable.put(topic)
             self._newest.put(topic)
+        elif key.startswith(_GROUP):
+            group = _decode(value, _GroupRecord).group
+            self._durable.groups[group.group_id] = group
+            self._newest.groups[group.group_id] = group
         elif key == _PRODUCER_IDS:
             self._next_producer_id = _decode(value, _ProducerIdsRecord).next_producer_id
         else:
             raise _too_new(key)
 
 
-R = TypeVar("R", _TopicRecord, _ProducerIdsRecord)
+R = TypeVar("R", _TopicRecord, _GroupRecord, _ProducerIdsRecord)
 
 
 def _decode(value: bytes | None, kind: type[R]) -> R:

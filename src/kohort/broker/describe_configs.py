@@ -17,6 +17,7 @@ from kohort.broker.catalog import Catalog
 from kohort.broker.cluster import Cluster
 from kohort.broker.configs import BROKER_KEYS, GROUP_KEYS, ConfigKey
 from kohort.broker.dynamic_keys import DYNAMIC_KEYS
+from kohort.broker.group_configs import GroupConfigs
 from kohort.broker.ports import Context
 from kohort.broker.topic_configs import BROKER_SYNONYMS, ConfigSource, Synonym, TopicConfigs
 from kohort.broker.topic_names import name_problem
@@ -53,9 +54,10 @@ _FAMILIES = {
 class DescribeConfigs:
     """Shows values with where they come from."""
 
-    def __init__(self, catalog: Catalog, configs: TopicConfigs, cluster: Cluster) -> None:
+    def __init__(self, catalog: Catalog, configs: TopicConfigs, groups: GroupConfigs, cluster: Cluster) -> None:
         self._catalog = catalog
         self._configs = configs
+        self._groups = groups
         self._cluster = cluster
 
     def describe_configs(
@@ -157,16 +159,15 @@ class DescribeConfigs:
             yield _entry(BROKER_KEYS[name], value, synonyms, include_synonyms=include_synonyms)
 
     def _group(self, name: str, *, include_synonyms: bool) -> list[Entry]:
-        """Groups have no settings of their own here: every value is the broker's."""
+        """What was not set for the group is shown as a default, even if the operator has set it for all groups."""
         if not name:
             raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+        overrides = self._catalog.configured_group(name).configs
         entries = []
         for key in GROUP_KEYS.values():
-            broker_key = f"group.{key.name}"
-            is_of_broker = broker_key in BROKER_KEYS
-            synonyms = self._configs.synonyms_of_broker([broker_key]) if is_of_broker else []
-            value = self._configs.broker.text(broker_key) if is_of_broker else key.default
-            entries.append(_entry(key, value, synonyms, include_synonyms=include_synonyms))
+            value = self._groups.value(key.name, overrides)
+            source = ConfigSource.GROUP if key.name in overrides else ConfigSource.DEFAULT
+            entries.append(_entry(key, value, [Synonym(key.name, value, source)], include_synonyms=include_synonyms))
         return entries
 
 
