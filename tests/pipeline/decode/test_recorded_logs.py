@@ -118,6 +118,7 @@ def expected_group(decoded: Row, value: Row | None) -> Row:
                 "session_timeout_ms": member["sessionTimeout"],
                 "subscription": base64.b64decode(member["subscription"]),
                 "assignment": base64.b64decode(member["assignment"]),
+                "assigned": None,
             }
             for member in value["members"]
         ],
@@ -130,8 +131,10 @@ def in_log_order(rows: list[Row]) -> list[Row]:
 
 def comparable(row: Row) -> Row:
     """JSON texts as what they say; a transaction's own columns have a test of their own."""
+    # Kafka does not read assignments.
+    members = row["members"] and [{**member, "assigned": None} for member in row["members"]]
     texts = {name: row[name] and json.loads(row[name]) for name in ("key", "value")}
-    return {**row, **texts, "segment": None, "transaction": None}
+    return {**row, **texts, "segment": None, "transaction": None, "members": members}
 
 
 @pytest.mark.parametrize("window_bytes", [1, 700, 8 << 20])

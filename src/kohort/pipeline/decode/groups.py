@@ -25,6 +25,7 @@ from kohort.pipeline.decode.records import Records
 KEY_TYPE = 2
 VERSION_MAX = 4
 _FLEXIBLE = 4
+_CONSUMER = "consumer"
 _MEMBER_BYTES_MIN = 6
 
 MALFORMED = "malformed GroupMetadata record"
@@ -77,12 +78,12 @@ def _value(cursor: Cursor, version: int) -> dict[str, Any]:
     # The claimed count is checked before anything is made of it.
     if not 0 <= members * _MEMBER_BYTES_MIN <= cursor.left_bytes:
         raise MalformedError
-    row["members"] = [_member(cursor, version) for _ in range(members)]
+    row["members"] = [_member(cursor, version, row["protocol_type"]) for _ in range(members)]
     cursor.tags()
     return row
 
 
-def _member(cursor: Cursor, version: int) -> dict[str, Any]:
+def _member(cursor: Cursor, version: int, protocol_type: str) -> dict[str, Any]:
     member: dict[str, Any] = {
         "member_id": cursor.string(),
         "instance_id": cursor.nullable_string() if version >= 3 else None,
@@ -94,4 +95,25 @@ def _member(cursor: Cursor, version: int) -> dict[str, Any]:
         "assignment": cursor.binary(),
     }
     cursor.tags()
+    member["assigned"] = assigned(member["assignment"]) if protocol_type == _CONSUMER else None
     return member
+
+
+def assigned(assignment: bytes) -> list[dict[str, Any]] | None:
+    """
+    The partitions in an assignment of the consumer protocol; None where it does not parse. Nothing at all is no partition.
+
+    Source: ConsumerProtocolAssignment.json (all versions begin alike).
+    """
+    if not assignment:
+        return []
+    cursor = Cursor(assignment)
+    found: list[dict[str, Any]] = []
+    try:
+        cursor.integer(">h")
+        for _ in range(cursor.integer(">i")):
+            topic = cursor.string()
+            found += [{"topic": topic, "partition": cursor.integer(">i")} for _ in range(cursor.integer(">i"))]
+    except MalformedError:
+        return None
+    return found

@@ -147,6 +147,7 @@ class Decoder:
             "timestamp_ms": lambda: integers(headers["max_timestamp"].astype(np.int64), pa.int64()),
             "leader_epoch": lambda: integers(headers["leader_epoch"].astype(np.int32), pa.int32()),
             "next_offset": lambda: pa.array(found.next_offsets),
+            "is_control": lambda: pa.array((headers["attributes"] & ATTRIBUTE_CONTROL) != 0),
             "position": lambda: pa.array(found.positions),
             "size_bytes": lambda: pa.array(found.ends - found.positions),
         }

@@ -45,6 +45,7 @@ DEFAULT_KINDS = (OFFSET_COMMIT, GROUP_METADATA, TRANSACTION, COORDINATOR, MARKER
 COMMIT = "COMMIT"
 ABORT = "ABORT"
 
+TOPIC_PARTITION = pa.struct([pa.field("topic", pa.string()), pa.field("partition", pa.int32())])
 MEMBER = pa.struct(
     [
         pa.field("member_id", pa.string()),
@@ -55,6 +56,8 @@ MEMBER = pa.struct(
         pa.field("session_timeout_ms", pa.int32()),
         pa.field("subscription", pa.binary()),
         pa.field("assignment", pa.binary()),
+        # What the assignment says; null where it is not a consumer's, or does not parse.
+        pa.field("assigned", pa.list_(TOPIC_PARTITION)),
     ]
 )
 
@@ -64,10 +67,7 @@ TRANSACTION_VALUE = pa.struct(
         pa.field("producer_id", pa.int64()),
         pa.field("producer_epoch", pa.int16()),
         pa.field("timeout_ms", pa.int32()),
-        pa.field(
-            "partitions",
-            pa.list_(pa.struct([pa.field("topic", pa.string()), pa.field("partition", pa.int32())])),
-        ),
+        pa.field("partitions", pa.list_(TOPIC_PARTITION)),
         pa.field("last_update_ms", pa.int64()),
         pa.field("start_ms", pa.int64()),
         pa.field("previous_producer_id", pa.int64()),
@@ -123,6 +123,7 @@ SCHEMA = pa.schema(
         pa.field("coordinator_epoch", pa.int32()),
         # Batches, segments and damage: a place in a file.
         pa.field("next_offset", pa.int64()),
+        pa.field("is_control", pa.bool_()),
         pa.field("segment", pa.string()),
         pa.field("position", pa.int64()),
         pa.field("size_bytes", pa.int64()),

@@ -30,7 +30,25 @@ def lag_over_time(commits: Any, batches: Any) -> Any:
         commits: as `offset_commits` returns them.
         batches: `INPUT_COLUMNS` of the topics that groups commit to; partitions without any are left out.
     """
-    return _sums(_partition_steps(_events(commits, batches)))
+    return _sums(_partition_steps(partition_lag(commits, batches)))
+
+
+def partition_lag(commits: Any, batches: Any) -> Any:
+    """
+    Each partition of a group at every event that concerns it: `group`, `topic`, `partition`, `timestamp_ms`, `order` (offset
+    in the coordinator's log, -1 for what was produced), `committed` (null for what was produced; `committed.offset` is null in
+    a tombstone), `begun` (there was a commit or tombstone already), `behind` (the lag; null without an offset).
+
+    Args:
+        commits, batches: as for `lag_over_time`.
+    """
+    events = _events(commits, batches)
+    so_far = _in_order().rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    end_offset = fn.coalesce(fn.max("end_offset").over(so_far), fn.lit(0))
+    last = fn.last("committed", ignorenulls=True).over(so_far)
+    behind = fn.greatest(end_offset - last["offset"], fn.lit(0).cast("bigint"))
+    known = events.withColumn("behind", fn.when(last["offset"].isNotNull(), behind))
+    return known.withColumn("begun", last.isNotNull())
 
 
 def _events(commits: Any, batches: Any) -> Any:
@@ -65,23 +83,19 @@ def _events(commits: Any, batches: Any) -> Any:
     return committed.unionByName(produced)
 
 
-def _partition_steps(events: Any) -> Any:
+def _partition_steps(known: Any) -> Any:
     """By how much the lag of a partition changes at each event."""
-    in_order = Window.partitionBy(*_PARTITION).orderBy("timestamp_ms", "order", "end_offset")
-    so_far = in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    end_offset = fn.coalesce(fn.max("end_offset").over(so_far), fn.lit(0))
-    offset = fn.last("committed", ignorenulls=True).over(so_far)["offset"]
-    known = events.withColumn(
-        "behind", fn.when(offset.isNotNull(), fn.greatest(end_offset - offset, fn.lit(0).cast("bigint")))
-    )
-    before = fn.lag("behind").over(in_order)
-    begun = fn.last("committed", ignorenulls=True).over(so_far).isNotNull()
-    return known.withColumn("begun", begun).select(
+    before = fn.lag("behind").over(_in_order())
+    return known.select(
         "group",
         "timestamp_ms",
         "begun",
         (fn.coalesce("behind", fn.lit(0)) - fn.coalesce(before, fn.lit(0))).alias("step"),
     )
+
+
+def _in_order() -> Any:
+    return Window.partitionBy(*_PARTITION).orderBy("timestamp_ms", "order", "end_offset")
 
 
 def _sums(steps: Any) -> Any:

@@ -1,0 +1,38 @@
+"""How often groups commit, and whether that moves them."""
+
+from typing import Any
+
+from pyspark.sql import Window
+from pyspark.sql import functions as fn
+
+from kohort.pipeline.tables.offset_commits import counting
+
+_PARTITION = ("group", "topic", "partition")
+
+
+def commit_frequency(commits: Any) -> Any:
+    """
+    Per group and partition: `commits`, `first_commit_ms`, `last_commit_ms`, `interval_p50_ms` and `interval_max_ms` (between a
+    commit and the one before it; null for a single one), `unmoved` (commits of the same offset again) and `rewinds` (commits of
+    a smaller offset).
+
+    Args:
+        commits: as `offset_commits` returns them; tombstones and what an aborted transaction committed do not count.
+    """
+    in_order = Window.partitionBy(*_PARTITION).orderBy("log_offset")
+    offset_before, ms_before = fn.lag("offset").over(in_order), fn.lag("visible_at_ms").over(in_order)
+    told = counting(commits).where(~fn.col("tombstone"))
+    return (
+        told.withColumn("moved", fn.col("offset") - offset_before)
+        .withColumn("interval_ms", fn.col("visible_at_ms") - ms_before)
+        .groupBy(*_PARTITION)
+        .agg(
+            fn.count("*").alias("commits"),
+            fn.min("visible_at_ms").alias("first_commit_ms"),
+            fn.max("visible_at_ms").alias("last_commit_ms"),
+            fn.percentile_approx("interval_ms", 0.5).alias("interval_p50_ms"),
+            fn.max("interval_ms").alias("interval_max_ms"),
+            fn.count(fn.when(fn.col("moved") == 0, fn.lit(1))).alias("unmoved"),
+            fn.count(fn.when(fn.col("moved") < 0, fn.lit(1))).alias("rewinds"),
+        )
+    )

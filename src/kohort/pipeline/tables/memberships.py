@@ -1,0 +1,171 @@
+"""
+Who was in a group from when to when, and who owned which partition: intervals, from every kind of group.
+
+Classic groups tell both in their GroupMetadata records, as a whole each time. Consumer, share and streams groups write a record
+for each member (its metadata, its current assignment) and a tombstone when it leaves. Either way it is a row of snapshots: at
+some offset of the log, a set of things was there. `intervals` turns snapshots into rows with a begin and an end; `until_ms` is
+null for what still holds at the end of the log.
+
+Source: Apache Kafka 4.2.1, GroupMetadataManager; KIP-848, KIP-932, KIP-1071.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql import Window
+from pyspark.sql import functions as fn
+
+from kohort.pipeline.decode.schemas import COORDINATOR, GROUP_METADATA
+
+INPUT_COLUMNS = (
+    "kind",
+    "log_partition",
+    "log_offset",
+    "timestamp_ms",
+    "group",
+    "tombstone",
+    "protocol_type",
+    "members",
+    "record_type",
+    "member_id",
+    "value",
+)
+"""What has to be read of `kind` group_metadata and coordinator."""
+
+CLASSIC, CONSUMER, SHARE, STREAMS = "classic", "consumer", "share", "streams"
+
+_MEMBER_RECORDS = {
+    "ConsumerGroupMemberMetadata": CONSUMER,
+    "ShareGroupMemberMetadata": SHARE,
+    "StreamsGroupMemberMetadata": STREAMS,
+}
+_ASSIGNMENT_RECORDS = {
+    "ConsumerGroupCurrentMemberAssignment": CONSUMER,
+    "ShareGroupCurrentMemberAssignment": SHARE,
+}
+_MEMBER = "struct<instanceId:string,clientId:string,clientHost:string,rackId:string>"
+_ASSIGNMENT = "struct<memberEpoch:int,assignedPartitions:array<struct<topicId:string,partitions:array<int>>>>"
+_PLACE = "struct<member_id:string,topic:string,topic_id:string,partition:int>"
+_NAMES = "struct<member_id:string,instance_id:string,client_id:string,client_host:string>"
+
+
+def intervals(snapshots: Any, *, keys: Sequence[str]) -> Any:
+    """
+    `keys`, the fields of the items, `since_ms`, `until_ms`, `first_log_offset`.
+
+    Args:
+        snapshots: `keys`, `log_offset`, `timestamp_ms`, `items` (array of structs): what was there from this record on.
+    """
+    in_order = Window.partitionBy(*keys).orderBy("log_offset")
+    numbered = snapshots.select(*keys, "log_offset", "timestamp_ms", "items").withColumn(
+        "number", fn.row_number().over(in_order)
+    )
+    numbered = numbered.withColumn("next_ms", fn.lead("timestamp_ms").over(in_order))
+    items = numbered.withColumn("item", fn.explode(fn.array_distinct("items")))
+    of_item = Window.partitionBy(*keys, "item").orderBy("log_offset")
+    # In snapshots that follow each other both numbers grow by one; where the item was missing, their distance changes.
+    stay = items.withColumn("stay", fn.col("number") - fn.row_number().over(of_item))
+    return (
+        stay.groupBy(*keys, "item", "stay")
+        .agg(
+            fn.min("timestamp_ms").alias("since_ms"),
+            fn.max_by(fn.struct("next_ms"), "log_offset")["next_ms"].alias("until_ms"),
+            fn.min("log_offset").alias("first_log_offset"),
+        )
+        .select(*keys, "item.*", "since_ms", "until_ms", "first_log_offset")
+    )
+
+
+def member_intervals(records: Any) -> Any:
+    """
+    One row for every stay of a member: `group`, `group_type`, `member_id`, `instance_id`, `client_id`, `client_host`,
+    `since_ms`, `until_ms`, `first_log_offset`.
+
+    Args:
+        records: `INPUT_COLUMNS`.
+    """
+    classic = _classic(records, fn.transform("members", _names), _NAMES)
+    told = fn.from_json("value", _MEMBER)
+    name = fn.struct(
+        "member_id",
+        told["instanceId"].alias("instance_id"),
+        told["clientId"].alias("client_id"),
+        told["clientHost"].alias("client_host"),
+    )
+    modern = _modern(records, _MEMBER_RECORDS, fn.array(name), _NAMES)
+    columns = ("member_id", "instance_id", "client_id", "client_host")
+    return _both(classic, modern, columns)
+
+
+def assignment_intervals(records: Any) -> Any:
+    """
+    One row for every time that a member owned a partition: `group`, `group_type`, `member_id`, `topic`, `topic_id`,
+    `partition`, `since_ms`, `until_ms`, `first_log_offset`. Classic groups name the topic, the others its id; streams groups
+    assign tasks, not partitions, and are not in here.
+
+    Args:
+        records: `INPUT_COLUMNS`.
+    """
+    classic = _classic(records, fn.flatten(fn.transform("members", _classic_places)), _PLACE)
+    assigned = fn.from_json("value", _ASSIGNMENT)["assignedPartitions"]
+    places = fn.flatten(fn.transform(assigned, _modern_places))
+    modern = _modern(records, _ASSIGNMENT_RECORDS, places, _PLACE)
+    return _both(classic, modern, ("member_id", "topic", "topic_id", "partition"))
+
+
+def _classic(records: Any, items: Any, item_type: str) -> Any:
+    """Snapshots of classic groups; a tombstone leaves nothing."""
+    nothing = fn.array().cast(f"array<{item_type}>")
+    return (
+        records.where(fn.col("kind") == GROUP_METADATA)
+        .withColumn("items", fn.coalesce(fn.when(~fn.col("tombstone"), items).cast(f"array<{item_type}>"), nothing))
+        .withColumn("group_type", fn.lit(CLASSIC))
+    )
+
+
+def _modern(records: Any, types: dict[str, str], items: Any, item_type: str) -> Any:
+    """Snapshots of single members; a tombstone leaves nothing."""
+    nothing = fn.array().cast(f"array<{item_type}>")
+    kinds = fn.create_map(*(fn.lit(word) for pair in types.items() for word in pair))
+    return (
+        records.where((fn.col("kind") == COORDINATOR) & fn.col("record_type").isin(*types))
+        .withColumn("items", fn.coalesce(fn.when(~fn.col("tombstone"), items).cast(f"array<{item_type}>"), nothing))
+        .withColumn("group_type", kinds[fn.col("record_type")])
+        .withColumnRenamed("member_id", "of_member")
+    )
+
+
+def _both(classic: Any, modern: Any, columns: Sequence[str]) -> Any:
+    shown = ["group", "group_type", *columns, "since_ms", "until_ms", "first_log_offset"]
+    of_groups = intervals(classic, keys=("log_partition", "group", "group_type")).select(*shown)
+    of_members = intervals(modern, keys=("log_partition", "group", "group_type", "of_member")).select(*shown)
+    return of_groups.unionByName(of_members)
+
+
+def _names(member: Any) -> Any:
+    return fn.struct(member.member_id, member.instance_id, member.client_id, member.client_host)
+
+
+def _classic_places(member: Any) -> Any:
+    assigned = fn.coalesce(member.assigned, fn.array().cast("array<struct<topic:string,partition:int>>"))
+    return fn.transform(
+        assigned,
+        lambda place: fn.struct(
+            member.member_id.alias("member_id"),
+            place.topic.alias("topic"),
+            fn.lit(None).cast("string").alias("topic_id"),
+            place.partition.alias("partition"),
+        ),
+    )
+
+
+def _modern_places(topic: Any) -> Any:
+    return fn.transform(
+        topic.partitions,
+        lambda partition: fn.struct(
+            fn.col("member_id").alias("member_id"),
+            fn.lit(None).cast("string").alias("topic"),
+            topic.topicId.alias("topic_id"),
+            partition.alias("partition"),
+        ),
+    )

@@ -1,0 +1,194 @@
+"""
+What became of every transaction, from the records of `__transaction_state`.
+
+The coordinator writes a record at each step of a transactional id: Empty (InitProducerId), Ongoing (each time partitions are
+added), PrepareCommit or PrepareAbort, and CompleteCommit or CompleteAbort once all markers are written. A transaction is what
+lies between two Empty or Complete records. Compaction keeps the last record of an id, so of an old transaction there may be the
+end alone: `start_ms` is in every record, the partitions are not.
+
+Source: Kafka TransactionStateManager, TransactionCoordinator; KIP-98, KIP-890.
+"""
+
+from typing import Any
+
+from pyspark.sql import Window
+from pyspark.sql import functions as fn
+
+from kohort.pipeline.decode.schemas import TRANSACTION
+
+INPUT_COLUMNS = (
+    "kind",
+    "log_partition",
+    "log_offset",
+    "timestamp_ms",
+    "tombstone",
+    "transactional_id",
+    "transaction",
+)
+"""What has to be read of `kind` transaction."""
+
+COMMITTED = "committed"
+ABORTED = "aborted"
+OPEN = "open"
+
+BY_CLIENT = "client"
+BY_TIMEOUT = "timeout"
+BY_FENCE = "fence"
+
+_EPOCH_BUMPED_BY_CLIENT = 2
+"""From this transaction version on the epoch grows with every transaction, so that it tells nothing of fencing."""
+
+
+def transactions(records: Any) -> Any:
+    """
+    One row for every transaction: `log_partition`, `transactional_id`, `producer_id`, `producer_epoch` (with which it wrote),
+    `transaction_version`, `timeout_ms`, `partitions`, `start_ms`, `prepared_at_ms`, `completed_at_ms`, `duration_ms` (start to
+    completion), `markers_ms` (preparation to completion), `state`, `outcome`, `ended_by`, `first_log_offset`,
+    `last_log_offset`.
+
+    `outcome` is what was decided, also before the markers are written. `ended_by` is `timeout` when it was aborted after its
+    timeout had passed, `fence` when its epoch was raised to abort it, `client` when it was not; null where the log does not
+    tell: with transaction version 2 a client's own abort raises the epoch, too.
+
+    Args:
+        records: `INPUT_COLUMNS`.
+    """
+    steps = _numbered(records).where(~fn.col("is_empty"))
+    grouped = steps.groupBy("log_partition", "transactional_id", "number").agg(*_aggregates())
+    known = grouped.withColumn("outcome", _outcome()).withColumn("ended_by", _ended_by())
+    return known.select(
+        "log_partition",
+        "transactional_id",
+        "producer_id",
+        "producer_epoch",
+        "transaction_version",
+        "timeout_ms",
+        "partitions",
+        "start_ms",
+        "prepared_at_ms",
+        "completed_at_ms",
+        (fn.col("completed_at_ms") - fn.col("start_ms")).alias("duration_ms"),
+        (fn.col("completed_at_ms") - fn.col("prepared_at_ms")).alias("markers_ms"),
+        "state",
+        "outcome",
+        "ended_by",
+        "first_log_offset",
+        "last_log_offset",
+    )
+
+
+def _numbered(records: Any) -> Any:
+    """Every step with the number of its transaction within its transactional id."""
+    in_order = Window.partitionBy("log_partition", "transactional_id").orderBy("log_offset")
+    state = fn.col("transaction.state")
+    is_empty = fn.col("tombstone") | fn.coalesce(state.isin("Empty", "Dead"), fn.lit(False))
+    is_end = is_empty | fn.coalesce(state.startswith("Complete"), fn.lit(False))
+    before = in_order.rowsBetween(Window.unboundedPreceding, -1)
+    return (
+        records.where(fn.col("kind") == TRANSACTION)
+        .withColumn("is_empty", is_empty)
+        .withColumn("number", fn.coalesce(fn.sum(is_end.cast("int")).over(before), fn.lit(0)))
+        .select(
+            "log_partition", "log_offset", "timestamp_ms", "transactional_id", "is_empty", "number", "transaction.*"
+        )
+    )
+
+
+def _aggregates() -> list[Any]:
+    is_complete, is_prepare = fn.col("state").startswith("Complete"), fn.col("state").startswith("Prepare")
+    is_ongoing = fn.col("state") == "Ongoing"
+    return [
+        fn.min_by("producer_id", "log_offset").alias("producer_id"),
+        fn.min_by(fn.when(is_ongoing, fn.col("producer_epoch")), "log_offset").alias("producer_epoch"),
+        fn.max(fn.when(is_prepare, fn.col("producer_epoch"))).alias("end_epoch"),
+        fn.max_by("client_transaction_version", "log_offset").alias("transaction_version"),
+        fn.max_by("timeout_ms", "log_offset").alias("timeout_ms"),
+        # Completed records have none; before, partitions are only added.
+        fn.max_by("partitions", fn.when(~is_complete, fn.col("log_offset"))).alias("partitions"),
+        fn.min(fn.when(fn.col("start_ms") >= 0, fn.col("start_ms"))).alias("start_ms"),
+        fn.min(fn.when(is_prepare, fn.col("last_update_ms"))).alias("prepared_at_ms"),
+        fn.max(fn.when(is_complete, fn.col("timestamp_ms"))).alias("completed_at_ms"),
+        fn.max_by("state", "log_offset").alias("state"),
+        fn.min("log_offset").alias("first_log_offset"),
+        fn.max("log_offset").alias("last_log_offset"),
+    ]
+
+
+def _outcome() -> Any:
+    return (
+        fn.when(fn.col("state").endswith("Commit"), COMMITTED)
+        .when(fn.col("state") == "Ongoing", OPEN)
+        .otherwise(ABORTED)
+    )
+
+
+def _ended_by() -> Any:
+    is_late = fn.col("prepared_at_ms") - fn.col("start_ms") > fn.col("timeout_ms")
+    is_raised = fn.col("end_epoch") > fn.col("producer_epoch")
+    is_old = fn.col("transaction_version") < _EPOCH_BUMPED_BY_CLIENT
+    return (
+        fn.when(fn.col("outcome") == COMMITTED, BY_CLIENT)
+        .when(fn.col("outcome") == OPEN, None)
+        .when(is_raised & is_late, BY_TIMEOUT)
+        .when(is_old & is_raised, BY_FENCE)
+        .when(is_old & ~is_raised, BY_CLIENT)
+    )
+
+
+def open_transactions(found: Any, *, at_ms: int) -> Any:
+    """
+    Transactions that were not complete at the end of the log, one row for each partition that they hold back: consumers with
+    read_committed cannot read past the first record of an open transaction.
+
+    Columns: `topic`, `partition` (null where none was added), `transactional_id`, `producer_id`, `producer_epoch`, `state`,
+    `start_ms`, `age_ms` at `at_ms`, `timeout_ms`, `is_overdue` (older than its timeout).
+
+    Args:
+        found: as `transactions` returns them.
+    """
+    age_ms = fn.lit(at_ms).cast("bigint") - fn.col("start_ms")
+    return (
+        found.where(fn.col("completed_at_ms").isNull() & ~fn.col("state").startswith("Complete"))
+        .withColumn("place", fn.explode_outer("partitions"))
+        .select(
+            "place.topic",
+            "place.partition",
+            "transactional_id",
+            "producer_id",
+            "producer_epoch",
+            "state",
+            "start_ms",
+            age_ms.alias("age_ms"),
+            "timeout_ms",
+            (age_ms > fn.col("timeout_ms")).alias("is_overdue"),
+        )
+    )
+
+
+def transaction_statistics(found: Any) -> Any:
+    """
+    Per transactional id: `transactions`, `committed`, `aborted`, `open`, `timed_out`, `fenced`, `abort_rate` (of those that
+    have ended; null when none has), `duration_p50_ms`, `duration_p95_ms`, `duration_max_ms`, `producer_ids` (how many).
+
+    Args:
+        found: as `transactions` returns them.
+    """
+    ended = _count(fn.col("outcome") != OPEN)
+    aborted = _count(fn.col("outcome") == ABORTED)
+    return found.groupBy("transactional_id").agg(
+        fn.count("*").alias("transactions"),
+        _count(fn.col("outcome") == COMMITTED).alias("committed"),
+        aborted.alias("aborted"),
+        _count(fn.col("outcome") == OPEN).alias("open"),
+        _count(fn.col("ended_by") == BY_TIMEOUT).alias("timed_out"),
+        _count(fn.col("ended_by") == BY_FENCE).alias("fenced"),
+        fn.when(ended > 0, aborted / ended).alias("abort_rate"),
+        fn.percentile_approx("duration_ms", 0.5).alias("duration_p50_ms"),
+        fn.percentile_approx("duration_ms", 0.95).alias("duration_p95_ms"),
+        fn.max("duration_ms").alias("duration_max_ms"),
+        fn.count_distinct("producer_id").alias("producer_ids"),
+    )
+
+
+def _count(condition: Any) -> Any:
+    return fn.count(fn.when(condition, fn.lit(1)))

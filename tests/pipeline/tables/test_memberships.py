@@ -1,0 +1,107 @@
+"""Who was in a group, and who owned what, from when to when."""
+
+import json
+from typing import Any
+
+import pytest
+
+from kohort.pipeline.tables import memberships
+from tests.pipeline import frames
+
+pytestmark = pytest.mark.spark
+
+
+def classic(log_offset: int, at_ms: int, members: dict[str, list[int]] | None) -> frames.Row:
+    """A GroupMetadata record: members with the partitions of `t` that they have; None is a tombstone."""
+    listed = [
+        {
+            "member_id": name,
+            "client_id": name.upper(),
+            "client_host": "/h",
+            "assigned": [{"topic": "t", "partition": partition} for partition in partitions],
+        }
+        for name, partitions in (members or {}).items()
+    ]
+    row = {"kind": "group_metadata", "log_partition": 0, "log_offset": log_offset, "timestamp_ms": at_ms, "group": "c"}
+    return row | {"tombstone": members is None, "members": None if members is None else listed}
+
+
+def modern(log_offset: int, at_ms: int, record_type: str, member: str, value: dict[str, Any] | None) -> frames.Row:
+    row = {"kind": "coordinator", "log_partition": 0, "log_offset": log_offset, "timestamp_ms": at_ms, "group": "m"}
+    row |= {"record_type": record_type, "member_id": member, "tombstone": value is None}
+    return row | {"value": None if value is None else json.dumps(value)}
+
+
+def assignment(topic_id: str, *partitions: int) -> dict[str, Any]:
+    return {"memberEpoch": 3, "assignedPartitions": [{"topicId": topic_id, "partitions": list(partitions)}]}
+
+
+HISTORY = [
+    classic(0, 10, {}),
+    classic(1, 20, {"a": [0, 1]}),
+    classic(2, 30, {"a": [0], "b": [1]}),
+    classic(3, 40, {"b": [0, 1]}),
+    classic(4, 50, {"a": [0], "b": [1]}),
+    classic(5, 60, None),
+    classic(6, 70, {"b": [0]}),
+]
+
+
+def test_stays_in_a_classic_group(spark: Any) -> None:
+    frame = memberships.member_intervals(frames.records(spark, memberships.INPUT_COLUMNS, HISTORY))
+    assert frames.tuples(frame, "group_type", "member_id", "client_id", "since_ms", "until_ms") == [
+        ("classic", "a", "A", 20, 40),
+        ("classic", "a", "A", 50, 60),
+        ("classic", "b", "B", 30, 60),
+        ("classic", "b", "B", 70, None),
+    ]
+
+
+def test_partitions_in_a_classic_group(spark: Any) -> None:
+    frame = memberships.assignment_intervals(frames.records(spark, memberships.INPUT_COLUMNS, HISTORY))
+    assert frames.tuples(frame, "member_id", "topic", "partition", "since_ms", "until_ms") == [
+        ("a", "t", 0, 20, 40),
+        ("a", "t", 0, 50, 60),
+        ("a", "t", 1, 20, 30),
+        ("b", "t", 0, 40, 50),
+        ("b", "t", 0, 70, None),
+        ("b", "t", 1, 30, 60),
+    ]
+
+
+def test_members_of_groups_that_the_coordinator_assigns(spark: Any) -> None:
+    name = {"instanceId": "i", "clientId": "x", "clientHost": "/h", "rackId": None}
+    rows = [
+        modern(0, 10, "ConsumerGroupMemberMetadata", "a", name),
+        # Its subscription changes; it stays.
+        modern(1, 20, "ConsumerGroupMemberMetadata", "a", name),
+        modern(2, 25, "ConsumerGroupMemberMetadata", "b", name | {"instanceId": None}),
+        modern(3, 30, "ConsumerGroupMemberMetadata", "a", None),
+        modern(4, 40, "ConsumerGroupMemberMetadata", "a", name),
+        modern(5, 50, "StreamsGroupMemberMetadata", "s", name),
+        modern(6, 60, "ShareGroupMemberMetadata", "q", {"clientId": "y", "clientHost": "/h"}),
+    ]
+    frame = memberships.member_intervals(frames.records(spark, memberships.INPUT_COLUMNS, rows))
+    assert frames.tuples(frame, "group_type", "member_id", "instance_id", "client_id", "since_ms", "until_ms") == [
+        ("consumer", "a", "i", "x", 10, 30),
+        ("consumer", "a", "i", "x", 40, None),
+        ("consumer", "b", None, "x", 25, None),
+        ("share", "q", None, "y", 60, None),
+        ("streams", "s", "i", "x", 50, None),
+    ]
+
+
+def test_partitions_of_groups_that_the_coordinator_assigns(spark: Any) -> None:
+    kind = "ConsumerGroupCurrentMemberAssignment"
+    rows = [
+        modern(0, 10, kind, "a", assignment("T", 0, 1)),
+        modern(1, 20, kind, "a", assignment("T", 0)),
+        modern(2, 30, kind, "b", assignment("T", 1)),
+        modern(3, 40, kind, "a", None),
+    ]
+    frame = memberships.assignment_intervals(frames.records(spark, memberships.INPUT_COLUMNS, rows))
+    assert frames.tuples(frame, "group_type", "member_id", "topic_id", "partition", "since_ms", "until_ms") == [
+        ("consumer", "a", "T", 0, 10, 40),
+        ("consumer", "a", "T", 1, 10, 20),
+        ("consumer", "b", "T", 1, 30, None),
+    ]

@@ -1,0 +1,139 @@
+"""Any instant of the past, how long records have waited, how often groups commit, and what Burrow would have said."""
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from kohort.pipeline.tables import as_of, commit_frequency, latest_offsets, time_lag
+from kohort.pipeline.tables.burrow_status import burrow_status
+from tests.pipeline import frames
+
+pytestmark = pytest.mark.spark
+
+COMMITS = pa.schema(
+    [
+        ("log_partition", pa.int32()),
+        ("log_offset", pa.int64()),
+        ("group", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("tombstone", pa.bool_()),
+        ("offset", pa.int64()),
+        ("leader_epoch", pa.int32()),
+        ("metadata", pa.string()),
+        ("commit_timestamp_ms", pa.int64()),
+        ("fate", pa.string()),
+        ("visible_at_ms", pa.int64()),
+    ]
+)
+
+
+def commit(log_offset: int, at_ms: int | None, offset: int | None, **other: Any) -> frames.Row:
+    row = {"log_partition": 0, "log_offset": log_offset, "group": "g", "topic": "t", "partition": 0, "fate": "plain"}
+    return row | {"tombstone": offset is None, "offset": offset, "visible_at_ms": at_ms} | other
+
+
+def batch(base: int, following: int, at_ms: int, *, control: bool = False, partition: int = 0) -> frames.Row:
+    row = {"log_topic": "t", "log_partition": partition, "log_offset": base, "next_offset": following}
+    return row | {"timestamp_ms": at_ms, "is_control": control}
+
+
+def batches(spark: Any, rows: list[frames.Row]) -> Any:
+    return frames.records(spark, as_of.BATCH_COLUMNS, rows)
+
+
+# fmt: off
+INSTANTS = [
+    (5,   []),
+    (10,  [3]),
+    (24,  [3]),
+    (25,  [7]),     # the transaction that committed 7 at 20 completed at 25
+    (35,  []),      # deleted at 30
+    (99,  [9]),
+]
+# fmt: on
+
+
+def test_offsets_as_of_an_instant(spark: Any) -> None:
+    history = [
+        commit(0, 10, 3),
+        commit(1, 25, 7, fate="committed"),
+        commit(2, None, 8, fate="aborted"),
+        commit(3, 30, None),
+        commit(4, 40, 9),
+    ]
+    commits = frames.of_schema(spark, COMMITS, history)
+    for at_ms, offsets in INSTANTS:
+        latest = latest_offsets.latest_offsets(as_of.commits_as_of(commits, at_ms=at_ms))
+        assert [offset for (offset,) in frames.tuples(latest, "offset")] == offsets, at_ms
+
+
+def test_the_end_of_a_log_as_of_an_instant(spark: Any) -> None:
+    log = batches(spark, [batch(0, 10, 100), batch(10, 15, 200), batch(0, 4, 150, partition=1)])
+    ends = [frames.tuples(as_of.ends_as_of(log, at_ms=at), "partition", "end_offset") for at in (99, 100, 200)]
+    assert ends == [[], [(0, 10)], [(0, 15), (1, 4)]]
+
+
+# fmt: off
+TIME_LAGS = [
+    # offset  partition  next produced  time lag  lost
+    (3,       0,         100,           400,      0),   # within the first batch
+    (10,      0,         200,           300,      0),
+    (15,      0,         None,          0,        0),   # only a marker is left
+    (16,      0,         None,          0,        0),
+    (99,      0,         None,          0,        0),   # the broker lost its tail
+    (2,       1,         300,           200,      5),   # 2 to 6 were deleted before they were read
+    (0,       2,         None,          None,     None),
+]
+# fmt: on
+
+
+def test_how_long_the_oldest_unread_record_has_waited(spark: Any) -> None:
+    log = [batch(0, 10, 100), batch(10, 15, 200), batch(15, 16, 210, control=True), batch(16, 20, 501)]
+    log.append(batch(7, 9, 300, partition=1))
+    rows = [
+        commit(index, 90, offset, group=f"g{index}", partition=partition)
+        for index, (offset, partition, *_) in enumerate(TIME_LAGS)
+    ]
+    latest = latest_offsets.latest_offsets(frames.of_schema(spark, COMMITS, rows))
+    frame = time_lag.time_lag(latest, batches(spark, log), at_ms=500)
+    columns = ("group", "offset", "partition", "next_produced_at_ms", "time_lag_ms", "records_lost")
+    assert frames.tuples(frame, *columns) == [(f"g{index}", *case) for index, case in enumerate(TIME_LAGS)]
+
+
+def test_how_often_a_group_commits(spark: Any) -> None:
+    told = [(10, 3), (20, 5), (40, 5), (45, 4), (50, 9)]
+    rows = [commit(index, at_ms, offset) for index, (at_ms, offset) in enumerate(told)]
+    rows += [commit(5, None, 9, fate="aborted"), commit(6, 60, None), commit(7, 10, 1, group="once")]
+    frame = commit_frequency.commit_frequency(frames.of_schema(spark, COMMITS, rows))
+    assert [tuple(row.values()) for row in frames.rows_of(frame, "group")] == [
+        ("g", "t", 0, 5, 10, 50, 5, 20, 1, 1),
+        ("once", "t", 0, 1, 10, 10, None, None, 0, 0),
+    ]
+
+
+def test_burrow_of_the_past(spark: Any) -> None:
+    second = 1000
+    log = batches(spark, [batch(10 * at, 10 * at + 10, at * second) for at in range(200)])
+    rows: list[frames.Row] = []
+    for at in range(0, 60, 5):
+        # One keeps up, one falls behind, one stands still, one stops at 30 s, one is deleted.
+        told = {"ahead": 10 * at + 10, "behind": 5 * at, "still": 7, "deleted": at}
+        rows += [
+            commit(len(rows) + n, at * second, offset, group=group) for n, (group, offset) in enumerate(told.items())
+        ]
+        if at <= 30:
+            rows.append(commit(len(rows), at * second, at, group="stopped"))
+    rows.append(commit(len(rows), 59 * second, None, group="deleted"))
+    rows.append(commit(len(rows) + 1, None, 9999, group="behind", fate="aborted"))
+    commits = frames.of_schema(spark, COMMITS, rows)
+    at_60 = frames.tuples(burrow_status(commits, log, at_ms=60 * second), "group", "status", "lag", "commits")
+    assert at_60 == [
+        ("ahead", "OK", 50, 10),
+        ("behind", "WARN", 335, 10),
+        ("still", "STALL", 603, 10),
+        ("stopped", "WARN", 580, 7),
+    ]
+    at_70 = dict(frames.tuples(burrow_status(commits, log, at_ms=70 * second), "group", "status"))
+    assert at_70 == {"ahead": "OK", "behind": "WARN", "still": "STALL", "stopped": "STOP"}

@@ -1,0 +1,173 @@
+"""What became of transactions, told by the records of their coordinator."""
+
+from typing import Any
+
+import pytest
+
+from kohort.pipeline.tables import transactions as table
+from tests.pipeline import frames
+
+pytestmark = pytest.mark.spark
+
+T = 1_700_000_000_000
+PLACES = [{"topic": "t", "partition": 0}, {"topic": "t", "partition": 1}]
+
+
+def step(
+    log_offset: int,
+    state: str | None,
+    at_ms: int,
+    *,
+    epoch: int = 0,
+    start_ms: int | None = None,
+    version: int = 2,
+    places: int = 0,
+    name: str = "tx",
+) -> frames.Row:
+    value = {
+        "state": state,
+        "producer_id": 7,
+        "producer_epoch": epoch,
+        "timeout_ms": 1000,
+        "partitions": PLACES[:places],
+        "last_update_ms": T + at_ms,
+        "start_ms": -1 if start_ms is None else T + start_ms,
+        "previous_producer_id": -1,
+        "next_producer_id": -1,
+        "client_transaction_version": version,
+    }
+    return {
+        "kind": "transaction",
+        "log_partition": 0,
+        "log_offset": log_offset,
+        "timestamp_ms": T + at_ms + 1,
+        "tombstone": state is None,
+        "transactional_id": name,
+        "transaction": None if state is None else value,
+    }
+
+
+def found(spark: Any, rows: list[frames.Row]) -> Any:
+    return table.transactions(frames.records(spark, table.INPUT_COLUMNS, rows))
+
+
+def test_a_transaction_from_its_begin_to_its_markers(spark: Any) -> None:
+    rows = [
+        step(0, "Empty", 0),
+        step(1, "Ongoing", 10, start_ms=10, places=1),
+        step(2, "Ongoing", 20, start_ms=10, places=2),
+        step(3, "PrepareCommit", 30, start_ms=10, places=2, epoch=1),
+        step(4, "CompleteCommit", 40, start_ms=10, epoch=1),
+    ]
+    (row,) = frames.rows_of(found(spark, rows), "first_log_offset")
+    assert row == {
+        "log_partition": 0,
+        "transactional_id": "tx",
+        "producer_id": 7,
+        "producer_epoch": 0,
+        "transaction_version": 2,
+        "timeout_ms": 1000,
+        "partitions": PLACES,
+        "start_ms": T + 10,
+        "prepared_at_ms": T + 30,
+        "completed_at_ms": T + 41,
+        "duration_ms": 31,
+        "markers_ms": 11,
+        "state": "CompleteCommit",
+        "outcome": "committed",
+        "ended_by": "client",
+        "first_log_offset": 1,
+        "last_log_offset": 4,
+    }
+
+
+# fmt: off
+ENDS = [
+    # version  prepared epoch  prepared at  outcome      ended by
+    (1,        "PrepareCommit", 0,  500,    "committed", "client"),
+    (1,        "PrepareAbort",  0,  500,    "aborted",   "client"),
+    (1,        "PrepareAbort",  1,  500,    "aborted",   "fence"),
+    (1,        "PrepareAbort",  1,  1501,   "aborted",   "timeout"),
+    (2,        "PrepareCommit", 1,  500,    "committed", "client"),
+    (2,        "PrepareAbort",  1,  500,    "aborted",   None),         # a client's own abort raises the epoch, too
+    (2,        "PrepareAbort",  1,  1501,   "aborted",   "timeout"),
+]
+# fmt: on
+
+
+def test_who_ended_it(spark: Any) -> None:
+    rows: list[frames.Row] = []
+    for index, (version, state, epoch, at_ms, _, _) in enumerate(ENDS):
+        name = f"tx-{index}"
+        rows.append(step(10 * index, "Ongoing", 100, start_ms=100, places=1, version=version, name=name))
+        rows.append(step(10 * index + 1, state, at_ms, start_ms=100, places=1, version=version, epoch=epoch, name=name))
+    got = frames.tuples(found(spark, rows), "transactional_id", "outcome", "ended_by")
+    assert got == [(f"tx-{index}", end[4], end[5]) for index, end in enumerate(ENDS)]
+
+
+def test_one_transaction_follows_another(spark: Any) -> None:
+    rows = [
+        step(0, "Ongoing", 10, start_ms=10, places=1),
+        step(1, "PrepareAbort", 20, start_ms=10, places=1),
+        step(2, "CompleteAbort", 30, start_ms=10),
+        # No Empty in between: the producer goes on.
+        step(3, "Ongoing", 40, start_ms=40, places=1),
+        step(4, None, 50),
+        step(5, "Empty", 60),
+        step(6, "Ongoing", 70, start_ms=70, places=2),
+    ]
+    got = frames.tuples(found(spark, rows), "first_log_offset", "last_log_offset", "start_ms", "outcome")
+    assert got == [(0, 2, T + 10, "aborted"), (3, 3, T + 40, "open"), (6, 6, T + 70, "open")]
+
+
+def test_of_a_compacted_transaction_the_end_is_left(spark: Any) -> None:
+    rows = [step(5, "CompleteCommit", 40, start_ms=10), step(9, "Ongoing", 70, start_ms=70, places=1)]
+    columns = ("first_log_offset", "outcome", "duration_ms", "producer_epoch", "partitions")
+    got = [tuple(row[name] for name in columns) for row in frames.rows_of(found(spark, rows), "first_log_offset")]
+    assert got == [(5, "committed", 31, None, None), (9, "open", None, 0, PLACES[:1])]
+
+
+def test_open_transactions_hold_partitions_back(spark: Any) -> None:
+    rows = [
+        step(0, "Ongoing", 10, start_ms=10, places=2, name="long"),
+        step(1, "Ongoing", 900, start_ms=900, places=1, name="short"),
+        step(2, "Ongoing", 950, start_ms=950, places=1, name="prepared"),
+        step(3, "PrepareCommit", 960, start_ms=950, places=1, name="prepared"),
+        step(4, "Ongoing", 970, start_ms=970, places=1, name="done"),
+        step(5, "CompleteCommit", 980, start_ms=970, name="done"),
+    ]
+    frame = table.open_transactions(found(spark, rows), at_ms=T + 1011)
+    assert frames.tuples(frame, "transactional_id", "topic", "partition", "age_ms", "is_overdue", "state") == [
+        ("long", "t", 0, 1001, True, "Ongoing"),
+        ("long", "t", 1, 1001, True, "Ongoing"),
+        ("prepared", "t", 0, 61, False, "PrepareCommit"),
+        ("short", "t", 0, 111, False, "Ongoing"),
+    ]
+
+
+def test_statistics(spark: Any) -> None:
+    rows = [
+        row
+        for index, end in enumerate(("Commit", "Abort", "Commit", "Commit"))
+        for row in (
+            step(10 * index, "Ongoing", 100, start_ms=100, places=1),
+            step(10 * index + 1, f"Prepare{end}", 150, start_ms=100, places=1),
+            step(10 * index + 2, f"Complete{end}", 199 + index, start_ms=100),
+        )
+    ]
+    rows.append(step(50, "Ongoing", 300, start_ms=300, places=1))
+    (row,) = frames.rows_of(table.transaction_statistics(found(spark, rows)), "transactional_id")
+    assert row == {
+        "transactional_id": "tx",
+        "transactions": 5,
+        "committed": 3,
+        "aborted": 1,
+        "open": 1,
+        "timed_out": 0,
+        "fenced": 0,
+        "abort_rate": 0.25,
+        "duration_p50_ms": 101,
+        "duration_p95_ms": 103,
+        "duration_max_ms": 103,
+        "producer_ids": 1,
+    }
