@@ -1,0 +1,245 @@
+"""
+Answers in a form that two sides can share: plain values, identities under names of their own.
+
+A member id, a topic id, a producer id, a port differ between two brokers and between two runs; who is who does not. So each
+identity becomes `<kind n>`, numbered as they are met, the same one under the same name through the whole story. What a clock
+gave becomes `<now>` if it lies within the story. Bytes are hex, batches are taken apart. Where Kafka's order is that of a hash
+table, the list is sorted.
+"""
+
+import base64
+import json
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from kohort.model.errors import CorruptError, WireError
+from kohort.wire.apis import ApiKey
+from kohort.wire.batches import HEADER_BYTES, iter_batches, read_records
+from kohort.wire.schema import Field, Message, message
+
+IDENTITIES = {
+    "producer_id": "producer",
+    "session_id": "session",
+    "node_id": "node",
+    "broker_id": "node",
+    "leader_id": "node",
+    "controller_id": "node",
+    "replica_nodes": "node",
+    "isr_nodes": "node",
+    "offline_replicas": "node",
+    "eligible_leader_replicas": "node",
+    "last_known_elr": "node",
+    "port": "port",
+    "host": "host",
+    "cluster_id": "cluster",
+    "finalized_features_epoch": "features",
+}
+"""Fields that hold an identity, with its kind. Topic ids and what contains a random uuid are seen by themselves."""
+
+_NOBODY = (-1, 0, None, "")
+"""What the protocol says for none. Node 0 is somebody, and so is producer 0."""
+_ZERO_IS_SOMEBODY = frozenset({"node", "producer", "features"})
+
+UNORDERED = {
+    ("ApiVersionsResponse", "finalized_features"),
+    ("ApiVersionsResponse", "supported_features"),
+    ("DescribeClusterResponse", "brokers"),
+    ("DescribeConfigsResult", "configs"),
+    ("DeleteGroupsResponse", "results"),
+    ("DescribeGroupsResponse", "groups"),
+    ("DescribeGroupsResponseDescribedGroup", "members"),
+    ("JoinGroupResponse", "members"),
+    ("ListGroupsResponse", "groups"),
+    ("ListOffsetsResponse", "topics"),
+    ("ListOffsetsTopicResponse", "partitions"),
+    ("MetadataResponse", "brokers"),
+    ("MetadataResponse", "topics"),
+    ("MetadataResponseTopic", "partitions"),
+    ("ProduceResponse", "responses"),
+    ("ProduceResponseTopicProduceResponse", "partition_responses"),
+}
+"""Lists whose order Kafka leaves to a hash table, or to the order in which partitions happened to finish."""
+
+_NAMES_OF_ELEMENTS = ("group_id", "name", "topic_name", "resource_name")
+_FILTERED = {
+    ("MetadataResponse", "topics"),
+    ("ListGroupsResponse", "groups"),
+    ("DescribeTopicPartitionsResponse", "topics"),
+}
+"""Lists that may tell of other stories too: what has a name of the runner's that is not this story's is left out."""
+
+NAMESPACE = "kc"
+_UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|(?<![\w-])[A-Za-z0-9_-]{22}(?![\w-])")
+_TIME_FROM_MS = 1_600_000_000_000
+_TOLERANCE_MS = 2_000
+
+
+class Names:
+    """
+    The identities of one story on one side.
+
+    Attributes:
+        prefix: what the names of this story begin with.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self.began_ms = time.time_ns() // 1_000_000
+        self._known: dict[tuple[str, Any], str] = {}
+        self._counts: dict[str, int] = {}
+        self._is_peeking = False
+
+    def name(self, kind: str, identity: Any) -> str:
+        """The name of an identity, a new one if it was not met before."""
+        found = self._known.get((kind, identity))
+        if found is None:
+            if self._is_peeking:
+                return f"<{kind} ?>"
+            self._counts[kind] = self._counts.get(kind, 0) + 1
+            found = self._known[kind, identity] = f"<{kind} {self._counts[kind]}>"
+        return found
+
+    def peek(self, make: Callable[[], Any]) -> Any:
+        """What something looks like before the identities that are new in it get their names."""
+        was, self._is_peeking = self._is_peeking, True
+        try:
+            return make()
+        finally:
+            self._is_peeking = was
+
+    def text(self, text: str) -> str:
+        """A text without this story's prefix, and with names for the random ids in it."""
+        text = text.replace(self.prefix, "@")
+        return _UUID.sub(self._id_in_text, text)
+
+    def _id_in_text(self, match: re.Match[str]) -> str:
+        found = match.group()
+        if len(found) != 22:
+            return self.name("uuid", found)
+        try:
+            identity = UUID(bytes=base64.urlsafe_b64decode(found + "=="))
+        except ValueError:
+            return found
+        return self._known.get(("topic", identity), found)
+
+    def number(self, value: int) -> int | str:
+        """A number; one that a clock gave during the story is `<now>`."""
+        if value > _TIME_FROM_MS:
+            now_ms = time.time_ns() // 1_000_000
+            if self.began_ms - _TOLERANCE_MS <= value <= now_ms + _TOLERANCE_MS:
+                return "<now>"
+        return value
+
+
+def canonical_response(api: ApiKey, version: int, response: Any, names: Names) -> dict[str, Any]:
+    """A response as plain values, with the fields that its version has."""
+    schema = message(f"{api.api_name}Response")
+    return _struct(schema, schema.name, version, response, names)
+
+
+def _struct(schema: Message, struct: str, version: int, value: Any, names: Names) -> dict[str, Any]:
+    return {
+        field.name: _field(schema, struct, field, version, getattr(value, field.name), names)
+        for field in schema.fields(struct, version)
+    }
+
+
+def _field(schema: Message, struct: str, field: Field, version: int, value: Any, names: Names) -> Any:
+    if value is None:
+        return None
+    if not field.array:
+        return _element(schema, field, version, value, names)
+    place = (struct, field.name)
+    if place in _FILTERED:
+        value = [each for each in value if not _is_foreign(each, names.prefix)]
+
+    def make(each: Any) -> Any:
+        return _element(schema, field, version, each, names)
+
+    if place in UNORDERED:
+        value = sorted(value, key=lambda each: json.dumps(names.peek(lambda: make(each)), sort_keys=True))
+    return [make(each) for each in value]
+
+
+def _is_foreign(element: Any, prefix: str) -> bool:
+    name = next((getattr(element, key) for key in _NAMES_OF_ELEMENTS if hasattr(element, key)), None) or ""
+    return name.startswith((NAMESPACE + "-", "__")) and not name.startswith(prefix)
+
+
+def _element(schema: Message, field: Field, version: int, value: Any, names: Names) -> Any:
+    if field.type in schema.structs:
+        return _struct(schema, field.type, version, value, names)
+    if isinstance(value, UUID):
+        return names.name("topic", value)
+    kind = IDENTITIES.get(field.name)
+    if kind is not None and (value not in _NOBODY or (value == 0 and kind in _ZERO_IS_SOMEBODY)):
+        return names.name(kind, value)
+    if field.type == "records":
+        return canonical_records(bytes(value), names)
+    return plain(value, names)
+
+
+def plain(value: Any, names: Names) -> Any:
+    """One value without structure of its own."""
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        content = bytes(value).replace(names.prefix.encode(), b"@")
+        return names.text("text:" + content.decode()) if _is_readable(content) else content.hex()
+    if isinstance(value, str):
+        return names.text(value)
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return names.number(value)
+    return value
+
+
+def _is_readable(value: bytes) -> bool:
+    try:
+        return value.decode().isprintable()
+    except UnicodeDecodeError:
+        return False
+
+
+def canonical_records(content: bytes, names: Names) -> Any:
+    """Batches with their headers and records; what is cut off at the end is told by its size."""
+    batches = []
+    end = 0
+    try:
+        for position, header in iter_batches(content):
+            whole = content[position : position + header.size_bytes]
+            batches.append(
+                {
+                    "base_offset": header.base_offset,
+                    "size_bytes": header.size_bytes if header.codec == 0 else None,
+                    "leader_epoch": header.partition_leader_epoch,
+                    "attributes": header.attributes,
+                    "last_offset_delta": header.last_offset_delta,
+                    "base_timestamp": names.number(header.base_timestamp),
+                    "max_timestamp": names.number(header.max_timestamp),
+                    "producer_id": header.producer_id
+                    if header.producer_id < 0
+                    else names.name("producer", header.producer_id),
+                    "producer_epoch": header.producer_epoch,
+                    "base_sequence": header.base_sequence,
+                    "records": [_record(record, names) for record in read_records(whole)]
+                    if header.size_bytes > HEADER_BYTES
+                    else [],
+                }
+            )
+            end = position + header.size_bytes
+    except (CorruptError, WireError) as exc:
+        return {"batches": batches, "undecodable": str(exc)}
+    return {"batches": batches, "cut_bytes": len(content) - end}
+
+
+def _record(record: Any, names: Names) -> dict[str, Any]:
+    return {
+        "offset": record.offset,
+        "timestamp": names.number(record.timestamp),
+        "key": None if record.key is None else plain(record.key, names),
+        "value": None if record.value is None else plain(record.value, names),
+        "headers": [[name, None if value is None else plain(value, names)] for name, value in record.headers],
+    }

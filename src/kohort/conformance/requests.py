@@ -1,0 +1,211 @@
+"""
+From the fields of a step to the bytes of a request.
+
+A value that begins with `$` is what the story kept under that name, one that begins with `@` a name of the story's own. A table
+with one key that begins with `$` is made of its parts:
+
+| written                                  | is                                                           |
+|------------------------------------------|--------------------------------------------------------------|
+| `{ "$hex" = "00ff" }`                    | bytes                                                        |
+| `{ "$repeat" = ["x", 5000] }`            | a text, repeated                                             |
+| `{ "$now" = -1000 }`                     | the time in ms, and so much                                  |
+| `{ "$plus" = ["$epoch", 1] }`            | a number, and so much                                        |
+| `{ "$none" = true }`                     | null                                                         |
+| `{ "$subscription" = { topics = [] } }`  | what a consumer says in JoinGroup; `version` 1 if not given  |
+| `{ "$assignment" = { orders = [0] } }`   | what a leader says in SyncGroup: partitions by topic         |
+| `{ "$batch" = { records = ["a"] } }`     | a record batch, see `batch`                                  |
+| `{ "$join" = [ ... ] }`                  | several of these as one run of bytes                         |
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from struct import Struct
+from typing import Any
+from uuid import UUID
+
+from kohort.conformance.script import ScriptError, Step
+from kohort.wire import messages as m
+from kohort.wire.apis import ApiKey
+from kohort.wire.batches import BatchRecord, build_batch, write_crc
+from kohort.wire.compression import Codec
+from kohort.wire.consumer_protocol import write_assignment, write_subscription
+from kohort.wire.encoders import request_encoder
+from kohort.wire.schema import FIXED_FORMATS, Field, Message, message
+from kohort.wire.shapes import shape, shapes
+
+Lookup = Callable[[str], Any]
+"""What `$name` and `@name` mean on this side; raises KeyError for what is not known."""
+
+_HEADER = Struct(">hhi")
+_INT16 = Struct(">h")
+_SIZE = Struct(">i")
+
+
+def request_frame(step: Step, version: int, correlation_id: int, lookup: Lookup) -> bytes:
+    """
+    The bytes to send for a step.
+
+    Raises:
+        ScriptError: a field is not the request's, or cannot hold its value.
+    """
+    if step.frame is not None:
+        return bytes.fromhex(step.frame)
+    api = step.api
+    assert api is not None
+    if step.body is not None or not api.oldest <= version <= api.newest:
+        frame = _raw_frame(api, version, correlation_id, step)
+    else:
+        frame = _encoded(step, api, version, correlation_id, lookup)
+    if step.cut_bytes or step.add_bytes:
+        content = frame[4 : len(frame) - step.cut_bytes] + bytes.fromhex(step.add_bytes)
+        frame = _SIZE.pack(len(content)) + content
+    return frame
+
+
+def _encoded(step: Step, api: ApiKey, version: int, correlation_id: int, lookup: Lookup) -> bytes:
+    schema = message(f"{api.api_name}Request")
+    request = _struct(schema, schema.name, step.fields, lookup)
+    try:
+        return request_encoder(api, version)(correlation_id, step.client_id, request)
+    except Exception as exc:
+        raise ScriptError(f"step {step.label}: {api.api_name} v{version} cannot be written: {exc!r}") from exc
+
+
+def _raw_frame(api: ApiKey, version: int, correlation_id: int, step: Step) -> bytes:
+    """A frame with a right header and any body; the header is of the form of its version, known or not."""
+    client_id = (step.client_id or "").encode()
+    content = _HEADER.pack(api, version, correlation_id) + _INT16.pack(len(client_id)) + client_id
+    if api.is_flexible(version):
+        content += b"\0"
+    content += bytes.fromhex(step.body or "")
+    return _SIZE.pack(len(content)) + content
+
+
+def _struct(schema: Message, name: str, content: Mapping[str, Any], lookup: Lookup) -> Any:
+    known = {field.name: field for field in schema.structs[name]}
+    unknown = content.keys() - known.keys()
+    if unknown:
+        raise ScriptError(f"{name} has no field {', '.join(sorted(unknown))}; it has {', '.join(known)}")
+    values = {key: _field(schema, known[key], resolve(value, lookup), lookup) for key, value in content.items()}
+    return shapes(schema.name)[name](**values)
+
+
+def _field(schema: Message, field: Field, value: Any, lookup: Lookup) -> Any:
+    if value is None:
+        return None
+    if field.array:
+        if not isinstance(value, list):
+            raise ScriptError(f"{field.name} is a list, not {value!r}")
+        return tuple(_element(schema, field, resolve(each, lookup), lookup) for each in value)
+    return _element(schema, field, value, lookup)
+
+
+def _element(schema: Message, field: Field, value: Any, lookup: Lookup) -> Any:
+    if field.type in schema.structs:
+        return None if value is None else _struct(schema, field.type, value, lookup)
+    if field.type in ("bytes", "records"):
+        return value.encode() if isinstance(value, str) else value
+    if field.type == "uuid":
+        return UUID(value) if isinstance(value, str) and value else value or None
+    if field.type in FIXED_FORMATS and value == "":
+        return field.default  # kept from an answer that was not given
+    if field.type in FIXED_FORMATS and not isinstance(value, (int, float)):
+        raise ScriptError(f"{field.name} is a number, not {value!r}")
+    return value
+
+
+def resolve(value: Any, lookup: Lookup) -> Any:
+    """What a value stands for. Lists and ordinary tables are left as they are, for their fields to be resolved in turn."""
+    if isinstance(value, str) and value[:1] in ("$", "@"):
+        try:
+            return lookup(value)
+        except KeyError:
+            raise ScriptError(f"{value} is not known here") from None
+    if isinstance(value, dict) and len(value) == 1 and next(iter(value)).startswith("$"):
+        ((name, argument),) = value.items()
+        maker = _MAKERS.get(name)
+        if maker is None:
+            raise ScriptError(f"there is no {name}")
+        return maker(argument, lookup)
+    return value
+
+
+def _subscription(argument: Mapping[str, Any], lookup: Lookup) -> bytes:
+    owned = _partitions(argument.get("owned", {}), lookup, "ConsumerProtocolSubscriptionTopicPartition")
+    subscription = m.ConsumerProtocolSubscription(
+        topics=tuple(resolve(topic, lookup) for topic in argument["topics"]),
+        user_data=None,
+        owned_partitions=owned,
+        generation_id=resolve(argument.get("generation", -1), lookup),
+        rack_id=argument.get("rack"),
+    )
+    return write_subscription(subscription, argument.get("version", 1))
+
+
+def _assignment(argument: Mapping[str, Any], lookup: Lookup) -> bytes:
+    assigned = _partitions(argument, lookup, "ConsumerProtocolAssignmentTopicPartition")
+    return write_assignment(m.ConsumerProtocolAssignment(assigned_partitions=assigned, user_data=None), version=1)
+
+
+def _partitions(by_topic: Mapping[str, list[int]], lookup: Lookup, struct: str) -> tuple[Any, ...]:
+    return tuple(
+        shape(struct)(topic=resolve(topic, lookup), partitions=tuple(partitions))
+        for topic, partitions in by_topic.items()
+    )
+
+
+def batch(argument: Mapping[str, Any], lookup: Lookup) -> bytes:
+    """
+    A record batch.
+
+    `records` are texts, values without a key, or tables of `key`, `value`, `headers` and `time`; beside them `time`,
+    `producer_id`, `producer_epoch`, `sequence`, `codec` by name, `base_offset`, `control`, `transactional`. What a batch must
+    not have is put in afterwards: `set` overwrites bytes, a place and hex, before the checksum is made; `damage` after it.
+    """
+    codec = Codec[argument.get("codec", "none").upper()]
+    content = bytearray(
+        build_batch(
+            [_record(each, lookup) for each in resolve(argument["records"], lookup)],
+            timestamp_ms=resolve(argument.get("time", 1_700_000_000_000), lookup),
+            producer_id=resolve(argument.get("producer_id", -1), lookup),
+            producer_epoch=resolve(argument.get("producer_epoch", -1), lookup),
+            base_sequence=resolve(argument.get("sequence", -1), lookup),
+            transactional=argument.get("transactional", False),
+            control=argument.get("control", False),
+            compression=codec,
+            base_offset=argument.get("base_offset", 0),
+        )
+    )
+    for at, written in argument.get("set", ()):
+        content[at : at + len(written) // 2] = bytes.fromhex(written)
+    if argument.get("set"):
+        write_crc(content)
+    for at, written in argument.get("damage", ()):
+        content[at : at + len(written) // 2] = bytes.fromhex(written)
+    return bytes(content)
+
+
+def _record(content: Any, lookup: Lookup) -> BatchRecord:
+    content = resolve(content, lookup)
+    if isinstance(content, str):
+        return BatchRecord(None, content.encode())
+    key, value = resolve(content.get("key"), lookup), resolve(content.get("value"), lookup)
+    return BatchRecord(
+        None if key is None else key.encode(),
+        None if value is None else value.encode(),
+        tuple((name, text.encode()) for name, text in content.get("headers", {}).items()),
+        resolve(content.get("time"), lookup),
+    )
+
+
+_MAKERS: dict[str, Callable[[Any, Lookup], Any]] = {
+    "$hex": lambda argument, _: bytes.fromhex(argument),
+    "$repeat": lambda argument, _: argument[0] * argument[1],
+    "$now": lambda argument, _: time.time_ns() // 1_000_000 + argument,
+    "$plus": lambda argument, lookup: (resolve(argument[0], lookup) or 0) + argument[1],
+    "$none": lambda _argument, _: None,
+    "$subscription": _subscription,
+    "$assignment": _assignment,
+    "$batch": batch,
+    "$join": lambda argument, lookup: b"".join(resolve(each, lookup) for each in argument),
+}

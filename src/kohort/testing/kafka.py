@@ -1,0 +1,245 @@
+"""
+Apache Kafka as it is published: its jars, resolved once, and single nodes of it on free ports.
+
+`conformance/pom.xml` names the release. Maven resolves it into `build/kafka-4.2.1` of the working directory that holds the pom
+file; one process downloads, the others wait for it, and a mark says what was downloaded to its end.
+"""
+
+import fcntl
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+RELEASE = "4.2.1"
+ROOT = Path(__file__).parents[3]
+RESOLVE_TIMEOUT_S = 240.0
+FORMAT_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 30.0
+
+CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
+_POLL_S = 0.05
+_LOG_TAIL_LINES = 40
+
+QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m", "-Dfile.encoding=UTF-8", "-Dlog4j2.level=OFF")
+"""For a tool that lives a second: what a compiler would win, it never earns. It logs nothing between its output."""
+
+_NODE_JVM = ("-Xms512m", "-Xmx512m", "-XX:+UseSerialGC", "-Dfile.encoding=UTF-8", "-Djava.awt.headless=true")
+
+_LOG4J = """\
+status=WARN
+appender.file.type=File
+appender.file.name=file
+appender.file.fileName={log}
+appender.file.layout.type=PatternLayout
+appender.file.layout.pattern=[%d] %p %m (%c)%n
+rootLogger.level={level}
+rootLogger.appenderRef.file.ref=file
+"""
+
+
+class UnavailableKafkaError(Exception):
+    """Why there is no Apache Kafka here: a sentence for a skipped test."""
+
+
+@cache
+def java() -> str:
+    """
+    The Java runtime.
+
+    Raises:
+        UnavailableKafkaError: there is none.
+    """
+    found = shutil.which("java")
+    if found is None:
+        raise UnavailableKafkaError("there is no Java runtime here (Debian: apt-get install openjdk-17-jre-headless)")
+    return found
+
+
+@cache
+def kafka_jars(root: Path = ROOT) -> Path:
+    """
+    The directory with all jars, downloaded if need be.
+
+    Args:
+        root: the working directory with `conformance/pom.xml` in it.
+
+    Raises:
+        UnavailableKafkaError: Maven is absent, or could not fetch them.
+    """
+    jars = root / "build" / f"kafka-{RELEASE}"
+    jars.mkdir(parents=True, exist_ok=True)
+    mark = jars / ".complete"
+    pom = root / "conformance" / "pom.xml"
+    if not pom.exists():
+        raise UnavailableKafkaError(f"{pom}, which names Apache Kafka's release, is not here")
+    with (jars / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not mark.exists() or mark.read_text() != pom.read_text():
+            _download(pom, jars)
+            mark.write_text(pom.read_text())
+    return jars
+
+
+def _download(pom: Path, jars: Path) -> None:
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise UnavailableKafkaError("Maven, which fetches Apache Kafka, is not here (Debian: apt-get install maven)")
+    done = subprocess.run(
+        (
+            *(maven, "--batch-mode", "--quiet", "--file", str(pom)),
+            *("dependency:copy-dependencies", f"-DoutputDirectory={jars}"),
+        ),
+        capture_output=True,
+        text=True,
+        timeout=RESOLVE_TIMEOUT_S,
+        check=False,
+    )
+    if done.returncode != 0:
+        reason = next((line for line in done.stdout.splitlines() if "ERROR" in line), "no reason given")
+        raise UnavailableKafkaError(f"Maven could not fetch Apache Kafka {RELEASE}: {reason}")
+
+
+class KafkaNode:
+    """
+    One node of Apache Kafka, broker and controller in one process, on free ports of 127.0.0.1.
+
+    A context manager: entering starts it and waits until it answers, leaving stops it. The directory keeps its log, whose end
+    is part of the message when a start fails.
+    """
+
+    def __init__(
+        self, directory: Path, properties: Mapping[str, str] | None = None, *, log_level: str = "WARN"
+    ) -> None:
+        """
+        Args:
+            directory: for properties, data and log; new or empty.
+            properties: broker configurations over those that a node needs anyway.
+
+        Raises:
+            UnavailableKafkaError: no Java or no jars.
+        """
+        self.directory = directory
+        self._command = (java(), *_NODE_JVM, "-cp", f"{kafka_jars()}/*")
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port, controller_port = _free_ports(2)
+        directory.mkdir(parents=True, exist_ok=True)
+        self.log = directory / "kafka.log"
+        (directory / "log4j2.properties").write_text(_LOG4J.format(log=self.log, level=log_level))
+        self._properties = directory / "server.properties"
+        merged = {**_node_properties(self.port, controller_port, directory / "data"), **(properties or {})}
+        self._properties.write_text("".join(f"{key}={value}\n" for key, value in merged.items()))
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """
+        Format, start, and wait until the listener answers.
+
+        Raises:
+            RuntimeError: it does not come up; the message has the end of its log.
+        """
+        self._format()
+        with (self.directory / "stdout").open("ab") as stdout:
+            self._process = subprocess.Popen(
+                self._java("kafka.Kafka", str(self._properties)), stdout=stdout, stderr=subprocess.STDOUT
+            )
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not _answers(self.port):
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self.stop()
+                raise RuntimeError(f"Apache Kafka did not come up:\n{self.log_tail()}")
+            time.sleep(_POLL_S)
+
+    def stop(self) -> None:
+        """End it as an operator would, by force if it does not obey."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(STOP_TIMEOUT_S)
+        process.kill()
+        process.wait()
+
+    def log_tail(self) -> str:
+        """The end of what it logged."""
+        texts = [path.read_text(errors="replace") for path in (self.directory / "stdout", self.log) if path.exists()]
+        return "\n".join("".join(texts).splitlines()[-_LOG_TAIL_LINES:])
+
+    def _java(self, main_class: str, *arguments: str) -> tuple[str, ...]:
+        logging = f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}"
+        return (self._command[0], logging, *self._command[1:], main_class, *arguments)
+
+    def _format(self) -> None:
+        if (self.directory / "data" / "meta.properties").exists():
+            return
+        arguments = ("format", "--cluster-id", CLUSTER_ID, "--config", str(self._properties), "--standalone")
+        done = subprocess.run(
+            (java(), *QUICK_START, "-cp", f"{kafka_jars()}/*", "kafka.tools.StorageTool", *arguments),
+            capture_output=True,
+            text=True,
+            timeout=FORMAT_TIMEOUT_S,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"Apache Kafka's directory could not be formatted:\n{done.stdout}{done.stderr}")
+
+
+def _node_properties(port: int, controller_port: int, data: Path) -> dict[str, str]:
+    listeners = f"PLAINTEXT://127.0.0.1:{port}"
+    return {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller_port}",
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"{listeners},CONTROLLER://127.0.0.1:{controller_port}",
+        "advertised.listeners": listeners,
+        "log.dirs": str(data),
+        "offsets.topic.replication.factor": "1",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "share.coordinator.state.topic.replication.factor": "1",
+        "share.coordinator.state.topic.min.isr": "1",
+    }
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on; all are held until the last one is known, so that they differ."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def _answers(port: int) -> bool:
+    """Whether the listener takes a connection and answers ApiVersions v0 with what a broker says."""
+    question = bytes.fromhex("0000000a 0012 0000 00000001 ffff".replace(" ", ""))
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=2) as connection:
+            connection.sendall(question)
+            return len(connection.recv(10)) == 10
+    except OSError:
+        return False

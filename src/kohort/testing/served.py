@@ -1,0 +1,80 @@
+"""`kohort serve` as a process of its own, on a free port."""
+
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+START_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 15.0
+KOHORT = (sys.executable, "-m", "kohort.cli.main")
+
+
+class ServedKohort:
+    """
+    One broker. A context manager: entering starts it and waits until it is ready, leaving stops it.
+
+    Attributes:
+        port: the one that it got.
+    """
+
+    def __init__(
+        self, directory: Path, properties: Mapping[str, str] | None = None, *, command: Sequence[str] = KOHORT
+    ) -> None:
+        """
+        Args:
+            directory: for data and log; new or empty.
+            properties: broker configurations.
+            command: what starts `kohort`.
+        """
+        directory.mkdir(parents=True, exist_ok=True)
+        self.log = directory / "kohort.log"
+        self.port = 0
+        self._command = [*command, "serve", "--port", "0", "--data-dir", str(directory / "data")]
+        for key, value in (properties or {}).items():
+            self._command += ["--set", f"{key}={value}"]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def __enter__(self) -> Self:
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("KOHORT_")}
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=log, env=environment)
+        line = self._ready_line()
+        if not line.startswith("kohort ready "):
+            self.stop()
+            raise RuntimeError(f"kohort serve did not come up:\n{line}{self.log.read_text()}")
+        self.port = int(dict(field.split("=", 1) for field in line.split()[2:])["port"])
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End it as an operator would, by force if it does not obey."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.terminate()
+        try:
+            process.wait(STOP_TIMEOUT_S)
+        finally:
+            process.kill()
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+
+    def _ready_line(self) -> str:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        ready, _, _ = select.select([self._process.stdout], [], [], START_TIMEOUT_S)
+        return self._process.stdout.readline().decode() if ready else ""
