@@ -219,29 +219,6 @@ def test_diverging_epochs(client: tuple[int, int]) -> None:
     assert (data.error_code, (data.diverging_epoch.epoch, data.diverging_epoch.end_offset)) == (code, diverging)
 
 
-# fmt: off
-SESSIONS = {  # (session id, epoch): code. Kafka's answer where its cache of sessions has no room and knows none.
-    (0, -1): ErrorCode.NONE,
-    (0, 0):  ErrorCode.NONE,
-    (5, 0):  ErrorCode.NONE,      # closes a session that is not there, asks for a new one
-    (5, -1): ErrorCode.NONE,
-    (5, 1):  ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
-    (5, 77): ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
-    (0, 1):  ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
-    (5, -2): ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
-}
-# fmt: on
-
-
-@pytest.mark.parametrize("session", SESSIONS)
-def test_sessions(session: tuple[int, int]) -> None:
-    harness = filled(b"a")
-    request = fetch_request(session_id=session[0], session_epoch=session[1])
-    response = harness.ask(ApiKey.FETCH, request, version=12)
-    assert (response.error_code, response.session_id) == (SESSIONS[session], 0)
-    assert len(response.responses) == (0 if SESSIONS[session] else 1)
-
-
 # Long polls.
 
 ROOM: dict[str, Any] = {"max_wait_ms": 500, "min_bytes": 1}

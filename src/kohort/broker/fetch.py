@@ -5,8 +5,8 @@ ids; v15 replica state; v16 node endpoints; v17 directory ids; v18 a follower's 
 A request that finds too little waits, at most `max_wait_ms`, until a partition it asks for has more. Batches are sent as
 they were written, whole and undecoded.
 
-There are no sessions yet: every full fetch is answered with session id 0, upon which clients send full fetches only, and a
-fetch in a session is answered that the session is not known. There are no followers: a replica's fetch is refused.
+Sessions, in which clients ask for and are told what has changed only, are in `kohort.broker.sessions`. There are no followers:
+a replica's fetch is refused.
 
 Source: KIP-74, KIP-227, KIP-320, KIP-516; Kafka ReplicaManager.fetchMessages, DelayedFetch.
 """
@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from uuid import UUID
 
 from kohort.broker.catalog import Catalog
 from kohort.broker.cluster import Cluster
@@ -24,8 +23,10 @@ from kohort.broker.configs import BrokerConfig
 from kohort.broker.epochs import leader_epoch_problem
 from kohort.broker.partitions import Partition, Partitions
 from kohort.broker.ports import CallLater, Cancel, Context
+from kohort.broker.sessions import Fetched, SessionPartition, Sessions
 from kohort.machine.shard import Reply
-from kohort.model.errors import ErrorCode, StorageError
+from kohort.model.errors import CoordinatorError, ErrorCode, StorageError
+from kohort.runtime.ports import Clock
 from kohort.storage.log import NO_EPOCH, Log
 from kohort.wire import messages as m
 
@@ -34,35 +35,43 @@ if TYPE_CHECKING:
     Data = m.FetchResponsePartitionData
 
 READ_COMMITTED = 1
-FINAL_EPOCH = -1
-INITIAL_EPOCH = 0
 
-_CONSUMER = -1
+_TOPIC_IDS_SINCE = 13
 _TELLS_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 _TELLS_LEADER_SINCE = 16
 
-_Target = tuple["Asked", Partition | ErrorCode]
+_Target = tuple[SessionPartition, Partition | ErrorCode]
 
 
 class Fetch:
     """Reads from many partitions under one limit of bytes."""
 
     def __init__(
-        self, catalog: Catalog, partitions: Partitions, cluster: Cluster, config: BrokerConfig, call_later: CallLater
+        self,
+        catalog: Catalog,
+        partitions: Partitions,
+        cluster: Cluster,
+        config: BrokerConfig,
+        clock: Clock,
+        call_later: CallLater,
     ) -> None:
         self._catalog = catalog
         self._partitions = partitions
         self._cluster = cluster
         self._bytes_max = config.get_int("fetch.max.bytes")
         self._call_later = call_later
+        self._sessions = Sessions(config.get_int("max.incremental.fetch.session.cache.slots"), clock)
 
     def fetch(self, request: m.FetchRequest, context: Context, reply: Reply[m.FetchResponse]) -> m.FetchResponse | None:
-        if request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
-            return m.FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        read = _Read(request, context.api_version, self._targets(request, context.api_version), self)
-        response, is_enough = read.collect()
+        api_version = context.api_version
+        try:
+            fetched = self._sessions.begin(request, uses_ids=api_version >= _TOPIC_IDS_SINCE)
+        except CoordinatorError as error:
+            return m.FetchResponse(error_code=error.code)
+        read = _Read(request, api_version, fetched, self._targets(fetched, request, api_version), self)
+        answers, is_enough = read.collect()
         if is_enough or request.max_wait_ms <= 0 or not read.has_partition:
-            return response
+            return read.respond(answers)
         _Wait(read, reply, self._call_later)
         return None
 
@@ -79,30 +88,29 @@ class Fetch:
     def leader_id(self) -> int:
         return self._cluster.node_id
 
-    def _targets(self, request: m.FetchRequest, api_version: int) -> list[tuple[_TopicKey, list[_Target]]]:
-        """Per topic, in the request's order, the partitions, or why they cannot be read; of equal ones the last counts."""
+    def _targets(self, fetched: Fetched, request: m.FetchRequest, api_version: int) -> list[_Target]:
+        """What is to be read, each with its partition or why it cannot be read."""
         refusal = _refuse_all(request, api_version)
-        by_topic: dict[_TopicKey, dict[int, _Target]] = {}
-        for topic in request.topics:
-            key = (topic.topic, topic.topic_id)
-            found = self._catalog.topic_by_id(topic.topic_id) if topic.topic_id else None
-            name = found.name if found else topic.topic
-            is_known_id = api_version < 13 or found is not None
-            targets = by_topic.setdefault(key, {})
-            for asked in topic.partitions:
-                targets[asked.partition] = asked, refusal or self._find(name, asked, is_known_id=is_known_id)
-        return [(key, list(targets.values())) for key, targets in by_topic.items()]
+        find = self._find_by_id if api_version >= _TOPIC_IDS_SINCE else self._find
+        return [(wanted, refusal or find(wanted)) for wanted in fetched.partitions]
 
-    def _find(self, name: str, asked: Asked, *, is_known_id: bool) -> Partition | ErrorCode:
-        if not is_known_id:
-            return ErrorCode.UNKNOWN_TOPIC_ID
+    def _find(self, wanted: SessionPartition) -> Partition | ErrorCode:
         try:
-            return self._partitions.find(name, asked.partition) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            partition = self._partitions.find(wanted.name or "", wanted.asked.partition)
         except StorageError as error:
             return error.code
+        return partition or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-
-_TopicKey = tuple[str, UUID | None]
+    def _find_by_id(self, wanted: SessionPartition) -> Partition | ErrorCode:
+        """In a session the name of a topic that is gone by now is known: another one may have taken it."""
+        topic = self._catalog.topic_by_id(wanted.topic_id) if wanted.topic_id else None
+        if topic is not None:
+            wanted.name = topic.name
+            return self._find(wanted)
+        if wanted.name is None:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        is_taken = self._catalog.topic(wanted.name) is not None
+        return ErrorCode.INCONSISTENT_TOPIC_ID if is_taken else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _refuse_all(request: m.FetchRequest, api_version: int) -> ErrorCode | None:
@@ -120,41 +128,42 @@ class _Read:
 
     request: m.FetchRequest
     api_version: int
-    targets: Sequence[tuple[_TopicKey, Sequence[_Target]]]
+    fetched: Fetched
+    targets: list[_Target]
     fetch: Fetch
 
     @property
     def partitions(self) -> list[Partition]:
-        return [where for _, targets in self.targets for _, where in targets if isinstance(where, Partition)]
+        return [where for _, where in self.targets if isinstance(where, Partition)]
 
     @property
     def has_partition(self) -> bool:
-        return any(isinstance(where, Partition) for _, targets in self.targets for _, where in targets)
+        return any(isinstance(where, Partition) for _, where in self.targets)
 
-    def collect(self) -> tuple[m.FetchResponse, bool]:
+    def collect(self) -> tuple[list[Data], bool]:
         """What there is now, and whether it is to be sent at once: enough bytes, an error of reading, or a cut log."""
         bytes_max = bytes_left = self.fetch.bytes_max(self.request)
         bytes_min = min(self.request.min_bytes, bytes_max)
-        is_urgent = tells_leader = False
+        is_urgent = False
         found = 0
-        topics = []
-        for (name, topic_id), targets in self.targets:
-            answers = []
-            for asked, where in targets:
-                if isinstance(where, ErrorCode):
-                    answer = _refusal(asked, where)
-                else:
-                    answer = self._read(asked, where, bytes_left, is_first=found == 0)
-                    size = len(answer.records or b"")
-                    found += size
-                    bytes_left = max(bytes_left - size, 0)
-                    is_urgent |= answer.error_code != 0 or answer.diverging_epoch.epoch != NO_EPOCH
-                tells_leader |= answer.error_code in _TELLS_LEADER
-                answers.append(answer)
-            topics.append(m.FetchableTopicResponse(topic=name, topic_id=topic_id, partitions=answers))
-        endpoints = (self.fetch.node_endpoint(),) if tells_leader and self.api_version >= _TELLS_LEADER_SINCE else ()
-        response = m.FetchResponse(responses=topics, node_endpoints=endpoints)
-        return response, is_urgent or found >= bytes_min
+        answers = []
+        for wanted, where in self.targets:
+            if isinstance(where, ErrorCode):
+                answer = _refusal(wanted.asked, where)
+            else:
+                answer = self._read(wanted.asked, where, bytes_left, is_first=found == 0)
+                size = len(answer.records or b"")
+                found += size
+                bytes_left = max(bytes_left - size, 0)
+                is_urgent |= answer.error_code != 0 or answer.diverging_epoch.epoch != NO_EPOCH
+            answers.append(answer)
+        return answers, is_urgent or found >= bytes_min
+
+    def respond(self, answers: Sequence[Data]) -> m.FetchResponse:
+        tells_leader = self.api_version >= _TELLS_LEADER_SINCE and any(
+            answer.error_code in _TELLS_LEADER for answer in answers
+        )
+        return self.fetched.respond(answers, (self.fetch.node_endpoint(),) if tells_leader else ())
 
     def _read(self, asked: Asked, partition: Partition, bytes_left: int, *, is_first: bool) -> Data:
         log = partition.log
@@ -251,26 +260,24 @@ class _Wait:
     def on_progress(self, partition: Partition) -> None:  # noqa: ARG002
         if self._reply is None:
             return
-        response, is_enough = self._read.collect()
+        answers, is_enough = self._read.collect()
         if is_enough:
-            self._complete(response)
+            self._complete(answers)
 
     def on_gone(self, partition: Partition) -> None:
         """Source: Kafka answers a deleted topic at once, with the error that it finds when it reads again."""
-        self._read.targets = [
-            (key, [(a, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if w is partition else w) for a, w in targets])
-            for key, targets in self._read.targets
-        ]
-        self._complete(self._read.collect()[0])
+        read = self._read
+        read.targets = [(a, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if w is partition else w) for a, w in read.targets]
+        self._complete(read.collect()[0])
 
     def _on_deadline(self) -> None:
         self._complete(self._read.collect()[0])
 
-    def _complete(self, response: m.FetchResponse) -> None:
+    def _complete(self, answers: Sequence[Data]) -> None:
         reply, self._reply = self._reply, None
         if reply is None:
             return
         self._cancel()
         for partition in self._read.partitions:
             partition.unwatch(self)
-        reply(response)
+        reply(self._read.respond(answers))
