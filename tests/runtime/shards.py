@@ -31,14 +31,20 @@ class PutSerde:
             raise CorruptError(str(error)) from error
 
 
+POISONED_PRODUCER_ID = 666
+"""The end of its transactions cannot be replayed."""
+
+
 class TableShard:
     """Keeps what was put; fails on replaying the name "poison" and when it is told to say goodbye as "rude"."""
 
     def __init__(self, partition: int, registry: SnapshotRegistry, timers: Timers) -> None:
         self.partition = partition
+        self.registry = registry
         self.timers = timers
         self.table: TimelineDict[str, int] = TimelineDict(registry)
-        self.pending: dict[int, list[Put]] = {}
+        self.pending: TimelineDict[int, tuple[Put, ...]] = TimelineDict(registry)
+        self.producers: list[tuple[int, int]] = []
         self.parked: list[Reply[Any]] = []
         self.images: list[Any] = []
         self.loaded_at: int | None = None
@@ -50,14 +56,17 @@ class TableShard:
         if record.name == "poison":
             raise RuntimeError("poison")
         if producer_id != -1:
-            self.pending.setdefault(producer_id, []).append(record)
+            self.producers.append((producer_id, producer_epoch))
+            self.pending.put(producer_id, (*self.pending.get(producer_id, ()), record))
         elif record.number is None:
             self.table.remove(record.name)
         else:
             self.table.put(record.name, record.number)
 
     def replay_end_transaction_marker(self, producer_id: int, producer_epoch: int, /, *, committed: bool) -> None:
-        for record in self.pending.pop(producer_id, []):
+        if producer_id == POISONED_PRODUCER_ID:
+            raise RuntimeError("poison")
+        for record in self.pending.pop(producer_id, ()):
             if committed:
                 self.replay(0, -1, -1, record)
 

@@ -1,96 +1,15 @@
-"""The rows of section 17 of the runtime's reference that the skeleton has; numbers in brackets are theirs."""
+"""What a coordinator runtime does, row by row; the numbers in brackets are the rows of Kafka's own test scenarios."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from kohort.machine.shard import Result
 from kohort.model.errors import CoordinatorError, ErrorCode, UnavailableError
-from kohort.runtime.processors import InlineProcessor
-from kohort.runtime.runtime import Runtime
 from kohort.runtime.states import State
-from kohort.testing import FaultyLog, FixedImage, VirtualNode
-from kohort.wire.batches import BatchRecord, build_batch, control_batch, read_header, read_records
-from tests.runtime.shards import Put, PutSerde, TableShard
-
-Operation = Callable[[TableShard, int], Result[Put, str]]
-
-
-class Bench:
-    """A runtime of two partitions over logs that are committed by hand."""
-
-    def __init__(self, *, batch_bytes_max: int = 1_048_588) -> None:
-        self.node = VirtualNode()
-        self.logs = [FaultyLog("state", partition, batch_bytes_max=batch_bytes_max) for partition in (0, 1)]
-        self.shards: list[TableShard] = []
-        self.image = FixedImage()
-        self.runtime = Runtime(
-            partition_count=2,
-            make_shard=self.make_shard,
-            serde=PutSerde(),
-            image=self.image,
-            clock=self.node.clock,
-            processor=InlineProcessor(self.node.wheel, self.node.defer, self.node.soon),
-        )
-        self.answers: dict[str, list[Any]] = {}
-
-    @property
-    def log(self) -> FaultyLog:
-        return self.logs[0]
-
-    @property
-    def shard(self) -> TableShard:
-        return self.shards[-1]
-
-    def make_shard(self, partition: int, registry: Any, timers: Any) -> TableShard:
-        self.shards.append(TableShard(partition, registry, timers))
-        return self.shards[-1]
-
-    def load(self, partition: int = 0, leader_epoch: int = 0) -> "Bench":
-        self.runtime.load(partition, self.logs[partition], leader_epoch)
-        self.node.settle()
-        return self
-
-    def write(self, name: str, operation: Operation, partition: int = 0) -> None:
-        """Run an operation; what it is answered, at once or later, is noted under `name`."""
-        noted = self.answers.setdefault(name, [])
-        response = self.runtime.write(partition, operation, noted.append, explain)
-        if response is not None:
-            noted.append(response)
-
-    def put(self, name: str, *puts: tuple[str, int | None]) -> None:
-        self.write(name, lambda shard, _: shard.put("ok", *puts))
-
-    def read(self) -> Any:
-        def query(shard: TableShard, offset: int) -> Any:
-            return dict(shard.table.items_at(offset))
-
-        return self.runtime.read(0, query, explain)
-
-    def state(self) -> State | None:
-        return self.runtime.states().get(0)
-
-    def written(self) -> list[tuple[bytes | None, bytes | None]]:
-        return [(it.key, it.value) for batch in self.log.batches for it in read_records(batch)]
-
-
-def batch_of(pairs: list[tuple[bytes, bytes | None]], producer_id: int = -1) -> bytes:
-    """A batch of the state topic; with a producer id one of a transaction."""
-    is_transactional = producer_id != -1
-    return build_batch(
-        [BatchRecord(key, value) for key, value in pairs],
-        timestamp_ms=0,
-        producer_id=producer_id,
-        producer_epoch=0 if is_transactional else -1,
-        base_sequence=0 if is_transactional else -1,
-        transactional=is_transactional,
-    )
-
-
-def explain(error: Exception) -> str:
-    return error.code.name if isinstance(error, CoordinatorError) else f"{type(error).__name__}: {error}"
-
+from kohort.wire.batches import control_batch, read_header
+from tests.runtime.harness import Bench, batch_of, explain, timer
+from tests.runtime.shards import Put, TableShard
 
 # -- load and unload [1-8, 10, 23, 26, 27, 37, 38, 47, 48] ---------------------------------------------------------
 
@@ -484,18 +403,6 @@ def test_a_reply_may_cause_the_next_operation() -> None:
 # -- timers [28-34] ------------------------------------------------------------------------------------------------
 
 
-def timer(bench: Bench, name: str, *, fails: int = 0) -> Callable[[int], Result[Put, None]]:
-    """A timer's operation that writes `name` = when it ran, after failing `fails` times."""
-    failures = iter(range(fails))
-
-    def operation(now_ms: int) -> Result[Put, None]:
-        for _ in failures:
-            raise UnavailableError("not yet")
-        return Result([Put(name, now_ms - 1_700_000_000_000)])
-
-    return operation
-
-
 def test_an_expiry_is_an_operation() -> None:  # [28]
     bench = Bench().load()
     bench.shard.timers.schedule("late", 20, timer(bench, "late"))
@@ -548,6 +455,14 @@ def test_a_timer_whose_records_could_not_be_written_has_failed(retry: bool, tabl
     bench.node.advance(509)
     assert bench.shard.table == {}
     bench.node.advance(1)
+    assert bench.shard.table == table
+
+
+@pytest.mark.parametrize(("waited_ms", "table"), [(1009, {}), (1010, {"t": 1010})])
+def test_a_timer_may_choose_how_long_it_waits_to_be_tried_again(waited_ms: int, table: dict[str, int]) -> None:  # [32]
+    bench = Bench().load()
+    bench.shard.timers.schedule("t", 10, timer(bench, "t", fails=1), retry=True, backoff_ms=1000)
+    bench.node.advance(waited_ms)
     assert bench.shard.table == table
 
 

@@ -66,7 +66,10 @@ class Histogram:
 
     def _buckets(self) -> list[tuple[int, int]]:
         """The largest duration of each bucket, rising, and how many there are."""
-        return [(0, self._zeros), *((_upper(index), count) for index, count in sorted(self._longer.items()))]
+        return [
+            (0, self._zeros),
+            *((min(_upper(index), RANGE_MS), count) for index, count in sorted(self._longer.items())),
+        ]
 
     def quantile_ms(self, fraction: float) -> int:
         """The smallest duration that this fraction of all did not exceed; 0 when there were none."""
@@ -74,7 +77,7 @@ class Histogram:
         seen = 0
         for longest_ms, count in self._buckets():
             seen += count
-            if seen >= rank:
+            if seen and seen >= rank:
                 return min(longest_ms, self.max_ms)
         return self.max_ms
 

@@ -1,0 +1,276 @@
+"""The runtime on threads of its own: the same promises, from any thread."""
+
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from kohort.machine.shard import EndTransaction, Producer, Release, Result
+from kohort.model.errors import CoordinatorError, ErrorCode, InvariantError
+from kohort.model.ids import TopicPartition
+from kohort.runtime.runtime import Runtime
+from kohort.runtime.states import State
+from kohort.runtime.threads import LogOwner, ThreadedProcessor
+from kohort.storage.disk import DiskStore
+from kohort.storage.log import LogConfig, LogStore
+from kohort.storage.memory import MemoryStore
+from kohort.testing import FixedImage
+from tests.runtime.shards import Put, PutSerde, TableShard
+
+WAIT_SECONDS = 20
+PARTITIONS = 4
+
+
+class Library:
+    """A program that uses the runtime with threads."""
+
+    def __init__(self, store_kind: str, data_dir: Path, threads: int) -> None:
+        self.processor = ThreadedProcessor(threads)
+        self.owner = LogOwner(self.processor)
+        self.store: LogStore
+        if store_kind == "memory":
+            self.store = MemoryStore(self.owner.defer)
+        else:
+            self.store = DiskStore(
+                data_dir,
+                defer=self.owner.defer,
+                post=self.owner.post,
+                flush="commit",
+                node_id=1,
+                clock=self.processor.clock,
+                journal_file_bytes=1 << 16,
+            )
+        self.shards: list[TableShard] = []
+        self.image = FixedImage()
+        self.runtime: Runtime[TableShard] = Runtime(
+            partition_count=PARTITIONS,
+            make_shard=self.make_shard,
+            serde=PutSerde(),
+            image=self.image,
+            clock=self.processor.clock,
+            processor=self.processor,
+        )
+
+    def make_shard(self, partition: int, registry: Any, timers: Any) -> TableShard:
+        self.shards.append(TableShard(partition, registry, timers))
+        return self.shards[-1]
+
+    def load(self) -> None:
+        for partition in range(PARTITIONS):
+            with self.owner.lock:
+                log = self.store.open(TopicPartition("state", partition), UUID(int=7), LogConfig())
+                log.become_leader(max(log.leader_epoch, 0) + 1)
+            self.runtime.load(partition, self.owner.share(log), log.leader_epoch)
+
+    def read(self, partition: int) -> dict[str, int]:
+        return self.runtime.ask(partition, lambda shard, offset: dict(shard.table.items_at(offset)))
+
+    def close(self) -> None:
+        self.runtime.close()
+        self.store.close()
+
+
+@contextmanager
+def library(store_kind: str, data_dir: Path, threads: int = 3) -> Iterator[Library]:
+    made = Library(store_kind, data_dir, threads)
+    try:
+        made.load()
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.mark.parametrize("store_kind", ["memory", "disk"])
+def test_writes_from_many_threads_are_all_there(store_kind: str, tmp_path: Path) -> None:
+    with library(store_kind, tmp_path) as used:
+
+        def count(shard: TableShard, _: int) -> Result[Put, int]:
+            number = shard.table.get("n", 0) + 1
+            return Result([Put("n", number)], number)
+
+        answers: list[list[int]] = [[] for _ in range(8)]
+
+        def work(index: int) -> None:
+            for number in range(50):
+                answers[index].append(used.runtime.submit(number % PARTITIONS, count).result(WAIT_SECONDS))
+
+        threads = [threading.Thread(target=work, args=(index,)) for index in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(WAIT_SECONDS)
+        written = [used.read(partition) for partition in range(PARTITIONS)]
+        assert [table["n"] for table in written] == [104, 104, 96, 96]
+        assert sorted(number for part in answers for number in part) == sorted(
+            [*range(1, 105)] * 2 + [*range(1, 97)] * 2
+        ), "each number once"
+    if store_kind == "disk":
+        with library(store_kind, tmp_path) as again:
+            wait_until_active(again.runtime)
+            assert [again.read(partition) for partition in range(PARTITIONS)] == written
+
+
+def wait_until_active(runtime: Runtime[TableShard]) -> None:
+    deadline = threading.Event()
+    for _ in range(20_000):
+        if set(runtime.states().values()) == {State.ACTIVE}:
+            return
+        deadline.wait(0.001)
+    raise AssertionError(runtime.states())
+
+
+def test_one_thread_takes_turns_with_itself(tmp_path: Path) -> None:
+    with library("memory", tmp_path, threads=1) as used:
+        chain: list[int] = []
+        ended = threading.Event()
+
+        def again(response: int) -> None:
+            chain.append(response)
+            if len(chain) == 5:
+                ended.set()
+                return
+            assert used.runtime.write(0, lambda _, __: Result([Put("n", len(chain))], len(chain)), again, _fail) is None
+
+        used.runtime.write(0, lambda _, __: Result([Put("n", 0)], 0), again, _fail)
+        assert ended.wait(WAIT_SECONDS)
+        assert chain == [0, 1, 2, 3, 4]
+
+
+def _fail(error: Exception) -> int:
+    raise error
+
+
+def test_errors_arrive_where_the_answer_would(tmp_path: Path) -> None:
+    with library("memory", tmp_path) as used:
+
+        def refuse(_: TableShard, __: int) -> Result[Put, int]:
+            raise CoordinatorError(ErrorCode.ILLEGAL_GENERATION)
+
+        with pytest.raises(CoordinatorError) as caught:
+            used.runtime.submit(0, refuse).result(WAIT_SECONDS)
+        assert caught.value.code is ErrorCode.ILLEGAL_GENERATION
+        with pytest.raises(CoordinatorError) as caught:
+            used.runtime.ask(9, lambda shard, _: shard.partition)
+        assert caught.value.code is ErrorCode.NOT_COORDINATOR
+        with pytest.raises(ZeroDivisionError):
+            used.runtime.ask(0, lambda shard, _: 1 // shard.partition)
+
+
+def test_who_runs_events_cannot_wait_for_one(tmp_path: Path) -> None:
+    with library("memory", tmp_path) as used:
+
+        def wait(_: TableShard, __: int) -> Result[Put, int]:
+            used.read(1)
+            raise AssertionError
+
+        with pytest.raises(InvariantError, match="cannot wait"):
+            used.runtime.submit(0, wait).result(WAIT_SECONDS)
+
+
+def test_timers_fire_and_write(tmp_path: Path) -> None:  # [28, 30]
+    with library("memory", tmp_path) as used:
+        fired = threading.Event()
+
+        def heard(_: Exception | None) -> Iterable[Release]:
+            fired.set()
+            return ()
+
+        def arm(shard: TableShard, _: int) -> Result[Put, str]:
+            def expire(now_ms: int) -> Result[Put, None]:
+                return Result([Put("fired", 1)], after=heard)
+
+            shard.timers.schedule("later", 5, expire)
+            shard.timers.schedule("never", 1, expire)
+            shard.timers.cancel("never")
+            shard.timers.schedule("much later", 3_600_000, expire)
+            return Result((), "armed")
+
+        assert used.runtime.submit(0, arm).result(WAIT_SECONDS) == "armed"
+        assert fired.wait(WAIT_SECONDS)
+        used.runtime.submit(0, lambda shard, _: shard.put("settled")).result(WAIT_SECONDS)
+        assert used.read(0) == {"fired": 1}
+
+
+def test_transactions_end_as_they_do_inline(tmp_path: Path) -> None:  # [16, 18]
+    with library("memory", tmp_path) as used:
+        done: list[Any] = []
+        ended = threading.Event()
+
+        def reply(error: Exception | None) -> None:
+            done.append(error)
+            ended.set()
+
+        used.runtime.write_transactional(
+            0, Producer("t", 9, 0), lambda shard, _: shard.put("ok", ("x", 1)), done.append, repr
+        )
+        used.runtime.end_transaction(0, EndTransaction(9, 0, coordinator_epoch=1, committed=True), reply)
+        assert ended.wait(WAIT_SECONDS)
+        assert done == ["ok", None]
+        assert used.read(0) == {"x": 1}
+
+
+def test_write_all_gathers_from_all_threads(tmp_path: Path) -> None:  # [15, 25]
+    with library("memory", tmp_path) as used:
+        gathered: list[Any] = []
+        ended = threading.Event()
+
+        def reply(answers: Any) -> None:
+            gathered.append(answers)
+            ended.set()
+
+        used.runtime.write_all(lambda shard, _: shard.put(f"p{shard.partition}", ("x", 1)), reply, repr)
+        assert ended.wait(WAIT_SECONDS)
+        assert gathered == [["p0", "p1", "p2", "p3"]]
+        assert used.runtime.read_all(lambda shard, offset: shard.table.get_at("x", offset), repr) == [1, 1, 1, 1]
+
+
+def test_close_answers_who_waits_and_refuses_who_comes_late(tmp_path: Path) -> None:  # [26]
+    used = Library("memory", tmp_path, 2)
+    used.load()
+    started, may_end = threading.Event(), threading.Event()
+
+    def slow(shard: TableShard, _: int) -> Result[Put, str]:
+        started.set()
+        may_end.wait(WAIT_SECONDS)
+        return Result((), "slow")
+
+    running = used.runtime.submit(0, slow)
+    assert started.wait(WAIT_SECONDS)
+    queued = used.runtime.submit(0, lambda shard, _: shard.put("ok", ("x", 1)))
+    closing = threading.Thread(target=used.close)
+    closing.start()
+    while used.runtime.submit(1, lambda shard, _: shard.put("ok")).exception(WAIT_SECONDS) is None:
+        """The close has not begun yet."""
+    may_end.set()
+    closing.join(WAIT_SECONDS)
+    assert running.result(0) == "slow", "what runs ends as if nothing had happened"
+    with pytest.raises(CoordinatorError) as caught:
+        queued.result(0)
+    assert caught.value.code is ErrorCode.NOT_COORDINATOR
+    assert all(shard.is_unloaded for shard in used.shards)
+    with pytest.raises(CoordinatorError):
+        used.runtime.ask(0, lambda shard, _: 1)
+    used.runtime.close()
+
+
+def test_load_and_unload_keep_their_order(tmp_path: Path) -> None:  # [4, 5]
+    with library("memory", tmp_path) as used:
+        log = used.owner.share(used.store.open(TopicPartition("state", 0), UUID(int=7), LogConfig()))
+        for epoch in range(1, 20):
+            used.runtime.unload(0, 2 * epoch)
+            used.runtime.load(0, log, 2 * epoch + 1)
+            used.runtime.submit(0, lambda shard, _: shard.put("ok", ("x", 1)))
+        wait_until_active(used.runtime)
+        assert sum(shard.partition == 0 for shard in used.shards) == 20
+
+
+def test_events_are_measured(tmp_path: Path) -> None:
+    with library("memory", tmp_path) as used:
+        used.runtime.submit(0, lambda shard, _: shard.put("ok", ("x", 1))).result(WAIT_SECONDS)
+    assert used.processor.event_queue_time.count == used.processor.event_processing_time.count > 0
+    assert len(used.processor) == 0
+    assert used.runtime.metrics()["batch_flush_time"].count == 1
