@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from kohort.cli.pipeline import _show, app
+from kohort.cli.pipeline import app
+from kohort.cli.pipeline_columns import show
 from kohort.model.errors import ConfigError
 from kohort.pipeline.session import find_java
 
@@ -33,7 +34,17 @@ def kohort_pipeline(*arguments: str, **environment: str) -> subprocess.Completed
 def test_help_needs_no_spark() -> None:
     code = "import sys, kohort.cli.pipeline; sys.exit(bool({'pyspark', 'pyarrow', 'rich.table'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-    assert {"offsets", "lag", "rebalances", "report"} <= set(CliRunner().invoke(app, ["--help"]).output.split())
+    assert {
+        "offsets",
+        "lag",
+        "status",
+        "rebalances",
+        "members",
+        "transactions",
+        "export-offsets",
+        "run",
+        "report",
+    } <= set(CliRunner().invoke(app, ["--help"]).output.split())
 
 
 @pytest.mark.parametrize("command", ["offsets", "lag", "rebalances", "report"])
@@ -96,7 +107,7 @@ def test_a_table_with_everything_beside_it(recorded: Callable[[str], Path], tmp_
 
 def test_a_table_is_aligned_and_keeps_control_characters_to_itself(capsys: pytest.CaptureFixture[str]) -> None:
     row = {"group": "g", "topic": "t", "partition": 0, "offset": 12, "leader_epoch": -1, "commit_timestamp_ms": 0}
-    _show([row | {"metadata": "aio\x00\n"}, row | {"group": "longer", "offset": 5, "metadata": None}], False, "offsets")
+    show([row | {"metadata": "aio\x00\n"}, row | {"group": "longer", "offset": 5, "metadata": None}], False, "offsets")
     assert capsys.readouterr().out.splitlines() == [
         "GROUP   TOPIC  PARTITION  OFFSET  LEADER EPOCH  COMMITTED (UTC)          METADATA",
         "g       t              0      12            -1  1970-01-01 00:00:00.000  aio\\x00\\x0a",
@@ -105,5 +116,5 @@ def test_a_table_is_aligned_and_keeps_control_characters_to_itself(capsys: pytes
 
 
 def test_an_empty_table_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    _show([], False, "lag")
+    show([], False, "lag")
     assert capsys.readouterr().out == "no lag\n"

@@ -1,18 +1,19 @@
 """
-`kohort pipeline`: tables out of coordinator logs, with Spark.
+`kohort pipeline`: tables out of coordinator logs, with Spark; out of what `run` has published, without.
 
 Tables (or JSON) go to standard output, progress and notes to standard error. What the operator can mend is a sentence and
 exit code 2. Spark and what draws tables are imported when a command runs: `kohort --help` must not wait for them.
 """
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kohort.cli.pipeline_columns import show, to_json
 from kohort.model.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -22,116 +23,295 @@ app = typer.Typer(
     name="pipeline", no_args_is_help=True, help="Tables out of the logs of group coordinators, with Spark."
 )
 
-Directory = Annotated[
-    Path, typer.Argument(metavar="DIR", help="Data directory of Kohort or of Apache Kafka (log.dirs).")
+Source = Annotated[
+    Path,
+    typer.Argument(
+        metavar="SOURCE", help="Data directory of Kohort or of Apache Kafka (log.dirs), or what `run` has published."
+    ),
+]
+DataDirectory = Annotated[
+    Path, typer.Argument(metavar="SOURCE", help="Data directory of Kohort or of Apache Kafka (log.dirs).")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON value on standard output instead of a table.")]
 Group = Annotated[str | None, typer.Option(help="Only this group.")]
+TransactionalId = Annotated[str | None, typer.Option(help="Only this transactional id.")]
 Out = Annotated[str | None, typer.Option(metavar="DIR", help="Write the tables as Parquet into folders of this one.")]
 Report = Annotated[Path | None, typer.Option("--report", metavar="FILE", help="Write an HTML report with pictures.")]
 Master = Annotated[str | None, typer.Option(metavar="URL", help="Spark master; default local[*].")]
+AsOf = Annotated[
+    str | None,
+    typer.Option(
+        "--as-of", metavar="TIME", help="As it was at this instant: 2026-11-21T09:30:00 (UTC), or milliseconds."
+    ),
+]
 
 _EXIT_MENDABLE = 2
 _DEFAULT_REPORT = Path("kohort-report.html")
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What a command was asked for besides its table."""
+
+    source: Path
+    as_json: bool = False
+    group: str | None = None
+    out: str | None = None
+    report_file: Path | None = None
+    master: str | None = None
+    as_of: str | None = None
+    transactional_id: str | None = None
+
+    @property
+    def where(self) -> dict[str, str]:
+        """Values that columns must have."""
+        given = {"group": self.group, "transactional_id": self.transactional_id}
+        return {name: value for name, value in given.items() if value is not None}
+
+
 @app.command()
 def offsets(
-    directory: Directory,
+    source: Source,
     as_json: AsJson = False,
     group: Group = None,
+    as_of: AsOf = None,
     out: Out = None,
     report_file: Report = None,
     master: Master = None,
 ) -> None:
     """The offsets that groups have committed."""
-    with _tables(directory, group, master) as tables:
-        rows = _publish(tables, "offsets", out)
-        _report(tables, report_file, directory)
-        _complain(tables)
-    _show(rows, as_json, "offsets")
+    _table(Asked(source, as_json, group, out, report_file, master, as_of), "offsets")
 
 
 @app.command()
 def lag(
-    directory: Directory,
+    source: Source,
     as_json: AsJson = False,
     group: Group = None,
+    time: Annotated[
+        bool,
+        typer.Option("--time", help="How long the oldest unread record has waited, too (reads all of the topics)."),
+    ] = False,
+    as_of: AsOf = None,
     out: Out = None,
     report_file: Report = None,
     master: Master = None,
 ) -> None:
     """The offsets that groups have committed, and how far behind they are."""
-    with _tables(directory, group, master) as tables:
-        rows = _publish(tables, "lag", out)
-        _report(tables, report_file, directory)
-        _complain(tables)
-    _show(rows, as_json, "lag")
+    asked = Asked(source, as_json, group, out, report_file, master, as_of)
+    _table(asked, "time_lag" if time else "lag")
+
+
+@app.command()
+def status(
+    source: Source,
+    as_json: AsJson = False,
+    group: Group = None,
+    as_of: AsOf = None,
+    out: Out = None,
+    report_file: Report = None,
+    master: Master = None,
+) -> None:
+    """What Burrow would say of each partition: OK, WARN, STOP, STALL or REWIND."""
+    _table(Asked(source, as_json, group, out, report_file, master, as_of), "status")
 
 
 @app.command()
 def rebalances(
-    directory: Directory,
+    source: Source,
     as_json: AsJson = False,
     group: Group = None,
+    as_of: AsOf = None,
     out: Out = None,
     report_file: Report = None,
     master: Master = None,
 ) -> None:
     """What happened to the membership of classic groups: who joined, who left, how long it took."""
-    with _tables(directory, group, master) as tables:
-        rows = _publish(tables, "rebalances", out)
-        _report(tables, report_file, directory)
-        _complain(tables)
-    _show(rows, as_json, "rebalances")
+    _table(Asked(source, as_json, group, out, report_file, master, as_of), "rebalances")
+
+
+@app.command()
+def members(
+    source: Source,
+    as_json: AsJson = False,
+    group: Group = None,
+    as_of: AsOf = None,
+    out: Out = None,
+    report_file: Report = None,
+    master: Master = None,
+) -> None:
+    """Who was in which group, from when to when: classic, consumer, share and streams groups."""
+    _table(Asked(source, as_json, group, out, report_file, master, as_of), "members")
+
+
+@app.command()
+def transactions(
+    source: Source,
+    as_json: AsJson = False,
+    transactional_id: TransactionalId = None,
+    is_open: Annotated[
+        bool, typer.Option("--open", help="Those that are not complete, and the partitions that they hold back.")
+    ] = False,
+    statistics: Annotated[bool, typer.Option("--statistics", help="Durations and abort rate of each id.")] = False,
+    as_of: AsOf = None,
+    out: Out = None,
+    master: Master = None,
+) -> None:
+    """What became of every transaction: how long it took, how it ended, which partitions it wrote to."""
+    name = "open_transactions" if is_open else "transaction_statistics" if statistics else "transactions"
+    asked = Asked(source, as_json, out=out, master=master, as_of=as_of, transactional_id=transactional_id)
+    _table(asked, name)
+
+
+@app.command()
+def export_offsets(
+    source: Source,
+    group: Group = None,
+    as_of: AsOf = None,
+    master: Master = None,
+) -> None:
+    """Offsets as CSV for `kafka-consumer-groups --reset-offsets --from-file`.
+
+    Lines are group,topic,partition,offset; with --group they are topic,partition,offset, as that tool wants them.
+    """
+    import csv
+    import sys
+
+    columns = ("topic", "partition", "offset") if group is not None else ("group", "topic", "partition", "offset")
+    rows = _rows(Asked(source, group=group, master=master, as_of=as_of), "offsets")
+    csv.writer(sys.stdout, lineterminator="\n").writerows([row[name] for name in columns] for row in rows)
+
+
+@app.command()
+def run(
+    source: DataDirectory,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the tables are published.")],
+    master: Master = None,
+) -> None:
+    """Publish all tables: a new version at once, and nothing when the source has not changed."""
+    with _console() as console:
+        from kohort.pipeline.jobs import published
+
+        if published.is_up_to_date(out, source.absolute()):
+            typer.echo(f"{out}: up to date (version {published.current(out).version})")
+            return
+        with _tables(Asked(source, master=master), console) as tables:
+            from kohort.pipeline.jobs.run import run as run_job
+
+            made = run_job(tables, out.absolute())
+            _complain(tables)
+    typer.echo(f"{out}: version {made.version}")
 
 
 @app.command()
 def report(
-    directory: Directory,
+    source: DataDirectory,
     as_json: AsJson = False,
     group: Group = None,
+    as_of: AsOf = None,
     out: Out = None,
     report_file: Report = None,
     master: Master = None,
 ) -> None:
     """Everything as one HTML file that needs nothing else (default kohort-report.html)."""
-    with _tables(directory, group, master) as tables:
+    asked = Asked(source, as_json, group, out, report_file, master, as_of)
+    with _console() as console, _tables(asked, console) as tables:
         names = ("offsets", "lag", "lag_over_time", "rebalances", "damage")
         shown = {name: _publish(tables, name, out) for name in names if as_json or out is not None}
-        _report(tables, report_file or _DEFAULT_REPORT, directory)
+        _report(tables, report_file or _DEFAULT_REPORT, source)
         _complain(tables)
     if as_json:
-        typer.echo(json.dumps(shown, default=_bytes))
+        typer.echo(to_json(shown))
+
+
+def _table(asked: Asked, name: str) -> None:
+    """Read, write and report what was asked for, and print the rows."""
+    show(_rows(asked, name), asked.as_json, name)
+
+
+def _rows(asked: Asked, name: str) -> list[dict[str, Any]]:
+    """The rows of a table, out of published tables or of a log."""
+    with _console() as console:
+        from kohort.pipeline.jobs import published
+
+        if published.is_published(asked.source):
+            return _published_rows(asked, name)
+        with _tables(asked, console, name) as tables:
+            rows = _publish(tables, name, asked.out)
+            _report(tables, asked.report_file, asked.source)
+            _complain(tables)
+    return [row for row in rows if all(row.get(column, value) == value for column, value in asked.where.items())]
+
+
+def _published_rows(asked: Asked, name: str) -> list[dict[str, Any]]:
+    from kohort.pipeline.jobs import published
+
+    if asked.out is not None or asked.report_file is not None:
+        raise ConfigError(f"{asked.source} is published already; --out and --report need a data directory")
+    at_ms = _milliseconds(asked.as_of)
+    if at_ms is None:
+        return published.rows(asked.source, name, where=asked.where)
+    if name != "offsets":
+        raise ConfigError(
+            f"of published tables only offsets are told for the past; {name} --as-of needs a data directory"
+        )
+    return published.offsets_as_of(asked.source, at_ms, where=asked.where)
+
+
+def _milliseconds(as_of: str | None) -> int | None:
+    """
+    An instant in milliseconds; a time without a zone is UTC.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    from datetime import UTC, datetime
+
+    if as_of is None or as_of.isdecimal():
+        return None if as_of is None else int(as_of)
+    try:
+        moment = datetime.fromisoformat(as_of)
+    except ValueError as exc:
+        raise ConfigError(f"--as-of {as_of!r} is no time; say 2026-11-21T09:30:00, or milliseconds since 1970") from exc
+    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 @contextmanager
-def _tables(directory: Path, group: str | None, master: str | None) -> Iterator["Tables"]:
-    """The tables of a directory, while Spark runs and progress is shown."""
+def _console() -> Iterator[Any]:
+    """Standard error as it is now (Spark's start takes it over), and sentences for what the operator can mend."""
     import os
-    import tempfile
 
     from rich.console import Console
 
-    # Spark's start takes over standard error; ours stays.
-    with os.fdopen(os.dup(2), "w") as stderr, tempfile.TemporaryDirectory(prefix="kohort-progress-") as notes:
+    with os.fdopen(os.dup(2), "w") as stderr:
         console = Console(file=stderr)
         with _mendable(console):
-            from kohort.pipeline.jobs.reading import SHORT_BYTES, Reading, coordinator_log_bytes, shuffle_partitions
-            from kohort.pipeline.jobs.tables import Tables
-            from kohort.pipeline.session import session
+            yield console
 
-            log_bytes = coordinator_log_bytes(directory)
-            with ExitStack() as stack:
-                with console.status("Starting Spark ..."):
-                    spark = stack.enter_context(
-                        session(
-                            master, shuffle_partitions=shuffle_partitions(log_bytes), is_short=log_bytes < SHORT_BYTES
-                        )
-                    )
-                reading = Reading(spark, directory.absolute(), group=group, progress_directory=Path(notes))
-                stack.enter_context(_progress(console, reading))
-                yield Tables(reading)
+
+@contextmanager
+def _tables(asked: Asked, console: Any, name: str = "offsets") -> Iterator["Tables"]:
+    """The tables of a directory, while Spark runs and progress is shown."""
+    import tempfile
+
+    from kohort.model.ids import CONSUMER_OFFSETS, TRANSACTION_STATE
+    from kohort.pipeline.jobs.reading import SHORT_BYTES, Reading, coordinator_log_bytes, shuffle_partitions
+
+    as_of_ms = _milliseconds(asked.as_of)
+    log_bytes = coordinator_log_bytes(asked.source, TRANSACTION_STATE if "transaction" in name else CONSUMER_OFFSETS)
+    with ExitStack() as stack:
+        from kohort.pipeline.jobs.tables import Tables
+        from kohort.pipeline.session import session
+
+        notes = stack.enter_context(tempfile.TemporaryDirectory(prefix="kohort-progress-"))
+        parts, is_short = shuffle_partitions(log_bytes), log_bytes < SHORT_BYTES
+        with console.status("Starting Spark ..."):
+            spark = stack.enter_context(session(asked.master, shuffle_partitions=parts, is_short=is_short))
+        reading = Reading(
+            spark, asked.source.absolute(), group=asked.group, as_of_ms=as_of_ms, progress_directory=Path(notes)
+        )
+        stack.enter_context(_progress(console, reading))
+        yield Tables(reading)
 
 
 @contextmanager
@@ -221,86 +401,3 @@ def _complain(tables: "Tables") -> None:
     for row in rows(tables.damage, "damage"):
         where = f"{row['log_topic']}-{row['log_partition']}/{row['segment']}, byte {row['position']}"
         typer.echo(f"Left out: {where}: {row['size_bytes']} bytes, {row['problem']}", err=True)
-
-
-def _bytes(value: bytes) -> str:
-    return value.hex()
-
-
-def _show(rows: list[dict[str, Any]], as_json: bool, name: str) -> None:
-    if as_json:
-        typer.echo(json.dumps(rows, default=_bytes))
-        return
-    typer.echo("\n".join(_aligned(rows, _COLUMNS[name])) if rows else f"no {name}")
-
-
-def _aligned(rows: list[dict[str, Any]], columns: "list[tuple[str, Align, Cell]]") -> Iterator[str]:
-    """Lines of a table. By hand: there may be a hundred thousand of them, and a terminal or `grep` should get them whole."""
-    cells = [[title for title, _, _ in columns], *([_printable(cell(row)) for _, _, cell in columns] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    pads = [str.rjust if align == "right" else str.ljust for _, align, _ in columns]
-    for line in cells:
-        yield "  ".join(pad(text, width) for pad, text, width in zip(pads, line, widths, strict=True)).rstrip()
-
-
-def _printable(text: str) -> str:
-    """Commit metadata may hold anything; a terminal gets no control characters of it."""
-    return text if text.isprintable() else "".join(one if one.isprintable() else f"\\x{ord(one):02x}" for one in text)
-
-
-Cell = Callable[[dict[str, Any]], str]
-Align = Literal["left", "right"]
-
-
-def _field(name: str) -> Cell:
-    return lambda row: "-" if row[name] is None else str(row[name])
-
-
-def _instant(name: str) -> Cell:
-    def cell(row: dict[str, Any]) -> str:
-        from kohort.pipeline.report.moments import instant
-
-        return instant(row[name])
-
-    return cell
-
-
-def _took(row: dict[str, Any]) -> str:
-    from kohort.pipeline.report.moments import rebalance_duration
-
-    return rebalance_duration(row)
-
-
-def _members(name: str) -> Cell:
-    def cell(row: dict[str, Any]) -> str:
-        members = row[name]
-        return "?" if members is None else ", ".join(one["instance_id"] or one["client_id"] for one in members)
-
-    return cell
-
-
-_OFFSETS: list[tuple[str, Align, Cell]] = [
-    ("GROUP", "left", _field("group")),
-    ("TOPIC", "left", _field("topic")),
-    ("PARTITION", "right", _field("partition")),
-    ("OFFSET", "right", _field("offset")),
-]
-_COMMITTED: list[tuple[str, Align, Cell]] = [
-    ("LEADER EPOCH", "right", _field("leader_epoch")),
-    ("COMMITTED (UTC)", "left", _instant("commit_timestamp_ms")),
-    ("METADATA", "left", _field("metadata")),
-]
-_COLUMNS: dict[str, list[tuple[str, Align, Cell]]] = {
-    "offsets": [*_OFFSETS, *_COMMITTED],
-    "lag": [*_OFFSETS, ("END", "right", _field("end_offset")), ("LAG", "right", _field("lag")), *_COMMITTED],
-    "rebalances": [
-        ("COMPLETED (UTC)", "left", _instant("completed_at_ms")),
-        ("GROUP", "left", _field("group")),
-        ("EVENT", "left", _field("event")),
-        ("GENERATION", "right", _field("generation")),
-        ("MEMBERS", "right", lambda row: str(len(row["members"]))),
-        ("JOINED", "left", _members("joined")),
-        ("LEFT", "left", _members("left")),
-        ("TOOK", "right", _took),
-    ],
-}

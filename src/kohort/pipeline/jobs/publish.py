@@ -3,12 +3,22 @@
 from pathlib import Path
 from typing import Any
 
+_PLACE = ("group", "topic", "partition")
 SORTED_BY = {
-    "offsets": ("group", "topic", "partition"),
-    "lag": ("group", "topic", "partition"),
+    "offsets": _PLACE,
+    "lag": _PLACE,
+    "time_lag": _PLACE,
+    "status": _PLACE,
+    "commit_frequency": _PLACE,
+    "offset_commits": ("log_partition", "log_offset"),
     "lag_over_time": ("group", "timestamp_ms"),
     "lag_picture": ("group", "timestamp_ms"),
     "rebalances": ("group", "log_offset"),
+    "members": ("group", "first_log_offset", "member_id"),
+    "assignments": ("group", "first_log_offset", "member_id", "topic", "topic_id", "partition"),
+    "transactions": ("transactional_id", "first_log_offset"),
+    "open_transactions": ("start_ms", "transactional_id", "topic", "partition"),
+    "transaction_statistics": ("transactional_id",),
     "damage": ("log_partition", "segment", "position"),
 }
 """The order of each table's rows."""
@@ -16,8 +26,12 @@ SORTED_BY = {
 
 def rows(frame: Any, name: str) -> list[dict[str, Any]]:
     """The rows of a table in their order, as plain dicts."""
-    table = frame.toArrow().sort_by([(column, "ascending") for column in SORTED_BY[name]])
-    found: list[dict[str, Any]] = table.to_pylist()
+    return in_order(frame.toArrow(), name)
+
+
+def in_order(table: Any, name: str) -> list[dict[str, Any]]:
+    """The rows of an Arrow table in the order of the table's name, as plain dicts."""
+    found: list[dict[str, Any]] = table.sort_by([(column, "ascending") for column in SORTED_BY[name]]).to_pylist()
     return found
 
 

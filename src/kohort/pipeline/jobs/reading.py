@@ -6,11 +6,20 @@ from pathlib import Path
 from typing import Any
 
 from kohort.model.errors import ConfigError
-from kohort.model.ids import CONSUMER_OFFSETS
-from kohort.pipeline.decode.schemas import BATCH, DAMAGE, GROUP_METADATA, MARKER, OFFSET_COMMIT, SEGMENT
+from kohort.model.ids import CONSUMER_OFFSETS, INTERNAL_TOPICS, TRANSACTION_STATE
+from kohort.pipeline.decode.schemas import (
+    BATCH,
+    COORDINATOR,
+    DAMAGE,
+    GROUP_METADATA,
+    MARKER,
+    OFFSET_COMMIT,
+    SEGMENT,
+    TRANSACTION,
+)
 from kohort.pipeline.decode.segments import list_segments, newest_segments
 from kohort.pipeline.sources import progress
-from kohort.pipeline.tables import end_offsets, lag_over_time, offset_commits, rebalances
+from kohort.pipeline.tables import as_of, end_offsets, memberships, offset_commits, rebalances, transactions
 
 _DAMAGE_COLUMNS = ("log_topic", "log_partition", "segment", "position", "size_bytes", "log_offset", "problem")
 SHORT_BYTES = 64 << 20
@@ -18,18 +27,19 @@ SHORT_BYTES = 64 << 20
 _BYTES_PER_SHUFFLE_PARTITION = 32 << 20
 
 
-def coordinator_log_bytes(directory: str | Path) -> int:
+def coordinator_log_bytes(directory: str | Path, topic: str = CONSUMER_OFFSETS) -> int:
     """
-    The size of the coordinator's log in a data directory.
+    The size of a coordinator's log in a data directory.
 
     Raises:
-        ConfigError: there is no such directory, or no coordinator log in it.
+        ConfigError: there is no such directory, or no such log in it.
     """
-    segments = list_segments(directory, topics={CONSUMER_OFFSETS})
+    segments = list_segments(directory, topics={topic})
     if not segments:
+        who, first = ("transaction", "transaction") if topic == TRANSACTION_STATE else ("group", "group")
         raise ConfigError(
-            f"{directory} holds no log of a group coordinator (no {CONSUMER_OFFSETS}-0, -1, ...); name the data directory"
-            " itself, and note that the log appears with the first group"
+            f"{directory} holds no log of a {who} coordinator (no {topic}-0, -1, ...); name the data directory"
+            f" itself, and note that the log appears with the first {first}"
         )
     return sum(segment.size_bytes for segment in segments)
 
@@ -48,29 +58,43 @@ class Reading:
     """
 
     def __init__(
-        self, spark: Any, directory: str | Path, *, group: str | None = None, progress_directory: Path | None = None
+        self,
+        spark: Any,
+        directory: str | Path,
+        *,
+        group: str | None = None,
+        as_of_ms: int | None = None,
+        progress_directory: Path | None = None,
     ) -> None:
         """
         Args:
             group: when given, the rows of this group alone.
+            as_of_ms: when given, what was written later is left out: every table is that of this instant.
             progress_directory: where tasks note their progress; every read has a folder of its own in it.
         """
         self.directory = str(directory)
         self.group = group
+        self.as_of_ms = as_of_ms
         self.planned_bytes = 0
         self._spark = spark
         self._progress_directory = progress_directory
         self._notes: list[Path] = []
+        self._batches: dict[tuple[str, ...], Any] = {}
 
     @cached_property
     def records(self) -> Any:
         """What the coordinator's log says of offsets, groups and transactions, and what of it cannot be read."""
         columns = (*offset_commits.INPUT_COLUMNS, *rebalances.INPUT_COLUMNS, *_DAMAGE_COLUMNS)
         kinds = (OFFSET_COMMIT, GROUP_METADATA, MARKER, DAMAGE)
-        records = self._read(kinds, list(dict.fromkeys(columns)), [CONSUMER_OFFSETS])
-        if self.group is not None:
-            records = records.where(records["kind"].isin(MARKER, DAMAGE) | (records["group"] == self.group))
-        return records.persist()
+        return self._of_group(self._read(kinds, list(dict.fromkeys(columns)), [CONSUMER_OFFSETS])).persist()
+
+    @cached_property
+    def at_ms(self) -> int:
+        """The instant that the tables stand for: the one asked for, else that of the last record of a coordinator."""
+        if self.as_of_ms is not None:
+            return self.as_of_ms
+        ends = self._read([SEGMENT], ["timestamp_ms"], sorted(INTERNAL_TOPICS), newest=True)
+        return int(ends.agg({"timestamp_ms": "max"}).first()[0] or 0)
 
     @cached_property
     def offset_commits(self) -> Any:
@@ -81,22 +105,45 @@ class Reading:
         """Membership events of classic groups."""
         return rebalances.rebalances(self.records)
 
+    @cached_property
+    def member_records(self) -> Any:
+        """What tells of members and their assignments."""
+        return self._of_group(
+            self._read((GROUP_METADATA, COORDINATOR), memberships.INPUT_COLUMNS, [CONSUMER_OFFSETS])
+        ).persist()
+
+    @cached_property
+    def transactions(self) -> Any:
+        """Every transaction that the transaction coordinator's log still tells of."""
+        found = self._read([TRANSACTION], transactions.INPUT_COLUMNS, [TRANSACTION_STATE])
+        return transactions.transactions(found).persist()
+
     def damage(self) -> Any:
         """What could not be read of the coordinator's log."""
         return self.records.where(self.records["kind"] == DAMAGE).select(*_DAMAGE_COLUMNS)
 
     def end_offsets(self, topics: Collection[str]) -> Any:
         """The ends of the logs of some topics."""
+        if self.as_of_ms is not None:
+            return as_of.ends_as_of(self.batches(topics), at_ms=self.as_of_ms)
         return end_offsets.end_offsets(self._read([SEGMENT], end_offsets.INPUT_COLUMNS, topics, newest=True))
 
     def batches(self, topics: Collection[str]) -> Any:
         """Every batch of some topics: when what was produced."""
-        return self._read([BATCH], lag_over_time.INPUT_COLUMNS, topics)
+        chosen = tuple(sorted(topics))
+        if chosen not in self._batches:
+            self._batches[chosen] = self._read([BATCH], as_of.BATCH_COLUMNS, chosen).persist()
+        return self._batches[chosen]
 
     def progress(self) -> progress.Progress:
         """How much of what was asked for has been read."""
         told = [progress.total(notes) for notes in self._notes]
         return progress.Progress(sum(one.bytes_read for one in told), sum(one.rows for one in told))
+
+    def _of_group(self, records: Any) -> Any:
+        if self.group is None:
+            return records
+        return records.where(records["kind"].isin(MARKER, DAMAGE) | (records["group"] == self.group))
 
     def _read(
         self, kinds: Sequence[str], columns: Sequence[str], topics: Collection[str], *, newest: bool = False
@@ -112,4 +159,8 @@ class Reading:
             notes.mkdir(parents=True)
             self._notes.append(notes)
             reader = reader.option("progressDir", str(notes))
-        return reader.load(self.directory)
+        frame = reader.load(self.directory)
+        if self.as_of_ms is None or "timestamp_ms" not in columns:
+            return frame
+        # Damage has no time, and is told of always.
+        return frame.where(frame["timestamp_ms"].isNull() | (frame["timestamp_ms"] <= self.as_of_ms))

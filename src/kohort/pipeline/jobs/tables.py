@@ -4,7 +4,16 @@ from functools import cached_property
 from typing import Any
 
 from kohort.pipeline.jobs.reading import Reading
-from kohort.pipeline.tables import lag, lag_over_time, latest_offsets
+from kohort.pipeline.tables import (
+    commit_frequency,
+    lag,
+    lag_over_time,
+    latest_offsets,
+    memberships,
+    time_lag,
+    transactions,
+)
+from kohort.pipeline.tables.burrow_status import burrow_status
 
 CHART_POINTS = 300
 
@@ -35,6 +44,53 @@ class Tables:
     def lag_picture(self) -> Any:
         """`lag_over_time` in as many points as a picture can show."""
         return lag_over_time.thinned(self.lag_over_time, points=CHART_POINTS)
+
+    @cached_property
+    def time_lag(self) -> Any:
+        """`lag` with how long the oldest unread record has waited; all of the data logs is read."""
+        batches = self.reading.batches(_topics(self.offsets))
+        return time_lag.time_lag(self.lag, batches, at_ms=self.reading.at_ms)
+
+    @cached_property
+    def offset_commits(self) -> Any:
+        """Every commit and tombstone with its fate."""
+        return self.reading.offset_commits
+
+    @cached_property
+    def commit_frequency(self) -> Any:
+        """How often groups commit."""
+        return commit_frequency.commit_frequency(self.reading.offset_commits)
+
+    @cached_property
+    def status(self) -> Any:
+        """What Burrow would say of every partition."""
+        commits = self.reading.offset_commits
+        return burrow_status(commits, self.reading.batches(_topics(commits)), at_ms=self.reading.at_ms)
+
+    @cached_property
+    def members(self) -> Any:
+        """Who was in which group, from when to when."""
+        return memberships.member_intervals(self.reading.member_records)
+
+    @cached_property
+    def assignments(self) -> Any:
+        """Who owned which partition, from when to when."""
+        return memberships.assignment_intervals(self.reading.member_records)
+
+    @cached_property
+    def transactions(self) -> Any:
+        """What became of every transaction."""
+        return self.reading.transactions
+
+    @cached_property
+    def open_transactions(self) -> Any:
+        """Transactions that are not complete, and the partitions that they hold back."""
+        return transactions.open_transactions(self.reading.transactions, at_ms=self.reading.at_ms)
+
+    @cached_property
+    def transaction_statistics(self) -> Any:
+        """Transactions per transactional id."""
+        return transactions.transaction_statistics(self.reading.transactions)
 
     @cached_property
     def rebalances(self) -> Any:

@@ -1,0 +1,179 @@
+"""How `kohort pipeline` prints the rows of its tables: aligned lines, or JSON."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+import typer
+
+Row = dict[str, Any]
+Cell = Callable[[Row], str]
+Align = Literal["left", "right"]
+Column = tuple[str, Align, Cell]
+
+
+def show(rows: list[Row], as_json: bool, name: str) -> None:
+    """The rows of a table on standard output."""
+    if as_json:
+        typer.echo(to_json(rows))
+        return
+    typer.echo("\n".join(_aligned(rows, COLUMNS[name])) if rows else f"no {name.replace('_', ' ')}")
+
+
+def to_json(value: Any) -> str:
+    """JSON, with bytes as hexadecimal digits."""
+    return json.dumps(value, default=bytes.hex)
+
+
+def _aligned(rows: list[Row], columns: list[Column]) -> Iterator[str]:
+    """Lines of a table. By hand: there may be a hundred thousand of them, and a terminal or `grep` should get them whole."""
+    cells = [[title for title, _, _ in columns], *([_printable(cell(row)) for _, _, cell in columns] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    pads = [str.rjust if align == "right" else str.ljust for _, align, _ in columns]
+    for line in cells:
+        yield "  ".join(pad(text, width) for pad, text, width in zip(pads, line, widths, strict=True)).rstrip()
+
+
+def _printable(text: str) -> str:
+    """Commit metadata may hold anything; a terminal gets no control characters of it."""
+    return text if text.isprintable() else "".join(one if one.isprintable() else f"\\x{ord(one):02x}" for one in text)
+
+
+def _left(title: str, name: str) -> Column:
+    return title, "left", _field(name)
+
+
+def _right(title: str, name: str) -> Column:
+    return title, "right", _field(name)
+
+
+def _field(name: str) -> Cell:
+    return lambda row: "-" if row[name] is None else str(row[name])
+
+
+def _instant(title: str, name: str) -> Column:
+    def cell(row: Row) -> str:
+        from kohort.pipeline.report.moments import instant
+
+        return instant(row[name])
+
+    return title, "left", cell
+
+
+def _duration(title: str, name: str) -> Column:
+    def cell(row: Row) -> str:
+        from kohort.pipeline.report.moments import duration
+
+        return duration(row[name])
+
+    return title, "right", cell
+
+
+def _took(row: Row) -> str:
+    from kohort.pipeline.report.moments import rebalance_duration
+
+    return rebalance_duration(row)
+
+
+def _members(title: str, name: str) -> Column:
+    def cell(row: Row) -> str:
+        members = row[name]
+        return "?" if members is None else ", ".join(one["instance_id"] or one["client_id"] for one in members)
+
+    return title, "left", cell
+
+
+def _partitions(row: Row) -> str:
+    places = row["partitions"]
+    return "?" if places is None else ", ".join(f"{place['topic']}-{place['partition']}" for place in places)
+
+
+def _share(name: str) -> Cell:
+    return lambda row: "-" if row[name] is None else f"{row[name]:.1%}"
+
+
+_OFFSETS = [
+    _left("GROUP", "group"),
+    _left("TOPIC", "topic"),
+    _right("PARTITION", "partition"),
+    _right("OFFSET", "offset"),
+]
+_COMMITTED = [
+    _right("LEADER EPOCH", "leader_epoch"),
+    _instant("COMMITTED (UTC)", "commit_timestamp_ms"),
+    _left("METADATA", "metadata"),
+]
+COLUMNS: dict[str, list[Column]] = {
+    "offsets": [*_OFFSETS, *_COMMITTED],
+    "lag": [*_OFFSETS, _right("END", "end_offset"), _right("LAG", "lag"), *_COMMITTED],
+    "time_lag": [
+        *_OFFSETS,
+        _right("END", "end_offset"),
+        _right("LAG", "lag"),
+        _duration("WAITING", "time_lag_ms"),
+        _right("LOST", "records_lost"),
+        *_COMMITTED,
+    ],
+    "status": [
+        *_OFFSETS[:3],
+        _left("STATUS", "status"),
+        _right("LAG", "lag"),
+        _right("COMMITS", "commits"),
+        _instant("LAST COMMIT (UTC)", "last_commit_ms"),
+    ],
+    "rebalances": [
+        _instant("COMPLETED (UTC)", "completed_at_ms"),
+        _left("GROUP", "group"),
+        _left("EVENT", "event"),
+        _right("GENERATION", "generation"),
+        ("MEMBERS", "right", lambda row: str(len(row["members"]))),
+        _members("JOINED", "joined"),
+        _members("LEFT", "left"),
+        ("TOOK", "right", _took),
+    ],
+    "members": [
+        _left("GROUP", "group"),
+        _left("TYPE", "group_type"),
+        _left("CLIENT", "client_id"),
+        _left("INSTANCE", "instance_id"),
+        _left("HOST", "client_host"),
+        _instant("SINCE (UTC)", "since_ms"),
+        _instant("UNTIL (UTC)", "until_ms"),
+        _left("MEMBER", "member_id"),
+    ],
+    "transactions": [
+        _instant("BEGUN (UTC)", "start_ms"),
+        _left("TRANSACTIONAL ID", "transactional_id"),
+        _right("PRODUCER", "producer_id"),
+        _right("EPOCH", "producer_epoch"),
+        _left("OUTCOME", "outcome"),
+        _left("BY", "ended_by"),
+        _duration("TOOK", "duration_ms"),
+        ("PARTITIONS", "left", _partitions),
+    ],
+    "open_transactions": [
+        _left("TOPIC", "topic"),
+        _right("PARTITION", "partition"),
+        _left("TRANSACTIONAL ID", "transactional_id"),
+        _right("PRODUCER", "producer_id"),
+        _right("EPOCH", "producer_epoch"),
+        _left("STATE", "state"),
+        _instant("BEGUN (UTC)", "start_ms"),
+        _duration("AGE", "age_ms"),
+        _duration("TIMEOUT", "timeout_ms"),
+        ("OVERDUE", "left", lambda row: "yes" if row["is_overdue"] else "no"),
+    ],
+    "transaction_statistics": [
+        _left("TRANSACTIONAL ID", "transactional_id"),
+        _right("TRANSACTIONS", "transactions"),
+        _right("COMMITTED", "committed"),
+        _right("ABORTED", "aborted"),
+        _right("OPEN", "open"),
+        _right("TIMED OUT", "timed_out"),
+        _right("FENCED", "fenced"),
+        ("ABORT RATE", "right", _share("abort_rate")),
+        _duration("P50", "duration_p50_ms"),
+        _duration("P95", "duration_p95_ms"),
+        _duration("MAX", "duration_max_ms"),
+    ],
+}

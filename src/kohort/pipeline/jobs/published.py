@@ -1,0 +1,186 @@
+"""
+Tables that were published: a directory that is read without Spark, and that changes all at once.
+
+    DIR/
+      current.json            which version counts, and of what it was made
+      versions/<number>/      a directory of Parquet files for each table
+
+A run writes a new version beside the old one and then replaces `current.json`: who reads sees one version or the other, never
+parts of both. A version that was not finished is named nowhere and goes with the next run. The version before the current one
+stays, for those who are reading it.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kohort.model.errors import ConfigError
+from kohort.pipeline.decode.segments import list_segments
+from kohort.pipeline.jobs.publish import in_order
+
+POINTER = "current.json"
+_VERSIONS = "versions"
+_FORMAT = 1
+
+TABLES = (
+    "offsets",
+    "lag",
+    "time_lag",
+    "lag_over_time",
+    "status",
+    "commit_frequency",
+    "offset_commits",
+    "rebalances",
+    "members",
+    "assignments",
+    "transactions",
+    "open_transactions",
+    "transaction_statistics",
+    "damage",
+)
+"""What a run publishes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A version: its number, the source it was made of, and the fingerprint of that."""
+
+    directory: Path
+    version: int
+    source: str
+    fingerprint: list[list[Any]]
+
+    @property
+    def path(self) -> Path:
+        return self.directory / _VERSIONS / str(self.version)
+
+
+def is_published(directory: str | Path) -> bool:
+    """Whether a run has published into this directory."""
+    return (Path(directory) / POINTER).is_file()
+
+
+def current(directory: str | Path) -> Published:
+    """
+    The version that counts.
+
+    Raises:
+        ConfigError: nothing was published here, or by a newer release.
+    """
+    pointer = Path(directory) / POINTER
+    try:
+        told = json.loads(pointer.read_text(encoding="utf-8"))
+        if told["format"] != _FORMAT:
+            raise ConfigError(f"{pointer} was written by a newer release of Kohort")
+        return Published(Path(directory), told["version"], told["source"], told["fingerprint"])
+    except (OSError, ValueError, KeyError, TypeError) as exc:
+        raise ConfigError(f"{pointer} does not say which tables are current: {exc}") from exc
+
+
+def fingerprint(source: str | Path) -> list[list[Any]]:
+    """
+    What tells one state of a data directory from another: every segment file with its size and time of change.
+
+    Raises:
+        ConfigError: there is no such directory.
+    """
+    return [
+        [f"{segment.topic}-{segment.partition}/{segment.base_offset}", segment.size_bytes, _changed_ns(segment.path)]
+        for segment in list_segments(source)
+    ]
+
+
+def _changed_ns(path: str) -> int:
+    try:
+        return Path(path).stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
+def is_up_to_date(directory: str | Path, source: str | Path) -> bool:
+    """Whether the published tables are those of the source as it is now."""
+    if not is_published(directory):
+        return False
+    found = current(directory)
+    return found.source == str(source) and found.fingerprint == fingerprint(source)
+
+
+def publish(
+    directory: str | Path, source: str | Path, write: Callable[[Path], None], *, made_of: list[list[Any]]
+) -> Published:
+    """
+    Write a version and make it the current one.
+
+    Args:
+        write: writes the tables into the directory it is given.
+        made_of: the fingerprint of the source from before it was read.
+    """
+    root = Path(directory)
+    before = current(root) if is_published(root) else None
+    version = 1 if before is None else before.version + 1
+    made = Published(root, version, str(source), made_of)
+    _remove_other_versions(root, keep=() if before is None else (before.version,))
+    made.path.mkdir(parents=True)
+    write(made.path)
+    pointer = {"format": _FORMAT, "version": version, "source": made.source, "fingerprint": made_of}
+    _replace(root / POINTER, json.dumps(pointer))
+    return made
+
+
+def _remove_other_versions(root: Path, *, keep: Sequence[int]) -> None:
+    versions = root / _VERSIONS
+    for path in versions.iterdir() if versions.is_dir() else ():
+        if path.name not in {str(version) for version in keep}:
+            shutil.rmtree(path)
+
+
+def _replace(path: Path, text: str) -> None:
+    """All of the text or what was there before, also when the power goes."""
+    beside = path.with_name(f".{path.name}.new")
+    with beside.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+
+
+def rows(directory: str | Path, name: str, *, where: dict[str, str] | None = None) -> list[dict[str, Any]]:
+    """
+    The rows of a published table in their order.
+
+    Args:
+        where: values that columns must have.
+
+    Raises:
+        ConfigError: there is no such table in the current version.
+    """
+    return in_order(_read(directory, name, where or {}), name)
+
+
+def offsets_as_of(directory: str | Path, at_ms: int, *, where: dict[str, str] | None = None) -> list[dict[str, Any]]:
+    """The rows of table `offsets` as they were at an instant, out of the published commits."""
+    latest: dict[tuple[str, str, int], dict[str, Any]] = {}
+    for row in in_order(_read(directory, "offset_commits", where or {}), "offset_commits"):
+        if row["visible_at_ms"] is not None and row["visible_at_ms"] <= at_ms:
+            latest[row["group"], row["topic"], row["partition"]] = row
+    columns = ("group", "topic", "partition", "offset", "leader_epoch", "metadata", "commit_timestamp_ms")
+    return [{name: row[name] for name in columns} for _, row in sorted(latest.items()) if not row["tombstone"]]
+
+
+def _read(directory: str | Path, name: str, where: dict[str, str]) -> Any:
+    import pyarrow.dataset as ds
+
+    path = current(directory).path / name
+    if not path.is_dir():
+        raise ConfigError(f"{directory} holds no table {name}; `kohort pipeline run` writes {', '.join(TABLES)}")
+    table = ds.dataset(path, format="parquet")
+    condition = None
+    for column, value in where.items():
+        if column in table.schema.names:
+            one = ds.field(column) == value
+            condition = one if condition is None else condition & one
+    return table.to_table(filter=condition)
