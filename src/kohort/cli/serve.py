@@ -58,6 +58,11 @@ def parser() -> argparse.ArgumentParser:
     where.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     where.add_argument("--port", type=_port, default=9092, help="port to listen on; 0 takes a free one (default: 9092)")
     where.add_argument("--advertised", metavar="HOST:PORT", help="what clients are told to connect to, if that differs")
+    where.add_argument(
+        "--metrics-port",
+        type=_port,
+        help="serve /metrics for Prometheus on this port, too; 0 takes a free one (default: nowhere)",
+    )
     data = options.add_argument_group("where the logs are kept (one of the two)")
     data.add_argument(
         "--data-dir", type=Path, metavar="DIR", help="in Apache Kafka's own layout; created if it is not there"
@@ -116,6 +121,7 @@ def serve(arguments: Sequence[str]) -> None:
             host=options.host,
             port=options.port,
             advertised=parse_host_port(options.advertised, "--advertised") if options.advertised else None,
+            metrics_port=options.metrics_port,
             data_dir=options.data_dir,
             flush=options.flush,
             config=BrokerConfig.load(sets=options.set, file=options.config, environment=os.environ),
@@ -146,7 +152,8 @@ async def _serve(settings: object) -> None:
     try:
         host, port = await node.start()
         where = "memory" if settings.data_dir is None else str(settings.data_dir)
-        print(f"kohort ready host={host} port={port} cluster_id={node.cluster_id} data={where}", flush=True)
+        metrics = "" if node.metrics_port is None else f" metrics_port={node.metrics_port}"
+        print(f"kohort ready host={host} port={port} cluster_id={node.cluster_id} data={where}{metrics}", flush=True)
         await stopping.wait()
     finally:
         await node.stop()

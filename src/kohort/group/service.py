@@ -18,6 +18,7 @@ from kohort.group.configs import GroupConfig
 from kohort.group.deletion import DeleteGroupResults
 from kohort.group.errors import append_error, stable_fetch_error
 from kohort.group.gathering import Gathering
+from kohort.group.metrics import GroupGauges
 from kohort.group.offsets.commit import commit_refused
 from kohort.group.shard import GroupShard
 from kohort.machine.shard import Reply, Runner
@@ -250,6 +251,14 @@ class GroupService:
             lambda error: m.OffsetDeleteResponse(error_code=int(append_error(error))),
         )
         return None if response is None else checked.merge(response)
+
+    # For whoever watches
+
+    def gauges(self) -> GroupGauges:
+        """What there is in all shards that are active here."""
+        gauges = GroupGauges()
+        self._runner.read_all(lambda shard, _: shard.count(gauges), lambda _: gauges)
+        return gauges
 
     # What is true for any shard
 

@@ -22,6 +22,7 @@ from kohort.group.classic.sync import sync_group
 from kohort.group.configs import GroupConfig
 from kohort.group.deletion import DeleteGroupResults, delete_groups
 from kohort.group.listing import list_groups
+from kohort.group.metrics import GroupCounters, GroupGauges
 from kohort.group.offsets.commit import offset_commit
 from kohort.group.offsets.deletion import offset_delete, topic_tombstones
 from kohort.group.offsets.expiry import sweep
@@ -46,13 +47,19 @@ class GroupShard:
     Args:
         snapshots: the shard's; whoever runs the shard takes them.
         new_uuid: text of a fresh random UUID.
+        counters: those of the partition, which outlive the shard; new ones by default.
     """
 
     def __init__(
-        self, snapshots: SnapshotRegistry, timers: Timers, config: GroupConfig, new_uuid: Callable[[], str]
+        self,
+        snapshots: SnapshotRegistry,
+        timers: Timers,
+        config: GroupConfig,
+        new_uuid: Callable[[], str],
+        counters: GroupCounters | None = None,
     ) -> None:
         groups: TimelineDict[str, ClassicGroup] = TimelineDict(snapshots)
-        self.registry = GroupRegistry(groups, timers, config, new_uuid, expire_member)
+        self.registry = GroupRegistry(groups, timers, config, new_uuid, expire_member, counters or GroupCounters())
         self.offsets = Offsets(snapshots)
         self._timers = timers
         self._config = config
@@ -163,6 +170,10 @@ class GroupShard:
 
     def delete_groups(self, group_ids: Sequence[str]) -> Result[GroupRecord, DeleteGroupResults]:
         return delete_groups(self.registry, self.offsets, group_ids)
+
+    def count(self, gauges: GroupGauges) -> GroupGauges:
+        """Add what there is here."""
+        return gauges.add(self.groups.values(), self.offsets)
 
     # Offsets
 

@@ -74,8 +74,11 @@ class Connections:
         self.turn = turn
         self.frame_bytes_max = frame_bytes_max
         self.open: set[Connection] = set()
+        self.accepted = 0
+        """How many there have been."""
 
     def __call__(self) -> "Connection":
+        self.accepted += 1
         return Connection(self)
 
     def close_idle(self, now: float, idle_seconds_max: float) -> None:
@@ -196,6 +199,7 @@ class Connection(asyncio.Protocol):
             # A newer client asks what we speak in a way we do not know: it learns the versions of ApiVersions itself.
             self._out.append(api_versions_downgrade(correlation_id))
             return
+        route.requests += 1
         call = Call(self, route, correlation_id, client_id, len(frame))
         request = route.read(frame, body)
         response = route.handler(request, call, call.reply)

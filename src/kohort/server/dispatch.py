@@ -30,7 +30,7 @@ follows a write on the same connection still waits for it.
 class Route:
     """One version of one API: how to read it, who answers, how to write the answer."""
 
-    __slots__ = ("api_key", "encode", "handler", "is_pipelined", "read", "version")
+    __slots__ = ("api_key", "encode", "handler", "is_pipelined", "read", "requests", "version")
 
     def __init__(self, api_key: ApiKey, version: int, handler: Handler) -> None:
         self.api_key = api_key
@@ -39,6 +39,8 @@ class Route:
         self.read: Callable[[bytes, int], Any] = request_reader(api_key, version)
         self.encode: Callable[[int, Any], bytes] = response_encoder(api_key, version)
         self.is_pipelined = api_key in PIPELINED
+        self.requests = 0
+        """How many were read."""
 
 
 class Dispatch:

@@ -9,6 +9,9 @@ elsewhere), what is ready is sent, the store.
 import asyncio
 import gc
 import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
@@ -16,6 +19,7 @@ from kohort.broker.broker import Broker
 from kohort.broker.catalog import CatalogChange
 from kohort.broker.cluster import Cluster
 from kohort.group.configs import GroupConfig
+from kohort.group.metrics import GroupCounters
 from kohort.group.records import GroupRecordSerde
 from kohort.group.service import GroupService
 from kohort.group.shard import GroupShard
@@ -63,6 +67,7 @@ class Node:
             node_id=self._node_id, cluster_id=self._cluster_id, rack=settings.config.get_str("broker.rack")
         )
         self._broker = Broker(self._store, self._cluster, settings.config, self._clock, self._call_later)
+        self._group_counters: defaultdict[int, GroupCounters] = defaultdict(GroupCounters)
         self._groups = self._make_group_runtime()
         self._group_service = GroupService(self._groups, self._group_config, self._broker.catalog)
         self._broker.catalog.watch(self._on_catalog_change)
@@ -70,6 +75,8 @@ class Node:
             Dispatch(self._handlers()), self._turn, frame_bytes_max=settings.config.get_int("socket.request.max.bytes")
         )
         self._server: asyncio.Server | None = None
+        self._metrics_server: asyncio.Server | None = None
+        self._started_at_s = time.time()
         self._idle_check: asyncio.TimerHandle | None = None
 
     # -- building ----------------------------------------------------------------------------------------------
@@ -116,8 +123,9 @@ class Node:
             write_timeout_ms=config.get_int("offsets.commit.timeout.ms"),
         )
 
-    def _make_group_shard(self, _partition: int, registry: SnapshotRegistry, timers: ShardTimers) -> GroupShard:
-        return GroupShard(registry, timers, self._group_config, lambda: str(uuid4()))
+    def _make_group_shard(self, partition: int, registry: SnapshotRegistry, timers: ShardTimers) -> GroupShard:
+        counters = self._group_counters[partition]
+        return GroupShard(registry, timers, self._group_config, lambda: str(uuid4()), counters)
 
     def _handlers(self) -> dict[ApiKey, tuple[Handler, int, int]]:
         """Every API that is served; the broker's table is the one that ApiVersions shows."""
@@ -183,23 +191,52 @@ class Node:
         if self._broker.catalog.topic(CONSUMER_OFFSETS) is not None:
             self._load_groups()
         settings = self._settings
-        try:
-            self._server = await self._loop.create_server(
-                self._connections, settings.host, settings.port, backlog=1024, start_serving=False
-            )
-        except OSError as error:
-            raise ConfigError(
-                f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}; "
-                "choose another with --host and --port (--port 0 takes a free one)"
-            ) from error
+        self._server = await self._listen(self._connections, settings.port, "--port")
         host, port = self._server.sockets[0].getsockname()[:2]
         advertised_host, advertised_port = settings.advertised or (_reachable(host), port)
         self._cluster.host = advertised_host
         self._cluster.port = advertised_port
+        if settings.metrics_port is not None:
+            from kohort.server.scrape import Scrape
+
+            self._metrics_server = await self._listen(
+                lambda: Scrape(self._metrics_text), settings.metrics_port, "--metrics-port"
+            )
+            await self._metrics_server.start_serving()
         self._watch_idle()
         _spare_the_collector()
         await self._server.start_serving()
         return host, port
+
+    async def _listen(self, protocol: Callable[[], asyncio.Protocol], port: int, option: str) -> asyncio.Server:
+        host = self._settings.host
+        try:
+            return await self._loop.create_server(protocol, host, port, backlog=1024, start_serving=False)
+        except OSError as error:
+            raise ConfigError(
+                f"cannot listen on {host}:{port}: {error.strerror or error}; "
+                f"choose another with --host and {option} ({option} 0 takes a free one)"
+            ) from error
+
+    def _metrics_text(self) -> str:
+        """What a scrape is answered."""
+        from kohort.server import exposition, metrics
+
+        return exposition.render(
+            [
+                *metrics.process_families(self._started_at_s),
+                *metrics.server_families(self._connections),
+                *metrics.group_families(
+                    self._group_service.gauges(), GroupCounters.total(self._group_counters.values())
+                ),
+                *metrics.runtime_families("group", self._groups.metrics()),
+            ]
+        )
+
+    @property
+    def metrics_port(self) -> int | None:
+        """Where metrics are served, if they are."""
+        return None if self._metrics_server is None else int(self._metrics_server.sockets[0].getsockname()[1])
 
     @property
     def cluster_id(self) -> str:
@@ -207,8 +244,9 @@ class Node:
 
     async def stop(self) -> None:
         """Leave in order; on return the data directory is closed cleanly."""
-        if self._server is not None:
-            self._server.close()
+        for server in (self._server, self._metrics_server):
+            if server is not None:
+                server.close()
         if self._idle_check is not None:
             self._idle_check.cancel()
         self._group_service.is_active = False

@@ -56,6 +56,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         port: 0 takes a free one.
         advertised: what clients are told to connect to; None for where the node listens.
+        metrics_port: where metrics are served, on the same host; 0 takes a free one, None for nowhere.
         data_dir: None keeps everything in memory.
         flush: "commit": acknowledged means flushed; "os": the operating system writes when it likes, as Kafka has it.
     """
@@ -63,6 +64,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     port: int = 9092
     advertised: tuple[str, int] | None = None
+    metrics_port: int | None = None
     data_dir: Path | None = None
     flush: Literal["commit", "os"] = "commit"
     config: BrokerConfig

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from kohort.group.classic.group import ClassicGroup, ClassicMember
 from kohort.group.configs import GroupConfig
+from kohort.group.metrics import GroupCounters
 from kohort.group.records import GroupMetadata, GroupRecord
 from kohort.machine.shard import Release, Result, Timers
 from kohort.machine.timeline import TimelineDict
@@ -29,6 +30,7 @@ class GroupRegistry:
         groups: by group id, with a past.
         new_uuid: text of a fresh random UUID, for member ids.
         expire_member: what a session timer does; handed in, because that leads back to arming session timers.
+        counters: the partition's.
     """
 
     groups: TimelineDict[str, ClassicGroup]
@@ -36,6 +38,7 @@ class GroupRegistry:
     config: GroupConfig
     new_uuid: Callable[[], str]
     expire_member: ExpireMember
+    counters: GroupCounters
 
     def get(self, group_id: str) -> ClassicGroup:
         """

@@ -94,6 +94,7 @@ def _log_assignments(
         for member in group.members.values():
             member.assignment = assignments.get(member.member_id, b"")
         group.move_to(STABLE, now_ms)
+        registry.counters.completed_rebalances += 1
         answer_parked_syncs(registry, group, releases)
         return releases
 

@@ -54,6 +54,7 @@ def offset_commit(
                 )
             partitions.append(m.OffsetCommitResponsePartition(partition_index=index, error_code=code))
         topics.append(m.OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
+    registry.counters.offset_commits += len(records)
     return Result(records, m.OffsetCommitResponse(topics=topics))
 
 

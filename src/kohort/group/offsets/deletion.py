@@ -40,6 +40,7 @@ def offset_delete(
                 ],
             )
         )
+    registry.counters.offset_deletions += len(records)
     return Result(records, m.OffsetDeleteResponse(topics=topics))
 
 

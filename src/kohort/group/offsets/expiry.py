@@ -32,6 +32,7 @@ def sweep(registry: GroupRegistry, offsets: Offsets, now_ms: int) -> list[GroupR
     for group_id, group in registry.groups.items():
         lapsed = lapsed_offsets(group, offsets, now_ms=now_ms, retention_ms=retention_ms)
         records += lapsed
+        registry.counters.offset_expirations += len(lapsed)
         is_bare = len(lapsed) == len(offsets.by_group.get(group_id, ())) and group_id not in offsets.writers
         if is_bare and group.state is EMPTY:
             records.append(GroupTombstone(group_id))

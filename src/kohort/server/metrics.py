@@ -1,0 +1,85 @@
+"""
+What a node shows about itself: the numbers that its rooms keep, as families of samples.
+
+Nothing is computed before somebody looks. A coordinator of another kind is added as one more `runtime_families` with its
+name, and one more function beside `group_families`.
+"""
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from kohort.group.metrics import GroupCounters, GroupGauges
+from kohort.runtime.metrics import Histogram, RuntimeMetrics
+from kohort.server.connection import Connections
+from kohort.server.exposition import Family, Sample, counter, gauge, labelled
+
+_BOUNDS_MS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000)
+_STATM = Path("/proc/self/statm")
+_OPEN_FILES = Path("/proc/self/fd")
+
+
+def process_families(started_at_s: float) -> Iterator[Family]:
+    """The process, under the names that all exporters use; memory and files where there is a /proc."""
+    yield gauge("process_start_time_seconds", "When the process started, since 1970.", started_at_s)
+    yield counter("process_cpu_seconds_total", "Processor time, of user and system.", time.process_time())
+    yield gauge("kohort_uptime_seconds", "For how long the process has been running.", time.time() - started_at_s)
+    if _STATM.exists():
+        resident = int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        yield gauge("process_resident_memory_bytes", "Memory in use.", resident)
+        yield gauge("process_open_fds", "Open files and sockets.", len(os.listdir(_OPEN_FILES)))
+
+
+def server_families(connections: Connections) -> Iterator[Family]:
+    """The listener: connections, and requests by API."""
+    yield gauge("kohort_connections", "Open connections of clients.", len(connections.open))
+    yield counter("kohort_connections_accepted_total", "Connections that were accepted.", connections.accepted)
+    requests: Counter[str] = Counter()
+    for route in connections.dispatch.routes.values():
+        requests[route.api_key.api_name] += route.requests
+    about = "Requests that were read, by API."
+    yield labelled("kohort_requests_total", "counter", about, "api", sorted(requests.items()))
+
+
+def group_families(gauges: GroupGauges, counters: GroupCounters) -> Iterator[Family]:
+    """Section "group-coordinator-metrics" of Kafka's documentation, as far as there are groups of these kinds."""
+    prefix = "kohort_group_coordinator"
+    groups = sum(gauges.classic.values())
+    yield labelled(f"{prefix}_groups", "gauge", "Groups, by protocol.", "protocol", [("classic", groups)])
+    by_state = [(state.value, count) for state, count in gauges.classic.items()]
+    yield labelled(f"{prefix}_classic_groups", "gauge", "Classic groups, by state.", "state", by_state)
+    yield gauge(f"{prefix}_classic_members", "Members of classic groups.", gauges.members)
+    yield gauge(f"{prefix}_offsets", "Committed offsets.", gauges.offsets)
+    yield counter(f"{prefix}_offset_commits_total", "Offsets that were accepted.", counters.offset_commits)
+    yield counter(f"{prefix}_offset_expirations_total", "Offsets that have lapsed.", counters.offset_expirations)
+    yield counter(f"{prefix}_offset_deletions_total", "Offsets that clients deleted.", counters.offset_deletions)
+    about = "How often a classic group became Stable."
+    yield counter(f"{prefix}_completed_rebalances_total", about, counters.completed_rebalances)
+
+
+def runtime_families(coordinator: str, metrics: RuntimeMetrics) -> Iterator[Family]:
+    """
+    What the runtime of one coordinator measures.
+
+    Args:
+        coordinator: the word in the names, "group" or "transaction".
+    """
+    prefix = f"kohort_{coordinator}_coordinator"
+    partitions = [(state.value, count) for state, count in metrics.partitions.items()]
+    yield labelled(f"{prefix}_partitions", "gauge", "Partitions, by state.", "state", partitions)
+    yield gauge(f"{prefix}_event_queue_size", "Operations that wait for their turn.", metrics.event_queue_size)
+    yield gauge(f"{prefix}_load_time_max_ms", "The longest load of the last half minute.", metrics.load_time_max_ms)
+    yield gauge(f"{prefix}_load_time_avg_ms", "The mean load of the last half minute.", metrics.load_time_avg_ms)
+    for name in metrics:
+        about = f"{name.replace('_', ' ').capitalize()}, in milliseconds."
+        yield Family(f"{prefix}_{name}_ms", "histogram", about, list(_histogram(metrics[name])))
+
+
+def _histogram(histogram: Histogram) -> Iterable[Sample]:
+    for bound, count in zip(_BOUNDS_MS, histogram.count_up_to(_BOUNDS_MS), strict=True):
+        yield Sample(count, {"le": str(bound)}, "_bucket")
+    yield Sample(histogram.count, {"le": "+Inf"}, "_bucket")
+    yield Sample(histogram.sum_ms, suffix="_sum")
+    yield Sample(histogram.count, suffix="_count")
