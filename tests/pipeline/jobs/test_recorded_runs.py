@@ -140,3 +140,68 @@ def test_parquet_holds_the_table(spark: Any, tables: TablesOf, tmp_path: Path) -
     publish.write_parquet(frame, tmp_path / "out", "lag")
     written = publish.write_parquet(frame, tmp_path / "out", "lag")
     assert publish.rows(spark.read.parquet(written), "lag") == publish.rows(frame, "lag")
+
+
+@pytest.mark.parametrize("run", ["main", "tv1"])
+def test_transactions_end_as_the_broker_reports(tables: TablesOf, recorded: Callable[[str], Path], run: str) -> None:
+    last = {row["transactional_id"]: row for row in publish.rows(tables(run).transactions, "transactions")}
+    told = {name: one for name, one in reported(recorded(run))["transactions"].items() if one["state"] != "Empty"}
+    assert told
+    for name, one in told.items():
+        row = last[name]
+        assert (row["state"], row["producer_id"], row["timeout_ms"], row["start_ms"]) == (
+            one["state"],
+            one["producer_id"],
+            one["timeout_ms"],
+            one["start_ms"],
+        )
+        if one["partitions"]:
+            assert sorted(f"{at['topic']}-{at['partition']}" for at in row["partitions"]) == sorted(one["partitions"])
+
+
+def test_an_open_transaction_holds_its_partitions(tables: TablesOf) -> None:
+    rows = publish.rows(tables("main").open_transactions, "open_transactions")
+    assert [(row["transactional_id"], row["topic"], row["partition"], row["state"]) for row in rows] == [
+        ("hold-open", "__consumer_offsets", 2, "Ongoing"),
+        ("hold-open", "d-txn", 0, "Ongoing"),
+        ("hold-open", "d-txn", 1, "Ongoing"),
+    ]
+
+
+def test_members_that_were_there_when_the_broker_stopped(tables: TablesOf, recorded: Callable[[str], Path]) -> None:
+    rows = publish.rows(tables("main").members, "members")
+    there: dict[str, set[str]] = {}
+    for row in rows:
+        if row["until_ms"] is None:
+            there.setdefault(row["group"], set()).add(row["member_id"])
+    groups = reported(recorded("main"))["groups"]
+    told = {
+        name: {member["member_id"] for member in group["members"]}
+        for name, group in groups.items()
+        if group.get("members")
+    }
+    assert told
+    assert there == told
+
+
+def test_the_past_is_told_as_it_was(spark: Any, recorded: Callable[[str], Path], tables: TablesOf) -> None:
+    """Every commit of a plain group was the truth until the next one."""
+    commits = publish.rows(tables("main", group="classic-three").reading.offset_commits, "offset_commits")
+    middle = commits[len(commits) // 2]
+    past = Tables(Reading(spark, recorded("main") / "logs", group="classic-three", as_of_ms=middle["visible_at_ms"]))
+    expected: dict[tuple[str, str], int] = {}
+    for row in commits:
+        if row["visible_at_ms"] <= middle["visible_at_ms"]:
+            expected[place(row)] = row["offset"]
+    assert {key: told[0] for key, told in offsets_of(past).items()} == expected
+    assert all(row["lag"] is not None for row in publish.rows(past.lag, "lag"))
+
+
+def test_time_lag_of_what_is_read_is_nothing(tables: TablesOf) -> None:
+    rows = publish.rows(tables("main").time_lag, "time_lag")
+    assert any(row["time_lag_ms"] for row in rows)
+    for row in rows:
+        if row["lag"] == 0:
+            assert (row["time_lag_ms"], row["next_produced_at_ms"]) == (0, None)
+        if row["lag"] is None:
+            assert row["time_lag_ms"] is None
