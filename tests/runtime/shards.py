@@ -96,8 +96,13 @@ class TableShard:
 
     def release(self, response: str, *puts: tuple[str, int | None]) -> Result[Put, str]:
         parked, self.parked = self.parked, []
+
+        def after(error: Exception | None) -> Iterable[Release]:
+            return () if error is None else [Release(reply, "failed") for reply in parked]
+
         return Result(
             [Put(name, number) for name, number in puts],
             response,
             releases=[Release(reply, response) for reply in parked],
+            after=after,
         )

@@ -16,7 +16,7 @@ import msgspec
 
 from kohort.machine.shard import EndTransaction, Producer, RecordSerde, Release, Reply, Result, Shard
 from kohort.machine.timeline import SnapshotRegistry
-from kohort.model.errors import CoordinatorError, ErrorCode, InvariantError
+from kohort.model.errors import CoordinatorError, ErrorCode, InvariantError, StorageError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.appender import Appender, Appending
 from kohort.runtime.batch import OpenBatch
@@ -459,7 +459,8 @@ class Context(Generic[S]):
                     _log.exception("shard.reply_failed partition=%d", self.partition)
 
     def _logged(self, error: Exception) -> Exception:
-        if not isinstance(error, CoordinatorError):
+        # What the log could not do has been told by the appender; a refusal is nobody's fault.
+        if not isinstance(error, CoordinatorError | StorageError):
             _log.error("shard.operation_failed partition=%d", self.partition, exc_info=error)
         return error
 

@@ -1,12 +1,26 @@
 """
 Helpers that ship with Kohort, for its own tests and for those of its users: a clock that is moved by hand, a log that fails
-when told to, a node in virtual time.
+when told to, a node in virtual time, and simulations of shards from a seed.
 """
 
 from kohort.testing.clock import ManualClock
 from kohort.testing.context import FixedContext
 from kohort.testing.image import FixedImage, FixedTopic
 from kohort.testing.log import FaultyLog
+from kohort.testing.simulation import Faults, Simulation, SimulationError, Subject, Work, simulate
 from kohort.testing.virtual import VirtualNode
 
-__all__ = ["FaultyLog", "FixedContext", "FixedImage", "FixedTopic", "ManualClock", "VirtualNode"]
+__all__ = [
+    "Faults",
+    "FaultyLog",
+    "FixedContext",
+    "FixedImage",
+    "FixedTopic",
+    "ManualClock",
+    "Simulation",
+    "SimulationError",
+    "Subject",
+    "VirtualNode",
+    "Work",
+    "simulate",
+]

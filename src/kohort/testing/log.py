@@ -3,7 +3,7 @@
 from kohort.model.errors import FencedError, OffsetOutOfRangeError, RecordTooLargeError, StorageError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import HighWatermarkListener
-from kohort.wire.batches import iter_batches, stamp
+from kohort.wire.batches import iter_batches, read_header, stamp
 
 
 class FaultyLog:
@@ -76,3 +76,8 @@ class FaultyLog:
         self.high_watermark = self.end_offset if offset is None else offset
         for listener in list(self._listeners):
             listener(self.high_watermark)
+
+    def lose_uncommitted(self) -> None:
+        """As if the power had gone: what lies above the high watermark is not there any more. Nobody may be using the log."""
+        self.batches = [batch for batch in self.batches if read_header(batch).base_offset < self.high_watermark]
+        self.end_offset = self.high_watermark

@@ -1,0 +1,401 @@
+"""
+Real shards and the real runtime in virtual time, with faults, from one seed.
+
+`Simulation` has the moves: requests, time, the high watermark, failing appends, loads and unloads. `simulate` chooses
+among them by a seed; a property test may choose by itself. Whatever is chosen, these are checked:
+
+- every caller is answered exactly once, the last ones when everything is closed;
+- what was acknowledged is in the log, in the order in which it ran, also when the power has gone; what was refused is not;
+- a query sees exactly what a shard would that was loaded from the log up to the high watermark;
+- a shard that is loaded from the log equals the one that wrote it.
+
+A failure names its seed and how to repeat it.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from kohort.machine.shard import EndTransaction, Producer, RecordSerde, Reply, Result, Shard, Timers
+from kohort.machine.timeline import SnapshotRegistry
+from kohort.model.errors import CoordinatorError, ErrorCode, UnavailableError
+from kohort.model.image import ClusterImage
+from kohort.runtime.loader import LoadSummary, load
+from kohort.runtime.processors import InlineProcessor
+from kohort.runtime.runtime import Runtime
+from kohort.runtime.states import State
+from kohort.testing.image import FixedImage
+from kohort.testing.log import FaultyLog
+from kohort.testing.virtual import VirtualNode
+from kohort.wire.batches import read_header, read_records
+
+S = TypeVar("S", bound=Shard[Any])
+
+Pair = tuple[bytes, bytes | None]
+
+MAY_BE_WRITTEN = {ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_COORDINATOR}
+"""Errors that do not say whether the records are in the log."""
+SETTLE_MS = 600_000
+TIMES_MS = (0, 1, 10, 499, 500, 4_999, 5_000, 5_001)
+
+
+class SimulationError(AssertionError):
+    """A promise was broken; the message has the seed, the last moves, and how to repeat them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject(Generic[S]):
+    """
+    What is simulated.
+
+    Attributes:
+        picture: the hard state of a shard as of an offset that has a snapshot, as something that can be compared.
+    """
+
+    make_shard: Callable[[int, SnapshotRegistry, Timers], S]
+    serde: RecordSerde[Any]
+    picture: Callable[[S, int], object]
+    image: ClusterImage = field(default_factory=FixedImage)
+    partition_count: int = 2
+
+
+class Work(msgspec.Struct, frozen=True):
+    """
+    One request: an operation, perhaps within a producer's transaction, or the end of one.
+
+    `make(reply)` gives the operation; `reply` is for shards that park it.
+    """
+
+    make: Callable[[Reply[Any]], Callable[[Any, int], Result[Any, Any]]] | None = None
+    producer: Producer | None = None
+    end: EndTransaction | None = None
+
+
+Workload = Callable[[Random], Work]
+"""The next request, by chance."""
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """How often, in a hundred moves, something goes wrong."""
+
+    failing_append: int = 4
+    shifted_append: int = 1
+    reload: int = 3
+    crash: int = 2
+
+
+class _Failed(msgspec.Struct, frozen=True):
+    error: Exception
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    """One request, what it wanted to write, and its answers."""
+
+    pairs: list[Pair] = field(default_factory=list)
+    has_run: bool = False
+    is_parked: bool = False
+    is_timer: bool = False
+    answers: list[Any] = field(default_factory=list)
+
+    @property
+    def is_acknowledged(self) -> bool:
+        return not self.is_parked and not self.is_timer and bool(self.answers) and not self._failed
+
+    @property
+    def is_refused(self) -> bool:
+        error = self._failed
+        return error is not None and not (isinstance(error, CoordinatorError) and error.code in MAY_BE_WRITTEN)
+
+    @property
+    def _failed(self) -> Exception | None:
+        answer = self.answers[0] if self.answers else None
+        return answer.error if isinstance(answer, _Failed) else None
+
+
+class _WatchedTimers:
+    """The timers of a shard; notes what their operations want to write."""
+
+    def __init__(self, timers: Timers, watch: Callable[[Result[Any, Any]], Result[Any, Any]]) -> None:
+        self._timers = timers
+        self._watch = watch
+        self.cancel = timers.cancel
+        self.is_scheduled = timers.is_scheduled
+
+    def schedule(self, key: str, delay_ms: int, operation: Any, **retry: Any) -> None:
+        self._timers.schedule(key, delay_ms, lambda now_ms: self._watch(operation(now_ms)), **retry)
+
+    def schedule_if_absent(self, key: str, delay_ms: int, operation: Any, **retry: Any) -> None:
+        self._timers.schedule_if_absent(key, delay_ms, lambda now_ms: self._watch(operation(now_ms)), **retry)
+
+
+class Simulation(Generic[S]):
+    """A runtime over logs that fail when told to, and the moves that can be made."""
+
+    def __init__(self, subject: Subject[S], *, linger_ms: int = -1, batch_bytes_max: int = 1_048_588) -> None:
+        self.subject = subject
+        self.node = VirtualNode()
+        self.logs = [
+            FaultyLog("state", partition, batch_bytes_max=batch_bytes_max)
+            for partition in range(subject.partition_count)
+        ]
+        self.runtime: Runtime[S] = Runtime(
+            partition_count=subject.partition_count,
+            make_shard=self._make_shard,
+            serde=subject.serde,
+            image=subject.image,
+            clock=self.node.clock,
+            processor=InlineProcessor(self.node.wheel, self.node.defer, self.node.soon),
+            linger_ms=linger_ms,
+        )
+        self._epochs = [0] * subject.partition_count
+        self._calls: list[list[_Call]] = [[] for _ in self.logs]
+        """Per partition, in the order in which they ran."""
+        self._callers: list[_Call] = []
+
+    # -- moves -------------------------------------------------------------------------------------------------
+
+    def request(self, partition: int, work: Work) -> None:
+        """Send a request."""
+        call = _Call()
+        self._callers.append(call)
+        note = call.answers.append
+        if work.end is not None:
+            call.has_run = True
+            self.runtime.end_transaction(
+                partition, work.end, lambda error: note("ended" if error is None else _Failed(error))
+            )
+            return
+        assert work.make is not None, "a request is an operation or the end of a transaction"
+        operation = work.make(note)
+
+        def run(shard: S, now_ms: int) -> Result[Any, Any]:
+            return self._ran(partition, call, operation(shard, now_ms))
+
+        if work.producer is None:
+            response = self.runtime.write(partition, run, note, _Failed)
+        else:
+            response = self.runtime.write_transactional(partition, work.producer, run, note, _Failed)
+        if response is not None:
+            note(response)
+
+    def lead(self, partition: int) -> None:
+        """Load a partition under a new epoch."""
+        self._epochs[partition] += 1
+        self.runtime.load(partition, self.logs[partition], self._epochs[partition])
+
+    def resign(self, partition: int) -> None:
+        """Unload a partition: another node leads it now."""
+        self._epochs[partition] += 1
+        self.runtime.unload(partition, self._epochs[partition])
+
+    def crash(self, partition: int) -> None:
+        """The node that leads a partition loses its power, and with it what is not committed."""
+        self.resign(partition)
+        self.logs[partition].lose_uncommitted()
+        self.lead(partition)
+
+    def commit(self, partition: int, share: float = 1.0) -> None:
+        """Move the high watermark, over that share of the batches above it."""
+        log = self.logs[partition]
+        ends = [
+            header.next_offset for header in map(read_header, log.batches) if header.next_offset > log.high_watermark
+        ]
+        if ends:
+            log.commit(ends[max(int(len(ends) * share), 1) - 1])
+
+    def fail_next_append(self, partition: int) -> None:
+        self.logs[partition].fail_next_append = UnavailableError("a fault of the simulation")
+
+    def shift_next_append(self, partition: int) -> None:
+        """As if somebody else had written to the partition."""
+        self.logs[partition].shift_next_append = 1
+
+    def end_turn(self) -> None:
+        self.node.run_turn()
+
+    def settle(self) -> None:
+        self.node.settle()
+
+    def pass_time(self, duration_ms: int) -> None:
+        self.node.advance(duration_ms)
+
+    # -- checks ------------------------------------------------------------------------------------------------
+
+    def check(self, partition: int) -> None:
+        """
+        What is true at any time.
+
+        Raises:
+            SimulationError: it is not.
+        """
+        _promise(all(len(call.answers) <= 1 for call in self._callers), "a caller was answered twice")
+        if self.runtime.states().get(partition) is not State.ACTIVE:
+            return
+        seen, offset = self.runtime.ask(
+            partition, lambda shard, committed: (self.subject.picture(shard, committed), committed)
+        )
+        _promise(offset <= self.logs[partition].high_watermark, "a query sees what is above the high watermark")
+        loaded = self._loaded(partition, offset)
+        _promise(seen == loaded, f"a query at {offset} sees\n  {seen}\nand the log holds\n  {loaded}")
+
+    def finish(self) -> None:
+        """
+        The faults stop, everything settles, and everything is closed.
+
+        Raises:
+            SimulationError: somebody was not answered, or the log is not what was acknowledged.
+        """
+        for partition, log in enumerate(self.logs):
+            log.fail_next_append = None
+            log.shift_next_append = 0
+            self.lead(partition)
+        for _ in range(3):
+            self.node.settle()
+            for partition in range(len(self.logs)):
+                self.commit(partition)
+        for partition, log in enumerate(self.logs):
+            _promise(self.runtime.states().get(partition) is State.ACTIVE, f"partition {partition} does not settle")
+            self.check(partition)
+            _promise(log.high_watermark == log.end_offset, f"partition {partition} does not come to rest")
+            live = self.runtime.ask(partition, self.subject.picture)
+            _promise(live == self._loaded(partition, log.end_offset), f"partition {partition} differs from its log")
+        self.runtime.close()
+        self.node.advance(SETTLE_MS)
+        _promise(all(len(call.answers) == 1 for call in self._callers), "a caller was not answered exactly once")
+        for partition in range(len(self.logs)):
+            self._check_log(partition)
+
+    def _check_log(self, partition: int) -> None:
+        """The log is made of the operations' records, in order: all that were acknowledged, and none that was refused."""
+        written = [
+            (record.key or b"", record.value)
+            for batch in self.logs[partition].batches
+            if not read_header(batch).is_control
+            for record in read_records(batch)
+        ]
+        ends = {0}
+        for call in self._calls[partition]:
+            pairs = call.pairs
+            if not pairs or call.is_refused:
+                continue
+            with_it = {end + len(pairs) for end in ends if written[end : end + len(pairs)] == pairs}
+            _promise(bool(with_it) or not call.is_acknowledged, f"what was acknowledged is not in the log: {pairs}")
+            ends = with_it if call.is_acknowledged else with_it | ends
+        _promise(len(written) in ends, "the log holds what nobody wrote, or what was refused")
+
+    def _loaded(self, partition: int, end: int) -> object:
+        """The picture of a shard that is loaded from the log up to an offset."""
+        registry = SnapshotRegistry()
+        shard = self.subject.make_shard(partition, registry, _NoTimers())
+        log = self.logs[partition]
+        for _ in load(log, shard, self.subject.serde, LoadSummary(), start=log.log_start_offset, end=end):
+            """A step of the load."""
+        registry.create(end)
+        return self.subject.picture(shard, end)
+
+    # -- watching ----------------------------------------------------------------------------------------------
+
+    def _make_shard(self, partition: int, registry: SnapshotRegistry, timers: Timers) -> S:
+        def watch(result: Result[Any, Any]) -> Result[Any, Any]:
+            return self._ran(partition, _Call(is_timer=True), result)
+
+        return self.subject.make_shard(partition, registry, _WatchedTimers(timers, watch))
+
+    def _ran(self, partition: int, call: _Call, result: Result[Any, Any]) -> Result[Any, Any]:
+        call.has_run = True
+        call.is_parked = result.response is None
+        pairs = [self.subject.serde.encode(record) for record in result.records]
+        if result.is_atomic:
+            call.pairs = pairs
+            self._calls[partition].append(call)
+        else:
+            # It may be written in part, unless it is acknowledged.
+            self._calls[partition].extend(_Call(pairs=[pair], is_timer=True) for pair in pairs)
+        return result
+
+
+class _NoTimers:
+    """Timers of a shard that only replays."""
+
+    def schedule(self, key: str, delay_ms: int, operation: Any, **_: Any) -> None: ...
+
+    def schedule_if_absent(self, key: str, delay_ms: int, operation: Any, **_: Any) -> None: ...
+
+    def cancel(self, key: str) -> None: ...
+
+    def is_scheduled(self, _key: str) -> bool:
+        return False
+
+
+def _promise(is_kept: bool, otherwise: str) -> None:
+    if not is_kept:
+        raise SimulationError(otherwise)
+
+
+def simulate(
+    seed: int,
+    subject: Subject[S],
+    workload: Workload,
+    faults: Faults | None = None,
+    *,
+    moves: int = 60,
+    repeat: str = "simulate({seed}, ...)",
+) -> Simulation[S]:
+    """
+    Make so many moves, chosen by the seed; then let everything settle.
+
+    Args:
+        repeat: the command that repeats a failure, with `{seed}` in it.
+
+    Raises:
+        SimulationError: a promise was broken.
+    """
+    chance = Random(seed)
+    simulation: Simulation[S] = Simulation(
+        subject, linger_ms=chance.choice((-1, -1, 0, 5)), batch_bytes_max=chance.choice((200, 1_000, 1_048_588))
+    )
+    history: list[str] = []
+    try:
+        for partition in range(subject.partition_count):
+            simulation.lead(partition)
+        for name, move in _moves(simulation, chance, workload, faults or Faults(), moves):
+            history.append(name)
+            move()
+        history.append("finish")
+        simulation.finish()
+    except Exception as error:
+        raise SimulationError(
+            f"{type(error).__name__}: {error}\n"
+            f"moves: {', '.join(history[-30:])}\n"
+            f"seed {seed}; repeat with: {repeat.format(seed=seed)}"
+        ) from error
+    return simulation
+
+
+def _moves(
+    simulation: Simulation[Any], chance: Random, workload: Workload, faults: Faults, count: int
+) -> Iterable[tuple[str, Callable[[], None]]]:
+    """Moves and their names; each is chosen when the one before has been made."""
+    moves: dict[str, tuple[int, Callable[[int], None]]] = {
+        "request": (40, lambda partition: simulation.request(partition, workload(chance))),
+        "end turn": (12, lambda _: simulation.end_turn()),
+        "commit": (12, lambda partition: simulation.commit(partition, chance.random())),
+        "settle": (10, lambda _: simulation.settle()),
+        "pass time": (10, lambda _: simulation.pass_time(chance.choice(TIMES_MS))),
+        "check": (10, simulation.check),
+        "fail next append": (faults.failing_append, simulation.fail_next_append),
+        "shift next append": (faults.shifted_append, simulation.shift_next_append),
+        "resign": (faults.reload, simulation.resign),
+        "lead": (faults.reload, simulation.lead),
+        "crash": (faults.crash, simulation.crash),
+    }
+    weights = [weight for weight, _ in moves.values()]
+    for name in chance.choices(list(moves), weights, k=count):
+        partition = chance.randrange(len(simulation.logs))
+        yield f"{name} {partition}", partial(moves[name][1], partition)
