@@ -68,6 +68,20 @@ def own_requests() -> list[Any]:
         m.CreatePartitionsRequest(
             topics=[m.CreatePartitionsTopic(name="t", count=4, assignments=None)], timeout_ms=100
         ),
+        m.DeleteRecordsRequest(
+            topics=[m.DeleteRecordsTopic(name="t", partitions=[m.DeleteRecordsPartition(partition_index=0, offset=1)])],
+            timeout_ms=100,
+        ),
+        m.WriteTxnMarkersRequest(
+            markers=[
+                m.WriteTxnMarkersRequestWritableTxnMarker(
+                    producer_id=1,
+                    producer_epoch=0,
+                    transaction_result=True,
+                    topics=[m.WriteTxnMarkersRequestWritableTxnMarkerTopic(name="t", partition_indexes=[0, 9])],
+                )
+            ]
+        ),
         m.DescribeConfigsRequest(resources=[m.DescribeConfigsResource(**resource, configuration_keys=["a", "b"])]),
         m.IncrementalAlterConfigsRequest(
             resources=[m.IncrementalAlterConfigsRequestAlterConfigsResource(**resource, configs=[change])]

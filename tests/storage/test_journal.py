@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from kohort.model.ids import TopicPartition
 from kohort.storage.journal import (
+    APPEND,
     DELETE,
     ROUND_HEADER_BYTES,
+    START,
     Journal,
     JournalEntry,
     entry_prefix,
@@ -23,19 +25,19 @@ from kohort.storage.journal import (
 NAMES = st.sampled_from(
     [TopicPartition("a", 0), TopicPartition("b.c_d-e", 49), TopicPartition("__consumer_offsets", 3)]
 )
-ENTRIES = st.builds(JournalEntry, NAMES, st.uuids(), st.one_of(st.none(), st.binary(max_size=40)))
+ENTRIES = st.one_of(
+    st.builds(JournalEntry, st.just(APPEND), NAMES, st.uuids(), st.binary(max_size=40)),
+    st.builds(JournalEntry, st.just(DELETE), NAMES, st.uuids(), st.just(b"")),
+    st.builds(JournalEntry, st.just(START), NAMES, st.uuids(), st.binary(min_size=8, max_size=8)),
+)
 ROUNDS = st.lists(st.tuples(st.lists(ENTRIES, min_size=1, max_size=4), st.booleans()), max_size=8)
 
 
 def encode(entries: list[JournalEntry]) -> bytearray:
     data = bytearray(ROUND_HEADER_BYTES)
     for entry in entries:
-        if entry.batches is None:
-            data += entry_prefix(entry.topic_partition, entry.topic_id, DELETE) + pack_length(0)
-        else:
-            data += (
-                entry_prefix(entry.topic_partition, entry.topic_id) + pack_length(len(entry.batches)) + entry.batches
-            )
+        data += entry_prefix(entry.topic_partition, entry.topic_id, entry.kind)
+        data += pack_length(len(entry.content)) + entry.content
     return data
 
 
@@ -63,7 +65,7 @@ def test_the_rounds_of_the_two_newest_files_come_back_in_order(
 
 def test_a_flipped_bit_ends_the_journal_there(tmp_path: Path) -> None:
     written = journal(tmp_path)
-    rounds = [[JournalEntry(TopicPartition("a", number), UUID(int=number), b"batches")] for number in range(3)]
+    rounds = [[JournalEntry(APPEND, TopicPartition("a", number), UUID(int=number), b"batches")] for number in range(3)]
     ends = []
     for entries in rounds:
         written.write(encode(entries))
@@ -79,7 +81,7 @@ def test_a_flipped_bit_ends_the_journal_there(tmp_path: Path) -> None:
 def test_rounds_of_an_earlier_use_of_the_file_are_not_read(tmp_path: Path) -> None:
     """All rounds are of one size, so that old ones begin exactly where the new ones end."""
     written = journal(tmp_path)
-    entries = [JournalEntry(TopicPartition("a", number), UUID(int=number), b"batches") for number in range(5)]
+    entries = [JournalEntry(APPEND, TopicPartition("a", number), UUID(int=number), b"batches") for number in range(5)]
     for number, entry in enumerate(entries):
         if number > 2:
             written.switch()
@@ -90,7 +92,7 @@ def test_rounds_of_an_earlier_use_of_the_file_are_not_read(tmp_path: Path) -> No
 
 def test_a_file_is_made_in_its_full_size(tmp_path: Path) -> None:
     written = journal(tmp_path)
-    written.write(encode([JournalEntry(TopicPartition("a", 0), UUID(int=1), b"batches")]))
+    written.write(encode([JournalEntry(APPEND, TopicPartition("a", 0), UUID(int=1), b"batches")]))
     written.close()
     assert [path.stat().st_size for path in journal_files(tmp_path / "journal")] == [4096]
 

@@ -18,6 +18,7 @@ from kohort.broker.coordinators import Coordinators, CoordinatorType
 from kohort.broker.create_partitions import CreatePartitions
 from kohort.broker.create_topics import CreateTopics
 from kohort.broker.creation import TopicCreation
+from kohort.broker.delete_records import DeleteRecords
 from kohort.broker.delete_topics import DeleteTopics
 from kohort.broker.describe_configs import DescribeConfigs
 from kohort.broker.describe_producers import DescribeProducers
@@ -25,6 +26,7 @@ from kohort.broker.describe_topic_partitions import DescribeTopicPartitions
 from kohort.broker.epochs import LeaderEpochs
 from kohort.broker.fetch import Fetch
 from kohort.broker.group_configs import GroupConfigs
+from kohort.broker.housekeeping import Housekeeping
 from kohort.broker.list_config_resources import ListConfigResources
 from kohort.broker.list_offsets import ListOffsets
 from kohort.broker.metadata import Metadata
@@ -70,6 +72,7 @@ class Broker:
         self.partitions = Partitions(store, self.catalog, self.configs)
         self.creation = TopicCreation(self.catalog, self.configs, cluster)
         self.producer_ids = ProducerIds(self.catalog)
+        self.housekeeping = Housekeeping(store, self.partitions, config, clock, call_later)
         self.handlers: dict[ApiKey, tuple[Handler, int, int]] = {}
         self._serve_data(clock, call_later)
         self._serve_topics(call_later)
@@ -85,6 +88,7 @@ class Broker:
         self.serve(ApiKey.FETCH, Fetch(catalog, partitions, self.cluster, self.config, clock, call_later).fetch)
         self.serve(ApiKey.LIST_OFFSETS, ListOffsets(partitions).list_offsets)
         self.serve(ApiKey.OFFSET_FOR_LEADER_EPOCH, LeaderEpochs(partitions).offset_for_leader_epoch)
+        self.serve(ApiKey.DELETE_RECORDS, DeleteRecords(partitions, call_later).delete_records)
         self.serve(ApiKey.WRITE_TXN_MARKERS, WriteTxnMarkers(partitions, clock, call_later).write_txn_markers)
         self.serve(ApiKey.DESCRIBE_PRODUCERS, DescribeProducers(catalog, partitions).describe_producers)
         self.serve(ApiKey.INIT_PRODUCER_ID, InitProducerId(self.producer_ids).init_producer_id)

@@ -2,6 +2,7 @@
 
 import logging
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from uuid import UUID
 
 from kohort.model.errors import FencedError, OffsetOutOfRangeError, UnavailableError
@@ -144,6 +145,20 @@ class LogBase(ABC):
         if leader_epoch > self.leader_epoch:
             self.epochs.assign(leader_epoch, self.end_offset)
             self.leader_epoch = leader_epoch
+
+    def delete_before(self, offset: int, done: Callable[[], None] = lambda: None) -> None:
+        if self.refusal is not None:
+            raise UnavailableError(self.refusal)
+        if offset > self.high_watermark:
+            raise OffsetOutOfRangeError(f"offset {offset} of {self.topic_partition} is above {self.high_watermark}")
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.epochs.truncate_from_start(offset)
+        self._raise_start(done)
+
+    @abstractmethod
+    def _raise_start(self, done: Callable[[], None]) -> None:
+        """Make the log start durable and call `done`, not at once; what lies before may go."""
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
         return self.epochs.end_offset_for(leader_epoch, self.end_offset)

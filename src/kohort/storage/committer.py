@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -33,7 +34,7 @@ from kohort.storage.directory import JOURNAL
 from kohort.storage.disklog import DiskLog
 from kohort.storage.epochs import CHECKPOINT_NAME
 from kohort.storage.flusher import Background, Flusher, Round
-from kohort.storage.journal import DELETE, Journal, entry_prefix, journal_files, pack_length
+from kohort.storage.journal import DELETE, START, Journal, entry_prefix, journal_files, pack_length, pack_offset
 from kohort.storage.watermarks import Watermarks
 
 _log = logging.getLogger("kohort.storage")
@@ -99,9 +100,10 @@ class Committer:
         self._on_offline = on_offline
         self._behind = Watermarks(defer)
         self._round: Round[DiskLog] = Round()
-        self._done: deque[dict[DiskLog, int] | Checkpoint | OSError] = deque()
+        self._done: deque[Round[DiskLog] | Checkpoint | OSError] = deque()
         self._dirty: list[DiskLog] = []
         self._dirty_bytes = 0
+        self._wants_checkpoint = False
         self._running: Checkpoint | None = None
         self._checkpointed_ms = clock.now_ms()
         self._background = Background()
@@ -154,6 +156,23 @@ class Committer:
             self._round.ends[log] = log.end_offset
             self._round.entries += entry_prefix(log.topic_partition, log.topic_id, DELETE) + pack_length(0)
 
+    def on_start(self, log: DiskLog, done: Callable[[], None]) -> None:
+        """The log starts later than before. What lies before goes with the next checkpoint, which is near."""
+        if not log.is_dirty:
+            log.is_dirty = True
+            self._dirty.append(log)
+        self._wants_checkpoint |= log.can_drop
+        if not self._is_journaled:
+            self._defer(self._checkpoint_if_due)
+            self._defer(done)
+            return
+        if not self._round.ends:
+            self._defer(self._end_turn)
+        self._round.ends[log] = log.end_offset
+        self._round.waiters.append(done)
+        start = pack_offset(log.log_start_offset)
+        self._round.entries += entry_prefix(log.topic_partition, log.topic_id, START) + pack_length(len(start)) + start
+
     def _end_turn(self) -> None:
         round_ = self._round
         if not round_.ends:
@@ -176,6 +195,8 @@ class Committer:
     def _is_checkpoint_due(self) -> bool:
         if self._running is not None or self.offline_reason is not None:
             return False
+        if self._wants_checkpoint:
+            return True
         if self._is_journaled and self._flusher.journal_bytes >= self._journal_file_bytes:
             return True
         return (
@@ -202,6 +223,7 @@ class Committer:
                 checkpoint.epochs[log.directory / CHECKPOINT_NAME] = log.epochs.to_text()
         self._dirty = []
         self._dirty_bytes = 0
+        self._wants_checkpoint = False
         self._running = checkpoint
         self._checkpointed_ms = self._clock.now_ms()
         return checkpoint
@@ -235,14 +257,26 @@ class Committer:
         """
         checkpoint = self._begin_checkpoint(logs, files)
         self._write_checkpoint(checkpoint)
-        self._end_checkpoint(checkpoint)
+        remove_files(self._end_checkpoint(checkpoint))
 
-    def _end_checkpoint(self, checkpoint: Checkpoint) -> None:
+    def _end_checkpoint(self, checkpoint: Checkpoint) -> list[Path]:
+        """
+        Believe what is written down now, and take out the segments before the log starts; their files are to be removed.
+
+        All of those are below the recovery point, which is written down as well: the high watermark was above them.
+        """
+        dropped: list[Path] = []
         for log in checkpoint.logs:
             log.end_checkpoint()
             if not log.is_deleted:
-                self.offsets[log.topic_partition] = checkpoint.offsets[log.topic_partition]
+                topic_partition = log.topic_partition
+                self.offsets[topic_partition] = checkpoint.offsets[topic_partition]
+                start_offset = checkpoint.start_offsets.get(topic_partition)
+                if start_offset is not None:
+                    self.start_offsets[topic_partition] = start_offset
+                    dropped += log.drop_before(start_offset)
         self._running = None
+        return dropped
 
     def _sync_files(self, files: set[Path]) -> None:
         """On any thread. A file that is gone belonged to a partition that was deleted."""
@@ -258,7 +292,7 @@ class Committer:
 
     # Coming back
 
-    def _post_done(self, done: "dict[DiskLog, int] | Checkpoint | OSError") -> None:
+    def _post_done(self, done: "Round[DiskLog] | Checkpoint | OSError") -> None:
         """On any thread."""
         self._done.append(done)
         self._post(self._drain)
@@ -269,10 +303,14 @@ class Committer:
             if isinstance(done, OSError):
                 self._go_offline(done)
             elif isinstance(done, Checkpoint):
-                self._end_checkpoint(done)
+                dropped = self._end_checkpoint(done)
+                if dropped:
+                    self._background.submit(partial(remove_files, dropped))
             elif self.offline_reason is None:
-                for log, end_offset in done.items():
+                for log, end_offset in done.ends.items():
                     log.advance(end_offset)
+                for waiter in done.waiters:
+                    waiter()
 
     def _go_offline(self, exc: OSError) -> None:
         """A failed flush is not tried again: nobody knows what it left on the disk."""
@@ -318,6 +356,13 @@ class Committer:
         self._flusher.stop()
         self._background.stop()
         self._drain()
+
+
+def remove_files(paths: list[Path]) -> None:
+    """Remove what is not needed any more; what cannot be removed now is removed at the next start."""
+    for path in paths:
+        with suppress(OSError):
+            path.unlink()
 
 
 def remove_journal(data_dir: Path) -> None:

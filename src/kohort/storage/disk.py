@@ -33,7 +33,7 @@ from kohort.storage.committer import Committer, FlushMode, Post, Sync, remove_jo
 from kohort.storage.directory import JOURNAL, find_partitions, remove_tree, set_aside
 from kohort.storage.disklog import DiskLog
 from kohort.storage.epochs import EpochCache
-from kohort.storage.journal import JournalEntry, journal_files, read_journal
+from kohort.storage.journal import DELETE, START, JournalEntry, journal_files, read_journal
 from kohort.storage.log import NO_TOPIC_ID, LogConfig
 from kohort.storage.recovery import Loaded, load_partition
 
@@ -155,9 +155,11 @@ class DiskStore:
         restored_bytes = 0
         for entry in entries:
             log = self._logs.get(topic_partition)
-            if entry.batches is None:
+            if entry.kind == DELETE:
                 if log is not None and log.topic_id == entry.topic_id:
                     self._remove(log)
+                continue
+            if log is None and entry.kind == START:
                 continue
             if log is None:
                 log = self._new_log(topic_partition, entry.topic_id, LogConfig())
@@ -165,7 +167,10 @@ class DiskStore:
             if log.topic_id != entry.topic_id:
                 continue
             try:
-                restored_bytes += log.restore(entry.batches)
+                if entry.kind == START:
+                    log.restore_start(entry.start_offset)
+                else:
+                    restored_bytes += log.restore(entry.content)
             except (OffsetOutOfRangeError, CorruptError) as exc:
                 _log.error("log.not_restored partition=%s error=%r", topic_partition, str(exc))
                 break
@@ -242,6 +247,7 @@ class DiskStore:
             loaded=loaded,
             clock=self._clock,
             on_append=self._committer.on_append,
+            on_start=self._committer.on_start,
         )
 
     def _adopt(self, log: DiskLog, topic_id: UUID) -> None:

@@ -2,6 +2,7 @@
 
 import logging
 from bisect import bisect_right
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn, Protocol
 from uuid import UUID
@@ -17,6 +18,7 @@ from kohort.storage.journal import entry_prefix
 from kohort.storage.log import NO_TIMESTAMP, LogConfig
 from kohort.storage.producers import Aborted
 from kohort.storage.recovery import Loaded
+from kohort.storage.retention import count_expired
 from kohort.storage.segment import Segment
 from kohort.storage.snapshots import write_snapshot
 
@@ -27,6 +29,12 @@ class AppendListener(Protocol):
     """The store, told of each append: it sees to the journal or the high watermark."""
 
     def __call__(self, log: "DiskLog", data: bytearray, /) -> None: ...
+
+
+class StartListener(Protocol):
+    """The store, told that a log starts later: it calls `done` when that is durable."""
+
+    def __call__(self, log: "DiskLog", done: Callable[[], None], /) -> None: ...
 
 
 class DiskLog(LogBase):
@@ -50,6 +58,7 @@ class DiskLog(LogBase):
         loaded: Loaded,
         clock: Clock,
         on_append: AppendListener,
+        on_start: StartListener,
     ) -> None:
         super().__init__(
             topic_partition,
@@ -68,6 +77,7 @@ class DiskLog(LogBase):
         self.is_deleted = False
         self._clock = clock
         self._on_append = on_append
+        self._on_start = on_start
         self._segments = loaded.segments
         self._bases = [segment.base_offset for segment in loaded.segments]
         self._active = loaded.segments[-1] if loaded.segments else None
@@ -211,6 +221,48 @@ class DiskLog(LogBase):
     def _newest(self) -> tuple[int, int]:
         newest = (segment.max_timestamp for segment in self._segments)
         return max(newest, key=lambda entry: entry[0], default=(NO_TIMESTAMP, self.log_start_offset))
+
+    # Deleting
+
+    def _raise_start(self, done: Callable[[], None]) -> None:
+        self._on_start(self, done)
+
+    def restore_start(self, offset: int) -> None:
+        """Start where the journal says, as far as there is anything there."""
+        self.log_start_offset = max(self.log_start_offset, min(offset, self.end_offset))
+        self.epochs.truncate_from_start(self.log_start_offset)
+
+    @property
+    def can_drop(self) -> bool:
+        """Whether a whole segment lies before the log start."""
+        return len(self._bases) > 1 and self._bases[1] <= self.log_start_offset
+
+    def drop_before(self, start_offset: int) -> list[Path]:
+        """Take the segments that lie before it out of the log; their files, renamed, are the caller's to remove."""
+        count = min(bisect_right(self._bases, start_offset), len(self._bases)) - 1
+        if count <= 0:
+            return []
+        dropped = self._segments[:count]
+        del self._segments[:count], self._bases[:count]
+        self._unsynced = [segment for segment in self._unsynced if segment not in dropped]
+        _log.info("log.dropped partition=%s segments=%d start_offset=%d", self.topic_partition, count, start_offset)
+        return [path for segment in dropped for path in segment.set_aside()]
+
+    def apply_retention(self, now_ms: int) -> None:
+        sizes = [segment.size_bytes for segment in self._segments]
+        ends = [*self._bases[1:], self.end_offset]
+        count = count_expired(
+            sizes, ends, lambda index: self._segments[index].newest_ms, self.config, self.high_watermark, now_ms
+        )
+        if count == 0:
+            return
+        if count == len(self._segments):
+            try:
+                self._roll()
+            except OSError as exc:
+                self._go_offline(exc)
+        if ends[count - 1] > self.log_start_offset:
+            self.delete_before(ends[count - 1])
 
     # Durability
 

@@ -25,6 +25,7 @@ class Round(Generic[L]):
         ends: per log, the end offset that is durable when the round is.
         bulk: logs whose data is too large for the journal.
         files: the files of those, to be flushed themselves, and their directories.
+        waiters: called on the owner's thread when the round is durable.
         on_begun: set when a checkpoint was begun: the journal's other file is used from this round on, and this is called
             by the flusher when the round is durable.
     """
@@ -34,6 +35,7 @@ class Round(Generic[L]):
         self.ends: dict[L, int] = {}
         self.bulk: set[L] = set()
         self.files: set[Path] = set()
+        self.waiters: list[Callable[[], None]] = []
         self.on_begun: Callable[[], None] | None = None
 
     def merge(self, later: "Round[L]") -> None:
@@ -41,6 +43,7 @@ class Round(Generic[L]):
         self.entries += memoryview(later.entries)[ROUND_HEADER_BYTES:]
         self.ends.update(later.ends)
         self.files |= later.files
+        self.waiters += later.waiters
         self.on_begun = self.on_begun or later.on_begun
 
 
@@ -49,7 +52,7 @@ class Flusher(Generic[L]):
     One thread that makes one round after the other durable.
 
     Args:
-        on_done: called on the flusher's thread with the logs and their durable ends.
+        on_done: called on the flusher's thread with a round that is durable.
         on_failed: called on the flusher's thread, once; nothing is flushed afterwards.
         sync_files: flushes files by their names; OSError when that failed.
     """
@@ -58,7 +61,7 @@ class Flusher(Generic[L]):
         self,
         journal: Journal,
         *,
-        on_done: Callable[[dict[L, int]], None],
+        on_done: Callable[[Round[L]], None],
         on_failed: Callable[[OSError], None],
         sync_files: Callable[[set[Path]], None],
     ) -> None:
@@ -113,7 +116,7 @@ class Flusher(Generic[L]):
                     self._has_failed = True
                     self._condition.notify_all()
                 return
-            self._on_done(round_.ends)
+            self._on_done(round_)
 
     def _take(self) -> Round[L] | None:
         with self._condition:

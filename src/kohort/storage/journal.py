@@ -9,8 +9,8 @@ other; then the first is free. A file's rounds carry the file's generation, whic
     round:  magic "KJ01"  crc uint32  generation uint64  sequence uint64  length uint32, then `length` bytes of entries
     entry:  kind uint8  topic id 16 bytes  partition int32  name length uint16  name  length uint32, then the batches
 
-The checksum is CRC-32C over everything behind it. A deletion is an entry without batches. Ours alone: a clean stop
-leaves no journal behind.
+The checksum is CRC-32C over everything behind it. A deletion is an entry without batches; where a log starts now is an entry
+that has the offset (int64) instead. Ours alone: a clean stop leaves no journal behind.
 """
 
 import os
@@ -26,23 +26,32 @@ from kohort.wire.native import crc32c
 
 APPEND = 1
 DELETE = 2
+START = 3
 
 _MAGIC = b"KJ01"
 _ROUND = Struct(">4sIQQI")
 _ENTRY = Struct(">B16siH")
 _LENGTH = Struct(">I")
+_OFFSET = Struct(">q")
 _CRC_COVERS_FROM = 8
 ROUND_HEADER_BYTES = _ROUND.size
 
 pack_length = _LENGTH.pack
+pack_offset = _OFFSET.pack
 
 
 class JournalEntry(msgspec.Struct, frozen=True):
-    """One append (whole batches) or, when `batches` is None, the deletion of a partition."""
+    """What was done to a partition: APPEND with whole batches, DELETE, or START with the new log start offset."""
 
+    kind: int
     topic_partition: TopicPartition
     topic_id: UUID
-    batches: bytes | None
+    content: bytes
+
+    @property
+    def start_offset(self) -> int:
+        offset: int = _OFFSET.unpack(self.content)[0]
+        return offset
 
 
 def entry_prefix(topic_partition: TopicPartition, topic_id: UUID, kind: int = APPEND) -> bytes:
@@ -179,6 +188,7 @@ def _entries_of_round(content: bytes, position: int, end: int) -> Iterator[Journ
         except (error, UnicodeDecodeError):  # a whole round of another version's making
             return
         position += _LENGTH.size
-        batches = content[position : position + length] if kind == APPEND else None
+        yield JournalEntry(
+            kind, TopicPartition(topic, partition), UUID(bytes=topic_id), content[position : position + length]
+        )
         position += length
-        yield JournalEntry(TopicPartition(topic, partition), UUID(bytes=topic_id), batches)

@@ -8,7 +8,7 @@ node, and every listener is called on it.
 Source: Kafka UnifiedLog, LogManager, LogConfig.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 from uuid import UUID
 
@@ -112,6 +112,22 @@ class Log(PartitionLog, Protocol):
 
     def max_timestamp(self) -> TimestampOffset | None:
         """The first of the records with the largest timestamp; None when the log is empty or has no timestamps."""
+
+    def delete_before(self, offset: int, done: Callable[[], None] = ...) -> None:
+        """
+        Records below `offset` are there no more; the log start never goes back.
+
+        Args:
+            done: called when that is durable, not at once.
+
+        Raises:
+            OffsetOutOfRangeError: `offset` is above the high watermark.
+
+        Source: Kafka UnifiedLog.maybeIncrementLogStartOffset.
+        """
+
+    def apply_retention(self, now_ms: int) -> None:
+        """Delete what the topic's retention does not keep. Source: Kafka UnifiedLog.deleteOldSegments."""
 
     def aborted_transactions(self, offset: int, data: bytes) -> list[Aborted]:
         """

@@ -1,7 +1,7 @@
 """Logs that live as long as the process: for tests, and for clusters that keep nothing."""
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from uuid import UUID
 
 from kohort.model.errors import UnavailableError
@@ -9,10 +9,11 @@ from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Defer
 from kohort.storage.aborted import overlapping
 from kohort.storage.base import LogBase
-from kohort.storage.batchset import Span
+from kohort.storage.batchset import Span, iter_spans
 from kohort.storage.epochs import EpochCache
 from kohort.storage.log import NO_OFFSET, NO_TIMESTAMP, LogConfig
 from kohort.storage.producers import Aborted
+from kohort.storage.retention import count_expired
 from kohort.storage.watermarks import Watermarks
 
 
@@ -35,16 +36,20 @@ class MemoryLog(LogBase):
         return self._size_bytes
 
     def _write(self, data: bytearray, spans: list[Span]) -> None:
-        newest = self._max_timestamps[-1] if self._max_timestamps else NO_TIMESTAMP
-        for start, size, _, last_offset, max_timestamp_ms in spans:
-            if max_timestamp_ms > newest:
-                newest, self._newest_offset = max_timestamp_ms, last_offset
-            self._batches.append(bytes(data[start : start + size]))
-            self._last_offsets.append(last_offset)
-            self._max_timestamps.append(newest)
-        self._size_bytes += len(data)
+        for span in spans:
+            self._keep(bytes(data[span[0] : span[0] + span[1]]), span)
         self.end_offset = spans[-1][3] + 1
         self._behind.add(self)
+
+    def _keep(self, batch: bytes, span: Span) -> None:
+        _, size, _, last_offset, max_timestamp_ms = span
+        newest = self._max_timestamps[-1] if self._max_timestamps else NO_TIMESTAMP
+        if max_timestamp_ms > newest:
+            newest, self._newest_offset = max_timestamp_ms, last_offset
+        self._batches.append(batch)
+        self._last_offsets.append(last_offset)
+        self._max_timestamps.append(newest)
+        self._size_bytes += size
 
     def read(self, offset: int, *, bytes_max: int, up_to: int | None = None) -> bytes:
         self._check_readable(offset)
@@ -63,6 +68,25 @@ class MemoryLog(LogBase):
 
     def aborted_transactions(self, offset: int, data: bytes) -> list[Aborted]:
         return overlapping(self._aborted, offset, self.end_offset)[0] if data else []
+
+    def _raise_start(self, done: Callable[[], None]) -> None:
+        gone = bisect_left(self._last_offsets, self.log_start_offset)
+        kept = self._batches[gone:]
+        self._aborted = [aborted for aborted in self._aborted if aborted.last_offset >= self.log_start_offset]
+        self._batches, self._last_offsets, self._max_timestamps = [], [], []
+        self._size_bytes = 0
+        for batch in kept:
+            self._keep(batch, next(iter_spans(batch)))
+        self._behind.defer(done)
+
+    def apply_retention(self, now_ms: int) -> None:
+        """Every batch is a segment of its own."""
+        ends = [last_offset + 1 for last_offset in self._last_offsets]
+        sizes = [len(batch) for batch in self._batches]
+        newest = self._max_timestamps
+        count = count_expired(sizes, ends, newest.__getitem__, self.config, self.high_watermark, now_ms)
+        if count:
+            self.delete_before(ends[count - 1])
 
     def _scan_from(self, timestamp_ms: int) -> int:
         index = bisect_left(self._max_timestamps, timestamp_ms)

@@ -27,7 +27,8 @@ from kohort.wire.batches import HEADER_BYTES
 
 _log = logging.getLogger("kohort.storage")
 
-_SIDE_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
+_INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+_SIDE_SUFFIXES = (LOG_SUFFIX, *_INDEX_SUFFIXES, SNAPSHOT_SUFFIX)
 _LEFTOVERS = (".deleted", ".cleaned")
 
 
@@ -99,14 +100,14 @@ def _find_segments(directory: Path, config: LogConfig, clock: Clock) -> list[Seg
     names = {path.name for path in directory.iterdir()}
     for name in sorted(names):
         if name.endswith(_LEFTOVERS):
-            (directory / name).unlink()
+            (directory / name).unlink(missing_ok=True)
         elif name.endswith(".swap"):
             raise ConfigError(
                 f"{directory / name}: the cleaner of Apache Kafka was interrupted here. Start Apache Kafka on this directory "
                 "once, so that it can finish, and stop it."
             )
-        elif name.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX)) and name.partition(".")[0] + LOG_SUFFIX not in names:
-            (directory / name).unlink()
+        elif name.endswith(_INDEX_SUFFIXES) and name.partition(".")[0] + LOG_SUFFIX not in names:
+            (directory / name).unlink(missing_ok=True)
     bases = sorted(int(name[: -len(LOG_SUFFIX)]) for name in names if name.endswith(LOG_SUFFIX))
     return [Segment(directory, base, config, created_ms=clock.now_ms()) for base in bases]
 

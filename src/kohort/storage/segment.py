@@ -11,6 +11,7 @@ import os
 import zlib
 from bisect import bisect_right
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from kohort.model.errors import ConfigError, CorruptError
@@ -25,12 +26,14 @@ from kohort.storage.batchset import (
 )
 from kohort.storage.index import OffsetIndex, TimeIndex
 from kohort.storage.log import NO_TIMESTAMP, LogConfig
+from kohort.storage.snapshots import SNAPSHOT_SUFFIX
 from kohort.wire.batches import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, check_crc
 from kohort.wire.compression import Buffer
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
+DELETED_SUFFIX = ".deleted"
 RELATIVE_OFFSET_MAX = (1 << 31) - 1
 
 _WALK_BYTES = 8192
@@ -262,7 +265,25 @@ class Segment:
             raise CorruptError(f"{self.path}: {len(data)} of {size} bytes at {position}")
         return data
 
+    @property
+    def newest_ms(self) -> int:
+        """The largest timestamp; where there is none, when the file was written last. Source: LogSegment.largestTimestamp."""
+        timestamp_ms = self.max_timestamp[0]
+        return timestamp_ms if timestamp_ms >= 0 else self.path.stat().st_mtime_ns // 1_000_000
+
     # Life
+
+    def set_aside(self) -> list[Path]:
+        """Close the files and rename them, so that no start takes them for a segment; those that are there, renamed."""
+        self.close()
+        self.index.release()
+        self.time_index.release()
+        snapshot = segment_path(self.directory, self.base_offset, SNAPSHOT_SUFFIX)
+        renamed = []
+        for path in (self.path, self.index.path, self.time_index.path, self.aborted.path, snapshot):
+            with suppress(FileNotFoundError):
+                renamed.append(path.rename(path.with_name(path.name + DELETED_SUFFIX)))
+        return renamed
 
     def open(self) -> None:
         """Open the file that is there, and take all of it as batches until a scan knows better."""

@@ -15,7 +15,7 @@ class Watermarks:
     """Moves the high watermarks of all logs that were appended to in a turn, in one deferred call."""
 
     def __init__(self, defer: Defer) -> None:
-        self._defer = defer
+        self.defer = defer
         self._behind: list[_Advancing] = []
 
     @property
@@ -24,7 +24,7 @@ class Watermarks:
 
     def add(self, log: _Advancing) -> None:
         if not self._behind:
-            self._defer(self.advance_all)
+            self.defer(self.advance_all)
         self._behind.append(log)
 
     def advance_all(self) -> None:

@@ -1,0 +1,103 @@
+"""
+DeleteRecords (21), versions 0 to 2: a partition's records below an offset are there no more.
+
+The answer is given when that is durable; with `--flush os`, when it holds. What is asked for and lies before the log start
+already is a success.
+
+Source: KIP-107; Kafka ReplicaManager.deleteRecords, Partition.deleteRecordsOnLeader.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from kohort.broker.partitions import Partition, Partitions
+from kohort.broker.ports import CallLater, Cancel, Context
+from kohort.machine.shard import Reply
+from kohort.model.errors import CoordinatorError, ErrorCode, StorageError
+from kohort.model.ids import INTERNAL_TOPICS
+from kohort.wire import messages as m
+
+HIGH_WATERMARK = -1
+"""As an offset: all that is there."""
+NO_LOW_WATERMARK = -1
+
+
+class DeleteRecords:
+    """Raises the log starts of partitions."""
+
+    def __init__(self, partitions: Partitions, call_later: CallLater) -> None:
+        self._partitions = partitions
+        self._call_later = call_later
+
+    def delete_records(
+        self, request: m.DeleteRecordsRequest, _context: Context, reply: Reply[m.DeleteRecordsResponse]
+    ) -> m.DeleteRecordsResponse | None:
+        deletion = _Deletion(reply)
+        for topic in request.topics:
+            for asked in topic.partitions:
+                self._delete(deletion, topic.name, asked)
+        if not deletion.pending:
+            return deletion.response()
+        deletion.cancel = self._call_later(max(request.timeout_ms, 0), deletion.on_deadline)
+        return None
+
+    def _delete(self, deletion: _Deletion, topic: str, asked: m.DeleteRecordsPartition) -> None:
+        place = (topic, asked.partition_index)
+        try:
+            log = self._find(topic, asked.partition_index).log
+            offset = log.high_watermark if asked.offset == HIGH_WATERMARK else asked.offset
+            if offset < 0:
+                raise CoordinatorError(ErrorCode.OFFSET_OUT_OF_RANGE)
+            log.delete_before(offset, partial(deletion.on_durable, place))
+            deletion.results[place] = ErrorCode.NONE, log.log_start_offset
+            deletion.pending.add(place)
+        except (CoordinatorError, StorageError) as error:
+            deletion.results[place] = error.code, NO_LOW_WATERMARK
+
+    def _find(self, topic: str, index: int) -> Partition:
+        if topic in INTERNAL_TOPICS:
+            raise CoordinatorError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+        partition = self._partitions.find(topic, index)
+        if partition is None:
+            raise CoordinatorError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if "delete" not in partition.log.config.cleanup_policy.split(","):
+            raise CoordinatorError(ErrorCode.POLICY_VIOLATION)
+        return partition
+
+
+class _Deletion:
+    """One request under way: answered when all is durable, at the latest when the time is up."""
+
+    def __init__(self, reply: Reply[m.DeleteRecordsResponse]) -> None:
+        self.results: dict[tuple[str, int], tuple[ErrorCode, int]] = {}
+        self.pending: set[tuple[str, int]] = set()
+        self.cancel: Cancel | None = None
+        self._reply: Reply[m.DeleteRecordsResponse] | None = reply
+
+    def on_durable(self, place: tuple[str, int]) -> None:
+        self.pending.discard(place)
+        if not self.pending:
+            self._complete()
+
+    def on_deadline(self) -> None:
+        for place in self.pending:
+            self.results[place] = ErrorCode.REQUEST_TIMED_OUT, NO_LOW_WATERMARK
+        self._complete()
+
+    def _complete(self) -> None:
+        reply, self._reply = self._reply, None
+        if reply is None:
+            return
+        if self.cancel is not None:
+            self.cancel()
+        reply(self.response())
+
+    def response(self) -> m.DeleteRecordsResponse:
+        topics: dict[str, list[m.DeleteRecordsPartitionResult]] = {}
+        for (topic, index), (code, low_watermark) in self.results.items():
+            result = m.DeleteRecordsPartitionResult(partition_index=index, low_watermark=low_watermark, error_code=code)
+            topics.setdefault(topic, []).append(result)
+        return m.DeleteRecordsResponse(
+            topics=[m.DeleteRecordsTopicResult(name=name, partitions=results) for name, results in topics.items()]
+        )

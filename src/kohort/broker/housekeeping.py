@@ -1,0 +1,75 @@
+"""
+What is done for the logs from time to time: retention, and producers that wrote nothing for long.
+
+Some partitions are looked at in one go and the others a moment later, so that nobody waits for long.
+
+Source: Kafka LogManager.cleanupLogs, ProducerStateManager.removeExpiredProducers.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+
+from kohort.broker.configs import BrokerConfig
+from kohort.broker.partitions import Partitions
+from kohort.broker.ports import CallLater, Cancel
+from kohort.model.errors import StorageError
+from kohort.model.ids import TopicPartition
+from kohort.runtime.ports import Clock
+from kohort.storage.log import LogStore
+
+_log = logging.getLogger("kohort.broker")
+
+INITIAL_DELAY_MS = 30_000
+"""Source: LogManager.initialTaskDelayMs."""
+AT_ONCE = 20
+"""Partitions that are looked at in one go."""
+PAUSE_MS = 5
+
+
+class Housekeeping:
+    """Goes round all partitions that have a log, and again after `log.retention.check.interval.ms`."""
+
+    def __init__(
+        self,
+        store: LogStore,
+        partitions: Partitions,
+        config: BrokerConfig,
+        clock: Clock,
+        call_later: CallLater,
+    ) -> None:
+        self._store = store
+        self._partitions = partitions
+        self._clock = clock
+        self._call_later = call_later
+        self._interval_ms = config.get_int("log.retention.check.interval.ms")
+        self._expiration_ms = config.get_int("producer.id.expiration.ms")
+        self._due: deque[TopicPartition] = deque()
+        self._cancel: Cancel = call_later(min(INITIAL_DELAY_MS, self._interval_ms), self._begin)
+
+    def close(self) -> None:
+        self._cancel()
+
+    def _begin(self) -> None:
+        self._due.extend(self._store.partitions())
+        self._go_on()
+
+    def _go_on(self) -> None:
+        for _ in range(min(AT_ONCE, len(self._due))):
+            self._keep(self._due.popleft())
+        if self._due:
+            self._cancel = self._call_later(PAUSE_MS, self._go_on)
+        else:
+            self._cancel = self._call_later(self._interval_ms, self._begin)
+
+    def _keep(self, topic_partition: TopicPartition) -> None:
+        """A log that no topic owns is let alone."""
+        now_ms = self._clock.now_ms()
+        try:
+            partition = self._partitions.find(*topic_partition)
+            if partition is not None:
+                partition.log.producers.expire(now_ms, self._expiration_ms)
+                partition.log.apply_retention(now_ms)
+        except (StorageError, OSError) as error:
+            _log.warning("log.not_kept partition=%s error=%r", topic_partition, str(error))
