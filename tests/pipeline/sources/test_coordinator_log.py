@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kohort.model.ids import INTERNAL_TOPICS
 from kohort.pipeline.decode.log import Decoder, decode_directory
 from kohort.pipeline.decode.schemas import KINDS, SCHEMA
 from kohort.pipeline.decode.segments import list_segments
@@ -23,8 +24,8 @@ def logs(recorded: Callable[[str], Path]) -> Path:
 
 def test_spark_sees_what_the_decoder_gives(spark: Any, logs: Path) -> None:
     frame = spark.read.format("kohort").option("kinds", ",".join(KINDS)).option("bytesPerTask", "20000").load(str(logs))
-    decoded = decode_directory(list_segments(logs, topics={"__consumer_offsets"}), Decoder(kinds=KINDS))
-    by = ("kind", "log_partition", "log_offset")
+    decoded = decode_directory(list_segments(logs, topics=INTERNAL_TOPICS), Decoder(kinds=KINDS))
+    by = ("kind", "log_topic", "log_partition", "log_offset")
     order = [(column, "ascending") for column in by]
     assert frame.columns == SCHEMA.names
     assert frames.rows_of(frame, *by) == decoded.sort_by(order).to_pylist()
@@ -51,7 +52,7 @@ def test_tasks_are_packs_of_segments(logs: Path) -> None:
         reader = CoordinatorLogReader(SourceOptions(path=str(logs), **options))
         return [len(partition.segments) for partition in reader.partitions()]
 
-    assert sizes() == [4]
-    assert sizes(pack_bytes=1) == [1, 1, 1, 1]
-    assert sizes(pack_bytes=1, partitions=frozenset({2})) == [1]
+    assert sizes() == [10]
+    assert sizes(pack_bytes=1, topics=frozenset({"__consumer_offsets"})) == [1, 1, 1, 1]
+    assert sizes(pack_bytes=1, partitions=frozenset({2})) == [1, 1]
     assert sizes(topics=frozenset({"d-segments"}), newest=True, pack_bytes=1) == [1]

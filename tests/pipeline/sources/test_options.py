@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from kohort.model.errors import ConfigError
+from kohort.model.ids import INTERNAL_TOPICS
 from kohort.pipeline.decode.schemas import DEFAULT_KINDS
 from kohort.pipeline.sources import progress
 from kohort.pipeline.sources.options import SourceOptions
@@ -14,9 +15,9 @@ def parse(**options: str) -> SourceOptions:
     return SourceOptions.parse({"path": "/data", **options})
 
 
-def test_the_defaults_read_the_records_of_the_group_coordinator() -> None:
+def test_the_defaults_read_the_records_of_the_coordinators() -> None:
     options = parse()
-    assert (options.path, options.topics, options.partitions) == ("/data", frozenset({"__consumer_offsets"}), None)
+    assert (options.path, options.topics, options.partitions) == ("/data", INTERNAL_TOPICS, None)
     assert (options.kinds, options.columns, options.newest) == (frozenset(DEFAULT_KINDS), None, False)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from kohort.model.errors import ConfigError
-from kohort.model.ids import CONSUMER_OFFSETS
+from kohort.model.ids import INTERNAL_TOPICS
 from kohort.pipeline.decode import schemas
 
 PACK_BYTES = 256 << 20
@@ -18,7 +18,7 @@ class SourceOptions:
     | option           | meaning                                                        | default                    |
     |------------------|----------------------------------------------------------------|----------------------------|
     | `path`           | data directory of a broker (also the argument of `load`)       | must be given              |
-    | `topics`         | comma-separated names, or `*` for every topic                  | `__consumer_offsets`       |
+    | `topics`         | comma-separated names, or `*` for every topic                  | those of coordinators      |
     | `partitions`     | comma-separated numbers of log partitions                      | all                        |
     | `kinds`          | comma-separated kinds of rows, see `decode.schemas`            | records and damage         |
     | `columns`        | comma-separated columns; Spark prunes none by itself           | all                        |
@@ -28,7 +28,7 @@ class SourceOptions:
     """
 
     path: str
-    topics: frozenset[str] | None = frozenset({CONSUMER_OFFSETS})
+    topics: frozenset[str] | None = INTERNAL_TOPICS
     partitions: frozenset[int] | None = None
     kinds: frozenset[str] = frozenset(schemas.DEFAULT_KINDS)
     columns: tuple[str, ...] | None = None
@@ -78,7 +78,7 @@ class SourceOptions:
 def _topics(given: Mapping[str, str]) -> frozenset[str] | None:
     """An empty list names no topic: nothing is read."""
     if "topics" not in given:
-        return frozenset({CONSUMER_OFFSETS})
+        return INTERNAL_TOPICS
     words = _words(given, "topics")
     return None if words == ["*"] else frozenset(words or ())
 

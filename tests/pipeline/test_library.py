@@ -1,0 +1,76 @@
+"""The documented tour runs, and the functions need no Spark to be imported."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kohort.pipeline import assignments, commits, lag, members, offsets
+from kohort.pipeline.decode import schemas
+from kohort.pipeline.jobs import published
+from kohort.pipeline.sources.options import SourceOptions
+from tests.pipeline import frames
+
+DOCS = Path(__file__).parents[2] / "docs" / "pipeline.md"
+
+
+def test_importing_imports_no_spark() -> None:
+    code = "import sys, kohort.pipeline; sys.exit(bool({'pyspark', 'pyarrow', 'numpy'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_every_kind_option_and_table_is_documented() -> None:
+    text = DOCS.read_text(encoding="utf-8")
+    options = re.findall(r"^    \| `(\w+)`", SourceOptions.__doc__ or "", re.MULTILINE)
+    assert options
+    for name in (*schemas.KINDS, *published.TABLES, *options):
+        assert f"`{name}`" in text, name
+
+
+@pytest.mark.spark
+def test_published_tables_have_the_documented_columns(spark: Any, recorded: Callable[[str], Path]) -> None:
+    from kohort.pipeline.jobs.reading import Reading
+    from kohort.pipeline.jobs.tables import Tables
+
+    tables = Tables(Reading(spark, recorded("tv1") / "logs"))
+    text = DOCS.read_text(encoding="utf-8").split("## The tables")[1]
+    rows = {
+        name: re.findall(r"`(\w+)`", rest)
+        for name, rest in re.findall(r"^\| `(\w+)` \|[^|]*\|(.*)\|$", text, re.MULTILINE)
+    }
+    rows["lag"] = rows["offsets"] + rows["lag"]
+    rows["time_lag"] = rows["lag"] + rows["time_lag"]
+    assert set(rows) == set(published.TABLES)
+    for name in published.TABLES:
+        assert set(getattr(tables, name).columns) == set(rows[name]), name
+
+
+@pytest.mark.spark
+def test_the_tour_runs(spark: Any, recorded: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
+    (tour,) = re.findall(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
+    exec(tour, {"spark": spark, "directory": str(recorded("main") / "logs")})
+    assert "hold-open" in capsys.readouterr().out
+
+
+@pytest.mark.spark
+def test_frames_out_of_one_read(spark: Any, recorded: Callable[[str], Path]) -> None:
+    logs = str(recorded("main") / "logs")
+    records = spark.read.format("kohort").load(logs).persist()
+    batches = spark.read.format("kohort").option("topics", "orders").option("kinds", "batch").load(logs)
+    at_ms = 1_795_252_990_000
+    latest = offsets(records, as_of_ms=at_ms).where("topic = 'orders'")
+    behind = frames.rows_of(lag(latest, batches, at_ms=at_ms), "group", "partition")
+    assert all(row["end_offset"] == 6 for row in behind)
+    assert {row["time_lag_ms"] > 0 for row in behind if row["lag"]} == {True}
+    assert commits(records).count() > 150
+    owners = frames.tuples(
+        assignments(records).where("group = 'classic-three' and partition = 0"), "since_ms", "until_ms"
+    )
+    # One owner after the other, and nobody twice at a time.
+    assert all(until == since for (_, until), (since, _) in pairwise(owners))
+    assert members(records).where("group = 'classic-three'").count() == 3
