@@ -9,6 +9,7 @@ requests) is soft state: it may be changed by handlers, and is rebuilt or gone a
 Source: Kafka CoordinatorShard, CoordinatorResult, CoordinatorRuntime.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
@@ -174,6 +175,33 @@ class Shard(Protocol[R_contra]):
 
     def on_unloaded(self) -> Iterable[Release]:
         """This node no longer runs the shard: what is parked is answered with what is returned."""
+
+
+class PlainShard(ABC, Generic[R]):
+    """A shard without soft state, of a topic without transactions: what is left to write is `replay`."""
+
+    @abstractmethod
+    def replay(self, offset: int, producer_id: int, producer_epoch: int, record: R, /) -> None:
+        """Apply one record."""
+
+    def replay_end_transaction_marker(self, producer_id: int, producer_epoch: int, /, *, committed: bool) -> None:
+        """
+        Raises:
+            TypeError: somebody wrote a transaction into the log of a shard that knows none.
+        """
+        end = "committed" if committed else "aborted"
+        raise TypeError(
+            f"{type(self).__name__} knows no transactions; one of producer {producer_id}, epoch {producer_epoch} was {end}"
+        )
+
+    def on_loaded(self, image: ClusterImage, now_ms: int, /) -> None:
+        pass
+
+    def on_image(self, image: ClusterImage, deleted_topics: Sequence[str], /) -> None:
+        pass
+
+    def on_unloaded(self) -> Iterable[Release]:
+        return ()
 
 
 S_co = TypeVar("S_co", covariant=True)

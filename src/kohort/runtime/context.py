@@ -10,6 +10,7 @@ Source: Kafka CoordinatorRuntime.CoordinatorContext.
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -68,6 +69,8 @@ class Context(Generic[S]):
         self.position = Position()
         self.generation = 0
         """Counts loads, so that the end of an old one is never taken for the end of a newer one."""
+        self.loading: list[Future[None]] = []
+        """Whoever waits for the end of the load."""
         self._appender: Appender | None = None
         self._deferred = DeferredQueue()
         self._timeout: WheelTimer | None = None
@@ -156,6 +159,8 @@ class Context(Generic[S]):
         on_loaded(shard, env.clock.now_ms())
         if log.high_watermark > self.position.committed:
             self.on_high_watermark(log.high_watermark)
+        while self.loading:
+            self.loading.pop().set_result(None)
 
     def unload(self, state: State) -> None:
         """
@@ -183,6 +188,8 @@ class Context(Generic[S]):
                 _log.exception("shard.unload_failed partition=%d", self.partition)
         # What was told of the failure above may have armed some anew.
         self.timers.cancel_all()
+        while self.loading:
+            self.loading.pop().set_exception(error)
         self._deliver()
 
     # -- operations --------------------------------------------------------------------------------------------

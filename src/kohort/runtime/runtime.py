@@ -15,11 +15,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, Generic, TypeVar
+from uuid import UUID
 
 from kohort.machine.shard import EndTransaction, Producer, RecordSerde, Reply, Result, Shard
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import CoordinatorError, ErrorCode, KohortError
-from kohort.model.image import ClusterImage
+from kohort.model.image import ClusterImage, TopicImage
 from kohort.runtime.appender import ADAPTIVE, Appending
 from kohort.runtime.context import Context, Environment
 from kohort.runtime.metrics import RuntimeMetrics, ShardMetrics
@@ -44,6 +45,19 @@ def trust(_partition: int, _producer: Producer, verified: Callable[[Exception | 
     verified(None)
 
 
+class NoTopics:
+    """`kohort.model.image.ClusterImage` for shards that need no cluster."""
+
+    def topic(self, _name: str) -> TopicImage | None:
+        return None
+
+    def topic_by_id(self, _topic_id: UUID) -> TopicImage | None:
+        return None
+
+    def topics(self) -> Iterable[TopicImage]:
+        return ()
+
+
 class Runtime(Generic[S]):
     """
     The shards of one topic's partitions; a `kohort.machine.shard.Runner` for its service.
@@ -55,7 +69,7 @@ class Runtime(Generic[S]):
     Args:
         partition_count: of the topic; what a key's partition is counted by.
         make_shard: a fresh shard for a partition, with the registry of its snapshots and its timers.
-        image: the cluster as it is now; given to a shard when it has loaded, and whenever it changed.
+        image: the cluster as it is now; given to a shard when it has loaded, and whenever it changed. Default: no topics.
         processor: runs the events of the partitions.
         verify: asks whether a producer's transaction goes on in a partition, before its records are taken.
         linger_ms: how long a batch stays open; ADAPTIVE (-1) for what had arrived when it was opened, 0 for not at all.
@@ -65,12 +79,12 @@ class Runtime(Generic[S]):
     def __init__(
         self,
         *,
-        partition_count: int,
         make_shard: Callable[[int, SnapshotRegistry, ShardTimers], S],
         serde: RecordSerde[Any],
-        image: ClusterImage,
         clock: Clock,
         processor: Processor,
+        partition_count: int = 1,
+        image: ClusterImage | None = None,
         verify: Verify = trust,
         write_timeout_ms: int = WRITE_TIMEOUT_MS,
         linger_ms: int = ADAPTIVE,
@@ -79,7 +93,7 @@ class Runtime(Generic[S]):
         if linger_ms < ADAPTIVE:
             raise ValueError(f"linger_ms is {linger_ms}; it is -1 (adaptive), 0 or more")
         self._partition_count = partition_count
-        self._image = image
+        self._image: ClusterImage = NoTopics() if image is None else image
         self._processor = processor
         self._verify = verify
         self._contexts: dict[int, Context[S]] = {}
@@ -113,16 +127,25 @@ class Runtime(Generic[S]):
 
     # -- leadership --------------------------------------------------------------------------------------------
 
-    def load(self, partition: int, log: PartitionLog, leader_epoch: int) -> None:
+    def load(self, partition: int, log: PartitionLog, leader_epoch: int) -> Future[None]:
         """
         Become the coordinator of a partition under `leader_epoch`; older epochs than the one known are ignored.
 
         Requests are answered COORDINATOR_LOAD_IN_PROGRESS from now on until the log has been replayed.
+
+        Returns:
+            Done when the partition is active; CoordinatorError when it will not be by this load.
         """
+        loaded: Future[None] = Future()
+        loaded.set_running_or_notify_cancel()
         if self._is_closed:
-            return
+            loaded.set_exception(_not_coordinator())
+            return loaded
         self._context(partition)
-        self._lanes[partition].run(partial(self._load, partition, log, leader_epoch), _nothing)
+        self._lanes[partition].run(
+            partial(self._load, partition, log, leader_epoch, loaded), lambda: loaded.set_exception(_not_coordinator())
+        )
+        return loaded
 
     def unload(self, partition: int, leader_epoch: int | None) -> None:
         """
@@ -287,17 +310,22 @@ class Runtime(Generic[S]):
                 context = self._contexts[partition] = kind(self._environment, partition, lane, metrics)
             return context
 
-    def _load(self, partition: int, log: PartitionLog, leader_epoch: int) -> None:
-        if self._is_closed:
-            return
+    def _load(self, partition: int, log: PartitionLog, leader_epoch: int, loaded: Future[None]) -> None:
         context = self._context(partition)
-        if context.leader_epoch >= leader_epoch:
-            return
+        is_newer = leader_epoch > context.leader_epoch
         if context.state in (State.LOADING, State.ACTIVE):
-            # Led already, and going on to: the log will be written under the newer epoch.
-            context.leader_epoch = leader_epoch
-            return
-        self._start_loading(context, log, leader_epoch)
+            if is_newer:
+                # Led already, and going on to: the log will be written under the newer epoch.
+                context.leader_epoch = leader_epoch
+            if context.state is State.ACTIVE:
+                loaded.set_result(None)
+            else:
+                context.loading.append(loaded)
+        elif is_newer and not self._is_closed:
+            context.loading.append(loaded)
+            self._start_loading(context, log, leader_epoch)
+        else:
+            loaded.set_exception(_not_coordinator())
 
     def _unload(self, partition: int, leader_epoch: int | None) -> None:
         context = self._contexts.get(partition)

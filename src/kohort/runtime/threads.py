@@ -238,7 +238,8 @@ class LogOwner:
     """
 
     def __init__(self, processor: ThreadedProcessor) -> None:
-        self._processor = processor
+        self.processor = processor
+        self.clock = processor.clock
         self.lock = threading.RLock()
 
     def defer(self, action: Callable[[], None], /) -> None:
@@ -246,7 +247,7 @@ class LogOwner:
             with self.lock:
                 action()
 
-        self._processor.enqueue("log", run, _dropped)
+        self.processor.enqueue("log", run, _dropped)
 
     post = defer
 

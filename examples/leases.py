@@ -1,0 +1,111 @@
+"""
+A table of leases: who holds a name, until when, and a fencing token that only rises.
+
+A holder that was too slow finds a higher token at whatever it wants to write to, and is turned away there. Leases end by
+themselves: a timer's expiry is an operation like any other, and timers are armed anew when the shard has loaded.
+
+    python examples/leases.py [DIRECTORY]
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+
+import msgspec
+from hosting import hosted
+
+from kohort.machine.shard import PlainShard, Result, Timers
+from kohort.machine.timeline import SnapshotRegistry, TimelineDict
+from kohort.model.image import ClusterImage
+
+
+class Lease(msgspec.Struct, frozen=True, array_like=True):
+    """Who holds `name`; nobody when `holder` is empty. The token stays when the lease ends: the next one is higher."""
+
+    name: str
+    holder: str
+    token: int
+    expires_ms: int
+
+
+class LeaseSerde:
+    """The name as key, the lease as value."""
+
+    def encode(self, record: Lease, /) -> tuple[bytes, bytes | None]:
+        return record.name.encode(), msgspec.json.encode(record)
+
+    def decode(self, _key: bytes, value: bytes | None, /) -> Lease:
+        return msgspec.json.decode(value or b"", type=Lease)
+
+
+class LeaseShard(PlainShard[Lease]):
+    """The leases of one partition's names."""
+
+    def __init__(self, _partition: int, registry: SnapshotRegistry, timers: Timers) -> None:
+        self.leases: TimelineDict[str, Lease] = TimelineDict(registry)
+        self.timers = timers
+
+    def acquire(self, name: str, holder: str, ttl_ms: int, now_ms: int) -> Result[Lease, Lease]:
+        """
+        Take a name, or hold it longer; the lease that is in force afterwards, which may be another's.
+
+        The same holder keeps his token.
+        """
+        lease = self.leases.get(name)
+        if lease is not None and lease.holder not in ("", holder) and lease.expires_ms > now_ms:
+            return Result((), lease)
+        is_renewal = lease is not None and lease.holder == holder and lease.expires_ms > now_ms
+        token = lease.token + (not is_renewal) if lease is not None else 1
+        taken = Lease(name, holder, token, now_ms + ttl_ms)
+        self._arm(taken, now_ms)
+        return Result([taken], taken)
+
+    def release(self, name: str, token: int) -> Result[Lease, bool]:
+        """Give a name back; whether the token was that of the lease."""
+        lease = self.leases.get(name)
+        if lease is None or lease.token != token or not lease.holder:
+            return Result((), False)
+        self.timers.cancel(name)
+        return Result([Lease(name, "", token, lease.expires_ms)], True)
+
+    def holder(self, name: str, offset: int) -> str:
+        """Who holds a name, as far as that is committed."""
+        lease = self.leases.get_at(name, offset)
+        return lease.holder if lease is not None else ""
+
+    def replay(self, _offset: int, _producer_id: int, _producer_epoch: int, record: Lease, /) -> None:
+        self.leases.put(record.name, record)
+
+    def on_loaded(self, _image: ClusterImage, now_ms: int, /) -> None:
+        for lease in list(self.leases.values()):
+            if lease.holder:
+                self._arm(lease, now_ms)
+
+    def _arm(self, lease: Lease, now_ms: int) -> None:
+        self.timers.schedule(
+            lease.name, lease.expires_ms - now_ms, lambda at_ms: self._expire(lease.name, at_ms), retry=True
+        )
+
+    def _expire(self, name: str, now_ms: int) -> Result[Lease, None]:
+        # What is true now decides, not what was when the timer was armed: the renewal may have failed to be written.
+        lease = self.leases.get(name)
+        if lease is None or not lease.holder:
+            return Result()
+        if lease.expires_ms > now_ms:
+            self._arm(lease, now_ms)
+            return Result()
+        return Result([Lease(name, "", lease.token, lease.expires_ms)])
+
+
+def main(data_dir: Path) -> None:
+    with hosted(LeaseShard, LeaseSerde(), data_dir=data_dir, threads=2) as host:
+        print(host.write(0, lambda shard, now_ms: shard.acquire("leader", "ann", 60_000, now_ms)))
+        print(host.write(0, lambda shard, now_ms: shard.acquire("leader", "bob", 60_000, now_ms)))
+    with hosted(LeaseShard, LeaseSerde(), data_dir=data_dir, threads=0) as host:
+        print("after a restart:", host.ask(0, lambda shard, offset: shard.holder("leader", offset)))
+        print("given back:", host.write(0, lambda shard, _: shard.release("leader", 1)))
+        print(host.write(0, lambda shard, now_ms: shard.acquire("leader", "bob", 60_000, now_ms)))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(tempfile.mkdtemp()))
