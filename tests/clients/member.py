@@ -7,7 +7,8 @@ that none was lost, and one that sees a value twice knows where a member died.
 
     member.py CLIENT BOOTSTRAP GROUP TOPIC [NAME=VALUE ...]
 
-where the rest are settings of librdkafka by its names (`group.instance.id=a`).
+where the rest are settings by librdkafka's names (`group.instance.id=a`); the other clients know `group.instance.id` and
+`session.timeout.ms` only.
 """
 
 import asyncio
@@ -93,10 +94,10 @@ def librdkafka(stop: Stop, bootstrap: str, group: str, topic: str, settings: dic
 
 
 def aiokafka(stop: Stop, bootstrap: str, group: str, topic: str, settings: dict[str, str]) -> None:
-    asyncio.run(_aiokafka(stop, bootstrap, group, topic))
+    asyncio.run(_aiokafka(stop, bootstrap, group, topic, settings))
 
 
-async def _aiokafka(stop: Stop, bootstrap: str, group: str, topic: str) -> None:
+async def _aiokafka(stop: Stop, bootstrap: str, group: str, topic: str, settings: dict[str, str]) -> None:
     from aiokafka import AIOKafkaConsumer
     from aiokafka.coordinator.assignors.range import RangePartitionAssignor
     from aiokafka.errors import CommitFailedError
@@ -108,7 +109,8 @@ async def _aiokafka(stop: Stop, bootstrap: str, group: str, topic: str) -> None:
         group_id=group,
         auto_offset_reset="earliest",
         enable_auto_commit=False,
-        session_timeout_ms=SESSION_TIMEOUT_MS,
+        group_instance_id=settings.get("group.instance.id"),
+        session_timeout_ms=int(settings.get("session.timeout.ms", SESSION_TIMEOUT_MS)),
         heartbeat_interval_ms=HEARTBEAT_INTERVAL_MS,
         partition_assignment_strategy=(RangePartitionAssignor,),
     ) as consumer:
@@ -136,7 +138,8 @@ def kafka_python(stop: Stop, bootstrap: str, group: str, topic: str, settings: d
         group_id=group,
         auto_offset_reset="earliest",
         enable_auto_commit=False,
-        session_timeout_ms=SESSION_TIMEOUT_MS,
+        group_instance_id=settings.get("group.instance.id"),
+        session_timeout_ms=int(settings.get("session.timeout.ms", SESSION_TIMEOUT_MS)),
         heartbeat_interval_ms=HEARTBEAT_INTERVAL_MS,
         partition_assignment_strategy=(RangePartitionAssignor,),
     )
