@@ -16,6 +16,12 @@ _PARTITION = re.compile(r"([a-zA-Z0-9._-]{1,249})-(\d{1,10})")
 _DELETED = re.compile(r".+-\d+\.[0-9a-f]{32}-delete")
 
 
+def partition_of(name: str) -> TopicPartition | None:
+    """The partition whose directory has this name; None when it is none's."""
+    match = _PARTITION.fullmatch(name)
+    return TopicPartition(match[1], int(match[2])) if match else None
+
+
 def find_partitions(data_dir: Path) -> dict[TopicPartition, Path]:
     """The partitions that are there; what a deletion left half done is removed."""
     found = {}
@@ -24,8 +30,8 @@ def find_partitions(data_dir: Path) -> dict[TopicPartition, Path]:
             continue
         if _DELETED.fullmatch(path.name):
             remove_tree(path)
-        elif match := _PARTITION.fullmatch(path.name):
-            found[TopicPartition(match[1], int(match[2]))] = path
+        elif topic_partition := partition_of(path.name):
+            found[topic_partition] = path
     return found
 
 

@@ -1,0 +1,146 @@
+"""`kohort log`: what the files of a data directory say, and whether they are in order. What reads them is imported late."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kohort.cli.options import AsJson
+from kohort.cli.output import print_json
+from kohort.model.errors import ConfigError, CorruptError
+from kohort.model.ids import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
+
+if TYPE_CHECKING:
+    from kohort.storage.dump import DecodeRecord, Row
+
+app = typer.Typer(
+    name="log", no_args_is_help=True, help="Read the files of a data directory, Kohort's or Apache Kafka's."
+)
+
+_COORDINATOR_TOPICS = (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)
+_PROBLEMS_FOUND = 1
+
+
+@app.command("dump", epilog="Example: kohort log dump kohort-data/__consumer_offsets-0/*.log")
+def dump_files(
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE...", help="Segments, indexes, snapshots, leader epochs, or a journal."),
+    ],
+    is_json: AsJson = False,
+    has_records: Annotated[bool, typer.Option("--records/--no-records", help="Batches with their records.")] = True,
+) -> None:
+    """Print batches, records, decoded coordinator records and index entries. Nothing is changed."""
+    rows = _rows(files, has_records=has_records)
+    if is_json:
+        print_json(list(rows))
+        return
+    for row in rows:
+        for line in _lines(row):
+            typer.echo(line)
+
+
+def _rows(files: list[Path], *, has_records: bool) -> Iterator[Row]:
+    from kohort.storage.dump import dump
+
+    for path in files:
+        try:
+            for row in dump(path, decode=_decoder(path), has_records=has_records):
+                yield {"file": str(path), **row}
+        except (CorruptError, OSError) as error:
+            raise ConfigError(f"{path} cannot be read: {error}") from error
+
+
+def _decoder(path: Path) -> DecodeRecord:
+    from kohort.storage.directory import partition_of
+    from kohort.storage.dump import as_text
+
+    found = partition_of(path.resolve().parent.name)
+    if found is None or found.topic not in _COORDINATOR_TOPICS:
+        return as_text
+    topic = found.topic
+    return lambda key, value: _coordinator_record(topic, key, value)
+
+
+def _coordinator_record(topic: str, key: bytes | None, value: bytes | None) -> Row:
+    """In the form of Kafka's own decoders; what is not known or damaged stays text."""
+    from kohort.pipeline.decode.coordinator_records import decode_record, record_types
+    from kohort.pipeline.decode.cursor import MalformedError
+    from kohort.storage.dump import as_text
+
+    if key is None or len(key) < 2:
+        return as_text(key, value)
+    kind = int.from_bytes(key[:2], "big", signed=True)
+    record_type = record_types().get((topic, kind))
+    try:
+        if record_type is not None:
+            return {"record_type": record_type.name, **decode_record(record_type, key, value)}
+        if topic == CONSUMER_OFFSETS:
+            return _group_record(key, value)
+    except (MalformedError, CorruptError) as error:
+        return {"problem": str(error) or "malformed", **as_text(key, value)}
+    return {"key_type": kind, **as_text(key, value)}
+
+
+def _group_record(key: bytes, value: bytes | None) -> Row:
+    """Key types 0 to 2, which the coordinator itself reads."""
+    import msgspec
+
+    from kohort.group.records import GroupRecordSerde
+    from kohort.machine.shard import UnknownRecordTypeError
+    from kohort.storage.dump import as_text
+
+    try:
+        record = GroupRecordSerde().decode(key, value)
+    except UnknownRecordTypeError as error:
+        return {"problem": str(error), **as_text(key, value)}
+    fields: Row = msgspec.to_builtins(record)
+    return {"record_type": type(record).__name__, "is_tombstone": value is None, **fields}
+
+
+def _lines(row: Row) -> Iterator[str]:
+    """One line for the row and one, indented, for each of its records."""
+    records = row.get("records", ())
+    yield _line({key: value for key, value in row.items() if key != "records"})
+    for record in records:
+        yield "  " + _line(record)
+
+
+def _line(fields: dict[str, Any]) -> str:
+    return " ".join(f"{key}={_plain(value)}" for key, value in fields.items() if value is not None)
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int) else json.dumps(value, ensure_ascii=False)
+
+
+@app.command("verify", epilog="Example: kohort log verify kohort-data")
+def verify_directory(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A data directory, or that of one partition.")],
+    is_json: AsJson = False,
+) -> None:
+    """Make every check that a recovery makes. Nothing is changed; exit code 1 when data is damaged."""
+    from kohort.storage.verify import Verified, verify
+
+    summary = Verified()
+    try:
+        problems = list(verify(directory, summary))
+    except OSError as error:
+        raise ConfigError(f"{directory} cannot be read: {error}") from error
+    if is_json:
+        print_json([{"path": str(p.path), "problem": p.what, "is_mended_by_a_start": p.is_mended} for p in problems])
+    else:
+        for problem in problems:
+            typer.echo(f"{problem.path}: {problem.what}" + (" (the next start mends it)" if problem.is_mended else ""))
+        typer.echo(
+            f"{summary.partitions} partitions, {summary.segments} segments, {summary.batches} batches, "
+            f"{summary.size_bytes} bytes: {len(problems) or 'no'} problem{'' if len(problems) == 1 else 's'}"
+        )
+    if any(not problem.is_mended for problem in problems):
+        raise typer.Exit(_PROBLEMS_FOUND)

@@ -1,0 +1,63 @@
+"""`kohort log`: dumps and checks of files that a broker left."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kohort.cli.main import run
+from tests.storage.test_recorded import unpack
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return unpack("main", tmp_path_factory.mktemp("recorded"))
+
+
+def segment(directory: Path, partition: str) -> str:
+    return str(directory / partition / "00000000000000000000.log")
+
+
+def test_batches_with_their_records(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["log", "dump", segment(recorded, "d-txn-0")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert " producer_id=3 " in lines[0]
+    assert lines[1].startswith('  offset=0 timestamp_ms=1795252819439 sequence=0 key="a" value="a-0-0"')
+    assert any('marker="ABORT"' in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    "partition", ["__consumer_offsets-0", "__consumer_offsets-1", "__transaction_state-0", "__share_group_state-0"]
+)
+def test_coordinator_records_are_decoded(recorded: Path, capsys: pytest.CaptureFixture[str], partition: str) -> None:
+    assert run(["log", "dump", "--json", segment(recorded, partition)]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    records = [record for row in rows if not row["is_control"] for record in row["records"]]
+    assert records
+    assert all("record_type" in record and "problem" not in record for record in records)
+
+
+def test_without_records(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["log", "dump", "--json", "--no-records", segment(recorded, "orders-0")]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["count"], "records" in row) == (6, False)
+
+
+def test_a_sound_directory(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["log", "verify", str(recorded)]) == 0
+    assert capsys.readouterr().out.startswith("56 partitions, 67 segments, ")
+
+
+def test_a_damaged_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = unpack("main", tmp_path)
+    path = Path(segment(directory, "orders-0"))
+    path.write_bytes(path.read_bytes()[:-3])
+    assert run(["log", "verify", "--json", str(directory)]) == 1
+    assert json.loads(capsys.readouterr().out)[0]["path"] == str(path)
+
+
+@pytest.mark.parametrize("words", [["dump", "nothing.log"], ["dump", "notes.txt"], ["verify", "nowhere"]])
+def test_what_cannot_be_read(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "notes.txt").write_text("x")
+    assert run(["log", words[0], str(tmp_path / words[1])]) == 2
+    assert "cannot be read" in capsys.readouterr().err

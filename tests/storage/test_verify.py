@@ -1,0 +1,210 @@
+"""`verify` and `dump` on directories of Apache Kafka 4.2.1, sound and damaged."""
+
+import gzip
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kohort.model.errors import CorruptError
+from kohort.storage.checkpoints import CLEAN_SHUTDOWN
+from kohort.storage.dump import dump
+from kohort.storage.log import LogConfig
+from kohort.storage.verify import Problem, Verified, verify
+from tests.storage.owner import PARTITION, TOPIC_ID, Owner, batch
+from tests.storage.test_recorded import unpack
+
+SEGMENT = "00000000000000000000"
+
+
+def problems(directory: Path) -> list[Problem]:
+    return list(verify(directory, Verified()))
+
+
+def contents(directory: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("run", ["main", "expiry", "unclean"])
+def test_directories_of_kafka_are_in_order(run: str, tmp_path: Path) -> None:
+    directory = unpack(run, tmp_path)
+    before = contents(directory)
+    summary = Verified()
+    assert list(verify(directory, summary)) == []
+    assert summary.partitions > 10
+    assert contents(directory) == before
+
+
+def test_what_a_start_mends(tmp_path: Path) -> None:
+    directory = unpack("unclean-torn", tmp_path)
+    found = problems(directory)
+    assert {problem.path.parent.name for problem in found} == {
+        "__consumer_offsets-2",
+        "u-data-0",
+        "u-data-1",
+        "u-txn-0",
+    }
+    assert all(problem.is_mended for problem in found)
+    Owner().disk(directory).close()
+    assert problems(directory) == []
+
+
+@pytest.fixture(scope="module")
+def partition(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return unpack("main", tmp_path_factory.mktemp("recorded")) / "d-txn-0"
+
+
+def damaged(partition: Path, to: Path, name: str, change: Callable[[bytearray], None]) -> Path:
+    directory = to / partition.name
+    shutil.rmtree(directory, ignore_errors=True)
+    shutil.copytree(partition, directory)
+    content = bytearray((directory / name).read_bytes())
+    change(content)
+    (directory / name).write_bytes(content)
+    return directory
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
+def test_a_flipped_bit_of_a_segment_is_found(partition: Path, tmp_path: Path, place: float, bit: int) -> None:
+    """All but those of the leader epochs, which no checksum covers."""
+
+    def flip(content: bytearray) -> None:
+        content[int(place * len(content))] ^= 1 << bit
+
+    at = int(place * (partition / f"{SEGMENT}.log").stat().st_size)
+    directory = damaged(partition, tmp_path, f"{SEGMENT}.log", flip)
+    begins = [row["position"] for row in dump(partition / f"{SEGMENT}.log", has_records=False)]
+    within = at - max(position for position in begins if position <= at)
+    if not 12 <= within < 16:
+        found = problems(directory)
+        assert found
+        assert not found[0].is_mended
+
+
+@pytest.mark.parametrize("name", [f"{SEGMENT}.index", f"{SEGMENT}.timeindex", f"{SEGMENT}.txnindex"])
+def test_a_wrong_index_is_found(partition: Path, tmp_path: Path, name: str) -> None:
+    def swap_entries(content: bytearray) -> None:
+        size = {"index": 8, "timeindex": 12, "txnindex": 34}[name.rpartition(".")[2]]
+        content[:size], content[size : 2 * size] = content[size : 2 * size], content[:size]
+
+    (problem,) = problems(damaged(partition, tmp_path, name, swap_entries))
+    assert problem.path.name == name
+    (problem,) = problems(damaged(partition, tmp_path, name, lambda content: content.__delitem__(-1)))
+    assert problem.path.name == name
+
+
+def test_what_is_not_there(partition: Path, tmp_path: Path) -> None:
+    directory = damaged(partition, tmp_path, "partition.metadata", bytearray.clear)
+    (directory / f"{SEGMENT}.timeindex").unlink()
+    assert [(problem.path.name, problem.is_mended) for problem in problems(directory)] == [
+        ("partition.metadata", True),
+        (f"{SEGMENT}.timeindex", True),
+    ]
+    assert problems(tmp_path)[0].path.name == "meta.properties"
+
+
+def test_damage_below_the_recovery_point_is_not_mended(tmp_path: Path) -> None:
+    owner = Owner()
+    store = owner.disk(tmp_path)
+    log = store.open(PARTITION, TOPIC_ID, log_config())
+    for value in "abc":
+        log.append(batch(value), leader_epoch=0)
+    store.close()
+    (tmp_path / CLEAN_SHUTDOWN).unlink()
+    path = tmp_path / "orders-0" / f"{SEGMENT}.log"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    assert [problem.is_mended for problem in problems(tmp_path) if problem.path == path] == [False]
+
+
+def log_config() -> LogConfig:
+    return LogConfig()
+
+
+# Dumps, against what Kafka's DumpLogSegments prints of the same files.
+
+DUMPS = Path(__file__).parents[1] / "data" / "dumps"
+FIELDS = {
+    "index": {"offset": "offset", "position": "position"},
+    "timeindex": {"timestamp": "timestamp_ms", "offset": "offset"},
+    "txnindex": {
+        "producerId": "producer_id",
+        "firstOffset": "first_offset",
+        "lastOffset": "last_offset",
+        "lastStableOffset": "last_stable_offset",
+    },
+    "batches": {
+        "baseOffset": "base_offset",
+        "lastOffset": "last_offset",
+        "count": "count",
+        "baseSequence": "base_sequence",
+        "lastSequence": "last_sequence",
+        "producerId": "producer_id",
+        "producerEpoch": "producer_epoch",
+        "partitionLeaderEpoch": "leader_epoch",
+        "isTransactional": "is_transactional",
+        "isControl": "is_control",
+        "position": "position",
+        "size": "size",
+        "compresscodec": "codec",
+        "crc": "crc",
+        "isvalid": "is_valid",
+    },
+}
+
+
+def printed(kind: str) -> dict[str, list[dict[str, str]]]:
+    """By file: the fields of each line."""
+    files: dict[str, list[dict[str, str]]] = {}
+    rows: list[dict[str, str]] = []
+    for line in gzip.decompress((DUMPS / f"{kind}.txt.gz").read_bytes()).decode().splitlines():
+        words = line.split()
+        if words[0] == "Dumping":
+            rows = files.setdefault(words[1], [])
+        elif words[0].endswith(":") and not line.startswith("Log starting"):
+            rows.append(dict(zip((word[:-1] for word in words[::2]), words[1::2], strict=False)))
+    return files
+
+
+@pytest.mark.parametrize("kind", FIELDS)
+def test_dumps_say_what_kafka_says(kind: str, partition: Path) -> None:
+    files = printed(kind)
+    assert sum(map(len, files.values())) > 10
+    for name, rows in files.items():
+        ours = [
+            {theirs: _as_printed(row[field]) for theirs, field in FIELDS[kind].items()}
+            for row in dump(partition.parent / name, has_records=False)
+        ]
+        assert ours == [{field: row[field] for field in FIELDS[kind]} for row in rows], name
+
+
+def _as_printed(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def test_what_cannot_be_dumped(partition: Path, tmp_path: Path) -> None:
+    with pytest.raises(CorruptError, match="none of"):
+        list(dump(partition / "partition.metadata"))
+    torn = tmp_path / f"{SEGMENT}.log"
+    torn.write_bytes((partition / torn.name).read_bytes()[:-1])
+    *_, last = dump(torn)
+    assert "no whole batch" in last["problem"]
+
+
+def test_the_journal_can_be_dumped(tmp_path: Path) -> None:
+    owner = Owner()
+    store = owner.disk(tmp_path)
+    log = store.open(PARTITION, TOPIC_ID, log_config())
+    log.append(batch("a", "b"), leader_epoch=0)
+    owner.wait_for(lambda: log.high_watermark == 2)
+    log.delete_before(1)
+    store.flush()
+    rows = [row for path in sorted((tmp_path / "journal").iterdir()) for row in dump(path)]
+    assert [(row["kind"], row["partition"]) for row in rows] == [("append", "orders-0"), ("start", "orders-0")]
+    assert (rows[0]["last_offset"], rows[1]["start_offset"]) == (1, 1)
+    store.close()
