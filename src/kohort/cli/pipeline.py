@@ -24,10 +24,14 @@ app = typer.Typer(
 )
 
 Source = Annotated[
-    Path,
+    str,
     typer.Argument(
-        metavar="SOURCE", help="Data directory of Kohort or of Apache Kafka (log.dirs), or what `run` has published."
+        metavar="SOURCE",
+        help="Data directory of Kohort or of Apache Kafka (log.dirs), kafka://HOST:PORT, or what `run` has published.",
     ),
+]
+LogSource = Annotated[
+    str, typer.Argument(metavar="SOURCE", help="Data directory of Kohort or of Apache Kafka, or kafka://HOST:PORT.")
 ]
 DataDirectory = Annotated[
     Path, typer.Argument(metavar="SOURCE", help="Data directory of Kohort or of Apache Kafka (log.dirs).")
@@ -53,7 +57,7 @@ _DEFAULT_REPORT = Path("kohort-report.html")
 class Asked:
     """What a command was asked for besides its table."""
 
-    source: Path
+    source: str
     as_json: bool = False
     group: str | None = None
     out: str | None = None
@@ -195,7 +199,7 @@ def run(
         if published.is_up_to_date(out, source.absolute()):
             typer.echo(f"{out}: up to date (version {published.current(out).version})")
             return
-        with _tables(Asked(source, master=master), console) as tables:
+        with _tables(Asked(str(source), master=master), console) as tables:
             from kohort.pipeline.jobs.run import run as run_job
 
             made = run_job(tables, out.absolute())
@@ -205,7 +209,7 @@ def run(
 
 @app.command()
 def report(
-    source: DataDirectory,
+    source: LogSource,
     as_json: AsJson = False,
     group: Group = None,
     as_of: AsOf = None,
@@ -296,8 +300,10 @@ def _tables(asked: Asked, console: Any, name: str = "offsets") -> Iterator["Tabl
 
     from kohort.model.ids import CONSUMER_OFFSETS, TRANSACTION_STATE
     from kohort.pipeline.jobs.reading import SHORT_BYTES, Reading, coordinator_log_bytes, shuffle_partitions
+    from kohort.pipeline.sources.live import is_live
 
     as_of_ms = _milliseconds(asked.as_of)
+    source = asked.source if is_live(asked.source) else str(Path(asked.source).absolute())
     log_bytes = coordinator_log_bytes(asked.source, TRANSACTION_STATE if "transaction" in name else CONSUMER_OFFSETS)
     with ExitStack() as stack:
         from kohort.pipeline.jobs.tables import Tables
@@ -307,9 +313,7 @@ def _tables(asked: Asked, console: Any, name: str = "offsets") -> Iterator["Tabl
         parts, is_short = shuffle_partitions(log_bytes), log_bytes < SHORT_BYTES
         with console.status("Starting Spark ..."):
             spark = stack.enter_context(session(asked.master, shuffle_partitions=parts, is_short=is_short))
-        reading = Reading(
-            spark, asked.source.absolute(), group=asked.group, as_of_ms=as_of_ms, progress_directory=Path(notes)
-        )
+        reading = Reading(spark, source, group=asked.group, as_of_ms=as_of_ms, progress_directory=Path(notes))
         stack.enter_context(_progress(console, reading))
         yield Tables(reading)
 
@@ -369,7 +373,7 @@ def _publish(tables: "Tables", name: str, out: str | None) -> list[dict[str, Any
     return publish.rows(frame, name)
 
 
-def _report(tables: "Tables", file: Path | None, directory: Path) -> None:
+def _report(tables: "Tables", file: Path | None, directory: str) -> None:
     if file is None:
         return
     import time

@@ -1,5 +1,6 @@
 """Frames of one data directory, and how far reading them has come."""
 
+import time
 from collections.abc import Collection, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +20,7 @@ from kohort.pipeline.decode.schemas import (
 )
 from kohort.pipeline.decode.segments import list_segments, newest_segments
 from kohort.pipeline.sources import progress
+from kohort.pipeline.sources.live import is_live, list_logs
 from kohort.pipeline.tables import as_of, end_offsets, memberships, offset_commits, rebalances, transactions
 
 _DAMAGE_COLUMNS = ("log_topic", "log_partition", "segment", "position", "size_bytes", "log_offset", "problem")
@@ -34,6 +36,11 @@ def coordinator_log_bytes(directory: str | Path, topic: str = CONSUMER_OFFSETS) 
     Raises:
         ConfigError: there is no such directory, or no such log in it.
     """
+    if is_live(str(directory)):
+        # How many bytes they are only the logs themselves would say; a start for small ones fits all but the largest.
+        if not list_logs(str(directory), topics={topic}):
+            raise ConfigError(f"{directory} has no topic {topic} yet")
+        return 0
     segments = list_segments(directory, topics={topic})
     if not segments:
         who, first = ("transaction", "transaction") if topic == TRANSACTION_STATE else ("group", "group")
@@ -90,9 +97,14 @@ class Reading:
 
     @cached_property
     def at_ms(self) -> int:
-        """The instant that the tables stand for: the one asked for, else that of the last record of a coordinator."""
+        """
+        The instant that the tables stand for: the one asked for, else now for a running cluster, and for a directory that of
+        the last record of a coordinator.
+        """
         if self.as_of_ms is not None:
             return self.as_of_ms
+        if is_live(self.directory):
+            return int(time.time() * 1000)
         ends = self._read([SEGMENT], ["timestamp_ms"], sorted(INTERNAL_TOPICS), newest=True)
         return int(ends.agg({"timestamp_ms": "max"}).first()[0] or 0)
 
@@ -148,9 +160,10 @@ class Reading:
     def _read(
         self, kinds: Sequence[str], columns: Sequence[str], topics: Collection[str], *, newest: bool = False
     ) -> Any:
-        segments = list_segments(self.directory, topics=topics)
-        chosen = newest_segments(segments) if newest else segments
-        self.planned_bytes += sum(segment.size_bytes for segment in chosen)
+        if not is_live(self.directory):
+            segments = list_segments(self.directory, topics=topics)
+            chosen = newest_segments(segments) if newest else segments
+            self.planned_bytes += sum(segment.size_bytes for segment in chosen)
         reader = self._spark.read.format("kohort").option("topics", ",".join(sorted(topics)))
         reader = reader.option("kinds", ",".join(kinds)).option("columns", ",".join(columns))
         reader = reader.option("newest", str(newest).lower())

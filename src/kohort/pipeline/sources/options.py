@@ -17,7 +17,7 @@ class SourceOptions:
 
     | option           | meaning                                                        | default                    |
     |------------------|----------------------------------------------------------------|----------------------------|
-    | `path`           | data directory of a broker (also the argument of `load`)       | must be given              |
+    | `path`           | data directory of a broker, or `kafka://HOST:PORT`              | must be given              |
     | `topics`         | comma-separated names, or `*` for every topic                  | those of coordinators      |
     | `partitions`     | comma-separated numbers of log partitions                      | all                        |
     | `kinds`          | comma-separated kinds of rows, see `decode.schemas`            | records and damage         |

@@ -1,0 +1,134 @@
+"""A running cluster is read over the wire as its files would be."""
+
+import asyncio
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+
+from kohort.model.errors import ConfigError
+from kohort.pipeline.decode.log import Decoder, decode_directory
+from kohort.pipeline.decode.schemas import KINDS
+from kohort.pipeline.decode.segments import Segment, list_segments
+from kohort.pipeline.sources import live
+from kohort.testing.served import ServedKohort
+from tests.pipeline.logbytes import batch
+
+RECORDS = 50
+
+
+async def produce_and_commit(bootstrap: str) -> None:
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap)
+    await producer.start()
+    for number in range(RECORDS):
+        await producer.send_and_wait("orders", b"%d" % number, partition=0)
+    await producer.stop()
+    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, group_id="readers", enable_auto_commit=False)
+    await consumer.start()
+    consumer.assign([TopicPartition("orders", 0)])
+    for offset in (3, 7, 11):
+        await consumer.commit({TopicPartition("orders", 0): offset})
+    await consumer.stop()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """A broker with some records and commits: its address and its data directory."""
+    directory = tmp_path_factory.mktemp("kohort")
+    with ServedKohort(directory, {"offsets.topic.num.partitions": "2"}) as broker:
+        asyncio.run(produce_and_commit(broker.bootstrap))
+        yield f"kafka://{broker.bootstrap}", directory / "data"
+
+
+def rows_of(path: str, topics: set[str]) -> list[dict[str, Any]]:
+    decoder = Decoder(kinds=set(KINDS) - {"segment"})
+    rows = []
+    for log in live.list_logs(path, topics=topics):
+        for piece in live.read(log):
+            segment = Segment(log.topic, log.partition, log.start, "fetched", len(piece))
+            rows += [row for found in decoder.decode(piece, segment) for row in found.to_pylist()]
+    return [placeless(row) for row in rows]
+
+
+def placeless(row: dict[str, Any]) -> dict[str, Any]:
+    return {**row, "segment": None, "position": None}
+
+
+@pytest.mark.parametrize("topic", ["orders", "__consumer_offsets"])
+def test_what_is_fetched_is_what_the_files_hold(cluster: tuple[str, Path], topic: str) -> None:
+    path, data = cluster
+    decoder = Decoder(kinds=set(KINDS) - {"segment"})
+    files = decode_directory(list_segments(data, topics={topic}), decoder).to_pylist()
+    assert len(files) > 3
+    assert rows_of(path, {topic}) == [placeless(row) for row in files]
+
+
+def test_logs_are_listed_with_their_ends(cluster: tuple[str, Path]) -> None:
+    path, _ = cluster
+    (orders,) = live.list_logs(path, topics={"orders", "not-there"})
+    assert (orders.topic, orders.partition, orders.start, orders.end) == ("orders", 0, 0, RECORDS)
+    logs = live.list_logs(path, partitions={0})
+    assert {log.topic for log in logs} >= {"orders", "__consumer_offsets"}
+
+
+def test_a_log_that_was_cut_meanwhile_is_a_sentence(cluster: tuple[str, Path]) -> None:
+    (orders,) = live.list_logs(cluster[0], topics={"orders"})
+    gone = live.LiveLog("orders", 0, 1000, 1001, orders.host, orders.port)
+    with pytest.raises(ConfigError, match=r"orders-0 cannot be read: OFFSET_OUT_OF_RANGE"):
+        list(live.read(gone))
+
+
+def test_nobody_answers() -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+    with pytest.raises(ConfigError, match=r"no broker answers at 127.0.0.1:"):
+        live.list_logs(f"kafka://127.0.0.1:{port}")
+
+
+# fmt: off
+PATHS = {
+    "kafka://":               "names no broker",
+    "kafka://host:port":      "is no address of a broker",
+}
+# fmt: on
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_an_address_that_is_none(path: str) -> None:
+    with pytest.raises(ConfigError, match=PATHS[path]):
+        live.list_logs(path)
+
+
+def test_a_batch_that_was_cut_off_is_left_for_later() -> None:
+    first, second = batch(0, [(b"k", b"v")] * 3), batch(3, [(b"k", b"v")])
+    whole = first + second
+    assert live.whole_batches(whole) == (len(whole), 4)
+    for end in range(len(first), len(whole)):
+        assert live.whole_batches(whole[:end]) == (len(first), 3)
+    for end in range(len(first)):
+        assert live.whole_batches(whole[:end]) == (0, 0)
+    assert live.whole_batches(struct.pack(">qi", 0, -1) + bytes(100)) == (0, 0)
+
+
+@pytest.mark.spark
+def test_tables_of_a_running_cluster(spark: Any, cluster: tuple[str, Path]) -> None:
+    from kohort.pipeline.jobs import publish
+    from kohort.pipeline.jobs.reading import Reading
+    from kohort.pipeline.jobs.tables import Tables
+
+    tables = Tables(Reading(spark, cluster[0]))
+    (row,) = publish.rows(tables.time_lag, "time_lag")
+    assert (row["group"], row["topic"], row["offset"], row["end_offset"], row["lag"]) == (
+        "readers",
+        "orders",
+        11,
+        RECORDS,
+        RECORDS - 11,
+    )
+    assert row["time_lag_ms"] > 0
+    assert [one["partition"] for one in publish.rows(tables.status, "status")] == [0]
