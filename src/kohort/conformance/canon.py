@@ -35,17 +35,20 @@ IDENTITIES = {
     "port": "port",
     "host": "host",
     "cluster_id": "cluster",
-    "finalized_features_epoch": "features",
 }
 """Fields that hold an identity, with its kind. Topic ids and what contains a random uuid are seen by themselves."""
 
 _NOBODY = (-1, 0, None, "")
 """What the protocol says for none. Node 0 is somebody, and so is producer 0."""
-_ZERO_IS_SOMEBODY = frozenset({"node", "producer", "features"})
+_ZERO_IS_SOMEBODY = frozenset({"node", "producer"})
+
+_MOVING = frozenset({"finalized_features_epoch"})
+"""Fields that move with what other stories do; only whether there is a value counts."""
 
 UNORDERED = {
     ("ApiVersionsResponse", "finalized_features"),
     ("ApiVersionsResponse", "supported_features"),
+    ("DeleteTopicsResponse", "responses"),
     ("DescribeClusterResponse", "brokers"),
     ("DescribeConfigsResult", "configs"),
     ("DeleteGroupsResponse", "results"),
@@ -58,6 +61,8 @@ UNORDERED = {
     ("MetadataResponse", "brokers"),
     ("MetadataResponse", "topics"),
     ("MetadataResponseTopic", "partitions"),
+    ("OffsetFetchResponse", "topics"),
+    ("OffsetFetchResponseGroup", "topics"),
     ("ProduceResponse", "responses"),
     ("ProduceResponseTopicProduceResponse", "partition_responses"),
 }
@@ -174,6 +179,8 @@ def _element(schema: Message, field: Field, version: int, value: Any, names: Nam
         return _struct(schema, field.type, version, value, names)
     if isinstance(value, UUID):
         return names.name("topic", value)
+    if field.name in _MOVING:
+        return "<any>" if value >= 0 else value
     kind = IDENTITIES.get(field.name)
     if kind is not None and (value not in _NOBODY or (value == 0 and kind in _ZERO_IS_SOMEBODY)):
         return names.name(kind, value)

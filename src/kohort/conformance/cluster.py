@@ -178,10 +178,10 @@ class Cluster:
         request = m.ListOffsetsRequest(
             replica_id=-1,
             topics=tuple(
-                m.ListOffsetsRequestTopic(
+                m.ListOffsetsTopic(
                     name=name,
                     partitions=tuple(
-                        m.ListOffsetsRequestPartition(partition_index=index, timestamp=-1, current_leader_epoch=-1)
+                        m.ListOffsetsPartition(partition_index=index, timestamp=-1, current_leader_epoch=-1)
                         for index in range(count)
                     ),
                 )

@@ -12,7 +12,7 @@ from kohort.conformance.storyteller import Storyteller
 _NULL = {"$none": True}
 _MEMBER_ID_REQUIRED_SINCE = 4
 _STATIC_SINCE = 5
-_ANSWER_MS = 1_500
+_ANSWER_MS = 2_200
 
 
 class _Member:

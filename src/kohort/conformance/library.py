@@ -16,7 +16,7 @@ from kohort.model.errors import ConfigError
 RECORDED = "kafka-4.2.1.json.gz"
 
 SETTINGS = {
-    "group.initial.rebalance.delay.ms": "300",
+    "group.initial.rebalance.delay.ms": "600",
     "group.max.size": "5",
     "group.min.session.timeout.ms": "200",
     "group.max.session.timeout.ms": "600000",

@@ -118,9 +118,10 @@ def resolve(value: Any, lookup: Lookup) -> Any:
     """What a value stands for. Lists and ordinary tables are left as they are, for their fields to be resolved in turn."""
     if isinstance(value, str) and value[:1] in ("$", "@"):
         try:
-            return lookup(value)
+            found = lookup(value)
         except KeyError:
             raise ScriptError(f"{value} is not known here") from None
+        return resolve(found, lookup) if isinstance(found, dict) else found
     if isinstance(value, dict) and len(value) == 1 and next(iter(value)).startswith("$"):
         ((name, argument),) = value.items()
         maker = _MAKERS.get(name)
@@ -167,9 +168,9 @@ def batch(argument: Mapping[str, Any], lookup: Lookup) -> bytes:
         build_batch(
             [_record(each, lookup) for each in resolve(argument["records"], lookup)],
             timestamp_ms=resolve(argument.get("time", 1_700_000_000_000), lookup),
-            producer_id=resolve(argument.get("producer_id", -1), lookup),
-            producer_epoch=resolve(argument.get("producer_epoch", -1), lookup),
-            base_sequence=resolve(argument.get("sequence", -1), lookup),
+            producer_id=_number(argument, "producer_id", lookup),
+            producer_epoch=_number(argument, "producer_epoch", lookup),
+            base_sequence=_number(argument, "sequence", lookup),
             transactional=argument.get("transactional", False),
             control=argument.get("control", False),
             compression=codec,
@@ -183,6 +184,12 @@ def batch(argument: Mapping[str, Any], lookup: Lookup) -> bytes:
     for at, written in argument.get("damage", ()):
         content[at : at + len(written) // 2] = bytes.fromhex(written)
     return bytes(content)
+
+
+def _number(argument: Mapping[str, Any], key: str, lookup: Lookup) -> int:
+    """-1 if nothing is said, and for what was to be kept from an answer that was not given."""
+    found = resolve(argument.get(key, -1), lookup)
+    return -1 if found == "" else found
 
 
 def _record(content: Any, lookup: Lookup) -> BatchRecord:

@@ -17,7 +17,7 @@ from kohort.conformance.requests import request_frame
 from kohort.conformance.script import Step
 from kohort.conformance.story import Story
 
-SETTLE_S = 0.06
+SETTLE_S = 0.04
 NEVER = "never"
 
 
@@ -63,7 +63,8 @@ class Telling:
     async def _do(self, step: Step) -> None:
         if any(not expected.answered.done() for _, expected, _ in self._sent.values()):
             await asyncio.sleep(SETTLE_S)
-        self._now = step.label
+        if not step.receive:  # to wait for answers sets nothing off
+            self._now = step.label
         if step.pause_ms:
             await asyncio.sleep(step.pause_ms / 1000)
         if step.close:

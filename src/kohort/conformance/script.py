@@ -38,7 +38,7 @@ STEP_KEYWORDS = {
     "keep": "fields of the answer by the name that they get",
     "parked": "true: go on while the answer is outstanding",
     "unanswered": "true: no answer is owed (acks=0)",
-    "wait_ms": "for how long an answer is waited for, 5 s if nothing is said",
+    "wait_ms": "for how long an answer is waited for, 20 s if nothing is said",
     "receive": "the steps whose answers are awaited now",
     "in_order": "true: the order in which they come is part of the outcome",
     "pause_ms": "time that passes",
@@ -52,7 +52,7 @@ STEP_KEYWORDS = {
     "note": "what there is to know about this step",
 }
 
-WAIT_MS = 5_000
+WAIT_MS = 20_000
 CLIENT_ID = "kc"
 MAIN = "main"
 
