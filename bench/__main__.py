@@ -1,46 +1,59 @@
 """
-`python -m bench`, from the root of the repository: heartbeats and commits per second, their latency, the start, the memory.
+`python -m bench`, from the root of the repository: Kohort, Apache Kafka and kfake side by side.
 
-The server is one process, the load another, both on this machine: figures are those of a server that shares its processors
-with its clients. Needs Linux (epoll).
+The servers are processes, the load is another, all on this machine: figures are those of servers that share the processors
+with their clients. Needs Linux (epoll). `docs/benchmarks.md` tells what is measured and how.
 """
 
 import argparse
+import resource
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 
-from bench import profiling, report
+from bench import compare, page, profiling, report
 from bench.client import RefusedError
 from bench.load import LoadError
-from bench.measures import MEASURES, Measure, Plan, ceiling, first_answers_ms, idle_resident_mb, measure_all
+from bench.measures import GROWTH, MEASURES, Measure, Plan, Report, ceiling, measure_all
+from bench.rivals import RIVALS, Rival, present
 from bench.server import ServerError
+from bench.starts import starts
 
 PLAN = Plan()
-QUICK = Plan(warm_up_seconds=0.02, round_seconds=0.05, rounds=2, starts=1)
+QUICK = Plan(warm_up_seconds=0.02, warm_up_jit_seconds=0.02, round_seconds=0.05, rounds=2, starts=1, offsets=(100,))
+NAMES = tuple(dict.fromkeys(measure.name for measure in MEASURES))
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench", description="Heartbeats and commits per second.")
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Kohort and its rivals, side by side.")
+    names = tuple(rival.name for rival in RIVALS)
+    parser.add_argument("--rivals", default=",".join(names), metavar="NAMES", help=f"those alone, of {','.join(names)}")
     parser.add_argument("--flush", choices=("os", "commit"), help="this flush mode alone")
-    parser.add_argument("--only", metavar="NAME", choices=("heartbeat", "commit"), help="this measure alone")
+    parser.add_argument("--only", metavar="NAME", choices=NAMES, help=f"this measure alone: {', '.join(NAMES)}")
     parser.add_argument("--connections", type=int, metavar="N", help="measures over N connections alone")
     parser.add_argument("--rounds", type=int, default=PLAN.rounds)
     parser.add_argument("--seconds", type=float, default=PLAN.round_seconds, help="length of a round")
     parser.add_argument("--quick", action="store_true", help="see that it runs; the figures mean nothing")
     parser.add_argument("--ceiling", action="store_true", help="only what the load itself can do")
-    parser.add_argument("--profile", action="store_true", help="where the server's time goes, for each chosen measure")
-    parser.add_argument("--no-start", action="store_true", help="without start and memory")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="write DIR/<time>.json too (bench/results is ours)")
+    parser.add_argument("--profile", action="store_true", help="where Kohort's time goes, for each chosen measure")
+    parser.add_argument(
+        "--flame", type=Path, metavar="SVG", help="with --profile: a flame graph of the first chosen measure"
+    )
+    parser.add_argument("--no-start", action="store_true", help="without start, memory and loading")
+    parser.add_argument("--no-growth", action="store_true", help="without the measures at 1, 10 and 100 times the size")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="write DIR/<time>.json and .html too (bench/results is ours)"
+    )
+    parser.add_argument("--compare", type=Path, nargs=2, metavar=("A", "B"), help="two JSON files, measure by measure")
     return parser.parse_args(arguments)
 
 
 def chosen(arguments: argparse.Namespace) -> list[Measure]:
     return [
         measure
-        for measure in MEASURES
+        for measure in (MEASURES if arguments.no_growth else MEASURES + GROWTH)
         if arguments.flush in (None, measure.flush)
         and arguments.only in (None, measure.name)
         and arguments.connections in (None, measure.connections)
@@ -52,35 +65,62 @@ def main() -> int:
     console = Console(width=None if sys.stdout.isatty() else 150)
     plan = QUICK if arguments.quick else Plan(round_seconds=arguments.seconds, rounds=arguments.rounds)
     try:
-        if arguments.ceiling:
-            console.print(report.table([ceiling(plan), ceiling(plan, 8), ceiling(plan, 1)]))
-            return 0
-        if arguments.profile:
-            for one in chosen(arguments):
-                console.print(
-                    f"{one.flush}: {one.title()}\n{profiling.profile(one, arguments.seconds)}", highlight=False
-                )
-            return 0
-        measure(console, chosen(arguments), plan, has_start=not arguments.no_start, out=arguments.out)
-    except (LoadError, RefusedError, ServerError, ConnectionError) as error:
+        if arguments.compare:
+            console.print(compare.table(*(compare.read(path) for path in arguments.compare)))
+        elif arguments.ceiling:
+            loads = [ceiling(plan, connections) for connections in (64, 8, 1)]
+            console.print(report.table([*loads, ceiling(plan, 64, rate=2_000)]))
+        elif arguments.profile:
+            profile(console, arguments)
+        else:
+            return contest(console, arguments, plan)
+    except (LoadError, RefusedError, ServerError, ConnectionError, compare.NoResultsError) as error:
         console.print(f"[red]{error}[/]", soft_wrap=True)
         return 1
     return 0
 
 
-def measure(console: Console, measures: list[Measure], plan: Plan, *, has_start: bool, out: Path | None) -> None:
-    with console.status("starting") as status:
-        results = measure_all(
-            measures, plan, lambda done: status.update(f"{done.measure.flush}: {done.measure.title()}")
+def profile(console: Console, arguments: argparse.Namespace) -> None:
+    measures = chosen(arguments)
+    if arguments.flame is not None:
+        told = profiling.flame(measures[0], arguments.seconds, arguments.flame)
+        console.print(told or "py-spy is not here (pip install py-spy); a table instead:")
+        if told is not None:
+            return
+        measures = measures[:1]
+    for one in measures:
+        console.print(f"{one.flush}: {one.title()}\n{profiling.profile(one, arguments.seconds)}", highlight=False)
+
+
+def contest(console: Console, arguments: argparse.Namespace, plan: Plan) -> int:
+    """Measure, show, write. 1 if Kohort refused a measure."""
+    _raise_descriptors()
+    names = arguments.rivals.split(",")
+    with console.status("making rivals ready") as status:
+        rivals: list[Rival] = present(names, lambda name, reason: console.print(f"{name} is left out: {reason}"))
+        taken: Report = measure_all(
+            chosen(arguments), rivals, plan, lambda measure: status.update(f"{measure.flush}: {measure.title()}")
         )
-        status.update("starting again and again")
-        taken_ms = first_answers_ms(plan.starts) if has_start else []
-        resident_mb = idle_resident_mb() if has_start else None
-    console.print(report.table(results))
-    if resident_mb is not None:
-        report.print_start(console, taken_ms, resident_mb)
-    if out is not None:
-        console.print(f"written: {report.write(out, plan, results, taken_ms, resident_mb)}")
+        started = [] if arguments.no_start else starts(rivals, plan, status.update)
+    main_results = [it for it in taken.results if not it.measure.growth]
+    growth = [it for it in taken.results if it.measure.growth]
+    for results in (main_results, growth):
+        if results:
+            console.print(report.table(results))
+    if started:
+        console.print(report.starts_table(started))
+    for told in [*report.refusals(taken.refused), *(told for one in started for told in one.refused)]:
+        console.print(told, soft_wrap=True, markup=False)
+    if arguments.out is not None:
+        everything = report.told(plan, rivals, taken, started)
+        console.print(f"written: {report.write(arguments.out, everything, page.render(everything))}", soft_wrap=True)
+    return int(any(it.rival == report.OURS for it in taken.refused))
+
+
+def _raise_descriptors() -> None:
+    """As many open files as the system lets one have: 500 members of three rivals are 1,500 connections."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 if __name__ == "__main__":

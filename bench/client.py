@@ -2,7 +2,7 @@
 
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from kohort.model.errors import ErrorCode
@@ -14,6 +14,7 @@ CLIENT_ID: Final = "bench"
 CORRELATION_ID: Final = 7
 """Of every request: with one request in flight nothing is to be told apart, and equal requests have equal answers."""
 READY_SECONDS_MAX: Final = 60.0
+NOT_YET_SECONDS: Final = 0.02
 NOT_YET: Final = frozenset(
     {
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -73,6 +74,49 @@ def ask(connection: socket.socket, api_key: int, version: int, request: Any) -> 
     return decode(api_key, version, read_frame(connection))
 
 
+def ask_all(connections: Sequence[socket.socket], frames: Sequence[bytes]) -> list[bytes]:
+    """The answers to many requests, in their order: one in flight on each connection, dealt out in turn."""
+    answers = []
+    for begin in range(0, len(frames), len(connections)):
+        volley = list(zip(connections, frames[begin : begin + len(connections)], strict=False))
+        for connection, frame in volley:
+            connection.sendall(frame)
+        answers += [read_frame(connection) for connection, _ in volley]
+    return answers
+
+
+def ask_all_until_ready(
+    connections: Sequence[socket.socket],
+    api_key: int,
+    version: int,
+    requests: Sequence[Any],
+    code_of: Callable[[Any], int],
+) -> list[Any]:
+    """
+    As `ask_all`, decoded; whom the server tells that it is not ready yet asks again.
+
+    Raises:
+        RefusedError: any other error, or not ready for too long.
+    """
+    deadline = time.monotonic() + READY_SECONDS_MAX
+    responses: list[Any] = [None] * len(requests)
+    left = list(range(len(requests)))
+    while left:
+        answers = ask_all(connections, [request_frame(api_key, version, requests[index]) for index in left])
+        again = []
+        for index, answer in zip(left, answers, strict=True):
+            responses[index] = decode(api_key, version, answer)
+            code = code_of(responses[index])
+            if code in NOT_YET and time.monotonic() < deadline:
+                again.append(index)
+            elif code:
+                raise RefusedError(f"{API_KEYS[api_key].api_name} was answered with {ErrorCode(code).name}")
+        left = again
+        if left:
+            time.sleep(NOT_YET_SECONDS)
+    return responses
+
+
 def ask_until_ready(
     connection: socket.socket, api_key: int, version: int, request: Any, code_of: Callable[[Any], int]
 ) -> Any:
@@ -82,13 +126,4 @@ def ask_until_ready(
     Raises:
         RefusedError: any other error, or not ready for too long.
     """
-    deadline = time.monotonic() + READY_SECONDS_MAX
-    while True:
-        response = ask(connection, api_key, version, request)
-        code = code_of(response)
-        if code not in NOT_YET or time.monotonic() > deadline:
-            break
-        time.sleep(0.02)
-    if code:
-        raise RefusedError(f"{API_KEYS[api_key].api_name} was answered with {ErrorCode(code).name}")
-    return response
+    return ask_all_until_ready([connection], api_key, version, [request], code_of)[0]

@@ -3,100 +3,153 @@
 import json
 import os
 import platform
+import shutil
+import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
+from importlib.metadata import version
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+import psutil
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
-from bench.measures import RESIDENT_GOAL_MB, START_GOAL_MS, Plan, Result
+from bench.measures import Measure, Plan, Refused, Report, Result
+from bench.rivals import Rival
+from bench.starts import RESIDENT_GOAL_MB, START_GOAL_MS, Start
+
+OURS = "kohort"
+_HEADINGS = ("per s", "slowest", "fastest", "times", "p50 us", "p99 us", "MB/s", "cpu", "us each", "load")
 
 
 def table(results: Sequence[Result]) -> Table:
     """
-    One line a measure.
+    One line a measure and rival.
 
-    "load cpu" near 1 means that the load may be what was measured; "us/request" is processor time of the server per request.
+    "times" is Kohort's requests per second over the rival's, in an open loop the rival's p99 over Kohort's: above 1 Kohort is
+    better. "cpu" is how many processors the server kept busy and "us each" its processor time per request; "load" is the
+    load's own share of a processor: near 1, the load may be what was measured.
     """
     shown = Table(box=box.SIMPLE_HEAD, title_justify="left")
-    shown.add_column("flush")
-    shown.add_column("measure")
-    for heading in (
-        "requests/s",
-        "slowest",
-        "fastest",
-        "goal",
-        "p50 us",
-        "p99 us",
-        "server cpu",
-        "us/request",
-        "load cpu",
-    ):
+    for heading in ("flush", "measure", "server"):
+        shown.add_column(heading)
+    for heading in _HEADINGS:
         shown.add_column(heading, justify="right")
-    previous = ""
+    previous: Measure | None = None
     for result in results:
-        summary, measure = result.summary, result.measure
-        if previous not in ("", measure.flush):
+        measure = result.measure
+        is_new = measure != previous
+        if previous is not None and previous.flush != measure.flush:
             shown.add_section()
-        shown.add_row(
-            measure.flush if measure.flush != previous else "",
-            measure.title(),
-            f"{summary.per_second:,.0f}",
-            f"{summary.per_second_min:,.0f}",
-            f"{summary.per_second_max:,.0f}",
-            f"{measure.goal:,}" if measure.goal else "",
-            f"{summary.p50_us:,.0f}",
-            f"{summary.p99_us:,.0f}",
-            f"{result.server_cpu:.2f}",
-            f"{result.server_us:.1f}",
-            f"{summary.load_cpu:.2f}",
-        )
-        previous = measure.flush
+        flush = measure.flush if previous is None or previous.flush != measure.flush else ""
+        shown.add_row(flush, measure.title() if is_new else "", result.rival, *_figures(result, results))
+        previous = measure
     return shown
 
 
-def print_start(console: Console, first_answers_ms: Sequence[float], resident_mb: tuple[float, float]) -> None:
-    ordered = sorted(first_answers_ms)
-    middle = ordered[len(ordered) // 2]
-    console.print(
-        f"first answer {middle:.0f} ms after exec (goal {START_GOAL_MS}; {len(ordered)} starts,"
-        f" {ordered[0]:.0f} to {ordered[-1]:.0f})"
+def _figures(result: Result, results: Sequence[Result]) -> tuple[str, ...]:
+    summary = result.summary
+    times = ratio(result, results)
+    return (
+        f"{summary.per_second:,.0f}",
+        f"{summary.per_second_min:,.0f}",
+        f"{summary.per_second_max:,.0f}",
+        "" if times is None else f"{times:.2f}",
+        f"{summary.p50_us:,.0f}",
+        f"{summary.p99_us:,.0f}",
+        f"{result.mb_per_second:,.0f}" if result.measure.name in ("produce", "fetch") else "",
+        f"{result.server_cpu:.2f}",
+        f"{result.server_us:.1f}",
+        f"{summary.load_cpu:.2f}",
     )
-    console.print(
-        f"resident when idle {resident_mb[0]:.0f} MB (goal {RESIDENT_GOAL_MB}), with 64 connections {resident_mb[1]:.0f} MB"
+
+
+def ratio(result: Result, results: Sequence[Result]) -> float | None:
+    """How many times better Kohort did in the same measure; None for Kohort itself, or without it."""
+    ours = next((it for it in results if it.rival == OURS and it.measure == result.measure), None)
+    if ours is None or result.rival == OURS:
+        return None
+    if result.measure.rate is not None:
+        return result.summary.p99_us / ours.summary.p99_us
+    return ours.summary.per_second / result.summary.per_second
+
+
+def starts_table(starts: Sequence[Start]) -> Table:
+    """One line a rival."""
+    shown = Table(box=box.SIMPLE_HEAD, title_justify="left")
+    shown.add_column("server")
+    offsets = sorted({count for one in starts for count in one.loads_ms})
+    headings = ("first answer ms", "fastest", "slowest", "idle MB", "64 connections MB")
+    for heading in (*headings, *(f"{count:,} offsets ms" for count in offsets)):
+        shown.add_column(heading, justify="right")
+    for one in starts:
+        times = one.first_answers_ms
+        figures = (median(times), min(times), max(times), one.idle_mb, one.connected_mb)
+        loads = (f"{one.loads_ms[count]:,.0f}" if count in one.loads_ms else "refused" for count in offsets)
+        shown.add_row(one.rival, *(f"{figure:,.0f}" for figure in figures), *loads)
+    shown.caption = (
+        f"Goals for Kohort: first answer within {START_GOAL_MS} ms, {RESIDENT_GOAL_MB} MB idle. Offsets: from exec to a"
+        " committed offset, with so many in one coordinator partition."
     )
+    return shown
+
+
+def refusals(refused: Sequence[Refused]) -> list[str]:
+    """A sentence for each measure that could not be taken."""
+    return [f"{it.rival} refused {it.measure.flush}: {it.measure.title()}: {it.reason}" for it in refused]
 
 
 def machine() -> dict[str, Any]:
     """What a figure needs beside it to mean anything."""
     return {
         "taken_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()}",
+        "processor": _processor(),
         "processors": os.cpu_count(),
+        "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
+        "load_average": os.getloadavg(),
+        "python": platform.python_version(),
+        "java": _first_line("java", "-version"),
+        "go": _first_line("go", "version"),
+        "uvloop": version("uvloop"),
+        "commit": _first_line("git", "rev-parse", "HEAD"),
     }
 
 
-def write(
-    directory: Path,
-    plan: Plan,
-    results: Sequence[Result],
-    first_answers_ms: Sequence[float],
-    resident_mb: tuple[float, float] | None,
-) -> Path:
-    """One JSON file, named by the second at which it was written."""
-    told = {
+def _processor() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    return next((it.partition(":")[2].strip() for it in lines if it.startswith("model name")), platform.machine())
+
+
+def _first_line(*command: str) -> str | None:
+    """What a program says of itself; None: it is not here."""
+    if shutil.which(command[0]) is None:
+        return None
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    return next(iter((done.stdout + done.stderr).splitlines()), None)
+
+
+def told(plan: Plan, rivals: Sequence[Rival], report: Report, starts: Sequence[Start]) -> dict[str, Any]:
+    """Everything, as it goes into the JSON file."""
+    return {
         "machine": machine(),
+        "versions": {rival.name: rival.version() for rival in rivals},
         "plan": asdict(plan),
-        "results": [asdict(result) for result in results],
-        "first_answers_ms": list(first_answers_ms),
-        "idle_resident_mb": resident_mb,
+        "results": [
+            asdict(it) | {"title": it.measure.title(), "times": ratio(it, report.results)} for it in report.results
+        ],
+        "refused": [asdict(it) | {"title": it.measure.title()} for it in report.refused],
+        "starts": [asdict(it) for it in starts],
     }
+
+
+def write(directory: Path, everything: dict[str, Any], page: str) -> Path:
+    """A JSON file, named by the second at which it was written, and the page beside it."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}.json"
-    path.write_text(json.dumps(told, indent=2) + "\n")
+    path.write_text(json.dumps(everything, indent=2) + "\n")
+    path.with_suffix(".html").write_text(page)
     return path

@@ -1,6 +1,7 @@
 """Servers as processes of their own: started, ready, measured, stopped."""
 
 import re
+import socket
 import subprocess
 import sys
 import tempfile
@@ -9,14 +10,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 import psutil
 
 ROOT: Final = Path(__file__).parent.parent
+READY_SECONDS_MAX: Final = 60.0
 STOP_SECONDS_MAX: Final = 30.0
 _PORT = re.compile(r"\bport=(\d+)")
-KOHORT: Final = str(Path(sys.executable).with_name("kohort"))
+_POLL_SECONDS: Final = 0.005
+_API_VERSIONS: Final = bytes.fromhex("0000000a 0012 0000 00000001 ffff")
+"""Version 0, correlation id 1, no client id."""
 
 
 class ServerError(Exception):
@@ -30,11 +34,13 @@ class Server:
 
     Attributes:
         started_at: `time.perf_counter()` just before exec.
+        directory: where it keeps its data.
     """
 
     process: subprocess.Popen[str]
     port: int
     started_at: float
+    directory: Path
 
     @property
     def resident_mb(self) -> float:
@@ -48,51 +54,60 @@ class Server:
 
 
 @contextmanager
-def running(command: Sequence[str], log: Path) -> Iterator[Server]:
+def running(command: Sequence[str], directory: Path, port: int | None = None) -> Iterator[Server]:
     """
     A server from its ready line to its end.
+
+    Args:
+        directory: for what it says.
+        port: where it will listen. None: it says so itself, in a line with "port=N".
 
     Raises:
         ServerError: it ended before it was ready; what it said is in the message.
     """
+    log = directory / "stderr"
     with log.open("w") as stderr:
         started_at = time.perf_counter()
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True, cwd=ROOT)
+        stdout = subprocess.PIPE if port is None else stderr
+        process = subprocess.Popen(command, stdout=stdout, stderr=stderr, text=True, cwd=ROOT)
     try:
-        assert process.stdout is not None
-        ready = process.stdout.readline()
-        port = _PORT.search(ready)
-        if port is None:
-            raise ServerError(f"{' '.join(command)} did not become ready: {ready.strip()} {log.read_text()[-2000:]}")
-        yield Server(process, int(port[1]), started_at)
+        found = _told_port(process.stdout) if port is None else _answering_port(process, port)
+        if found is None:
+            raise ServerError(f"{' '.join(command)[:300]} did not become ready: {log.read_text()[-2000:]}")
+        yield Server(process, found, started_at, directory)
     finally:
-        process.terminate()
+        _stop(process)
+
+
+def _told_port(stdout: IO[str] | None) -> int | None:
+    assert stdout is not None
+    port = _PORT.search(stdout.readline())
+    return int(port[1]) if port else None
+
+
+def _answering_port(process: subprocess.Popen[str], port: int) -> int | None:
+    """Ask until it answers ApiVersions. None: it ended, or never answered."""
+    deadline = time.monotonic() + READY_SECONDS_MAX
+    while process.poll() is None and time.monotonic() < deadline:
         try:
-            process.wait(STOP_SECONDS_MAX)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
+            with socket.create_connection(("127.0.0.1", port), timeout=READY_SECONDS_MAX) as connection:
+                connection.sendall(_API_VERSIONS)
+                if connection.recv(4096):
+                    return port
+        except OSError:
+            time.sleep(_POLL_SECONDS)
+    return None
 
 
-@contextmanager
-def kohort(flush: str, *settings: str, prefix: Sequence[str] = ()) -> Iterator[Server]:
-    """
-    A Kohort on a fresh data directory, removed afterwards.
-
-    Args:
-        flush: "commit" or "os".
-        settings: broker configurations, "key=value".
-        prefix: what runs the command: an interpreter with a profiler.
-    """
-    with tempfile.TemporaryDirectory(prefix="kohort-bench-") as directory:
-        command = [*prefix, KOHORT, "serve", "--host", "127.0.0.1", "--port", "0", "--flush", flush]
-        command += ["--data-dir", str(Path(directory) / "data")]
-        for setting in settings:
-            command += ["--set", setting]
-        with running(command, Path(directory) / "stderr") as server:
-            yield server
+def _stop(process: subprocess.Popen[str]) -> None:
+    process.terminate()
+    try:
+        process.wait(STOP_SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
 
 
 @contextmanager
@@ -100,5 +115,5 @@ def constant(body: bytes) -> Iterator[Server]:
     """The server that does nothing."""
     with tempfile.TemporaryDirectory(prefix="kohort-bench-") as directory:
         command = [sys.executable, "-m", "bench.constant_server", body.hex()]
-        with running(command, Path(directory) / "stderr") as server:
+        with running(command, Path(directory)) as server:
             yield server

@@ -1,0 +1,131 @@
+"""
+The load at a fixed rate: requests are due at fixed times, whether the server has answered the ones before or not.
+
+A closed loop waits for a slow server and so asks it less just when it is slow ("coordinated omission"). Here latency counts
+from the moment at which a request was due; one that had to wait for its connection has waited, and that is counted. The
+latencies go into an HdrHistogram of three significant digits.
+"""
+
+import select
+import time
+from collections import deque
+from collections.abc import Sequence
+from itertools import cycle
+from typing import Final
+
+from hdrh.histogram import HdrHistogram
+
+from bench.load import STALLED_SECONDS, Lane, LoadError, Round, expect, undisturbed
+
+LONGEST_US: Final = 120_000_000
+NOTHING_DUE_NS: Final = 1 << 62
+
+
+def run_at_rate(lanes: Sequence[Lane], seconds: float, rate: int) -> Round:
+    """
+    Requests at equal distances, dealt out to the lanes in turn, one in flight on each.
+
+    Args:
+        rate: requests per second over all lanes.
+
+    Raises:
+        LoadError: an answer differs, is missing, or the connection ended.
+    """
+    with undisturbed() as cpu_share:
+        begun_ns = time.perf_counter_ns()
+        latencies_ns, late_ns = _Schedule(lanes, begun_ns, rate, max(int(seconds * rate), 1)).drive()
+        elapsed = (time.perf_counter_ns() - begun_ns) / 1e9
+        load_cpu = cpu_share()
+    histogram = _histogram(latencies_ns)
+    return Round(
+        requests=len(latencies_ns),
+        seconds=elapsed,
+        p50_us=histogram.get_value_at_percentile(50),
+        p99_us=histogram.get_value_at_percentile(99),
+        p999_us=histogram.get_value_at_percentile(99.9),
+        load_cpu=load_cpu,
+        late_us=_histogram(late_ns).get_value_at_percentile(99) if late_ns else 0.0,
+    )
+
+
+def _histogram(values_ns: Sequence[int]) -> HdrHistogram:
+    histogram = HdrHistogram(1, LONGEST_US, 3)
+    for value_ns in values_ns:
+        histogram.record_value(min(max(value_ns // 1000, 1), LONGEST_US))
+    return histogram
+
+
+class _Schedule:
+    """One stretch: what is due when, what waits for its lane, what is in flight."""
+
+    def __init__(self, lanes: Sequence[Lane], begun_ns: int, rate: int, count: int) -> None:
+        self._lanes = lanes
+        self._count = count
+        self._begun_ns = begun_ns
+        self._step_ns = 1e9 / rate
+        self._next_requests = [cycle(one.requests).__next__ for one in lanes]
+        self._waiting_ns: list[deque[int]] = [deque() for _ in lanes]
+        self._in_flight_ns = [0] * len(lanes)
+        self._latencies_ns: list[int] = []
+        self._late_ns: list[int] = []
+
+    def drive(self) -> tuple[list[int], list[int]]:
+        """Latency of every request, and how late those were sent whose lane was free when they were due."""
+        epoll = select.epoll()
+        by_descriptor = {one.connection.fileno(): index for index, one in enumerate(self._lanes)}
+        for descriptor in by_descriptor:
+            epoll.register(descriptor, select.EPOLLIN)
+        issued = 0
+        heard_ns = time.perf_counter_ns()
+        with epoll:
+            while len(self._latencies_ns) < self._count:
+                issued = self._issue(issued)
+                due_ns = self._due_ns(issued) if issued < self._count else NOTHING_DUE_NS
+                events = _wait(epoll, due_ns)
+                for descriptor, _ in events:
+                    self._answered(by_descriptor[descriptor])
+                now_ns = time.perf_counter_ns()
+                if events:
+                    heard_ns = now_ns
+                elif now_ns - heard_ns > STALLED_SECONDS * 1e9:
+                    raise LoadError(f"no answer for {STALLED_SECONDS:g} seconds")
+        return self._latencies_ns, self._late_ns
+
+    def _due_ns(self, number: int) -> int:
+        return self._begun_ns + int(number * self._step_ns)
+
+    def _issue(self, issued: int) -> int:
+        """Send what is due, or let it wait for its lane. Returns how many have been due so far."""
+        now_ns = time.perf_counter_ns()
+        while issued < self._count and (due_ns := self._due_ns(issued)) <= now_ns:
+            index = issued % len(self._lanes)
+            if self._in_flight_ns[index]:
+                self._waiting_ns[index].append(due_ns)
+            else:
+                self._late_ns.append(now_ns - due_ns)
+                self._send(index, due_ns)
+            issued += 1
+        return issued
+
+    def _send(self, index: int, due_ns: int) -> None:
+        self._in_flight_ns[index] = due_ns
+        self._lanes[index].connection.send(self._next_requests[index]())
+
+    def _answered(self, index: int) -> None:
+        lane = self._lanes[index]
+        data = lane.connection.recv(65_536)
+        now_ns = time.perf_counter_ns()
+        if data != lane.answer:
+            expect(lane, data)
+        self._latencies_ns.append(now_ns - self._in_flight_ns[index])
+        self._in_flight_ns[index] = 0
+        if self._waiting_ns[index]:
+            self._send(index, self._waiting_ns[index].popleft())
+
+
+def _wait(epoll: select.epoll, due_ns: int) -> list[tuple[int, int]]:
+    """What has arrived, at the latest when the next request is due. epoll counts in milliseconds: too coarse."""
+    left = min((due_ns - time.perf_counter_ns()) / 1e9, 1.0)
+    if left > 0:
+        select.select([epoll], [], [], left)
+    return epoll.poll(0)

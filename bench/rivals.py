@@ -1,0 +1,210 @@
+"""
+Who runs: Kohort, Apache Kafka and kfake, each as a process of its own on a directory of its own.
+
+A flush mode says the same of each: `os` is acknowledged when the operating system has it, `commit` when the disk has it.
+
+| rival | os | commit |
+|---|---|---|
+| Kohort | `--flush os` | `--flush commit`: one fdatasync for all that waits |
+| Apache Kafka | its default | `log.flush.interval.messages=1`: an fsync for every append |
+| kfake | `DataDir`, its default | `DataDir` and `SyncWrites`: an fsync for every batch and commit |
+"""
+
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from bench.server import ROOT, Server, ServerError, running
+from kohort.testing.kafka import (
+    CLUSTER_ID,
+    FORMAT_TIMEOUT_S,
+    QUICK_START,
+    RELEASE,
+    UnavailableKafkaError,
+    java,
+    kafka_jars,
+)
+
+Starter: TypeAlias = Callable[[str, Path], AbstractContextManager[Server]]
+"""Given the flush mode and a directory, new or with what a former start has left there."""
+
+KOHORT_COMMAND: Final = str(Path(sys.executable).with_name("kohort"))
+KFAKE_SOURCE: Final = ROOT / "bench" / "kfake"
+KFAKE_BINARY: Final = ROOT / "build" / "kfake"
+GO_TIMEOUT_SECONDS: Final = 600.0
+KAFKA_JVM: Final = (
+    *("-Xms1g", "-Xmx1g", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
+    *("-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent", "-XX:MaxInlineLevel=15"),
+    "-Djava.awt.headless=true",
+)
+"""What kafka-server-start.sh and kafka-run-class.sh of the release give when nothing else is asked for."""
+
+
+class AbsentRivalError(Exception):
+    """Why a rival is not here: a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rival:
+    """
+    Attributes:
+        ready: makes it fit to start; raises `AbsentRivalError`.
+        has_jit: its code gets faster while it runs, so it warms up longer.
+    """
+
+    name: str
+    version: Callable[[], str]
+    start: Starter
+    ready: Callable[[], object] = lambda: None
+    has_jit: bool = False
+
+
+@contextmanager
+def fresh(rival: Rival, flush: str) -> Iterator[Server]:
+    """A rival on a directory that is removed afterwards."""
+    with tempfile.TemporaryDirectory(prefix="kohort-bench-") as directory, rival.start(flush, Path(directory)) as one:
+        yield one
+
+
+# -- Kohort -------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def start_kohort(flush: str, directory: Path, *, prefix: Sequence[str] = ()) -> Iterator[Server]:
+    """
+    Args:
+        prefix: what runs the command: an interpreter with a profiler.
+    """
+    command = [*prefix, KOHORT_COMMAND, "serve", "--host", "127.0.0.1", "--port", "0", "--flush", flush]
+    command += ["--data-dir", str(directory / "data"), "--set", "group.initial.rebalance.delay.ms=0"]
+    with running(command, directory) as server:
+        yield server
+
+
+# -- Apache Kafka -------------------------------------------------------------------------------------------------------
+
+
+def ready_kafka() -> None:
+    try:
+        java()
+        kafka_jars()
+    except UnavailableKafkaError as error:
+        raise AbsentRivalError(str(error)) from error
+
+
+@contextmanager
+def start_kafka(flush: str, directory: Path) -> Iterator[Server]:
+    """Formatted before the clock runs."""
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
+        port, controller_port = one.getsockname()[1], other.getsockname()[1]
+    properties = directory / "server.properties"
+    settings = _kafka_settings(flush, directory / "data", port, controller_port)
+    properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    if not (directory / "data" / "meta.properties").exists():
+        _format_kafka(properties)
+    logging = directory / "log4j2.properties"
+    logging.write_text(
+        "status=WARN\nrootLogger.level=WARN\nappender.out.type=Console\nappender.out.name=out\n"
+        "appender.out.layout.type=PatternLayout\nrootLogger.appenderRef.out.ref=out\n"
+    )
+    command = [java(), f"-Dlog4j2.configurationFile={logging}", *KAFKA_JVM, "-cp", f"{kafka_jars()}/*"]
+    with running([*command, "kafka.Kafka", str(properties)], directory, port) as server:
+        yield server
+
+
+def _kafka_settings(flush: str, data: Path, port: int, controller_port: int) -> dict[str, str]:
+    """One node, broker and controller; replication factors of one, as there is nobody else."""
+    settings = {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller_port}",
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "log.dirs": str(data),
+        "offsets.topic.replication.factor": "1",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "group.initial.rebalance.delay.ms": "0",
+    }
+    if flush == "commit":
+        settings["log.flush.interval.messages"] = "1"
+    return settings
+
+
+def _format_kafka(properties: Path) -> None:
+    arguments = ("format", "--cluster-id", CLUSTER_ID, "--config", str(properties), "--standalone")
+    done = subprocess.run(
+        (java(), *QUICK_START, "-cp", f"{kafka_jars()}/*", "kafka.tools.StorageTool", *arguments),
+        capture_output=True,
+        text=True,
+        timeout=FORMAT_TIMEOUT_S,
+        check=False,
+    )
+    if done.returncode:
+        raise ServerError(f"Apache Kafka's directory could not be formatted: {done.stdout}{done.stderr}")
+
+
+# -- kfake --------------------------------------------------------------------------------------------------------------
+
+
+@cache
+def ready_kfake() -> None:
+    """Build it. Go itself knows whether there is anything to do."""
+    go = shutil.which("go")
+    if go is None:
+        raise AbsentRivalError("there is no Go here (Debian: apt-get install golang-go)")
+    KFAKE_BINARY.parent.mkdir(exist_ok=True)
+    done = subprocess.run(
+        (go, "build", "-buildvcs=false", "-o", str(KFAKE_BINARY), "."),
+        cwd=KFAKE_SOURCE,
+        capture_output=True,
+        text=True,
+        timeout=GO_TIMEOUT_SECONDS,
+        check=False,
+    )
+    if done.returncode:
+        raise AbsentRivalError(
+            f"kfake could not be built: {(done.stderr.strip().splitlines() or ['no reason given'])[-1]}"
+        )
+
+
+@contextmanager
+def start_kfake(flush: str, directory: Path) -> Iterator[Server]:
+    command = [str(KFAKE_BINARY), "-data", str(directory / "data"), *(["-sync"] if flush == "commit" else [])]
+    with running(command, directory) as server:
+        yield server
+
+
+def _kfake_version() -> str:
+    """As go.mod names it: the day and the commit."""
+    line = next(it for it in (KFAKE_SOURCE / "go.mod").read_text().splitlines() if "pkg/kfake v" in it)
+    return line.split()[-1]
+
+
+KOHORT: Final = Rival("kohort", lambda: version("kohort"), start_kohort)
+KAFKA: Final = Rival("kafka", lambda: RELEASE, start_kafka, ready_kafka, has_jit=True)
+KFAKE: Final = Rival("kfake", _kfake_version, start_kfake, ready_kfake)
+RIVALS: Final = (KOHORT, KAFKA, KFAKE)
+
+
+def present(names: Sequence[str], on_absent: Callable[[str, str], None]) -> list[Rival]:
+    """Those of `RIVALS` that are asked for and can run here; of each other one, its name and why it cannot."""
+    found = []
+    for rival in RIVALS:
+        if rival.name in names:
+            try:
+                rival.ready()
+                found.append(rival)
+            except AbsentRivalError as error:
+                on_absent(rival.name, str(error))
+    return found
