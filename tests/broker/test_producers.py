@@ -1,9 +1,11 @@
 """Idempotent producers, markers of transactions, and those who read committed data only, as probed on Apache Kafka 4.2.1."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from kohort.machine.shard import EndTransaction
 from kohort.model.errors import ErrorCode
 from kohort.model.ids import CONSUMER_OFFSETS, TopicPartition
 from kohort.wire import messages as m
@@ -227,9 +229,29 @@ def test_where_no_marker_is_written(harness: Harness) -> None:
         ("t", 0): 0,
         ("t", 1): unknown,
         ("none", 0): unknown,
-        (CONSUMER_OFFSETS, 0): ErrorCode.UNKNOWN_SERVER_ERROR,
+        (CONSUMER_OFFSETS, 0): ErrorCode.NOT_LEADER_OR_FOLLOWER,
     }
     assert end(harness, committed=True, topics={"t": []}) == {}
+
+
+def test_the_owner_of_offsets_ends_transactions_there(harness: Harness) -> None:
+    harness.create(CONSUMER_OFFSETS)
+    asked: list[tuple[int, EndTransaction, Callable[[ErrorCode], None]]] = []
+    harness.broker.write_txn_markers.end_offsets = lambda partition, end, ended: asked.append((partition, end, ended))
+    marker = m.WriteTxnMarkersRequestWritableTxnMarker(
+        producer_id=7,
+        producer_epoch=1,
+        transaction_result=True,
+        coordinator_epoch=3,
+        topics=[m.WriteTxnMarkersRequestWritableTxnMarkerTopic(name=CONSUMER_OFFSETS, partition_indexes=[0])],
+    )
+    answers = harness.begin(ApiKey.WRITE_TXN_MARKERS, m.WriteTxnMarkersRequest(markers=[marker]))
+    harness.node.settle()
+    ((partition, end_, ended),) = asked
+    assert (answers, partition, end_) == ([], 0, EndTransaction(7, 1, 3, committed=True))
+    ended(ErrorCode.INVALID_PRODUCER_EPOCH)
+    (answer,) = answers
+    assert answer.markers[0].topics[0].partitions[0].error_code == ErrorCode.INVALID_PRODUCER_EPOCH
 
 
 def test_plain_data_of_a_producer_within_its_transaction_is_refused(harness: Harness) -> None:

@@ -89,7 +89,8 @@ class Broker:
         self.serve(ApiKey.LIST_OFFSETS, ListOffsets(partitions).list_offsets)
         self.serve(ApiKey.OFFSET_FOR_LEADER_EPOCH, LeaderEpochs(partitions).offset_for_leader_epoch)
         self.serve(ApiKey.DELETE_RECORDS, DeleteRecords(partitions, call_later).delete_records)
-        self.serve(ApiKey.WRITE_TXN_MARKERS, WriteTxnMarkers(partitions, clock, call_later).write_txn_markers)
+        self.write_txn_markers = WriteTxnMarkers(partitions, clock, call_later)
+        self.serve(ApiKey.WRITE_TXN_MARKERS, self.write_txn_markers.write_txn_markers)
         self.serve(ApiKey.DESCRIBE_PRODUCERS, DescribeProducers(catalog, partitions).describe_producers)
         self.serve(ApiKey.INIT_PRODUCER_ID, InitProducerId(self.producer_ids).init_producer_id)
 

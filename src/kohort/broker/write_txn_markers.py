@@ -4,18 +4,20 @@ WriteTxnMarkers (27), versions 1 and 2: v2 transaction version, whose markers ca
 Ends transactions in partitions, for a transaction coordinator or for an admin who aborts one that hangs. An answer is given
 when every marker is durable. A marker for a producer that the partition does not know is written and makes it known.
 
-Markers for `__consumer_offsets` are refused: its partitions are written by the group coordinator alone.
+The partitions of `__consumer_offsets` are written by the group coordinator alone, so it is told to end the transaction there.
 
 Source: KIP-98, KIP-664, KIP-890; Kafka KafkaApis.handleWriteTxnMarkersRequest.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
 from kohort.broker.partitions import Partition, Partitions
 from kohort.broker.ports import CallLater, Cancel, Context
-from kohort.machine.shard import Reply
+from kohort.machine.shard import EndTransaction, Reply
 from kohort.model.errors import CoordinatorError, ErrorCode, StorageError
 from kohort.model.ids import CONSUMER_OFFSETS
 from kohort.runtime.ports import Clock
@@ -24,6 +26,17 @@ from kohort.wire.batches import control_batch
 
 TIMEOUT_MS = 30_000
 """Source: request.timeout.ms."""
+
+
+class EndElsewhere(Protocol):
+    """Who writes the markers of a topic that has an owner: ends a transaction in one of its partitions, `ended` says how."""
+
+    def __call__(self, partition: int, end: EndTransaction, ended: Callable[[ErrorCode], None], /) -> None: ...
+
+
+def _refuse(_partition: int, _end: EndTransaction, ended: Callable[[ErrorCode], None], /) -> None:
+    ended(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
 
 _Place = tuple[int, str, int]
 """Producer id, topic and partition."""
@@ -36,6 +49,8 @@ class WriteTxnMarkers:
         self._partitions = partitions
         self._clock = clock
         self._call_later = call_later
+        self.end_offsets: EndElsewhere = _refuse
+        """The owner of `__consumer_offsets`, once there is one."""
 
     def write_txn_markers(
         self, request: m.WriteTxnMarkersRequest, _context: Context, reply: Reply[m.WriteTxnMarkersResponse]
@@ -55,7 +70,15 @@ class WriteTxnMarkers:
         write.codes[place] = ErrorCode.NONE
         try:
             partition = self._find(topic, index)
-            write.pending[place] = partition, self._append(partition, marker)
+            _check_ids(marker)
+            if topic == CONSUMER_OFFSETS:
+                end = EndTransaction(
+                    marker.producer_id, marker.producer_epoch, marker.coordinator_epoch, marker.transaction_result
+                )
+                write.pending[place] = None
+                self.end_offsets(index, end, partial(write.on_written, place))
+            else:
+                write.pending[place] = partition, self._append(partition, marker)
         except (CoordinatorError, StorageError) as error:
             write.codes[place] = error.code
 
@@ -63,8 +86,6 @@ class WriteTxnMarkers:
         partition = self._partitions.find(topic, index)
         if partition is None:
             raise CoordinatorError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if topic == CONSUMER_OFFSETS:
-            raise CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR)
         return partition
 
     def _append(self, partition: Partition, marker: m.WriteTxnMarkersRequestWritableTxnMarker) -> int:
@@ -72,10 +93,8 @@ class WriteTxnMarkers:
         Write one marker; the end offset to wait for.
 
         Raises:
-            CoordinatorError: a later epoch was seen here, or what is asked is no marker.
+            CoordinatorError: a later epoch was seen here.
         """
-        if marker.producer_id < 0 or marker.producer_epoch < 0:
-            raise CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR)
         partition.log.producers.check_marker(
             producer_id=marker.producer_id,
             producer_epoch=marker.producer_epoch,
@@ -92,27 +111,33 @@ class WriteTxnMarkers:
         return partition.append(batch)
 
 
+def _check_ids(marker: m.WriteTxnMarkersRequestWritableTxnMarker) -> None:
+    if marker.producer_id < 0 or marker.producer_epoch < 0:
+        raise CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
 class _Write:
     """One request under way."""
 
     def __init__(self) -> None:
         self.codes: dict[_Place, ErrorCode] = {}
-        self.pending: dict[_Place, tuple[Partition, int]] = {}
+        self.pending: dict[_Place, tuple[Partition, int] | None] = {}
+        """What to wait for: an offset of a partition, or (None) another owner's word."""
         self._reply: Reply[m.WriteTxnMarkersResponse] | None = None
         self._cancel: Cancel | None = None
 
     def wait(self, reply: Reply[m.WriteTxnMarkersResponse], call_later: CallLater) -> None:
         self._reply = reply
         self._cancel = call_later(TIMEOUT_MS, self._on_deadline)
-        for place, (partition, end_offset) in tuple(self.pending.items()):
-            partition.when_replicated(end_offset, partial(self._on_written, place))
+        for place, wanted in tuple(self.pending.items()):
+            if wanted is not None:
+                partition, end_offset = wanted
+                partition.when_replicated(end_offset, partial(self.on_written, place))
 
-    def _on_written(self, place: _Place, code: ErrorCode) -> None:
-        if self._reply is None:
-            return
-        del self.pending[place]
+    def on_written(self, place: _Place, code: ErrorCode) -> None:
+        self.pending.pop(place, None)
         self.codes[place] = code
-        if not self.pending:
+        if not self.pending and self._reply is not None:
             self._complete(self._reply)
 
     def _on_deadline(self) -> None:

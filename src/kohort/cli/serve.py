@@ -16,6 +16,8 @@ from typing import Any
 
 from kohort.model.errors import ConfigError
 
+EXIT_FAILED = 1
+"""The disk failed while serving."""
 SWITCH_INTERVAL_SECONDS = 0.0001
 """How long a thread may hold the interpreter while another one asks for it; Python's default is fifty times that."""
 
@@ -148,7 +150,13 @@ async def _serve(settings: object) -> None:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    node = Node(settings, loop)
+    failures: list[str] = []
+
+    def fail(reason: str) -> None:
+        failures.append(reason)
+        stopping.set()
+
+    node = Node(settings, loop, on_failure=fail)
     try:
         host, port = await node.start()
         where = "memory" if settings.data_dir is None else str(settings.data_dir)
@@ -157,4 +165,11 @@ async def _serve(settings: object) -> None:
         await stopping.wait()
     finally:
         await node.stop()
+    if failures:
+        print(
+            f"kohort: {failures[0]}. Nothing was acknowledged since. Look after the disk and start again: what was "
+            "acknowledged is recovered",
+            file=sys.stderr,
+        )
+        raise SystemExit(EXIT_FAILED)
     print("kohort stopped", file=sys.stderr)

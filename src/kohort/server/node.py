@@ -23,8 +23,9 @@ from kohort.group.metrics import GroupCounters
 from kohort.group.records import GroupRecordSerde
 from kohort.group.service import GroupService
 from kohort.group.shard import GroupShard
+from kohort.machine.shard import EndTransaction
 from kohort.machine.timeline import SnapshotRegistry
-from kohort.model.errors import ConfigError
+from kohort.model.errors import ConfigError, ErrorCode
 from kohort.model.ids import CONSUMER_OFFSETS
 from kohort.runtime.processors import InlineProcessor
 from kohort.runtime.runtime import Runtime
@@ -49,13 +50,24 @@ class Node:
     """
     One broker in one process, on one event loop.
 
+    Args:
+        on_failure: told the reason, a sentence, when a flush failed: nothing is acknowledged any more, and the node is to
+            be stopped. The next start recovers what is on the disk.
+
     Raises:
         ConfigError: a setting does not fit, or the data directory is another's.
         StorageError: the data directory cannot be read.
     """
 
-    def __init__(self, settings: Settings, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        on_failure: Callable[[str], None] = lambda _reason: None,
+    ) -> None:
         self._settings = settings
+        self._on_failure = on_failure
         for key in sorted(settings.config.explicit.keys() - HEEDED):
             _log.warning("config.without_effect key=%s", key)
         self._loop = loop
@@ -69,6 +81,7 @@ class Node:
         self._broker = Broker(self._store, self._cluster, settings.config, self._clock, self._call_later)
         self._group_counters: defaultdict[int, GroupCounters] = defaultdict(GroupCounters)
         self._groups = self._make_group_runtime()
+        self._broker.write_txn_markers.end_offsets = self._end_offsets
         self._group_service = GroupService(self._groups, self._group_config, self._broker.catalog)
         self._broker.catalog.watch(self._on_catalog_change)
         self._connections = Connections(
@@ -103,6 +116,7 @@ class Node:
             node_id=self._node_id,
             cluster_id=None,
             clock=self._clock,
+            on_offline=self._on_failure,
         )
         self._cluster_id = store.cluster_id
         return store
@@ -160,6 +174,15 @@ class Node:
 
     def _call_later(self, delay_ms: int, action: Any) -> Any:
         return self._alarm.wheel.arm(self._clock.now_ms() + delay_ms, action).cancel
+
+    def _end_offsets(self, partition: int, end: EndTransaction, ended: Callable[[ErrorCode], None]) -> None:
+        def reply(error: Exception | None) -> None:
+            if error is None:
+                ended(ErrorCode.NONE)
+            else:
+                ended(getattr(error, "code", ErrorCode.UNKNOWN_SERVER_ERROR))
+
+        self._groups.end_transaction(partition, end, reply)
 
     # -- coordinators ------------------------------------------------------------------------------------------
 
