@@ -8,21 +8,24 @@ Source: Kafka CoordinatorLoaderImpl.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from heapq import merge
+from operator import attrgetter
 from typing import Any
 
 import msgspec
 
-from kohort.machine.shard import RecordSerde, Shard, UnknownRecordTypeError
+from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, RecordSerde, Shard, UnknownRecordTypeError
 from kohort.runtime.ports import PartitionLog
-from kohort.wire.batches import BatchHeader, iter_batches, read_marker, read_records
+from kohort.wire.batches import BatchHeader, LogRecord, iter_batches, read_marker, read_records
 
 _log = logging.getLogger("kohort.runtime")
 
 LOAD_BUFFER_BYTES = 5 * 1024 * 1024
 """How much of the log one step of a load reads. Source: offsets.load.buffer.size."""
-EVENTS_PER_STEP = 4096
-"""How many records one step replays, so that the event loop is never held for long."""
+READ_PER_STEP = 16_384
+REPLAYED_PER_STEP = 2048
+"""How many records one step reads or replays, so that the event loop is never held for longer than some milliseconds."""
 
 
 class LoadSummary(msgspec.Struct):
@@ -35,16 +38,51 @@ class LoadSummary(msgspec.Struct):
 
 
 class _Marker(msgspec.Struct, frozen=True):
+    offset: int
     producer_id: int
     producer_epoch: int
     committed: bool
 
 
-class _Raw(msgspec.Struct, frozen=True):
+class _Pending(msgspec.Struct, frozen=True):
+    """A record of a transaction."""
+
+    offset: int
     producer_id: int
     producer_epoch: int
     key: bytes
     value: bytes | None
+
+
+class _Collected:
+    """What has been read so far: the newest record of each key outside transactions, and all that is inside."""
+
+    __slots__ = ("newest", "transactional")
+
+    def __init__(self) -> None:
+        self.newest: dict[bytes | None, LogRecord] = {}
+        self.transactional: list[_Marker | _Pending] = []
+
+    def add(self, records: Iterable[LogRecord]) -> None:
+        """Records outside transactions: what was under their keys is forgotten."""
+        newest = self.newest
+        forget = newest.pop
+        for record in records:
+            key = record.key
+            # Taken out first, so that the dict keeps the order of the log.
+            forget(key, None)
+            newest[key] = record
+
+    def in_order(self) -> Iterable[LogRecord | _Marker | _Pending]:
+        """Everything that is to be replayed, in the order of the log."""
+        # A record without a key says nothing.
+        self.newest.pop(None, None)
+        if not self.transactional:
+            return self.newest.values()
+        return merge(self.newest.values(), self.transactional, key=_offset)
+
+
+_offset = attrgetter("offset")
 
 
 def load(
@@ -57,9 +95,8 @@ def load(
         CorruptError: a record cannot be read.
         StorageError: the log cannot be read.
     """
-    newest: dict[bytes, int] = {}
-    events: dict[int, _Raw | _Marker] = {}
-    offset = start
+    collected = _Collected()
+    offset, since_step = start, 0
     while offset < end:
         window = log.read(offset, bytes_max=LOAD_BUFFER_BYTES, up_to=end)
         if not window:
@@ -67,59 +104,63 @@ def load(
         summary.bytes += len(window)
         view = memoryview(window)
         for position, header in iter_batches(window):
-            _collect(header, view[position : position + header.size_bytes], offset, newest, events, summary)
+            _collect(header, view[position : position + header.size_bytes], offset, collected, summary)
             offset = header.next_offset
-            if len(events) % 16 == 0:
+            since_step += header.record_count
+            if since_step >= READ_PER_STEP:
+                since_step = 0
                 yield
         yield
-    yield from _replay(shard, serde, events, summary)
+    yield from _replay(shard, serde, collected.in_order(), summary)
 
 
-def _collect(
-    header: BatchHeader,
-    batch: memoryview,
-    start: int,
-    newest: dict[bytes, int],
-    events: dict[int, _Raw | _Marker],
-    summary: LoadSummary,
-) -> None:
+def _collect(header: BatchHeader, batch: memoryview, start: int, collected: _Collected, summary: LoadSummary) -> None:
+    records = read_records(batch, header=header)
+    if header.base_offset < start:
+        records = [record for record in records if record.offset >= start]
     if header.is_control:
-        for record in read_records(batch, header=header):
+        for record in records:
             marker = read_marker(record)
             if marker is not None:
-                events[record.offset] = _Marker(header.producer_id, header.producer_epoch, marker.committed)
+                collected.transactional.append(
+                    _Marker(record.offset, header.producer_id, header.producer_epoch, marker.committed)
+                )
         return
-    producer_id = header.producer_id if header.is_transactional else -1
-    for record in read_records(batch, header=header):
-        if record.offset < start:
-            continue
-        summary.records += 1
-        if record.key is None:
-            continue
-        if producer_id == -1:
-            older = newest.get(record.key)
-            if older is not None:
-                del events[older]
-            newest[record.key] = record.offset
-        events[record.offset] = _Raw(producer_id, header.producer_epoch, record.key, record.value)
+    summary.records += len(records)
+    if header.is_transactional:
+        collected.transactional += [
+            _Pending(record.offset, header.producer_id, header.producer_epoch, record.key, record.value)
+            for record in records
+            if record.key is not None
+        ]
+    else:
+        collected.add(records)
 
 
 def _replay(
-    shard: Shard[Any], serde: RecordSerde[Any], events: dict[int, _Raw | _Marker], summary: LoadSummary
+    shard: Shard[Any],
+    serde: RecordSerde[Any],
+    events: Iterable[LogRecord | _Marker | _Pending],
+    summary: LoadSummary,
 ) -> Iterator[None]:
-    # A dict keeps the order of insertion, and a key's newest record was inserted anew: this is the order of the log.
-    for count, (offset, event) in enumerate(events.items()):
+    decode, replay = serde.decode, shard.replay
+    for count, event in enumerate(events, 1):
         if isinstance(event, _Marker):
             shard.replay_end_transaction_marker(event.producer_id, event.producer_epoch, committed=event.committed)
+            continue
+        key = event.key
+        assert key is not None, "records without a key are left out"
+        try:
+            record = decode(key, event.value)
+        except UnknownRecordTypeError as error:
+            if error.record_type not in summary.unknown_types:
+                summary.unknown_types += (error.record_type,)
+                _log.warning("load.skipped type=%d offset=%d", error.record_type, event.offset)
+            continue
+        if isinstance(event, _Pending):
+            replay(event.offset, event.producer_id, event.producer_epoch, record)
         else:
-            try:
-                record = serde.decode(event.key, event.value)
-            except UnknownRecordTypeError as error:
-                if error.record_type not in summary.unknown_types:
-                    summary.unknown_types += (error.record_type,)
-                    _log.warning("load.skipped type=%d offset=%d", error.record_type, offset)
-                continue
-            shard.replay(offset, event.producer_id, event.producer_epoch, record)
-            summary.replayed += 1
-        if count % EVENTS_PER_STEP == EVENTS_PER_STEP - 1:
+            replay(event.offset, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, record)
+        summary.replayed += 1
+        if count % REPLAYED_PER_STEP == 0:
             yield

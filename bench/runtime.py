@@ -1,0 +1,225 @@
+"""
+What the coordinator runtime costs by itself, on one core: `python -m bench.runtime`.
+
+Where there is something to compare with it stands beside: a plain dict for timeline structures, a heap with lazy deletion,
+which is what an event loop has, for timers. Times are those of the processor, the best of some rounds.
+"""
+
+import gc
+import logging
+import random
+from collections.abc import Callable, Iterator
+from heapq import heappop, heappush
+from time import process_time
+from uuid import UUID
+
+from kohort.group.configs import GroupConfig
+from kohort.group.records import GroupRecordSerde, OffsetCommit
+from kohort.group.shard import GroupShard
+from kohort.machine.shard import PlainShard, Result, Timers
+from kohort.machine.timeline import SnapshotRegistry, TimelineDict
+from kohort.model.ids import TopicPartition
+from kohort.runtime.loader import LoadSummary, load
+from kohort.runtime.processors import InlineProcessor
+from kohort.runtime.runtime import Runtime
+from kohort.runtime.timers import ShardTimers
+from kohort.runtime.wheel import Wheel
+from kohort.storage.log import LogConfig
+from kohort.storage.memory import MemoryStore
+from kohort.testing import VirtualNode
+from kohort.wire.batches import encode_batch
+
+ROUNDS = 3
+Pair = tuple[str, int]
+
+
+class PairSerde:
+    """One small record."""
+
+    def encode(self, record: Pair, /) -> tuple[bytes, bytes | None]:
+        return record[0].encode(), b"%d" % record[1]
+
+    def decode(self, key: bytes, value: bytes | None, /) -> Pair:
+        return key.decode(), int(value or b"0")
+
+
+class PairShard(PlainShard[Pair]):
+    def __init__(self, _partition: int, registry: SnapshotRegistry, _timers: Timers) -> None:
+        self.table: TimelineDict[str, int] = TimelineDict(registry)
+
+    def replay(self, _offset: int, _producer_id: int, _producer_epoch: int, record: Pair, /) -> None:
+        self.table.put(*record)
+
+
+def best(run: Callable[[], int], rounds: int = ROUNDS) -> float:
+    """How many a second, in the best round; `run` says how many it did."""
+    rates = []
+    for _ in range(rounds):
+        gc.collect()
+        started = process_time()
+        count = run()
+        rates.append(count / (process_time() - started))
+    return max(rates)
+
+
+def writes(*, records: bool) -> Callable[[], int]:
+    """Operations through the inline runtime over the memory log, 64 at a time; with a record each, or none."""
+    node = VirtualNode()
+    store = MemoryStore(node.defer)
+    runtime = Runtime(
+        make_shard=PairShard,
+        serde=PairSerde(),
+        clock=node.clock,
+        processor=InlineProcessor(node.wheel, node.defer, node.soon),
+    )
+    runtime.load(0, store.open(TopicPartition("state", 0), UUID(int=1), LogConfig()), 0)
+    result: Result[Pair, str] = Result([("name", 1)] if records else (), "ok")
+    answered = [0]
+
+    def reply(_: object) -> None:
+        answered[0] += 1
+
+    def run() -> int:
+        write, count, before = runtime.write, 128_000, answered[0]
+        for _ in range(count // 64):
+            for _ in range(64):
+                if write(0, lambda _shard, _now_ms: result, reply, str) is not None:
+                    answered[0] += 1
+            node.settle()
+        assert answered[0] == before + count
+        return count
+
+    return run
+
+
+def timeline(keys: int = 1_000_000, count: int = 400_000) -> Iterator[tuple[str, float]]:
+    """Getting and putting at a million keys, a snapshot each 100 writes, beside a dict."""
+    registry = SnapshotRegistry()
+    past: TimelineDict[int, int] = TimelineDict(registry, ((key, key) for key in range(keys)))
+    plain = dict.fromkeys(range(keys), 0)
+    chosen = random.Random(1).choices(range(keys), k=count)
+    epochs = iter(range(1, 1 << 40))
+
+    def get_all(table: dict[int, int]) -> Callable[[], int]:
+        def run() -> int:
+            for key in chosen:
+                table[key]
+            return count
+
+        return run
+
+    def put_past() -> int:
+        put = past.put
+        for start in range(0, count, 100):
+            epoch = next(epochs)
+            registry.create(epoch)
+            registry.delete_up_to(epoch - 2)
+            for key in chosen[start : start + 100]:
+                put(key, start)
+        return count
+
+    def put_plain() -> int:
+        for start in range(0, count, 100):
+            for key in chosen[start : start + 100]:
+                plain[key] = start
+        return count
+
+    yield "dict: get", best(get_all(plain))
+    yield "timeline dict: get", best(get_all(past))
+    yield "dict: put", best(put_plain)
+    yield "timeline dict: put, a snapshot each 100", best(put_past)
+
+
+def loading(repeats: int, count: int = 400_000) -> Callable[[], int]:
+    """A partition of `__consumer_offsets` with as many commits, each key so many times."""
+    serde = GroupRecordSerde()
+    node = VirtualNode()
+    log = MemoryStore(node.defer).open(TopicPartition("__consumer_offsets", 0), UUID(int=1), LogConfig())
+    keys = count // repeats
+    for start in range(0, count, 500):
+        pairs = [
+            serde.encode(
+                OffsetCommit(
+                    group_id=f"group-{key % keys % 100}",
+                    topic=f"topic-{key % keys // 100}",
+                    partition=key % keys % 7,
+                    offset=key,
+                    leader_epoch=-1,
+                    metadata="",
+                    commit_timestamp_ms=1_700_000_000_000,
+                    expire_timestamp_ms=-1,
+                )
+            )
+            for key in range(start, start + 500)
+        ]
+        log.append(encode_batch(pairs, 1_700_000_000_000), leader_epoch=0)
+    node.settle()
+
+    def run() -> int:
+        timers = ShardTimers(node.wheel, node.clock, lambda _current, _operation, _failed: None)
+        shard = GroupShard(SnapshotRegistry(), timers, GroupConfig(), lambda: "id")
+        summary = LoadSummary()
+        for _ in load(log, shard, serde, summary, start=0, end=count):
+            """A step of the load."""
+        assert summary.records == count
+        return count
+
+    return run
+
+
+def nothing() -> None:
+    """What a timer does that never fires."""
+
+
+def timers(armed: int = 1_000_000, count: int = 500_000) -> Iterator[tuple[str, float]]:
+    """A million armed timers, moved to later as heartbeats do, beside a heap with lazy deletion."""
+    wheel = Wheel(0)
+    handles = [wheel.arm(45_000 + index % 10_000, nothing) for index in range(armed)]
+    chosen = random.Random(1).choices(range(armed), k=count)
+
+    def move() -> int:
+        step = wheel.move
+        for index in chosen:
+            handles[index] = step(handles[index], 90_000)
+        return count
+
+    heap = [(45_000 + index % 10_000, index) for index in range(armed)]
+    heap.sort()
+
+    def push() -> int:
+        for index in chosen:
+            heappush(heap, (90_000, index))
+        for _ in chosen:
+            heappop(heap)
+        return count
+
+    yield "heap: re-arm one of a million timers", best(push)
+    yield "wheel: re-arm one of a million timers", best(move)
+
+
+GOALS = {
+    "write, one record, 64 at a time": 200_000,
+    "load, each key 20 times": 3_000_000,
+    "load, all keys distinct": 1_000_000,
+    "wheel: re-arm one of a million timers": 500_000,
+}
+
+
+def measures() -> Iterator[tuple[str, float]]:
+    yield "write, answered on the spot", best(writes(records=False))
+    yield "write, one record, 64 at a time", best(writes(records=True))
+    yield from timeline()
+    yield "load, each key 20 times", best(loading(20))
+    yield "load, all keys distinct", best(loading(1))
+    yield from timers()
+
+
+def main() -> None:
+    logging.disable(logging.CRITICAL)
+    for name, per_second in measures():
+        goal = GOALS.get(name)
+        print(f"{name:42} {per_second:12,.0f}/s {1e9 / per_second:8,.0f} ns" + (f"  goal {goal:,}/s" if goal else ""))
+
+
+if __name__ == "__main__":
+    main()

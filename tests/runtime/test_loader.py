@@ -1,0 +1,90 @@
+"""Loading a partition is replaying it, however the log is cut into batches; and it never takes long at a time."""
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kohort.machine.timeline import SnapshotRegistry
+from kohort.runtime import loader
+from kohort.runtime.loader import LoadSummary, load
+from kohort.testing import FaultyLog
+from kohort.wire.batches import control_batch
+from tests.runtime.harness import batch_of
+from tests.runtime.shards import Put, PutSerde, TableShard
+
+
+class NoTimers:
+    def __getattr__(self, name: str) -> None:
+        raise AssertionError(name)
+
+
+def fresh() -> TableShard:
+    return TableShard(0, SnapshotRegistry(), NoTimers())  # type: ignore[arg-type]
+
+
+RECORDS = st.lists(st.tuples(st.sampled_from("abcd"), st.none() | st.integers(0, 9)), min_size=1, max_size=4)
+BATCHES = st.lists(
+    st.one_of(
+        st.tuples(st.just("plain"), st.just(-1), RECORDS),
+        st.tuples(st.just("pending"), st.sampled_from([7, 8]), RECORDS),
+        st.tuples(st.sampled_from(["commit", "abort"]), st.sampled_from([7, 8]), st.just([])),
+    ),
+    max_size=12,
+)
+
+
+@given(BATCHES)
+def test_a_load_equals_replaying_record_by_record(
+    batches: list[tuple[str, int, list[tuple[str, int | None]]]],
+) -> None:
+    log, naive, offset = FaultyLog(), fresh(), 0
+    for kind, producer_id, records in batches:
+        if kind in ("commit", "abort"):
+            committed = kind == "commit"
+            naive.replay_end_transaction_marker(producer_id, 0, committed=committed)
+            batch = control_batch(
+                producer_id=producer_id, producer_epoch=0, committed=committed, coordinator_epoch=0, timestamp_ms=0
+            )
+            log.append(batch, leader_epoch=0)
+            continue
+        puts = [Put(name, number) for name, number in records]
+        for put in puts:
+            naive.replay(offset, producer_id, 0 if producer_id != -1 else -1, put)
+            offset += 1
+        log.append(batch_of([PutSerde().encode(put) for put in puts], producer_id), leader_epoch=0)
+    loaded, summary = fresh(), LoadSummary()
+    for _ in load(log, loaded, PutSerde(), summary, start=0, end=log.end_offset):
+        """A step of the load."""
+    assert (loaded.table, loaded.pending) == (naive.table, naive.pending)
+    assert loaded.producers == naive.producers, "records of transactions are replayed one by one"
+    assert summary.records == sum(len(records) for _, _, records in batches)
+    assert summary.bytes == sum(map(len, log.batches))
+
+
+def test_records_without_a_key_and_of_unknown_types_are_left_out() -> None:
+    log, shard, summary = FaultyLog(), fresh(), LoadSummary()
+    log.append(batch_of([(None, b"1"), (b"\xff?", b"1"), (b"\xff!", b"1"), (b"a", b"1")]), leader_epoch=0)  # type: ignore[list-item]
+    assert sum(1 for _ in load(log, shard, PutSerde(), summary, start=0, end=4)) > 0
+    assert shard.table == {"a": 1}
+    assert (summary.records, summary.replayed, summary.unknown_types) == (4, 1, (0xFF,))
+
+
+def test_a_load_may_start_within_a_batch() -> None:
+    log, shard = FaultyLog(), fresh()
+    log.append(batch_of([(b"a", b"1"), (b"b", b"2"), (b"c", b"3")]), leader_epoch=0)
+    for _ in load(log, shard, PutSerde(), LoadSummary(), start=1, end=3):
+        """A step of the load."""
+    assert shard.table == {"b": 2, "c": 3}
+
+
+def test_a_step_handles_a_bounded_number_of_records() -> None:
+    log, shard = FaultyLog(), fresh()
+    count = 3 * loader.REPLAYED_PER_STEP
+    for start in range(0, count, 512):
+        pairs: list[tuple[bytes, bytes | None]] = [(b"%d" % key, b"1") for key in range(start, start + 512)]
+        log.append(batch_of(pairs), leader_epoch=0)
+    sizes = [len(shard.table) for _ in load(log, shard, PutSerde(), LoadSummary(), start=0, end=count)]
+    steps = [later - earlier for earlier, later in pairwise(sizes)]
+    assert len(shard.table) == count
+    assert max(steps) <= loader.REPLAYED_PER_STEP
