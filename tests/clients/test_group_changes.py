@@ -16,6 +16,9 @@ CONSUMER_GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 FIRST_MS = 1_700_000_000_000
 """When the first record of a partition was made; each later one is a minute younger."""
 
+KEPT = {"retention.ms": "-1"}
+"""Records of that age would not be kept for long."""
+
 Positions = dict[tuple[str, int], int | None]
 
 
@@ -41,7 +44,7 @@ def positions(broker: Broker, group: str) -> Positions:
 
 
 def test_nothing_is_moved_without_execute(broker: Broker, make_topic: Callable[..., str], group: str) -> None:
-    topic = filled(broker, make_topic(2), 5, 9)
+    topic = filled(broker, make_topic(2, **KEPT), 5, 9)
     words = ("reset-offsets", group, "--topic", topic, "--to-offset", "7")
     done = kohort("groups", *words, "--dry-run", bootstrap=broker.bootstrap)
     assert done.stderr.splitlines() == [
@@ -60,7 +63,7 @@ def test_nothing_is_moved_without_execute(broker: Broker, make_topic: Callable[.
 def test_an_export_brings_a_group_back(
     broker: Broker, make_topic: Callable[..., str], group: str, tmp_path: Path
 ) -> None:
-    topic = filled(broker, make_topic(2), 5, 9)
+    topic = filled(broker, make_topic(2, **KEPT), 5, 9)
     other, absent = f"{group}-other", f"{group}-absent"
     for name, offset in ((group, "3"), (other, "4")):
         moved(broker, "reset-offsets", name, "--topic", topic, "--to-offset", offset, "--execute")
@@ -79,7 +82,7 @@ def test_an_export_brings_a_group_back(
 
 
 def test_offsets_and_groups_are_deleted(broker: Broker, make_topic: Callable[..., str], group: str) -> None:
-    topic, other = filled(broker, make_topic(2), 5, 9), make_topic()
+    topic, other = filled(broker, make_topic(2, **KEPT), 5, 9), make_topic(**KEPT)
     words = ("--topic", topic, "--topic", other, "--to-latest", "--execute")
     moved(broker, "reset-offsets", group, *words)
     gone = kohort_json("groups", "delete-offsets", group, "--topic", f"{topic}:1,7", bootstrap=broker.bootstrap)
@@ -93,7 +96,7 @@ def test_offsets_and_groups_are_deleted(broker: Broker, make_topic: Callable[...
 
 
 def test_a_group_with_members_is_left_alone(broker: Broker, make_topic: Callable[..., str], group: str) -> None:
-    topic = filled(broker, make_topic(2), 5, 9)
+    topic = filled(broker, make_topic(2, **KEPT), 5, 9)
     other = f"{group}-other"
     with Crew(broker.bootstrap, group, topic, 2) as crew:
         crew.join("librdkafka")
@@ -114,7 +117,7 @@ def test_a_group_with_members_is_left_alone(broker: Broker, make_topic: Callable
 
 
 def test_what_a_member_reads_cannot_be_forgotten(broker: Broker, make_topic: Callable[..., str], group: str) -> None:
-    topic, other = filled(broker, make_topic(), 5), filled(broker, make_topic(), 5)
+    topic, other = filled(broker, make_topic(**KEPT), 5), filled(broker, make_topic(**KEPT), 5)
     words = ("--topic", topic, "--topic", other, "--to-earliest", "--execute")
     moved(broker, "reset-offsets", group, *words)
     with Crew(broker.bootstrap, group, topic, 1) as crew:
@@ -144,7 +147,7 @@ SAME: tuple[tuple[str, ...], ...] = (
 def test_kafkas_tool_plans_the_same(
     broker: Broker, java: JavaTools, make_topic: Callable[..., str], group: str, words: tuple[str, ...]
 ) -> None:
-    topic = filled(broker, make_topic(3), 5, 9, 0)
+    topic = filled(broker, make_topic(3, **KEPT), 5, 9, 0)
     moved(broker, "reset-offsets", group, "--topic", topic, "--to-offset", "3", "--execute")
     ours = kohort_json("groups", "reset-offsets", group, "--topic", topic, *words, bootstrap=broker.bootstrap)
     tool = ("--bootstrap-server", broker.bootstrap, "--reset-offsets", "--group", group, "--topic", topic)
@@ -156,7 +159,7 @@ def test_kafkas_tool_plans_the_same(
 def test_files_go_both_ways(
     broker: Broker, java: JavaTools, make_topic: Callable[..., str], group: str, tmp_path: Path
 ) -> None:
-    topic, other = filled(broker, make_topic(2), 5, 9), f"{group}-other"
+    topic, other = filled(broker, make_topic(2, **KEPT), 5, 9), f"{group}-other"
     for name, offset in ((group, "3"), (other, "8")):
         moved(broker, "reset-offsets", name, "--topic", topic, "--to-offset", offset, "--execute")
     tool = ("--bootstrap-server", broker.bootstrap, "--reset-offsets")

@@ -15,7 +15,7 @@ import typer
 
 from kohort.cli.client import TIMEOUT_S, Client, error_name
 from kohort.cli.group_plans import Move, Topics, Wish, committed_partitions, parse_topics, plan, plan_from
-from kohort.cli.group_reads import all_groups, committed_offsets, described_group
+from kohort.cli.group_reads import committed_offsets, consumers_groups, described_group
 from kohort.cli.group_writes import commit_offsets, delete_group, delete_offsets
 from kohort.cli.groups import app
 from kohort.cli.offset_files import Exported, csv_text, read_offsets
@@ -38,7 +38,7 @@ from kohort.model.ids import TopicPartition
 __all__ = ("app",)
 
 Names = Annotated[list[str] | None, typer.Argument(metavar="GROUP", help="Ids of groups.")]
-AllGroups = Annotated[bool, typer.Option("--all-groups", help="Every classic and consumer group.")]
+AllGroups = Annotated[bool, typer.Option("--all-groups", help="Every group of consumers.")]
 TopicScope = Annotated[
     list[str] | None,
     typer.Option("--topic", metavar="TOPIC[:0,1]", help="A topic, or some of its partitions; repeatable."),
@@ -109,7 +109,7 @@ def reset_offsets(
         return
     wish = Wish(positions[0], _topics(topic, is_all=all_topics))
     with Client(bootstrap, timeout_s) as client:
-        groups = list(dict.fromkeys(names or all_groups(client)))
+        groups = list(dict.fromkeys(names or consumers_groups(client)))
         _move(client, groups, lambda client, group: plan(client, group, wish), is_real=is_real, is_json=is_json)
 
 
@@ -136,7 +136,7 @@ def export_offsets(
     topics = _topics(topic, is_all=not topic)
     rows: list[dict[str, Any]] = []
     with Client(bootstrap, timeout_s) as client:
-        groups = list(dict.fromkeys(names or all_groups(client)))
+        groups = list(dict.fromkeys(names or consumers_groups(client)))
         for group in groups:
             rows += _exported(client, group, topics)
     if is_csv:
@@ -209,7 +209,7 @@ def delete(
     deleted: list[dict[str, Any]] = []
     refused: list[str] = []
     with Client(bootstrap, timeout_s) as client:
-        for name in dict.fromkeys(names or all_groups(client)):
+        for name in dict.fromkeys(names or consumers_groups(client)):
             code = delete_group(client, name)
             if code:
                 refused.append(f"group {name} cannot be deleted: {_reason(code)}")

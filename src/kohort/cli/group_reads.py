@@ -24,6 +24,9 @@ EMPTY = "Empty"
 CONSUMER = "consumer"
 """The protocol type of a classic group whose members are consumers."""
 
+_TYPES = ("", "classic", CONSUMER)
+"""Types of groups that have offsets and members of the sort described here; brokers before 3.8 tell none."""
+
 _WITH_STATES = Versions(4, 1 << 15)
 """Versions of ListGroups that can be asked for some states."""
 
@@ -99,8 +102,15 @@ def found_group(client: Client, group_id: str) -> Group | None:
 
 def all_groups(client: Client) -> list[str]:
     """The ids of all classic and consumer groups."""
+    return [group.group_id for group in listed_groups(client, []) if group.group_type.lower() in _TYPES]
+
+
+def consumers_groups(client: Client) -> list[str]:
+    """As `all_groups`, without those of others than consumers: the workers of Kafka Connect, for one, form classic groups."""
     return [
-        group.group_id for group in listed_groups(client, []) if group.group_type.lower() in ("", "classic", "consumer")
+        group.group_id
+        for group in listed_groups(client, [])
+        if group.group_type.lower() in _TYPES and group.protocol_type in ("", CONSUMER)
     ]
 
 

@@ -23,9 +23,9 @@ _OPEN_FILES = Path("/proc/self/fd")
 
 def process_families(started_at_s: float) -> Iterator[Family]:
     """The process, under the names that all exporters use; memory and files where there is a /proc."""
-    yield gauge("process_start_time_seconds", "When the process started, since 1970.", started_at_s)
+    yield gauge("process_start_time_seconds", "When the broker started, since 1970.", started_at_s)
     yield counter("process_cpu_seconds_total", "Processor time, of user and system.", time.process_time())
-    yield gauge("kohort_uptime_seconds", "For how long the process has been running.", time.time() - started_at_s)
+    yield gauge("kohort_uptime_seconds", "For how long the broker has been running.", time.time() - started_at_s)
     if _STATM.exists():
         resident = int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         yield gauge("process_resident_memory_bytes", "Memory in use.", resident)
