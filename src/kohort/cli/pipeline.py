@@ -382,6 +382,8 @@ def _report(tables: "Tables", file: Path | None, directory: str) -> None:
     from kohort.pipeline.jobs.reading import coordinator_log_bytes
     from kohort.pipeline.report.page import ReportData, render
 
+    # Transactions belong to no group.
+    is_whole = tables.reading.group is None
     data = ReportData(
         directory=str(directory),
         made_at_ms=int(time.time() * 1000),
@@ -389,6 +391,8 @@ def _report(tables: "Tables", file: Path | None, directory: str) -> None:
         lag=rows(tables.lag, "lag"),
         lag_picture=rows(tables.lag_picture, "lag_picture"),
         rebalances=rows(tables.rebalances, "rebalances"),
+        open_transactions=rows(tables.open_transactions, "open_transactions") if is_whole else (),
+        transaction_statistics=rows(tables.transaction_statistics, "transaction_statistics") if is_whole else (),
         damage=rows(tables.damage, "damage"),
     )
     try:

@@ -78,6 +78,35 @@ def test_the_page_is_whole_and_refers_to_nothing() -> None:
     assert "url(" not in text
 
 
+OPEN = {
+    "topic": EVIL,
+    "partition": 0,
+    "transactional_id": EVIL,
+    "state": "Ongoing",
+    "start_ms": T,
+    "age_ms": 90_000,
+    "timeout_ms": 60_000,
+    "is_overdue": True,
+}
+STATISTICS = dict.fromkeys(("transactions", "aborted", "timed_out", "fenced"), 3) | dict.fromkeys(
+    ("duration_p50_ms", "duration_p95_ms", "duration_max_ms"), 1500
+)
+
+
+def test_transactions_slowest_first_and_what_is_open() -> None:
+    slow = STATISTICS | {"transactional_id": "slow", "duration_max_ms": 9000}
+    quick = STATISTICS | {"transactional_id": EVIL}
+    never = STATISTICS | {"transactional_id": "never", "duration_max_ms": None}
+    text = render(data(transaction_statistics=[never, quick, slow], open_transactions=[OPEN, OPEN | {"topic": None}]))
+    page = Page(text)
+    assert page.open == []
+    assert "script" not in page.tags
+    assert text.index(">slow<") < text.index("1.5 s</td></tr>") < text.index(">never<")
+    assert '<td class="n behind">1.5 min</td>' in text
+    assert "None was open" in render(data(transaction_statistics=[quick]))
+    assert "Transactions</h2>" not in render(data())
+
+
 def test_names_are_only_text() -> None:
     page = Page(render(data()))
     assert "script" not in page.tags

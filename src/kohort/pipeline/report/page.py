@@ -1,4 +1,4 @@
-"""The report: where every group stands, how its lag went, and what its rebalances were."""
+"""The report: where every group stands, how its lag went, what its rebalances were, and how transactions did."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from kohort.pipeline.report.chart import Point, lag_chart
-from kohort.pipeline.report.moments import instant, number, rebalance_duration, size
+from kohort.pipeline.report.moments import duration, instant, number, rebalance_duration, size
 from kohort.pipeline.report.style import STYLE
 from kohort.pipeline.report.timeline import timeline
 
@@ -15,6 +15,8 @@ CHARTS_MAX = 50
 ROWS_MAX = 2000
 TIMELINES_MAX = 60
 """Beyond these a page no longer helps; what is left out is said, and Parquet has it all."""
+_COUNTS = ("transactions", "aborted", "timed_out", "fenced")
+_DURATIONS = ("duration_p50_ms", "duration_p95_ms", "duration_max_ms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,8 @@ class ReportData:
     lag: Sequence[dict[str, Any]] = ()
     lag_picture: Sequence[dict[str, Any]] = ()
     rebalances: Sequence[dict[str, Any]] = ()
+    open_transactions: Sequence[dict[str, Any]] = ()
+    transaction_statistics: Sequence[dict[str, Any]] = ()
     damage: Sequence[dict[str, Any]] = field(default=())
 
 
@@ -51,6 +55,7 @@ def render(data: ReportData) -> str:
             _charts(data.lag_picture),
             _offsets(data.lag),
             _rebalances(data.rebalances),
+            _transactions(data.transaction_statistics, data.open_transactions),
             "</body></html>",
         ]
     )
@@ -129,6 +134,42 @@ def _rebalances(rows: Sequence[dict[str, Any]]) -> str:
         f" of the others the log tells the last phase.</p>"
         f'<div class="card scroll wide">{picture}</div>{_left_out(len(rows), ROWS_MAX, "rows")}{_table(head, body)}'
     )
+
+
+def _transactions(statistics: Sequence[dict[str, Any]], open_: Sequence[dict[str, Any]]) -> str:
+    """Per transactional id, those that took longest first; nothing where there was no transaction."""
+    if not statistics:
+        return ""
+    head = ("Transactional id", "Transactions", "Aborted", "Timed out", "Fenced", "P50", "P95", "Longest")
+    slowest_first = sorted(statistics, key=lambda row: (-(row["duration_max_ms"] or 0), row["transactional_id"]))
+    body = (
+        f"<tr><td>{escape(row['transactional_id'])}</td>"
+        + "".join(f'<td class="n">{number(row[name])}</td>' for name in _COUNTS)
+        + "".join(f'<td class="n">{duration(row[name])}</td>' for name in _DURATIONS)
+        + "</tr>"
+        for row in slowest_first[:ROWS_MAX]
+    )
+    shown = f"{_left_out(len(statistics), ROWS_MAX, 'transactional ids, the slowest')}{_table(head, body)}"
+    return f"<h2>Transactions</h2>{_open_transactions(open_)}{shown}"
+
+
+def _open_transactions(rows: Sequence[dict[str, Any]]) -> str:
+    if not rows:
+        return '<p class="soft">None was open at the end.</p>'
+    head = ("Held back", "Transactional id", "State", "Begun (UTC)", "Age", "Timeout")
+    body = (
+        f"<tr><td>{escape(_place(row))}</td><td>{escape(row['transactional_id'])}</td>"
+        f'<td class="t">{escape(row["state"])}</td><td class="t">{instant(row["start_ms"])}</td>'
+        f'<td class="n{" behind" if row["is_overdue"] else ""}">{duration(row["age_ms"])}</td>'
+        f'<td class="n">{duration(row["timeout_ms"])}</td></tr>'
+        for row in rows[:ROWS_MAX]
+    )
+    told = "Open at the end: consumers with read_committed wait for these."
+    return f'<p class="soft">{told}</p>{_left_out(len(rows), ROWS_MAX, "rows")}{_table(head, body)}'
+
+
+def _place(row: dict[str, Any]) -> str:
+    return "\N{EN DASH}" if row["topic"] is None else f"{row['topic']}-{row['partition']}"
 
 
 def _members(members: Sequence[dict[str, Any]] | None) -> str:
