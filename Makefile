@@ -8,7 +8,7 @@ TESTS ?= tests
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long lint format serve bench lock clean
+.PHONY: help setup demo test test-long lint format serve bench bench-compare profile lock clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -53,8 +53,22 @@ format: $(READY) ## format the code and mend what ruff can mend
 serve: $(READY) ## a broker on 127.0.0.1:9092 with its data in ./kohort-data
 	@$(BIN)/kohort serve --host 127.0.0.1 --port 9092 --data-dir kohort-data
 
-bench: $(READY) ## heartbeats and commits per second, and their latency
-	@$(BIN)/python -m bench
+bench: $(READY) ## Kohort, Apache Kafka and kfake side by side, in under 15 minutes (BENCH="--only commit" for less)
+	@$(BIN)/python -m bench --out bench/results $(BENCH)
+
+bench-compare: $(READY) ## two runs, measure by measure: make bench-compare A=one.json B=other.json
+	@test -n "$(A)" && test -n "$(B)" || { echo "Name two files: make bench-compare A=bench/results/one.json B=bench/results/other.json" >&2; exit 2; }
+	@$(BIN)/python -m bench --compare $(A) $(B)
+
+profile: $(READY) ## where the server's time goes: make profile MEASURE=commit (FLAME=flame.svg draws it, if py-spy is there)
+	@$(BIN)/python -m bench --profile --flush $(or $(FLUSH),os) --only "$(or $(MEASURE),heartbeat)" --connections $(or $(CONNECTIONS),64) \
+	  --seconds $(or $(SECONDS),3) --no-growth $(if $(FLAME),--flame $(FLAME))
+
+conformance: $(READY) ## the same stories told to Kohort and to Apache Kafka, every difference shown
+	@$(BIN)/python -m kohort.testing.conformance live
+
+conformance-record: $(READY) ## tell them to Apache Kafka three times and keep what it said (needs Java and Maven)
+	@$(BIN)/python -m kohort.testing.conformance record
 
 lock: ## resolve the dependencies anew and pin them (needs uv)
 	uv pip compile pyproject.toml --extra dev --extra postgres --universal --generate-hashes --no-header --no-annotate \

@@ -119,6 +119,7 @@ class Plan:
 
     Attributes:
         warm_up_seconds: of each measure; longer where a compiler is at work while the code runs.
+        growth_rounds: of measures that show growth; their rounds are many, and compared with one another.
         starts: of rivals that start fast; a third of it for one that runs on a JVM.
         offsets: in the coordinator partition whose loading is timed.
     """
@@ -127,6 +128,7 @@ class Plan:
     warm_up_jit_seconds: float = 3.0
     round_seconds: float = 1.0
     rounds: int = 5
+    growth_rounds: int = 3
     starts: int = 10
     offsets: tuple[int, ...] = (1_000, 10_000, 100_000)
 
@@ -203,7 +205,7 @@ def take(measure: Measure, servers: Mapping[Rival, Server], plan: Plan, report: 
             one = _Contest(rival, running, measure)
             if one.attempt(report, partial(one.begin, opened, plan)):
                 contests.append(one)
-        for number in range(plan.rounds):
+        for number in range(min(plan.growth_rounds, plan.rounds) if measure.growth else plan.rounds):
             turn = number % len(contests) if contests else 0
             for one in contests[turn:] + contests[:turn]:
                 if not one.attempt(report, partial(one.round, plan.round_seconds)):
@@ -256,11 +258,11 @@ def load(measure: Measure, port: int, opened: ExitStack) -> tuple[Drive, int]:
     """Connections, groups and requests for a measure; and the bytes of a request or its answer, whichever are more."""
     sockets = [opened.enter_context(open_socket(port)) for _ in range(measure.connections)]
     if measure.name == "rebalance":
-        return Storm(sockets, f"bench-storm-{measure.connections}").run, 0
+        return Storm(sockets, opened).run, 0
     groups, partitions = measure.groups, measure.partitions
     match measure.name:
         case "heartbeat":
-            lanes = heartbeat_lanes(sockets, groups)
+            lanes = heartbeat_lanes(sockets, groups, opened)
         case "commit":
             lanes = commit_lanes(sockets, groups, partitions)
         case "offset fetch":

@@ -1,10 +1,12 @@
 """What is sent: requests prepared for each measure, once the server has what they need."""
 
+import itertools
 import socket
 from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from typing import Any, Final
 
-from bench.client import RefusedError, ask_all_until_ready, ask_until_ready, decode, open_socket, request_frame
+from bench.client import RefusedError, ask_all, ask_all_until_ready, ask_until_ready, decode, open_socket, request_frame
 from bench.load import Lane, lanes_of
 from kohort.model.errors import ErrorCode
 from kohort.wire import messages
@@ -21,6 +23,7 @@ BATCH_BYTES: Final = 16_384
 BATCH_RECORDS: Final = 16
 FETCHED_BATCHES: Final = 16
 SESSION_TIMEOUT_MS: Final = 45_000
+LEAVE_GROUP: Final = (ApiKey.LEAVE_GROUP, 5)
 HEARTBEAT: Final = (ApiKey.HEARTBEAT, 4)
 JOIN_GROUP: Final = (ApiKey.JOIN_GROUP, 9)
 SYNC_GROUP: Final = (ApiKey.SYNC_GROUP, 5)
@@ -28,6 +31,9 @@ OFFSET_COMMIT: Final = (ApiKey.OFFSET_COMMIT, 9)
 OFFSET_FETCH: Final = (ApiKey.OFFSET_FETCH, 9)
 PRODUCE: Final = (ApiKey.PRODUCE, 9)
 FETCH: Final = (ApiKey.FETCH, 12)
+
+new_serial: Final = itertools.count().__next__
+"""Groups with members have names that no measure before has used: nobody waits for members of former measures."""
 
 
 def group_of(number: int) -> str:
@@ -125,9 +131,15 @@ def _check_fetched_offsets(answer: bytes) -> None:
 # -- members ------------------------------------------------------------------------------------------------------------
 
 
-def heartbeat_lanes(sockets: Sequence[socket.socket], groups: int) -> list[Lane]:
-    """One stable member a group, dealt out to the connections."""
-    names = [f"{group_of(number)}-members" for number in range(groups)]
+def heartbeat_lanes(sockets: Sequence[socket.socket], groups: int, opened: ExitStack) -> list[Lane]:
+    """
+    One stable member a group, dealt out to the connections.
+
+    Args:
+        opened: gets what makes the members leave; one that stayed would disturb what comes next when its session ends.
+    """
+    serial = new_serial()
+    names = [f"{group_of(number)}-members-{serial}" for number in range(groups)]
     # The first answer is MEMBER_ID_REQUIRED, with the id to come back with (KIP-394).
     invited = ask_all_until_ready(sockets, *JOIN_GROUP, [join_request(name, "") for name in names], join_code)
     rejoin = [join_request(name, it.member_id) for name, it in zip(names, invited, strict=True)]
@@ -137,11 +149,24 @@ def heartbeat_lanes(sockets: Sequence[socket.socket], groups: int) -> list[Lane]
         for name, it in zip(names, joined, strict=True)
     ]
     ask_all_until_ready(sockets, *SYNC_GROUP, syncs, lambda synced: int(synced.error_code))
+    leaves = [leave_request(name, [it.member_id]) for name, it in zip(names, joined, strict=True)]
+    opened.callback(leave, sockets, leaves)
     heartbeats = [
         messages.HeartbeatRequest(group_id=name, generation_id=it.generation_id, member_id=it.member_id)
         for name, it in zip(names, joined, strict=True)
     ]
     return lanes_of(sockets, [request_frame(*HEARTBEAT, it) for it in heartbeats], check_heartbeat)
+
+
+def leave_request(group_id: str, member_ids: Sequence[str]) -> Any:
+    members = [messages.LeaveGroupRequestMemberIdentity(member_id=it) for it in member_ids]
+    return messages.LeaveGroupRequest(group_id=group_id, members=members)
+
+
+def leave(sockets: Sequence[socket.socket], leaves: Sequence[Any]) -> None:
+    """Part from groups, as well as it can be done over connections that may have failed."""
+    with suppress(OSError):
+        ask_all(sockets, [request_frame(*LEAVE_GROUP, it) for it in leaves])
 
 
 def join_request(group_id: str, member_id: str, metadata: bytes = b"") -> Any:

@@ -9,13 +9,23 @@ import select
 import socket
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import cycle
 from typing import Final
 
 from bench.client import ask_all_until_ready, decode, read_frame, request_frame
 from bench.load import STALLED_SECONDS, LoadError, Round, round_of, undisturbed
-from bench.requests import JOIN_GROUP, SYNC_GROUP, join_code, join_request, sync_request
+from bench.requests import (
+    JOIN_GROUP,
+    SYNC_GROUP,
+    join_code,
+    join_request,
+    leave,
+    leave_request,
+    new_serial,
+    sync_request,
+)
 
 QUIET_SECONDS: Final = 0.1
 GENERATION_MARK: Final = 0x7A5B3C1D
@@ -41,13 +51,18 @@ class _Member:
 class Storm:
     """One group with a member a connection."""
 
-    def __init__(self, sockets: Sequence[socket.socket], group_id: str) -> None:
+    def __init__(self, sockets: Sequence[socket.socket], opened: ExitStack) -> None:
         """
+        Args:
+            opened: gets what makes the members leave.
+
         Raises:
             LoadError: the group does not come together.
         """
+        group_id = f"bench-storm-{new_serial()}"
         asked = [join_request(group_id, "") for _ in sockets]
         ids = [it.member_id for it in ask_all_until_ready(sockets, *JOIN_GROUP, asked, join_code)]
+        opened.callback(leave, sockets[:1], [leave_request(group_id, ids)])
         joins = [
             (
                 request_frame(*JOIN_GROUP, join_request(group_id, member_id, b"this")),
