@@ -346,7 +346,9 @@ def _progress(console: Any, reading: Any) -> Iterator[None]:
 
         def look() -> None:
             told = reading.progress()
-            shown.update(task, total=max(reading.planned_bytes, 1), completed=told.bytes_read, rows=told.rows)
+            shown.update(
+                task, total=max(reading.planned_bytes, told.bytes_read, 1), completed=told.bytes_read, rows=told.rows
+            )
 
         def watch() -> None:
             while not done.wait(0.1):
