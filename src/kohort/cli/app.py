@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from kohort import __version__
-from kohort.cli import group_changes, log, offsets, pipeline, topics
+from kohort.cli import conformance, group_changes, log, offsets, pipeline, topics
 from kohort.cli.serve import SUMMARY as SERVE_SUMMARY
 from kohort.cli.serve import serve
 
@@ -19,6 +19,7 @@ they print an array of objects.
   kohort groups describe billing               members, offsets, lag
   kohort groups reset-offsets billing --topic orders --to-earliest
   kohort log dump FILE                         what a segment or an index says
+  kohort conformance --html card.html          what a broker does otherwise than Apache Kafka
   kohort pipeline --help                       the history of groups, out of the logs
 
 Exit codes: 0; 2 with a sentence on stderr when something is wrong; 130 after an interrupt."""
@@ -62,5 +63,6 @@ def _serve(context: typer.Context) -> None:
 app.add_typer(topics.app)
 app.add_typer(group_changes.app)
 app.command("offsets", epilog=offsets.EPILOG)(offsets.offsets)
+app.command("conformance")(conformance.conformance)
 app.add_typer(pipeline.app)
 app.add_typer(log.app)

@@ -7,7 +7,7 @@ meets one that is being loaded; after the last one those partitions are read.
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -25,6 +25,7 @@ from kohort.wire.encoders import request_encoder
 CONCURRENT_STORIES = 16
 ANSWER_TIMEOUT_S = 20.0
 READY_TIMEOUT_S = 30.0
+_OFFSETS = "__consumer_offsets"
 _POLL_S = 0.05
 _NOT_YET = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
 _WARM_GROUPS = 64
@@ -40,6 +41,8 @@ class Cluster:
         self._address = (host, port)
         self._control = control
         self._nonce = secrets.token_hex(2)
+        self._offsets_partitions: tuple[int, ...] = ()
+        self._ends: dict[str, dict[int, int]] = {}
         self.versions: dict[str, tuple[int, int]] = {}
 
     @classmethod
@@ -84,7 +87,7 @@ class Cluster:
                     tasks.create_task(one(number, story))
         except* (OSError, WireError, TimeoutError) as group:
             raise ConfigError(f"the broker did not stay with us: {group.exceptions[0]!r}") from None
-        records = await self._group_records(names for _, names in told.values())
+        records = await self._group_records()
         return {
             story.name: Outcome(
                 steps=told[story.name][0].steps,
@@ -104,7 +107,9 @@ class Cluster:
             ids = await self._make_topics({prefix + name: count for name, count in story.topics.items()})
             given = {f"{name.removeprefix(prefix)}.id": topic_id for name, topic_id in ids.items()}
         telling = Telling(story, self._address, prefix, given)
-        return await telling.tell(), telling.names
+        outcome = await telling.tell()
+        self._ends[prefix] = await self._offsets_ends()
+        return outcome, telling.names
 
     def _lacking(self, story: Story) -> str:
         """What the story needs and the broker does not serve."""
@@ -175,6 +180,10 @@ class Cluster:
 
     async def _are_led(self, partitions: dict[str, int]) -> bool:
         """Whether every partition answers: a broker may tell of a leader before that is ready."""
+        response = await self._list_ends({name: range(count) for name, count in partitions.items()})
+        return not any(partition.error_code for topic in response.topics for partition in topic.partitions)
+
+    async def _list_ends(self, partitions: Mapping[str, Sequence[int]]) -> Any:
         request = m.ListOffsetsRequest(
             replica_id=-1,
             topics=tuple(
@@ -182,14 +191,13 @@ class Cluster:
                     name=name,
                     partitions=tuple(
                         m.ListOffsetsPartition(partition_index=index, timestamp=-1, current_leader_epoch=-1)
-                        for index in range(count)
+                        for index in indexes
                     ),
                 )
-                for name, count in partitions.items()
+                for name, indexes in partitions.items()
             ),
         )
-        response = await self._ask(ApiKey.LIST_OFFSETS, min(7, self._version(ApiKey.LIST_OFFSETS)), request)
-        return not any(partition.error_code for topic in response.topics for partition in topic.partitions)
+        return await self._ask(ApiKey.LIST_OFFSETS, min(7, self._version(ApiKey.LIST_OFFSETS)), request)
 
     async def _warm_up(self) -> None:
         """Until the coordinator of any group answers, and producer ids are given out."""
@@ -198,6 +206,11 @@ class Cluster:
             if asyncio.get_running_loop().time() > deadline:
                 raise ConfigError(f"the broker's group coordinator is not ready after {READY_TIMEOUT_S:g} s")
             await asyncio.sleep(_POLL_S)
+        request = m.MetadataRequest(topics=(m.MetadataRequestTopic(name=_OFFSETS),))
+        response = await self._ask(ApiKey.METADATA, min(9, self._version(ApiKey.METADATA)), request)
+        self._offsets_partitions = tuple(
+            partition.partition_index for topic in response.topics for partition in topic.partitions
+        )
 
     async def _has_coordinators(self) -> bool:
         find = m.FindCoordinatorRequest(key=NAMESPACE, key_type=0, coordinator_keys=(NAMESPACE,))
@@ -215,15 +228,17 @@ class Cluster:
         response = await self._ask(ApiKey.INIT_PRODUCER_ID, self._version(ApiKey.INIT_PRODUCER_ID), request)
         return response.error_code not in _NOT_YET
 
-    async def _group_records(self, names: Iterable[Names]) -> GroupRecords:
+    async def _group_records(self) -> GroupRecords:
         """What all groups left in `__consumer_offsets`, read partition by partition."""
-        found = GroupRecords(each.prefix for each in names)
-        request = m.MetadataRequest(topics=(m.MetadataRequestTopic(name="__consumer_offsets"),))
-        response = await self._ask(ApiKey.METADATA, min(12, self._version(ApiKey.METADATA)), request)
-        for topic in response.topics:
-            for partition in topic.partitions:
-                await self._read_partition(partition.partition_index, found)
+        found = GroupRecords(self._ends)
+        for partition in self._offsets_partitions:
+            await self._read_partition(partition, found)
         return found
+
+    async def _offsets_ends(self) -> dict[int, int]:
+        """Where the partitions of `__consumer_offsets` end."""
+        response = await self._list_ends({_OFFSETS: self._offsets_partitions})
+        return {each.partition_index: each.offset for topic in response.topics for each in topic.partitions}
 
     async def _read_partition(self, index: int, found: GroupRecords) -> None:
         version = min(12, self._version(ApiKey.FETCH))
@@ -237,7 +252,7 @@ class Cluster:
                 session_epoch=-1,
                 topics=(
                     m.FetchRequestFetchTopic(
-                        topic="__consumer_offsets",
+                        topic=_OFFSETS,
                         partitions=(
                             m.FetchRequestFetchPartition(
                                 partition=index,
@@ -250,7 +265,7 @@ class Cluster:
                 ),
             )
             response = await self._ask(ApiKey.FETCH, version, request)
-            after = found.add(bytes(response.responses[0].partitions[0].records or b"")) if response.responses else 0
+            after = found.add(index, bytes(response.responses[0].partitions[0].records or b""))
             if not after:
                 return
             offset = after

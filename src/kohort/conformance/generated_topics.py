@@ -4,7 +4,7 @@ from typing import Any
 
 from kohort.conformance.storyteller import Storyteller
 
-_VISIBLE_MS = 250
+_VISIBLE_MS = 500
 """What a controller has acknowledged is known to the brokers after so much at the latest."""
 
 _NULL = {"$none": True}

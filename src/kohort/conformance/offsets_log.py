@@ -2,7 +2,7 @@
 What groups left in `__consumer_offsets`: their records in the order of the log, decoded; which batch held them does not count.
 """
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any
 
 from kohort.conformance.canon import Names, plain
@@ -23,13 +23,18 @@ _DECODE = GroupRecordSerde().decode
 
 
 class GroupRecords:
-    """Collects the records of the groups whose names begin with one of the given prefixes."""
+    """Collects the records of the groups whose names begin with one of some prefixes, up to the end of their story."""
 
-    def __init__(self, prefixes: Iterable[str]) -> None:
-        self._by_prefix: dict[str, dict[str, list[GroupRecord | str]]] = {prefix: {} for prefix in prefixes}
+    def __init__(self, ends: Mapping[str, Mapping[int, int]]) -> None:
+        """
+        Args:
+            ends: by prefix, where each partition ended when the story was over; what came later is no part of it.
+        """
+        self._ends = ends
+        self._by_prefix: dict[str, dict[str, list[GroupRecord]]] = {prefix: {} for prefix in ends}
         self._prefix_length = max(map(len, self._by_prefix), default=0)
 
-    def add(self, batches: bytes) -> int:
+    def add(self, partition: int, batches: bytes) -> int:
         """Take in what a fetch returned; the offset after it, 0 if there was nothing."""
         after = 0
         for position, header in iter_batches(batches):
@@ -37,28 +42,29 @@ class GroupRecords:
             if header.is_control or not header.record_count:
                 continue
             for record in read_records(batches[position : position + header.size_bytes]):
-                self._add(record.key or b"", record.value)
+                self._add(partition, record.offset, record.key or b"", record.value)
         return after
 
     def of(self, names: Names) -> dict[str, list[dict[str, Any]]]:
         """The records of one story, by group, with its names for identities."""
-        groups = self._by_prefix[names.prefix]
+        groups = self._by_prefix.get(names.prefix, {})
         return {
             names.text(group_id): [_canonical(record, names) for record in groups[group_id]]
             for group_id in sorted(groups)
         }
 
-    def _add(self, key: bytes, value: bytes | None) -> None:
+    def _add(self, partition: int, offset: int, key: bytes, value: bytes | None) -> None:
         try:
             record = _DECODE(key, value)
         except (CorruptError, UnknownRecordTypeError):
             return
-        of_story = self._by_prefix.get(record.group_id[: self._prefix_length])
-        if of_story is not None:
+        prefix = record.group_id[: self._prefix_length]
+        of_story = self._by_prefix.get(prefix)
+        if of_story is not None and offset < self._ends[prefix].get(partition, 0):
             of_story.setdefault(record.group_id, []).append(record)
 
 
-def _canonical(record: GroupRecord | str, names: Names) -> dict[str, Any]:
+def _canonical(record: GroupRecord, names: Names) -> dict[str, Any]:
     match record:
         case OffsetCommit():
             expire_ms = record.expire_timestamp_ms
@@ -90,8 +96,6 @@ def _canonical(record: GroupRecord | str, names: Names) -> dict[str, Any]:
             }
         case GroupTombstone():
             return {"record": "group tombstone"}
-        case _:
-            return {"record": record}
 
 
 def _member(member: GroupMetadataMember, names: Names) -> dict[str, Any]:
