@@ -152,10 +152,13 @@ def _drive(lanes: Sequence[Lane], deadline_ns: int) -> list[int]:
     clock = time.perf_counter_ns
     epoll = select.epoll()
     sent_ns: dict[int, int] = {}
-    steps: dict[int, tuple[Callable[[int], bytes], Callable[[bytes], int], Callable[[], bytes], bytes]] = {}
+    steps: dict[int, tuple[Callable[[int], bytes], int, Callable[[bytes], int], Callable[[], bytes], bytes]] = {}
     for lane in lanes:
         descriptor = lane.connection.fileno()
-        steps[descriptor] = (lane.connection.recv, lane.connection.send, cycle(lane.requests).__next__, lane.answer)
+        # Room for what is expected and no more: a large buffer costs time even when little arrives.
+        room = min(max(len(lane.answer), 4096), 1 << 20)
+        next_request = cycle(lane.requests).__next__
+        steps[descriptor] = (lane.connection.recv, room, lane.connection.send, next_request, lane.answer)
         epoll.register(descriptor, select.EPOLLIN)
     by_descriptor = {lane.connection.fileno(): lane for lane in lanes}
     latencies_ns: list[int] = []
@@ -163,7 +166,7 @@ def _drive(lanes: Sequence[Lane], deadline_ns: int) -> list[int]:
     poll = epoll.poll
     in_flight = len(lanes)
     with epoll:
-        for descriptor, (_, send, next_request, _) in steps.items():
+        for descriptor, (_, _, send, next_request, _) in steps.items():
             sent_ns[descriptor] = clock()
             send(next_request())
         while in_flight:
@@ -171,8 +174,8 @@ def _drive(lanes: Sequence[Lane], deadline_ns: int) -> list[int]:
             if not events:
                 raise LoadError(f"no answer for {STALLED_SECONDS:g} seconds, {in_flight} requests are open")
             for descriptor, _ in events:
-                receive, send, next_request, answer = steps[descriptor]
-                data = receive(65_536)
+                receive, room, send, next_request, answer = steps[descriptor]
+                data = receive(room)
                 now_ns = clock()
                 if data != answer:
                     expect(by_descriptor[descriptor], data)
