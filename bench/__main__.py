@@ -7,6 +7,7 @@ with their clients. Needs Linux (epoll). `docs/benchmarks.md` tells what is meas
 
 import argparse
 import resource
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -95,6 +96,8 @@ def profile(console: Console, arguments: argparse.Namespace) -> None:
 def contest(console: Console, arguments: argparse.Namespace, plan: Plan) -> int:
     """Measure, show, write. 1 if Kohort refused a measure."""
     _raise_descriptors()
+    # Told to stop, it stops its servers and removes their directories.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     names = arguments.rivals.split(",")
     with console.status("making rivals ready") as status:
         rivals: list[Rival] = present(names, lambda name, reason: console.print(f"{name} is left out: {reason}"))
