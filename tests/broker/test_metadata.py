@@ -279,7 +279,7 @@ COORDINATORS = {  # (version, key type, key) of a cluster that coordinates group
     (5, 2, SHARE_KEY):  (ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST),
     (6, 2, "g"):        (ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST),
     (6, 2, SHARE_KEY):  (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_NOT_AVAILABLE),
-    (6, 3, "g"):        (ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.UNKNOWN_SERVER_ERROR),
+    (6, 3, "g"):        (ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST),
 }
 # fmt: on
 

@@ -22,6 +22,7 @@ from kohort.broker.describe_configs import BROKER, BROKER_LOGGER, CLIENT_METRICS
 from kohort.broker.group_configs import GroupConfigs
 from kohort.broker.ports import CallLater, Context
 from kohort.broker.topic_configs import TopicConfigs
+from kohort.broker.topic_names import name_problem
 from kohort.machine.shard import Reply
 from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode
 from kohort.wire import messages as m
@@ -134,29 +135,35 @@ class AlterConfigs:
                 if times[resource.resource_type, resource.resource_name] > 1:
                     raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
                 subject = self._subject(resource)
-                configs = altered(subject.configs, resource)
-                self._validate(subject, configs)
+                configs = altered(subject.configs if subject else {}, resource)
+                self._validate(resource, configs)
+                if subject is None:
+                    raise CoordinatorError(
+                        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource.resource_name}' does not exist."
+                    )
                 outcomes.append((resource, msgspec.structs.replace(subject, configs=configs)))
             except CoordinatorError as error:
                 outcomes.append((resource, error))
         return outcomes
 
-    def _subject(self, resource: Resource) -> Subject:
+    def _subject(self, resource: Resource) -> Subject | None:
+        """None for a topic that is not there, which Kafka finds out when all else is right."""
         if resource.resource_type == GROUP:
             if not resource.resource_name:
                 raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
             return self._catalog.newest_group(resource.resource_name)
         if resource.resource_type != TOPIC:
             raise _not_alterable(resource.resource_type)
-        topic = self._catalog.newest(resource.resource_name)
-        if topic is None:
-            raise CoordinatorError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource.resource_name}' does not exist."
-            )
-        return topic
+        return self._catalog.newest(resource.resource_name)
 
-    def _validate(self, subject: Subject, configs: dict[str, str]) -> None:
-        rules = self._configs if isinstance(subject, Topic) else self._groups
+    def _validate(self, resource: Resource, configs: dict[str, str]) -> None:
+        """Source: Kafka ControllerConfigurationValidator."""
+        if resource.resource_type == TOPIC:
+            if not resource.resource_name:
+                raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+            if problem := name_problem(resource.resource_name):
+                raise CoordinatorError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+        rules = self._configs if resource.resource_type == TOPIC else self._groups
         try:
             rules.validate(configs)
         except ConfigError as error:
@@ -218,7 +225,7 @@ def _not_alterable(resource_type: int) -> CoordinatorError:
     if resource_type in (BROKER, BROKER_LOGGER, CLIENT_METRICS):
         what = RESOURCE_NAMES[resource_type]
         return CoordinatorError(ErrorCode.INVALID_REQUEST, f"Configurations of {what} cannot be changed at run time.")
-    return CoordinatorError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource_type}")
+    return CoordinatorError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
 
 
 def _responses(respond: Callable[..., S], outcomes: Outcomes, code: ErrorCode) -> list[S]:

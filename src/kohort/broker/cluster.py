@@ -63,7 +63,8 @@ class Cluster:
 def _refuse_endpoint(endpoint_type: int, api_version: int) -> m.DescribeClusterResponse:
     """Version 0 cannot ask for an endpoint, so an error about it is an invalid request there."""
     if endpoint_type == _CONTROLLERS:
-        code, message = ErrorCode.MISMATCHED_ENDPOINT_TYPE, "The request was sent to an endpoint of the wrong type."
+        code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
+        message = "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
     else:
         code, message = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {endpoint_type}"
     if api_version < 1:

@@ -36,6 +36,12 @@ INTERNAL_TOPIC = {
     CoordinatorType.SHARE: SHARE_GROUP_STATE,
 }
 
+MALFORMED = (
+    "This most likely occurs because of a request being malformed by the client library or the message was sent to an "
+    "incompatible broker. See the broker logs for more details."
+)
+"""What Kafka says with INVALID_REQUEST where it has nothing of its own to say."""
+
 _MESSAGES = {
     ErrorCode.NONE: "NONE",
     ErrorCode.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available.",
@@ -68,13 +74,19 @@ class Coordinators:
             return m.FindCoordinatorResponse(
                 error_code=code, error_message=_MESSAGES[code], node_id=node_id, host=host, port=port
             )
+        is_known = request.key_type in CoordinatorType._value2member_map_
         coordinators = []
         for key in request.coordinator_keys:
-            code = self._find(request.key_type, key, context.api_version)
+            code = self._find(request.key_type, key, context.api_version) if is_known else ErrorCode.INVALID_REQUEST
             node_id, host, port = self._node(code)
             coordinators.append(
                 m.FindCoordinatorResponseCoordinator(
-                    key=key, node_id=node_id, host=host, port=port, error_code=code, error_message=""
+                    key=key,
+                    node_id=node_id,
+                    host=host,
+                    port=port,
+                    error_code=code,
+                    error_message="" if is_known else MALFORMED,
                 )
             )
         return m.FindCoordinatorResponse(coordinators=coordinators)

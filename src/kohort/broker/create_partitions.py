@@ -58,9 +58,7 @@ class CreatePartitions:
     def _grow(self, wanted: m.CreatePartitionsTopic) -> Topic:
         topic = self._catalog.newest(wanted.name)
         if topic is None:
-            raise CoordinatorError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
-            )
+            raise CoordinatorError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         count, more = topic.partition_count, wanted.count - topic.partition_count
         if more == 0:
             raise CoordinatorError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {count} partition(s).")

@@ -92,6 +92,7 @@ class TopicCreation:
             raise CoordinatorError(
                 ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
             )
+        self._check_brokers(wish.replication_factor)
         if wish.partition_count == DEFAULT:
             return self._configs.broker.get_int("num.partitions")
         return wish.partition_count
@@ -102,6 +103,8 @@ class TopicCreation:
                 ErrorCode.INVALID_REPLICATION_FACTOR,
                 "Replication factor must be larger than 0, or -1 to use the default value.",
             )
+
+    def _check_brokers(self, factor: int) -> None:
         if factor > (brokers := len(self._cluster.nodes)):
             raise CoordinatorError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from kohort.broker.catalog import Catalog
 from kohort.broker.cluster import Cluster
 from kohort.broker.configs import BROKER_KEYS, GROUP_KEYS, ConfigKey
+from kohort.broker.coordinators import MALFORMED
 from kohort.broker.dynamic_keys import DYNAMIC_KEYS
 from kohort.broker.group_configs import GroupConfigs
 from kohort.broker.ports import Context
@@ -71,12 +72,12 @@ class DescribeConfigs:
     ) -> m.DescribeConfigsResult:
         keys = set(resource.configuration_keys or ())
         entries: list[Entry] = []
-        code, message = ErrorCode.NONE, None
+        code, message = ErrorCode.NONE, ""
         try:
             found = self._entries(resource, include_synonyms=request.include_synonyms)
             entries = [entry for entry in found if not keys or entry.name in keys]
         except CoordinatorError as error:
-            code, message = error.code, error.message
+            code, message = error.code, error.message or ""
         return m.DescribeConfigsResult(
             error_code=code,
             error_message=message,
@@ -96,19 +97,17 @@ class DescribeConfigs:
                 return self._broker(include_synonyms=include_synonyms)
             case 32:
                 return self._group(resource.resource_name, include_synonyms=include_synonyms)
-            case other:
-                raise CoordinatorError(
-                    ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {RESOURCE_NAMES.get(other, 'UNKNOWN')}"
-                )
+            case 8 | 16 as other:
+                raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {RESOURCE_NAMES[other]}")
+            case _:
+                raise CoordinatorError(ErrorCode.INVALID_REQUEST, MALFORMED)
 
     def _topic(self, name: str, *, include_synonyms: bool) -> list[Entry]:
         if problem := name_problem(name):
             raise CoordinatorError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
         topic = self._catalog.topic(name)
         if topic is None:
-            raise CoordinatorError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
-            )
+            raise CoordinatorError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return [
             _entry(
                 effective.key,

@@ -91,7 +91,7 @@ class DescribeTopicPartitions:
 def _missing(name: str) -> TopicAnswer:
     code = ErrorCode.INVALID_TOPIC_EXCEPTION if name_problem(name) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return m.DescribeTopicPartitionsResponseTopic(
-        error_code=code, name=name, is_internal=name in INTERNAL_TOPICS, topic_authorized_operations=-(1 << 31)
+        error_code=code, name=name, is_internal=name in INTERNAL_TOPICS, topic_authorized_operations=TOPIC_OPERATIONS
     )
 
 

@@ -68,7 +68,9 @@ class Fetch:
             fetched = self._sessions.begin(request, uses_ids=api_version >= _TOPIC_IDS_SINCE)
         except CoordinatorError as error:
             return m.FetchResponse(error_code=error.code)
-        read = _Read(request, api_version, fetched, self._targets(fetched, request, api_version), self)
+        targets = self._targets(fetched, request, api_version)
+        fetched.partitions = [wanted for wanted, _ in targets]
+        read = _Read(request, api_version, fetched, targets, self)
         answers, is_enough = read.collect()
         if is_enough or request.max_wait_ms <= 0 or not read.has_partition:
             return read.respond(answers)
@@ -89,10 +91,11 @@ class Fetch:
         return self._cluster.node_id
 
     def _targets(self, fetched: Fetched, request: m.FetchRequest, api_version: int) -> list[_Target]:
-        """What is to be read, each with its partition or why it cannot be read."""
+        """What is to be read, each with its partition or why it cannot be read; the latter come last."""
         refusal = _refuse_all(request, api_version)
         find = self._find_by_id if api_version >= _TOPIC_IDS_SINCE else self._find
-        return [(wanted, refusal or find(wanted)) for wanted in fetched.partitions]
+        targets = [(wanted, refusal or find(wanted)) for wanted in fetched.partitions]
+        return sorted(targets, key=lambda target: isinstance(target[1], ErrorCode))
 
     def _find(self, wanted: SessionPartition) -> Partition | ErrorCode:
         try:
@@ -122,6 +125,12 @@ def _refuse_all(request: m.FetchRequest, api_version: int) -> ErrorCode | None:
     return None
 
 
+_NOT_ASKED = frozenset(
+    {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID}
+)
+"""Errors of partitions whose log was never asked."""
+
+
 @dataclass(slots=True)
 class _Read:
     """One request with the partitions it means; it can be done again when there is more."""
@@ -149,7 +158,7 @@ class _Read:
         answers = []
         for wanted, where in self.targets:
             if isinstance(where, ErrorCode):
-                answer = _refusal(wanted.asked, where)
+                answer = _refusal(wanted.asked, where, aborted_transactions=() if where in _NOT_ASKED else None)
             else:
                 answer = self._read(wanted.asked, where, bytes_left, is_first=found == 0)
                 size = len(answer.records or b"")
@@ -212,12 +221,19 @@ def _aborted(log: Log, offset: int, records: bytes) -> list[m.FetchResponseAbort
     ]
 
 
-def _refusal(asked: Asked, code: ErrorCode, *, current_leader: m.FetchResponseLeaderIdAndEpoch | None = None) -> Data:
+def _refusal(
+    asked: Asked,
+    code: ErrorCode,
+    *,
+    current_leader: m.FetchResponseLeaderIdAndEpoch | None = None,
+    aborted_transactions: tuple[()] | None = None,
+) -> Data:
+    """The list of aborted transactions is null when the log refused, and empty when it was not asked."""
     return m.FetchResponsePartitionData(
         partition_index=asked.partition,
         error_code=code,
         high_watermark=-1,
-        aborted_transactions=None,
+        aborted_transactions=aborted_transactions,
         current_leader=current_leader or m.FetchResponseLeaderIdAndEpoch(),
         records=b"",
     )

@@ -46,7 +46,7 @@ class ListOffsets:
         topics = []
         for topic in request.topics:
             answers = []
-            for asked in topic.partitions:
+            for asked in {partition.partition_index: partition for partition in topic.partitions}.values():
                 if times[topic.name, asked.partition_index] > 1:
                     answers.append(_refusal(asked, ErrorCode.INVALID_REQUEST))
                 else:

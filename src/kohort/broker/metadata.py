@@ -84,7 +84,12 @@ class Metadata:
                 known.append(self._known(topic, operations))
             else:
                 unknown.append(
-                    m.MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
+                    m.MetadataResponseTopic(
+                        error_code=ErrorCode.UNKNOWN_TOPIC_ID,
+                        name=None,
+                        topic_id=topic_id,
+                        topic_authorized_operations=operations,
+                    )
                 )
         return known + unknown
 
@@ -95,17 +100,22 @@ class Metadata:
             if topic := self._catalog.topic(name):
                 known.append(self._known(topic, operations))
             else:
-                unknown.append(self._missing(name, may_create=may_create))
+                unknown.append(self._missing(name, operations, may_create=may_create))
         return known + unknown
 
-    def _missing(self, name: str, *, may_create: bool) -> m.MetadataResponseTopic:
+    def _missing(self, name: str, operations: int, *, may_create: bool) -> m.MetadataResponseTopic:
         if name_problem(name):
             code = ErrorCode.INVALID_TOPIC_EXCEPTION
         elif may_create:
             code = self._creation.create_unasked(name)
         else:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return m.MetadataResponseTopic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS)
+        return m.MetadataResponseTopic(
+            error_code=code,
+            name=name,
+            is_internal=name in INTERNAL_TOPICS,
+            topic_authorized_operations=operations,
+        )
 
     def _known(self, topic: Topic, operations: int) -> m.MetadataResponseTopic:
         nodes = self._cluster.nodes

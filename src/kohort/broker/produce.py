@@ -30,7 +30,8 @@ from kohort.model.ids import INTERNAL_TOPICS
 from kohort.runtime.ports import Clock
 from kohort.storage.producers import Written
 from kohort.wire import messages as m
-from kohort.wire.batches import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, validate_produced
+from kohort.wire.batches import CODEC_MASK, HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, validate_produced
+from kohort.wire.compression import Codec
 
 if TYPE_CHECKING:
     Data = m.ProduceRequestPartitionProduceData
@@ -43,6 +44,9 @@ ALL = -1
 NONE = 0
 _ACKS = (ALL, NONE, 1)
 _TOPIC_IDS_SINCE = 13
+_ZSTD_SINCE = 7
+_CODEC_AT = 22
+"""The byte of a batch that holds its codec."""
 NO_OFFSET = -1
 
 _TopicKey = tuple[str, UUID | None]
@@ -88,7 +92,8 @@ class Produce:
             return write.append(partition, data)
         except (CoordinatorError, StorageError) as error:
             write.has_error = True
-            start = partition.log.log_start_offset if partition and _has_reached_log(error, data) else NO_OFFSET
+            reached = partition is not None and _has_reached_log(error, data, write.api_version)
+            start = partition.log.log_start_offset if partition and reached else NO_OFFSET
             return _refusal(data.index, error, log_start_offset=start)
 
     def _find(self, topic: str | None, index: int) -> Partition:
@@ -117,11 +122,22 @@ class _Write:
     Source: Kafka DelayedProduce.
     """
 
-    __slots__ = ("_cancel", "_context", "_now_ms", "_reply", "_request", "has_error", "pending", "topics")
+    __slots__ = (
+        "_cancel",
+        "_context",
+        "_now_ms",
+        "_reply",
+        "_request",
+        "api_version",
+        "has_error",
+        "pending",
+        "topics",
+    )
 
     def __init__(self, request: m.ProduceRequest, context: Context, now_ms: int) -> None:
         self._request = request
         self._context = context
+        self.api_version = context.api_version
         self._now_ms = now_ms
         self._reply: Reply[m.ProduceResponse] | None = None
         self._cancel: Cancel | None = None
@@ -136,6 +152,8 @@ class _Write:
             CoordinatorError, StorageError: nothing was written.
         """
         request, context, log = self._request, self._context, partition.log
+        if request.acks not in _ACKS and _is_one_batch(data.records or b""):
+            raise CoordinatorError(ErrorCode.INVALID_REQUIRED_ACKS)
         header = validate_produced(
             data.records, api_version=context.api_version, batch_bytes_max=log.config.max_message_bytes
         )
@@ -174,8 +192,6 @@ class _Write:
             raise CoordinatorError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         if is_transactional:
             raise CoordinatorError(ErrorCode.INVALID_TXN_STATE)
-        if self._request.acks not in _ACKS:
-            raise CoordinatorError(ErrorCode.INVALID_REQUIRED_ACKS)
         if partition.topic.name in INTERNAL_TOPICS and self._context.client_id != ADMIN_CLIENT_ID:
             raise CoordinatorError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {partition.topic.name}"
@@ -232,16 +248,27 @@ _JUDGED_BY_LOG = (
 )
 
 
-def _has_reached_log(error: CoordinatorError | StorageError, data: Data) -> bool:
+def _has_reached_log(error: CoordinatorError | StorageError, data: Data, api_version: int) -> bool:
     """
     Whether it was Kafka's log that refused the records, and not the check of the request before it; the answer then tells
-    where the log starts. What comes before is that there is exactly one batch, and its format.
+    where the log starts. What comes before is that there is exactly one batch, its format, and in old versions its codec.
     """
     records = data.records or b""
-    if error.code not in _JUDGED_BY_LOG or len(records) < HEADER_BYTES or records[16] != MAGIC:
+    if error.code not in _JUDGED_BY_LOG or not _is_one_batch(records):
+        return False
+    return api_version >= _ZSTD_SINCE or records[_CODEC_AT] & CODEC_MASK <= Codec.ZSTD
+
+
+def _is_one_batch(records: bytes) -> bool:
+    if len(records) < HEADER_BYTES or records[16] != MAGIC:
         return False
     size = int.from_bytes(records[8:12], "big", signed=True) + LOG_OVERHEAD_BYTES
     return size <= len(records) < size + HEADER_BYTES
+
+
+def _tells_why(error: CoordinatorError) -> bool:
+    """Source: LogAppendResult.hasCustomErrorMessage, ProduceRequest.validateRecords."""
+    return isinstance(error, InvalidRecordsError) or error.code == ErrorCode.CORRUPT_MESSAGE
 
 
 def _refusal(index: int, error: CoordinatorError | StorageError, *, log_start_offset: int) -> Answer:
@@ -255,5 +282,5 @@ def _refusal(index: int, error: CoordinatorError | StorageError, *, log_start_of
             m.ProduceResponseBatchIndexAndErrorMessage(batch_index=place, batch_index_error_message=message)
             for place, message in record_errors
         ],
-        error_message=error.message if isinstance(error, CoordinatorError) else str(error),
+        error_message=error.message if isinstance(error, CoordinatorError) and _tells_why(error) else None,
     )

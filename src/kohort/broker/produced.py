@@ -1,6 +1,6 @@
 """
-What a producer may send to a topic, after its header and checksum were found right: records are looked at only where a rule
-of the topic needs them.
+What a producer may send to a topic, after its header and checksum were found right: records are looked at only where they are
+compressed, or a rule of the topic needs them.
 
 Source: Kafka LogValidator.
 """
@@ -73,6 +73,8 @@ def admit(data: bytes, header: BatchHeader, rules: ProduceRules, now_ms: int) ->
     """
     if rules.is_compacted:
         _check_keys(data, header)
+    elif header.codec:
+        _records(data, header)  # What cannot be unpacked must not reach a consumer.
     if header.is_log_append_time and (rules.is_log_append_time or header.max_timestamp == NO_TIMESTAMP):
         raise CoordinatorError(ErrorCode.INVALID_TIMESTAMP, "Invalid timestamp type in message: LogAppendTime")
     if not rules.is_log_append_time and not header.is_log_append_time:

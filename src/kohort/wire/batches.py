@@ -45,6 +45,9 @@ TRANSACTIONAL = 0x10
 CONTROL = 0x20
 DELETE_HORIZON = 0x40
 
+_LENGTH_MIN = 14
+"""Of what follows the length in the oldest format."""
+
 _SIZE_MAX = (1 << 31) - 1
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
@@ -362,8 +365,14 @@ def _only_batch(data: Buffer) -> BatchHeader:
     while len(data) - position > _MAGIC_AT:
         (length,) = _LENGTH.unpack_from(data, position + _LENGTH_AT)
         magic = data[position + _MAGIC_AT]
-        if length < 14 or magic > MAGIC:
-            raise CoordinatorError(ErrorCode.CORRUPT_MESSAGE)
+        if length < _LENGTH_MIN:
+            raise CoordinatorError(
+                ErrorCode.CORRUPT_MESSAGE,
+                f"Record size {length} is less than the minimum record overhead ({_LENGTH_MIN})",
+            )
+        if magic > MAGIC:
+            magic -= (magic & 0x80) << 1
+            raise CoordinatorError(ErrorCode.CORRUPT_MESSAGE, f"Invalid magic found in record: {magic}")
         if position + LOG_OVERHEAD_BYTES + length > len(data):
             break
         if magic != MAGIC:
