@@ -45,7 +45,7 @@ MALFORMED = (
 _MESSAGES = {
     ErrorCode.NONE: "NONE",
     ErrorCode.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available.",
-    ErrorCode.INVALID_REQUEST: "The request is invalid.",
+    ErrorCode.INVALID_REQUEST: MALFORMED,
     ErrorCode.UNKNOWN_SERVER_ERROR: "The server experienced an unexpected error when processing the request.",
 }
 """What versions 1 to 3 say with a code, success included."""
@@ -74,10 +74,10 @@ class Coordinators:
             return m.FindCoordinatorResponse(
                 error_code=code, error_message=_MESSAGES[code], node_id=node_id, host=host, port=port
             )
-        is_known = request.key_type in CoordinatorType._value2member_map_
+        message = "" if request.key_type in CoordinatorType._value2member_map_ else MALFORMED
         coordinators = []
         for key in request.coordinator_keys:
-            code = self._find(request.key_type, key, context.api_version) if is_known else ErrorCode.INVALID_REQUEST
+            code = self._find(request.key_type, key, context.api_version)
             node_id, host, port = self._node(code)
             coordinators.append(
                 m.FindCoordinatorResponseCoordinator(
@@ -86,7 +86,7 @@ class Coordinators:
                     host=host,
                     port=port,
                     error_code=code,
-                    error_message="" if is_known else MALFORMED,
+                    error_message=message,
                 )
             )
         return m.FindCoordinatorResponse(coordinators=coordinators)
@@ -98,7 +98,7 @@ class Coordinators:
         try:
             kind = CoordinatorType(key_type)
         except ValueError:
-            return ErrorCode.UNKNOWN_SERVER_ERROR
+            return ErrorCode.INVALID_REQUEST
         if kind is CoordinatorType.SHARE and (api_version < _SHARE_SINCE or not _is_share_key(key)):
             return ErrorCode.INVALID_REQUEST
         if kind not in self._served:

@@ -68,13 +68,13 @@ UNORDERED = {
 }
 """Lists whose order Kafka leaves to a hash table, or to the order in which partitions happened to finish."""
 
-_NAMES_OF_ELEMENTS = ("group_id", "name", "topic_name", "resource_name")
+_NAMES_OF_ELEMENTS = ("group_id", "name")
 _FILTERED = {
     ("MetadataResponse", "topics"),
     ("ListGroupsResponse", "groups"),
     ("DescribeTopicPartitionsResponse", "topics"),
 }
-"""Lists that may tell of other stories too: what has a name of the runner's that is not this story's is left out."""
+"""Lists that may tell of what else the broker has: only this story's own is kept, and what was refused by name."""
 
 NAMESPACE = "kc"
 _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|(?<![\w-])[A-Za-z0-9_-]{22}(?![\w-])")
@@ -171,7 +171,7 @@ def _field(schema: Message, struct: str, field: Field, version: int, value: Any,
 
 def _is_foreign(element: Any, prefix: str) -> bool:
     name = next((getattr(element, key) for key in _NAMES_OF_ELEMENTS if hasattr(element, key)), None) or ""
-    return name.startswith((NAMESPACE + "-", "__")) and not name.startswith(prefix)
+    return not name.startswith(prefix) and not getattr(element, "error_code", 0)
 
 
 def _element(schema: Message, field: Field, version: int, value: Any, names: Names) -> Any:

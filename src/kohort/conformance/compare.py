@@ -12,6 +12,7 @@ import msgspec
 
 from kohort.conformance.outcome import Outcome, StepOutcome
 from kohort.conformance.story import Story
+from kohort.model.errors import ConfigError
 
 ELAPSED_TOLERANCE_MS = 1_500
 
@@ -85,10 +86,19 @@ class Deliberate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compare(story: Story, ours: Outcome, theirs: Outcome, deliberate: Sequence[Deliberate] = ()) -> Comparison:
-    """Every step's outcome, then the records that the story left."""
+    """
+    Every step's outcome, then the records that the story left.
+
+    Raises:
+        ConfigError: the two were not told the same story, because one is recorded and older than its script.
+    """
     if ours.unsupported or theirs.unsupported:
         return Comparison(
             story=story.name, compared=0, unsupported=ours.unsupported or f"(oracle) {theirs.unsupported}"
+        )
+    if not ours.steps.keys() == theirs.steps.keys() == {step.label for step in story.steps}:
+        raise ConfigError(
+            f"the recording of {story.name} is older than its script; refresh it: make conformance-record"
         )
     counter = _Counter()
     differences: list[Difference] = []

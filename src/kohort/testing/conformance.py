@@ -2,8 +2,8 @@
 `python -m kohort.testing.conformance live|replay|record`: Kohort beside its oracle.
 
 `live` tells all stories to a fresh Kohort and to a fresh Apache Kafka, and prints every difference; without Java or Maven, and
-in `replay`, a recorded run of Apache Kafka stands in for it. `record` makes that recording: several runs, and what does not come
-out the same in all of them is left out by name, for it is chance.
+in `replay`, a recorded run of Apache Kafka stands in for it. `record` makes that recording: several runs, and what does not
+come out the same in all of them is left out by name, for it is chance.
 """
 
 import asyncio
@@ -96,6 +96,17 @@ def record(stories: Sequence[Story]) -> Recording:
     return Recording(broker=REFERENCE, settings=library.SETTINGS, unstable=unstable, outcomes=outcomes)
 
 
+def merge(old: Recording, new: Recording) -> Recording:
+    """The old one with what was told anew."""
+    told = {*new.unstable, *new.outcomes}
+    return Recording(
+        broker=new.broker,
+        settings=new.settings,
+        unstable=sorted({*(name for name in old.unstable if name not in told), *new.unstable}),
+        outcomes={name: outcome for name, outcome in old.outcomes.items() if name not in told} | new.outcomes,
+    )
+
+
 def _is_stable(story: Story, outcomes: Sequence[Outcome]) -> bool:
     return not any(compare(story, other, outcomes[0]).differences for other in outcomes[1:])
 
@@ -117,6 +128,8 @@ def main(arguments: Sequence[str]) -> int:
     if command == "record":
         recording = record(stories)
         path = library.home() / "recorded" / library.RECORDED
+        if names:
+            recording = merge(load(path), recording)
         save(recording, path)
         print(f"{path}: {len(recording.outcomes)} stories, {path.stat().st_size >> 10} KiB")
         print(f"left to chance: {', '.join(recording.unstable) or 'none'}")
