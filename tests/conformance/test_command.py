@@ -1,0 +1,48 @@
+"""`kohort conformance`."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kohort.cli.main import run
+from kohort.conformance import library
+from kohort.testing.served import ServedKohort
+
+
+def test_the_settings_that_a_broker_needs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["conformance", "--settings"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert dict(line.split("=", 1) for line in printed) == library.SETTINGS
+
+
+def test_the_list_of_stories(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["conformance", "--list", "--story", "group_of_two/"]) == 0
+    assert "group_of_two/3" in capsys.readouterr().out
+
+
+def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["conformance", "--bootstrap", "127.0.0.1:1", "--story", "group_of_two/"]) == 2
+    assert "no broker answers at 127.0.0.1:1" in capsys.readouterr().err
+
+
+def test_a_report_card(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "card.html"
+    with ServedKohort(tmp_path / "broker", library.SETTINGS) as broker:
+        ask = [
+            "conformance",
+            "--bootstrap",
+            broker.bootstrap,
+            "--story",
+            "heartbeat_refused",
+            "--html",
+            str(page),
+            "--json",
+        ]
+        assert run(ask) == 0
+    printed = capsys.readouterr()
+    rows = json.loads(printed.out)
+    assert {row["version"] for row in rows if row["api"] == "Heartbeat"} == {0, 1, 2, 3, 4}
+    assert all(row["same"] == row["answers"] for row in rows)
+    assert "0 differences" in printed.err
+    assert broker.bootstrap in page.read_text()

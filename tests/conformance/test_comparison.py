@@ -1,0 +1,144 @@
+"""Every kind of difference is found and named; what is meant to be is counted apart."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from kohort.conformance import card
+from kohort.conformance.compare import Comparison, Deliberate, compare
+from kohort.conformance.library import deliberate_differences, home
+from kohort.conformance.outcome import Outcome, StepOutcome
+from kohort.conformance.recording import Recording, load, save
+from kohort.conformance.run import Report
+from kohort.conformance.script import Step
+from kohort.conformance.story import Story
+from kohort.model.errors import ConfigError
+
+STORY = Story(
+    name="test/0",
+    about="x",
+    steps=(Step(label="1", send="JoinGroup"),),
+    topics={},
+    versions={"JoinGroup": 5},
+    values={},
+)
+ANSWER = {"error_code": 0, "members": [{"member_id": "<uuid 1>"}]}
+THEIRS = StepOutcome(api="JoinGroup", version=5, answer=ANSWER, elapsed_ms=100)
+
+
+def outcome(records: dict[str, Any] | None = None, **changes: Any) -> Outcome:
+    return Outcome(steps={"1": msgspec.structs.replace(THEIRS, **changes)}, records=records or {})
+
+
+def fields(ours: Outcome, theirs: Outcome | None = None) -> list[tuple[str, Any, Any]]:
+    found = compare(STORY, ours, theirs or outcome())
+    return [(each.field, each.ours, each.theirs) for each in found.differences]
+
+
+def test_alike() -> None:
+    found = compare(STORY, outcome(), outcome())
+    assert found.differences == ()
+    assert found.answers == (("JoinGroup", 5, True),)
+    assert found.compared > 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "difference"),
+    [
+        ({"answer": {**ANSWER, "error_code": 25}}, ("error_code", 25, 0)),
+        ({"answer": {"error_code": 0, "members": []}}, ("members.0", "(absent)", {"member_id": "<uuid 1>"})),
+        ({"answer": {**ANSWER, "error_code": False}}, ("error_code", False, 0)),
+        ({"answer": {**ANSWER, "more": 1}}, ("more", 1, "(absent)")),
+        ({"answer": None, "trouble": "closed"}, ("(trouble)", "closed", "")),
+        ({"during": "3"}, ("(during)", "3", "")),
+        ({"order": ["2", "1"]}, ("(order)", ["2", "1"], [])),
+        ({"elapsed_ms": 1_601}, ("(elapsed_ms)", 1_601, 100)),
+    ],
+)
+def test_differences_of_an_answer(changes: dict[str, Any], difference: tuple[str, Any, Any]) -> None:
+    assert fields(outcome(**changes)) == [difference]
+
+
+@pytest.mark.parametrize(("elapsed_ms", "count"), [(1_599, 0), (1_600, 0), (1_601, 1)])
+def test_times_have_a_tolerance(elapsed_ms: int, count: int) -> None:
+    assert len(fields(outcome(elapsed_ms=elapsed_ms))) == count
+
+
+def test_records_that_a_story_left() -> None:
+    record = {"record": "group tombstone"}
+    assert fields(outcome({"@g": [record]})) == [("@g", [record], "(absent)")]
+
+
+def test_an_api_that_is_not_served_is_no_difference() -> None:
+    def versions(*served: tuple[int, int]) -> Outcome:
+        keys = [{"api_key": key, "min_version": 0, "max_version": newest} for key, newest in served]
+        return outcome(api="ApiVersions", answer={"error_code": 0, "api_keys": keys})
+
+    assert fields(versions((3, 13)), versions((3, 13), (24, 5))) == []
+    assert fields(versions((3, 12)), versions((3, 13), (24, 5))) == [("api_keys.0.max_version", 12, 13)]
+
+
+def test_what_is_not_supported_is_not_compared() -> None:
+    found = compare(STORY, Outcome(unsupported="JoinGroup v5"), outcome())
+    assert (found.unsupported, found.differences, found.compared) == ("JoinGroup v5", (), 0)
+
+
+def test_a_recording_older_than_its_script_is_refused() -> None:
+    with pytest.raises(ConfigError, match="make conformance-record"):
+        compare(STORY, outcome(), Outcome(steps={"1": THEIRS, "2": THEIRS}))
+
+
+def test_deliberate_differences_count_apart() -> None:
+    deliberate = [Deliberate(reason="because", api="JoinGroup", field="error")]
+    ours = outcome(answer={"error_code": 25, "members": []})
+    found = compare(STORY, ours, outcome(), deliberate)
+    assert [(each.field, each.reason) for each in found.differences] == [("error_code", "because"), ("members.0", "")]
+    assert found.answers == (("JoinGroup", 5, False),)
+
+
+def test_reasons_are_given() -> None:
+    assert all(len(each.reason) > 20 for each in deliberate_differences(home()))
+
+
+def report(*comparisons: Comparison) -> Report:
+    return Report(broker="here<>", reference="there", versions={}, comparisons=list(comparisons), elapsed_s=1.0)
+
+
+def test_the_card() -> None:
+    wrong = compare(STORY, outcome(answer={**ANSWER, "error_code": 25}), outcome())
+    found = report(
+        compare(STORY, outcome(), outcome()), wrong, compare(STORY, Outcome(unsupported="JoinGroup v9"), outcome())
+    )
+    assert [row.as_dict() for row in card.rows(found)] == [
+        {"api": "JoinGroup", "version": 5, "answers": 2, "same": 1, "different": 1, "not_served": 0},
+        {"api": "JoinGroup", "version": 9, "answers": 0, "same": 0, "different": 0, "not_served": 1},
+    ]
+    assert card.summary(found).startswith("2 stories, ")
+    page = card.html(found)
+    assert "1/2" in page
+    assert "here&lt;&gt;" in page
+    assert "prefers-color-scheme: dark" in page
+    assert "http://" not in page
+    assert "https://" not in page
+
+
+def test_a_recording_comes_back(tmp_path: Path) -> None:
+    path = tmp_path / "x.json.gz"
+    recording = Recording(broker="b", settings={"a": "1"}, unstable=["c"], outcomes={"z": outcome(), "a": outcome()})
+    save(recording, path)
+    first = path.read_bytes()
+    assert load(path) == recording
+    assert recording.missing({"z": 0, "c": 0, "new": 0}) == ["new"]
+    save(msgspec.structs.replace(recording, outcomes=dict(reversed(recording.outcomes.items()))), path)
+    assert path.read_bytes() == first
+
+
+@pytest.mark.parametrize("content", [None, b"", b"nonsense", b"\x1f\x8b\x08\x00"])
+def test_what_is_no_recording_is_refused(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "x.json.gz"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ConfigError, match="x\\.json\\.gz"):
+        load(path)

@@ -1,0 +1,63 @@
+"""Apache Kafka beside us: started, asked, stopped; and what the recording says of it is true."""
+
+from pathlib import Path
+
+import pytest
+
+from kohort.conformance import library
+from kohort.conformance.compare import compare
+from kohort.conformance.recording import load
+from kohort.testing.conformance import tell_oracle
+from kohort.testing.kafka import KafkaNode, UnavailableKafkaError, kafka_jars
+
+STORIES = (
+    "group_of_two/",
+    "static_member/",
+    "fetch_errors/",
+    "generated-group/0",
+    "generated-log/1",
+    "generated-topics/3",
+)
+
+
+@pytest.mark.java
+@pytest.mark.maven
+@pytest.mark.timeout(240)
+def test_the_recording_is_what_the_oracle_says() -> None:
+    recording = load(library.home() / "recorded" / library.RECORDED)
+    stories = [
+        story
+        for story in library.all_stories(library.home())
+        if story.name.startswith(STORIES) and story.name in recording.outcomes
+    ]
+    try:
+        told = tell_oracle(stories)
+    except UnavailableKafkaError as exc:
+        pytest.skip(str(exc))
+    found = [compare(story, told.outcomes[story.name], recording.outcomes[story.name]) for story in stories]
+    assert [difference for comparison in found for difference in comparison.differences] == []
+
+
+def test_no_maven_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "conformance").mkdir()
+    (tmp_path / "conformance" / "pom.xml").write_text("<project/>")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UnavailableKafkaError, match="Maven"):
+        kafka_jars(tmp_path)
+
+
+def test_no_pom_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UnavailableKafkaError, match="names Apache Kafka's release"):
+        kafka_jars(tmp_path)
+
+
+@pytest.mark.java
+@pytest.mark.maven
+@pytest.mark.timeout(120)
+def test_a_node_that_does_not_come_up_shows_its_log(tmp_path: Path) -> None:
+    try:
+        node = KafkaNode(tmp_path, {"num.network.threads": "none"})
+    except UnavailableKafkaError as exc:
+        pytest.skip(str(exc))
+    with pytest.raises(RuntimeError, match=r"num\.network\.threads"):
+        node.start()

@@ -1,0 +1,144 @@
+"""What becomes of requests: answered, parked, out of turn, silent, closed. The broker here does as its client ids say."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from kohort.conformance.outcome import Outcome, StepOutcome
+from kohort.conformance.runner import Telling
+from kohort.conformance.script import Step
+from kohort.conformance.story import Story
+from kohort.wire import messages as m
+from kohort.wire.apis import ApiKey
+from kohort.wire.encoders import response_encoder
+from kohort.wire.frames import FrameReader
+from kohort.wire.headers import read_request_header
+
+
+class _Broker(asyncio.Protocol):
+    """Answers heartbeats: at once, when a later one releases them, never, or by closing the connection."""
+
+    parked: list[tuple[asyncio.Transport, int]] = []  # noqa: RUF012  # shared by all connections
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._frames = FrameReader()
+
+    def data_received(self, data: bytes) -> None:
+        for frame in self._frames.feed(data):
+            _, _, correlation_id, client_id, _ = read_request_header(frame)
+            match client_id:
+                case "park":
+                    self.parked.append((self._transport, correlation_id))
+                case "release":
+                    for transport, parked_id in reversed(self.parked):
+                        answer(transport, parked_id, 27)
+                    self.parked.clear()
+                    answer(self._transport, correlation_id, 0)
+                case "close":
+                    self._transport.close()
+                case "nonsense":
+                    self._transport.write(b"\x00\x00\x00\x05" + correlation_id.to_bytes(4, "big") + b"\x01")
+                case "silence":
+                    pass
+                case _:
+                    answer(self._transport, correlation_id, 0)
+
+
+def answer(transport: asyncio.Transport, correlation_id: int, code: int) -> None:
+    transport.write(response_encoder(ApiKey.HEARTBEAT, 0)(correlation_id, m.HeartbeatResponse(error_code=code)))
+
+
+def told(*steps: Step) -> dict[str, StepOutcome]:
+    async def tell() -> Outcome:
+        _Broker.parked.clear()
+        server = await asyncio.get_running_loop().create_server(_Broker, "127.0.0.1", 0)
+        story = Story(name="s", about="x", steps=steps, topics={}, versions={"Heartbeat": 0}, values={})
+        telling = Telling(story, ("127.0.0.1", server.sockets[0].getsockname()[1]), "kc-", {})
+        try:
+            return await telling.tell()
+        finally:
+            server.close()
+
+    return asyncio.run(tell()).steps
+
+
+def heartbeat(label: int, client_id: str = "x", **more: Any) -> Step:
+    fields = {"group_id": "g", "generation_id": 0, "member_id": "m"}
+    return Step(label=str(label), send="Heartbeat", client_id=client_id, fields=fields, **more)
+
+
+def test_answered_at_once() -> None:
+    outcome = told(heartbeat(1))["1"]
+    assert (outcome.api, outcome.version, outcome.answer) == ("Heartbeat", 0, {"error_code": 0})
+    assert (outcome.trouble, outcome.during) == ("", "")
+
+
+def test_a_parked_request_is_answered_during_a_later_step() -> None:
+    outcomes = told(
+        heartbeat(1, "park", parked=True, on="a"),
+        heartbeat(2, on="b"),
+        heartbeat(3, "release", on="b"),
+        Step(label="4", receive=("1",)),
+    )
+    assert (outcomes["1"].during, outcomes["1"].answer) == ("3", {"error_code": 27})
+    assert outcomes["4"].order == ["1"]
+
+
+@pytest.mark.parametrize(("in_order", "order"), [(False, ["1", "2"]), (True, ["2", "1"])])
+def test_the_order_of_answers_counts_where_it_is_said(in_order: bool, order: list[str]) -> None:
+    outcomes = told(
+        heartbeat(1, "park", parked=True, on="a"),
+        heartbeat(2, "park", parked=True, on="b"),
+        heartbeat(3, "release", on="c"),
+        Step(label="4", receive=("1", "2"), in_order=in_order),
+    )
+    assert outcomes["4"].order == order
+
+
+def test_never_answered() -> None:
+    outcomes = told(
+        heartbeat(1, "park", parked=True),
+        Step(label="2", receive=("1",), wait_ms=20),
+        heartbeat(3, "silence", wait_ms=20, on="b"),
+    )
+    assert (outcomes["1"].during, outcomes["1"].answer) == ("never", None)
+    assert outcomes["2"].order == []
+    assert outcomes["3"].trouble == "silent"
+
+
+def test_closed_by_the_broker_and_afterwards() -> None:
+    outcomes = told(heartbeat(1, "close"), heartbeat(2), heartbeat(3, on="b"))
+    assert [outcomes[label].trouble for label in "123"] == ["closed", "closed", ""]
+
+
+def test_closed_by_us() -> None:
+    outcomes = told(heartbeat(1, "park", parked=True), Step(label="2", close=True), heartbeat(3))
+    assert [outcomes[label].trouble for label in "123"] == ["closed", "", "closed"]
+
+
+def test_an_answer_that_is_not_the_protocol() -> None:
+    assert told(heartbeat(1, "nonsense"))["1"].trouble.startswith("undecodable")
+
+
+def test_nothing_is_owed() -> None:
+    outcomes = told(heartbeat(1, "silence", unanswered=True), heartbeat(2))
+    assert (outcomes["1"].answer, outcomes["1"].trouble) == (None, "")
+    assert outcomes["2"].answer == {"error_code": 0}
+
+
+def test_kept_and_ignored() -> None:
+    outcomes = told(
+        heartbeat(
+            1, keep={"code": "error_code", "nothing": "members.0.member_id"}, ignore=("error_code", "members.*.x")
+        ),
+        Step(
+            label="2",
+            send="Heartbeat",
+            fields={"group_id": "g", "generation_id": "$code", "member_id": "$nothing"},
+        ),
+    )
+    assert outcomes["1"].answer == {"error_code": "*"}
+    assert outcomes["2"].answer == {"error_code": 0}

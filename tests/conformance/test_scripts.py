@@ -1,0 +1,168 @@
+"""Scripts are read, refused with a sentence, and told in every version."""
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from kohort.conformance import library
+from kohort.conformance.generated import STORIES, generated_stories, generated_story
+from kohort.conformance.requests import request_frame
+from kohort.conformance.script import Script, ScriptError, Step, parse_script
+from kohort.conformance.story import Story, stories
+from kohort.model.errors import ConfigError
+from kohort.wire.headers import read_request_header
+from kohort.wire.readers import request_reader
+
+HEARTBEAT: dict[str, Any] = {
+    "about": "x",
+    "1": {"send": "Heartbeat", "group_id": "@g", "generation_id": 1, "member_id": "m"},
+}
+
+
+def script(content: dict[str, Any], **more: Any) -> Script:
+    return parse_script("test", {**content, **more}, {})
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ({"1": {"send": "Heartbeat"}}, "says nothing about"),
+        ({"about": "x", "abuot": "y", "1": {}}, "unknown: abuot"),
+        ({"about": "x"}, "not numbered upwards"),
+        ({"about": "x", "2": {"pause_ms": 1}, "1": {"pause_ms": 1}}, "not numbered upwards"),
+        ({"about": "x", "1": {"send": "Hartbeat"}}, "no API called Hartbeat"),
+        ({"about": "x", "1": {"group_id": "g"}}, "fields without an API: group_id"),
+        ({"about": "x", "1": {"pause_ms": "long"}}, "Expected `int`"),
+        ({"about": "x", "1": {"receive": [2]}, "2": {"pause_ms": 1}}, "awaits 2"),
+        ({"about": "x", "versions": {"Heartbeat": "3-9"}, "1": {"pause_ms": 1}}, "has no versions 3-9"),
+        ({"about": "x", "versions": {"Heartbeat": "new"}, "1": {"pause_ms": 1}}, "in versions 'new'"),
+    ],
+)
+def test_what_cannot_be_told_is_refused(content: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ScriptError, match=sentence):
+        parse_script("test", content, {})
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"group": "g"}, "has no field group"),
+        ({"generation_id": "one"}, "is a number"),
+        ({"group_id": "$nobody"}, "nobody is not known"),
+        ({"group_id": {"$magic": 1}}, "there is no \\$magic"),
+        ({"group_id": 7}, "cannot be written"),
+    ],
+)
+def test_fields_that_the_request_cannot_hold_are_refused(fields: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ScriptError, match=sentence):
+        request_frame(Step(label="1", send="Heartbeat", fields=fields), 4, 1, _lookup({}))
+
+
+def test_a_story_for_every_version() -> None:
+    told = list(stories([script(HEARTBEAT)]))
+    assert [story.versions for story in told] == [{"Heartbeat": version} for version in range(5)]
+
+
+def test_apis_with_fewer_versions_stay_at_their_newest() -> None:
+    both = script(HEARTBEAT, versions={"JoinGroup": "7-9", "Heartbeat": "3-4"}, **{"2": {"send": "JoinGroup"}})
+    assert [story.versions for story in stories([both])] == [
+        {"Heartbeat": 3, "JoinGroup": 7},
+        {"Heartbeat": 4, "JoinGroup": 8},
+        {"Heartbeat": 4, "JoinGroup": 9},
+    ]
+
+
+def test_newest_only_and_versions_of_a_steps_own() -> None:
+    told = list(stories([script(HEARTBEAT, newest_only=True, **{"2": {"send": "ApiVersions", "version": 99}})]))
+    assert [story.versions for story in told] == [{"Heartbeat": 4}]
+    assert told[0].version(told[0].steps[1]) == 99
+
+
+def test_a_story_for_every_case() -> None:
+    told = list(stories([script(HEARTBEAT, case=[{"name": "One two", "x": 1}, {"name": "three"}], newest_only=True)]))
+    assert [story.name for story in told] == ["test/one-two/4", "test/three/4"]
+    assert told[0].values["x"] == 1
+
+
+def test_every_request_of_every_story_can_be_written() -> None:
+    written = 0
+    for story in library.all_stories(library.home()):
+        lookup = _lookup(_known(story))
+        for step in story.steps:
+            if step.send is not None or step.frame is not None:
+                request_frame(step, story.version(step) if step.send else 0, 1, lookup)
+                written += 1
+    assert written > 5_000
+
+
+def test_names_are_unique() -> None:
+    names = [story.name for story in library.all_stories(library.home())]
+    assert len(set(names)) == len(names)
+
+
+def test_the_same_seed_is_the_same_story() -> None:
+    assert [generated_story(seed) for seed in range(8)] == [generated_story(seed) for seed in range(8)]
+    assert generated_story(0) != generated_story(4)
+    assert len(list(generated_stories())) == STORIES
+
+
+def test_awaited_steps_of_generated_stories_came_before() -> None:
+    for story in generated_stories():
+        labels: list[str] = []
+        for step in story.steps:
+            assert set(step.receive) <= set(labels)
+            labels.append(step.label)
+
+
+def test_values_made_of_parts() -> None:
+    step = Step(
+        label="1",
+        send="Heartbeat",
+        fields={"group_id": "@g", "generation_id": {"$plus": ["$generation", 2]}, "member_id": {"$repeat": ["m", 3]}},
+    )
+    frame = request_frame(step, 4, 7, _lookup({"generation": 5}))[4:]
+    header = read_request_header(frame)
+    request = request_reader(12, 4)(frame, header[4])
+    assert (header[:3], request.group_id, request.generation_id, request.member_id) == ((12, 4, 7), "kc-g", 7, "mmm")
+
+
+@pytest.mark.parametrize(
+    ("step", "frame"),
+    [
+        (Step(label="1", frame="00000000"), "00000000"),
+        (Step(label="1", send="Heartbeat", body="ff", client_id="c"), "0000000c000c0000000000010001" + "63ff"),
+        (Step(label="1", send="Metadata", version=99, client_id="c"), "0000000c0003006300000001000163" + "00"),
+    ],
+)
+def test_frames_that_are_not_the_protocol(step: Step, frame: str) -> None:
+    assert request_frame(step, step.version or 0, 1, _lookup({})).hex() == frame
+
+
+def test_cut_and_lengthened_frames_say_their_size() -> None:
+    step = Step(label="1", send="ApiVersions", cut_bytes=2, add_bytes="abcdef")
+    whole = request_frame(Step(label="1", send="ApiVersions"), 0, 1, _lookup({}))
+    changed = request_frame(step, 0, 1, _lookup({}))
+    assert changed[4:] == whole[4:-2] + bytes.fromhex("abcdef")
+    assert int.from_bytes(changed[:4], "big") == len(changed) - 4
+
+
+def test_a_missing_directory_is_a_sentence(tmp_path: Any) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        library.all_stories(tmp_path)
+
+
+def _known(story: Story) -> dict[str, Any]:
+    kept: dict[str, Any] = {name: "" for step in story.steps for name in step.keep}
+    ids = {f"{topic}.id": UUID(int=1) for topic in story.topics}
+    return kept | ids | story.values
+
+
+def _lookup(known: dict[str, Any]) -> Any:
+    def lookup(name: str) -> Any:
+        if name.startswith("@"):
+            return "kc-" + name[1:]
+        value = known[name[1:]]
+        return lookup(value) if isinstance(value, str) and value.startswith("@") else value
+
+    return lookup
