@@ -8,6 +8,7 @@ import pytest
 from kohort.conformance import card, library
 from kohort.conformance.recording import load
 from kohort.testing.conformance import replay
+from tests.conftest import LONG
 
 DEFECTIVE = (sys.executable, str(Path(__file__).with_name("broker_with_a_defect.py")))
 SCRIPTS_MIN = 60
@@ -16,6 +17,10 @@ GENERATED_MIN = 200
 pytestmark = pytest.mark.timeout(240)
 
 
+@pytest.mark.skipif(
+    not LONG,
+    reason="compares which answer comes first as well, which needs a machine that does nothing else: make test-long",
+)
 def test_no_difference_is_left() -> None:
     report = replay(library.all_stories(library.home()))
     assert not report.differences, "\n".join(map(str, report.differences[:20]))

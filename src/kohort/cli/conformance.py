@@ -21,6 +21,10 @@ def conformance(
         list[str] | None,
         typer.Option("--story", metavar="NAME", help="Only stories whose name begins so; may be given often."),
     ] = None,
+    skip: Annotated[
+        list[str] | None,
+        typer.Option("--skip", metavar="NAME", help="No stories whose name begins so; may be given often."),
+    ] = None,
     report: Annotated[Path | None, typer.Option("--html", help="Write the report card as a page to this file.")] = None,
     recording: Annotated[Path | None, typer.Option("--recording", help="Another recording as reference.")] = None,
     concurrent: Annotated[int, typer.Option("--concurrent", min=1, help="How many stories are told at a time.")] = 32,
@@ -46,7 +50,11 @@ def conformance(
         print("".join(f"{key}={value}\n" for key, value in library.SETTINGS.items()), end="")
         return
     home = library.home()
-    stories = [each for each in library.all_stories(home) if not story or each.name.startswith(tuple(story))]
+    stories = [
+        each
+        for each in library.all_stories(home)
+        if (not story or each.name.startswith(tuple(story))) and not each.name.startswith(tuple(skip or ()))
+    ]
     if is_list:
         print_table(("story", "about"), [{"story": each.name, "about": each.about} for each in stories])
         return
