@@ -29,8 +29,12 @@ def owner() -> Owner:
 
 
 def crash(store: DiskStore, to: Path) -> Path:
-    """The data directory as it is at this moment, in another place: what a crash would leave, the page cache included."""
-    shutil.copytree(store.data_dir, to, ignore=shutil.ignore_patterns(".lock", "*.tmp"))
+    """
+    The data directory as it is at this moment, in another place: what a crash would leave, the page cache included.
+
+    Directories of deleted partitions are left out: a thread removes them while they would be copied.
+    """
+    shutil.copytree(store.data_dir, to, ignore=shutil.ignore_patterns(".lock", "*.tmp", "*-delete"))
     return to
 
 
