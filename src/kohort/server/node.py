@@ -27,12 +27,12 @@ from kohort.machine.shard import EndTransaction
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import ConfigError, ErrorCode
 from kohort.model.ids import CONSUMER_OFFSETS
+from kohort.runtime.clock import SystemClock
 from kohort.runtime.processors import InlineProcessor
 from kohort.runtime.runtime import Runtime
 from kohort.runtime.timers import ShardTimers
 from kohort.runtime.turn import Turn
 from kohort.server.alarm import Alarm
-from kohort.server.clock import SystemClock
 from kohort.server.connection import Connections
 from kohort.server.dispatch import Dispatch, Handler
 from kohort.server.settings import HEEDED, Settings

@@ -152,7 +152,7 @@ class Segment:
         self.time_index.save()
 
     def release(self) -> None:
-        """Nothing is appended for now: forget what is in the files, and close them until somebody asks."""
+        """Until the next append: forget what is in the files, and close them until somebody asks."""
         self._recent_offsets, self._recent_positions = [], []
         self.index.release()
         self.time_index.release()

@@ -1,5 +1,0 @@
-"""The node's time."""
-
-from kohort.runtime.clock import SystemClock
-
-__all__ = ["SystemClock"]
