@@ -7,11 +7,11 @@ int64 each. The file comes with the first entry.
 Source: Kafka TransactionIndex, AbortedTxn.
 """
 
-import os
 from pathlib import Path
 from struct import Struct
 
 from kohort.model.errors import CorruptError
+from kohort.storage import syscalls
 from kohort.storage.producers import Aborted
 
 TXN_INDEX_SUFFIX = ".txnindex"
@@ -43,14 +43,10 @@ class AbortedIndex:
         """One more, written without waiting for the disk."""
         self.entries.append(aborted)
         self.is_unsynced = True
-        fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        try:
-            os.write(fd, to_bytes(aborted))
-        finally:
-            os.close(fd)
+        syscalls.append_to(self.path, to_bytes(aborted))
 
     def clear(self) -> None:
-        self.path.unlink(missing_ok=True)
+        syscalls.remove(self.path)
         self._entries = []
 
     def _read(self) -> list[Aborted]:

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from kohort.model.errors import ConfigError, CorruptError
 from kohort.model.ids import TopicPartition
+from kohort.storage import syscalls
 from kohort.storage.log import NO_TOPIC_ID
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
@@ -24,15 +25,6 @@ META_PROPERTIES = "meta.properties"
 PARTITION_METADATA = "partition.metadata"
 
 
-def fsync_directory(directory: Path) -> None:
-    """Names that were made, renamed or removed in the directory are durable on return."""
-    fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
 def write_atomically(path: Path, text: str, *, syncs_directory: bool = True) -> None:
     """
     The file has the old or the new content whatever happens.
@@ -41,13 +33,10 @@ def write_atomically(path: Path, text: str, *, syncs_directory: bool = True) -> 
         syncs_directory: whether it is the new content for good on return; else that is left to the caller.
     """
     temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    syscalls.write_file(temporary, text.encode(), is_synced=True)
+    syscalls.rename(temporary, path)
     if syncs_directory:
-        fsync_directory(path.parent)
+        syscalls.sync_directory(path.parent)
 
 
 def offsets_to_text(offsets: Mapping[TopicPartition, int]) -> str:
@@ -92,7 +81,8 @@ def uuid_from_text(text: str) -> UUID:
 
 
 def write_partition_metadata(directory: Path, topic_id: UUID) -> None:
-    (directory / PARTITION_METADATA).write_text(f"version: 0\ntopic_id: {uuid_to_text(topic_id)}", "utf-8")
+    text = f"version: 0\ntopic_id: {uuid_to_text(topic_id)}"
+    syscalls.write_file(directory / PARTITION_METADATA, text.encode())
 
 
 def read_partition_metadata(directory: Path) -> UUID:

@@ -22,11 +22,11 @@ from typing import Literal, TypeAlias
 from kohort.model.errors import UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Clock, Defer
+from kohort.storage import syscalls
 from kohort.storage.checkpoints import (
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
-    fsync_directory,
     offsets_to_text,
     write_atomically,
 )
@@ -282,7 +282,7 @@ class Committer:
         """On any thread. A file that is gone belonged to a partition that was deleted."""
         for path in sorted(files, reverse=True):
             try:
-                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                fd = syscalls.open_file(path, os.O_RDONLY | os.O_CLOEXEC)
             except FileNotFoundError:
                 continue
             try:
@@ -362,7 +362,7 @@ def remove_files(paths: list[Path]) -> None:
     """Remove what is not needed any more; what cannot be removed now is removed at the next start."""
     for path in paths:
         with suppress(OSError):
-            path.unlink()
+            syscalls.unlink(path)
 
 
 def remove_journal(data_dir: Path) -> None:
@@ -370,6 +370,6 @@ def remove_journal(data_dir: Path) -> None:
     directory = data_dir / JOURNAL
     if directory.is_dir():
         for path in journal_files(directory):
-            path.unlink()
-        directory.rmdir()
-        fsync_directory(data_dir)
+            syscalls.unlink(path)
+        syscalls.remove_directory(directory)
+        syscalls.sync_directory(data_dir)

@@ -9,6 +9,7 @@ from pathlib import Path
 from uuid import UUID
 
 from kohort.model.ids import TopicPartition
+from kohort.storage import syscalls
 
 JOURNAL = "journal"
 _NAME_BYTES_MAX = 255
@@ -29,21 +30,14 @@ def find_partitions(data_dir: Path) -> dict[TopicPartition, Path]:
         if not path.is_dir():
             continue
         if _DELETED.fullmatch(path.name):
-            remove_tree(path)
+            syscalls.remove_tree(path)
         elif topic_partition := partition_of(path.name):
             found[topic_partition] = path
     return found
-
-
-def remove_tree(path: Path) -> None:
-    """Remove a directory with all that is in it; what cannot be removed now is removed at the next start."""
-    import shutil  # the import costs as much as a start takes to find fifty partitions, and few starts need it
-
-    shutil.rmtree(path, ignore_errors=True)
 
 
 def set_aside(path: Path, unique: UUID, *, suffix: str) -> Path:
     """Rename a partition's directory, so that it is a partition no more; `suffix` is Kafka's `delete` or `stray`."""
     topic, _, partition = path.name.rpartition("-")
     ending = f"-{partition}.{unique.hex}-{suffix}"
-    return path.rename(path.with_name(topic[: _NAME_BYTES_MAX - len(ending)] + ending))
+    return syscalls.rename(path, path.with_name(topic[: _NAME_BYTES_MAX - len(ending)] + ending))

@@ -8,7 +8,6 @@ their recovery points, torn tails cut off, and what is missing put back from the
 """
 
 import logging
-import os
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -17,20 +16,20 @@ from uuid import UUID, uuid4
 from kohort.model.errors import ConfigError, CorruptError, OffsetOutOfRangeError, UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Clock, Defer
+from kohort.storage import syscalls
 from kohort.storage.checkpoints import (
     CLEAN_SHUTDOWN,
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
     DirectoryLock,
     claim_directory,
-    fsync_directory,
     read_offsets,
     read_partition_metadata,
     write_atomically,
     write_partition_metadata,
 )
 from kohort.storage.committer import Committer, FlushMode, Post, Sync, remove_journal
-from kohort.storage.directory import JOURNAL, find_partitions, remove_tree, set_aside
+from kohort.storage.directory import JOURNAL, find_partitions, set_aside
 from kohort.storage.disklog import DiskLog
 from kohort.storage.epochs import EpochCache
 from kohort.storage.journal import DELETE, START, JournalEntry, journal_files, read_journal
@@ -43,9 +42,6 @@ JOURNAL_FILE_BYTES = 32 * 1024 * 1024
 """A journal file as it is made, and when the other one's turn comes."""
 
 _CLEAN_SHUTDOWN_TEXT = '{"version":0,"brokerEpoch":-1}'
-
-data_sync: Sync = getattr(os, "fdatasync", os.fsync)
-"""macOS has no fdatasync."""
 
 
 class DiskStore:
@@ -74,7 +70,7 @@ class DiskStore:
         clock: Clock,
         cluster_id: str | None = None,
         journal_file_bytes: int = JOURNAL_FILE_BYTES,
-        sync: Sync = data_sync,
+        sync: Sync = syscalls.data_sync,
         on_offline: Callable[[str], None] = lambda _reason: None,
     ) -> None:
         data_dir.mkdir(parents=True, exist_ok=True)
@@ -125,11 +121,11 @@ class DiskStore:
         if journal.is_dir() or not marker.exists():
             self._recover(journal_files(journal), is_journaled=journal.is_dir())
         if self._is_journaled:
-            journal.mkdir(exist_ok=True)
-            fsync_directory(self.data_dir)
+            syscalls.ensure_directory(journal)
+            syscalls.sync_directory(self.data_dir)
         if marker.exists():
-            marker.unlink()
-            fsync_directory(self.data_dir)
+            syscalls.unlink(marker)
+            syscalls.sync_directory(self.data_dir)
 
     def _recover(self, left_behind: list[Path], *, is_journaled: bool) -> None:
         """Scan what is not known to be durable, put back what the journal has, and checkpoint before anything else."""
@@ -223,7 +219,7 @@ class DiskStore:
     def _remove(self, log: DiskLog) -> None:
         path = self._set_aside(log, "delete")
         if path is not None:
-            self._committer.submit(partial(remove_tree, path))
+            self._committer.submit(partial(syscalls.remove_tree, path))
 
     def _set_aside(self, log: DiskLog, suffix: str) -> Path | None:
         """Take a log out of the store; its directory's new name, if it had one."""

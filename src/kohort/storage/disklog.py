@@ -10,6 +10,7 @@ from uuid import UUID
 from kohort.model.errors import OffsetOutOfRangeError, UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Clock
+from kohort.storage import syscalls
 from kohort.storage.aborted import overlapping
 from kohort.storage.base import LogBase
 from kohort.storage.batchset import Span, iter_spans, read_front
@@ -125,7 +126,7 @@ class DiskLog(LogBase):
     def _roll(self) -> Segment:
         """A new segment at the end of the log; the first one brings the directory with it."""
         if self._active is None:
-            self.directory.mkdir(exist_ok=True)
+            syscalls.ensure_directory(self.directory)
             write_partition_metadata(self.directory, self.topic_id)
         else:
             self._active.seal()

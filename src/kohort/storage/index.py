@@ -16,6 +16,7 @@ from pathlib import Path
 from struct import Struct
 from typing import ClassVar
 
+from kohort.storage import syscalls
 from kohort.storage.log import NO_TIMESTAMP
 
 _OFFSET_ENTRY = Struct(">ii")
@@ -83,7 +84,7 @@ class _Index:
 
     def save(self) -> None:
         """Write the file whole, without waiting for the disk."""
-        self.path.write_bytes(self._entries)
+        syscalls.write_file(self.path, memoryview(self._entries))
 
     def _append(self, first: int, second: int) -> None:
         entries = self._loaded

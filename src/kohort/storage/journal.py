@@ -22,6 +22,7 @@ from uuid import UUID
 import msgspec
 
 from kohort.model.ids import TopicPartition
+from kohort.storage import syscalls
 from kohort.wire.native import crc32c
 
 APPEND = 1
@@ -100,27 +101,23 @@ class Journal:
         fd = self._fds.get(self._generation & 1)
         if fd is None:
             fd = self._open()
-        written = os.pwrite(fd, entries, self._position)
+        written = syscalls.pwrite(fd, entries, self._position)
         while written < len(entries):
-            written += os.pwrite(fd, memoryview(entries)[written:], self._position + written)
+            written += syscalls.pwrite(fd, memoryview(entries)[written:], self._position + written)
         self._sync(fd)
         self._position += len(entries)
         self._sequence += 1
 
     def _open(self) -> int:
-        self._directory.mkdir(exist_ok=True)
+        syscalls.ensure_directory(self._directory)
         turn = self._generation & 1
-        fd = os.open(self._directory / f"{turn}.journal", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = syscalls.open_file(self._directory / f"{turn}.journal", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self._fds[turn] = fd
-        if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(fd, 0, self._file_bytes)
-        os.fsync(fd)
+        if syscalls.allocate is not None:
+            syscalls.allocate(fd, 0, self._file_bytes)
+        syscalls.fsync(fd)
         for directory in (self._directory, self._directory.parent):
-            directory_fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                os.fsync(directory_fd)
-            finally:
-                os.close(directory_fd)
+            syscalls.sync_directory(directory)
         return fd
 
     def switch(self) -> None:

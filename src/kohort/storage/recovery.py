@@ -16,6 +16,7 @@ from pathlib import Path
 
 from kohort.model.errors import ConfigError, CorruptError
 from kohort.runtime.ports import Clock
+from kohort.storage import syscalls
 from kohort.storage.aborted import TXN_INDEX_SUFFIX
 from kohort.storage.batchset import Span, read_front
 from kohort.storage.epochs import CHECKPOINT_NAME, EpochCache
@@ -100,14 +101,14 @@ def _find_segments(directory: Path, config: LogConfig, clock: Clock) -> list[Seg
     names = {path.name for path in directory.iterdir()}
     for name in sorted(names):
         if name.endswith(_LEFTOVERS):
-            (directory / name).unlink(missing_ok=True)
+            syscalls.remove(directory / name)
         elif name.endswith(".swap"):
             raise ConfigError(
                 f"{directory / name}: the cleaner of Apache Kafka was interrupted here. Start Apache Kafka on this directory "
                 "once, so that it can finish, and stop it."
             )
         elif name.endswith(_INDEX_SUFFIXES) and name.partition(".")[0] + LOG_SUFFIX not in names:
-            (directory / name).unlink(missing_ok=True)
+            syscalls.remove(directory / name)
     bases = sorted(int(name[: -len(LOG_SUFFIX)]) for name in names if name.endswith(LOG_SUFFIX))
     return [Segment(directory, base, config, created_ms=clock.now_ms()) for base in bases]
 
@@ -243,5 +244,5 @@ def _drop(loaded: Loaded, first: int) -> None:
         _log.warning("log.segment_dropped path=%s bytes=%d", segment.path, segment.path.stat().st_size)
         segment.close()
         for suffix in _SIDE_SUFFIXES:
-            segment.path.with_suffix(suffix).unlink(missing_ok=True)
+            syscalls.remove(segment.path.with_suffix(suffix))
     del loaded.segments[first:]

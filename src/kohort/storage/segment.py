@@ -16,6 +16,7 @@ from pathlib import Path
 
 from kohort.model.errors import ConfigError, CorruptError
 from kohort.runtime.ports import Clock
+from kohort.storage import syscalls
 from kohort.storage.aborted import TXN_INDEX_SUFFIX, AbortedIndex
 from kohort.storage.batchset import (
     DELTAS_BEGIN,
@@ -82,7 +83,7 @@ class Segment:
 
     def create(self) -> None:
         """Make the file; one that is there (empty, or garbage that was never acknowledged) is emptied."""
-        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        self._fd = syscalls.open_file(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
 
     def append(self, data: bytes | bytearray, spans: list[Span], *, index_interval_bytes: int) -> None:
         """
@@ -92,7 +93,7 @@ class Segment:
             OSError: it could not be written whole; the segment counts none of it.
         """
         position = self.size_bytes
-        written = os.pwrite(self._fd, data, position)
+        written = syscalls.pwrite(self._fd, data, position)
         if written != len(data):
             self._write_rest(data, position, written)
         for start, size, base_offset, last_offset, max_timestamp_ms in spans:
@@ -104,7 +105,7 @@ class Segment:
     def _write_rest(self, data: bytes | bytearray, position: int, written: int) -> None:
         rest = memoryview(data)
         while written < len(data):
-            written += os.pwrite(self._fd, rest[written:], position + written)
+            written += syscalls.pwrite(self._fd, rest[written:], position + written)
 
     def _count(
         self,
@@ -282,13 +283,13 @@ class Segment:
         renamed = []
         for path in (self.path, self.index.path, self.time_index.path, self.aborted.path, snapshot):
             with suppress(FileNotFoundError):
-                renamed.append(path.rename(path.with_name(path.name + DELETED_SUFFIX)))
+                renamed.append(syscalls.rename(path, path.with_name(path.name + DELETED_SUFFIX)))
         return renamed
 
     def open(self) -> None:
         """Open the file that is there, and take all of it as batches until a scan knows better."""
         if self._fd < 0:
-            self._fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+            self._fd = syscalls.open_file(self.path, os.O_RDWR | os.O_CLOEXEC)
         if self.size_bytes == 0:
             self.size_bytes = os.fstat(self._fd).st_size
 
@@ -328,7 +329,7 @@ class Segment:
             next_offset = last_offset + 1
         if position < file_bytes:
             self._refuse_old_format(buffer[position - buffer_position :])
-            os.ftruncate(self._fd, position)
+            syscalls.truncate(self._fd, position)
         self.size_bytes = position
 
     def _scan_buffer(self, position: int, file_bytes: int) -> memoryview:

@@ -11,11 +11,11 @@ damaged is as good as none: the state is then built from an older one and the ba
 Source: Kafka ProducerStateManager.writeSnapshot, readSnapshot; ProducerSnapshot.json.
 """
 
-import os
 from pathlib import Path
 from struct import Struct
 
 from kohort.model.errors import CorruptError
+from kohort.storage import syscalls
 from kohort.storage.producers import NO_SEQUENCE, Producers, ProducerState, Written
 from kohort.wire.native import crc32c
 
@@ -81,11 +81,7 @@ def _state(
 def write_snapshot(directory: Path, offset: int, producers: Producers) -> Path:
     """Write it whole, without waiting for the disk; its file."""
     path = snapshot_path(directory, offset)
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-    try:
-        os.write(fd, snapshot_to_bytes(producers))
-    finally:
-        os.close(fd)
+    syscalls.write_file(path, snapshot_to_bytes(producers))
     return path
 
 
@@ -108,7 +104,7 @@ def load_newest(directory: Path, up_to: int) -> tuple[Producers, int] | None:
             try:
                 return Producers(snapshot_from_bytes(path.read_bytes())), offset
             except CorruptError:
-                path.unlink()
+                syscalls.unlink(path)
     return None
 
 
@@ -118,4 +114,4 @@ def remove_strays(directory: Path, *, bases: set[int], end_offset: int) -> None:
     newest = max((offset for offset in found if offset <= end_offset), default=None)
     for offset in found:
         if offset != newest and (offset not in bases or offset > end_offset):
-            snapshot_path(directory, offset).unlink()
+            syscalls.unlink(snapshot_path(directory, offset))
