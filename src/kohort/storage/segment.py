@@ -133,18 +133,19 @@ class Segment:
         self, incoming_bytes: int, last_offset: int, max_timestamp_ms: int, config: LogConfig, clock: Clock
     ) -> bool:
         """Whether the next set belongs into a new segment. Source: Kafka LogSegment.shouldRoll."""
-        if self.size_bytes > config.segment_bytes - incoming_bytes:
-            return True
-        if self.size_bytes and self._waited_ms(max_timestamp_ms, clock) > config.segment_ms - config.segment_jitter_ms:
-            return True
+        size = self.size_bytes
+        if not size:
+            return False
+        first_ms = self.rolling_timestamp_ms
+        is_timed = first_ms >= 0 and max_timestamp_ms >= 0
+        waited_ms = max_timestamp_ms - first_ms if is_timed else clock.now_ms() - self.created_ms
         return (
-            self.index.is_full or self.time_index.is_full or last_offset - self.base_offset > RELATIVE_OFFSET_MAX
-        ) and self.size_bytes > 0
-
-    def _waited_ms(self, max_timestamp_ms: int, clock: Clock) -> int:
-        if self.rolling_timestamp_ms >= 0 and max_timestamp_ms >= 0:
-            return max_timestamp_ms - self.rolling_timestamp_ms
-        return clock.now_ms() - self.created_ms
+            size > config.segment_bytes - incoming_bytes
+            or waited_ms > config.segment_ms - config.segment_jitter_ms
+            or last_offset - self.base_offset > RELATIVE_OFFSET_MAX
+            or self.index.is_full
+            or self.time_index.is_full
+        )
 
     def seal(self) -> None:
         """The last entry of the time index, and both indexes into their files: before a roll and before a clean end."""
@@ -274,14 +275,25 @@ class Segment:
 
     # Life
 
-    def set_aside(self) -> list[Path]:
+    def files(self) -> tuple[Path, ...]:
+        """The segment's own files; the last one, of aborted transactions, need not be there."""
+        return self.path, self.index.path, self.time_index.path, self.aborted.path
+
+    def rename_with(self, suffix: str) -> None:
+        """The files have this at the end of their names from now on, or nothing; renaming them is the caller's."""
+        self.path = segment_path(self.directory, self.base_offset, LOG_SUFFIX + suffix)
+        self.index.path = segment_path(self.directory, self.base_offset, INDEX_SUFFIX + suffix)
+        self.time_index.path = segment_path(self.directory, self.base_offset, TIME_INDEX_SUFFIX + suffix)
+        self.aborted.path = segment_path(self.directory, self.base_offset, TXN_INDEX_SUFFIX + suffix)
+
+    def set_aside(self, *, keeps_snapshot: bool = False) -> list[Path]:
         """Close the files and rename them, so that no start takes them for a segment; those that are there, renamed."""
         self.close()
         self.index.release()
         self.time_index.release()
-        snapshot = segment_path(self.directory, self.base_offset, SNAPSHOT_SUFFIX)
+        snapshot = () if keeps_snapshot else (segment_path(self.directory, self.base_offset, SNAPSHOT_SUFFIX),)
         renamed = []
-        for path in (self.path, self.index.path, self.time_index.path, self.aborted.path, snapshot):
+        for path in (*self.files(), *snapshot):
             with suppress(FileNotFoundError):
                 renamed.append(syscalls.rename(path, path.with_name(path.name + DELETED_SUFFIX)))
         return renamed
