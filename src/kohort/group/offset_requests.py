@@ -32,12 +32,10 @@ class CheckedCommit(msgspec.Struct, frozen=True):
     Attributes:
         request: what the shard is to commit, every topic with its name.
         refused: the rest, answered already.
-        is_whole: nothing was refused and no topic was given twice, so the shard's answer is the answer.
     """
 
     request: m.OffsetCommitRequest
-    refused: Sequence[m.OffsetCommitResponseTopic] = ()
-    is_whole: bool = True
+    refused: Sequence[m.OffsetCommitResponseTopic]
 
     def merge(self, response: m.OffsetCommitResponse) -> m.OffsetCommitResponse:
         merged: dict[str | UUID | None, tuple[m.OffsetCommitResponseTopic, list[m.OffsetCommitResponsePartition]]] = {}
@@ -58,8 +56,6 @@ class CheckedCommit(msgspec.Struct, frozen=True):
 def check_commit(request: m.OffsetCommitRequest, context: RequestContext, image: ClusterImage) -> CheckedCommit:
     """Refuse topics and partitions that are not there; UNKNOWN_TOPIC_ID for an id, UNKNOWN_TOPIC_OR_PARTITION else."""
     by_id = context.api_version >= TOPIC_IDS_SINCE
-    if not by_id and _is_all_known(request.topics, image):
-        return CheckedCommit(request)
     refused: list[m.OffsetCommitResponseTopic] = []
     accepted: list[m.OffsetCommitRequestTopic] = []
     for topic in request.topics:
@@ -73,8 +69,7 @@ def check_commit(request: m.OffsetCommitRequest, context: RequestContext, image:
             refused.append(_commit_refused(topic, name, unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         if known:
             accepted.append(m.OffsetCommitRequestTopic(name=name, topic_id=topic.topic_id, partitions=known))
-    is_whole = not refused and len({topic.name for topic in accepted}) == len(request.topics)
-    return CheckedCommit(_with_topics(request, accepted), refused, is_whole)
+    return CheckedCommit(_with_topics(request, accepted), refused)
 
 
 def _with_topics(request: m.OffsetCommitRequest, topics: Sequence[m.OffsetCommitRequestTopic]) -> m.OffsetCommitRequest:
@@ -88,8 +83,11 @@ def _with_topics(request: m.OffsetCommitRequest, topics: Sequence[m.OffsetCommit
     )
 
 
-def _is_all_known(topics: Sequence[m.OffsetCommitRequestTopic], image: ClusterImage) -> bool:
-    """The common case: every partition exists, and no topic comes twice."""
+def is_plain_commit(request: m.OffsetCommitRequest, context: RequestContext, image: ClusterImage) -> bool:
+    """The common case: every partition exists, by name, and no topic comes twice; the shard's answer is the answer."""
+    topics = request.topics
+    if context.api_version >= TOPIC_IDS_SINCE:
+        return False
     if len(topics) > 1 and len({topic.name for topic in topics}) != len(topics):
         return False
     for topic in topics:

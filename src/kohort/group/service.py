@@ -92,11 +92,11 @@ class GroupService:
     def heartbeat(
         self, request: m.HeartbeatRequest, _context: RequestContext, reply: Reply[m.HeartbeatResponse]
     ) -> m.HeartbeatResponse | None:
-        code = self._refusal(request.group_id)
-        if code is not ErrorCode.NONE:
-            return m.HeartbeatResponse(error_code=int(code))
+        group_id = request.group_id
+        if not self.is_active or not group_id:
+            return m.HeartbeatResponse(error_code=int(self._refusal(group_id)))
         return self._runner.write(
-            self.partition_for(request.group_id),
+            coordinator_partition(group_id, self._runner.partition_count),
             lambda shard, _: shard.heartbeat(request),
             reply,
             _heartbeat_failed,
@@ -183,20 +183,26 @@ class GroupService:
     def offset_commit(
         self, request: m.OffsetCommitRequest, context: RequestContext, reply: Reply[m.OffsetCommitResponse]
     ) -> m.OffsetCommitResponse | None:
+        if self.is_active and offset_requests.is_plain_commit(request, context, self.image):
+            return self._commit(request, context, reply)
         checked = offset_requests.check_commit(request, context, self.image)
         if not checked.request.topics:
             # Nothing is left to commit: then nobody asks about the group.
             return checked.merge(m.OffsetCommitResponse())
         if not self.is_active:
             return checked.merge(commit_refused(checked.request, ErrorCode.COORDINATOR_NOT_AVAILABLE))
-        whole = reply if checked.is_whole else checked.merging(reply)
-        response = self._runner.write(
-            self.partition_for(request.group_id),
-            lambda shard, now_ms: shard.offset_commit(checked.request, context, now_ms),
-            whole,
-            lambda error: commit_refused(checked.request, append_error(error)),
+        response = self._commit(checked.request, context, checked.merging(reply))
+        return None if response is None else checked.merge(response)
+
+    def _commit(
+        self, request: m.OffsetCommitRequest, context: RequestContext, reply: Reply[m.OffsetCommitResponse]
+    ) -> m.OffsetCommitResponse | None:
+        return self._runner.write(
+            coordinator_partition(request.group_id, self._runner.partition_count),
+            lambda shard, now_ms: shard.offset_commit(request, context, now_ms),
+            reply,
+            lambda error: commit_refused(request, append_error(error)),
         )
-        return response if response is None or checked.is_whole else checked.merge(response)
 
     def offset_fetch(
         self, request: m.OffsetFetchRequest, context: RequestContext, reply: Reply[m.OffsetFetchResponse]

@@ -45,8 +45,8 @@ class Owner(Protocol):
     def fail(self, events: list[Waiting], error: Exception, /) -> None:
         """Nothing of these operations was kept."""
 
-    def wait(self, offset: int, events: list[Waiting], /) -> None:
-        """These operations are written, and wait for the high watermark to reach `offset`."""
+    def wait(self, offset: int, events: list[Waiting], now_ms: int, /) -> None:
+        """These operations are written now, and wait for the high watermark to reach `offset`."""
 
     def out_of_sync(self, end: int, expected: int, /) -> None:
         """The log ended elsewhere than was expected: what was replayed has other offsets than the log."""
@@ -62,7 +62,19 @@ class Appender:
     Not safe for threads: everything is called under the shard's exclusivity.
     """
 
-    __slots__ = ("_clock", "_how", "_log", "_metrics", "_owner", "_position", "_serde", "_shard", "batch", "is_closed")
+    __slots__ = (
+        "_clock",
+        "_codec",
+        "_linger_ms",
+        "_log",
+        "_metrics",
+        "_owner",
+        "_position",
+        "_serde",
+        "_shard",
+        "batch",
+        "is_closed",
+    )
 
     def __init__(
         self,
@@ -82,7 +94,8 @@ class Appender:
         self._position = position
         self._serde = serde
         self._clock = clock
-        self._how = how
+        self._codec = how.codec
+        self._linger_ms = how.linger_ms
         self._metrics = metrics
         self.batch: OpenBatch | None = None
         """Never without records outside a call of this class."""
@@ -109,15 +122,12 @@ class Appender:
         pairs = [encode(record) for record in result.records]
         if producer is not None:
             self._flush_or_raise()
-            self._add_whole(result, pairs, now_ms, producer)
-        elif result.is_atomic:
-            self._add_whole(result, pairs, now_ms, None)
+        if result.is_atomic or producer is not None:
+            batch = self._add_whole(result, pairs, now_ms, producer)
         else:
-            self._add_pieces(result, pairs, now_ms)
-        batch = self.batch
-        assert batch is not None, "what was added is in the open batch"
+            batch = self._add_pieces(result, pairs, now_ms)
         batch.events.append(event)
-        linger_ms = self._how.linger_ms
+        linger_ms = self._linger_ms
         if (
             producer is not None
             or batch.bytes_left <= 0
@@ -125,24 +135,31 @@ class Appender:
         ):
             self.flush(batch)
 
-    def _add_whole(self, result: Result[Any, Any], pairs: list[Pair], now_ms: int, producer: Producer | None) -> None:
+    def _add_whole(
+        self, result: Result[Any, Any], pairs: list[Pair], now_ms: int, producer: Producer | None
+    ) -> OpenBatch:
         needed = size_bytes(pairs)
         batch = self.batch
         if batch is None or batch.bytes_left < needed:
             bytes_max = self._log.batch_bytes_max
-            if needed > bytes_max - BATCH_OVERHEAD_BYTES and self._how.codec is Codec.NONE:
+            if needed > bytes_max - BATCH_OVERHEAD_BYTES and self._codec is Codec.NONE:
                 raise CoordinatorError(
                     ErrorCode.MESSAGE_TOO_LARGE, f"{len(pairs)} records need {needed} bytes; a batch holds {bytes_max}"
                 )
             # What needs more may still fit when it is compressed: it gets a batch of its own, and the log decides.
             batch = self._room_for(needed, now_ms, producer)
         self._replay_into(batch, result, pairs, needed)
+        return batch
 
-    def _add_pieces(self, result: Result[Any, Any], pairs: list[Pair], now_ms: int) -> None:
+    def _add_pieces(self, result: Result[Any, Any], pairs: list[Pair], now_ms: int) -> OpenBatch:
+        """The batch that the last of them went into."""
         for index, pair in enumerate(pairs):
             needed = size_bytes([pair])
             piece = msgspec.structs.replace(result, records=result.records[index : index + 1])
             self._replay_into(self._room_for(needed, now_ms, None), piece, [pair], needed)
+        batch = self.batch
+        assert batch is not None, "what was added is in the open batch"
+        return batch
 
     def _room_for(self, needed: int, now_ms: int, producer: Producer | None) -> OpenBatch:
         """The open batch if it has room, else a new one. A batch takes its first record whatever its size."""
@@ -158,7 +175,7 @@ class Appender:
             producer_id=NO_PRODUCER_ID if producer is None else producer.producer_id,
             producer_epoch=NO_PRODUCER_EPOCH if producer is None else producer.producer_epoch,
         )
-        if producer is None and self._how.linger_ms != 0:
+        if producer is None and self._linger_ms != 0:
             self._owner.flush_later(batch)
         return batch
 
@@ -178,6 +195,10 @@ class Appender:
         batch.pairs.extend(pairs)
         batch.bytes_left -= needed
 
+    def flush_open(self) -> None:
+        """Append the open batch, if there is one; whoever is in it hears of a failure."""
+        self.flush()
+
     # -- appending ---------------------------------------------------------------------------------------------
 
     def flush(self, batch: OpenBatch | None = None) -> Exception | None:
@@ -192,15 +213,16 @@ class Appender:
             return None
         started_ms = self._clock.now_ms()
         try:
-            end = self._write(opened.encode(self._how.codec))
+            end = self._write(opened.encode(self._codec))
         except Exception as error:  # noqa: BLE001 -- the shard loop: every caller is answered
             _log.warning("shard.append_failed partition=%s error=%s", self._log.topic_partition, error)
             self._fail(opened, error)
             return error
         self._metrics.batch_linger_time.record(started_ms - opened.opened_ms)
-        self._metrics.batch_flush_time.record(self._clock.now_ms() - started_ms)
+        now_ms = self._clock.now_ms()
+        self._metrics.batch_flush_time.record(now_ms - started_ms)
         self._release()
-        return self._written(end, opened.next_offset, opened.events)
+        return self._written(end, opened.next_offset, opened.events, now_ms)
 
     def end_transaction(self, end: EndTransaction, event: Waiting, now_ms: int) -> None:
         """
@@ -224,14 +246,14 @@ class Appender:
         except Exception:
             self._position.revert_to(written)
             raise
-        self._written(log_end, written + 1, [event])
+        self._written(log_end, written + 1, [event], now_ms)
 
     def _write(self, data: bytes | bytearray) -> int:
         if len(data) > self._log.batch_bytes_max:
             raise RecordTooLargeError(f"a batch of {len(data)} bytes; the partition takes {self._log.batch_bytes_max}")
         return self._log.append(data, leader_epoch=self._owner.leader_epoch)
 
-    def _written(self, end: int, expected: int, events: list[Waiting]) -> Exception | None:
+    def _written(self, end: int, expected: int, events: list[Waiting], now_ms: int) -> Exception | None:
         if end != expected:
             # Somebody else wrote to this partition.
             error = CoordinatorError(ErrorCode.NOT_COORDINATOR)
@@ -239,7 +261,7 @@ class Appender:
             self._owner.out_of_sync(end, expected)
             return error
         self._position.write_to(end)
-        self._owner.wait(end, events)
+        self._owner.wait(end, events, now_ms)
         return None
 
     def _flush_or_raise(self) -> None:

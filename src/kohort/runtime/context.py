@@ -298,7 +298,7 @@ class Context(Generic[S]):
         elif appender.batch is not None:
             appender.batch.events.append(event)
         else:
-            self.wait(position.written, [event])
+            self.wait(position.written, [event], now_ms)
         return None
 
     # -- what the appender reports -----------------------------------------------------------------------------
@@ -310,29 +310,35 @@ class Context(Generic[S]):
             except Exception:  # noqa: BLE001 -- one completion's failure must not keep the others waiting
                 _log.exception("shard.completion_failed partition=%d", self.partition)
 
-    def wait(self, offset: int, events: list[Waiting], /) -> None:
-        self._deferred.add(offset, events, self._now_ms())
+    def wait(self, offset: int, events: list[Waiting], now_ms: int, /) -> None:
+        self._deferred.add(offset, events, now_ms)
         timeout = self._timeout
         if timeout is None or not timeout.is_armed:
             deadline_ms = self._deferred.next_deadline_ms
             if deadline_ms is not None:
                 self._timeout = self._lane.wheel.arm(deadline_ms, self._on_timeout)
         else:
-            deadline_ms = min(event.deadline_ms for event in events)
+            deadline_ms = events[0].deadline_ms
+            if len(events) > 1:
+                deadline_ms = min([event.deadline_ms for event in events])
             if deadline_ms < timeout.deadline_ms:
                 self._timeout = self._lane.wheel.move(timeout, deadline_ms)
 
     def flush_later(self, batch: OpenBatch, /) -> None:
-        def flush() -> None:
-            if self._appender is not None:
-                self._appender.flush(batch)
-
         linger_ms = self._env.appending.linger_ms
         if linger_ms > 0:
-            deadline_ms = self._now_ms() + linger_ms
-            batch.linger = self._lane.wheel.arm(deadline_ms, lambda: self._exclusively(flush))
+            batch.linger = self._lane.wheel.arm(self._now_ms() + linger_ms, self._flush_open)
         else:
-            self._lane.defer(lambda: self._exclusively(flush))
+            self._lane.defer(self._flush_open)
+
+    def _flush_open(self) -> None:
+        """
+        Append the open batch. Another one than this was meant for, opened since because that one was full, goes a little
+        earlier than it might.
+        """
+        appender = self._appender
+        if appender is not None:
+            self._exclusively(appender.flush_open)
 
     def out_of_sync(self, end: int, expected: int, /) -> None:
         assert self.log is not None
@@ -345,7 +351,13 @@ class Context(Generic[S]):
     def on_high_watermark(self, offset: int) -> None:
         """It has moved. While an operation runs the newest one waits for its end, before whatever else does."""
         if not self._busy:
-            self._exclusively(lambda: self._commit(offset))
+            self._busy = True
+            try:
+                self._commit(offset)
+            finally:
+                self._busy = False
+                if self._outbox or self._queue:
+                    self._settle()
             return
         if self._high_watermark is None:
             self._queue.appendleft(self._commit_newest)

@@ -56,14 +56,20 @@ class ShardTimers:
         retry: bool = False,
         backoff_ms: int = RETRY_BACKOFF_MS,
     ) -> None:
-        deadline_ms = self._clock.now_ms() + max(delay_ms, 0)
+        deadline_ms = self._clock.now_ms() + max(0, delay_ms)
         armed = self._armed.get(key)
-        if armed is not None and armed.timer is not None and armed.timer.is_armed:
-            armed.operation = operation
-            armed.retry = retry
-            armed.backoff_ms = backoff_ms
-            armed.timer = self._wheel.move(armed.timer, deadline_ms)
-            return
+        if armed is not None:
+            timer = armed.timer
+            if timer is not None and timer.action is not None:
+                armed.operation = operation
+                armed.retry = retry
+                armed.backoff_ms = backoff_ms
+                if deadline_ms >= timer.bucket_ms:
+                    # As `Wheel.move` has it; most timers are heartbeats' and only ever move on.
+                    timer.deadline_ms = deadline_ms
+                else:
+                    armed.timer = self._wheel.move(timer, deadline_ms)
+                return
         armed = self._armed[key] = _Armed(operation, retry=retry, backoff_ms=backoff_ms)
         armed.timer = self._wheel.arm(deadline_ms, lambda: self._fire(key, armed))
 

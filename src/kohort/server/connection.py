@@ -32,30 +32,24 @@ class Call:
 
     __slots__ = (
         "answer",
+        "api_version",
         "client_id",
         "connection",
         "correlation_id",
-        "is_queued",
         "route",
         "size_bytes",
     )
 
-    def __init__(
-        self, connection: "Connection", route: Route, correlation_id: int, client_id: str, size_bytes: int
-    ) -> None:
-        self.size_bytes = size_bytes
+    def __init__(self, connection: "Connection", route: Route, correlation_id: int, client_id: str) -> None:
         self.connection = connection
         self.route = route
+        self.api_version = route.version
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.answer: bytes | None = None
         """The frame to send, once it is known; empty when there is none to send."""
-        self.is_queued = False
-        """Whether it has its place in the order of replies."""
-
-    @property
-    def api_version(self) -> int:
-        return self.route.version
+        self.size_bytes = 0
+        """Of the request; 0 until it has its place in the order of replies."""
 
     @property
     def client_host(self) -> str:
@@ -150,8 +144,13 @@ class Connection(asyncio.Protocol):
         if self._is_slow or self._is_handling or self._waiting:
             self._waiting.extend(frames)
             self._pause_if_behind()
-        else:
+        elif self._in_work or len(frames) != 1:
             self._handle(frames)
+        else:
+            # Nothing else is in work: there is no order to keep and nothing to send along.
+            answer = self._request(frames[0])
+            if answer and self._transport is not None:
+                self._transport.write(answer)
 
     def eof_received(self) -> bool:
         return False
@@ -168,22 +167,17 @@ class Connection(asyncio.Protocol):
 
     def _handle(self, frames: list[bytes]) -> None:
         self._is_handling = True
-        try:
-            for index, frame in enumerate(frames):
-                if (self._in_work or self._is_slow) and not self._may_overlap(frame):
-                    self._waiting.extend(frames[index:])
-                    break
-                self._request(frame)
-                if self._transport is None:
-                    return
-        except WireError as error:
-            self._refuse(error)
-        except Exception:  # noqa: BLE001 -- the connection loop: a defect costs its connection, never the process
-            _log.exception("connection.failed client=%s", self.client_host)
-            self.abort()
-        finally:
-            self._is_handling = False
-            self._flush()
+        for index, frame in enumerate(frames):
+            if (self._in_work or self._is_slow) and not self._may_overlap(frame):
+                self._waiting.extend(frames[index:])
+                break
+            answer = self._request(frame)
+            if self._transport is None:
+                break
+            if answer:
+                self._out.append(answer)
+        self._is_handling = False
+        self._flush()
         self._pause_if_behind()
 
     def _may_overlap(self, frame: bytes) -> bool:
@@ -192,28 +186,43 @@ class Connection(asyncio.Protocol):
         first = self._in_work[0].route
         return first.is_pipelined and frame[:2] == first.api_key.to_bytes(2, "big")
 
-    def _request(self, frame: bytes) -> None:
-        api_key, api_version, correlation_id, client_id, body = read_request_header(frame)
-        route = self._routes.get((api_key, api_version)) or self._shared.dispatch.route(api_key, api_version)
-        if route is None:
-            # A newer client asks what we speak in a way we do not know: it learns the versions of ApiVersions itself.
-            self._out.append(api_versions_downgrade(correlation_id))
-            return
-        route.requests += 1
-        call = Call(self, route, correlation_id, client_id, len(frame))
-        request = route.read(frame, body)
-        response = route.handler(request, call, call.reply)
-        if response is not None:
+    def _request(self, frame: bytes) -> bytes | None:
+        """Let a request be handled; the frame to send now, if there is one. A request that fails costs its connection."""
+        try:
+            api_key, api_version, correlation_id, client_id, body = read_request_header(frame)
+            route = self._routes.get((api_key, api_version)) or self._shared.dispatch.route(api_key, api_version)
+            if route is None:
+                # A newer client asks what we speak in a way we do not know: it learns the versions of ApiVersions itself.
+                return api_versions_downgrade(correlation_id)
+            route.requests += 1
+            call = Call(self, route, correlation_id, client_id)
+            response = route.handler(route.read(frame, body), call, call.reply)
+            if response is None:
+                return self._queued(call, len(frame))
             if response is Outcome.CLOSE_CONNECTION:
                 self.close()
-                return
-            call.answer = b"" if response is Outcome.NO_RESPONSE else route.encode(call.correlation_id, response)
+                return None
+            answer = b"" if response is Outcome.NO_RESPONSE else route.encode(correlation_id, response)
+            if not self._in_work:
+                return answer
+            call.answer = answer
+            return self._queued(call, len(frame))
+        except WireError as error:
+            self._refuse(error)
+        except Exception:  # noqa: BLE001 -- the connection loop: a defect costs its connection, never the process
+            _log.exception("connection.failed client=%s", self.client_host)
+            self.abort()
+        return None
+
+    def _queued(self, call: Call, size_bytes: int) -> bytes | None:
+        """Give a request its place in the order of replies; its answer, if it has one and is the only one in work."""
         if call.answer is not None and not self._in_work:
-            self._out.append(call.answer)
-        elif self._transport is not None:
-            call.is_queued = True
+            return call.answer
+        if self._transport is not None:
+            call.size_bytes = size_bytes
             self._in_work.append(call)
-            self._in_work_bytes += call.size_bytes
+            self._in_work_bytes += size_bytes
+        return None
 
     def answered(self, call: Call, response: Any) -> None:
         """A request that had to wait has its answer; it leaves when those before it have left."""
@@ -223,10 +232,18 @@ class Connection(asyncio.Protocol):
             self.close()
             return
         call.answer = b"" if response is Outcome.NO_RESPONSE else call.route.encode(call.correlation_id, response)
-        if not call.is_queued:
+        if not call.size_bytes:
             # Answered before its handler returned: `_request` goes on from here.
             return
         in_work = self._in_work
+        if len(in_work) == 1 and not (self._out or self._waiting or self._is_handling):
+            # The only one: nothing to wait for, and nothing to gather.
+            in_work.clear()
+            self._in_work_bytes = 0
+            if call.answer:
+                self.was_used = True
+                self._transport.write(call.answer)
+            return
         while in_work and in_work[0].answer is not None:
             answered = in_work.popleft()
             self._in_work_bytes -= answered.size_bytes

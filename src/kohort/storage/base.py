@@ -11,7 +11,7 @@ from kohort.runtime.ports import HighWatermarkListener
 from kohort.storage.batchset import Span, iter_spans, read_front, seal
 from kohort.storage.epochs import EpochCache
 from kohort.storage.log import NO_TIMESTAMP, BatchSetTooLargeError, LogConfig, TimestampOffset
-from kohort.storage.producers import PRODUCER_ID_AT, Aborted, Producers, read_producer_id
+from kohort.storage.producers import PRODUCER_ID_AT, Aborted, Producers
 from kohort.storage.timestamps import first_at_least
 
 _log = logging.getLogger("kohort.storage")
@@ -92,7 +92,8 @@ class LogBase(ABC):
     def _learn(self, data: bytes | bytearray, spans: list[Span]) -> None:
         """Take up what the producers of batches that are written now have done."""
         for span in spans:
-            if read_producer_id(data, span[0] + PRODUCER_ID_AT)[0] >= 0:
+            # The first bit of a producer id is its sign: most batches have none.
+            if data[span[0] + PRODUCER_ID_AT] < 0x80:
                 aborted = self.producers.learn(data, span)
                 if aborted is not None:
                     self._keep_aborted(aborted)
@@ -129,7 +130,7 @@ class LogBase(ABC):
             return
         self.high_watermark = high_watermark
         self.producers.on_high_watermark(high_watermark)
-        for listener in tuple(self._listeners):
+        for listener in self._listeners.copy():
             try:
                 listener(high_watermark)
             except Exception:  # noqa: BLE001 -- what waits for other partitions must not hang because of this one
@@ -145,6 +146,11 @@ class LogBase(ABC):
         if leader_epoch > self.leader_epoch:
             self.epochs.assign(leader_epoch, self.end_offset)
             self.leader_epoch = leader_epoch
+            self._keep_epoch()
+
+    @abstractmethod
+    def _keep_epoch(self) -> None:
+        """The newest epoch has begun at the end of the log: make that durable soon, though nothing may be appended."""
 
     def delete_before(self, offset: int, done: Callable[[], None] = lambda: None) -> None:
         if self.refusal is not None:

@@ -34,6 +34,7 @@ class _Index:
         self.path = path
         self.base_offset = base_offset
         self.bytes_max = bytes_max
+        self._bytes_full = bytes_max // self.ENTRY.size * self.ENTRY.size
         self._loaded: bytearray | mmap.mmap | None = bytearray()
 
     @property
@@ -48,7 +49,8 @@ class _Index:
 
     @property
     def is_full(self) -> bool:
-        return self.count >= self.bytes_max // self.ENTRY.size
+        loaded = self._loaded
+        return len(self._entries if loaded is None else loaded) >= self._bytes_full
 
     def entry(self, index: int) -> tuple[int, int]:
         first, second = self.ENTRY.unpack_from(self._entries, index * self.ENTRY.size)
