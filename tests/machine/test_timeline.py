@@ -99,8 +99,10 @@ class AgainstCopies(RuleBasedStateMachine):
             assert self.at(epoch) == copy
             table = copy[0]
             assert self.table.size_at(epoch) == len(table)
+            get = self.table.getter_at(epoch)
             for key in "abcde":
                 assert self.table.get_at(key, epoch) == table.get(key)
+                assert get(key) == table.get(key)
                 assert self.table.contains_at(key, epoch) == (key in table)
                 assert self.elements.contains_at(key, epoch) == (key in copy[2])
 

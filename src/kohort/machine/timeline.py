@@ -10,7 +10,8 @@ Source: Kafka org.apache.kafka.timeline (SnapshotRegistry, TimelineHashMap, Time
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar, overload
 
 K = TypeVar("K")
@@ -203,6 +204,22 @@ class TimelineDict(dict[K, V], Generic[K, V]):
     def get_at(self, key: K, epoch: int) -> V | None:
         """The value of a key at a snapshot, or None. Costs a look into each snapshot from `epoch` on."""
         for delta in self._registry.deltas(self, epoch):
+            if key in delta:
+                value = delta[key]
+                return None if value is _ABSENT else value
+        return self.get(key)
+
+    def getter_at(self, epoch: int) -> Callable[[K], V | None]:
+        """
+        `get_at` for many keys of one snapshot; to be used before anything changes.
+
+        Where nothing was overwritten since, which is the rule, this is the dict's own `get`.
+        """
+        deltas = list(self._registry.deltas(self, epoch))
+        return partial(self._get_before, deltas) if deltas else self.get
+
+    def _get_before(self, deltas: list[dict[K, V]], key: K) -> V | None:
+        for delta in deltas:
             if key in delta:
                 value = delta[key]
                 return None if value is _ABSENT else value

@@ -8,11 +8,11 @@ the service lowers it.
 Source: Kafka OffsetMetadataManager.fetchOffsets, fetchAllOffsets.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from kohort.group.classic.registry import GroupRegistry
 from kohort.group.classic.states import DEAD
-from kohort.group.offsets.offsets import NOTHING, CommittedOffset, Offsets, Partition
+from kohort.group.offsets.offsets import NOTHING, CommittedOffset, GroupOffsets, Offsets, Partition
 from kohort.model.errors import ErrorCode
 from kohort.wire import messages as m
 
@@ -31,77 +31,80 @@ def fetch_offsets(
     Args:
         committed_offset: as of which offset of the log; None for the newest state.
     """
+    if not _has_group(registry, request.group_id, committed_offset):
+        topics = [_without_offsets(topic) for topic in request.topics or ()]
+        return m.OffsetFetchResponseGroup(group_id=request.group_id, topics=topics)
     view = _View(offsets, request.group_id, require_stable=require_stable, at=committed_offset)
-    is_known = view.has_group(registry)
-    if request.topics is None:
-        topics = list(view.all_topics()) if is_known else []
-    else:
-        topics = [view.topic(topic) if is_known else _without_offsets(topic) for topic in request.topics]
+    topics = list(view.all_topics()) if request.topics is None else [view.topic(topic) for topic in request.topics]
     return m.OffsetFetchResponseGroup(group_id=request.group_id, topics=topics)
+
+
+def _has_group(registry: GroupRegistry, group_id: str, at: int | None) -> bool:
+    groups = registry.groups
+    group = groups.get(group_id) if at is None else groups.get_at(group_id, at)
+    return group is not None and group.state is not DEAD
 
 
 class _View:
     """The offsets of one group at one moment."""
 
-    __slots__ = ("_at", "_group_id", "_offsets", "_require_stable")
+    __slots__ = ("_at", "_committed", "_get", "_pending")
 
     def __init__(self, offsets: Offsets, group_id: str, *, require_stable: bool, at: int | None) -> None:
-        self._offsets = offsets
-        self._group_id = group_id
-        self._require_stable = require_stable
+        by_group = offsets.by_group
+        committed = by_group.get(group_id) if at is None else by_group.get_at(group_id, at)
         self._at = at
-
-    def has_group(self, registry: GroupRegistry) -> bool:
-        groups = registry.groups
-        group = groups.get(self._group_id) if self._at is None else groups.get_at(self._group_id, self._at)
-        return group is not None and group.state is not DEAD
+        self._committed: GroupOffsets | None = committed
+        self._get: Callable[[Partition], CommittedOffset | None] = _nothing
+        if committed is not None:
+            self._get = committed.get if at is None else committed.getter_at(at)
+        self._pending: Collection[Partition] = offsets.writers.get(group_id, ()) if require_stable else ()
 
     def topic(self, topic: m.OffsetFetchRequestTopics) -> m.OffsetFetchResponseTopics:
-        partitions = []
+        partitions: list[m.OffsetFetchResponsePartitions] = []
+        name, topic_id, get, pending = topic.name, topic.topic_id, self._get, self._pending
         for index in topic.partition_indexes:
-            offset = self._offset((topic.name, index))
-            if offset.topic_id is not None and topic.topic_id is not None and offset.topic_id != topic.topic_id:
+            offset = get((name, index)) or NOTHING
+            if topic_id is not None and offset.topic_id is not None and offset.topic_id != topic_id:
                 offset = NOTHING  # of an earlier topic of that name
-            partitions.append(self._partition(topic.name, index, offset))
-        return m.OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
+            is_stable = not pending or (name, index) not in pending
+            partitions.append(_partition(index, offset) if is_stable else _partition(index, NOTHING, _UNSTABLE))
+        return m.OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=partitions)
 
     def all_topics(self) -> Iterable[m.OffsetFetchResponseTopics]:
         """Every committed partition; one that is only pending is not shown."""
+        committed, at, pending = self._committed, self._at, self._pending
+        if committed is None:
+            return
         by_topic: dict[str, list[m.OffsetFetchResponsePartitions]] = {}
-        for (topic, index), offset in self._committed():
-            by_topic.setdefault(topic, []).append(self._partition(topic, index, offset))
+        for partition, offset in list(committed.items()) if at is None else committed.items_at(at):
+            topic, index = partition
+            is_stable = not pending or partition not in pending
+            entry = _partition(index, offset) if is_stable else _partition(index, NOTHING, _UNSTABLE)
+            entries = by_topic.get(topic)
+            if entries is None:
+                by_topic[topic] = [entry]
+            else:
+                entries.append(entry)
         for topic, partitions in by_topic.items():
             yield m.OffsetFetchResponseTopics(name=topic, partitions=partitions)
 
-    def _offset(self, partition: Partition) -> CommittedOffset:
-        by_group, at = self._offsets.by_group, self._at
-        if at is None:
-            return self._offsets.get(self._group_id, partition) or NOTHING
-        committed = by_group.get_at(self._group_id, at)
-        return NOTHING if committed is None else committed.get_at(partition, at) or NOTHING
 
-    def _committed(self) -> Iterable[tuple[Partition, CommittedOffset]]:
-        at = self._at
-        if at is None:
-            return self._offsets.of_group(self._group_id)
-        committed = self._offsets.by_group.get_at(self._group_id, at)
-        return () if committed is None else committed.items_at(at)
-
-    def _partition(self, topic: str, index: int, offset: CommittedOffset) -> m.OffsetFetchResponsePartitions:
-        if self._require_stable and self._offsets.has_pending(self._group_id, (topic, index)):
-            return _partition(index, NOTHING, ErrorCode.UNSTABLE_OFFSET_COMMIT)
-        return _partition(index, offset)
+_NONE = int(ErrorCode.NONE)
+_UNSTABLE = int(ErrorCode.UNSTABLE_OFFSET_COMMIT)
 
 
-def _partition(
-    index: int, offset: CommittedOffset, code: ErrorCode = ErrorCode.NONE
-) -> m.OffsetFetchResponsePartitions:
+def _nothing(_: Partition) -> None:
+    return None
+
+
+def _partition(index: int, offset: CommittedOffset, error_code: int = _NONE) -> m.OffsetFetchResponsePartitions:
     return m.OffsetFetchResponsePartitions(
         partition_index=index,
         committed_offset=offset.offset,
         committed_leader_epoch=offset.leader_epoch,
         metadata=offset.metadata,
-        error_code=int(code),
+        error_code=error_code,
     )
 
 
@@ -111,5 +114,5 @@ def _without_offsets(topic: m.OffsetFetchRequestTopics) -> m.OffsetFetchResponse
 
 def topic_refused(topic: m.OffsetFetchRequestTopics, code: ErrorCode) -> m.OffsetFetchResponseTopics:
     """A topic whose partitions have no offset to show, because of `code`."""
-    partitions = [_partition(index, NOTHING, code) for index in topic.partition_indexes]
+    partitions = [_partition(index, NOTHING, int(code)) for index in topic.partition_indexes]
     return m.OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
