@@ -80,9 +80,9 @@ def uuid_from_text(text: str) -> UUID:
     return UUID(bytes=urlsafe_b64decode(text + "=" * (-len(text) % 4)))
 
 
-def write_partition_metadata(directory: Path, topic_id: UUID) -> None:
+def write_partition_metadata(directory: Path, topic_id: UUID, *, is_synced: bool = False) -> None:
     text = f"version: 0\ntopic_id: {uuid_to_text(topic_id)}"
-    syscalls.write_file(directory / PARTITION_METADATA, text.encode())
+    syscalls.write_file(directory / PARTITION_METADATA, text.encode(), is_synced=is_synced)
 
 
 def read_partition_metadata(directory: Path) -> UUID:

@@ -30,11 +30,20 @@ from kohort.storage.checkpoints import (
     offsets_to_text,
     write_atomically,
 )
-from kohort.storage.directory import JOURNAL
+from kohort.storage.directory import JOURNAL, OLD_JOURNAL
 from kohort.storage.disklog import DiskLog
 from kohort.storage.epochs import CHECKPOINT_NAME
 from kohort.storage.flusher import Background, Flusher, Round
-from kohort.storage.journal import DELETE, START, Journal, entry_prefix, journal_files, pack_length, pack_offset
+from kohort.storage.journal import (
+    DELETE,
+    EPOCH,
+    START,
+    Journal,
+    entry_prefix,
+    pack_epoch,
+    pack_length,
+    pack_offset,
+)
 from kohort.storage.watermarks import Watermarks
 
 _log = logging.getLogger("kohort.storage")
@@ -151,27 +160,49 @@ class Committer:
         self.offsets.pop(log.topic_partition, None)
         self.start_offsets.pop(log.topic_partition, None)
         if self._is_journaled and log.has_segments:
-            if not self._round.ends:
-                self._defer(self._end_turn)
-            self._round.ends[log] = log.end_offset
-            self._round.entries += entry_prefix(log.topic_partition, log.topic_id, DELETE) + pack_length(0)
+            self._enter(log, DELETE, b"")
 
-    def on_start(self, log: DiskLog, done: Callable[[], None]) -> None:
-        """The log starts later than before. What lies before goes with the next checkpoint, which is near."""
+    def _enter(self, log: DiskLog, kind: int, content: bytes) -> None:
+        """Write down in the round that is filling what is no append."""
+        if not self._round.ends:
+            self._defer(self._end_turn)
+        self._round.ends[log] = log.end_offset
+        self._round.entries += entry_prefix(log.topic_partition, log.topic_id, kind)
+        self._round.entries += pack_length(len(content)) + content
+
+    def on_epoch(self, log: DiskLog) -> None:
+        """A leader epoch has begun, and nothing was written in it yet."""
+        self._mark_dirty(log)
+        if self._is_journaled:
+            self._enter(log, EPOCH, pack_epoch(log.leader_epoch, log.end_offset))
+            return
+        path, text = log.directory / CHECKPOINT_NAME, log.epochs.to_text()
+        self._background.submit(partial(self._write_epochs, path, text))
+
+    def _write_epochs(self, path: Path, text: str) -> None:
+        """On the background thread."""
+        try:
+            write_atomically(path, text, syncs_directory=False)
+        except FileNotFoundError:  # the partition was deleted meanwhile
+            pass
+        except OSError as exc:
+            self._post_done(exc)
+
+    def _mark_dirty(self, log: DiskLog) -> None:
         if not log.is_dirty:
             log.is_dirty = True
             self._dirty.append(log)
+
+    def on_start(self, log: DiskLog, done: Callable[[], None]) -> None:
+        """The log starts later than before. What lies before goes with the next checkpoint, which is near."""
+        self._mark_dirty(log)
         self._wants_checkpoint |= log.can_drop
         if not self._is_journaled:
             self._defer(self._checkpoint_if_due)
             self._defer(done)
             return
-        if not self._round.ends:
-            self._defer(self._end_turn)
-        self._round.ends[log] = log.end_offset
+        self._enter(log, START, pack_offset(log.log_start_offset))
         self._round.waiters.append(done)
-        start = pack_offset(log.log_start_offset)
-        self._round.entries += entry_prefix(log.topic_partition, log.topic_id, START) + pack_length(len(start)) + start
 
     def _end_turn(self) -> None:
         round_ = self._round
@@ -366,10 +397,15 @@ def remove_files(paths: list[Path]) -> None:
 
 
 def remove_journal(data_dir: Path) -> None:
-    """What the journal held is in the segments for good."""
-    directory = data_dir / JOURNAL
+    """
+    What the journal held is in the segments for good. It goes in one step: of half of it, what a deletion in the other half
+    took away would come back.
+    """
+    directory, old = data_dir / JOURNAL, data_dir / OLD_JOURNAL
+    if old.is_dir():
+        syscalls.remove_tree(old)
     if directory.is_dir():
-        for path in journal_files(directory):
-            syscalls.unlink(path)
-        syscalls.remove_directory(directory)
+        syscalls.rename(directory, old)
+        syscalls.sync_directory(data_dir)
+        syscalls.remove_tree(old)
         syscalls.sync_directory(data_dir)

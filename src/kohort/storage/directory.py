@@ -12,6 +12,8 @@ from kohort.model.ids import TopicPartition
 from kohort.storage import syscalls
 
 JOURNAL = "journal"
+OLD_JOURNAL = "journal.old"
+"""On its way out: everything in it is in the segments."""
 _NAME_BYTES_MAX = 255
 _PARTITION = re.compile(r"([a-zA-Z0-9._-]{1,249})-(\d{1,10})")
 _DELETED = re.compile(r".+-\d+\.[0-9a-f]{32}-delete")

@@ -32,7 +32,7 @@ from kohort.storage.committer import Committer, FlushMode, Post, Sync, remove_jo
 from kohort.storage.directory import JOURNAL, find_partitions, set_aside
 from kohort.storage.disklog import DiskLog
 from kohort.storage.epochs import EpochCache
-from kohort.storage.journal import DELETE, START, JournalEntry, journal_files, read_journal
+from kohort.storage.journal import DELETE, EPOCH, START, JournalEntry, journal_files, read_journal
 from kohort.storage.log import NO_TOPIC_ID, LogConfig
 from kohort.storage.recovery import Loaded, load_partition
 
@@ -120,6 +120,7 @@ class DiskStore:
         journal = self.data_dir / JOURNAL
         if journal.is_dir() or not marker.exists():
             self._recover(journal_files(journal), is_journaled=journal.is_dir())
+        remove_journal(self.data_dir)
         if self._is_journaled:
             syscalls.ensure_directory(journal)
             syscalls.sync_directory(self.data_dir)
@@ -144,32 +145,25 @@ class DiskStore:
             self._committer.checkpoint_now(self._logs.values(), files)
             elapsed_ms = self._clock.now_ms() - started_ms
             _log.info("store.recovered partitions=%d elapsed_ms=%d", len(self._logs), elapsed_ms)
-        remove_journal(self.data_dir)
 
     def _replay(self, topic_partition: TopicPartition, entries: list[JournalEntry]) -> None:
-        """Do again what was done to one partition. The entries of an earlier topic of that name change nothing."""
+        """Do again what was done to one partition, which may have belonged to several topics, one after the other."""
         restored_bytes = 0
+        gone = {entry.topic_id for entry in entries if entry.kind == DELETE}
         for entry in entries:
             log = self._logs.get(topic_partition)
             if entry.kind == DELETE:
-                if log is not None and log.topic_id == entry.topic_id:
+                # A directory that does not say whose it is was never flushed: what came after the deletion is in the journal.
+                if log is not None and log.topic_id in (entry.topic_id, NO_TOPIC_ID):
                     self._remove(log)
-                continue
-            if log is None and entry.kind == START:
-                continue
-            if log is None:
-                log = self._new_log(topic_partition, entry.topic_id, LogConfig())
-            self._adopt(log, entry.topic_id)
-            if log.topic_id != entry.topic_id:
-                continue
-            try:
-                if entry.kind == START:
-                    log.restore_start(entry.start_offset)
-                else:
-                    restored_bytes += log.restore(entry.content)
-            except (OffsetOutOfRangeError, CorruptError) as exc:
-                _log.error("log.not_restored partition=%s error=%r", topic_partition, str(exc))
-                break
+            elif entry.topic_id not in gone and (log is not None or entry.kind != START):
+                log = log or self._new_log(topic_partition, entry.topic_id, LogConfig())
+                self._adopt(log, entry.topic_id)
+                try:
+                    restored_bytes += _restore(log, entry)
+                except (OffsetOutOfRangeError, CorruptError) as exc:
+                    gone.add(entry.topic_id)
+                    _log.error("log.not_restored partition=%s error=%r", topic_partition, str(exc))
         if restored_bytes:
             _log.info("log.recovered partition=%s bytes=%d", topic_partition, restored_bytes)
 
@@ -244,6 +238,7 @@ class DiskStore:
             clock=self._clock,
             on_append=self._committer.on_append,
             on_start=self._committer.on_start,
+            on_epoch=self._committer.on_epoch,
         )
 
     def _adopt(self, log: DiskLog, topic_id: UUID) -> None:
@@ -251,7 +246,7 @@ class DiskStore:
         if log.topic_id == NO_TOPIC_ID and topic_id != NO_TOPIC_ID:
             log.assign_topic_id(topic_id)
             if log.directory.exists():
-                write_partition_metadata(log.directory, topic_id)
+                write_partition_metadata(log.directory, topic_id, is_synced=True)
 
     # Durability
 
@@ -296,3 +291,21 @@ class DiskStore:
         self._committer.checkpoint_now(logs, files)
         remove_journal(self.data_dir)
         write_atomically(self.data_dir / CLEAN_SHUTDOWN, _CLEAN_SHUTDOWN_TEXT)
+
+
+def _restore(log: DiskLog, entry: JournalEntry) -> int:
+    """
+    Do one thing again, if it was done to this log and not to another topic's of that name; the bytes that were missing.
+
+    Raises:
+        OffsetOutOfRangeError, CorruptError: something before it is gone for good, or it is no batch.
+    """
+    if log.topic_id != entry.topic_id:
+        return 0
+    if entry.kind == START:
+        log.restore_start(entry.start_offset)
+    elif entry.kind == EPOCH:
+        log.restore_epoch(*entry.leader_epoch)
+    else:
+        return log.restore(entry.content)
+    return 0

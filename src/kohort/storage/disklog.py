@@ -14,7 +14,7 @@ from kohort.storage import syscalls
 from kohort.storage.aborted import overlapping
 from kohort.storage.base import LogBase
 from kohort.storage.batchset import Span, iter_spans, read_front
-from kohort.storage.checkpoints import write_partition_metadata
+from kohort.storage.checkpoints import PARTITION_METADATA, write_partition_metadata
 from kohort.storage.journal import entry_prefix
 from kohort.storage.log import NO_TIMESTAMP, LogConfig
 from kohort.storage.producers import Aborted
@@ -36,6 +36,12 @@ class StartListener(Protocol):
     """The store, told that a log starts later: it calls `done` when that is durable."""
 
     def __call__(self, log: "DiskLog", done: Callable[[], None], /) -> None: ...
+
+
+class EpochListener(Protocol):
+    """The store, told that a leader epoch began at the end of a log."""
+
+    def __call__(self, log: "DiskLog", /) -> None: ...
 
 
 class DiskLog(LogBase):
@@ -60,6 +66,7 @@ class DiskLog(LogBase):
         clock: Clock,
         on_append: AppendListener,
         on_start: StartListener,
+        on_epoch: EpochListener,
     ) -> None:
         super().__init__(
             topic_partition,
@@ -79,6 +86,7 @@ class DiskLog(LogBase):
         self._clock = clock
         self._on_append = on_append
         self._on_start = on_start
+        self._on_epoch = on_epoch
         self._segments = loaded.segments
         self._bases = [segment.base_offset for segment in loaded.segments]
         self._active = loaded.segments[-1] if loaded.segments else None
@@ -169,6 +177,26 @@ class DiskLog(LogBase):
         self.high_watermark = self.end_offset
         self.producers.on_high_watermark(self.end_offset)
         return restored_bytes
+
+    def _keep_epoch(self) -> None:
+        """Epoch 0 of a log that was never written to is what it begins with anyway; any other brings the directory."""
+        if self._active is None and self.leader_epoch == 0:
+            return
+        self._ensure_directory()
+        self._on_epoch(self)
+
+    def _ensure_directory(self) -> None:
+        if self._active is None:
+            try:
+                self._roll()
+            except OSError as exc:
+                self._go_offline(exc)
+
+    def restore_epoch(self, leader_epoch: int, start_offset: int) -> None:
+        """Begin the epoch that the journal says, where it began or where the log ends now."""
+        self._ensure_directory()
+        self.epochs.assign(leader_epoch, min(start_offset, self.end_offset))
+        self.leader_epoch = self.epochs.latest
 
     def _keep_aborted(self, aborted: Aborted) -> None:
         assert self._active is not None, "a batch was written"
@@ -275,7 +303,7 @@ class DiskLog(LogBase):
         """The files, and the directories of new ones, that have to be flushed for the data to be durable."""
         files = {segment.path for segment in self._unsynced} | self._syncing
         if self._has_new_files:
-            files |= {self.directory, self.directory.parent}
+            files |= {self.directory / PARTITION_METADATA, self.directory, self.directory.parent}
         return files
 
     def begin_checkpoint(self) -> set[Path]:

@@ -17,7 +17,7 @@ from kohort.storage.aborted import from_bytes as aborted_from_bytes
 from kohort.storage.batchset import span_at
 from kohort.storage.epochs import CHECKPOINT_NAME, EpochCache
 from kohort.storage.index import OffsetIndex, TimeIndex
-from kohort.storage.journal import APPEND, DELETE, START, JournalEntry, read_journal
+from kohort.storage.journal import APPEND, DELETE, EPOCH, START, JournalEntry, read_journal
 from kohort.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
 from kohort.storage.snapshots import SNAPSHOT_SUFFIX, snapshot_from_bytes
 from kohort.wire.batches import BatchHeader, LogRecord, check_crc, iter_batches, read_header, read_marker, read_records
@@ -28,7 +28,7 @@ DecodeRecord: TypeAlias = Callable[[bytes | None, bytes | None], Row]
 """Key and value of a record as fields of a row; raises CorruptError when they are damaged."""
 
 _READ_BYTES = 4 << 20
-_KINDS = {APPEND: "append", DELETE: "delete", START: "start"}
+_KINDS = {APPEND: "append", DELETE: "delete", START: "start", EPOCH: "epoch"}
 
 
 def as_text(key: bytes | None, value: bytes | None) -> Row:
@@ -198,6 +198,8 @@ def _journal_entry(entry: JournalEntry) -> Row:
     }
     if entry.kind == START:
         row["start_offset"] = entry.start_offset
+    elif entry.kind == EPOCH:
+        row["epoch"], row["start_offset"] = entry.leader_epoch
     elif entry.kind == APPEND:
         headers = [header for _, header in iter_batches(entry.content)]
         row |= {"batches": len(headers), "size": len(entry.content)}

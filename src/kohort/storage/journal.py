@@ -10,7 +10,8 @@ other; then the first is free. A file's rounds carry the file's generation, whic
     entry:  kind uint8  topic id 16 bytes  partition int32  name length uint16  name  length uint32, then the batches
 
 The checksum is CRC-32C over everything behind it. A deletion is an entry without batches; where a log starts now is an entry
-that has the offset (int64) instead. Ours alone: a clean stop leaves no journal behind.
+that has the offset (int64) instead; a leader epoch that began without a batch has the epoch (int32) and the offset where it
+began (int64). Ours alone: a clean stop leaves no journal behind.
 """
 
 import os
@@ -28,21 +29,24 @@ from kohort.wire.native import crc32c
 APPEND = 1
 DELETE = 2
 START = 3
+EPOCH = 4
 
 _MAGIC = b"KJ01"
 _ROUND = Struct(">4sIQQI")
 _ENTRY = Struct(">B16siH")
 _LENGTH = Struct(">I")
 _OFFSET = Struct(">q")
+_EPOCH = Struct(">iq")
 _CRC_COVERS_FROM = 8
 ROUND_HEADER_BYTES = _ROUND.size
 
 pack_length = _LENGTH.pack
 pack_offset = _OFFSET.pack
+pack_epoch = _EPOCH.pack
 
 
 class JournalEntry(msgspec.Struct, frozen=True):
-    """What was done to a partition: APPEND with whole batches, DELETE, or START with the new log start offset."""
+    """What was done to a partition: APPEND with whole batches, DELETE, START with the new log start offset, or EPOCH."""
 
     kind: int
     topic_partition: TopicPartition
@@ -53,6 +57,12 @@ class JournalEntry(msgspec.Struct, frozen=True):
     def start_offset(self) -> int:
         offset: int = _OFFSET.unpack(self.content)[0]
         return offset
+
+    @property
+    def leader_epoch(self) -> tuple[int, int]:
+        """The epoch, and where it began."""
+        leader_epoch, start_offset = _EPOCH.unpack(self.content)
+        return leader_epoch, start_offset
 
 
 def entry_prefix(topic_partition: TopicPartition, topic_id: UUID, kind: int = APPEND) -> bytes:

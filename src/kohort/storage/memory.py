@@ -69,6 +69,9 @@ class MemoryLog(LogBase):
     def aborted_transactions(self, offset: int, data: bytes) -> list[Aborted]:
         return overlapping(self._aborted, offset, self.end_offset)[0] if data else []
 
+    def _keep_epoch(self) -> None:
+        pass
+
     def _raise_start(self, done: Callable[[], None]) -> None:
         gone = bisect_left(self._last_offsets, self.log_start_offset)
         kept = self._batches[gone:]

@@ -14,11 +14,12 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kohort.model.errors import ConfigError, CorruptError
+from kohort.model.errors import CorruptError
 from kohort.runtime.ports import Clock
 from kohort.storage import syscalls
 from kohort.storage.aborted import TXN_INDEX_SUFFIX
 from kohort.storage.batchset import Span, read_front
+from kohort.storage.compaction_swap import finish_swaps
 from kohort.storage.epochs import CHECKPOINT_NAME, EpochCache
 from kohort.storage.log import LogConfig
 from kohort.storage.producers import PRODUCER_ID_AT, Producers, read_producer_id
@@ -30,7 +31,6 @@ _log = logging.getLogger("kohort.storage")
 
 _INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 _SIDE_SUFFIXES = (LOG_SUFFIX, *_INDEX_SUFFIXES, SNAPSHOT_SUFFIX)
-_LEFTOVERS = (".deleted", ".cleaned")
 
 
 @dataclass
@@ -85,29 +85,35 @@ def load_partition(
         _load_segments(loaded, config, recovery_point, is_gapless=is_gapless)
     if segments and recovery_point and loaded.end_offset < recovery_point:
         # The recovery point promised more than there is: it is not this log's, or the disk lost data. Believe nothing.
-        _load_segments(loaded, config, 0, is_gapless=is_gapless)
+        # Gaps below it are the cleaner's.
+        _load_segments(loaded, config, 0, is_gapless=False)
     if loaded.end_offset < loaded.log_start_offset:
         _drop(loaded, 0)
         loaded.end_offset = loaded.log_start_offset
     remove_strays(directory, bases={segment.base_offset for segment in segments}, end_offset=loaded.end_offset)
     loaded.producers.on_high_watermark(loaded.end_offset)
-    loaded.epochs.truncate_from_end(loaded.end_offset)
+    _keep_epochs(loaded)
     loaded.epochs.truncate_from_start(loaded.log_start_offset)
     return loaded
 
 
+def _keep_epochs(loaded: Loaded) -> None:
+    """
+    Forget the epochs that began in what was cut off, but never the newest: it begins at the end of the log then.
+
+    Source: Kafka LogLoader.load; there the controller knows the newest epoch.
+    """
+    latest = loaded.epochs.latest
+    loaded.epochs.truncate_from_end(loaded.end_offset + 1)
+    loaded.epochs.assign(latest, loaded.end_offset)
+
+
 def _find_segments(directory: Path, config: LogConfig, clock: Clock) -> list[Segment]:
     """The segments by rising offset; leftovers of deletions and of the cleaner, and indexes without a log, are removed."""
+    finish_swaps(directory)
     names = {path.name for path in directory.iterdir()}
     for name in sorted(names):
-        if name.endswith(_LEFTOVERS):
-            syscalls.remove(directory / name)
-        elif name.endswith(".swap"):
-            raise ConfigError(
-                f"{directory / name}: the cleaner of Apache Kafka was interrupted here. Start Apache Kafka on this directory "
-                "once, so that it can finish, and stop it."
-            )
-        elif name.endswith(_INDEX_SUFFIXES) and name.partition(".")[0] + LOG_SUFFIX not in names:
+        if name.endswith(_INDEX_SUFFIXES) and name.partition(".")[0] + LOG_SUFFIX not in names:
             syscalls.remove(directory / name)
     bases = sorted(int(name[: -len(LOG_SUFFIX)]) for name in names if name.endswith(LOG_SUFFIX))
     return [Segment(directory, base, config, created_ms=clock.now_ms()) for base in bases]
