@@ -1,0 +1,178 @@
+"""
+The newest offset of each key in the dirty part of a log, in a bounded piece of memory.
+
+Two kinds with one contract. `DictMap` keeps the keys themselves and needs nothing; it is for what is small. `HashMap` keeps
+24 bytes a slot, 16 of hash and 8 of offset, as Kafka's does, in arrays of numpy, and works on thousands of keys at a time.
+Its hash is Python's own for bytes, twice, the second time over the key with a prefix: SipHash under a secret of the process,
+so nobody can make two keys meet who does not know it.
+
+Source: Kafka OffsetMap, SkimpyOffsetMap, Cleaner.buildOffsetMap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+SLOT_BYTES = 24
+_DICT_ENTRY_BYTES = 256
+"""What a key, its offset and their places in the dictionary may come to while it grows; a long key comes on top."""
+DICT_KEYS_MAX = 100_000
+"""From so many keys on the import of numpy is worth its while."""
+NO_OFFSET = -1
+
+
+class OffsetMap(Protocol):
+    """Keys and the newest offset of each; offsets are put in rising order."""
+
+    @property
+    def keys_max(self) -> int:
+        """How many keys it takes."""
+
+    @property
+    def count(self) -> int: ...
+
+    def put(self, keys: Sequence[bytes], offsets: Sequence[int]) -> int:
+        """Take up records, the first ones where there is no room for the keys of all; how many were taken."""
+
+    def get(self, keys: Sequence[bytes]) -> list[int]:
+        """The newest offset of each key; -1 for a key that is not there."""
+
+
+class DictMap:
+    """A dictionary of keys."""
+
+    def __init__(self, keys_max: int) -> None:
+        self.keys_max = keys_max
+        self._offsets: dict[bytes, int] = {}
+
+    @property
+    def count(self) -> int:
+        return len(self._offsets)
+
+    def put(self, keys: Sequence[bytes], offsets: Sequence[int]) -> int:
+        known = self._offsets
+        if len(known) + len(keys) <= self.keys_max:
+            known.update(zip(keys, offsets, strict=True))
+            return len(keys)
+        for taken, key in enumerate(keys):
+            if len(known) >= self.keys_max and key not in known:
+                return taken
+            known[key] = offsets[taken]
+        return len(keys)
+
+    def get(self, keys: Sequence[bytes]) -> list[int]:
+        find = self._offsets.get
+        return [find(key, NO_OFFSET) for key in keys]
+
+
+class HashMap:
+    """Open addressing over three arrays: two halves of a hash, and offsets plus one (0: free)."""
+
+    def __init__(self, slots: int, keys_max: int) -> None:
+        import numpy as np
+
+        self._np = np
+        self.keys_max = keys_max
+        self.count = 0
+        self._slots = slots
+        self._first: NDArray[np.int64] = np.zeros(slots, np.int64)
+        self._second: NDArray[np.int64] = np.zeros(slots, np.int64)
+        self._offsets: NDArray[np.int64] = np.zeros(slots, np.int64)
+
+    def put(self, keys: Sequence[bytes], offsets: Sequence[int]) -> int:
+        taken = len(keys)
+        if self.count + taken > self.keys_max:
+            taken = self._fitting(keys)
+            keys, offsets = keys[:taken], offsets[:taken]
+        if not taken:
+            return 0
+        np = self._np
+        first, second = self._hash(keys)
+        values = np.fromiter(offsets, np.int64, taken) + 1
+        slot, step = self._probe(first, second)
+        while len(slot):
+            # Of several that claim a free slot the last one gets it, in all arrays alike; of equal keys the last is newest.
+            is_free = self._offsets[slot] == 0
+            claims = slot[is_free]
+            self._first[claims], self._second[claims] = first[is_free], second[is_free]
+            is_home = (self._first[slot] == first) & (self._second[slot] == second)
+            homes, offsets_now = slot[is_home], values[is_home]
+            is_new = self._offsets[homes] == 0
+            self._offsets[homes] = offsets_now
+            # Offsets differ, so each new slot holds that of exactly one of those that came for it.
+            self.count += int(np.count_nonzero(self._offsets[homes[is_new]] == offsets_now[is_new]))
+            away = ~is_home
+            first, second, values, step = first[away], second[away], values[away], step[away]
+            slot = (slot[away] + step) % self._slots
+        return taken
+
+    def _fitting(self, keys: Sequence[bytes]) -> int:
+        """How many of these records fit: all up to the first new key for which there is no room."""
+        new: set[bytes] = set()
+        room = self.keys_max - self.count
+        for place, (key, offset) in enumerate(zip(keys, self.get(keys), strict=True)):
+            if offset == NO_OFFSET and key not in new:
+                if len(new) == room:
+                    return place
+                new.add(key)
+        return len(keys)
+
+    def get(self, keys: Sequence[bytes]) -> list[int]:
+        np = self._np
+        found = np.zeros(len(keys), np.int64)
+        first, second = self._hash(keys)
+        slot, step = self._probe(first, second)
+        place = np.arange(len(keys))
+        while len(slot):
+            offsets = self._offsets[slot]
+            is_home = (self._first[slot] == first) & (self._second[slot] == second) & (offsets != 0)
+            found[place[is_home]] = offsets[is_home]
+            away = ~is_home & (offsets != 0)
+            place, first, second, step = place[away], first[away], second[away], step[away]
+            slot = (slot[away] + step) % self._slots
+        result: list[int] = (found - 1).tolist()
+        return result
+
+    def _hash(self, keys: Sequence[bytes]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        np = self._np
+        first = np.fromiter(map(hash, keys), np.int64, len(keys))
+        return first, np.fromiter((hash(b"\x00" + key) for key in keys), np.int64, len(keys))
+
+    def _probe(
+        self, first: NDArray[np.int64], second: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Where each key is looked for first, and by how much it goes on from there; the number of slots is prime."""
+        return first % self._slots, 1 + second % (self._slots - 1)
+
+
+def make_offset_map(*, buffer_bytes: int, load_factor: float, records_max: int) -> OffsetMap:
+    """
+    A map for at most so many records that takes no more memory than it is given.
+
+    Args:
+        buffer_bytes: log.cleaner.dedupe.buffer.size of one thread.
+        load_factor: log.cleaner.io.buffer.load.factor, how full the slots may get.
+        records_max: how many records there can be at most: a map for more keys would be in vain.
+    """
+    keys_max = max(int(buffer_bytes // SLOT_BYTES * load_factor), 1)
+    dict_keys_max = max(buffer_bytes // _DICT_ENTRY_BYTES, 1)
+    if min(records_max, keys_max) <= min(DICT_KEYS_MAX, dict_keys_max):
+        return DictMap(keys_max)
+    try:
+        slots = min(buffer_bytes // SLOT_BYTES, int(records_max / load_factor) + 1)
+        return HashMap(_prime_below(slots), min(keys_max, int(slots * load_factor)))
+    except ImportError:  # it comes with kohort[pipeline]; without it a pass takes fewer keys
+        return DictMap(min(keys_max, dict_keys_max))
+
+
+def _prime_below(number: int) -> int:
+    """The largest prime that is not above `number`, 3 at least."""
+    candidate = max(number, 3)
+    while any(candidate % divisor == 0 for divisor in range(2, int(candidate**0.5) + 1)):
+        candidate -= 1
+    return candidate
