@@ -18,6 +18,7 @@ from kohort.model.errors import ConfigError
 
 if TYPE_CHECKING:
     from kohort.pipeline.jobs.tables import Tables
+    from kohort.pipeline.tables.burrow import Rules
 
 app = typer.Typer(
     name="pipeline", no_args_is_help=True, help="Tables out of the logs of group coordinators, with Spark."
@@ -65,6 +66,7 @@ class Asked:
     master: str | None = None
     as_of: str | None = None
     transactional_id: str | None = None
+    rules: "Rules | None" = None
 
     @property
     def where(self) -> dict[str, str]:
@@ -96,6 +98,9 @@ def lag(
         bool,
         typer.Option("--time", help="How long the oldest unread record has waited, too (reads all of the topics)."),
     ] = False,
+    history: Annotated[
+        bool, typer.Option("--history", help="The lag of each group after every event (reads all of the topics).")
+    ] = False,
     as_of: AsOf = None,
     out: Out = None,
     report_file: Report = None,
@@ -103,7 +108,7 @@ def lag(
 ) -> None:
     """The offsets that groups have committed, and how far behind they are."""
     asked = Asked(source, as_json, group, out, report_file, master, as_of)
-    _table(asked, "time_lag" if time else "lag")
+    _table(asked, "lag_over_time" if history else "time_lag" if time else "lag")
 
 
 @app.command()
@@ -111,13 +116,24 @@ def status(
     source: Source,
     as_json: AsJson = False,
     group: Group = None,
+    history: Annotated[
+        bool, typer.Option("--history", help="Every status that it would have been, and from when to when.")
+    ] = False,
+    intervals: Annotated[int | None, typer.Option(min=1, max=10_000, help="Commits in the window; default 10.")] = None,
+    allowed_lag: Annotated[int | None, typer.Option(min=0, help="A lag that is none; default 0.")] = None,
+    min_distance: Annotated[
+        int | None, typer.Option(metavar="SECONDS", min=0, help="Commits closer to each other count as one; default 0.")
+    ] = None,
     as_of: AsOf = None,
     out: Out = None,
     report_file: Report = None,
     master: Master = None,
 ) -> None:
     """What Burrow would say of each partition: OK, WARN, STOP, STALL or REWIND."""
-    _table(Asked(source, as_json, group, out, report_file, master, as_of), "status")
+    with _console():
+        rules = _rules(intervals, allowed_lag, min_distance)
+    asked = Asked(source, as_json, group, out, report_file, master, as_of, rules=rules)
+    _table(asked, "status_history" if history else "status")
 
 
 @app.command()
@@ -125,13 +141,57 @@ def rebalances(
     source: Source,
     as_json: AsJson = False,
     group: Group = None,
+    cost: Annotated[bool, typer.Option("--cost", help="The lag that it cost, too (reads all of the topics).")] = False,
     as_of: AsOf = None,
     out: Out = None,
     report_file: Report = None,
     master: Master = None,
 ) -> None:
-    """What happened to the membership of classic groups: who joined, who left, how long it took."""
-    _table(Asked(source, as_json, group, out, report_file, master, as_of), "rebalances")
+    """What happened to the membership of groups: why, who joined, who left, how long it took, what it moved."""
+    asked = Asked(source, as_json, group, out, report_file, master, as_of)
+    _table(asked, "rebalance_costs" if cost else "rebalances")
+
+
+@app.command()
+def partitions(
+    source: Source,
+    as_json: AsJson = False,
+    group: Group = None,
+    unowned: Annotated[bool, typer.Option("--unowned", help="When nobody owned a partition, and how long.")] = False,
+    owners: Annotated[bool, typer.Option("--owners", help="Who owned which partition, from when to when.")] = False,
+    as_of: AsOf = None,
+    out: Out = None,
+    master: Master = None,
+) -> None:
+    """How often partitions changed their owner within a group."""
+    asked = Asked(source, as_json, group, out, master=master, as_of=as_of)
+    _table(asked, "time_without_owner" if unowned else "assignments" if owners else "partition_flapping")
+
+
+@app.command()
+def commits(
+    source: Source,
+    as_json: AsJson = False,
+    group: Group = None,
+    as_of: AsOf = None,
+    out: Out = None,
+    master: Master = None,
+) -> None:
+    """How often groups commit, and whether that moves them."""
+    _table(Asked(source, as_json, group, out, master=master, as_of=as_of), "commit_frequency")
+
+
+@app.command()
+def share(
+    source: Source,
+    as_json: AsJson = False,
+    group: Group = None,
+    as_of: AsOf = None,
+    out: Out = None,
+    master: Master = None,
+) -> None:
+    """Where share groups stand, and how far behind they are."""
+    _table(Asked(source, as_json, group, out, master=master, as_of=as_of), "share_state")
 
 
 @app.command()
@@ -156,15 +216,27 @@ def transactions(
     is_open: Annotated[
         bool, typer.Option("--open", help="Those that are not complete, and the partitions that they hold back.")
     ] = False,
+    hanging: Annotated[
+        bool,
+        typer.Option(
+            "--hanging", help="Those that no coordinator will end, of KIP-664 (reads the logs of all topics)."
+        ),
+    ] = False,
+    blocking: Annotated[
+        bool, typer.Option("--blocking", help="All that are open in the logs of topics, hanging, long or ongoing.")
+    ] = False,
     statistics: Annotated[bool, typer.Option("--statistics", help="Durations and abort rate of each id.")] = False,
     as_of: AsOf = None,
     out: Out = None,
     master: Master = None,
 ) -> None:
     """What became of every transaction: how long it took, how it ended, which partitions it wrote to."""
-    name = "open_transactions" if is_open else "transaction_statistics" if statistics else "transactions"
+    choices = {"blocking_transactions": hanging or blocking, "open_transactions": is_open}
+    choices |= {"transaction_statistics": statistics}
+    name = next((name for name, is_chosen in choices.items() if is_chosen), "transactions")
     asked = Asked(source, as_json, out=out, master=master, as_of=as_of, transactional_id=transactional_id)
-    _table(asked, name)
+    rows = _rows(asked, name)
+    show([row for row in rows if not hanging or row["verdict"] == "hanging"], as_json, name)
 
 
 @app.command()
@@ -250,6 +322,10 @@ def _rows(asked: Asked, name: str) -> list[dict[str, Any]]:
 def _published_rows(asked: Asked, name: str) -> list[dict[str, Any]]:
     from kohort.pipeline.jobs import published
 
+    if asked.rules is not None:
+        raise ConfigError(
+            f"{asked.source} is published already, by Burrow's defaults; other ones need a data directory"
+        )
     if asked.out is not None or asked.report_file is not None:
         raise ConfigError(f"{asked.source} is published already; --out and --report need a data directory")
     at_ms = _milliseconds(asked.as_of)
@@ -260,6 +336,16 @@ def _published_rows(asked: Asked, name: str) -> list[dict[str, Any]]:
             f"of published tables only offsets are told for the past; {name} --as-of needs a data directory"
         )
     return published.offsets_as_of(asked.source, at_ms, where=asked.where)
+
+
+def _rules(intervals: int | None, allowed_lag: int | None, min_distance_s: int | None) -> "Rules | None":
+    """Burrow's settings where any is given."""
+    from kohort.pipeline.tables.burrow import Rules
+
+    told = {"intervals": intervals, "allowed_lag": allowed_lag}
+    told["distance_min_ms"] = None if min_distance_s is None else min_distance_s * 1000
+    given = {name: value for name, value in told.items() if value is not None}
+    return Rules(**given) if given else None
 
 
 def _milliseconds(as_of: str | None) -> int | None:
@@ -315,7 +401,7 @@ def _tables(asked: Asked, console: Any, name: str = "offsets") -> Iterator["Tabl
             spark = stack.enter_context(session(asked.master, shuffle_partitions=parts, is_short=is_short))
         reading = Reading(spark, source, group=asked.group, as_of_ms=as_of_ms, progress_directory=Path(notes))
         stack.enter_context(_progress(console, reading))
-        yield Tables(reading)
+        yield Tables(reading, rules=asked.rules)
 
 
 @contextmanager

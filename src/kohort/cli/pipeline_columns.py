@@ -88,6 +88,15 @@ def _partitions(row: Row) -> str:
     return "?" if places is None else ", ".join(f"{place['topic']}-{place['partition']}" for place in places)
 
 
+def _why(row: Row) -> str:
+    return "?" if row["why"] is None else ", ".join(row["why"])
+
+
+def _topic(row: Row) -> str:
+    """Its name, or its id where nothing tells the name."""
+    return str(row["topic"] or row["topic_id"])
+
+
 def _share(name: str) -> Cell:
     return lambda row: "-" if row[name] is None else f"{row[name]:.1%}"
 
@@ -103,6 +112,20 @@ _COMMITTED = [
     _instant("COMMITTED (UTC)", "commit_timestamp_ms"),
     _left("METADATA", "metadata"),
 ]
+_REBALANCES = [
+    _instant("COMPLETED (UTC)", "completed_at_ms"),
+    _left("GROUP", "group"),
+    _left("TYPE", "group_type"),
+    _left("EVENT", "event"),
+    _right("GENERATION", "generation"),
+    ("WHY", "left", _why),
+    ("MEMBERS", "right", lambda row: str(len(row["members"]))),
+    _members("JOINED", "joined"),
+    _members("LEFT", "left"),
+    _right("MOVED", "moved"),
+    ("TOOK", "right", _took),
+]
+_OWNED = [_left("GROUP", "group"), ("TOPIC", "left", _topic), _right("PARTITION", "partition")]
 COLUMNS: dict[str, list[Column]] = {
     "offsets": [*_OFFSETS, *_COMMITTED],
     "lag": [*_OFFSETS, _right("END", "end_offset"), _right("LAG", "lag"), *_COMMITTED],
@@ -121,15 +144,71 @@ COLUMNS: dict[str, list[Column]] = {
         _right("COMMITS", "commits"),
         _instant("LAST COMMIT (UTC)", "last_commit_ms"),
     ],
-    "rebalances": [
-        _instant("COMPLETED (UTC)", "completed_at_ms"),
-        _left("GROUP", "group"),
-        _left("EVENT", "event"),
-        _right("GENERATION", "generation"),
-        ("MEMBERS", "right", lambda row: str(len(row["members"]))),
-        _members("JOINED", "joined"),
-        _members("LEFT", "left"),
-        ("TOOK", "right", _took),
+    "status_history": [
+        *_OFFSETS[:3],
+        _left("STATUS", "status"),
+        _instant("SINCE (UTC)", "since_ms"),
+        _instant("UNTIL (UTC)", "until_ms"),
+        _right("GREATEST LAG", "lag_max"),
+    ],
+    "lag_over_time": [_instant("TIME (UTC)", "timestamp_ms"), _left("GROUP", "group"), _right("LAG", "lag")],
+    "commit_frequency": [
+        *_OFFSETS[:3],
+        _right("COMMITS", "commits"),
+        _right("UNMOVED", "unmoved"),
+        _right("REWINDS", "rewinds"),
+        _duration("INTERVAL", "interval_p50_ms"),
+        _duration("LONGEST", "interval_max_ms"),
+        _instant("LAST COMMIT (UTC)", "last_commit_ms"),
+    ],
+    "rebalances": _REBALANCES,
+    "rebalance_costs": [
+        *_REBALANCES,
+        _right("LAG BEFORE", "lag_before"),
+        _right("AFTER", "lag_after"),
+        _right("COST", "lag_cost"),
+    ],
+    "assignments": [
+        *_OWNED,
+        _instant("SINCE (UTC)", "since_ms"),
+        _instant("UNTIL (UTC)", "until_ms"),
+        _left("MEMBER", "member_id"),
+    ],
+    "partition_flapping": [
+        *_OWNED,
+        _right("STAYS", "stays"),
+        _right("OWNERS", "owners"),
+        _right("MOVES", "moves"),
+        _right("RETURNS", "returns"),
+        _duration("HELD", "held_p50_ms"),
+        _duration("SHORTEST", "held_min_ms"),
+    ],
+    "time_without_owner": [
+        *_OWNED,
+        _instant("SINCE (UTC)", "since_ms"),
+        _instant("UNTIL (UTC)", "until_ms"),
+        _duration("LASTED", "unowned_ms"),
+    ],
+    "share_state": [
+        *_OWNED,
+        _right("START", "start_offset"),
+        _right("END", "end_offset"),
+        _right("LAG", "lag"),
+        _right("DONE", "delivery_complete_count"),
+        ("IN FLIGHT", "right", lambda row: str(sum(one["state"] != "acknowledged" for one in row["batches"]))),
+        _instant("WRITTEN (UTC)", "written_at_ms"),
+    ],
+    "blocking_transactions": [
+        _left("TOPIC", "topic"),
+        _right("PARTITION", "partition"),
+        _right("PRODUCER", "producer_id"),
+        _right("EPOCH", "producer_epoch"),
+        _right("START OFFSET", "start_offset"),
+        _instant("LAST WRITTEN (UTC)", "last_timestamp_ms"),
+        _duration("DURATION", "duration_ms"),
+        _left("TRANSACTIONAL ID", "transactional_id"),
+        _left("VERDICT", "verdict"),
+        _right("BLOCKED", "blocked_records"),
     ],
     "members": [
         _left("GROUP", "group"),
@@ -174,6 +253,7 @@ COLUMNS: dict[str, list[Column]] = {
         ("ABORT RATE", "right", _share("abort_rate")),
         _duration("P50", "duration_p50_ms"),
         _duration("P95", "duration_p95_ms"),
+        _duration("P99", "duration_p99_ms"),
         _duration("MAX", "duration_max_ms"),
     ],
 }

@@ -1,12 +1,15 @@
 """
 The tables as functions from frame to frame, for anyone's notebook or job.
 
-All take what `spark.read.format("kohort").load(DIRECTORY)` gives (or a stream of batches that was written down somewhere), so
-one read serves them all. Nothing runs before the frame that they return is used. `as_of_ms` asks for an instant of the past:
-what was written later is left out. The columns of each are in the docstring of the function behind it.
+All take what `spark.read.format("kohort").load(DIRECTORY)` gives (or a stream of batches that was written down somewhere),
+so one read serves them all. Nothing runs before the frame that they return is used. `as_of_ms` asks for an instant of the
+past: what was written later is left out. The columns of each are in the docstring of the function behind it.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kohort.pipeline.tables.burrow import Rules
 
 
 def offsets(records: Any, *, as_of_ms: int | None = None) -> Any:
@@ -39,7 +42,7 @@ def lag(latest: Any, batches: Any, *, at_ms: int) -> Any:
 
 
 def rebalances(records: Any) -> Any:
-    """What happened to the membership of classic groups; see `tables.rebalances`."""
+    """What happened to the membership of groups, and why; see `tables.rebalances`."""
     from kohort.pipeline.tables import rebalances as table
 
     return table.rebalances(records.select(*table.INPUT_COLUMNS))
@@ -71,6 +74,89 @@ def open_transactions(records: Any, *, at_ms: int) -> Any:
     from kohort.pipeline.tables import transactions as table
 
     return table.open_transactions(transactions(records, as_of_ms=at_ms), at_ms=at_ms)
+
+
+def rebalance_costs(found: Any, lag_series: Any) -> Any:
+    """`rebalances` with the lag that they cost, from `lag_history`; see `tables.rebalances.rebalance_costs`."""
+    from kohort.pipeline.tables import rebalances as table
+
+    return table.rebalance_costs(found, lag_series)
+
+
+def lag_history(told: Any, batches: Any) -> Any:
+    """
+    The lag of every group after every event; see `tables.lag_over_time`.
+
+    Args:
+        told: as `commits` returns them.
+        batches: as for `lag`.
+    """
+    from kohort.pipeline.tables.lag_over_time import lag_over_time
+
+    return lag_over_time(told, batches)
+
+
+def statuses(told: Any, batches: Any, *, until_ms: int, rules: "Rules | None" = None) -> Any:
+    """What Burrow would have said, from when to when; see `tables.burrow_status.burrow_history`. Arguments as `lag_history`."""
+    from kohort.pipeline.tables.burrow_status import burrow_history
+
+    return burrow_history(told, batches, until_ms=until_ms, rules=rules)
+
+
+def commit_frequency(told: Any) -> Any:
+    """How often groups commit, from what `commits` returns; see `tables.commit_frequency`."""
+    from kohort.pipeline.tables.commit_frequency import commit_frequency as frequency
+
+    return frequency(told)
+
+
+def topic_names(records: Any) -> Any:
+    """The topics that records name by id; see `tables.topic_names`."""
+    from kohort.pipeline.tables import topic_names as table
+
+    return table.topic_names(records.select(*table.INPUT_COLUMNS))
+
+
+def partition_flapping(owned: Any) -> Any:
+    """How often partitions changed their owner, from what `assignments` returns; see `tables.ownership`."""
+    from kohort.pipeline.tables.ownership import partition_flapping as flapping
+
+    return flapping(owned)
+
+
+def time_without_owner(owned: Any, *, at_ms: int) -> Any:
+    """When partitions had no owner, from what `assignments` returns; see `tables.ownership`."""
+    from kohort.pipeline.tables.ownership import time_without_owner as without
+
+    return without(owned, at_ms=at_ms)
+
+
+def share_state(records: Any, *, as_of_ms: int | None = None) -> Any:
+    """Where share groups stand; see `tables.share_state`."""
+    from kohort.pipeline.tables import share_state as table
+
+    return table.share_state(_until(records, as_of_ms).select(*table.INPUT_COLUMNS))
+
+
+def transaction_statistics(found: Any) -> Any:
+    """Per transactional id, from what `transactions` returns; see `tables.transactions`."""
+    from kohort.pipeline.tables import transactions as table
+
+    return table.transaction_statistics(found)
+
+
+def blocking_transactions(batches: Any, found: Any, *, at_ms: int) -> Any:
+    """
+    Transactions that are open in the logs of topics, the hanging ones of KIP-664 among them; see
+    `tables.blocking_transactions`.
+
+    Args:
+        batches: `kind` batch of all topics (option `topics` is `*`).
+        found: as `transactions` returns them, as of `at_ms`.
+    """
+    from kohort.pipeline.tables import blocking_transactions as table
+
+    return table.blocking_transactions(batches.select(*table.INPUT_COLUMNS), found, at_ms=at_ms)
 
 
 def _until(records: Any, as_of_ms: int | None) -> Any:

@@ -168,6 +168,7 @@ def test_statistics(spark: Any) -> None:
         "abort_rate": 0.25,
         "duration_p50_ms": 101,
         "duration_p95_ms": 103,
+        "duration_p99_ms": 103,
         "duration_max_ms": 103,
         "producer_ids": 1,
     }

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kohort.model.errors import ConfigError
-from kohort.model.ids import CONSUMER_OFFSETS, INTERNAL_TOPICS, TRANSACTION_STATE
+from kohort.model.ids import CONSUMER_OFFSETS, INTERNAL_TOPICS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from kohort.pipeline.decode.schemas import (
     BATCH,
     COORDINATOR,
@@ -21,7 +21,16 @@ from kohort.pipeline.decode.schemas import (
 from kohort.pipeline.decode.segments import list_segments, newest_segments
 from kohort.pipeline.sources import progress
 from kohort.pipeline.sources.live import is_live, list_logs
-from kohort.pipeline.tables import as_of, end_offsets, memberships, offset_commits, rebalances, transactions
+from kohort.pipeline.tables import (
+    as_of,
+    blocking_transactions,
+    end_offsets,
+    offset_commits,
+    rebalances,
+    share_state,
+    topic_names,
+    transactions,
+)
 
 _DAMAGE_COLUMNS = ("log_topic", "log_partition", "segment", "position", "size_bytes", "log_offset", "problem")
 SHORT_BYTES = 64 << 20
@@ -91,8 +100,8 @@ class Reading:
     @cached_property
     def records(self) -> Any:
         """What the coordinator's log says of offsets, groups and transactions, and what of it cannot be read."""
-        columns = (*offset_commits.INPUT_COLUMNS, *rebalances.INPUT_COLUMNS, *_DAMAGE_COLUMNS)
-        kinds = (OFFSET_COMMIT, GROUP_METADATA, MARKER, DAMAGE)
+        columns = (*offset_commits.INPUT_COLUMNS, "topic_id", *_DAMAGE_COLUMNS)
+        kinds = (OFFSET_COMMIT, MARKER, DAMAGE)
         return self._of_group(self._read(kinds, list(dict.fromkeys(columns)), [CONSUMER_OFFSETS])).persist()
 
     @cached_property
@@ -114,15 +123,34 @@ class Reading:
         return offset_commits.offset_commits(self.records)
 
     def rebalances(self) -> Any:
-        """Membership events of classic groups."""
-        return rebalances.rebalances(self.records)
+        """What happened to the membership of groups, and why."""
+        return rebalances.rebalances(self.member_records)
 
     @cached_property
     def member_records(self) -> Any:
         """What tells of members and their assignments."""
         return self._of_group(
-            self._read((GROUP_METADATA, COORDINATOR), memberships.INPUT_COLUMNS, [CONSUMER_OFFSETS])
+            self._read((GROUP_METADATA, COORDINATOR), rebalances.INPUT_COLUMNS, [CONSUMER_OFFSETS])
         ).persist()
+
+    @cached_property
+    def topic_names(self) -> Any:
+        """What the topics are called that records name by id."""
+        columns = topic_names.INPUT_COLUMNS
+        known = (self.records, self.member_records)
+        told = [frame.select(*(name for name in columns if name in frame.columns)) for frame in known]
+        return topic_names.topic_names(told[0].unionByName(told[1], allowMissingColumns=True)).persist()
+
+    @cached_property
+    def share_state(self) -> Any:
+        """Where share groups stand."""
+        found = self._read([COORDINATOR], share_state.INPUT_COLUMNS, [SHARE_GROUP_STATE])
+        return share_state.share_state(self._of_group(found)).persist()
+
+    @cached_property
+    def all_batches(self) -> Any:
+        """Every batch of every topic: whose transactions are open there."""
+        return self._read([BATCH], blocking_transactions.INPUT_COLUMNS, None)
 
     @cached_property
     def transactions(self) -> Any:
@@ -158,13 +186,14 @@ class Reading:
         return records.where(records["kind"].isin(MARKER, DAMAGE) | (records["group"] == self.group))
 
     def _read(
-        self, kinds: Sequence[str], columns: Sequence[str], topics: Collection[str], *, newest: bool = False
+        self, kinds: Sequence[str], columns: Sequence[str], topics: Collection[str] | None, *, newest: bool = False
     ) -> Any:
+        """Rows of some topics, or of all."""
         if not is_live(self.directory):
             segments = list_segments(self.directory, topics=topics)
             chosen = newest_segments(segments) if newest else segments
             self.planned_bytes += sum(segment.size_bytes for segment in chosen)
-        reader = self._spark.read.format("kohort").option("topics", ",".join(sorted(topics)))
+        reader = self._spark.read.format("kohort").option("topics", "*" if topics is None else ",".join(sorted(topics)))
         reader = reader.option("kinds", ",".join(kinds)).option("columns", ",".join(columns))
         reader = reader.option("newest", str(newest).lower())
         if self._progress_directory is not None:

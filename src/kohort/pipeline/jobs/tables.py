@@ -5,15 +5,21 @@ from typing import Any
 
 from kohort.pipeline.jobs.reading import Reading
 from kohort.pipeline.tables import (
+    blocking_transactions,
     commit_frequency,
     lag,
     lag_over_time,
     latest_offsets,
     memberships,
+    ownership,
+    rebalances,
+    share_state,
     time_lag,
+    topic_names,
     transactions,
 )
-from kohort.pipeline.tables.burrow_status import burrow_status
+from kohort.pipeline.tables.burrow import Rules
+from kohort.pipeline.tables.burrow_status import burrow_history, burrow_status
 
 CHART_POINTS = 300
 
@@ -21,8 +27,13 @@ CHART_POINTS = 300
 class Tables:
     """What a directory says, as frames."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: Reading, *, rules: Rules | None = None) -> None:
+        """
+        Args:
+            rules: Burrow's settings for `status` and `status_history`.
+        """
         self.reading = reading
+        self.rules = rules or Rules()
 
     @cached_property
     def offsets(self) -> Any:
@@ -65,7 +76,15 @@ class Tables:
     def status(self) -> Any:
         """What Burrow would say of every partition."""
         commits = self.reading.offset_commits
-        return burrow_status(commits, self.reading.batches(_topics(commits)), at_ms=self.reading.at_ms)
+        batches = self.reading.batches(_topics(commits))
+        return burrow_status(commits, batches, at_ms=self.reading.at_ms, rules=self.rules)
+
+    @cached_property
+    def status_history(self) -> Any:
+        """What Burrow would have said of every partition, from when to when."""
+        commits = self.reading.offset_commits
+        batches = self.reading.batches(_topics(commits))
+        return burrow_history(commits, batches, until_ms=self.reading.at_ms, rules=self.rules)
 
     @cached_property
     def members(self) -> Any:
@@ -75,7 +94,25 @@ class Tables:
     @cached_property
     def assignments(self) -> Any:
         """Who owned which partition, from when to when."""
-        return memberships.assignment_intervals(self.reading.member_records)
+        owned = memberships.assignment_intervals(self.reading.member_records)
+        return topic_names.named(owned, self.reading.topic_names).persist()
+
+    @cached_property
+    def partition_flapping(self) -> Any:
+        """How often partitions changed their owner."""
+        return ownership.partition_flapping(self.assignments)
+
+    @cached_property
+    def time_without_owner(self) -> Any:
+        """When nobody owned a partition."""
+        return ownership.time_without_owner(self.assignments, at_ms=self.reading.at_ms)
+
+    @cached_property
+    def share_state(self) -> Any:
+        """Where share groups stand, and how far behind the end of the log that is."""
+        state, names = self.reading.share_state, self.reading.topic_names
+        known = state.join(names, on="topic_id", how="inner")
+        return share_state.share_lag(state, names, self.reading.end_offsets(_topics(known)))
 
     @cached_property
     def transactions(self) -> Any:
@@ -88,14 +125,25 @@ class Tables:
         return transactions.open_transactions(self.reading.transactions, at_ms=self.reading.at_ms)
 
     @cached_property
+    def blocking_transactions(self) -> Any:
+        """Transactions that are open in the logs of topics; all batches of all topics are read."""
+        found, at_ms = self.reading.transactions, self.reading.at_ms
+        return blocking_transactions.blocking_transactions(self.reading.all_batches, found, at_ms=at_ms)
+
+    @cached_property
     def transaction_statistics(self) -> Any:
         """Transactions per transactional id."""
         return transactions.transaction_statistics(self.reading.transactions)
 
     @cached_property
     def rebalances(self) -> Any:
-        """What happened to the membership of classic groups."""
-        return self.reading.rebalances()
+        """What happened to the membership of groups, and why."""
+        return self.reading.rebalances().persist()
+
+    @cached_property
+    def rebalance_costs(self) -> Any:
+        """`rebalances` with the lag that they cost; all of the data logs is read."""
+        return rebalances.rebalance_costs(self.rebalances, self.lag_over_time)
 
     @cached_property
     def damage(self) -> Any:

@@ -18,8 +18,8 @@ def timeline(rows: Sequence[dict[str, Any]]) -> str:
         rows: of the table of rebalances, at least one.
     """
     groups = sorted({row["group"] for row in rows})
-    first_ms = min(row["completed_at_ms"] for row in rows)
-    span_ms = max(max(row["completed_at_ms"] for row in rows) - first_ms, 1)
+    first_ms = min(_at_ms(row) for row in rows)
+    span_ms = max(max(_at_ms(row) for row in rows) - first_ms, 1)
     height = _TOP + _ROW * len(groups) + _BOTTOM
     lines = {group: _TOP + _ROW * index + _ROW / 2 for index, group in enumerate(groups)}
     parts = [
@@ -32,7 +32,7 @@ def timeline(rows: Sequence[dict[str, Any]]) -> str:
             f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
         )
     for row in rows:
-        x = _LEFT + (row["completed_at_ms"] - first_ms) / span_ms * (WIDTH - _RIGHT - _LEFT)
+        x = _LEFT + (_at_ms(row) - first_ms) / span_ms * (WIDTH - _RIGHT - _LEFT)
         parts.append(
             f'<circle class="event {row["event"]}" cx="{x:.1f}" cy="{lines[row["group"]]:.1f}" r="5">'
             f"<title>{escape(told(row))}</title></circle>"
@@ -46,6 +46,12 @@ def timeline(rows: Sequence[dict[str, Any]]) -> str:
     return "".join([*parts, "</svg>"])
 
 
+def _at_ms(row: dict[str, Any]) -> int:
+    """When it was over, or when it began where it never was."""
+    at_ms: int = row["began_at_ms"] if row["completed_at_ms"] is None else row["completed_at_ms"]
+    return at_ms
+
+
 def told(row: dict[str, Any]) -> str:
     """A rebalance in a sentence."""
     generation = "" if row["generation"] is None else f", generation {row['generation']}"
@@ -54,4 +60,4 @@ def told(row: dict[str, Any]) -> str:
     ]
     known = row["sync_ms"] is not None or row["duration_ms"] is not None
     took = f", took {rebalance_duration(row)}" if known else ""
-    return f"{instant(row['completed_at_ms'])} {row['event']}{generation}: {'; '.join(changes) or 'same members'}{took}"
+    return f"{instant(_at_ms(row))} {row['event']}{generation}: {'; '.join(changes) or 'same members'}{took}"

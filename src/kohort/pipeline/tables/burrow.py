@@ -16,6 +16,33 @@ from itertools import pairwise
 INTERVALS = 10
 REFRESH_MS = 10_000
 """How often Burrow asks for the ends of logs, by default."""
+EXPIRE_MS = 604_800_000
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """
+    Burrow's settings, by default its own.
+
+    Attributes:
+        intervals: commits that the window holds, and ends of the log (`intervals`).
+        allowed_lag: a lag that is none (`allowed-lag`).
+        refresh_ms: how often ends are asked for (`offset-refresh`).
+        distance_min_ms: commits closer to each other count as one (`min-distance`).
+        complete_min: the share of the window below which a partition is OK (`minimum-complete`).
+        expire_ms: commits older than this are forgotten (`expire-group`).
+    """
+
+    intervals: int = INTERVALS
+    allowed_lag: int = 0
+    refresh_ms: int = REFRESH_MS
+    distance_min_ms: int = 0
+    complete_min: float = 0.0
+    expire_ms: int = EXPIRE_MS
+
+    def asked_ms(self, at_ms: int) -> int:
+        """When the ends of logs were last asked for: at whole `refresh_ms` since 1970, so that any two runs agree."""
+        return at_ms - at_ms % self.refresh_ms
 
 
 class Status(IntEnum):

@@ -1,20 +1,38 @@
 """Burrow's statuses for any instant of the past: its window is filled from the logs, as if it had been running then."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Window
 from pyspark.sql import functions as fn
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from kohort.pipeline.tables import as_of, lag_over_time
-from kohort.pipeline.tables.burrow import INTERVALS, REFRESH_MS, Commit, evaluate, window
+from kohort.pipeline.tables.burrow import INTERVALS, Commit, Rules, evaluate, window
+from kohort.pipeline.tables.burrow_history import BurrowHistory
+from kohort.pipeline.tables.replayed import replayed
 
 _PARTITION = ("group", "topic", "partition")
-_SCHEMA = "group string, topic string, partition int, status string, lag bigint, commits int, last_commit_ms bigint"
+_PLACE = [("group", pa.string()), ("topic", pa.string()), ("partition", pa.int32())]
+STATUS_SCHEMA = pa.schema(
+    [*_PLACE, ("status", pa.string()), ("lag", pa.int64()), ("commits", pa.int32()), ("last_commit_ms", pa.int64())]
+)
+HISTORY_SCHEMA = pa.schema(
+    [*_PLACE, ("since_ms", pa.int64()), ("until_ms", pa.int64()), ("status", pa.string()), ("lag_max", pa.int64())]
+)
 
 
-def burrow_status(commits: Any, batches: Any, *, at_ms: int, intervals: int = INTERVALS, allowed_lag: int = 0) -> Any:
+def burrow_status(
+    commits: Any,
+    batches: Any,
+    *,
+    at_ms: int,
+    intervals: int = INTERVALS,
+    allowed_lag: int = 0,
+    rules: Rules | None = None,
+) -> Any:
     """
     The status of every partition with a committed offset at `at_ms`: `group`, `topic`, `partition`, `status`, `lag`, `commits`
     (in the window), `last_commit_ms`.
@@ -25,48 +43,91 @@ def burrow_status(commits: Any, batches: Any, *, at_ms: int, intervals: int = IN
     Args:
         commits: as `offset_commits` returns them.
         batches: `lag_over_time.INPUT_COLUMNS` of the topics that groups commit to.
+        rules: all of Burrow's settings, in place of `intervals` and `allowed_lag`.
     """
+    settings = rules or Rules(intervals=intervals, allowed_lag=allowed_lag)
     past = batches.where(fn.col("timestamp_ms") <= at_ms)
     events = lag_over_time.partition_lag(as_of.commits_as_of(commits, at_ms=at_ms), past)
-    windows = _windows(events, intervals)
-    oldest = as_of.ends_as_of(batches, at_ms=at_ms - (intervals - 1) * REFRESH_MS)
-    now = as_of.ends_as_of(batches, at_ms=at_ms).withColumnRenamed("end_offset", "end_now")
-    place = ["topic", "partition"]
-    joined = windows.join(now, on=place, how="left").join(oldest, on=place, how="left")
+    windows = _windows(events, settings, at_ms)
+    joined = windows.join(_ring(past, settings, at_ms), on=["topic", "partition"], how="left")
 
     def judge(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for part in parts:
-            rows = [_judged(row, at_ms, intervals, allowed_lag) for row in part.to_pylist()]
-            yield pa.RecordBatch.from_pylist(rows, schema=_arrow_schema())
+            rows = [_judged(row, at_ms, settings) for row in part.to_pylist()]
+            yield pa.RecordBatch.from_pylist(rows, schema=STATUS_SCHEMA)
 
-    return joined.mapInArrow(judge, _SCHEMA)
+    return joined.mapInArrow(judge, from_arrow_schema(STATUS_SCHEMA))
 
 
-def _windows(events: Any, intervals: int) -> Any:
-    """The last commits of each partition, since its last tombstone."""
+def burrow_history(commits: Any, batches: Any, *, until_ms: int, rules: Rules | None = None) -> Any:
+    """
+    Every status of every partition up to `until_ms`: `group`, `topic`, `partition`, `since_ms`, `until_ms` (null where it still
+    holds), `status`, `lag_max` (the greatest lag at the events meanwhile).
+
+    At every instant it is what `burrow_status` says of it.
+
+    Args:
+        commits, batches: as for `burrow_status`.
+    """
+    past = batches.where(fn.col("timestamp_ms") <= until_ms)
+    events = lag_over_time.partition_lag(as_of.commits_as_of(commits, at_ms=until_ms), past)
+    return replayed(
+        events.select(*_PARTITION, "timestamp_ms", "order", "committed", "end_offset", "behind"),
+        keys=_PARTITION,
+        order=("timestamp_ms", "order", "end_offset"),
+        start=partial(BurrowHistory, rules=rules or Rules(), until_ms=until_ms),
+        schema=HISTORY_SCHEMA,
+    )
+
+
+def _ring(batches: Any, rules: Rules, at_ms: int) -> Any:
+    """The end of each log as `end_now`, and the `ends` that Burrow has stored; null from before the log began."""
+    asked_ms = rules.asked_ms(at_ms)
+    ends = [
+        fn.max(fn.when(fn.col("timestamp_ms") <= asked_ms - step * rules.refresh_ms, fn.col("next_offset")))
+        for step in range(rules.intervals)
+    ]
+    return (
+        batches.where(fn.col("timestamp_ms") >= 0)
+        .groupBy(fn.col("log_topic").alias("topic"), fn.col("log_partition").alias("partition"))
+        .agg(fn.max("next_offset").alias("end_now"), fn.array(*ends).alias("ends"))
+    )
+
+
+def _windows(events: Any, rules: Rules, at_ms: int) -> Any:
+    """The last commits of each partition, since its last tombstone; all of them where close ones count as one."""
     backwards = Window.partitionBy(*_PARTITION).orderBy(fn.desc("order"))
     committed = events.where(fn.col("committed").isNotNull())
     is_over = fn.max(fn.col("committed.offset").isNull()).over(backwards)
     commit = fn.struct(
         "order", fn.col("committed.offset").alias("offset"), "timestamp_ms", fn.col("behind").alias("lag")
     )
-    return (
+    live = (
         committed.withColumn("is_over", is_over)
         .where(~fn.col("is_over"))
-        .withColumn("place", fn.row_number().over(backwards))
-        .where(fn.col("place") <= intervals)
-        .groupBy(*_PARTITION)
-        .agg(fn.sort_array(fn.collect_list(commit)).alias("window"))
+        .where(fn.col("timestamp_ms") >= at_ms - rules.expire_ms)
     )
+    if not rules.distance_min_ms:
+        live = live.withColumn("place", fn.row_number().over(backwards)).where(fn.col("place") <= rules.intervals)
+    return live.groupBy(*_PARTITION).agg(fn.sort_array(fn.collect_list(commit)).alias("window"))
 
 
-def _judged(row: dict[str, Any], at_ms: int, intervals: int, allowed_lag: int) -> dict[str, Any]:
+def _judged(row: dict[str, Any], at_ms: int, rules: Rules) -> dict[str, Any]:
     commits = window(
-        (Commit(one["offset"], one["timestamp_ms"], one["lag"]) for one in row["window"]), intervals=intervals
+        (Commit(one["offset"], one["timestamp_ms"], one["lag"]) for one in row["window"]),
+        intervals=rules.intervals,
+        distance_min_ms=rules.distance_min_ms,
     )
     lag = max((row["end_now"] or 0) - commits[-1].offset, 0)
-    ends = () if row["end_offset"] is None else (row["end_offset"],)
-    status = evaluate(commits, current_lag=lag, now_ms=at_ms, ends=ends, allowed_lag=allowed_lag, intervals=intervals)
+    status = evaluate(
+        commits,
+        current_lag=lag,
+        now_ms=at_ms,
+        ends=[end for end in row["ends"] or () if end is not None],
+        allowed_lag=rules.allowed_lag,
+        complete_min=rules.complete_min,
+        intervals=rules.intervals,
+    )
     return {
         **{name: row[name] for name in _PARTITION},
         "status": status.name,
@@ -74,17 +135,3 @@ def _judged(row: dict[str, Any], at_ms: int, intervals: int, allowed_lag: int) -
         "commits": len(commits),
         "last_commit_ms": commits[-1].timestamp_ms,
     }
-
-
-def _arrow_schema() -> pa.Schema:
-    return pa.schema(
-        [
-            ("group", pa.string()),
-            ("topic", pa.string()),
-            ("partition", pa.int32()),
-            ("status", pa.string()),
-            ("lag", pa.int64()),
-            ("commits", pa.int32()),
-            ("last_commit_ms", pa.int64()),
-        ]
-    )

@@ -168,7 +168,8 @@ def open_transactions(found: Any, *, at_ms: int) -> Any:
 def transaction_statistics(found: Any) -> Any:
     """
     Per transactional id: `transactions`, `committed`, `aborted`, `open`, `timed_out`, `fenced`, `abort_rate` (of those that
-    have ended; null when none has), `duration_p50_ms`, `duration_p95_ms`, `duration_max_ms`, `producer_ids` (how many).
+    have ended; null when none has), `duration_p50_ms`, `duration_p95_ms`, `duration_p99_ms`, `duration_max_ms`,
+    `producer_ids` (how many).
 
     Args:
         found: as `transactions` returns them.
@@ -185,6 +186,7 @@ def transaction_statistics(found: Any) -> Any:
         fn.when(ended > 0, aborted / ended).alias("abort_rate"),
         fn.percentile_approx("duration_ms", 0.5).alias("duration_p50_ms"),
         fn.percentile_approx("duration_ms", 0.95).alias("duration_p95_ms"),
+        fn.percentile_approx("duration_ms", 0.99).alias("duration_p99_ms"),
         fn.max("duration_ms").alias("duration_max_ms"),
         fn.count_distinct("producer_id").alias("producer_ids"),
     )

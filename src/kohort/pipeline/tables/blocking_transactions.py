@@ -1,0 +1,103 @@
+"""
+Transactions that are open in the logs of topics, and whether their coordinator knows of them.
+
+The coordinator's view (`transactions.open_transactions`) misses what KIP-664 is about: data of a transaction that nobody
+will ever end, because its coordinator has forgotten it or was never told. Here the logs of the topics themselves are looked
+at: a transaction is open in a partition from the first transactional batch of a producer that no marker of it follows.
+Whoever reads committed records alone stops in front of the earliest one.
+
+Source: KIP-664; Kafka TransactionsCommand.FindHangingTransactionsCommand (what the coordinator does not list the partition
+for is hanging; from 15 minutes on an open transaction is a candidate).
+"""
+
+from typing import Any
+
+from pyspark.sql import Window
+from pyspark.sql import functions as fn
+
+INPUT_COLUMNS = (
+    "log_topic",
+    "log_partition",
+    "log_offset",
+    "timestamp_ms",
+    "producer_id",
+    "producer_epoch",
+    "transactional",
+    "next_offset",
+    "is_control",
+)
+"""What has to be read of `kind` batch, of all topics."""
+
+LONG_MS = 15 * 60_000
+"""Kafka's default `transaction.max.timeout.ms`, and of its tool the age from which it asks."""
+
+ONGOING, LONG, HANGING = "ongoing", "long", "hanging"
+
+
+def blocking_transactions(batches: Any, found: Any, *, at_ms: int, long_ms: int = LONG_MS) -> Any:
+    """
+    One row for every transaction that is open in a partition: `topic`, `partition`, `producer_id`, `producer_epoch`,
+    `start_offset`, `start_ms`, `last_timestamp_ms`, `duration_ms` (until `at_ms`), `transactional_id` (null where the
+    coordinator has none for the producer), `verdict`, `blocked_records` (offsets from here to the end of the log that
+    committed readers do not get because of the earliest one in the partition).
+
+    `verdict` is `hanging` where the coordinator does not count the partition to an unfinished transaction of that producer,
+    else `long` when it is older than `long_ms`, else `ongoing`.
+
+    Args:
+        batches: `INPUT_COLUMNS`; those after `at_ms` are left out.
+        found: as `transactions.transactions` returns them, as of `at_ms`.
+    """
+    place = ["log_topic", "log_partition"]
+    known = batches.where(fn.col("timestamp_ms") <= at_ms)
+    of_producer = [*place, "producer_id"]
+    theirs = known.where(fn.col("producer_id") >= 0)
+    markers = theirs.where("is_control").groupBy(*of_producer).agg(fn.max("log_offset").alias("marker_offset"))
+    open_ = (
+        theirs.where(fn.col("transactional") & ~fn.col("is_control"))
+        .join(markers, on=of_producer, how="left")
+        .where(fn.col("log_offset") > fn.coalesce("marker_offset", fn.lit(-1)))
+        .groupBy(*of_producer)
+        .agg(
+            fn.max_by("producer_epoch", "log_offset").alias("producer_epoch"),
+            fn.min("log_offset").alias("start_offset"),
+            fn.min_by("timestamp_ms", "log_offset").alias("start_ms"),
+            fn.max("timestamp_ms").alias("last_timestamp_ms"),
+        )
+    )
+    ends = known.groupBy(*place).agg(fn.max("next_offset").alias("end_offset"))
+    first = fn.min("start_offset").over(Window.partitionBy(*place))
+    blocked = open_.join(ends, on=place, how="left").withColumn("blocked_records", fn.col("end_offset") - first)
+    named = blocked.withColumnRenamed("log_topic", "topic").withColumnRenamed("log_partition", "partition")
+    return _judged(named, found, at_ms, long_ms)
+
+
+def _judged(open_: Any, found: Any, at_ms: int, long_ms: int) -> Any:
+    of_producer = found.groupBy("producer_id").agg(
+        fn.max_by("transactional_id", "last_log_offset").alias("transactional_id")
+    )
+    tracked = (
+        found.where(~fn.col("state").startswith("Complete"))
+        .withColumn("place", fn.explode("partitions"))
+        .select("producer_id", "place.topic", "place.partition", fn.lit(True).alias("is_tracked"))
+        .distinct()
+    )
+    duration_ms = fn.lit(at_ms).cast("bigint") - fn.col("start_ms")
+    verdict = fn.when(fn.col("is_tracked").isNull(), HANGING).when(duration_ms > long_ms, LONG).otherwise(ONGOING)
+    return (
+        open_.join(of_producer, on="producer_id", how="left")
+        .join(tracked, on=["producer_id", "topic", "partition"], how="left")
+        .select(
+            "topic",
+            "partition",
+            "producer_id",
+            "producer_epoch",
+            "start_offset",
+            "start_ms",
+            "last_timestamp_ms",
+            duration_ms.alias("duration_ms"),
+            "transactional_id",
+            verdict.alias("verdict"),
+            "blocked_records",
+        )
+    )

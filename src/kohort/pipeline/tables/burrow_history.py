@@ -1,0 +1,134 @@
+"""
+One partition of a group under Burrow's eyes, from its first commit on: every status it would have had, and from when to
+when.
+
+A plain class without Spark. Burrow looks when it is asked to and remembers the ends of logs from when it last asked; here
+it looks at every instant, and has asked for the ends at every whole `refresh_ms` since 1970. Between two events (a commit,
+a produced batch) the status can change by time alone: when the silence grows longer than the window, when an end that was
+stored falls out of the ring, when commits expire. Those instants are known, so that none has to be tried.
+
+Source: as `burrow`.
+"""
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from kohort.pipeline.tables.burrow import Commit, Rules, Status, evaluate, window
+
+Row: TypeAlias = dict[str, Any]
+
+
+@dataclass(slots=True)
+class BurrowHistory:
+    """
+    Replays the events of one partition of a group (as `lag_over_time.partition_lag` tells them) up to `until_ms`.
+
+    Rows that come out: `group`, `topic`, `partition`, `since_ms`, `until_ms` (null for the last), `status`, `lag_max`.
+    """
+
+    group: str
+    topic: str
+    partition: int
+    rules: Rules
+    until_ms: int
+    _commits: deque[Commit] = field(default_factory=deque)
+    _ends: deque[tuple[int, int]] = field(default_factory=deque)
+    _at_ms: int | None = None
+    _open: Row | None = None
+
+    def replay(self, event: Row) -> Iterator[Row]:
+        """One event; events of the same instant are looked at together."""
+        at_ms = event["timestamp_ms"]
+        if self._at_ms is not None and at_ms != self._at_ms:
+            yield from self._look_until(at_ms)
+        self._at_ms = at_ms
+        if event["committed"] is None:
+            self._produced(at_ms, event["end_offset"])
+        elif event["committed"]["offset"] is None:
+            self._commits.clear()
+        else:
+            self._committed(Commit(event["committed"]["offset"], at_ms, event["behind"]))
+
+    def finish(self) -> Iterator[Row]:
+        if self._at_ms is not None:
+            yield from self._look_until(self.until_ms + 1)
+        if self._open is not None:
+            yield self._open
+
+    def _produced(self, at_ms: int, end: int) -> None:
+        end = max(end, self._ends[-1][1]) if self._ends else end
+        self._ends.append((at_ms, end))
+        # What is older than the ring matters as the one end that held when the ring began.
+        oldest_ms = at_ms - (self.rules.intervals + 1) * self.rules.refresh_ms
+        while len(self._ends) > 1 and self._ends[1][0] <= oldest_ms:
+            self._ends.popleft()
+
+    def _committed(self, commit: Commit) -> None:
+        found = window(
+            [*self._commits, commit], intervals=self.rules.intervals, distance_min_ms=self.rules.distance_min_ms
+        )
+        self._commits = deque(found)
+
+    def _look_until(self, next_ms: int) -> Iterator[Row]:
+        """The statuses from the last event until before the next."""
+        assert self._at_ms is not None
+        for at_ms in sorted({self._at_ms, *(one for one in self._turns() if self._at_ms < one < next_ms)}):
+            yield from self._tell(at_ms, *self._judged(at_ms))
+
+    def _turns(self) -> Iterator[int]:
+        """Instants at which time alone may change the status."""
+        if not self._commits:
+            return
+        first, last = self._commits[0], self._commits[-1]
+        yield 2 * last.timestamp_ms - first.timestamp_ms + 1
+        for commit in self._commits:
+            yield commit.timestamp_ms + self.rules.expire_ms + 1
+        beyond = next((at_ms for at_ms, end in self._ends if end > last.offset), None)
+        for moment in {beyond, self._ends[0][0] if self._ends else None} - {None}:
+            assert moment is not None
+            asked_ms = self.rules.asked_ms(moment)
+            yield from (asked_ms + step * self.rules.refresh_ms for step in range(1, self.rules.intervals + 2))
+
+    def _judged(self, at_ms: int) -> tuple[Status, int]:
+        live = [one for one in self._commits if at_ms - one.timestamp_ms <= self.rules.expire_ms]
+        if not live:
+            return Status.NOTFOUND, 0
+        end = self._end_at(at_ms)
+        lag = max((end or 0) - live[-1].offset, 0)
+        asked_ms = self.rules.asked_ms(at_ms)
+        ring = (self._end_at(asked_ms - step * self.rules.refresh_ms) for step in range(self.rules.intervals))
+        status = evaluate(
+            live,
+            current_lag=lag,
+            now_ms=at_ms,
+            ends=[one for one in ring if one is not None],
+            allowed_lag=self.rules.allowed_lag,
+            complete_min=self.rules.complete_min,
+            intervals=self.rules.intervals,
+        )
+        return status, lag
+
+    def _end_at(self, at_ms: int) -> int | None:
+        index = bisect_right(self._ends, at_ms, key=lambda one: one[0])
+        return self._ends[index - 1][1] if index else None
+
+    def _tell(self, at_ms: int, status: Status, lag: int) -> Iterator[Row]:
+        if self._open is not None and self._open["status"] == status.name:
+            self._open["lag_max"] = max(self._open["lag_max"], lag)
+            return
+        if self._open is not None:
+            yield self._open | {"until_ms": at_ms}
+        self._open = None
+        if status is not Status.NOTFOUND:
+            self._open = {
+                "group": self.group,
+                "topic": self.topic,
+                "partition": self.partition,
+                "since_ms": at_ms,
+                "until_ms": None,
+                "status": status.name,
+                "lag_max": lag,
+            }

@@ -1,0 +1,356 @@
+"""
+One group replayed record by record: why it rebalanced, and what that moved.
+
+A plain class without Spark, for all kinds of groups. Classic groups write their whole membership when a rebalance is over
+(GroupMetadata). Groups that the coordinator assigns write what changed of a member, then a new group epoch (which begins a
+rebalance), then the target assignment of that epoch, and then for each member what it holds; the rebalance is over when all
+members hold what they should in that epoch.
+
+Source: Apache Kafka 4.2.1, GroupMetadataManager, CurrentAssignmentBuilder, MemberState; KIP-848, KIP-932, KIP-1071.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from kohort.pipeline.decode.cursor import Cursor, MalformedError
+from kohort.pipeline.decode.schemas import GROUP_METADATA
+
+Row: TypeAlias = dict[str, Any]
+Place: TypeAlias = tuple[str, int]
+
+CLASSIC, CONSUMER, SHARE, STREAMS = "classic", "consumer", "share", "streams"
+
+CREATED = "created"
+REBALANCED = "rebalanced"
+EMPTIED = "emptied"
+REPLACED = "replaced"
+DELETED = "deleted"
+CONVERTED = "converted"
+
+JOINED = "joined"
+LEFT = "left"
+FENCED = "fenced"
+SUBSCRIPTION = "subscription"
+METADATA = "metadata"
+REJOINED = "rejoined"
+
+MEMBER_METADATA = "MemberMetadata"
+GROUP_EPOCH = "Metadata"
+TARGET_MEMBER = "TargetAssignmentMember"
+TARGET_EPOCH = "TargetAssignmentMetadata"
+CURRENT = "CurrentMemberAssignment"
+
+RECORD_TYPES = {
+    f"{prefix}Group{what}": (group_type, what)
+    for prefix, group_type in (("Consumer", CONSUMER), ("Share", SHARE), ("Streams", STREAMS))
+    for what in (MEMBER_METADATA, GROUP_EPOCH, TARGET_MEMBER, TARGET_EPOCH, CURRENT)
+}
+"""The records of groups that the coordinator assigns, as far as they tell of rebalances."""
+
+_STABLE = {CONSUMER: 0, SHARE: 0, STREAMS: 1}
+"""The state of a member that holds what it should."""
+_FIRST_EPOCH = {CONSUMER: 1, SHARE: 1, STREAMS: 2}
+_NAMES = ("member_id", "instance_id", "client_id", "client_host")
+
+
+@dataclass(slots=True)
+class Member:
+    """A member as it is known: its names, what it wants (None where that does not parse) and what it holds."""
+
+    names: Row
+    wants: Any = None
+    epoch: int = -1
+    state: int = -1
+
+    @property
+    def identity(self) -> str:
+        """A static member stays the same under a new id."""
+        return str(self.names["instance_id"] or self.names["member_id"])
+
+
+@dataclass(slots=True)
+class GroupHistory:
+    """
+    Replays the records of one group in the order of the log and gives out a row for each change, see `tables.rebalances`.
+
+    Attributes:
+        members: who is in it now, by member id.
+        before: who was in it after the last change; None where the log no longer tells.
+        owners_before: of each partition (or task) after the last assignment; None where that is not known.
+    """
+
+    group: str
+    log_partition: int
+    members: dict[str, Member] = field(default_factory=dict)
+    before: dict[str, Member] | None = None
+    owners_before: dict[Place, frozenset[str]] | None = None
+    _open: Row | None = None
+    _targets: dict[str, frozenset[Place]] = field(default_factory=dict)
+    _metadata_hash: int | None = None
+    _generation: int | None = None
+    _created_at_ms: int | None = None
+
+    def replay(self, record: Row) -> Iterator[Row]:
+        """Apply one record (columns as `tables.rebalances.INPUT_COLUMNS`); rows come out when nothing more can change them."""
+        if record["kind"] == GROUP_METADATA:
+            yield from self._replay_classic(record)
+        elif record["record_type"] in RECORD_TYPES:
+            group_type, what = RECORD_TYPES[record["record_type"]]
+            value = None if record["tombstone"] else json.loads(record["value"])
+            if self._is_conversion(record):
+                yield from self._close(event=CONVERTED, left=[], fenced=[], why=[])
+            if what == GROUP_EPOCH:
+                yield from self._replay_epoch(record, group_type, value)
+            else:
+                self._replay_member(record, group_type, what, value)
+
+    def finish(self) -> Iterator[Row]:
+        """The row that is still open at the end of the log."""
+        yield from self._close()
+
+    def _replay_classic(self, record: Row) -> Iterator[Row]:
+        if self._open is not None and self._open["group_type"] != CLASSIC and self._is_conversion(record):
+            yield from self._close(event=CONVERTED, left=[], fenced=[], why=[])
+        yield from self._close()
+        at_ms, generation = record["timestamp_ms"], record["generation"]
+        if self.before is None and not record["tombstone"] and generation <= 1:
+            self.before, self.owners_before = {}, {}
+        self.members = {} if record["tombstone"] else {one["member_id"]: _classic(one) for one in record["members"]}
+        event = self._classic_event(record)
+        self._open = {
+            **self._row(record, CLASSIC, event),
+            "completed_at_ms": at_ms,
+            **{name: record[name] for name in ("protocol_type", "protocol", "leader")},
+            "moved": None if record["tombstone"] else self._moved_to(_classic_owners(record["members"], self.members)),
+            "sync_ms": _sync_ms(record, event),
+        }
+        if event == REBALANCED and generation == 1 and self._created_at_ms is not None:
+            self._open["began_at_ms"] = self._created_at_ms
+            self._open["duration_ms"] = at_ms - self._created_at_ms
+        self._created_at_ms = at_ms if generation == 0 else None
+        self._generation = generation
+        if not record["tombstone"]:
+            self.before = self.members
+
+    def _classic_event(self, record: Row) -> str:
+        if record["tombstone"]:
+            return DELETED
+        if self.members:
+            return REPLACED if record["generation"] == self._generation else REBALANCED
+        return CREATED if record["generation"] == 0 else EMPTIED
+
+    def _replay_epoch(self, record: Row, group_type: str, value: Row | None) -> Iterator[Row]:
+        yield from self._close()
+        if value is None:
+            self.members = {}
+            self._open = {**self._row(record, group_type, DELETED), "completed_at_ms": record["timestamp_ms"]}
+            self._targets = {}
+            return
+        if self.before is None and value["epoch"] <= _FIRST_EPOCH[group_type]:
+            self.before, self.owners_before = {}, {}
+        event = REBALANCED if self.members else EMPTIED
+        row = self._row(record, group_type, event, metadata_hash=value.get("metadataHash", 0))
+        row |= {"generation": value["epoch"], "began_at_ms": record["timestamp_ms"]}
+        if not self.members:
+            row |= {"completed_at_ms": record["timestamp_ms"], "duration_ms": 0}
+        self._open = row
+        self._metadata_hash = value.get("metadataHash", 0)
+        self.before = {name: Member(one.names, one.wants) for name, one in self.members.items()}
+
+    def _replay_member(self, record: Row, group_type: str, what: str, value: Row | None) -> None:
+        name = record["member_id"]
+        if what == MEMBER_METADATA:
+            if value is None:
+                self.members.pop(name, None)
+            else:
+                known = self.members.get(name)
+                self.members[name] = Member(_names(name, value), _wants(value))
+                if known is not None:
+                    self.members[name].epoch, self.members[name].state = known.epoch, known.state
+        elif what == TARGET_MEMBER:
+            self._targets[name] = frozenset() if value is None else frozenset(_target_places(value))
+        elif what == TARGET_EPOCH:
+            self._assigned(value)
+        elif what == CURRENT and value is not None and name in self.members:
+            self.members[name].epoch, self.members[name].state = value["memberEpoch"], value["state"]
+            self._settle(record, group_type)
+
+    def _assigned(self, value: Row | None) -> None:
+        owners: dict[Place, frozenset[str]] = {}
+        for name, places in self._targets.items():
+            identity = self.members[name].identity if name in self.members else name
+            for place in places:
+                owners[place] = owners.get(place, frozenset()) | {identity}
+        moved = self._moved_to(owners)
+        if self._open is not None and value is not None and self._open["generation"] == value["assignmentEpoch"]:
+            self._open["moved"] = moved
+
+    def _moved_to(self, owners: dict[Place, frozenset[str]] | None) -> int | None:
+        """How many partitions have another owner than before; they are the owners from now on."""
+        before, self.owners_before = self.owners_before, owners
+        if before is None or owners is None:
+            return None
+        return sum(1 for place, owner in owners.items() if place in before and before[place] != owner)
+
+    def _settle(self, record: Row, group_type: str) -> None:
+        """Whether all members that are there (a static one may be away, at epoch -2) hold what the open epoch gives them."""
+        row = self._open
+        if row is None or row["event"] != REBALANCED or row["completed_at_ms"] is not None:
+            return
+        there = [member for member in self.members.values() if member.epoch != -2]
+        if all(one.epoch == row["generation"] and one.state == _STABLE[group_type] for one in there):
+            row["completed_at_ms"] = record["timestamp_ms"]
+            row["duration_ms"] = record["timestamp_ms"] - row["began_at_ms"]
+
+    def _row(self, record: Row, group_type: str, event: str, *, metadata_hash: int | None = None) -> Row:
+        joined, left, fenced, changed = self._differences()
+        row = dict.fromkeys(COLUMNS) | {
+            "group": self.group,
+            "group_type": group_type,
+            "log_partition": self.log_partition,
+            "log_offset": record["log_offset"],
+            "event": event,
+            "generation": record["generation"] if group_type == CLASSIC else None,
+            "members": [member.names for member in self.members.values()],
+            "joined": joined,
+            "left": left,
+            "fenced": fenced,
+            "changed": changed,
+        }
+        if joined is not None:
+            row["why"] = [] if event in (CREATED, DELETED) else self._why(row, group_type, metadata_hash)
+        return row
+
+    def _why(self, row: Row, group_type: str, metadata_hash: int | None) -> list[str]:
+        fenced = {one["instance_id"] for one in row["fenced"]}
+        causes = {
+            JOINED: any(one["instance_id"] is None or one["instance_id"] not in fenced for one in row["joined"]),
+            LEFT: len(row["left"]) > len(row["fenced"]),
+            FENCED: bool(row["fenced"]),
+            SUBSCRIPTION: bool(row["changed"]),
+        }
+        told = [name for name, holds in causes.items() if holds]
+        if group_type == CLASSIC:
+            return told or [REJOINED] if row["event"] == REBALANCED else told
+        if self.members and self._metadata_hash is not None and metadata_hash != self._metadata_hash and not told:
+            return [METADATA]
+        return told
+
+    def _differences(self) -> tuple[list[Row] | None, list[Row] | None, list[Row] | None, list[Row] | None]:
+        """Who joined, left, was fenced, and changed its subscription, since the last change."""
+        if self.before is None:
+            return None, None, None, None
+        joined = [one for name, one in self.members.items() if name not in self.before]
+        left = [one for name, one in self.before.items() if name not in self.members]
+        successors = {one.names["instance_id"] for one in joined} - {None}
+        fenced = [one.names for one in left if one.names["instance_id"] in successors]
+        changed = [
+            one.names
+            for name, one in self.members.items()
+            if name in self.before and _has_changed(self.before[name].wants, one.wants)
+        ]
+        return [one.names for one in joined], [one.names for one in left], fenced, changed
+
+    def _is_conversion(self, record: Row) -> bool:
+        """A deleted group that is of another type in the same moment was converted: its members stay."""
+        row = self._open
+        is_classic = record["kind"] == GROUP_METADATA
+        return (
+            row is not None
+            and row["event"] == DELETED
+            and (row["group_type"] == CLASSIC) != is_classic
+            and row["completed_at_ms"] == record["timestamp_ms"]
+        )
+
+    def _close(self, **changes: Any) -> Iterator[Row]:
+        row, self._open = self._open, None
+        if row is None:
+            return
+        if row["event"] == DELETED and not changes:
+            self.before, self.owners_before, self._metadata_hash = {}, {}, None
+        yield row | changes
+
+
+COLUMNS = (
+    "group",
+    "group_type",
+    "log_partition",
+    "log_offset",
+    "began_at_ms",
+    "completed_at_ms",
+    "event",
+    "generation",
+    "protocol_type",
+    "protocol",
+    "leader",
+    "members",
+    "joined",
+    "left",
+    "fenced",
+    "changed",
+    "why",
+    "moved",
+    "sync_ms",
+    "duration_ms",
+)
+
+
+def _has_changed(before: Any, now: Any) -> bool:
+    """What a classic member wants is told in another way than what the others want."""
+    return type(before) is type(now) and before != now
+
+
+def _classic(member: Mapping[str, Any]) -> Member:
+    return Member({name: member[name] for name in _NAMES}, _subscribed(member["subscription"]))
+
+
+def _names(member_id: str, value: Row) -> Row:
+    told = (value.get("instanceId"), value["clientId"], value["clientHost"])
+    return dict(zip(_NAMES, (member_id, *told), strict=True))
+
+
+def _wants(value: Row) -> Any:
+    """What of a member's metadata its assignment depends on."""
+    names = tuple(sorted(value.get("subscribedTopicNames") or ()))
+    return (names, value.get("subscribedTopicRegex"), value.get("serverAssignor"), value.get("topologyEpoch"))
+
+
+def _subscribed(subscription: bytes | None) -> frozenset[str] | None:
+    """The topics in a subscription of the consumer protocol (all versions begin alike); None where it does not parse."""
+    cursor = Cursor(subscription or b"")
+    try:
+        cursor.integer(">h")
+        count = cursor.integer(">i")
+        if not 0 <= count <= cursor.left_bytes:
+            return None
+        return frozenset(cursor.string() for _ in range(count))
+    except MalformedError:
+        return None
+
+
+def _classic_owners(listed: list[Row], members: dict[str, Member]) -> dict[Place, frozenset[str]] | None:
+    owners: dict[Place, frozenset[str]] = {}
+    for one in listed:
+        if one["assigned"] is None:
+            return None
+        for place in one["assigned"]:
+            owners[place["topic"], place["partition"]] = frozenset({members[one["member_id"]].identity})
+    return owners
+
+
+def _target_places(value: Row) -> Iterator[Place]:
+    """Partitions by topic id; of streams groups the active tasks by subtopology."""
+    for topic in value.get("topicPartitions") or ():
+        yield from ((topic["topicId"], partition) for partition in topic["partitions"])
+    for task in value.get("activeTasks") or ():
+        yield from ((task["subtopologyId"], partition) for partition in task["partitions"])
+
+
+def _sync_ms(record: Row, event: str) -> int | None:
+    """From the end of the join phase to the assignment, where the record tells when that was."""
+    state_ms, at_ms = record["state_timestamp_ms"], record["timestamp_ms"]
+    if event != REBALANCED or state_ms is None or not 0 <= state_ms <= at_ms:
+        return None
+    return int(at_ms - state_ms)
