@@ -10,7 +10,7 @@ from kohort.model.ids import INTERNAL_TOPICS
 from kohort.pipeline.decode.log import Decoder, decode_directory
 from kohort.pipeline.decode.schemas import KINDS, SCHEMA
 from kohort.pipeline.decode.segments import list_segments
-from kohort.pipeline.sources.coordinator_log import CoordinatorLogReader
+from kohort.pipeline.sources.coordinator_log import LogReader
 from kohort.pipeline.sources.options import SourceOptions
 from tests.pipeline import frames
 
@@ -49,7 +49,7 @@ def test_no_segment_makes_an_empty_frame(spark: Any, tmp_path: Path) -> None:
 
 def test_tasks_are_packs_of_segments(logs: Path) -> None:
     def sizes(**options: Any) -> list[int]:
-        reader = CoordinatorLogReader(SourceOptions(path=str(logs), **options))
+        reader = LogReader(SourceOptions(path=str(logs), **options))
         return [len(partition.segments) for partition in reader.partitions()]
 
     assert sizes() == [10]

@@ -100,14 +100,19 @@ class Scan:
         return result
 
 
-def scan(segment: Any, *, check_crc: bool = True) -> Scan:
-    """The batches in a segment's bytes (anything with the buffer protocol, not empty bytes of an mmap)."""
-    view = memoryview(segment)
+def scan(segment: Any, *, check_crc: bool = True, begin: int = 0, until: int | None = None) -> Scan:
+    """
+    The batches in a segment's bytes (anything with the buffer protocol, not empty bytes of an mmap).
+
+    Args:
+        begin, until: look at this part alone; positions are still those in the segment. `begin` is where a batch begins.
+    """
+    view = memoryview(segment)[:until]
     data = np.frombuffer(view, np.uint8)
     size = len(view)
     positions = array("q")
     damage: list[Damage] = []
-    at = 0
+    at = begin
     unpack = _PREFIX.unpack_from
     while at < size:
         if size - at >= HEADER_BYTES:

@@ -1,11 +1,9 @@
 """A segment, or any bytes of a log, as Arrow record batches of the one schema."""
 
 import json
-import mmap
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,9 +19,12 @@ from kohort.pipeline.decode.batches import (
     Scan,
     scan,
 )
-from kohort.pipeline.decode.records import WINDOW_BYTES, Records, Window, lay_out, windows
+from kohort.pipeline.decode.compact import compacted
+from kohort.pipeline.decode.records import WINDOW_BYTES, Records, lay_out, windows
 from kohort.pipeline.decode.segments import Segment
-from kohort.pipeline.decode.vectors import Ints, big_endian, integers
+from kohort.pipeline.decode.slices import Slice, scan_slice
+from kohort.pipeline.decode.storage import mapped
+from kohort.pipeline.decode.vectors import Bools, Ints, big_endian, integers
 
 _EMPTY_KEY_TYPE = -1
 _WITH_READER = frozenset({*offsets.KEY_TYPES, groups.KEY_TYPE})
@@ -39,39 +40,77 @@ class Decoder:
     Attributes:
         kinds: of rows, see `schemas`. Records are read out of the topics of coordinators alone.
         schema: the columns, a subset of `schemas.SCHEMA`.
+        from_ms, to_ms: only what was written from then on, and before then. Segments and damage are told of always.
+        is_compacting: of offset commits outside transactions with the same key only the last one of a segment, as
+            compaction would leave it.
     """
 
     kinds: Collection[str] = schemas.DEFAULT_KINDS
     schema: pa.Schema = schemas.SCHEMA
     window_bytes: int = WINDOW_BYTES
+    from_ms: int | None = None
+    to_ms: int | None = None
+    is_compacting: bool = False
 
-    def decode_file(self, segment: Segment) -> Iterator[pa.RecordBatch]:
+    def decode_file(self, segment: Segment, stretch: Slice | None = None) -> Iterator[pa.RecordBatch]:
         """The rows of one segment file. A file that has gone since it was listed holds nothing."""
         try:
-            with Path(segment.path).open("rb") as file:
-                # An empty file cannot be mapped.
-                size = file.seek(0, 2)
-                data = mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ) if size else b""
+            data = mapped(segment.path)
         except FileNotFoundError:
             return
-        yield from self.decode(data, segment)
+        yield from self.decode(data, segment, stretch)
 
-    def decode(self, data: Any, segment: Segment) -> Iterator[pa.RecordBatch]:
-        """The rows of a segment's bytes, in batches of about `window_bytes` of log."""
-        found = scan(data)
+    def decode(self, data: Any, segment: Segment, stretch: Slice | None = None) -> Iterator[pa.RecordBatch]:
+        """
+        The rows of a segment's bytes, in batches of about `window_bytes` of log.
+
+        Args:
+            stretch: when given, the rows of this stretch alone, and none of kind segment.
+        """
+        found = scan(data) if stretch is None else scan_slice(data, stretch)
         damage = list(found.damage)
-        if schemas.BATCH in self.kinds and len(found.positions):
-            yield self._batches(found, segment)
+        if schemas.BATCH in self.kinds and (batches := self._batches_in_time(found)):
+            yield self._batches(batches, segment)
         if segment.topic in INTERNAL_TOPICS and not schemas.RECORD_KINDS.isdisjoint(self.kinds):
-            for window in windows(found, window_bytes=self.window_bytes):
-                yield from self._records(window, segment, damage)
-        if schemas.SEGMENT in self.kinds:
+            for records in self._laid_out(found, segment):
+                yield from self._records(records, segment, damage)
+        if schemas.SEGMENT in self.kinds and stretch is None:
             yield self._segment(found, segment)
         if schemas.DAMAGE in self.kinds and damage:
             yield self._damage(damage, segment)
 
-    def _records(self, window: Window, segment: Segment, damage: list[Damage]) -> Iterator[pa.RecordBatch]:
-        records = lay_out(window)
+    def _batches_in_time(self, found: Scan) -> Scan | None:
+        """The batches whose greatest timestamp is in the time asked for."""
+        chosen = self._in_time(found.headers["max_timestamp"].astype(np.int64))
+        if chosen is not None:
+            found = Scan(found.data, found.positions[chosen], found.headers[chosen])
+        return found if len(found.positions) else None
+
+    def _laid_out(self, found: Scan, segment: Segment) -> Iterator[Records]:
+        """The records of a segment, window by window, without those that are not asked for."""
+        if self.from_ms is not None:
+            late = found.headers["max_timestamp"].astype(np.int64) >= self.from_ms
+            found = Scan(found.data, found.positions[late], found.headers[late])
+        laid_out = (self._timely(lay_out(one)) for one in windows(found, window_bytes=self.window_bytes))
+        yield from compacted(laid_out) if self.is_compacting and segment.topic == CONSUMER_OFFSETS else laid_out
+
+    def _timely(self, records: Records) -> Records:
+        chosen = self._in_time(records.timestamp_ms)
+        return records if chosen is None else records.select(chosen)
+
+    def _in_time(self, timestamp_ms: Ints) -> Bools | None:
+        """Which times are asked for; None where all are."""
+        if self.from_ms is None and self.to_ms is None:
+            return None
+        chosen = np.ones(len(timestamp_ms), np.bool_)
+        if self.from_ms is not None:
+            chosen &= timestamp_ms >= self.from_ms
+        if self.to_ms is not None:
+            chosen &= timestamp_ms < self.to_ms
+        return chosen
+
+    def _records(self, records: Records, segment: Segment, damage: list[Damage]) -> Iterator[pa.RecordBatch]:
+        window = records.window
         damage += records.damage
         control = (window.headers["attributes"] & ATTRIBUTE_CONTROL)[records.batch] != 0
         key_types = np.where(
@@ -182,7 +221,7 @@ class Decoder:
             "kind": kind,
             "log_topic": segment.topic,
             "log_partition": segment.partition,
-            "segment": Path(segment.path).name,
+            "segment": segment.name,
         }
         return schemas.from_rows(self.schema, [{**place, **row} for row in rows])
 
@@ -207,7 +246,7 @@ def _place(kind: str, segment: Segment, count: int) -> dict[str, Callable[[], An
         "kind": lambda: pa.repeat(pa.scalar(kind), count),
         "log_topic": lambda: pa.repeat(pa.scalar(segment.topic), count),
         "log_partition": lambda: pa.repeat(pa.scalar(segment.partition, pa.int32()), count),
-        "segment": lambda: pa.repeat(pa.scalar(Path(segment.path).name), count),
+        "segment": lambda: pa.repeat(pa.scalar(segment.name), count),
     }
 
 

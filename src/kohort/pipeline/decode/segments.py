@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kohort.model.errors import ConfigError
+from kohort.pipeline.decode import storage
 
 _PARTITION_DIRECTORY = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>[0-9]{1,10})")
 _SEGMENT_FILE = re.compile(r"(?P<base_offset>[0-9]{20})\.log")
@@ -22,13 +23,24 @@ _SEGMENT_FILE = re.compile(r"(?P<base_offset>[0-9]{20})\.log")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Segment:
-    """One segment file. Sorts by topic, partition and base offset."""
+    """
+    One segment file. Sorts by topic, partition and base offset.
+
+    Attributes:
+        identity: changes when another file takes its place, as compaction does it.
+    """
 
     topic: str
     partition: int
     base_offset: int
     path: str
     size_bytes: int
+    identity: int = 0
+
+    @property
+    def name(self) -> str:
+        """The name of the file."""
+        return self.path.partition("?")[0].rpartition("/")[2]
 
 
 def list_segments(
@@ -37,31 +49,32 @@ def list_segments(
     """
     The segment files of a data directory, in order; None means every topic, every partition.
 
+    Args:
+        directory: a path, or a URI that `storage` can open.
+
     Raises:
         ConfigError: there is no such directory, or it cannot be read.
     """
-    root = Path(directory)
-    if not root.is_dir():
-        raise ConfigError(f"{root} is not a directory; name the data directory of a broker (Kafka: log.dirs)")
+    root = str(directory)
     found: list[Segment] = []
     try:
-        for entry in root.iterdir():
-            match = _PARTITION_DIRECTORY.fullmatch(entry.name)
-            if match is None or not entry.is_dir():
+        for name, path in storage.directories(root):
+            match = _PARTITION_DIRECTORY.fullmatch(name)
+            if match is None:
                 continue
             topic, partition = match["topic"], int(match["partition"])
             if (topics is None or topic in topics) and (partitions is None or partition in partitions):
-                found += _segments_of(entry, topic, partition)
+                found += _segments_of(path, topic, partition)
     except OSError as exc:
         raise ConfigError(f"{root} cannot be read: {exc.strerror}") from exc
     return sorted(found)
 
 
-def _segments_of(directory: Path, topic: str, partition: int) -> Iterable[Segment]:
-    for file in directory.iterdir():
+def _segments_of(directory: str, topic: str, partition: int) -> Iterable[Segment]:
+    for file in storage.files(directory, ".log"):
         match = _SEGMENT_FILE.fullmatch(file.name)
-        if match is not None and file.is_file():
-            yield Segment(topic, partition, int(match["base_offset"]), str(file), file.stat().st_size)
+        if match is not None:
+            yield Segment(topic, partition, int(match["base_offset"]), file.path, file.size_bytes, file.identity)
 
 
 def pack_segments(segments: Iterable[Segment], *, pack_bytes: int) -> list[tuple[Segment, ...]]:

@@ -51,12 +51,11 @@ def big_endian(data: Bytes, at: Ints, dtype: str) -> npt.NDArray[Any]:
     return view[at].astype(np.dtype(dtype))
 
 
-def strings(data: Bytes, at: Ints, length_bytes: Ints, valid: Bools | None = None) -> pa.Array:
+def slices(data: Bytes, at: Ints, length_bytes: Ints, valid: Bools | None = None) -> pa.Array:
     """
-    UTF-8 strings by position and length; null where not `valid`. Positions must rise and strings must not overlap.
+    Byte strings by position and length, as `strings`.
 
-    The gaps and the strings are made one binary array over `data` without copying, of which Arrow takes every second
-    value. What is no UTF-8 gets replacement characters, as in Java.
+    The gaps and the slices are made one binary array over `data` without copying, of which Arrow takes every second value.
     """
     count = len(at)
     bounds = np.empty(2 * count + 1, np.int32)
@@ -65,7 +64,17 @@ def strings(data: Bytes, at: Ints, length_bytes: Ints, valid: Bools | None = Non
     bounds[2::2] = at + length_bytes
     whole = pa.Array.from_buffers(pa.binary(), 2 * count, [None, pa.py_buffer(bounds), pa.py_buffer(data)])
     odd = np.arange(1, 2 * count, 2, dtype=np.int32)
-    taken = whole.take(pa.array(odd, mask=None if valid is None else ~valid))
+    return whole.take(pa.array(odd, mask=None if valid is None else ~valid))
+
+
+def strings(data: Bytes, at: Ints, length_bytes: Ints, valid: Bools | None = None) -> pa.Array:
+    """
+    UTF-8 strings by position and length; null where not `valid`. Positions must rise and strings must not overlap.
+
+    What is no UTF-8 gets replacement characters, as in Java.
+    """
+    count = len(at)
+    taken = slices(data, at, length_bytes, valid)
     found = pa.Array.from_buffers(pa.string(), count, taken.buffers(), taken.null_count, taken.offset)
     try:
         found.validate(full=True)

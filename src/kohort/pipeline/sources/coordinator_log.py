@@ -2,17 +2,18 @@
 `spark.read.format("kohort").load(DIRECTORY)`: the log of a coordinator as a table. `kafka://HOST:PORT` in place of a directory
 reads the logs of a running cluster.
 
-A partition of the frame is a pack of segment files; a task decodes them and hands Arrow batches to Spark. The columns are
+`spark.readStream.format("kohort")` follows the logs as they grow (`stream`). A partition of the frame is a pack of segment
+files, or a range of them; a task decodes it and hands Arrow batches to Spark. The columns are
 those of `decode.schemas`, or those of option `columns`, or those of the schema that the reader was given.
 
 Source: PySpark 4.3, Python Data Source API.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from kohort.model.errors import ConfigError
@@ -20,83 +21,104 @@ from kohort.pipeline.decode import schemas
 from kohort.pipeline.decode.log import Decoder
 from kohort.pipeline.decode.segments import Segment, list_segments, newest_segments, pack_segments
 from kohort.pipeline.sources import live
+from kohort.pipeline.sources.cluster import FETCHED, ClusterLogs, FetchTask
+from kohort.pipeline.sources.directory import DirectoryLogs
+from kohort.pipeline.sources.filters import narrowed
 from kohort.pipeline.sources.options import SourceOptions
+from kohort.pipeline.sources.positions import EARLIEST, LATEST
 from kohort.pipeline.sources.progress import Note
+from kohort.pipeline.sources.ranges import Logs, RangeTask, resolve
+from kohort.pipeline.sources.security import Security
+from kohort.pipeline.sources.stream import LogStreamReader
+from kohort.pipeline.sources.tasks import read_task
 
-_FETCHED = "fetched"
-"""In place of a file's name."""
 
-
-class SegmentPack(InputPartition):  # type: ignore[misc]
-    """The segments that one task reads; `task` numbers the packs."""
+class SegmentPack(RangeTask):
+    """The segments that one task reads, each as a whole."""
 
     def __init__(self, task: int, segments: tuple[Segment, ...]) -> None:
-        super().__init__(task)
-        self.task = task
+        super().__init__(task, sum(segment.size_bytes for segment in segments))
         self.segments = segments
 
-
-class LiveLogPartition(InputPartition):  # type: ignore[misc]
-    """The log of one partition of a running cluster, for one task."""
-
-    def __init__(self, task: int, log: live.LiveLog) -> None:
-        super().__init__(task)
-        self.task = task
-        self.log = log
-
-
-class LiveLogReader(DataSourceReader):  # type: ignore[misc]
-    """Asks for the ends of logs in the driver, fetches them in the workers."""
-
-    def __init__(self, options: SourceOptions) -> None:
-        self.options = options
-
-    def partitions(self) -> list[InputPartition]:
-        options = self.options
-        logs = live.list_logs(options.path, topics=options.topics, partitions=options.partitions)
-        return [LiveLogPartition(task, log) for task, log in enumerate(logs)] or [SegmentPack(0, ())]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, LiveLogPartition):
-            decoder = Decoder(kinds=self.options.kinds, schema=schemas.subset(self.options.columns))
-            note = Note(self.options.progress_directory, partition.task)
-            yield from _live_rows(partition.log, decoder, note, newest=self.options.newest)
-
-
-def _live_rows(log: live.LiveLog, decoder: Decoder, note: Note, *, newest: bool) -> Iterator[pa.RecordBatch]:
-    """The rows of a live log; where only its end is wanted, nothing is fetched."""
-    for piece in () if newest else live.read(log):
-        for batch in decoder.decode(piece, Segment(log.topic, log.partition, log.start, _FETCHED, len(piece))):
-            note.add(rows=batch.num_rows)
-            yield batch
-        note.add(bytes_read=len(piece))
-    # An empty segment at the end says where the log goes on.
-    yield from decoder.decode(b"", Segment(log.topic, log.partition, log.end, _FETCHED, 0))
-
-
-class CoordinatorLogReader(DataSourceReader):  # type: ignore[misc]
-    """Plans packs of segments in the driver, decodes them in the workers."""
-
-    def __init__(self, options: SourceOptions) -> None:
-        self.options = options
-
-    def partitions(self) -> list[SegmentPack]:
-        options = self.options
-        segments = list_segments(options.path, topics=options.topics, partitions=options.partitions)
-        if options.newest:
-            segments = newest_segments(segments)
-        packs = pack_segments(segments, pack_bytes=options.pack_bytes)
-        # Spark wants a partition even where there is nothing to read.
-        return [SegmentPack(task, pack) for task, pack in enumerate(packs)] or [SegmentPack(0, ())]
-
-    def read(self, partition: SegmentPack) -> Iterator[pa.RecordBatch]:
-        decoder = Decoder(kinds=self.options.kinds, schema=schemas.subset(self.options.columns))
-        note = Note(self.options.progress_directory, partition.task)
-        for segment in partition.segments:
+    def read(self, decoder: Decoder, note: Note) -> Iterator[pa.RecordBatch]:
+        for segment in self.segments:
             for batch in decoder.decode_file(segment):
                 note.add(rows=batch.num_rows)
                 yield batch
             note.add(bytes_read=segment.size_bytes)
+
+
+class LiveLogPartition(FetchTask):
+    """The log of one partition of a running cluster, as a whole; `is_read` false wants no more of it than its end."""
+
+    def __init__(self, task: int, log: live.LiveLog, security: Security, *, is_read: bool) -> None:
+        super().__init__(task, log, security)
+        self.is_read = is_read
+
+    def read(self, decoder: Decoder, note: Note) -> Iterator[pa.RecordBatch]:
+        if self.is_read:
+            yield from super().read(decoder, note)
+        # An empty segment at the end says where the log goes on.
+        log = self.log
+        yield from decoder.decode(b"", Segment(log.topic, log.partition, log.end, FETCHED, 0))
+
+
+class LogReader(DataSourceReader):  # type: ignore[misc]
+    """Plans the tasks of a batch in the driver, reads in the workers."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self.options = options
+
+    def partitions(self) -> list[RangeTask]:
+        # Spark wants a partition even where there is nothing to read.
+        return list(self._tasks()) or [SegmentPack(0, ())]
+
+    def read(self, partition: RangeTask) -> Iterator[pa.RecordBatch]:
+        return read_task(self.options, partition)
+
+    def _tasks(self) -> Sequence[RangeTask]:
+        options = self.options
+        if options.is_ranged:
+            return _ranged(options)
+        if live.is_live(options.path):
+            logs = live.list_logs(
+                options.path, topics=options.topics, partitions=options.partitions, security=options.security
+            )
+            return [
+                LiveLogPartition(task, log, options.security, is_read=not options.newest)
+                for task, log in enumerate(logs)
+            ]
+        segments = list_segments(options.path, topics=options.topics, partitions=options.partitions)
+        chosen = newest_segments(segments) if options.newest else segments
+        return [
+            SegmentPack(task, pack) for task, pack in enumerate(pack_segments(chosen, pack_bytes=options.pack_bytes))
+        ]
+
+
+class FilteringLogReader(LogReader):
+    """
+    A reader that lets filters choose what is read. It has to be asked for: Spark refuses one unless
+    `spark.sql.python.filterPushdown.enabled` is true.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  (Spark's name)
+        self.options = narrowed(self.options, filters)
+        # Spark filters once more: what is pushed only spares reading.
+        return filters
+
+
+def _ranged(options: SourceOptions) -> Sequence[RangeTask]:
+    """The tasks between the offsets that the options name."""
+    logs = open_logs(options)
+    bounds = logs.bounds()
+    start = resolve(options.starting, bounds, otherwise=EARLIEST)
+    end = resolve(LATEST if options.ending is None else options.ending, bounds, otherwise=LATEST)
+    return logs.tasks(start, end)
+
+
+def open_logs(options: SourceOptions) -> Logs:
+    """The logs of a directory or a cluster."""
+    return ClusterLogs(options) if live.is_live(options.path) else DirectoryLogs(options)
 
 
 class CoordinatorLogSource(DataSource):  # type: ignore[misc]
@@ -117,8 +139,25 @@ class CoordinatorLogSource(DataSource):  # type: ignore[misc]
         Raises:
             ConfigError: a column is not ours, or has another type.
         """
+        options = self._asked(schema)
+        return FilteringLogReader(options) if options.push_filters else LogReader(options)
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802  (Spark's name)
+        """
+        As `reader`.
+
+        Raises:
+            ConfigError: an option is for batches alone.
+        """
+        options = self._asked(schema)
+        for name, is_given in (("newest", options.newest), ("endingOffsets", options.ending is not None)):
+            if is_given:
+                raise ConfigError(f"a stream has no {name}")
+        return LogStreamReader(options, open_logs)
+
+    def _asked(self, schema: Any) -> SourceOptions:
         options = SourceOptions.parse(self.options).with_columns(tuple(schema.fieldNames()))
         for asked, ours in zip(to_arrow_schema(schema), schemas.subset(options.columns), strict=True):
             if asked.type != ours.type:
                 raise ConfigError(f"column {ours.name!r} is {ours.type}, not {asked.type}")
-        return LiveLogReader(options) if live.is_live(options.path) else CoordinatorLogReader(options)
+        return options

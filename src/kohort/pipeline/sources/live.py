@@ -3,13 +3,14 @@ Logs of a running cluster, over the wire: `kafka://HOST:PORT`, several with comm
 
 Everything is read up to where each log ended when it was asked, read_uncommitted, so that the pipeline sees what a segment file
 would show it: the batches of a Fetch response are those of the log, byte for byte. The versions are fixed ones that every
-broker since Kafka 2.7 serves: Metadata 9, ListOffsets 5, Fetch 12. Plain text only; a listener with TLS or SASL closes the
-connection, and the error says so.
+broker since Kafka 2.7 serves: Metadata 9, ListOffsets 5, Fetch 12, SaslHandshake 1, SaslAuthenticate 2. `security` says how to
+connect.
 
 Source: Kafka protocol guide; KIP-227 (Fetch without a session).
 """
 
 import socket
+import ssl
 import struct
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from typing import Any, Self
 
 from kohort.model.errors import ConfigError, ErrorCode, WireError
 from kohort.pipeline.decode.batches import HEADER_BYTES, PREFIX_BYTES
+from kohort.pipeline.sources.security import PLAINTEXT, Security
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey
 from kohort.wire.encoders import request_encoder
@@ -31,6 +33,7 @@ _FETCH_BYTES = 32 << 20
 _FRAME_BYTES_MAX = 256 << 20
 _FETCH_WAIT_MS = 500
 _METADATA, _LIST_OFFSETS, _FETCH = 9, 5, 12
+_SASL_HANDSHAKE, _SASL_AUTHENTICATE = 1, 2
 _EARLIEST, _LATEST = -2, -1
 _PORT = 9092
 
@@ -55,17 +58,28 @@ def is_live(path: str) -> bool:
 class Connection:
     """One connection to one broker; requests follow each other. A context manager."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, security: Security = PLAINTEXT) -> None:
         """
         Raises:
-            ConfigError: nobody answers there.
+            ConfigError: nobody answers there, the broker's certificate is not trusted, or it does not let us in.
         """
         self.address = f"{host}:{port}"
         self._correlation_id = 0
+        self._hint = (
+            "" if security.is_encrypted or security.mechanism else "; a listener with TLS or SASL needs options"
+        )
         try:
             self._socket = socket.create_connection((host, port), timeout=_TIMEOUT_S)
         except (OSError, UnicodeError) as exc:
             raise ConfigError(f"no broker answers at {self.address}: {exc}") from exc
+        try:
+            if security.is_encrypted:
+                self._encrypt(host, security)
+            if security.mechanism is not None:
+                self._authenticate(security, security.mechanism)
+        except BaseException:
+            self._socket.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -95,11 +109,32 @@ class Connection:
             return response_reader(api_key, version)(frame, at)
         except OSError as exc:
             raise ConfigError(
-                f"the broker at {self.address} did not answer {api_key.api_name} ({exc});"
-                " sources over the wire speak plain text, without TLS or SASL"
+                f"the broker at {self.address} did not answer {api_key.api_name} ({exc}){self._hint}"
             ) from exc
         except WireError as exc:
             raise ConfigError(f"{self.address} does not speak Kafka's protocol: {exc}") from exc
+
+    def _encrypt(self, host: str, security: Security) -> None:
+        try:
+            self._socket = security.context().wrap_socket(self._socket, server_hostname=host)
+        except (OSError, ssl.CertificateError) as exc:
+            raise ConfigError(f"no TLS with the broker at {self.address}: {exc}") from exc
+
+    def _authenticate(self, security: Security, mechanism: str) -> None:
+        request = messages.SaslHandshakeRequest(mechanism=mechanism)
+        told = self.ask(ApiKey.SASL_HANDSHAKE, _SASL_HANDSHAKE, request)
+        if told.error_code:
+            offered = ", ".join(told.mechanisms) or "none"
+            raise ConfigError(f"the broker at {self.address} does not offer {mechanism}; it has {offered}")
+        security.authenticate(self._exchange)
+
+    def _exchange(self, auth_bytes: bytes) -> bytes:
+        request = messages.SaslAuthenticateRequest(auth_bytes=auth_bytes)
+        told = self.ask(ApiKey.SASL_AUTHENTICATE, _SASL_AUTHENTICATE, request)
+        if told.error_code:
+            reason = told.error_message or ErrorCode(told.error_code).name
+            raise ConfigError(f"the broker at {self.address} does not let us in: {reason}")
+        return bytes(told.auth_bytes)
 
     def _receive(self, size: int) -> bytes:
         parts: list[bytes] = []
@@ -113,7 +148,11 @@ class Connection:
 
 
 def list_logs(
-    path: str, *, topics: Collection[str] | None = None, partitions: Collection[int] | None = None
+    path: str,
+    *,
+    topics: Collection[str] | None = None,
+    partitions: Collection[int] | None = None,
+    security: Security = PLAINTEXT,
 ) -> list[LiveLog]:
     """
     The logs of a cluster, in order; None means every topic, every partition. A topic that is not there has none.
@@ -121,7 +160,7 @@ def list_logs(
     Raises:
         ConfigError: no broker answers, or a partition has no leader.
     """
-    with _first(path) as connection:
+    with _first(path, security) as connection:
         asked = None if topics is None else [messages.MetadataRequestTopic(name=name) for name in sorted(topics)]
         request = messages.MetadataRequest(topics=asked, allow_auto_topic_creation=False)
         metadata = connection.ask(ApiKey.METADATA, _METADATA, request)
@@ -133,10 +172,10 @@ def list_logs(
                 if one.leader_id not in brokers:
                     raise ConfigError(f"{topic.name}-{one.partition_index} has no leader now")
                 led.setdefault(brokers[one.leader_id], []).append((topic.name, one.partition_index))
-    return sorted(log for address, places in led.items() for log in _ends(address, places))
+    return sorted(log for address, places in led.items() for log in _ends(address, places, security))
 
 
-def _first(path: str) -> Connection:
+def _first(path: str, security: Security) -> Connection:
     """A connection to the first of the brokers that answers."""
     addresses = [part.strip() for part in path.removeprefix(SCHEME).split(",") if part.strip()]
     failure = ConfigError(f"{path} names no broker; write {SCHEME}HOST:PORT")
@@ -145,7 +184,7 @@ def _first(path: str) -> Connection:
         if not colon:
             host, port = address, str(_PORT)
         try:
-            return Connection(host.strip("[]"), int(port))
+            return Connection(host.strip("[]"), int(port), security)
         except ValueError:
             failure = ConfigError(f"{address!r} is no address of a broker; write {SCHEME}HOST:PORT")
         except ConfigError as exc:
@@ -153,8 +192,8 @@ def _first(path: str) -> Connection:
     raise failure
 
 
-def _ends(address: tuple[str, int], places: list[tuple[str, int]]) -> list[LiveLog]:
-    with Connection(*address) as connection:
+def _ends(address: tuple[str, int], places: list[tuple[str, int]], security: Security) -> list[LiveLog]:
+    with Connection(*address, security) as connection:
         starts, ends = (_offsets(connection, places, timestamp) for timestamp in (_EARLIEST, _LATEST))
     return [LiveLog(*place, starts[place], ends[place], *address) for place in places]
 
@@ -181,7 +220,7 @@ def _offsets(connection: Connection, places: list[tuple[str, int]], timestamp: i
     return found
 
 
-def read(log: LiveLog) -> Iterator[bytes]:
+def read(log: LiveLog, security: Security = PLAINTEXT) -> Iterator[bytes]:
     """
     The batches of a log, some megabytes at a time, each piece whole batches only.
 
@@ -189,7 +228,7 @@ def read(log: LiveLog) -> Iterator[bytes]:
         ConfigError: the leader moved or fell silent meanwhile, or the log's begin was deleted; reading it again helps.
     """
     at = log.start
-    with Connection(log.host, log.port) as connection:
+    with Connection(log.host, log.port, security) as connection:
         while at < log.end:
             piece = _fetch(connection, log, at)
             whole, following = whole_batches(piece)

@@ -2,10 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from kohort.model.errors import ConfigError
 from kohort.model.ids import INTERNAL_TOPICS
 from kohort.pipeline.decode import schemas
+from kohort.pipeline.sources import positions
+from kohort.pipeline.sources.positions import EARLIEST, Positions
+from kohort.pipeline.sources.security import PLAINTEXT, Security
 
 PACK_BYTES = 256 << 20
 
@@ -25,6 +29,14 @@ class SourceOptions:
     | `bytesPerTask`   | segments are packed to about this many bytes a task            | 268435456                  |
     | `newest`         | `true`: of each partition only the last segment                | false                      |
     | `progressDir`    | local directory where tasks note what they have read           | none                       |
+    | `startingOffsets` | `earliest`, `latest` or `{"topic": {"0": 12}}`                | `earliest`                 |
+    | `endingOffsets`  | the same; of a batch                                           | `latest`                   |
+    | `maxBytesPerTrigger`, `maxRecordsPerTrigger` | about how much a micro-batch reads | all there is               |
+    | `failOnDataLoss` | whether a stream ends when records were deleted before it read them | true                  |
+    | `from`, `to`     | only what was written in this time: ISO 8601 (UTC), or milliseconds; `to` not included | all |
+    | `compact`        | `true`: of the commits of a key that a task reads, the last one | false                     |
+    | `pushFilters`    | `true`: filters choose what is read, see `filters`             | false                      |
+    | `kafka.*`        | how to connect to a cluster, see `security`                    | plain text                 |
     """
 
     path: str
@@ -35,6 +47,21 @@ class SourceOptions:
     pack_bytes: int = PACK_BYTES
     newest: bool = False
     progress_directory: str | None = None
+    starting: int | Positions = EARLIEST
+    ending: int | Positions | None = None
+    max_bytes: int | None = None
+    max_records: int | None = None
+    fail_on_data_loss: bool = True
+    from_ms: int | None = None
+    to_ms: int | None = None
+    compact: bool = False
+    push_filters: bool = False
+    security: Security = PLAINTEXT
+
+    @property
+    def is_ranged(self) -> bool:
+        """Whether a batch reads a part of the logs by offsets, and not the files as they are."""
+        return self.ending is not None or self.starting != EARLIEST
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> "SourceOptions":
@@ -52,18 +79,30 @@ class SourceOptions:
         if unknown:
             raise ConfigError(f"unknown kind {unknown[0]!r}; there are {', '.join(schemas.KINDS)}")
         columns = _words(given, "columns")
-        partitions = _numbers(given, "partitions")
+        chosen = _numbers(given, "partitions")
         pack_bytes = _numbers(given, "bytespertask") or [PACK_BYTES]
         options_ = cls(
             path=given["path"],
             topics=_topics(given),
-            partitions=None if partitions is None else frozenset(partitions),
+            partitions=None if chosen is None else frozenset(chosen),
             kinds=frozenset(kinds or schemas.DEFAULT_KINDS),
             columns=None if columns is None else tuple(columns),
             pack_bytes=pack_bytes[0],
-            newest=given.get("newest", "false").lower() == "true",
+            newest=_flag(given, "newest"),
             progress_directory=given.get("progressdir"),
+            starting=positions.parse(given.get("startingoffsets", "earliest"), "startingOffsets"),
+            ending=positions.parse(given["endingoffsets"], "endingOffsets") if "endingoffsets" in given else None,
+            max_bytes=_positive(given, "maxbytespertrigger"),
+            max_records=_positive(given, "maxrecordspertrigger"),
+            fail_on_data_loss=_flag(given, "failondataloss", default=True),
+            from_ms=_instant(given, "from"),
+            to_ms=_instant(given, "to"),
+            compact=_flag(given, "compact"),
+            push_filters=_flag(given, "pushfilters"),
+            security=Security.parse(given),
         )
+        if options_.max_bytes is not None and options_.max_records is not None:
+            raise ConfigError("a micro-batch has one limit: maxBytesPerTrigger or maxRecordsPerTrigger")
         return options_.with_columns(options_.columns)
 
     def with_columns(self, columns: tuple[str, ...] | None) -> "SourceOptions":
@@ -86,6 +125,40 @@ def _topics(given: Mapping[str, str]) -> frozenset[str] | None:
 def _words(given: Mapping[str, str], name: str) -> list[str] | None:
     words = [word.strip() for word in given.get(name, "").split(",") if word.strip()]
     return words or None
+
+
+def _flag(given: Mapping[str, str], name: str, *, default: bool = False) -> bool:
+    word = given.get(name, str(default)).strip().lower()
+    if word not in {"true", "false"}:
+        raise ConfigError(f"{name} is true or false, not {given[name]!r}")
+    return word == "true"
+
+
+def _positive(given: Mapping[str, str], name: str) -> int | None:
+    numbers = _numbers(given, name)
+    if numbers is not None and (len(numbers) != 1 or numbers[0] <= 0):
+        raise ConfigError(f"{name} is one number above 0, not {given[name]!r}")
+    return None if numbers is None else numbers[0]
+
+
+def _instant(given: Mapping[str, str], name: str) -> int | None:
+    return milliseconds(given[name], f"option {name}") if name in given else None
+
+
+def milliseconds(text: str, name: str) -> int:
+    """
+    An instant in milliseconds since 1970; a time without a zone is UTC.
+
+    Raises:
+        ConfigError: it is neither a number nor a time.
+    """
+    if text.isdecimal():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as exc:
+        raise ConfigError(f"{name} {text!r} is no time; say 2026-11-21T09:30:00, or milliseconds since 1970") from exc
+    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def _numbers(given: Mapping[str, str], name: str) -> list[int] | None:

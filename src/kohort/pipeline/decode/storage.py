@@ -1,0 +1,147 @@
+"""
+Where segment files are: a local directory, or any file system that Arrow knows (`s3://`, `gs://`, `abfs://`, `hdfs://`, `file://`).
+
+A local file is mapped. A remote one is copied into an unnamed temporary file first, some megabytes at a time, and that is
+mapped: the memory needed does not depend on its size.
+
+Source: pyarrow.fs.FileSystem.from_uri.
+"""
+
+import mmap
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from kohort.model.errors import ConfigError
+
+_COPY_BYTES = 8 << 20
+
+
+class Found(NamedTuple):
+    """A file: its name, where it is, its size, and a number that changes when another file takes its place."""
+
+    name: str
+    path: str
+    size_bytes: int
+    identity: int
+
+
+def is_remote(path: str) -> bool:
+    """Whether a path names a file system of its own."""
+    return "://" in path
+
+
+def directories(root: str) -> Iterator[tuple[str, str]]:
+    """
+    The directories in a directory: names and paths.
+
+    Raises:
+        ConfigError: there is no such directory, or it cannot be read.
+    """
+    if is_remote(root):
+        yield from _remote_directories(root)
+        return
+    if not Path(root).is_dir():
+        raise ConfigError(f"{root} is not a directory; name the data directory of a broker (Kafka: log.dirs)")
+    try:
+        with os.scandir(root) as entries:
+            yield from ((entry.name, entry.path) for entry in entries if entry.is_dir())
+    except OSError as exc:
+        raise ConfigError(f"{root} cannot be read: {exc.strerror}") from exc
+
+
+def files(directory: str, suffix: str) -> Iterator[Found]:
+    """The files in a directory whose names end in `suffix`; what goes away meanwhile is left out."""
+    if is_remote(directory):
+        yield from _remote_files(directory, suffix)
+        return
+    try:
+        names = sorted(name for name in os.listdir(directory) if name.endswith(suffix))
+    except FileNotFoundError:
+        return
+    for name in names:
+        path = os.path.join(directory, name)
+        try:
+            stat = os.stat(path)
+        except FileNotFoundError:
+            continue
+        yield Found(name, path, stat.st_size, stat.st_ino)
+
+
+def mapped(path: str) -> Any:
+    """
+    The bytes of a file.
+
+    Raises:
+        FileNotFoundError: it has gone.
+        ConfigError: a remote one cannot be read.
+    """
+    if not is_remote(path):
+        with Path(path).open("rb") as file:
+            return _map(file)
+    with tempfile.TemporaryFile(prefix="kohort-segment-") as copy:
+        _download(path, copy)
+        return _map(copy)
+
+
+def _map(file: IO[bytes]) -> Any:
+    # An empty file cannot be mapped.
+    size = file.seek(0, 2)
+    return mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ) if size else b""
+
+
+def _opened(uri: str) -> tuple[Any, str, str]:
+    """The file system of a URI, the path in it, and what stands before that path."""
+    import pyarrow as pa
+    from pyarrow.fs import FileSystem
+
+    try:
+        system, path = FileSystem.from_uri(uri)
+    except (pa.ArrowException, OSError, ValueError) as exc:
+        raise ConfigError(f"{uri} cannot be opened: {exc}") from exc
+    base = uri.partition("?")[0].rstrip("/")
+    return system, path, base
+
+
+def _remote_directories(uri: str) -> Iterator[tuple[str, str]]:
+    from pyarrow.fs import FileType
+
+    for info, path in _listed(uri):
+        if info.type == FileType.Directory:
+            yield info.base_name, path
+
+
+def _remote_files(uri: str, suffix: str) -> Iterator[Found]:
+    from pyarrow.fs import FileType
+
+    for info, path in _listed(uri):
+        if info.type == FileType.File and info.base_name.endswith(suffix):
+            yield Found(info.base_name, path, info.size, info.mtime_ns or 0)
+
+
+def _listed(uri: str) -> Iterator[tuple[Any, str]]:
+    from pyarrow.fs import FileSelector
+
+    system, path, base = _opened(uri)
+    query = uri.partition("?")[2]
+    try:
+        found = system.get_file_info(FileSelector(path))
+    except (OSError, ValueError) as exc:
+        raise ConfigError(f"{uri} cannot be read: {exc}") from exc
+    for info in found:
+        yield info, f"{base}/{info.base_name}" + (f"?{query}" if query else "")
+
+
+def _download(uri: str, copy: IO[bytes]) -> None:
+    system, path, _ = _opened(uri)
+    try:
+        with system.open_input_stream(path) as stream:
+            while piece := stream.read(_COPY_BYTES):
+                copy.write(piece)
+        copy.flush()
+    except FileNotFoundError:
+        raise
+    except OSError as exc:
+        raise ConfigError(f"{uri} cannot be read: {exc}") from exc

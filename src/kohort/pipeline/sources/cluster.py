@@ -1,0 +1,72 @@
+"""Ranges of the logs of a running cluster."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+
+from kohort.model.errors import ConfigError
+from kohort.pipeline.decode.log import Decoder
+from kohort.pipeline.decode.segments import Segment
+from kohort.pipeline.decode.slices import Slice
+from kohort.pipeline.sources import live
+from kohort.pipeline.sources.options import SourceOptions
+from kohort.pipeline.sources.positions import Place, Positions
+from kohort.pipeline.sources.progress import Note
+from kohort.pipeline.sources.ranges import RangeTask, check_loss
+from kohort.pipeline.sources.security import Security
+
+FETCHED = "fetched"
+"""In place of a file's name."""
+
+
+class FetchTask(RangeTask):
+    """A range of one partition, to fetch from its leader."""
+
+    def __init__(self, task: int, log: live.LiveLog, security: Security) -> None:
+        super().__init__(task)
+        self.log = log
+        self.security = security
+
+    def read(self, decoder: Decoder, note: Note) -> Iterator[pa.RecordBatch]:
+        log = self.log
+        stretch = Slice(log.start, log.end, has_tail=True)
+        for piece in live.read(log, self.security):
+            segment = Segment(log.topic, log.partition, log.start, FETCHED, len(piece))
+            for batch in decoder.decode(piece, segment, stretch):
+                note.add(rows=batch.num_rows)
+                yield batch
+            note.add(bytes_read=len(piece))
+
+
+class ClusterLogs:
+    """As `ranges.Logs`."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    def bounds(self) -> dict[Place, tuple[int, int]]:
+        return {(log.topic, log.partition): (log.start, log.end) for log in self._listed()}
+
+    def tasks(self, start: Mapping[Place, int], end: Mapping[Place, int]) -> Sequence[RangeTask]:
+        ranges = (self._range(log, start, end) for log in self._listed())
+        return [
+            FetchTask(task, log, self._options.security)
+            for task, log in enumerate(one for one in ranges if one.start < one.end)
+        ]
+
+    def cut(self, start: Positions, end: Positions, *, bytes_max: int) -> Positions:  # noqa: ARG002
+        raise ConfigError("how many bytes records are is not known over the wire: use maxRecordsPerTrigger there")
+
+    def _listed(self) -> list[live.LiveLog]:
+        options = self._options
+        return live.list_logs(
+            options.path, topics=options.topics, partitions=options.partitions, security=options.security
+        )
+
+    def _range(self, log: live.LiveLog, start: Mapping[Place, int], end: Mapping[Place, int]) -> live.LiveLog:
+        place = (log.topic, log.partition)
+        begin = start.get(place, log.start)
+        until = end.get(place, begin)
+        if self._options.fail_on_data_loss and begin < until:
+            check_loss(place, log.start, begin)
+        return live.LiveLog(log.topic, log.partition, max(begin, log.start), until, log.host, log.port)

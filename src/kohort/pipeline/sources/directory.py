@@ -1,0 +1,138 @@
+"""Ranges of the logs in a data directory, which may grow, or of segments that were copied from one."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+
+import pyarrow as pa
+
+from kohort.pipeline.decode.log import Decoder
+from kohort.pipeline.decode.segments import Segment, list_segments
+from kohort.pipeline.decode.slices import Slice
+from kohort.pipeline.sources.marks import Marks
+from kohort.pipeline.sources.options import SourceOptions
+from kohort.pipeline.sources.positions import Place, Positions
+from kohort.pipeline.sources.progress import Note
+from kohort.pipeline.sources.ranges import RangeTask, check_loss
+
+
+class SliceTask(RangeTask):
+    """Stretches of segments."""
+
+    def __init__(self, task: int, size_bytes: int, slices: tuple[tuple[Segment, Slice], ...]) -> None:
+        super().__init__(task, size_bytes)
+        self.slices = slices
+
+    def read(self, decoder: Decoder, note: Note) -> Iterator[pa.RecordBatch]:
+        for segment, stretch in self.slices:
+            for batch in decoder.decode_file(segment, stretch):
+                note.add(rows=batch.num_rows)
+                yield batch
+            note.add(bytes_read=slice_bytes(segment, stretch))
+
+
+def slice_bytes(segment: Segment, stretch: Slice) -> int:
+    """About how many bytes a task looks at."""
+    begin = 0 if stretch.begin is None else stretch.begin.position
+    return (segment.size_bytes if stretch.until is None else stretch.until.position) - begin
+
+
+class DirectoryLogs:
+    """As `ranges.Logs`. Only the newest segment of each partition, and those that a range begins or ends in, are walked."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._marks = Marks()
+
+    def bounds(self) -> dict[Place, tuple[int, int]]:
+        return {place: (segments[0].base_offset, self._end(segments)) for place, segments in self._logs().items()}
+
+    def tasks(self, start: Mapping[Place, int], end: Mapping[Place, int]) -> Sequence[RangeTask]:
+        slices: list[tuple[Segment, Slice]] = []
+        for place, segments in self._logs().items():
+            begin = start.get(place, segments[0].base_offset)
+            if self._options.fail_on_data_loss and begin < end.get(place, begin):
+                check_loss(place, segments[0].base_offset, begin)
+            slices += self._slices(segments, begin, end.get(place, begin))
+        return _packed(slices, self._options.pack_bytes)
+
+    def cut(self, start: Positions, end: Positions, *, bytes_max: int) -> Positions:
+        logs = self._logs()
+        there = {place: self._bytes(logs[place], start, end) for place in end if place in logs}
+        total = sum(there.values())
+        if total <= bytes_max:
+            return end
+        # Each partition gets its part by what it has.
+        parts = {place: -(-size * bytes_max // total) for place, size in there.items()}
+        return end | {place: self._cut(logs[place], start, end[place], part) for place, part in parts.items() if part}
+
+    def _logs(self) -> dict[Place, list[Segment]]:
+        options = self._options
+        found = list_segments(options.path, topics=options.topics, partitions=options.partitions)
+        return {place: list(segments) for place, segments in groupby(found, lambda one: (one.topic, one.partition))}
+
+    def _end(self, segments: Sequence[Segment]) -> int:
+        try:
+            return self._marks.of(segments[-1]).end_offset
+        except FileNotFoundError:
+            return segments[-1].base_offset
+
+    def _slices(self, segments: Sequence[Segment], start: int, end: int) -> Iterator[tuple[Segment, Slice]]:
+        if start >= end:
+            return
+        for segment, behind in zip(segments, [*segments[1:], None], strict=True):
+            until = None if behind is None else behind.base_offset
+            if segment.base_offset < end and (until is None or until >= start):
+                has_tail = until is not None and start <= until < end
+                yield segment, self._slice(segment, until, Slice(start, end, has_tail=has_tail))
+
+    def _slice(self, segment: Segment, until: int | None, stretch: Slice) -> Slice:
+        """With marks, where the range begins or ends within the segment."""
+        is_whole = stretch.start <= segment.base_offset and until is not None and until < stretch.end
+        if is_whole:
+            return stretch
+        try:
+            marks = self._marks.of(segment)
+        except FileNotFoundError:
+            return stretch
+        begin, end = marks.before(stretch.start), marks.not_before(stretch.end)
+        return Slice(stretch.start, stretch.end, begin, end, stretch.has_tail)
+
+    def _bytes(self, segments: Sequence[Segment], start: Positions, end: Positions) -> int:
+        first = segments[0]
+        place = (first.topic, first.partition)
+        slices = self._slices(segments, start.get(place, first.base_offset), end[place])
+        return sum(slice_bytes(segment, stretch) for segment, stretch in slices)
+
+    def _cut(self, segments: Sequence[Segment], start: Positions, end: int, bytes_max: int) -> int:
+        """Where to stop in one partition: at a batch, and not before the first one is read."""
+        first = segments[0]
+        begin = start.get((first.topic, first.partition), first.base_offset)
+        left = bytes_max
+        for segment, stretch in self._slices(segments, begin, end):
+            size = slice_bytes(segment, stretch)
+            if size <= left:
+                left -= size
+                continue
+            try:
+                marks = self._marks.of(segment)
+            except FileNotFoundError:
+                return end
+            from_position = 0 if stretch.begin is None else stretch.begin.position
+            stop = marks.stop(position=from_position + left, offset=begin)
+            if stop > begin:
+                return min(stop, end)
+        return end
+
+
+def _packed(slices: Sequence[tuple[Segment, Slice]], pack_bytes: int) -> list[RangeTask]:
+    """Tasks of about `pack_bytes`; at least one slice a task. A task costs Spark some 30 ms whatever it reads."""
+    packs: list[list[tuple[Segment, Slice]]] = []
+    filled_bytes = pack_bytes
+    for one in slices:
+        size = slice_bytes(*one)
+        if not packs or filled_bytes + size > pack_bytes:
+            packs.append([])
+            filled_bytes = 0
+        packs[-1].append(one)
+        filled_bytes += size
+    return [SliceTask(task, sum(slice_bytes(*one) for one in pack), tuple(pack)) for task, pack in enumerate(packs)]

@@ -1,0 +1,27 @@
+"""What every task does, of a batch and of a stream: decode its range with the options of the source."""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from kohort.pipeline.decode import schemas
+from kohort.pipeline.decode.log import Decoder
+from kohort.pipeline.sources.options import SourceOptions
+from kohort.pipeline.sources.progress import Note
+from kohort.pipeline.sources.ranges import RangeTask
+
+
+def decoder(options: SourceOptions) -> Decoder:
+    """What gives out the rows that a source was asked for."""
+    return Decoder(
+        kinds=options.kinds,
+        schema=schemas.subset(options.columns),
+        from_ms=options.from_ms,
+        to_ms=options.to_ms,
+        is_compacting=options.compact,
+    )
+
+
+def read_task(options: SourceOptions, task: RangeTask) -> Iterator[pa.RecordBatch]:
+    """The rows of a range."""
+    yield from task.read(decoder(options), Note(options.progress_directory, task.task))

@@ -1,0 +1,87 @@
+"""Streams that are killed at any moment: what the sinks hold in the end is what a batch read gives."""
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import LONG
+from tests.pipeline import frames
+from tests.pipeline.sources.growing import GrowingLog, start_process, written_rows
+
+pytestmark = pytest.mark.spark
+
+KILLS = 4 if LONG else 1
+RECORDS = 240
+COLUMNS = "log_partition,log_offset,kind,group,topic,partition,offset,control"
+TIMEOUT_S = 120.0
+
+# Two queries over the same logs: Spark's file sink, and foreachBatch that writes one directory a batch.
+CODE = """
+import sys
+from kohort.pipeline.session import session
+
+logs, out, columns = sys.argv[1:]
+with session("local[2]", shuffle_partitions=1) as spark:
+    def query(name):
+        stream = spark.readStream.format("kohort").option("columns", columns).option("maxRecordsPerTrigger", "30")
+        writer = stream.load(logs).writeStream.option("checkpointLocation", f"{out}/{name}-checkpoint")
+        return writer.trigger(availableNow=True)
+
+    def write(frame, batch_id):
+        frame.write.mode("overwrite").json(f"{out}/batches/batch_id={batch_id}")
+
+    queries = [
+        query("files").format("json").start(f"{out}/files"),
+        query("batches").foreachBatch(write).start(),
+    ]
+    for one in queries:
+        one.awaitTermination()
+        assert one.exception() is None
+"""
+
+
+def begun(out: Path) -> int:
+    """Micro-batches that have begun, of both queries."""
+    return sum(len(list(checkpoint.glob("offsets/[0-9]*"))) for checkpoint in out.glob("*-checkpoint"))
+
+
+def killed_under_way(logs: Path, out: Path, *, after: int) -> None:
+    """Start, and kill with everything it started when `after` micro-batches more have begun."""
+    process = start_process(CODE, str(logs), str(out), COLUMNS)
+    before, deadline = begun(out), time.monotonic() + TIMEOUT_S
+    while begun(out) < before + after and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    assert process.poll() is None, process.communicate()[0]
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate(timeout=TIMEOUT_S)
+
+
+def test_sinks_hold_everything_once(spark: Any, tmp_path: Path) -> None:
+    logs, out = tmp_path / "logs", tmp_path / "out"
+    first, second = GrowingLog(logs), GrowingLog(logs, partition=1)
+    first.commits(RECORDS // 2)
+    second.commits(RECORDS // 2, producer_id=5)
+    second.marker(5, committed=True)
+    for kill in range(KILLS):
+        killed_under_way(logs, out, after=2 + kill)
+        first.commits(10)
+    process = start_process(CODE, str(logs), str(out), COLUMNS)
+    told, _ = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0, told
+    frame = spark.read.format("kohort").option("columns", COLUMNS).load(str(logs))
+    expected = [
+        {name: value for name, value in row.items() if value is not None}
+        for row in frames.rows_of(frame, "log_partition", "log_offset")
+    ]
+    assert len(expected) == RECORDS + 1 + 10 * KILLS
+    assert written_rows(out / "batches") == expected
+    # A file sink leaves files of killed attempts, which readers of its metadata do not count.
+    files = spark.read.json(str(out / "files")).orderBy("log_partition", "log_offset").toArrow().to_pylist()
+    assert [{name: value for name, value in row.items() if value is not None} for row in files] == [
+        dict(sorted(row.items())) for row in expected
+    ]
