@@ -235,6 +235,12 @@ class Committer:
             or self._clock.now_ms() - self._checkpointed_ms >= CHECKPOINT_INTERVAL_MS
         )
 
+    def want_checkpoint(self) -> None:
+        """Have the recovery points move soon, whether or not anything is appended."""
+        if self._dirty:
+            self._wants_checkpoint = True
+            self._defer(self._checkpoint_if_due)
+
     def _begin_checkpoint(self, logs: Iterable[DiskLog], files: Iterable[Path] = ()) -> Checkpoint:
         """Note what was written so far; appends go on at once."""
         checkpoint = Checkpoint(

@@ -28,10 +28,12 @@ from kohort.storage.checkpoints import (
     write_atomically,
     write_partition_metadata,
 )
+from kohort.storage.cleaner import Cleaner, CleanerConfig
 from kohort.storage.committer import Committer, FlushMode, Post, Sync, remove_journal
 from kohort.storage.directory import JOURNAL, find_partitions, set_aside
 from kohort.storage.disklog import DiskLog
 from kohort.storage.epochs import EpochCache
+from kohort.storage.handles import OpenFiles, open_files_max
 from kohort.storage.journal import DELETE, EPOCH, START, JournalEntry, journal_files, read_journal
 from kohort.storage.log import NO_TOPIC_ID, LogConfig
 from kohort.storage.recovery import Loaded, load_partition
@@ -54,6 +56,7 @@ class DiskStore:
         cluster_id: None takes the directory's own, or makes one up for a new directory.
         sync: makes a file descriptor's data durable; for tests of failing disks.
         on_offline: told the reason when a flush failed and nothing is acknowledged any more.
+        cleaner: how logs are compacted; None for Kafka's defaults.
 
     Raises:
         ConfigError: the directory is in use, belongs to somebody else, or holds what this version cannot read.
@@ -72,10 +75,12 @@ class DiskStore:
         journal_file_bytes: int = JOURNAL_FILE_BYTES,
         sync: Sync = syscalls.data_sync,
         on_offline: Callable[[str], None] = lambda _reason: None,
+        cleaner: CleanerConfig | None = None,
     ) -> None:
         data_dir.mkdir(parents=True, exist_ok=True)
         self.data_dir = data_dir
         self._clock = clock
+        self._handles = OpenFiles(open_files_max())
         self._is_closed = False
         self._is_journaled = flush == "commit"
         self._logs: dict[TopicPartition, DiskLog] = {}
@@ -92,10 +97,12 @@ class DiskStore:
             journal_file_bytes=journal_file_bytes,
             on_offline=self._refuse_everything,
         )
+        self.cleaner = self._make_cleaner(cleaner or CleanerConfig(), post)
         self._lock = DirectoryLock(data_dir)
         try:
             self.cluster_id = claim_directory(data_dir, node_id=node_id, cluster_id=cluster_id, new_id=uuid4())
             self._take_up()
+            self.cleaner.take_up(frozenset(self.partitions()))
         except BaseException:
             self._lock.release()
             raise
@@ -103,6 +110,19 @@ class DiskStore:
     @property
     def offline_reason(self) -> str | None:
         return self._committer.offline_reason
+
+    def _make_cleaner(self, config: CleanerConfig, post: Post) -> Cleaner:
+        committer = self._committer
+        return Cleaner(
+            self.data_dir,
+            logs=self._logs.values,
+            recovery_point=lambda topic_partition: committer.offsets.get(topic_partition, 0),
+            want_checkpoint=committer.want_checkpoint,
+            submit=committer.submit,
+            post=post,
+            clock=self._clock,
+            config=config,
+        )
 
     # Start
 
@@ -219,6 +239,7 @@ class DiskStore:
         """Take a log out of the store; its directory's new name, if it had one."""
         del self._logs[log.topic_partition]
         log.is_deleted = True
+        self.cleaner.forget(log.topic_partition)
         log.close(f"{log.topic_partition} was deleted")
         self._committer.on_delete(log)
         return set_aside(log.directory, uuid4(), suffix=suffix) if log.directory.exists() else None
@@ -235,6 +256,7 @@ class DiskStore:
             topic_id,
             config,
             loaded=loaded,
+            handles=self._handles,
             clock=self._clock,
             on_append=self._committer.on_append,
             on_start=self._committer.on_start,
@@ -258,6 +280,10 @@ class DiskStore:
     def flush(self) -> None:
         self._committer.flush()
 
+    def clean(self) -> None:
+        if self.offline_reason is None:
+            self.cleaner.clean()
+
     def close(self) -> None:
         """
         Flush, bring everything to the form that Kafka leaves, and release the directory.
@@ -277,10 +303,12 @@ class DiskStore:
             self._lock.release()
 
     def _close(self) -> None:
+        self.cleaner.stop()
         try:
             self._committer.flush()
         finally:
             self._committer.stop()
+        self.cleaner.finish()
         logs = list(self._logs.values())
         refusals = [log.refusal for log in logs if log.refusal is not None]
         if refusals or self.offline_reason is not None:

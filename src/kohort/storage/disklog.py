@@ -3,6 +3,7 @@
 import logging
 from bisect import bisect_right
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn, Protocol
 from uuid import UUID
@@ -15,6 +16,7 @@ from kohort.storage.aborted import overlapping
 from kohort.storage.base import LogBase
 from kohort.storage.batchset import Span, iter_spans, read_front
 from kohort.storage.checkpoints import PARTITION_METADATA, write_partition_metadata
+from kohort.storage.handles import OpenFiles
 from kohort.storage.journal import entry_prefix
 from kohort.storage.log import NO_TIMESTAMP, LogConfig
 from kohort.storage.producers import Aborted
@@ -49,6 +51,7 @@ class DiskLog(LogBase):
     One partition's directory. It comes into being with the first append.
 
     Attributes:
+        handles: where its segments count their open files.
         journal_prefix: what this partition's entries in the journal begin with.
         round: the round its bytes are counted for in `round_bytes`; both are the store's.
         is_dirty: whether anything came since the last checkpoint was begun.
@@ -63,6 +66,7 @@ class DiskLog(LogBase):
         config: LogConfig,
         *,
         loaded: Loaded,
+        handles: OpenFiles,
         clock: Clock,
         on_append: AppendListener,
         on_start: StartListener,
@@ -87,7 +91,10 @@ class DiskLog(LogBase):
         self._on_append = on_append
         self._on_start = on_start
         self._on_epoch = on_epoch
+        self.handles = handles
         self._segments = loaded.segments
+        for segment in loaded.segments:
+            segment.attach(handles)
         self._bases = [segment.base_offset for segment in loaded.segments]
         self._active = loaded.segments[-1] if loaded.segments else None
         self._unsynced: list[Segment] = []
@@ -104,6 +111,11 @@ class DiskLog(LogBase):
     @property
     def has_segments(self) -> bool:
         return self._active is not None
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """By rising offset; the last one is appended to."""
+        return tuple(self._segments)
 
     @property
     def first_base_offset(self) -> int:
@@ -141,6 +153,7 @@ class DiskLog(LogBase):
             self._active.release()
             self._new_snapshots.add(write_snapshot(self.directory, self.end_offset, self.producers))
         segment = Segment(self.directory, self.end_offset, self.config, created_ms=self._clock.now_ms())
+        segment.handles = self.handles
         segment.create()
         self._segments.append(segment)
         self._bases.append(segment.base_offset)
@@ -292,6 +305,57 @@ class DiskLog(LogBase):
                 self._go_offline(exc)
         if ends[count - 1] > self.log_start_offset:
             self.delete_before(ends[count - 1])
+
+    # Cleaning
+
+    def begin_swap(self, replaces: list[int], cleaned: Segment) -> list[Path] | None:
+        """
+        Read a cleaned segment, which has its `.swap` names, in the place of these; the old files, renamed.
+
+        None when not all of those are there any more: nothing is changed then.
+
+        Raises:
+            UnavailableError: the files could not be renamed; the next start goes on.
+        """
+        first = bisect_right(self._bases, replaces[0]) - 1
+        end = first + len(replaces)
+        if first < 0 or self._bases[first:end] != replaces or end >= len(self._bases):
+            return None
+        old = self._segments[first:end]
+        self._segments[first:end], self._bases[first:end] = [cleaned], [cleaned.base_offset]
+        cleaned.attach(self.handles)
+        self._unsynced = [segment for segment in self._unsynced if segment not in old]
+        try:
+            return [
+                path
+                for segment in old
+                for path in segment.set_aside(keeps_snapshot=segment.base_offset == cleaned.base_offset)
+            ]
+        except OSError as exc:
+            self._go_offline(exc)
+
+    def end_swap(self, cleaned: Segment) -> None:
+        """
+        Give the files of a cleaned segment their final names, the log first, if it is still one of this log's.
+
+        Raises:
+            UnavailableError: they could not be renamed; the next start goes on.
+        """
+        if self.is_deleted or cleaned not in self._segments:
+            return
+        paths = cleaned.files()
+        cleaned.rename_with("")
+        try:
+            for path, final in zip(paths, cleaned.files(), strict=True):
+                if path.exists():
+                    syscalls.rename(path, final)
+        except OSError as exc:
+            self._go_offline(exc)
+
+    def fail(self, exc: OSError) -> None:
+        """Go offline: what is on the disk is not known any more."""
+        with suppress(UnavailableError):
+            self._go_offline(exc)
 
     # Durability
 

@@ -173,6 +173,13 @@ class LogStore(Protocol):
     def delete(self, topic_partition: TopicPartition) -> None:
         """Close the log and remove its data; a partition that is not there is no error."""
 
+    def clean(self) -> None:
+        """
+        Begin to compact the logs whose topics want it and that are dirty enough; what there is to do is done in the background.
+
+        Source: Kafka LogCleaner.CleanerThread.doWork.
+        """
+
     def flush(self) -> None:
         """
         Everything appended is durable on return, and the high watermarks say so. Blocks: for tests and the end.

@@ -131,6 +131,9 @@ class MemoryStore:
         if log is not None:
             log.refusal = f"{topic_partition} was deleted"
 
+    def clean(self) -> None:
+        """Nothing: what is kept in memory lives as long as a test."""
+
     def flush(self) -> None:
         self._behind.advance_all()
 
