@@ -6,7 +6,6 @@ next start ends, has everything that was acknowledged and nothing twice, and can
 """
 
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -26,16 +25,8 @@ RECOVERIES = 200 if LONG else 3
 """How many recoveries are interrupted at each of their own calls."""
 KILLED_EVERY = 1 if LONG else 4
 """How many calls lie between the places where the process is killed."""
-_IN_MEMORY = Path("/dev/shm")
-"""Nothing here has to be durable: what would be is written down."""
 
 pytestmark = pytest.mark.timeout(3_600 if LONG else 120)
-
-
-@pytest.fixture
-def base() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(dir=_IN_MEMORY if _IN_MEMORY.is_dir() else None) as directory:
-        yield Path(directory)
 
 
 @pytest.mark.parametrize("seed", range(2 if LONG else 1))

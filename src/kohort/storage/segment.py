@@ -25,6 +25,7 @@ from kohort.storage.batchset import (
     read_front,
     span_at,
 )
+from kohort.storage.handles import OpenFiles
 from kohort.storage.index import OffsetIndex, TimeIndex
 from kohort.storage.log import NO_TIMESTAMP, LogConfig
 from kohort.storage.snapshots import SNAPSHOT_SUFFIX
@@ -73,6 +74,10 @@ class Segment:
         self.aborted = AbortedIndex(segment_path(directory, base_offset, TXN_INDEX_SUFFIX))
         self.is_unsynced = False
         """Whether the file was written to since it was last handed to a checkpoint; its log's business."""
+        self.handles: OpenFiles | None = None
+        """Where it counts itself while its file is open; None where nobody counts."""
+        self.was_touched = False
+        """Whether it was read or written lately; `handles` takes it back."""
         self._fd = -1
         self._since_index_bytes = 0
         self._recent_offsets: list[int] = []
@@ -84,6 +89,16 @@ class Segment:
     def create(self) -> None:
         """Make the file; one that is there (empty, or garbage that was never acknowledged) is emptied."""
         self._fd = syscalls.open_file(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        self._count_open()
+
+    def attach(self, handles: OpenFiles) -> None:
+        """Count it there from now on, so that its file may be closed when nobody touches it."""
+        self.handles = handles
+        self._count_open()
+
+    def _count_open(self) -> None:
+        if self.handles is not None and self._fd >= 0:
+            self.handles.add(self)
 
     def append(self, data: bytes | bytearray, spans: list[Span], *, index_interval_bytes: int) -> None:
         """
@@ -93,6 +108,10 @@ class Segment:
             OSError: it could not be written whole; the segment counts none of it.
         """
         position = self.size_bytes
+        if self._fd < 0:
+            self.open()
+        else:
+            self.was_touched = True
         written = syscalls.pwrite(self._fd, data, position)
         if written != len(data):
             self._write_rest(data, position, written)
@@ -262,6 +281,8 @@ class Segment:
     def _pread(self, size: int, position: int) -> bytes:
         if self._fd < 0:
             self.open()
+        else:
+            self.was_touched = True
         data = os.pread(self._fd, size, position)
         if len(data) != size:
             raise CorruptError(f"{self.path}: {len(data)} of {size} bytes at {position}")
@@ -302,6 +323,7 @@ class Segment:
         """Open the file that is there, and take all of it as batches until a scan knows better."""
         if self._fd < 0:
             self._fd = syscalls.open_file(self.path, os.O_RDWR | os.O_CLOEXEC)
+            self._count_open()
         if self.size_bytes == 0:
             self.size_bytes = os.fstat(self._fd).st_size
 
@@ -309,6 +331,8 @@ class Segment:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+            if self.handles is not None:
+                self.handles.remove(self)
 
     def scan(self, config: LogConfig, *, next_offset: int) -> Iterator[tuple[memoryview, int, Span]]:
         """

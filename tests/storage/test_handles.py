@@ -1,0 +1,105 @@
+"""However many partitions there are, no more files are open than the process may have."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kohort.model.ids import TopicPartition
+from kohort.storage.handles import OpenFiles
+from kohort.storage.log import LogConfig
+from tests.conftest import LONG
+from tests.storage.owner import TOPIC_ID, Owner, batch
+
+PARTITIONS, FILES_MAX = (5000, 1024) if LONG else (300, 150)
+
+LIMITED = """
+import os, resource, sys
+from pathlib import Path
+from kohort.model.ids import TopicPartition
+from kohort.storage.log import LogConfig
+from tests.storage.owner import TOPIC_ID, Owner, batch
+
+count, limit = int(sys.argv[2]), int(sys.argv[3])
+resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+partitions = [TopicPartition("t", number) for number in range(count)]
+for round_ in range(3):
+    owner = Owner()
+    store = owner.disk(Path(sys.argv[1]), flush="os", journal_file_bytes=1 << 20)
+    logs = [store.open(partition, TOPIC_ID, LogConfig()) for partition in partitions]
+    assert {log.end_offset for log in logs} == {round_}
+    for number, log in enumerate(logs):
+        log.append(batch(f"{round_} of {number}"), leader_epoch=0)
+    store.flush()
+    for number, log in enumerate(logs):
+        for offset in range(round_ + 1):
+            assert f"{offset} of {number}".encode() in log.read(offset, bytes_max=1)
+    assert len(os.listdir("/proc/self/fd")) < limit
+    if round_ == 1:  # the second stop is unclean: the third start reads everything
+        for log in logs:
+            log.close("the process was killed")
+        store._committer.stop()
+        store._lock.release()
+    else:
+        store.close()
+print("done")
+"""
+
+
+def test_a_directory_of_more_partitions_than_files_starts_serves_and_stops(base: Path) -> None:
+    command = [sys.executable, "-c", LIMITED, str(base / "data"), str(PARTITIONS), str(FILES_MAX)]
+    ended = subprocess.run(
+        command, capture_output=True, text=True, cwd=Path(__file__).parents[2], timeout=300, check=False
+    )
+    assert ended.stdout == "done\n", ended.stderr[-3000:]
+
+
+class File:
+    """One that can be closed."""
+
+    def __init__(self, handles: OpenFiles) -> None:
+        self.handles = handles
+        self.was_touched = False
+        self.is_open = False
+
+    def touch(self) -> None:
+        if self.is_open:
+            self.was_touched = True
+        else:
+            self.is_open = True
+            self.handles.add(self)
+
+    def close(self) -> None:
+        self.is_open = False
+        self.handles.remove(self)
+
+
+def test_who_was_touched_lately_stays_open() -> None:
+    handles = OpenFiles(4)
+    often, *others = files = [File(handles) for _ in range(40)]
+    for file in others:
+        often.touch()
+        file.touch()
+        assert often.is_open
+        assert file.is_open
+        assert len(handles) == sum(file.is_open for file in files) <= 4
+
+
+@pytest.mark.parametrize("is_sealed", [True, False])
+def test_a_segment_that_was_closed_is_opened_again_by_a_read_and_an_append(tmp_path: Path, is_sealed: bool) -> None:
+    owner = Owner()
+    store = owner.disk(tmp_path)
+    store._handles.count_max = 1
+    config = LogConfig(segment_bytes=200 if is_sealed else 1 << 20)
+    logs = [store.open(TopicPartition("t", number), TOPIC_ID, config) for number in range(3)]
+    for number in range(9):
+        for log in logs:
+            log.append(batch(f"{log.topic_partition} {number}"), leader_epoch=0)
+            assert len(store._handles) <= 1
+    for offset in range(9):
+        for log in logs:
+            assert f"{log.topic_partition} {offset}".encode() in log.read(offset, bytes_max=1)
+            assert len(store._handles) <= 1
+    store.close()
+    assert len(store._handles) == 0
