@@ -88,3 +88,18 @@ def test_a_step_handles_a_bounded_number_of_records() -> None:
     steps = [later - earlier for earlier, later in pairwise(sizes)]
     assert len(shard.table) == count
     assert max(steps) <= loader.REPLAYED_PER_STEP
+
+
+def test_a_step_ends_when_its_time_is_over() -> None:
+    """By a clock that goes on whenever somebody looks at it: a step ends after so many looks, not after so many records."""
+    looks = iter(range(1 << 30))
+    log, shard = FaultyLog(), fresh()
+    for start in range(0, 4096, 64):
+        log.append(batch_of([(b"%d" % key, b"1") for key in range(start, start + 64)]), leader_epoch=0)
+    steps = load(log, shard, PutSerde(), LoadSummary(), start=0, end=4096, now_ms=lambda: next(looks))
+    before = 0
+    for _ in steps:
+        now = next(looks)
+        assert now - before <= loader.STEP_MS + 2
+        before = now
+    assert len(shard.table) == 4096

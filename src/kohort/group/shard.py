@@ -7,7 +7,7 @@ the write, as in Kafka; the log then says what a later load sees (records with `
 Source: Kafka GroupCoordinatorShard, GroupMetadataManager, OffsetMetadataManager.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from kohort.group.classic.describe import describe_group
 from kohort.group.classic.expiry import expire_member
@@ -29,6 +29,7 @@ from kohort.group.offsets.expiry import sweep
 from kohort.group.offsets.fetch import fetch_offsets
 from kohort.group.offsets.offsets import Offsets
 from kohort.group.records import GroupMetadata, GroupRecord, GroupTombstone, OffsetCommit, OffsetTombstone
+from kohort.machine.bulk import RawRecords
 from kohort.machine.shard import NO_PRODUCER_ID, Release, Reply, Result, Timers
 from kohort.machine.timeline import SnapshotRegistry, TimelineDict
 from kohort.model.context import RequestContext
@@ -74,8 +75,9 @@ class GroupShard:
     def replay(self, offset: int, producer_id: int, _producer_epoch: int, record: GroupRecord, /) -> None:
         match record:
             case OffsetCommit():
-                if record.group_id not in self.groups:
-                    self.groups.put(record.group_id, ClassicGroup(record.group_id))
+                groups = self.registry.groups
+                if record.group_id not in groups:
+                    groups.put(record.group_id, ClassicGroup(record.group_id))
                 if producer_id == NO_PRODUCER_ID:
                     self.offsets.replay_commit(offset, record)
                 else:
@@ -86,6 +88,13 @@ class GroupShard:
                 self.groups.put(record.group_id, group_from_record(record))
             case GroupTombstone():
                 self.groups.remove(record.group_id)
+
+    def replay_bulk(self, records: RawRecords, replay_one: Callable[[int], None], /) -> Iterator[None]:
+        """See `kohort.machine.bulk.BulkShard`."""
+        # With numpy, which a server starts without.
+        from kohort.group.bulk import replay_offsets
+
+        return replay_offsets(self, records, replay_one)
 
     def replay_end_transaction_marker(self, producer_id: int, _producer_epoch: int, /, *, committed: bool) -> None:
         self.offsets.replay_marker(producer_id, committed=committed)

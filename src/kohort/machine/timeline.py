@@ -262,6 +262,9 @@ class TimelineDict(dict[K, V], Generic[K, V]):
     # The rest of a dict's writing methods, each by way of the two above.
 
     def update(self, other: Any = (), /, **more: V) -> None:
+        if self._registry.newest is None:
+            super().update(other, **more)
+            return
         for key, value in dict(other, **more).items():
             self[key] = value
 

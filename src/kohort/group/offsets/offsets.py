@@ -19,7 +19,7 @@ from kohort.machine.timeline import SnapshotRegistry, TimelineDict
 NO_OFFSET = -1
 
 
-class CommittedOffset(msgspec.Struct, frozen=True):
+class CommittedOffset(msgspec.Struct, frozen=True, gc=False):
     """
     A position, as last logged.
 
@@ -87,7 +87,10 @@ class Offsets:
     # Replay
 
     def replay_commit(self, record_offset: int, record: OffsetCommit) -> None:
-        self._put(record.group_id, (record.topic, record.partition), _committed(record_offset, record))
+        offsets = self.by_group.get(record.group_id)
+        if offsets is None:
+            offsets = self.by_group[record.group_id] = TimelineDict(self._registry)
+        offsets.put((record.topic, record.partition), _committed(record_offset, record))
 
     def replay_transactional_commit(self, record_offset: int, producer_id: int, record: OffsetCommit) -> None:
         """Keep it until the transaction ends."""
@@ -122,11 +125,15 @@ class Offsets:
                 if present is None or present.record_offset < offset.record_offset:
                     self._put(group_id, partition, offset)
 
-    def _put(self, group_id: str, partition: Partition, offset: CommittedOffset) -> None:
+    def to_fill(self, group_id: str) -> GroupOffsets:
+        """The table of a group, made when there is none; whoever asks for it puts something into it."""
         offsets = self.by_group.get(group_id)
         if offsets is None:
             offsets = self.by_group[group_id] = TimelineDict(self._registry)
-        offsets.put(partition, offset)
+        return offsets
+
+    def _put(self, group_id: str, partition: Partition, offset: CommittedOffset) -> None:
+        self.to_fill(group_id).put(partition, offset)
 
     def _drop_pending(self, producer_id: int, group_id: str, partition: Partition) -> None:
         written = self.pending[producer_id]

@@ -1,0 +1,73 @@
+"""
+What a shard may add to its contract so that a large log loads quickly: taking many records at once.
+
+The loader finds the newest record of each key before anything is decoded; a shard with `replay_bulk` is handed those as
+positions in the bytes of the log and may read whole columns of them. numpy is needed for that, and is not imported here.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+if TYPE_CHECKING:
+    from kohort.wire.vectors import Bytes, Ints
+
+
+class RawRecords(msgspec.Struct, frozen=True, eq=False):
+    """
+    Records outside transactions, none with a null key, in the order of the log; one element a record in every array.
+
+    Attributes:
+        raw, data: the bytes that hold them, for reading one and many; padded, so that any key and value may be read beyond its
+            end by 64 bytes.
+        offsets: their places in the log.
+        key_at, key_bytes: where each key is, and how long.
+        value_at, value_bytes: each value; -1 bytes for a tombstone.
+    """
+
+    raw: bytes
+    data: "Bytes"
+    offsets: "Ints"
+    key_at: "Ints"
+    key_bytes: "Ints"
+    value_at: "Ints"
+    value_bytes: "Ints"
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def take(self, rows: "Ints | slice") -> "RawRecords":
+        """Some of them."""
+        return RawRecords(
+            self.raw,
+            self.data,
+            self.offsets[rows],
+            self.key_at[rows],
+            self.key_bytes[rows],
+            self.value_at[rows],
+            self.value_bytes[rows],
+        )
+
+    def pair(self, index: int) -> tuple[bytes, bytes | None]:
+        """The key and the value of one of them."""
+        key_at, value_at, size = int(self.key_at[index]), int(self.value_at[index]), int(self.value_bytes[index])
+        key = self.raw[key_at : key_at + int(self.key_bytes[index])]
+        return key, None if size < 0 else self.raw[value_at : value_at + size]
+
+
+class BulkShard(Protocol):
+    """A shard that can replay many records at once."""
+
+    def replay_bulk(self, records: RawRecords, replay_one: Callable[[int], None], /) -> Iterator[None]:
+        """
+        Do what replaying these records one by one, in order, would do; yields every millisecond or two. Nothing else is
+        replayed meanwhile.
+
+        Args:
+            replay_one: decodes and replays one of them by its index, as if there were no bulk: for whatever is not of the
+                usual kind. Unknown types are skipped there.
+
+        Raises:
+            CorruptError: a record does not hold what its key promises.
+        """

@@ -1,0 +1,311 @@
+"""
+Where the records of many batches lie, found for all of them together; needs numpy, and is imported only where much is read.
+
+A *stretch* is what is laid out at once: whole batches, one behind the other, and behind them the records of those that were
+compressed. Records are found by their lengths, in lockstep: step k finds record k of every batch that has one, and once few
+batches are left they are walked one by one. Everything else is then read for all records together.
+
+A batch with a right checksum can still be nonsense (anyone may have produced it): what leads out of its batch is refused, and
+nothing is read outside the stretch. Laying out takes a while, so it is a generator that yields often.
+
+Source: Kafka DefaultRecordBatch, DefaultRecord.
+"""
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from struct import Struct
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from kohort.model.errors import CorruptError
+from kohort.wire.batches import CODEC_MASK, CONTROL, HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC
+from kohort.wire.compression import DECOMPRESSED_BYTES_MAX, decompress
+from kohort.wire.vectors import Bytes, Ints, behind_varint, unsigned_varint, varint
+
+HEADER_DTYPE = np.dtype(
+    [
+        ("base_offset", ">i8"),
+        ("length", ">i4"),
+        ("leader_epoch", ">i4"),
+        ("magic", "i1"),
+        ("crc", ">u4"),
+        ("attributes", ">i2"),
+        ("last_offset_delta", ">i4"),
+        ("base_timestamp", ">i8"),
+        ("max_timestamp", ">i8"),
+        ("producer_id", ">i8"),
+        ("producer_epoch", ">i2"),
+        ("base_sequence", ">i4"),
+        ("count", ">i4"),
+    ]
+)
+Headers: TypeAlias = npt.NDArray[np.void]
+
+PADDING_BYTES = 512
+"""Behind a stretch: what begins inside may be read as if it were this long."""
+ROWS_PER_STEP = 16_384
+"""How many records are looked at between two yields."""
+
+_LOCKSTEP_MIN = 48
+"""From so many batches on a step for all costs less than a walk through each."""
+_RECORD_BYTES_MIN = 7
+_PREFIX = Struct(">qiibIhi")
+_MALFORMED = "records do not fit into their batch"
+
+
+class Stretch:
+    """
+    Batches that are to be laid out, gathered piece by piece.
+
+    Attributes:
+        next_offset: what follows the last batch that was taken.
+        size_bytes: of everything, unpacked.
+    """
+
+    def __init__(self) -> None:
+        self.next_offset = -1
+        self.size_bytes = 0
+        self._pieces: list[bytes] = []
+        self._positions: list[int] = []
+        self._unpacked: list[tuple[int, bytes]] = []
+        """Index of a compressed batch, and its records."""
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    def add(self, piece: bytes, *, bytes_max: int) -> bool:
+        """
+        Take the whole batches of a piece of log, until there are `bytes_max` or more; whether there were any.
+
+        Raises:
+            CorruptError: what stands there is no batch of magic 2, or cannot be unpacked.
+        """
+        begin = sum(map(len, self._pieces))
+        positions, unpack = self._positions, _PREFIX.unpack_from
+        at, size, room = 0, len(piece), bytes_max - self.size_bytes
+        base_offset = delta = 0
+        while size - at >= HEADER_BYTES and at < room:
+            base_offset, length, _, magic, _, attributes, delta = unpack(piece, at)
+            after = at + LOG_OVERHEAD_BYTES + length
+            if magic != MAGIC or length < HEADER_BYTES - LOG_OVERHEAD_BYTES:
+                raise CorruptError(f"no batch of magic {MAGIC} at byte {at}")
+            if after > size:
+                break
+            if attributes & CODEC_MASK and not attributes & CONTROL:
+                packed = memoryview(piece)[at + HEADER_BYTES : after]
+                records = decompress(packed, attributes & CODEC_MASK, DECOMPRESSED_BYTES_MAX)
+                self._unpacked.append((len(positions), records))
+                room -= len(records)
+            positions.append(begin + at)
+            at = after
+        if at:
+            self.next_offset = base_offset + delta + 1
+            self._pieces.append(piece[:at] if at < size else piece)
+            self.size_bytes = bytes_max - room + at
+        return at > 0
+
+    def lay_out(self) -> Generator[None, None, "Layout"]:
+        """
+        Find every record.
+
+        Raises:
+            CorruptError: records do not fit into their batch.
+        """
+        ends_at = sum(map(len, self._pieces))
+        raw = b"".join([*self._pieces, *(records for _, records in self._unpacked), bytes(PADDING_BYTES)])
+        self._pieces.clear()
+        data = np.frombuffer(raw, np.uint8)
+        positions = np.array(self._positions, np.int64)
+        headers = _headers(data, positions)
+        starts = positions + HEADER_BYTES
+        ends = positions + LOG_OVERHEAD_BYTES + headers["length"]
+        for batch, records in self._unpacked:
+            starts[batch], ends[batch] = ends_at, ends_at + len(records)
+            ends_at += len(records)
+        self._unpacked.clear()
+        # Control records are few, and read one by one.
+        is_control = (headers["attributes"] & CONTROL) != 0
+        counts = np.where(is_control, 0, headers["count"].astype(np.int64))
+        ends = np.where(is_control, starts, ends)
+        if ((counts < 0) | (counts * _RECORD_BYTES_MIN > ends - starts)).any():
+            raise CorruptError(_MALFORMED)
+        yield
+        first = np.cumsum(counts) - counts
+        walk = _Walk(raw, data, starts, ends, counts, first)
+        yield from walk.run()
+        layout = Layout(raw, data, positions, headers, first, walk.found, walk.after, *_rows(counts))
+        yield from layout.find_keys()
+        return layout
+
+
+def _headers(data: Bytes, positions: Ints) -> Headers:
+    rows: npt.NDArray[np.void] = np.ndarray((len(data) - HEADER_BYTES + 1,), HEADER_DTYPE, data, strides=(1,))
+    return rows[positions]
+
+
+def _rows(counts: Ints) -> tuple[Ints, Ints, Ints]:
+    """The batch of each record, and room for where its key is and how long."""
+    batch = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
+    return batch, np.empty(len(batch), np.int64), np.empty(len(batch), np.int64)
+
+
+class _Walk:
+    """
+    Finds where each record begins (`found`) and ends (`after`), by their lengths.
+
+    Raises:
+        CorruptError: they do not fill their batch.
+    """
+
+    def __init__(self, raw: bytes, data: Bytes, starts: Ints, ends: Ints, counts: Ints, first: Ints) -> None:
+        self.raw = raw
+        self.data = data
+        order = np.argsort(-counts, kind="stable")
+        self.counts = counts[order]
+        self.at = starts[order]
+        self.ends = ends[order]
+        self.target = first[order]
+        total = int(counts.sum())
+        self.found: Ints = np.empty(total, np.int64)
+        self.after: Ints = np.empty(total, np.int64)
+
+    def run(self) -> Generator[None, None, None]:
+        descending, seen = -self.counts, 0
+        for step in range(int(self.counts.max(initial=0))):
+            alive = int(np.searchsorted(descending, -step, side="left"))
+            if alive < _LOCKSTEP_MIN:
+                yield from self._one_by_one(step, alive)
+                break
+            self._step(step, alive)
+            seen += alive + 400
+            if seen > ROWS_PER_STEP:
+                seen = 0
+                yield
+        if (self.at != self.ends).any():
+            raise CorruptError(_MALFORMED)
+
+    def _step(self, step: int, alive: int) -> None:
+        at = self.at[:alive]
+        column = self.target[:alive] + step
+        length, body = unsigned_varint(self.data, at)
+        after = body + (length >> 1)
+        if (after > self.ends[:alive]).any():
+            raise CorruptError(_MALFORMED)
+        self.found[column] = at
+        self.after[column] = after
+        self.at[:alive] = after
+
+    def _one_by_one(self, step: int, alive: int) -> Generator[None, None, None]:
+        seen = 0
+        for batch in range(alive):
+            left = int(self.counts[batch]) - step
+            try:
+                found = _walk(self.raw, int(self.at[batch]), left)
+            except IndexError:
+                raise CorruptError(_MALFORMED) from None
+            row = int(self.target[batch]) + step
+            self.found[row : row + left] = found[:-1]
+            self.after[row : row + left] = found[1:]
+            self.at[batch] = found[-1]
+            seen += left
+            if seen > ROWS_PER_STEP:
+                seen = 0
+                yield
+
+
+def _walk(raw: bytes, at: int, count: int) -> list[int]:
+    """Where `count` records begin that lie one behind the other, and where the last one ends."""
+    found = [at]
+    append = found.append
+    for _ in range(count):
+        length = raw[at]
+        if length < 0x80:
+            at += 1 + (length >> 1)
+        else:
+            following = raw[at + 1]
+            if following < 0x80:
+                at += 2 + ((length & 0x7F | following << 7) >> 1)
+            else:
+                at = _behind_long(raw, at)
+        append(at)
+    return found
+
+
+def _behind_long(raw: bytes, at: int) -> int:
+    """Where a record ends whose length has three bytes or more."""
+    length = shift = 0
+    while raw[at] >= 0x80:
+        length |= (raw[at] & 0x7F) << shift
+        shift += 7
+        at += 1
+    return at + 1 + ((length | raw[at] << shift) >> 1)
+
+
+@dataclass(slots=True, eq=False)
+class Layout:
+    """
+    The records of a stretch, in the order of the log; a row each.
+
+    Attributes:
+        raw, data: the bytes of the stretch, padded, for reading one and many.
+        positions, headers, first: of each batch, where it begins, its header and its first row. Control batches have no rows.
+        at, after: where each record begins and ends.
+        batch: the batch of each record.
+        key_at, key_bytes: where its key is, and how long; -1 bytes for null.
+    """
+
+    raw: bytes
+    data: Bytes
+    positions: Ints
+    headers: Headers
+    first: Ints
+    at: Ints
+    after: Ints
+    batch: Ints
+    key_at: Ints
+    key_bytes: Ints
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    def find_keys(self) -> Generator[None, None, None]:
+        for low in range(0, len(self), ROWS_PER_STEP):
+            rows = slice(low, low + ROWS_PER_STEP)
+            here = behind_varint(self.data, self._offset_delta_at(self.at[rows]))
+            size, here = varint(self.data, here)
+            if ((size < -1) | (size > self.after[rows] - here)).any():
+                raise CorruptError(_MALFORMED)
+            self.key_at[rows], self.key_bytes[rows] = here, size
+            yield
+
+    def offsets(self, rows: Ints) -> Ints:
+        """
+        The offsets of some records.
+
+        Raises:
+            CorruptError: one is outside its batch.
+        """
+        batch = self.batch[rows]
+        delta, _ = varint(self.data, self._offset_delta_at(self.at[rows]))
+        if ((delta < 0) | (delta > self.headers["last_offset_delta"][batch])).any():
+            raise CorruptError(_MALFORMED)
+        result: Ints = self.headers["base_offset"].astype(np.int64)[batch] + delta
+        return result
+
+    def values(self, rows: Ints) -> tuple[Ints, Ints]:
+        """
+        Where the values of some records are, and how long; -1 bytes for null.
+
+        Raises:
+            CorruptError: one is longer than its record.
+        """
+        size, here = varint(self.data, self.key_at[rows] + np.maximum(self.key_bytes[rows], 0))
+        if ((size < -1) | (size > self.after[rows] - here)).any():
+            raise CorruptError(_MALFORMED)
+        return here, size
+
+    def _offset_delta_at(self, at: Ints) -> Ints:
+        """Behind a record's length, attributes and timestamp."""
+        return behind_varint(self.data, behind_varint(self.data, at) + 1)
