@@ -34,6 +34,7 @@ from kohort.broker.partitions import Partitions
 from kohort.broker.ports import CallLater, Handler
 from kohort.broker.produce import Produce
 from kohort.broker.producer_ids import InitProducerId, ProducerIds
+from kohort.broker.strays import set_aside_strays
 from kohort.broker.topic_configs import TopicConfigs
 from kohort.broker.write_txn_markers import WriteTxnMarkers
 from kohort.runtime.ports import Clock
@@ -69,6 +70,7 @@ class Broker:
         self.configs = TopicConfigs(config)
         self.group_configs = GroupConfigs(config)
         self.catalog = Catalog(store, clock)
+        set_aside_strays(store, self.catalog)
         self.partitions = Partitions(store, self.catalog, self.configs)
         self.creation = TopicCreation(self.catalog, self.configs, cluster)
         self.producer_ids = ProducerIds(self.catalog)

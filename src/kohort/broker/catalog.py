@@ -154,6 +154,8 @@ class Catalog:
         self._pending: deque[_Pending] = deque()
         self._listeners: list[Listener] = []
         self._next_producer_id = 0
+        self.is_new = self._log.end_offset == 0
+        """Whether there was no catalog in the store."""
         self._load(self._log)
         self._log.become_leader(max(self._log.leader_epoch, 0))
         self._log.listen(self._on_high_watermark)

@@ -213,8 +213,7 @@ class DiskStore:
             if log.topic_id == topic_id:
                 log.config = config
                 return log
-            _log.warning("log.stray partition=%s topic_id=%s", topic_partition, log.topic_id)
-            self._set_aside(log, "stray")
+            self.set_aside(topic_partition)
         return self._new_log(topic_partition, topic_id, config)
 
     def get(self, topic_partition: TopicPartition) -> DiskLog | None:
@@ -229,6 +228,18 @@ class DiskStore:
         log = self.get(topic_partition)
         if log is not None:
             self._remove(log)
+
+    def set_aside(self, topic_partition: TopicPartition) -> None:
+        directory = self._found.pop(topic_partition, None)
+        log = self._logs.get(topic_partition)
+        try:
+            if log is not None:
+                directory = self._set_aside(log, "stray")
+            elif directory is not None:
+                directory = set_aside(directory, uuid4(), suffix="stray")
+        except OSError as exc:
+            raise UnavailableError(f"{topic_partition} belongs to no topic and cannot be renamed: {exc}") from exc
+        _log.warning("log.stray partition=%s directory=%s", topic_partition, directory and directory.name)
 
     def _remove(self, log: DiskLog) -> None:
         path = self._set_aside(log, "delete")

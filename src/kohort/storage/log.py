@@ -180,6 +180,14 @@ class LogStore(Protocol):
         Source: Kafka LogCleaner.CleanerThread.doWork.
         """
 
+    def set_aside(self, topic_partition: TopicPartition) -> None:
+        """
+        Take a partition out of the store that belongs to no topic; on a disk its directory stays, renamed to `-stray`.
+
+        Raises:
+            UnavailableError: it could not be renamed.
+        """
+
     def flush(self) -> None:
         """
         Everything appended is durable on return, and the high watermarks say so. Blocks: for tests and the end.

@@ -134,6 +134,9 @@ class MemoryStore:
     def clean(self) -> None:
         """Nothing: what is kept in memory lives as long as a test."""
 
+    def set_aside(self, topic_partition: TopicPartition) -> None:
+        self.delete(topic_partition)
+
     def flush(self) -> None:
         self._behind.advance_all()
 

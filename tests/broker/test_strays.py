@@ -1,0 +1,68 @@
+"""What is on the disk and belongs to no topic is set aside at the start; of a directory without a catalog nothing is."""
+
+import logging
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from kohort.model.ids import TopicPartition
+from kohort.storage.disk import DiskStore
+from kohort.storage.log import LogConfig
+from kohort.testing.virtual import VirtualNode
+from kohort.wire import messages as m
+from kohort.wire.apis import ApiKey
+from kohort.wire.batches import BatchRecord, build_batch
+from tests.broker.harness import Harness
+
+GONE = TopicPartition("gone", 0)
+BEYOND = TopicPartition("kept", 2)
+"""Of a topic that has two partitions."""
+KEPT = TopicPartition("kept", 1)
+
+
+def started(data_dir: Path) -> Harness:
+    node = VirtualNode()
+    store = DiskStore(
+        data_dir, defer=node.defer, post=node.soon, flush="os", node_id=1, clock=node.clock, journal_file_bytes=1 << 16
+    )
+    return Harness(store=store, node=node)
+
+
+def append(harness: Harness, topic_partition: TopicPartition, topic_id: UUID) -> None:
+    log = harness.store.open(topic_partition, topic_id, LogConfig())
+    log.append(build_batch([BatchRecord(None, b"x")], timestamp_ms=1000), leader_epoch=0)
+
+
+def test_partitions_of_no_topic_are_renamed_with_a_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    harness = started(tmp_path)
+    topic = m.CreateTopicsRequestCreatableTopic(name="kept", num_partitions=2, replication_factor=1)
+    answer = harness.ask(ApiKey.CREATE_TOPICS, m.CreateTopicsRequest(topics=[topic], timeout_ms=1000))
+    topic_id = answer.topics[0].topic_id
+    for topic_partition, owner in ((KEPT, topic_id), (BEYOND, topic_id), (GONE, UUID(int=9))):
+        append(harness, topic_partition, owner)
+    harness.store.close()
+    with caplog.at_level(logging.WARNING):
+        harness = started(tmp_path)
+    assert [it.topic for it in harness.store.partitions()] == ["__kohort_catalog", "kept"]
+    assert harness.store.open(KEPT, topic_id, LogConfig()).end_offset == 1
+    strays = sorted(path.name.partition(".")[0] for path in tmp_path.glob("*-stray"))
+    assert strays == ["gone-0", "kept-2"]
+    assert [record.getMessage().split()[0] for record in caplog.records] == ["log.stray"] * 2
+    harness.store.close()
+    harness = started(tmp_path)
+    assert len(list(tmp_path.glob("*-stray"))) == 2
+    harness.store.close()
+
+
+def test_a_directory_of_another_broker_is_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    node = VirtualNode()
+    store = DiskStore(tmp_path, defer=node.defer, post=node.soon, flush="os", node_id=1, clock=node.clock)
+    log = store.open(GONE, UUID(int=9), LogConfig())
+    log.append(build_batch([BatchRecord(None, b"x")], timestamp_ms=1000), leader_epoch=0)
+    store.close()
+    with caplog.at_level(logging.WARNING):
+        harness = started(tmp_path)
+    assert GONE in list(harness.store.partitions())
+    assert "store.foreign partitions=1 first=gone-0" in caplog.text
+    harness.store.close()
