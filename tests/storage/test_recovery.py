@@ -1,5 +1,6 @@
 """After a stop that was not clean: nothing acknowledged is missing, nothing torn is served, and twice is as good as once."""
 
+import logging
 import shutil
 from pathlib import Path
 from uuid import UUID
@@ -370,3 +371,26 @@ def test_messages_of_an_old_format_are_refused_and_not_cut_off(owner: Owner, tmp
     with pytest.raises(ConfigError, match="which is not read here"):
         owner.disk(tmp_path)
     assert (tmp_path / LOG).read_bytes() == old
+
+
+def test_a_recovery_says_how_far_it_is_and_what_it_did(
+    owner: Owner, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = owner.disk(tmp_path / "data")
+    logs = [store.open(TopicPartition("t", number), TOPIC_ID, LogConfig()) for number in range(3)]
+    for log in logs:
+        log.append(batch("value"), leader_epoch=0)
+    store.flush()
+    size_bytes = logs[0].size_bytes
+    shutil.copytree(tmp_path / "data", tmp_path / "crashed")
+    store.close()
+    (tmp_path / "crashed" / "t-1" / f"{0:020d}.log").write_bytes(b"torn")
+    told: list[tuple[int, int, int]] = []
+    with caplog.at_level(logging.INFO):
+        owner.disk(
+            tmp_path / "crashed",
+            on_recovery=lambda it: told.append((it.partitions, it.partitions_total, it.scanned_bytes)),
+        ).close()
+    assert told == [(0, 3, 0), (1, 3, size_bytes), (2, 3, size_bytes), (3, 3, 2 * size_bytes)]
+    summary = f"store.recovered partitions=3 segments=3 bytes={2 * size_bytes} cut_bytes=4 restored_bytes={size_bytes}"
+    assert summary in caplog.text

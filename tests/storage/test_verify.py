@@ -208,3 +208,15 @@ def test_the_journal_can_be_dumped(tmp_path: Path) -> None:
     assert [(row["kind"], row["partition"]) for row in rows] == [("append", "orders-0"), ("start", "orders-0")]
     assert (rows[0]["last_offset"], rows[1]["start_offset"]) == (1, 1)
     store.close()
+
+
+def test_a_running_broker_has_no_problems(tmp_path: Path) -> None:
+    """The indexes of the segments that appends go to are in its memory."""
+    store = Owner().disk(tmp_path)
+    log = store.open(PARTITION, TOPIC_ID, LogConfig(segment_bytes=200))
+    for number in range(5):
+        log.append(batch(f"value {number}"), leader_epoch=0)
+    store.flush()
+    assert problems(tmp_path) == []
+    store.close()
+    assert problems(tmp_path) == []

@@ -10,16 +10,25 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kohort.model.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kohort.storage.recovery import Recovered
 
 EXIT_FAILED = 1
 """The disk failed while serving."""
 SWITCH_INTERVAL_SECONDS = 0.0001
 """How long a thread may hold the interpreter while another one asks for it; Python's default is fifty times that."""
+
+PROGRESS_SECONDS = 0.2
+"""How long a line of progress stays as it is."""
 
 SUMMARY = "Run a broker until it is told to stop (SIGTERM, or Ctrl-C)."
 
@@ -139,6 +148,25 @@ def _run(settings: object) -> None:
     run(_serve(settings))
 
 
+def _recovery_line() -> "Callable[[Recovered], None]":
+    """A line on a terminal that says how far a recovery is."""
+    shown_at = [0.0]
+
+    def show(recovered: "Recovered") -> None:
+        now = time.monotonic()
+        is_over = recovered.partitions == recovered.partitions_total
+        if not recovered.partitions_total or not sys.stderr.isatty():
+            return
+        if now - shown_at[0] < PROGRESS_SECONDS and not is_over:
+            return
+        shown_at[0] = now
+        mib = recovered.scanned_bytes / (1 << 20)
+        line = f"recovering: {recovered.partitions} of {recovered.partitions_total} partitions, {mib:,.0f} MiB checked"
+        print("\r" + line, end="\n" if is_over else "", file=sys.stderr, flush=True)
+
+    return show
+
+
 async def _serve(settings: object) -> None:
     from kohort.server.node import Node
     from kohort.server.settings import Settings
@@ -156,7 +184,7 @@ async def _serve(settings: object) -> None:
         failures.append(reason)
         stopping.set()
 
-    node = Node(settings, loop, on_failure=fail)
+    node = Node(settings, loop, on_failure=fail, on_recovery=_recovery_line())
     try:
         host, port = await node.start()
         where = "memory" if settings.data_dir is None else str(settings.data_dir)

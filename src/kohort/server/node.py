@@ -37,6 +37,7 @@ from kohort.server.connection import Connections
 from kohort.server.dispatch import Dispatch, Handler
 from kohort.server.settings import HEEDED, Settings
 from kohort.storage.log import LogStore
+from kohort.storage.recovery import Recovered
 from kohort.wire.apis import ApiKey
 
 _log = logging.getLogger("kohort.server")
@@ -53,6 +54,7 @@ class Node:
     Args:
         on_failure: told the reason, a sentence, when a flush failed: nothing is acknowledged any more, and the node is to
             be stopped. The next start recovers what is on the disk.
+        on_recovery: told how far the recovery of the data directory is, if there is one.
 
     Raises:
         ConfigError: a setting does not fit, or the data directory is another's.
@@ -65,9 +67,11 @@ class Node:
         loop: asyncio.AbstractEventLoop,
         *,
         on_failure: Callable[[str], None] = lambda _reason: None,
+        on_recovery: Callable[[Recovered], None] = lambda _recovered: None,
     ) -> None:
         self._settings = settings
         self._on_failure = on_failure
+        self._on_recovery = on_recovery
         for key in sorted(settings.config.explicit.keys() - HEEDED):
             _log.warning("config.without_effect key=%s", key)
         self._loop = loop
@@ -117,6 +121,7 @@ class Node:
             cluster_id=None,
             clock=self._clock,
             on_offline=self._on_failure,
+            on_recovery=self._on_recovery,
         )
         self._cluster_id = store.cluster_id
         return store

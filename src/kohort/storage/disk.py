@@ -36,7 +36,7 @@ from kohort.storage.epochs import EpochCache
 from kohort.storage.handles import OpenFiles, open_files_max
 from kohort.storage.journal import DELETE, EPOCH, START, JournalEntry, journal_files, read_journal
 from kohort.storage.log import NO_TOPIC_ID, LogConfig
-from kohort.storage.recovery import Loaded, load_partition
+from kohort.storage.recovery import Loaded, Recovered, load_partition
 
 _log = logging.getLogger("kohort.storage")
 
@@ -56,6 +56,7 @@ class DiskStore:
         cluster_id: None takes the directory's own, or makes one up for a new directory.
         sync: makes a file descriptor's data durable; for tests of failing disks.
         on_offline: told the reason when a flush failed and nothing is acknowledged any more.
+        on_recovery: told how far a recovery is, before each partition and at the end; it takes place in here.
         cleaner: how logs are compacted; None for Kafka's defaults.
 
     Raises:
@@ -75,6 +76,7 @@ class DiskStore:
         journal_file_bytes: int = JOURNAL_FILE_BYTES,
         sync: Sync = syscalls.data_sync,
         on_offline: Callable[[str], None] = lambda _reason: None,
+        on_recovery: Callable[[Recovered], None] = lambda _recovered: None,
         cleaner: CleanerConfig | None = None,
     ) -> None:
         data_dir.mkdir(parents=True, exist_ok=True)
@@ -87,6 +89,7 @@ class DiskStore:
         self._found: dict[TopicPartition, Path] = {}
         """Partitions on the disk that nobody has asked for yet."""
         self._on_offline = on_offline
+        self._on_recovery = on_recovery
         self._committer = Committer(
             data_dir,
             flush=flush,
@@ -155,19 +158,31 @@ class DiskStore:
         for entry in read_journal(left_behind):
             entries.setdefault(entry.topic_partition, []).append(entry)
         files: set[Path] = set()
+        recovered = Recovered(len(self._found))
         for topic_partition in sorted(self._found):
+            self._on_recovery(recovered)
             recovery_point = self._committer.offsets.get(topic_partition, 0)
-            for segment in self._load(topic_partition, recovery_point, is_gapless=is_journaled).scanned:
+            loaded = self._load(topic_partition, recovery_point, is_gapless=is_journaled)
+            recovered.add(loaded)
+            for segment in loaded.scanned:
                 files |= {segment.path, segment.index.path, segment.time_index.path, segment.directory}
         for topic_partition in sorted(entries):
-            self._replay(topic_partition, entries[topic_partition])
+            recovered.restored_bytes += self._replay(topic_partition, entries[topic_partition])
+        self._on_recovery(recovered)
         if self._logs:
             self._committer.checkpoint_now(self._logs.values(), files)
             elapsed_ms = self._clock.now_ms() - started_ms
-            _log.info("store.recovered partitions=%d elapsed_ms=%d", len(self._logs), elapsed_ms)
+            _log.info(
+                "store.recovered partitions=%d segments=%d bytes=%d cut_bytes=%d restored_bytes=%d elapsed_ms=%d",
+                *(len(self._logs), recovered.segments, recovered.scanned_bytes),
+                *(recovered.cut_bytes, recovered.restored_bytes, elapsed_ms),
+            )
 
-    def _replay(self, topic_partition: TopicPartition, entries: list[JournalEntry]) -> None:
-        """Do again what was done to one partition, which may have belonged to several topics, one after the other."""
+    def _replay(self, topic_partition: TopicPartition, entries: list[JournalEntry]) -> int:
+        """
+        Do again what was done to one partition, which may have belonged to several topics, one after the other; the bytes that
+        were missing.
+        """
         restored_bytes = 0
         gone = {entry.topic_id for entry in entries if entry.kind == DELETE}
         for entry in entries:
@@ -186,6 +201,7 @@ class DiskStore:
                     _log.error("log.not_restored partition=%s error=%r", topic_partition, str(exc))
         if restored_bytes:
             _log.info("log.recovered partition=%s bytes=%d", topic_partition, restored_bytes)
+        return restored_bytes
 
     def _load(self, topic_partition: TopicPartition, recovery_point: int | None, *, is_gapless: bool = False) -> Loaded:
         """Take up a partition that was found; it is among the logs afterwards."""

@@ -52,6 +52,31 @@ class Loaded:
     cut_bytes: int = 0
 
 
+@dataclass
+class Recovered:
+    """
+    How far a recovery is.
+
+    Attributes:
+        scanned_bytes: what was read and checked.
+        cut_bytes: what was cut off, because it was torn or damaged.
+        restored_bytes: what the journal put back.
+    """
+
+    partitions_total: int
+    partitions: int = 0
+    segments: int = 0
+    scanned_bytes: int = 0
+    cut_bytes: int = 0
+    restored_bytes: int = 0
+
+    def add(self, loaded: Loaded) -> None:
+        self.partitions += 1
+        self.segments += len(loaded.scanned)
+        self.scanned_bytes += sum(segment.size_bytes for segment in loaded.scanned)
+        self.cut_bytes += loaded.cut_bytes
+
+
 def load_partition(
     directory: Path,
     config: LogConfig,

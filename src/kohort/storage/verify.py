@@ -110,8 +110,10 @@ def _verify_partition(directory: Path, summary: Verified, *, durable_until: int 
         for problem in _rows_problems(path):
             yield Problem(path, problem.what, is_mended=True)
     next_offset = 0
-    for path in sorted(directory.glob(f"*{LOG_SUFFIX}")):
-        segment = _Segment(path, next_offset, durable_until)
+    paths = sorted(directory.glob(f"*{LOG_SUFFIX}"))
+    for path in paths:
+        is_written = path == paths[-1] and durable_until is not None
+        segment = _Segment(path, next_offset, durable_until, may_lack_indexes=is_written)
         yield from segment.verify()
         summary.segments += 1
         summary.batches += len(segment.positions)
@@ -132,12 +134,14 @@ _Check: TypeAlias = Callable[[Row, Row], str | None]
 class _Segment:
     """One segment with its indexes."""
 
-    def __init__(self, path: Path, next_offset: int, durable_until: int | None) -> None:
+    def __init__(self, path: Path, next_offset: int, durable_until: int | None, *, may_lack_indexes: bool) -> None:
+        """`may_lack_indexes`: those of the segment that appends go to are in the broker's memory until it ends."""
         self.path = path
         self.base_offset = int(path.stem)
         self.next_offset = max(self.base_offset, next_offset)
         self._is_overlapping = self.base_offset < next_offset
         self._durable_until = durable_until
+        self._may_lack_indexes = may_lack_indexes
         self.positions: list[int] = []
         self._rows: list[tuple[int, int, int]] = []
         """Base offset, last offset and largest timestamp so far of each batch."""
@@ -153,7 +157,7 @@ class _Segment:
         ):
             path = self.path.with_suffix(suffix)
             if not path.exists():
-                if suffix != TXN_INDEX_SUFFIX:
+                if suffix != TXN_INDEX_SUFFIX and not self._may_lack_indexes:
                     yield Problem(path, "is missing", is_mended=True)
                 continue
             yield from self._verify_entries(path, check)
