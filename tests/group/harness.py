@@ -369,3 +369,24 @@ def subscription(*topics: str) -> bytes:
     """The metadata of a consumer, version 0."""
     body = b"".join(len(topic).to_bytes(2, "big") + topic.encode() for topic in topics)
     return b"\0\0" + len(topics).to_bytes(4, "big") + body + b"\xff\xff\xff\xff"
+
+
+class NoTimers:
+    """Remembers what was armed."""
+
+    def __init__(self) -> None:
+        self.delays: dict[str, int] = {}
+
+    def schedule(self, key: str, delay_ms: int, operation: Any, *, retry: bool = False, backoff_ms: int = 500) -> None:
+        self.delays[key] = delay_ms
+
+    def schedule_if_absent(
+        self, key: str, delay_ms: int, operation: Any, *, retry: bool = False, backoff_ms: int = 500
+    ) -> None:
+        self.delays.setdefault(key, delay_ms)
+
+    def cancel(self, key: str) -> None:
+        self.delays.pop(key, None)
+
+    def is_scheduled(self, key: str) -> bool:
+        return key in self.delays

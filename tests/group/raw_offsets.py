@@ -27,7 +27,7 @@ from kohort.wire.batches import (
     stamp,
 )
 from kohort.wire.compression import Codec
-from tests.group.test_replay import NoTimers
+from tests.group.harness import NoTimers
 
 DATA = Path(__file__).parents[1] / "data" / "pipeline"
 RUNS = ("expiry", "legacy", "main", "tv1", "unclean", "unclean-torn")

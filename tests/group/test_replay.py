@@ -4,37 +4,19 @@ import struct
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kohort.group.classic.states import ClassicGroupState
 from kohort.group.configs import GroupConfig
-from kohort.group.records import GroupRecordSerde
+from kohort.group.records import GroupRecord, GroupRecordSerde, OffsetCommit, OffsetTombstone
 from kohort.group.shard import GroupShard
 from kohort.machine.shard import Result, UnknownRecordTypeError
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.wire import messages as m
 from tests.group.golden import golden_groups, golden_records
-from tests.group.harness import Image
-
-
-class NoTimers:
-    """Remembers what was armed."""
-
-    def __init__(self) -> None:
-        self.delays: dict[str, int] = {}
-
-    def schedule(self, key: str, delay_ms: int, operation: Any, *, retry: bool = False, backoff_ms: int = 500) -> None:
-        self.delays[key] = delay_ms
-
-    def schedule_if_absent(
-        self, key: str, delay_ms: int, operation: Any, *, retry: bool = False, backoff_ms: int = 500
-    ) -> None:
-        self.delays.setdefault(key, delay_ms)
-
-    def cancel(self, key: str) -> None:
-        self.delays.pop(key, None)
-
-    def is_scheduled(self, key: str) -> bool:
-        return key in self.delays
+from tests.group.harness import Image, NoTimers
+from tests.group.raw_offsets import fresh, picture
 
 
 def load(run: str) -> list[GroupShard]:
@@ -126,3 +108,29 @@ def test_members_get_a_session_when_the_log_is_loaded() -> None:
     result: Result[Any, m.HeartbeatResponse] = shard.heartbeat(beat)
     assert result.response is not None
     assert result.response.error_code == 0
+
+
+COMMITS = st.builds(
+    OffsetCommit,
+    group_id=st.sampled_from(["one", "other"]),
+    topic=st.sampled_from("ab"),
+    partition=st.integers(0, 2),
+    offset=st.integers(0, 9),
+)
+TOMBSTONES = st.builds(
+    OffsetTombstone,
+    group_id=st.sampled_from(["one", "other"]),
+    topic=st.sampled_from("ab"),
+    partition=st.integers(0, 2),
+)
+
+
+@given(operations=st.lists(st.tuples(st.sampled_from([-1, 7]), st.lists(COMMITS | TOMBSTONES, min_size=1, max_size=9))))
+def test_records_of_an_operation_say_together_what_each_says(operations: list[tuple[int, list[GroupRecord]]]) -> None:
+    together, one_by_one, offset = fresh(), fresh(), 0
+    for producer_id, records in operations:
+        together.replay_all(offset, producer_id, 0, records)
+        for record in records:
+            one_by_one.replay(offset, producer_id, 0, record)
+            offset += 1
+    assert picture(together) == picture(one_by_one)

@@ -50,6 +50,11 @@ class AgainstCopies(RuleBasedStateMachine):
     def put_other(self, key: str, value: int) -> None:
         self.other[key] = value
 
+    @rule(items=st.dictionaries(KEYS, st.integers(0, 9)))
+    def put_all(self, items: dict[str, int]) -> None:
+        self.table.put_all(items)
+        assert items.items() <= self.table.items()
+
     @rule()
     def clear_other(self) -> None:
         self.other.clear()

@@ -31,7 +31,7 @@ NO_LEADER_EPOCH = -1
 NO_TIMESTAMP_MS = -1
 
 
-class OffsetCommit(msgspec.Struct, frozen=True):
+class OffsetCommit(msgspec.Struct, frozen=True, gc=False):
     """
     A group's position in one partition.
 
@@ -107,7 +107,7 @@ _VALUE_VERSION_MAX = 4
 
 # version 4: version, offset, leader epoch, [metadata], commit timestamp, tag count
 _OFFSET_HEAD = Struct(">hqi")
-_OFFSET_WITHOUT_METADATA = Struct(">hqiBqB")
+_pack_plain = Struct(">hqiBqB").pack
 _OFFSET_TAIL = Struct(">qB")
 _OFFSET_KEY = b"\x00\x01"
 _NEWEST = b"\x00\x04"
@@ -140,7 +140,10 @@ class GroupRecordSerde:
     def encode(self, record: GroupRecord, /) -> tuple[bytes, bytes | None]:
         match record:
             case OffsetCommit():
-                return offset_key(record.group_id, record.topic, record.partition), _encode_offset(record)
+                key = offset_key(record.group_id, record.topic, record.partition)
+                if record.metadata or record.topic_id is not None or record.expire_timestamp_ms != NO_TIMESTAMP_MS:
+                    return key, _encode_offset(record)
+                return key, _pack_plain(4, record.offset, record.leader_epoch, 1, record.commit_timestamp_ms, 0)
             case GroupMetadata():
                 return group_key(record.group_id), _encode_group(record)
             case OffsetTombstone():
@@ -162,11 +165,9 @@ class GroupRecordSerde:
 def _encode_offset(record: OffsetCommit) -> bytes:
     if record.expire_timestamp_ms != NO_TIMESTAMP_MS:
         return _encode_expiring_offset(record)
-    metadata, topic_id = record.metadata, record.topic_id
-    if not metadata and topic_id is None:
-        return _OFFSET_WITHOUT_METADATA.pack(4, record.offset, record.leader_epoch, 1, record.commit_timestamp_ms, 0)
+    topic_id = record.topic_id
     value = bytearray(_OFFSET_HEAD.pack(4, record.offset, record.leader_epoch))
-    write_compact_string(value, metadata)
+    write_compact_string(value, record.metadata)
     value += INT64.pack(record.commit_timestamp_ms)
     value += _NO_TAGS if topic_id is None else _TOPIC_ID_TAG + topic_id.bytes
     return bytes(value)

@@ -89,6 +89,31 @@ class GroupShard:
             case GroupTombstone():
                 self.groups.remove(record.group_id)
 
+    def replay_all(self, offset: int, producer_id: int, producer_epoch: int, records: Sequence[GroupRecord], /) -> None:
+        """See `kohort.machine.bulk.RunShard`: a commit of many partitions is one pass over its group's table."""
+        commits: list[OffsetCommit] = []
+        for record in records:
+            if type(record) is OffsetCommit and producer_id == NO_PRODUCER_ID:
+                if commits and record.group_id != commits[0].group_id:
+                    self._replay_commits(offset, commits)
+                    offset, commits = offset + len(commits), []
+                commits.append(record)
+                continue
+            if commits:
+                self._replay_commits(offset, commits)
+                offset, commits = offset + len(commits), []
+            self.replay(offset, producer_id, producer_epoch, record)
+            offset += 1
+        if commits:
+            self._replay_commits(offset, commits)
+
+    def _replay_commits(self, offset: int, commits: list[OffsetCommit]) -> None:
+        """All of one group."""
+        groups, group_id = self.registry.groups, commits[0].group_id
+        if group_id not in groups:
+            groups.put(group_id, ClassicGroup(group_id))
+        self.offsets.replay_commits(offset, commits)
+
     def replay_bulk(self, records: RawRecords, replay_one: Callable[[int], None], /) -> Iterator[None]:
         """See `kohort.machine.bulk.BulkShard`."""
         # With numpy, which a server starts without.

@@ -1,14 +1,17 @@
 """
-What a shard may add to its contract so that a large log loads quickly: taking many records at once.
+What a shard may add to its contract for speed: taking many records at once.
 
-The loader finds the newest record of each key before anything is decoded; a shard with `replay_bulk` is handed those as
+An operation that writes many hands them over together (`RunShard`), and so does the load of a large log (`BulkShard`). The
+loader finds the newest record of each key before anything is decoded; a shard with `replay_bulk` is handed those as
 positions in the bytes of the log and may read whole columns of them. numpy is needed for that, and is not imported here.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
+
+from kohort.machine.shard import R_contra
 
 if TYPE_CHECKING:
     from kohort.wire.vectors import Bytes, Ints
@@ -71,3 +74,10 @@ class BulkShard(Protocol):
         Raises:
             CorruptError: a record does not hold what its key promises.
         """
+
+
+class RunShard(Protocol[R_contra]):
+    """A shard that replays the records of one operation faster together than one by one."""
+
+    def replay_all(self, offset: int, producer_id: int, producer_epoch: int, records: Sequence[R_contra], /) -> None:
+        """Do what `replay` of each would do, in order; `offset` is the place of the first in the log."""

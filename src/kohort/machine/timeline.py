@@ -184,6 +184,21 @@ class TimelineDict(dict[K, V], Generic[K, V]):
 
     put = __setitem__
 
+    def put_all(self, items: Mapping[K, V]) -> None:
+        """`put` of many."""
+        newest = self._registry.newest
+        if newest is not None:
+            if newest is not self._seen:
+                self._seen, self._delta = newest, newest.delta_of(self)
+            delta, get = self._delta, self.get
+            if delta:
+                items_before = {key: get(key, _ABSENT) for key in items if key not in delta}
+            else:
+                items_before = {key: get(key, _ABSENT) for key in items}
+            # From dict to dict, so that no key is hashed anew.
+            delta.update(items_before)
+        dict.update(self, items)
+
     def __delitem__(self, key: K) -> None:
         newest = self._registry.newest
         if newest is not None:
@@ -262,11 +277,7 @@ class TimelineDict(dict[K, V], Generic[K, V]):
     # The rest of a dict's writing methods, each by way of the two above.
 
     def update(self, other: Any = (), /, **more: V) -> None:
-        if self._registry.newest is None:
-            super().update(other, **more)
-            return
-        for key, value in dict(other, **more).items():
-            self[key] = value
+        self.put_all(dict(other, **more))
 
     def setdefault(self, key: K, default: V = None) -> V:  # type: ignore[assignment]
         if key not in self:

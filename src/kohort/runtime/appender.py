@@ -10,7 +10,8 @@ Source: Kafka CoordinatorRuntime.CoordinatorContext.append, flushCurrentBatch; K
 """
 
 import logging
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
@@ -28,6 +29,10 @@ _log = logging.getLogger("kohort.runtime")
 
 ADAPTIVE = -1
 """Source: group.coordinator.append.linger.ms, whose default this is."""
+
+
+_ReplayAll: TypeAlias = Callable[[int, int, int, Sequence[Any]], None]
+"""`kohort.machine.bulk.RunShard.replay_all`."""
 
 
 class Appending(msgspec.Struct, frozen=True):
@@ -70,6 +75,7 @@ class Appender:
         "_metrics",
         "_owner",
         "_position",
+        "_replay_all",
         "_serde",
         "_shard",
         "batch",
@@ -91,6 +97,7 @@ class Appender:
         self._owner = owner
         self._log = log
         self._shard = shard
+        self._replay_all: _ReplayAll | None = getattr(shard, "replay_all", None)
         self._position = position
         self._serde = serde
         self._clock = clock
@@ -183,10 +190,13 @@ class Appender:
         if result.replayed:
             offset, producer_id, producer_epoch = batch.next_offset, batch.producer_id, batch.producer_epoch
             try:
-                replay = self._shard.replay
-                for record in result.records:
-                    replay(offset, producer_id, producer_epoch, record)
-                    offset += 1
+                if self._replay_all is not None and len(pairs) > 1:
+                    self._replay_all(offset, producer_id, producer_epoch, result.records)
+                else:
+                    replay = self._shard.replay
+                    for record in result.records:
+                        replay(offset, producer_id, producer_epoch, record)
+                        offset += 1
             except Exception as error:
                 # Memory is half changed: everything since the batch was opened goes back.
                 _log.exception("shard.replay_failed partition=%s", self._log.topic_partition)

@@ -4,6 +4,7 @@ One shape per message: a frozen keyword-only `msgspec.Struct` with the fields of
 What a version lacks is left at its default when it is read, and left out when it is written. A default that a message gives
 a nested struct (CurrentLeader of a Fetch response) is an instance of that struct.
 
+What a message holds never leads back to it, so the garbage collector need not know of any: counting references is enough.
 Making a heartbeat response takes 48 ns beyond the call, against 185 ns for a class with slots and an `__init__` of its own.
 """
 
@@ -31,6 +32,7 @@ def shapes(message_name: str) -> dict[str, type[msgspec.Struct]]:
             [(field.name, Any, default_value(field, built)) for field in fields],
             frozen=True,
             kw_only=True,
+            gc=False,
             module="kohort.wire.messages",
         )
     return built

@@ -7,6 +7,7 @@ put the names back). What is not about the group (do topic and partition exist) 
 Source: Kafka OffsetMetadataManager.commitOffset, ClassicGroup.validateOffsetCommit.
 """
 
+from functools import lru_cache
 from typing import TypeAlias
 
 from kohort.group.classic.group import NO_MEMBER_ID, ClassicGroup
@@ -52,10 +53,16 @@ def offset_commit(
                         group_id, topic.name, index, offset, leader_epoch, metadata, now_ms, expire_ms, topic.topic_id
                     )
                 )
-            partitions.append(m.OffsetCommitResponsePartition(partition_index=index, error_code=code))
+            partitions.append(_answer(index, code))
         topics.append(m.OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
     registry.counters.offset_commits += len(records)
     return Result(records, m.OffsetCommitResponse(topics=topics))
+
+
+@lru_cache(maxsize=4_096)
+def _answer(partition: int, error_code: int) -> m.OffsetCommitResponsePartition:
+    """Most commits are of the same partitions, and go well: one answer serves all of them."""
+    return m.OffsetCommitResponsePartition(partition_index=partition, error_code=error_code)
 
 
 _TOO_LARGE = int(ErrorCode.OFFSET_METADATA_TOO_LARGE)

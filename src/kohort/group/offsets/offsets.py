@@ -7,7 +7,7 @@ record is the later one in the log, so that the state does not depend on what co
 Source: Kafka OffsetMetadataManager (Offsets, OpenTransactions), OffsetAndMetadata.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 from uuid import UUID
 
@@ -91,6 +91,23 @@ class Offsets:
         if offsets is None:
             offsets = self.by_group[record.group_id] = TimelineDict(self._registry)
         offsets.put((record.topic, record.partition), _committed(record_offset, record))
+
+    def replay_commits(self, record_offset: int, records: Sequence[OffsetCommit]) -> None:
+        """`replay_commit` of records of one group that follow each other."""
+        self.to_fill(records[0].group_id).put_all(
+            {
+                (record.topic, record.partition): CommittedOffset(
+                    record.offset,
+                    record.leader_epoch,
+                    record.metadata,
+                    record.commit_timestamp_ms,
+                    record.expire_timestamp_ms,
+                    record.topic_id,
+                    offset,
+                )
+                for offset, record in enumerate(records, record_offset)
+            }
+        )
 
     def replay_transactional_commit(self, record_offset: int, producer_id: int, record: OffsetCommit) -> None:
         """Keep it until the transaction ends."""
