@@ -120,6 +120,7 @@ class Node:
             node_id=self._node_id,
             cluster_id=None,
             clock=self._clock,
+            checkpoint_interval_ms=settings.config.get_int("log.flush.offset.checkpoint.interval.ms"),
             on_offline=self._on_failure,
             on_recovery=self._on_recovery,
         )

@@ -33,6 +33,7 @@ HEEDED = frozenset(
         "log.retention.minutes",
         "log.retention.ms",
         "log.roll.hours",
+        "log.flush.offset.checkpoint.interval.ms",
         "log.roll.jitter.hours",
         "log.roll.jitter.ms",
         "log.roll.ms",

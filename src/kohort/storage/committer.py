@@ -93,6 +93,7 @@ class Committer:
         sync: Sync,
         clock: Clock,
         journal_file_bytes: int,
+        checkpoint_interval_ms: int,
         on_offline: Callable[[str], None],
     ) -> None:
         self.offsets: dict[TopicPartition, int] = {}
@@ -106,6 +107,7 @@ class Committer:
         self._sync = sync
         self._clock = clock
         self._journal_file_bytes = journal_file_bytes
+        self._checkpoint_interval_ms = checkpoint_interval_ms
         self._on_offline = on_offline
         self._behind = Watermarks(defer)
         self._round: Round[DiskLog] = Round()
@@ -232,7 +234,7 @@ class Committer:
             return True
         return (
             self._dirty_bytes >= _UNFLUSHED_BYTES_MAX
-            or self._clock.now_ms() - self._checkpointed_ms >= CHECKPOINT_INTERVAL_MS
+            or self._clock.now_ms() - self._checkpointed_ms >= self._checkpoint_interval_ms
         )
 
     def want_checkpoint(self) -> None:

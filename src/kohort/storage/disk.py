@@ -28,8 +28,8 @@ from kohort.storage.checkpoints import (
     write_atomically,
     write_partition_metadata,
 )
-from kohort.storage.cleaner import Cleaner, CleanerConfig
-from kohort.storage.committer import Committer, FlushMode, Post, Sync, remove_journal
+from kohort.storage.cleaner import Cleaner
+from kohort.storage.committer import CHECKPOINT_INTERVAL_MS, Committer, FlushMode, Post, Sync, remove_journal
 from kohort.storage.directory import JOURNAL, find_partitions, set_aside
 from kohort.storage.disklog import DiskLog
 from kohort.storage.epochs import EpochCache
@@ -54,6 +54,7 @@ class DiskStore:
         post: runs a callback on the owner's thread; called by the threads that flush.
         flush: "commit" acknowledges what is on the disk, "os" what the operating system has taken.
         cluster_id: None takes the directory's own, or makes one up for a new directory.
+        checkpoint_interval_ms: how long what was written may wait for a checkpoint.
         sync: makes a file descriptor's data durable; for tests of failing disks.
         on_offline: told the reason when a flush failed and nothing is acknowledged any more.
         on_recovery: told how far a recovery is, before each partition and at the end; it takes place in here.
@@ -73,6 +74,7 @@ class DiskStore:
         node_id: int,
         clock: Clock,
         cluster_id: str | None = None,
+        checkpoint_interval_ms: int = CHECKPOINT_INTERVAL_MS,
         journal_file_bytes: int = JOURNAL_FILE_BYTES,
         sync: Sync = syscalls.data_sync,
         on_offline: Callable[[str], None] = lambda _reason: None,
@@ -96,6 +98,7 @@ class DiskStore:
             defer=defer,
             post=post,
             sync=sync,
+            checkpoint_interval_ms=checkpoint_interval_ms,
             clock=clock,
             journal_file_bytes=journal_file_bytes,
             on_offline=self._refuse_everything,
