@@ -1,9 +1,10 @@
 """
-What is done for the logs from time to time: retention, and producers that wrote nothing for long.
+What is done for the logs from time to time: retention, compaction, and producers that wrote nothing for long.
 
-Some partitions are looked at in one go and the others a moment later, so that nobody waits for long.
+Compacted logs are deleted from by their cleaner, the others every `log.retention.check.interval.ms`. Some partitions are looked
+at in one go and the others a moment later, so that nobody waits for long.
 
-Source: Kafka LogManager.cleanupLogs, ProducerStateManager.removeExpiredProducers.
+Source: Kafka LogManager.cleanupLogs, LogCleaner, ProducerStateManager.removeExpiredProducers.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from kohort.broker.ports import CallLater, Cancel
 from kohort.model.errors import StorageError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Clock
-from kohort.storage.log import LogStore
+from kohort.storage.log import CleanerConfig, LogStore
 
 _log = logging.getLogger("kohort.broker")
 
@@ -47,9 +48,19 @@ class Housekeeping:
         self._expiration_ms = config.get_int("producer.id.expiration.ms")
         self._due: deque[TopicPartition] = deque()
         self._cancel: Cancel = call_later(min(INITIAL_DELAY_MS, self._interval_ms), self._begin)
+        self._backoff_ms = max(config.get_int("log.cleaner.backoff.ms"), 1)
+        self._cleaner_config = cleaner_config(config)
+        self._cancel_cleaning: Cancel = lambda: None
+        if config.get_bool("log.cleaner.enable"):
+            self._cancel_cleaning = call_later(self._backoff_ms, self._clean)
 
     def close(self) -> None:
         self._cancel()
+        self._cancel_cleaning()
+
+    def _clean(self) -> None:
+        self._store.clean(self._cleaner_config)
+        self._cancel_cleaning = self._call_later(self._backoff_ms, self._clean)
 
     def _begin(self) -> None:
         self._due.extend(self._store.partitions())
@@ -70,6 +81,18 @@ class Housekeeping:
             partition = self._partitions.find(*topic_partition)
             if partition is not None:
                 partition.log.producers.expire(now_ms, self._expiration_ms)
-                partition.log.apply_retention(now_ms)
+                if "compact" not in partition.log.config.cleanup_policy.split(","):
+                    partition.log.apply_retention(now_ms)
         except (StorageError, OSError) as error:
             _log.warning("log.not_kept partition=%s error=%r", topic_partition, str(error))
+
+
+def cleaner_config(config: BrokerConfig) -> CleanerConfig:
+    """What the broker's `log.cleaner.` configurations say to the cleaner."""
+    return CleanerConfig(
+        threads=config.get_int("log.cleaner.threads"),
+        dedupe_buffer_size=config.get_int("log.cleaner.dedupe.buffer.size"),
+        io_buffer_size=config.get_int("log.cleaner.io.buffer.size"),
+        io_buffer_load_factor=config.get_float("log.cleaner.io.buffer.load.factor"),
+        io_max_bytes_per_second=config.get_float("log.cleaner.io.max.bytes.per.second"),
+    )

@@ -155,9 +155,16 @@ class TopicConfigs:
         return None if effective.value is None else effective.key.parse(effective.value)
 
     def log_config(self, overrides: Mapping[str, str]) -> LogConfig:
-        """What the topic's logs have to know."""
+        """
+        What the topic's logs have to know. A segment of a compacted topic ends in time for its maximum lag.
+
+        Source: LogConfig.maxSegmentMs; KIP-354.
+        """
         values = {field: self.parsed(name, overrides) for field, name in _LOG_CONFIG_KEYS.items()}
-        return LogConfig(**{field: ",".join(v) if isinstance(v, tuple) else v for field, v in values.items()})  # type: ignore[arg-type]
+        config = LogConfig(**{field: ",".join(v) if isinstance(v, tuple) else v for field, v in values.items()})  # type: ignore[arg-type]
+        if "compact" not in config.cleanup_policy.split(","):
+            return config
+        return msgspec.structs.replace(config, segment_ms=min(config.segment_ms, config.max_compaction_lag_ms))
 
     def validate(self, overrides: Mapping[str, str]) -> None:
         """

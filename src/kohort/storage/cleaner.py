@@ -18,8 +18,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-import msgspec
-
 from kohort.model.errors import CorruptError, StorageError, UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Clock
@@ -29,7 +27,7 @@ from kohort.storage.cleaner_process import CleanerProcess, Pace
 from kohort.storage.compaction import SWAP_SUFFIX, Done, Group, Job, LastRecord, Report, Source, StoppedError, compact
 from kohort.storage.disklog import DiskLog
 from kohort.storage.flusher import Background
-from kohort.storage.log import LONG_MAX
+from kohort.storage.log import LONG_MAX, CleanerConfig
 from kohort.storage.segment import Segment
 
 _log = logging.getLogger("kohort.storage")
@@ -37,18 +35,6 @@ _log = logging.getLogger("kohort.storage")
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 PROCESS_BYTES = 4 << 20
 """From so many bytes on a pass is worth a process."""
-
-
-class CleanerConfig(msgspec.Struct, frozen=True):
-    """A field is the broker configuration `log.cleaner.` and its name with dots. Source: Kafka CleanerConfig."""
-
-    enable: bool = True
-    threads: int = 1
-    backoff_ms: int = 15_000
-    dedupe_buffer_size: int = 134_217_728
-    io_buffer_size: int = 524_288
-    io_buffer_load_factor: float = 0.9
-    io_max_bytes_per_second: float = 1.7976931348623157e308
 
 
 @dataclass(slots=True)
@@ -161,10 +147,9 @@ class Cleaner:
         submit: Callable[[Callable[[], None]], None],
         post: Callable[[Callable[[], None]], None],
         clock: Clock,
-        config: CleanerConfig,
         process_bytes: int = PROCESS_BYTES,
     ) -> None:
-        self.config = config
+        self.config = CleanerConfig()
         self.counters = CleanerCounters()
         self.uncleanable: set[TopicPartition] = set()
         self._path = data_dir / CLEANER_OFFSETS
@@ -203,7 +188,7 @@ class Cleaner:
 
     def clean(self) -> None:
         """Begin what is due, as far as there are threads for it; and delete what a policy of both says."""
-        if self._is_closing or not self.config.enable:
+        if self._is_closing:
             return
         self.counters.last_run_ms = self._clock.now_ms()
         for worker in self._free_workers():

@@ -35,7 +35,7 @@ from kohort.storage.disklog import DiskLog
 from kohort.storage.epochs import EpochCache
 from kohort.storage.handles import OpenFiles, open_files_max
 from kohort.storage.journal import DELETE, EPOCH, START, JournalEntry, journal_files, read_journal
-from kohort.storage.log import NO_TOPIC_ID, LogConfig
+from kohort.storage.log import NO_TOPIC_ID, CleanerConfig, LogConfig
 from kohort.storage.recovery import Loaded, Recovered, load_partition
 
 _log = logging.getLogger("kohort.storage")
@@ -58,7 +58,6 @@ class DiskStore:
         sync: makes a file descriptor's data durable; for tests of failing disks.
         on_offline: told the reason when a flush failed and nothing is acknowledged any more.
         on_recovery: told how far a recovery is, before each partition and at the end; it takes place in here.
-        cleaner: how logs are compacted; None for Kafka's defaults.
 
     Raises:
         ConfigError: the directory is in use, belongs to somebody else, or holds what this version cannot read.
@@ -74,12 +73,11 @@ class DiskStore:
         node_id: int,
         clock: Clock,
         cluster_id: str | None = None,
-        checkpoint_interval_ms: int = CHECKPOINT_INTERVAL_MS,
         journal_file_bytes: int = JOURNAL_FILE_BYTES,
+        checkpoint_interval_ms: int = CHECKPOINT_INTERVAL_MS,
         sync: Sync = syscalls.data_sync,
         on_offline: Callable[[str], None] = lambda _reason: None,
         on_recovery: Callable[[Recovered], None] = lambda _recovered: None,
-        cleaner: CleanerConfig | None = None,
     ) -> None:
         data_dir.mkdir(parents=True, exist_ok=True)
         self.data_dir = data_dir
@@ -98,12 +96,12 @@ class DiskStore:
             defer=defer,
             post=post,
             sync=sync,
-            checkpoint_interval_ms=checkpoint_interval_ms,
             clock=clock,
             journal_file_bytes=journal_file_bytes,
+            checkpoint_interval_ms=checkpoint_interval_ms,
             on_offline=self._refuse_everything,
         )
-        self.cleaner = self._make_cleaner(cleaner or CleanerConfig(), post)
+        self.cleaner = self._make_cleaner(post)
         self._lock = DirectoryLock(data_dir)
         try:
             self.cluster_id = claim_directory(data_dir, node_id=node_id, cluster_id=cluster_id, new_id=uuid4())
@@ -117,7 +115,7 @@ class DiskStore:
     def offline_reason(self) -> str | None:
         return self._committer.offline_reason
 
-    def _make_cleaner(self, config: CleanerConfig, post: Post) -> Cleaner:
+    def _make_cleaner(self, post: Post) -> Cleaner:
         committer = self._committer
         return Cleaner(
             self.data_dir,
@@ -127,7 +125,6 @@ class DiskStore:
             submit=committer.submit,
             post=post,
             clock=self._clock,
-            config=config,
         )
 
     # Start
@@ -310,7 +307,8 @@ class DiskStore:
     def flush(self) -> None:
         self._committer.flush()
 
-    def clean(self) -> None:
+    def clean(self, config: CleanerConfig) -> None:
+        self.cleaner.config = config
         if self.offline_reason is None:
             self.cleaner.clean()
 

@@ -51,6 +51,16 @@ class LogConfig(msgspec.Struct, frozen=True):
     max_compaction_lag_ms: int = LONG_MAX
 
 
+class CleanerConfig(msgspec.Struct, frozen=True):
+    """A field is the broker configuration `log.cleaner.` and its name with dots. Source: Kafka CleanerConfig."""
+
+    threads: int = 1
+    dedupe_buffer_size: int = 134_217_728
+    io_buffer_size: int = 524_288
+    io_buffer_load_factor: float = 0.9
+    io_max_bytes_per_second: float = 1.7976931348623157e308
+
+
 class TimestampOffset(msgspec.Struct, frozen=True, gc=False):
     """A record found by its time: where it is, its timestamp, and the leader epoch it was written under."""
 
@@ -173,7 +183,7 @@ class LogStore(Protocol):
     def delete(self, topic_partition: TopicPartition) -> None:
         """Close the log and remove its data; a partition that is not there is no error."""
 
-    def clean(self) -> None:
+    def clean(self, config: CleanerConfig) -> None:
         """
         Begin to compact the logs whose topics want it and that are dirty enough; what there is to do is done in the background.
 
