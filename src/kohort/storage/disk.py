@@ -29,7 +29,6 @@ from kohort.storage.checkpoints import (
     write_partition_metadata,
 )
 from kohort.storage.cleaner import Cleaner
-from kohort.storage.cleaner import Cleaner, CleanerConfig
 from kohort.storage.committer import CHECKPOINT_INTERVAL_MS, Committer, FlushMode, Post, Sync, remove_journal
 from kohort.storage.directory import JOURNAL, find_partitions, set_aside
 from kohort.storage.disklog import DiskLog
