@@ -8,7 +8,7 @@ TESTS ?= tests
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long lint format serve bench bench-compare profile conformance conformance-record lock clean
+.PHONY: help setup demo test test-long crash lint format serve bench bench-compare profile conformance conformance-record lock clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -39,6 +39,9 @@ test: $(READY) java-note ## run every test (long ones in their short version)
 
 test-long: $(READY) ## run the long versions too: crash rounds, fuzzing, simulation
 	@KOHORT_LONG=1 $(BIN)/python -m pytest $(TESTS)
+
+crash: $(READY) ## kill a busy broker again and again: make crash ROUNDS=1000
+	@KOHORT_CRASH_ROUNDS=$(or $(ROUNDS),1000) $(BIN)/python -m pytest --numprocesses $(or $(JOBS),2) tests/crash/test_rounds.py
 
 lint: $(READY) ## ruff, strict types, import rules
 	@$(BIN)/ruff check .
