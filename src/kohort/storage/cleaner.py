@@ -181,6 +181,10 @@ class Cleaner:
     def in_progress(self) -> frozenset[TopicPartition]:
         return frozenset(self._passes)
 
+    def process_id(self) -> int | None:
+        """Of a process that a pass is made in now, if there is one. From any thread."""
+        return next((worker.process.id for worker in self._workers if worker.process.id is not None), None)
+
     def uncleanable_bytes(self) -> int:
         return sum(log.size_bytes for log in self._logs() if log.topic_partition in self.uncleanable)
 

@@ -84,6 +84,11 @@ class CleanerProcess:
                     process.stdin.close()
         raise InterruptedError(f"the cleaner's process ended with code {process.returncode}")
 
+    @property
+    def id(self) -> int | None:
+        process = self._process
+        return process.pid if process is not None and process.returncode is None else None
+
     def cancel(self) -> None:
         """End the process, if one is there. From any thread."""
         with self._lock:

@@ -42,6 +42,8 @@ from kohort.wire.batches import (
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 
+NO_KEY = -2
+"""In the place of a newest offset, for a record without a key; -1 is for a key that is not in the map."""
 _RECORD_BYTES_MIN = 8
 _KEYS_AT_ONCE = 16_384
 
@@ -224,12 +226,13 @@ class _Pass:
         if header.is_control:
             transactions.on_control(header, read_records(batch, header=header))
         elif not transactions.on_data(header) and header.record_count:
-            first = self._job.first_dirty_offset
-            for record in read_records(batch, header=header):
-                key, offset = record.key, record.offset
-                if key is not None and offset >= first:
-                    keys.append(key)
-                    offsets.append(offset)
+            records = read_records(batch, header=header)
+            found = [record.key for record in records], [record.offset for record in records]
+            if header.base_offset < self._job.first_dirty_offset or None in found[0]:
+                first = self._job.first_dirty_offset
+                found = _without(found, lambda key, offset: key is None or offset < first)
+            keys += found[0]  # type: ignore[arg-type]  # no key is None here
+            offsets += found[1]
 
     def _put(self, keys: list[bytes], offsets: list[int]) -> bool:
         """Whether there was room for all; if not, the pass ends before the first record for which there was none."""
@@ -268,12 +271,18 @@ class _Pass:
     def _filter_into(self, cleaned: Segment, batches: list[_Batch], transactions: CleanedTransactions) -> None:
         """Source: Cleaner.cleanInto."""
         shown = [self._show(header, batch, transactions) for header, batch in batches]
-        newest = iter(self._find([key for records, _ in shown for key in _keys(records)]))
+        # The map is asked once for a whole chunk: a call for every batch would cost more than its answer.
+        keys = [[record.key for record in records] for records, _ in shown]
+        newest = self._find([key for some in keys for key in some if key is not None])
+        asked = 0
         out = bytearray()
         spans: list[Span] = []
-        for (header, batch), (records, can_discard) in zip(batches, shown, strict=True):
-            # The map is asked once for a whole chunk; every record with a key has its answer, in order.
-            answers = [next(newest) if record.key is not None else -1 for record in records or ()]
+        for (header, batch), (records, can_discard), some in zip(batches, shown, keys, strict=True):
+            answers = newest[asked : asked + len(some)]
+            if None in some:
+                answers = _spread(some, answers)
+                asked -= some.count(None)
+            asked += len(some)
             written = self._filter(header, batch, records, answers, can_discard=can_discard)
             if written:
                 max_timestamp_ms = read_deltas(written, DELTAS_BEGIN)[2]
@@ -331,12 +340,14 @@ class _Pass:
     def _kept(self, records: Sequence[LogRecord], newest: list[int], *, drops_tombstones: bool) -> Sequence[LogRecord]:
         """Source: Cleaner.shouldRetainRecord."""
         latest = self._latest_offset
+        if not drops_tombstones and records and records[-1].offset <= latest and NO_KEY not in newest:
+            return [record for record, offset in zip(records, newest, strict=True) if record.offset >= offset]
         kept = []
         for record, newest_offset in zip(records, newest, strict=True):
             offset = record.offset
             if offset > latest:
                 kept.append(record)
-            elif record.key is None:
+            elif newest_offset == NO_KEY:
                 self._invalid_records += 1
             elif offset >= newest_offset and not (drops_tombstones and record.value is None):
                 kept.append(record)
@@ -387,11 +398,17 @@ class _Pass:
                 raise CorruptError(f"{path}: the batch at offset {header.base_offset} is damaged")
 
 
-def _keys(records: Sequence[LogRecord]) -> Iterator[bytes]:
-    for record in records:
-        key = record.key
-        if key is not None:
-            yield key
+def _without(
+    found: tuple[list[bytes | None], list[int]], is_left_out: Callable[[bytes | None, int], bool]
+) -> tuple[list[bytes | None], list[int]]:
+    pairs = [(key, offset) for key, offset in zip(*found, strict=True) if not is_left_out(key, offset)]
+    return [key for key, _ in pairs], [offset for _, offset in pairs]
+
+
+def _spread(keys: Sequence[bytes | None], answers: list[int]) -> list[int]:
+    """The answers for the records that have a key, with `NO_KEY` for the others in between."""
+    rest = iter(answers)
+    return [NO_KEY if key is None else next(rest) for key in keys]
 
 
 def _split(data: bytes) -> tuple[list[_Batch], int]:

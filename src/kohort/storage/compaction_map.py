@@ -141,7 +141,7 @@ class HashMap:
     def _hash(self, keys: Sequence[bytes]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         np = self._np
         first = np.fromiter(map(hash, keys), np.int64, len(keys))
-        return first, np.fromiter((hash(b"\x00" + key) for key in keys), np.int64, len(keys))
+        return first, np.fromiter(map(hash, map(b"\x00".__add__, keys)), np.int64, len(keys))
 
     def _probe(
         self, first: NDArray[np.int64], second: NDArray[np.int64]
