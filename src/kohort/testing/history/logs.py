@@ -1,0 +1,211 @@
+"""
+Logs that are written record by record, cleaned as Kafka cleans them, and put on disk as segments: batches of any codec,
+gaps where records were cleaned away, markers of transactions, a torn end.
+
+Written independently of the pipeline's decoder, whose tests they are for.
+
+Source: Kafka DefaultRecordBatch, DefaultRecord, EndTransactionMarker, Cleaner, LogCleaner (what may be cleaned away).
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from struct import Struct
+from typing import Any
+
+from crc32c import crc32c
+
+from kohort.wire.compression import Codec, compress
+from kohort.wire.primitives import write_varint
+
+COMMIT, ABORT = "COMMIT", "ABORT"
+
+_HEADER = Struct(">qiibIhiqqqhii")
+_CRC_FROM = 21
+_TRANSACTIONAL, _CONTROL = 0x10, 0x20
+_NO_PRODUCER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record with what it says, so that nobody has to read its bytes to know."""
+
+    key: bytes | None
+    value: bytes | None
+    says: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Batch:
+    """
+    A batch as it is in the log.
+
+    Attributes:
+        records: by offset; cleaning takes some away, and leaves the offsets of the batch as they were.
+        marker: COMMIT or ABORT where it is the end of a transaction.
+    """
+
+    base_offset: int
+    last_offset: int
+    at_ms: int
+    records: dict[int, Record]
+    producer_id: int = _NO_PRODUCER
+    producer_epoch: int = -1
+    transactional: bool = False
+    marker: str | None = None
+    codec: Codec = Codec.NONE
+
+    def encoded(self) -> bytes:
+        """The batch as bytes."""
+        body = bytearray()
+        for offset, record in self.records.items():
+            body += _record(offset - self.base_offset, record)
+        packed = compress(bytes(body), self.codec)
+        attributes = int(self.codec) | (_TRANSACTIONAL if self.transactional else 0)
+        attributes |= _CONTROL if self.marker is not None else 0
+        header = _HEADER.pack(
+            *(self.base_offset, _HEADER.size - 12 + len(packed), 0, 2, 0, attributes),
+            *(self.last_offset - self.base_offset, self.at_ms, self.at_ms, self.producer_id, self.producer_epoch),
+            *(-1 if self.marker is not None or self.producer_id < 0 else 0, len(self.records)),
+        )
+        raw = bytearray(header + packed)
+        raw[17:_CRC_FROM] = crc32c(bytes(raw[_CRC_FROM:])).to_bytes(4, "big")
+        return bytes(raw)
+
+
+def _record(offset_delta: int, record: Record) -> bytes:
+    body = bytearray(b"\x00\x00")
+    write_varint(body, offset_delta)
+    for part in (record.key, record.value):
+        write_varint(body, -1 if part is None else len(part))
+        body += part or b""
+    write_varint(body, 0)
+    out = bytearray()
+    write_varint(out, len(body))
+    return bytes(out + body)
+
+
+@dataclass(slots=True)
+class Log:
+    """The log of one topic partition, from the first batch that is still there."""
+
+    topic: str
+    partition: int
+    batches: list[Batch] = field(default_factory=list)
+    next_offset: int = 0
+    clean_until: int = 0
+
+    def append(
+        self,
+        records: Iterable[Record],
+        at_ms: int,
+        *,
+        producer: tuple[int, int] | None = None,
+        transactional: bool = False,
+        codec: Codec = Codec.NONE,
+    ) -> Batch:
+        """Append a batch; `producer` is id and epoch."""
+        base = self.next_offset
+        numbered = dict(enumerate(records, base))
+        producer_id, producer_epoch = producer or (_NO_PRODUCER, -1)
+        batch = Batch(base, base + len(numbered) - 1, at_ms, numbered, producer_id, producer_epoch, transactional)
+        batch.codec = codec
+        return self._appended(batch)
+
+    def mark(self, kind: str, at_ms: int, *, producer: tuple[int, int]) -> Batch:
+        """Append the marker that ends a producer's transaction here."""
+        key = b"\x00\x00" + (b"\x00\x01" if kind == COMMIT else b"\x00\x00")
+        record = Record(key, b"\x00\x00" + bytes(4))
+        at = self.next_offset
+        return self._appended(Batch(at, at, at_ms, {at: record}, *producer, transactional=True, marker=kind))
+
+    def _appended(self, batch: Batch) -> Batch:
+        self.batches.append(batch)
+        self.next_offset = batch.last_offset + 1
+        return batch
+
+    def last_stable_offset(self) -> int:
+        """Where the earliest transaction begins that has no marker yet; the end where there is none."""
+        began: dict[int, int] = {}
+        for batch in self.batches:
+            if batch.marker is not None:
+                began.pop(batch.producer_id, None)
+            elif batch.transactional:
+                began.setdefault(batch.producer_id, batch.base_offset)
+        return min(began.values(), default=self.next_offset)
+
+    def clean(self, until: int, *, drop_tombstones: bool) -> None:
+        """
+        Compact what lies before `until`: of each key its last record stays, of aborted transactions nothing.
+
+        Args:
+            until: the first offset of a batch; what is not stable stays in any case.
+            drop_tombstones: their time is over, that of markers too.
+        """
+        limit = min(until, self.last_stable_offset())
+        aborted = self._aborted(limit)
+        newest: dict[bytes | None, int] = {}
+        for batch in self.batches:
+            if batch.last_offset < limit and batch.marker is None and batch.base_offset not in aborted:
+                newest |= {record.key: offset for offset, record in batch.records.items()}
+        kept = [self._cleaned(batch, limit, aborted, newest, drop_tombstones) for batch in self.batches]
+        self.batches = [batch for batch in kept if batch is not None]
+        self.clean_until = max(self.clean_until, limit)
+
+    def _aborted(self, limit: int) -> set[int]:
+        """The base offsets of batches whose transaction was aborted."""
+        open_: dict[int, list[int]] = {}
+        found: set[int] = set()
+        for batch in self.batches:
+            if batch.last_offset >= limit and batch.marker is None:
+                continue
+            if batch.marker is not None:
+                ended = open_.pop(batch.producer_id, [])
+                found |= set(ended) if batch.marker == ABORT else set()
+            elif batch.transactional:
+                open_.setdefault(batch.producer_id, []).append(batch.base_offset)
+        return found
+
+    @staticmethod
+    def _cleaned(
+        batch: Batch, limit: int, aborted: set[int], newest: dict[bytes | None, int], drop_tombstones: bool
+    ) -> Batch | None:
+        if batch.last_offset >= limit or batch.marker is not None:
+            # Markers could go once their data has; Kafka keeps them for a while, too.
+            return batch
+        batch.records = {
+            offset: record
+            for offset, record in batch.records.items()
+            if batch.base_offset not in aborted and newest[record.key] == offset
+            if record.value is not None or not drop_tombstones
+        }
+        return batch if batch.records else None
+
+    def drop_before(self, offset: int) -> None:
+        """Retention takes the batches that end before `offset`."""
+        self.batches = [batch for batch in self.batches if batch.last_offset >= offset]
+
+    def write(self, directory: Path, *, batches_per_segment: int, torn_bytes: int = 0) -> Path:
+        """
+        The log as segment files in `<directory>/<topic>-<partition>/`.
+
+        Args:
+            torn_bytes: this much of the last file is not there any more.
+
+        Returns:
+            The last file.
+        """
+        place = directory / f"{self.topic}-{self.partition}"
+        place.mkdir(parents=True)
+        segments: Sequence[Sequence[Batch]] = [
+            self.batches[first : first + batches_per_segment]
+            for first in range(0, len(self.batches), batches_per_segment)
+        ]
+        path = place / f"{self.next_offset if not segments else segments[0][0].base_offset:020}.log"
+        path.write_bytes(b"")
+        for segment in segments:
+            path = place / f"{segment[0].base_offset:020}.log"
+            path.write_bytes(b"".join(batch.encoded() for batch in segment))
+        if torn_bytes:
+            path.write_bytes(path.read_bytes()[:-torn_bytes])
+        return path

@@ -1,0 +1,287 @@
+"""
+What tables must say of a history: computed record after record, in the plainest way that is right, from what the records
+were made of.
+
+Two kinds of truth. What the people of a history lived through (changes of groups, stays, transactions) they kept
+themselves; that is exact as long as their log was not cleaned. What follows from records alone (commits, offsets, lag) is
+told from those that are left, whatever was cleaned.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from kohort.model.ids import CONSUMER_OFFSETS
+from kohort.testing.history.history import History
+from kohort.testing.history.logs import COMMIT, Batch, Log
+
+Row = dict[str, Any]
+Place = tuple[str, int]
+Key = tuple[str, str, int]
+
+_COMMITTED = ("group", "topic", "partition", "offset", "leader_epoch", "metadata", "commit_timestamp_ms")
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """
+    The rows of a history's tables.
+
+    Attributes:
+        at_ms: the instant that they stand for, not before the end of the history.
+    """
+
+    history: History
+    at_ms: int
+
+    def offset_commits(self) -> list[Row]:
+        log = self.history.world.log(CONSUMER_OFFSETS)
+        rows: list[Row] = []
+        pending: dict[int, list[Row]] = {}
+        for batch in log.batches:
+            if batch.marker is not None:
+                for row in pending.pop(batch.producer_id, ()):
+                    row["fate"] = "committed" if batch.marker == COMMIT else "aborted"
+                    row["visible_at_ms"] = batch.at_ms if batch.marker == COMMIT else None
+                continue
+            for offset, record in batch.records.items():
+                if "offset" not in record.says:
+                    continue
+                row = record.says | {"log_partition": log.partition, "log_offset": offset}
+                row |= {"fate": "plain", "visible_at_ms": batch.at_ms}
+                if batch.transactional:
+                    row |= {"fate": "pending", "visible_at_ms": None}
+                    pending.setdefault(batch.producer_id, []).append(row)
+                rows.append(row)
+        return rows
+
+    def counting(self) -> list[Row]:
+        """The commits and tombstones that count, in the order of the log."""
+        return [row for row in self.offset_commits() if row["fate"] in ("plain", "committed")]
+
+    def offsets(self) -> list[Row]:
+        last = {_key(row): row for row in self.counting()}
+        return [{name: row[name] for name in _COMMITTED} for row in last.values() if not row["tombstone"]]
+
+    def lag(self) -> list[Row]:
+        rows = []
+        for row in self.offsets():
+            end = self._log(row).next_offset
+            rows.append(row | {"end_offset": end, "lag": max(end - row["offset"], 0)})
+        return rows
+
+    def time_lag(self) -> list[Row]:
+        rows = []
+        for row in self.lag():
+            batches = [batch for batch in self._log(row).batches if batch.at_ms <= self.at_ms]
+            unread = [one for one in batches if one.last_offset >= row["offset"] and one.marker is None]
+            told: Row = dict.fromkeys(("next_produced_at_ms", "time_lag_ms", "records_lost"))
+            if batches:
+                first = unread[0].at_ms if unread else None
+                told["next_produced_at_ms"] = first
+                told["time_lag_ms"] = 0 if first is None else self.at_ms - first
+                told["records_lost"] = max(batches[0].base_offset - row["offset"], 0)
+            rows.append(row | told)
+        return rows
+
+    def lag_over_time(self) -> list[Row]:
+        rows = []
+        for group in sorted({row["group"] for row in self.counting()}):
+            steps = [list(self.partition_lag(key)) for key in self._partitions(group)]
+            for at_ms in sorted({at for one in steps for at, _ in one}):
+                lags = [[lag for at, lag in one if at <= at_ms][-1:] for one in steps]
+                rows.append({"group": group, "timestamp_ms": at_ms, "lag": sum(lag[0] for lag in lags if lag)})
+        return rows
+
+    def partition_lag(self, key: Key) -> Iterator[tuple[int, int]]:
+        """The time and the lag after each event of a partition, from its first commit on."""
+        offset: int | None = None
+        has_begun, end = False, 0
+        for at_ms, _, is_commit, value in self.events(key):
+            if is_commit:
+                offset, has_begun = value, True
+            else:
+                end = max(end, value or 0)
+            if has_begun:
+                yield at_ms, 0 if offset is None else max(end - offset, 0)
+
+    def events(self, key: Key) -> list[tuple[int, int, bool, int | None]]:
+        """
+        What was produced to a partition and committed of it: time, offset in the coordinator's log (-1 for what was
+        produced, which comes first), whether it is a commit, the end or the offset (None for a tombstone).
+        """
+        commits = [
+            (row["visible_at_ms"], row["log_offset"], True, row["offset"])
+            for row in self.counting()
+            if _key(row) == key
+        ]
+        log = self.history.world.logs[key[1], key[2]]
+        produced = [(batch.at_ms, -1, False, batch.last_offset + 1) for batch in log.batches]
+        return sorted([*commits, *produced], key=lambda one: (one[0], one[1], one[3] or 0))
+
+    def commit_frequency(self) -> list[Row]:
+        rows = []
+        for group in sorted({row["group"] for row in self.counting()}):
+            for key in self._partitions(group, is_known=False):
+                told = [row for row in self.counting() if _key(row) == key and not row["tombstone"]]
+                if told:
+                    rows.append(_frequency(key, told))
+        return rows
+
+    def rebalances(self) -> list[Row]:
+        return [row for group in self.history.groups for row in group.changes]
+
+    def members(self) -> list[Row]:
+        return [row for group in self.history.groups for row in group.stays]
+
+    def assignments(self) -> list[Row]:
+        return [row for group in self.history.groups for row in group.owned]
+
+    def partition_flapping(self) -> list[Row]:
+        rows = []
+        for key, stays in _by_partition(self.assignments()):
+            if key[1] == "share":
+                continue
+            owners = [stay["member_id"] for stay in stays]
+            moves = [at for at in range(1, len(owners)) if owners[at] != owners[at - 1]]
+            held = sorted(stay["until_ms"] - stay["since_ms"] for stay in stays if stay["until_ms"] is not None)
+            rows.append(
+                _placed(key)
+                | {"stays": len(stays), "owners": len(set(owners)), "moves": len(moves)}
+                | {"returns": sum(owners[at] in owners[:at] for at in moves), "first_since_ms": stays[0]["since_ms"]}
+                | {"held_p50_ms": _percentile(held, 0.5), "held_min_ms": held[0] if held else None}
+            )
+        return rows
+
+    def time_without_owner(self) -> list[Row]:
+        rows = []
+        for key, stays in _by_partition(self.assignments()):
+            until: int | None = stays[0]["since_ms"]
+            for stay in [*stays, None]:
+                if until is not None and (stay is None or stay["since_ms"] > until):
+                    end = None if stay is None else stay["since_ms"]
+                    row = {"since_ms": until, "until_ms": end, "unowned_ms": (end or max(self.at_ms, until)) - until}
+                    rows.append(_placed(key) | row)
+                if stay is not None and until is not None:
+                    until = None if stay["until_ms"] is None else max(until, stay["until_ms"])
+        return rows
+
+    def share_state(self) -> list[Row]:
+        logs = self.history.world.logs
+        found = [one.row(end_offset=logs[one.topic, one.partition].next_offset) for one in self.history.shares]
+        return [row for row in found if row is not None]
+
+    def transactions(self) -> list[Row]:
+        return [row for producer in self.history.producers for row in producer.transactions]
+
+    def open_transactions(self) -> list[Row]:
+        return [
+            {
+                name: row[name]
+                for name in ("transactional_id", "producer_id", "producer_epoch", "state", "start_ms", "timeout_ms")
+            }
+            | place
+            | {"age_ms": self.at_ms - row["start_ms"], "is_overdue": self.at_ms - row["start_ms"] > row["timeout_ms"]}
+            for row in self.transactions()
+            if not row["state"].startswith("Complete")
+            for place in row["partitions"]
+        ]
+
+    def transaction_statistics(self) -> list[Row]:
+        return [_statistics(one.transactions) for one in self.history.producers if one.transactions]
+
+    def blocking_transactions(self) -> list[Row]:
+        rows = []
+        for producer in self.history.producers:
+            row = producer.transactions[-1] if producer.transactions else None
+            is_over = row is None or row["state"].startswith("Complete")
+            tracked = [] if is_over or row is None else [(one["topic"], one["partition"]) for one in row["partitions"]]
+            for (topic, partition), told in producer.open_in.items():
+                log = self.history.world.logs[topic, partition]
+                duration_ms = self.at_ms - told["start_ms"]
+                verdict = "long" if duration_ms > 15 * 60_000 else "ongoing"
+                rows.append(
+                    {"topic": topic, "partition": partition, "producer_id": producer.producer_id, **told}
+                    | {"transactional_id": None if row is None else producer.transactional_id}
+                    | {"duration_ms": duration_ms, "blocked_records": log.next_offset - log.last_stable_offset()}
+                    | {"verdict": verdict if (topic, partition) in tracked else "hanging"}
+                )
+        return rows
+
+    def damage(self) -> list[Row]:
+        if self.history.torn is None:
+            return []
+        position, size = self.history.torn
+        return [{"log_partition": self.history.partition, "position": position, "size_bytes": size}]
+
+    def _log(self, row: Row) -> Log:
+        return self.history.world.logs[row["topic"], row["partition"]]
+
+    def _partitions(self, group: str, *, is_known: bool = True) -> list[Key]:
+        """The partitions of a group; those whose log holds something where it has to be known."""
+        keys = sorted({_key(row) for row in self.counting() if row["group"] == group})
+        return [key for key in keys if not is_known or self.history.world.logs[key[1], key[2]].batches]
+
+
+def _key(row: Row) -> Key:
+    return row["group"], row["topic"], row["partition"]
+
+
+def _frequency(key: Key, told: list[Row]) -> Row:
+    pairs = list(pairwise(told))
+    intervals = sorted(after["visible_at_ms"] - before["visible_at_ms"] for before, after in pairs)
+    moves = [after["offset"] - before["offset"] for before, after in pairs]
+    return {
+        **dict(zip(("group", "topic", "partition"), key, strict=True)),
+        "commits": len(told),
+        "first_commit_ms": min(row["visible_at_ms"] for row in told),
+        "last_commit_ms": max(row["visible_at_ms"] for row in told),
+        "interval_p50_ms": _percentile(intervals, 0.5),
+        "interval_max_ms": intervals[-1] if intervals else None,
+        "unmoved": moves.count(0),
+        "rewinds": sum(move < 0 for move in moves),
+    }
+
+
+def _statistics(told: list[Row]) -> Row:
+    counts = {name: sum(row["outcome"] == name for row in told) for name in ("committed", "aborted", "open")}
+    ended = counts["committed"] + counts["aborted"]
+    took = sorted(row["duration_ms"] for row in told if row["duration_ms"] is not None)
+    return {
+        "transactional_id": told[0]["transactional_id"],
+        "transactions": len(told),
+        **counts,
+        "timed_out": sum(row["ended_by"] == "timeout" for row in told),
+        "fenced": sum(row["ended_by"] == "fence" for row in told),
+        "abort_rate": counts["aborted"] / ended if ended else None,
+        **{f"duration_p{share}_ms": _percentile(took, share / 100) for share in (50, 95, 99)},
+        "duration_max_ms": took[-1] if took else None,
+        "producer_ids": 1,
+    }
+
+
+def _percentile(ordered: list[int], share: float) -> int | None:
+    """The smallest value that at least this share of all does not exceed."""
+    if not ordered:
+        return None
+    rank = next(at for at in range(1, len(ordered) + 1) if at >= share * len(ordered))
+    return ordered[rank - 1]
+
+
+def _by_partition(stays: Iterable[Row]) -> Iterator[tuple[tuple[Any, ...], list[Row]]]:
+    found: dict[tuple[Any, ...], list[Row]] = {}
+    for row in sorted(stays, key=lambda row: (row["since_ms"], row["first_log_offset"])):
+        key = tuple(row[name] for name in ("group", "group_type", "topic", "topic_id", "partition"))
+        found.setdefault(key, []).append(row)
+    yield from found.items()
+
+
+def _placed(key: tuple[Any, ...]) -> Row:
+    return dict(zip(("group", "group_type", "topic", "topic_id", "partition"), key, strict=True))
+
+
+def ends(log: Log, at_ms: int) -> int | None:
+    """Where a log ended at an instant; None where nothing was in it."""
+    found: list[Batch] = [batch for batch in log.batches if batch.at_ms <= at_ms]
+    return found[-1].last_offset + 1 if found else None
