@@ -31,6 +31,12 @@ class Asker(NamedTuple):
     api_version: int
     client_id: str = "test"
     client_host: str = "/127.0.0.1"
+    parked: Sequence[Any] | list[Any] = ()
+    """Where it is noted how to forget a request that waits."""
+
+    def when_abandoned(self, forget: Callable[[], None], /) -> None:
+        if isinstance(self.parked, list):
+            self.parked.append(forget)
 
 
 class Harness:
@@ -43,6 +49,8 @@ class Harness:
 
     def __init__(self, *, store: LogStore | None = None, node: VirtualNode | None = None, **settings: Any) -> None:
         self.node = node or VirtualNode()
+        self.parked: list[Callable[[], None]] = []
+        """How to forget the requests that have waited."""
         self.held: list[Callable[[], None]] | None = None
         self.store = store or MemoryStore(self._defer)
         self.cluster = Cluster(1, CLUSTER_ID, "localhost", 9092)
@@ -78,7 +86,7 @@ class Harness:
 
         frame = request_encoder(api_key, version)(7, client_id, request)[4:]
         read = request_reader(api_key, version)(frame, read_request_header(frame)[4])
-        response = handler(read, Asker(version, client_id), answered)
+        response = handler(read, Asker(version, client_id, parked=self.parked), answered)
         if response is not None:
             answered(response)
         return answers

@@ -312,6 +312,34 @@ def test_deleting_the_topic_ends_the_wait() -> None:
     assert answer.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+def test_a_client_that_has_gone_is_forgotten() -> None:
+    harness = filled(partitions=2)
+    request = fetch_request(asked(partition=0), asked(partition=1), **ROOM)
+    answers = harness.begin(ApiKey.FETCH, request, version=12)
+    others = harness.begin(ApiKey.FETCH, request, version=12)
+    assert (harness.broker.fetches.delayed, harness.broker.fetches.watched) == (2, 4)
+    harness.parked[0]()
+    harness.parked[0]()
+    assert harness.broker.fetches.delayed == 1
+    harness.write("t", b"a")
+    harness.node.advance(1_000_000)
+    assert (len(answers), len(others)) == (0, 1)
+    harness.parked[1]()
+    assert (len(answers), len(others)) == (0, 1), "who was answered is not forgotten"
+
+
+def test_those_that_were_answered_are_swept() -> None:
+    harness = Harness(fetch_purgatory_purge_interval_requests="3")
+    harness.create("t", 2)
+    for offset in range(10):
+        request = fetch_request(asked(offset, partition=0), asked(partition=1), **ROOM)
+        answers = harness.begin(ApiKey.FETCH, request, version=12)
+        harness.write("t", b"a", partition=0)
+        assert len(answers) == 1
+    assert harness.broker.fetches.delayed == 0
+    assert harness.broker.fetches.watched <= 4
+
+
 def test_many_waiters_of_one_partition_are_all_served() -> None:
     harness = filled()
     waits = [harness.begin(ApiKey.FETCH, fetch_request(**ROOM), version=12) for _ in range(5)]

@@ -35,7 +35,7 @@ def node() -> VirtualNode:
 
 @pytest.fixture
 def purgatory(node: VirtualNode) -> Purgatory[str]:
-    return Purgatory(node.wheel, node.clock)
+    return Purgatory(node.call_later)
 
 
 def test_what_is_there_already_does_not_wait(purgatory: Purgatory[str]) -> None:
@@ -85,7 +85,7 @@ def test_time_ends_it_once(node: VirtualNode, purgatory: Purgatory[str], waited_
 
 
 def test_those_that_ended_are_swept(node: VirtualNode) -> None:
-    purgatory: Purgatory[str] = Purgatory(node.wheel, node.clock, purge_interval=3)
+    purgatory: Purgatory[str] = Purgatory(node.call_later, purge_interval=3)
     wishes = [Wish(), Wish(), Wish()]
     for wish, keys in zip(wishes, ("a", "ab", "abc"), strict=True):
         purgatory.try_complete_else_watch(wish, keys)
@@ -133,6 +133,18 @@ def test_an_end_may_let_others_go_on(purgatory: Purgatory[str]) -> None:
 def test_who_watches_nothing_is_refused(purgatory: Purgatory[str]) -> None:
     with pytest.raises(ValueError, match="no key"):
         purgatory.try_complete_else_watch(Wish(), [])
+    with pytest.raises(ValueError, match="no key"):
+        purgatory.watch(Wish(), [])
+
+
+def test_who_has_been_asked_just_now_is_not_asked_again(node: VirtualNode, purgatory: Purgatory[str]) -> None:
+    wish = Wish()
+    purgatory.watch(wish, ["a", "b"])
+    assert (wish.asked, purgatory.watched, purgatory.delayed) == (0, 2, 1)
+    wish.may_end = True
+    assert purgatory.check_and_complete("b") == 1
+    node.advance(1000)
+    assert wish.heard == ["complete"]
 
 
 @given(
@@ -147,7 +159,7 @@ def test_who_watches_nothing_is_refused(purgatory: Purgatory[str]) -> None:
 )
 def test_whatever_happens_each_ends_at_most_once(steps: list[tuple[str, str, int]]) -> None:
     node = VirtualNode()
-    purgatory: Purgatory[str] = Purgatory(node.wheel, node.clock, purge_interval=2)
+    purgatory: Purgatory[str] = Purgatory(node.call_later, purge_interval=2)
     wishes: list[Wish] = []
     for step, key, number in steps:
         wish = wishes[number % len(wishes)] if wishes else Wish()

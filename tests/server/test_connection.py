@@ -199,6 +199,26 @@ def test_a_parked_join_holds_back_what_follows_it_on_its_connection() -> None:
     play(story, group_min_session_timeout_ms="100")
 
 
+def test_a_fetch_whose_client_has_gone_is_forgotten() -> None:
+    async def story(node: Node, connect: Callable[[], Awaitable[Client]]) -> None:
+        wanted = m.CreateTopicsRequestCreatableTopic(name="t", num_partitions=1, replication_factor=1)
+        client, other = await connect(), await connect()
+        await client.ask(ApiKey.CREATE_TOPICS, 5, m.CreateTopicsRequest(topics=[wanted], timeout_ms=1000))
+        partition = m.FetchRequestFetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+        topic = m.FetchRequestFetchTopic(topic="t", partitions=[partition])
+        request = m.FetchRequest(topics=[topic], max_bytes=1 << 20, min_bytes=1, max_wait_ms=2**31 - 1)
+        client.send(ApiKey.FETCH, 12, request)
+        other.send(ApiKey.FETCH, 12, request)
+        fetches = node._broker.fetches
+        while fetches.delayed < 2:
+            await asyncio.sleep(0)
+        client.writer.close()
+        while fetches.delayed > 1:
+            await asyncio.sleep(0)
+
+    play(story)
+
+
 def test_a_client_that_does_not_read_is_not_read_from() -> None:
     async def story(node: Node, connect: Callable[[], Awaitable[Client]]) -> None:
         client = await connect()

@@ -30,7 +30,7 @@ from kohort.broker.housekeeping import Housekeeping
 from kohort.broker.list_config_resources import ListConfigResources
 from kohort.broker.list_offsets import ListOffsets
 from kohort.broker.metadata import Metadata
-from kohort.broker.partitions import Partitions
+from kohort.broker.partitions import Fetches, Partitions
 from kohort.broker.ports import CallLater, Handler
 from kohort.broker.produce import Produce
 from kohort.broker.producer_ids import InitProducerId, ProducerIds
@@ -38,6 +38,7 @@ from kohort.broker.strays import set_aside_strays
 from kohort.broker.topic_configs import TopicConfigs
 from kohort.broker.write_txn_markers import WriteTxnMarkers
 from kohort.runtime.ports import Clock
+from kohort.runtime.purgatory import Purgatory
 from kohort.storage.log import LogStore
 from kohort.wire.apis import ApiKey
 
@@ -71,7 +72,10 @@ class Broker:
         self.group_configs = GroupConfigs(config)
         self.catalog = Catalog(store, clock)
         set_aside_strays(store, self.catalog)
-        self.partitions = Partitions(store, self.catalog, self.configs)
+        self.fetches: Fetches = Purgatory(
+            call_later, purge_interval=config.get_int("fetch.purgatory.purge.interval.requests")
+        )
+        self.partitions = Partitions(store, self.catalog, self.configs, self.fetches)
         self.creation = TopicCreation(self.catalog, self.configs, cluster)
         self.producer_ids = ProducerIds(self.catalog)
         self.housekeeping = Housekeeping(store, self.partitions, config, clock, call_later)
@@ -87,7 +91,7 @@ class Broker:
     def _serve_data(self, clock: Clock, call_later: CallLater) -> None:
         catalog, partitions = self.catalog, self.partitions
         self.serve(ApiKey.PRODUCE, Produce(catalog, partitions, clock, call_later).produce)
-        self.serve(ApiKey.FETCH, Fetch(catalog, partitions, self.cluster, self.config, clock, call_later).fetch)
+        self.serve(ApiKey.FETCH, Fetch(catalog, partitions, self.cluster, self.config, clock, self.fetches).fetch)
         self.serve(ApiKey.LIST_OFFSETS, ListOffsets(partitions).list_offsets)
         self.serve(ApiKey.OFFSET_FOR_LEADER_EPOCH, LeaderEpochs(partitions).offset_for_leader_epoch)
         self.serve(ApiKey.DELETE_RECORDS, DeleteRecords(partitions, call_later).delete_records)

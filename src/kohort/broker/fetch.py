@@ -21,12 +21,13 @@ from kohort.broker.catalog import Catalog
 from kohort.broker.cluster import Cluster
 from kohort.broker.configs import BrokerConfig
 from kohort.broker.epochs import leader_epoch_problem
-from kohort.broker.partitions import Partition, Partitions
-from kohort.broker.ports import CallLater, Cancel, Context
+from kohort.broker.partitions import Fetches, Partition, Partitions
+from kohort.broker.ports import Context
 from kohort.broker.sessions import Fetched, SessionPartition, Sessions
 from kohort.machine.shard import Reply
 from kohort.model.errors import CoordinatorError, ErrorCode, StorageError
 from kohort.runtime.ports import Clock
+from kohort.runtime.purgatory import Delayed
 from kohort.storage.log import NO_EPOCH, Log
 from kohort.wire import messages as m
 
@@ -53,13 +54,13 @@ class Fetch:
         cluster: Cluster,
         config: BrokerConfig,
         clock: Clock,
-        call_later: CallLater,
+        waiting: Fetches,
     ) -> None:
         self._catalog = catalog
         self._partitions = partitions
         self._cluster = cluster
         self._bytes_max = config.get_int("fetch.max.bytes")
-        self._call_later = call_later
+        self._waiting = waiting
         self._sessions = Sessions(config.get_int("max.incremental.fetch.session.cache.slots"), clock)
 
     def fetch(self, request: m.FetchRequest, context: Context, reply: Reply[m.FetchResponse]) -> m.FetchResponse | None:
@@ -74,7 +75,9 @@ class Fetch:
         answers, is_enough = read.collect()
         if is_enough or request.max_wait_ms <= 0 or not read.has_partition:
             return read.respond(answers)
-        _Wait(read, reply, self._call_later)
+        delayed = _DelayedFetch(read, reply)
+        self._waiting.watch(delayed, read.partitions)
+        context.when_abandoned(delayed.abandon)
         return None
 
     def bytes_max(self, request: m.FetchRequest) -> int:
@@ -176,6 +179,8 @@ class _Read:
 
     def _read(self, asked: Asked, partition: Partition, bytes_left: int, *, is_first: bool) -> Data:
         log = partition.log
+        if partition.is_deleted:
+            return _refusal(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, aborted_transactions=())
         if asked.partition_max_bytes < 0:
             return _refusal(asked, ErrorCode.UNKNOWN_SERVER_ERROR)
         try:
@@ -258,42 +263,38 @@ def _diverging(asked: Asked, partition: Partition) -> Data | None:
     )
 
 
-class _Wait:
+class _DelayedFetch(Delayed):
     """
-    A fetch that waits for more. It is answered once: when there is enough, when a partition of it is gone, or when its time
-    is up. Source: Kafka DelayedFetch.
+    A fetch that waits for more, in the purgatory of its partitions. It is answered once: when there is enough, when a partition
+    of it is gone, or when its time is up; and not at all when its client is gone.
+
+    Source: Kafka DelayedFetch, except that Kafka answers a client that is gone into the void.
     """
 
-    __slots__ = ("_cancel", "_read", "_reply")
+    __slots__ = ("_answers", "_waits")
 
-    def __init__(self, read: _Read, reply: Reply[m.FetchResponse], call_later: CallLater) -> None:
-        self._read = read
-        self._reply: Reply[m.FetchResponse] | None = reply
-        self._cancel: Cancel = call_later(read.request.max_wait_ms, self._on_deadline)
-        for partition in read.partitions:
-            partition.watch(self)
+    def __init__(self, read: _Read, reply: Reply[m.FetchResponse]) -> None:
+        super().__init__(read.request.max_wait_ms)
+        self._waits: tuple[_Read, Reply[m.FetchResponse]] | None = read, reply
+        self._answers: Sequence[Data] | None = None
 
-    def on_progress(self, partition: Partition) -> None:  # noqa: ARG002
-        if self._reply is None:
-            return
-        answers, is_enough = self._read.collect()
-        if is_enough:
-            self._complete(answers)
+    def try_complete(self) -> bool:
+        if self._waits is None:
+            return False
+        answers, is_enough = self._waits[0].collect()
+        if not is_enough:
+            return False
+        self._answers = answers
+        return self.force_complete()
 
-    def on_gone(self, partition: Partition) -> None:
-        """Source: Kafka answers a deleted topic at once, with the error that it finds when it reads again."""
-        read = self._read
-        read.targets = [(a, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if w is partition else w) for a, w in read.targets]
-        self._complete(read.collect()[0])
+    def on_complete(self) -> None:
+        waits, self._waits = self._waits, None
+        assert waits is not None, "it ends once"
+        read, reply = waits
+        answers, self._answers = self._answers, None
+        reply(read.respond(read.collect()[0] if answers is None else answers))
 
-    def _on_deadline(self) -> None:
-        self._complete(self._read.collect()[0])
-
-    def _complete(self, answers: Sequence[Data]) -> None:
-        reply, self._reply = self._reply, None
-        if reply is None:
-            return
-        self._cancel()
-        for partition in self._read.partitions:
-            partition.unwatch(self)
-        reply(self._read.respond(answers))
+    def abandon(self) -> None:
+        """The client is gone. What it asked for need not be kept until the lists are swept."""
+        if self.cancel():
+            self._waits = None

@@ -1,8 +1,9 @@
 """
 The partitions of topics: their logs, opened at first use, and who waits for them.
 
-A `Partition` is a log with its two kinds of waiting: a producer waits until the high watermark passes what it wrote, a
-consumer until there is more to read. Every waiter is told once, and forgets itself.
+A `Partition` is a log with its two kinds of waiting. A producer waits for an offset that the high watermark has to pass:
+those who wait are in order, so that only the first ones are looked at. A consumer waits until there is enough in several
+partitions together: it is in the purgatory, and is asked each time one of them goes on.
 
 Source: Kafka Partition, ReplicaManager.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
@@ -20,33 +21,31 @@ from kohort.broker.produced import ProduceRules
 from kohort.broker.topic_configs import TopicConfigs
 from kohort.model.errors import ErrorCode
 from kohort.model.ids import TopicPartition
+from kohort.runtime.purgatory import Purgatory
 from kohort.storage.log import Log, LogConfig, LogStore
 
 Written: TypeAlias = Callable[[ErrorCode], None]
-
-
-class Watcher(Protocol):
-    """One who wants to know when there may be more to read."""
-
-    def on_progress(self, partition: Partition) -> None:
-        """The high watermark has moved."""
-
-    def on_gone(self, partition: Partition) -> None:
-        """The partition was deleted; it is not watched any more."""
+Fetches: TypeAlias = "Purgatory[Partition]"
 
 
 class Partition:
-    """One partition that this node leads."""
+    """
+    One partition that this node leads.
 
-    __slots__ = ("_watchers", "_writes", "log", "rules", "topic", "topic_partition")
+    Attributes:
+        is_deleted: its topic is gone; whoever has it still in hand answers so.
+    """
 
-    def __init__(self, topic: Topic, index: int, log: Log, rules: ProduceRules) -> None:
+    __slots__ = ("_fetches", "_writes", "is_deleted", "log", "rules", "topic", "topic_partition")
+
+    def __init__(self, topic: Topic, index: int, log: Log, rules: ProduceRules, fetches: Fetches) -> None:
         self.topic = topic
         self.rules = rules
         self.topic_partition = TopicPartition(topic.name, index)
         self.log = log
         self._writes: deque[tuple[int, Written]] = deque()
-        self._watchers: dict[Watcher, None] = {}
+        self._fetches = fetches
+        self.is_deleted = False
         log.listen(self._on_high_watermark)
 
     def append(self, batch: bytes | bytearray) -> int:
@@ -63,26 +62,18 @@ class Partition:
             end_offset = max(end_offset, self._writes[-1][0])
         self._writes.append((end_offset, written))
 
-    def watch(self, watcher: Watcher) -> None:
-        self._watchers[watcher] = None
-
-    def unwatch(self, watcher: Watcher) -> None:
-        self._watchers.pop(watcher, None)
-
     def _on_high_watermark(self, high_watermark: int) -> None:
         writes = self._writes
         while writes and writes[0][0] <= high_watermark:
             writes.popleft()[1](ErrorCode.NONE)
-        for watcher in tuple(self._watchers):
-            watcher.on_progress(self)
+        self._fetches.check_and_complete(self)
 
     def on_deleted(self) -> None:
+        self.is_deleted = True
         self.log.unlisten(self._on_high_watermark)
         while self._writes:
             self._writes.popleft()[1](ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        watchers, self._watchers = self._watchers, {}
-        for watcher in watchers:
-            watcher.on_gone(self)
+        self._fetches.check_and_complete(self)
 
 
 class _Settings(msgspec.Struct, frozen=True):
@@ -92,10 +83,11 @@ class _Settings(msgspec.Struct, frozen=True):
 
 
 class Partitions:
-    """All partitions of the catalog's topics."""
+    """All partitions of the catalog's topics; `fetches` holds the consumers that wait for them."""
 
-    def __init__(self, store: LogStore, catalog: Catalog, configs: TopicConfigs) -> None:
+    def __init__(self, store: LogStore, catalog: Catalog, configs: TopicConfigs, fetches: Fetches) -> None:
         self._store = store
+        self._fetches = fetches
         self._catalog = catalog
         self._configs = configs
         self._open: dict[tuple[str, int], Partition] = {}
@@ -118,7 +110,7 @@ class Partitions:
         settings = self._settings_of(topic)
         log = self._store.open(TopicPartition(name, index), topic.topic_id, settings.log_config)
         log.become_leader(max(log.leader_epoch, 0))
-        partition = self._open[name, index] = Partition(topic, index, log, settings.rules)
+        partition = self._open[name, index] = Partition(topic, index, log, settings.rules, self._fetches)
         return partition
 
     def leader_epoch(self, topic: str, index: int) -> int:

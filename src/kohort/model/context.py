@@ -1,5 +1,6 @@
 """What a handler is told of a request beside its body."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -17,3 +18,6 @@ class RequestContext(Protocol):
     @property
     def client_host(self) -> str:
         """In Java's form, "/127.0.0.1": it is written into group metadata."""
+
+    def when_abandoned(self, forget: Callable[[], None], /) -> None:
+        """Call `forget` if the client goes away before this request is answered; for requests that wait for others."""

@@ -9,24 +9,28 @@ Source: Kafka DelayedOperation, DelayedOperationPurgatory.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable
-from typing import Generic, TypeVar
-
-from kohort.runtime.ports import Clock
-from kohort.runtime.wheel import Wheel, WheelTimer
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Generic, TypeAlias, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 
+CallLater: TypeAlias = Callable[[int, Callable[[], None]], Callable[[], None]]
+"""`call_later(delay_ms, function)`: call it once in `delay_ms`, on the owner's thread; what is returned cancels it."""
+
 PURGE_INTERVAL = 1000
 """Sweep when so many may have ended. Source: fetch.purgatory.purge.interval.requests."""
+
+_NO_KEYS = "nothing would ever end what watches no key"
 
 
 class Delayed(ABC):
     """Something that waits, for `delay_ms` at most."""
 
+    __slots__ = ("_cancel", "_has_ended", "delay_ms")
+
     def __init__(self, delay_ms: int) -> None:
         self.delay_ms = delay_ms
-        self._timer: WheelTimer | None = None
+        self._cancel: Callable[[], None] | None = None
         self._has_ended = False
 
     @property
@@ -46,22 +50,23 @@ class Delayed(ABC):
 
     def force_complete(self) -> bool:
         """End now, whatever is waited for; whether this call did."""
-        if not self._end():
+        if self._has_ended:
             return False
+        self._end()
         self.on_complete()
         return True
 
     def cancel(self) -> bool:
         """End without a word; whether this call did."""
-        return self._end()
-
-    def _end(self) -> bool:
         if self._has_ended:
             return False
-        self._has_ended = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._end()
         return True
+
+    def _end(self) -> None:
+        self._has_ended = True
+        if self._cancel is not None:
+            self._cancel()
 
     def _expire(self) -> None:
         if self.force_complete():
@@ -76,9 +81,8 @@ class Purgatory(Generic[K]):
     change while they are walked.
     """
 
-    def __init__(self, wheel: Wheel, clock: Clock, *, purge_interval: int = PURGE_INTERVAL) -> None:
-        self._wheel = wheel
-        self._clock = clock
+    def __init__(self, call_later: CallLater, *, purge_interval: int = PURGE_INTERVAL) -> None:
+        self._call_later = call_later
         self._purge_interval = purge_interval
         self._watched: dict[K, list[Delayed]] = {}
         self._since_purge = 0
@@ -102,28 +106,57 @@ class Purgatory(Generic[K]):
         Raises:
             ValueError: there are no keys to wait for.
         """
-        keys = list(keys)
+        keys = tuple(keys)
         if not keys:
-            raise ValueError("nothing would ever end what watches no key")
+            raise ValueError(_NO_KEYS)
         if delayed.try_complete():
             return True
-        for key in keys:
-            self._watched.setdefault(key, []).append(delayed)
+        self._list(delayed, keys)
         if delayed.try_complete() or delayed.has_ended:
             return True
-        delayed._timer = self._wheel.arm(self._clock.now_ms() + delayed.delay_ms, delayed._expire)
+        self._arm(delayed)
+        return False
+
+    def watch(self, delayed: Delayed, keys: Sequence[K]) -> None:
+        """
+        Have it wait for these keys. For who has just found, in this call, that it cannot end yet.
+
+        Raises:
+            ValueError: there are no keys to wait for.
+        """
+        if not keys:
+            raise ValueError(_NO_KEYS)
+        self._list(delayed, keys)
+        self._arm(delayed)
+
+    def _list(self, delayed: Delayed, keys: Sequence[K]) -> None:
+        watched = self._watched
+        for key in keys:
+            waiting = watched.get(key)
+            if waiting is None:
+                watched[key] = [delayed]
+            else:
+                waiting.append(delayed)
+
+    def _arm(self, delayed: Delayed) -> None:
+        delayed._cancel = self._call_later(delayed.delay_ms, delayed._expire)
         self._since_purge += 1
         if self._since_purge > self._purge_interval:
             self.purge()
-        return False
 
     def check_and_complete(self, key: K) -> int:
         """Something happened under a key: ask those that wait for it; how many ended by that."""
         waiting = self._watched.get(key)
         if waiting is None:
             return 0
-        ended = sum(not delayed.has_ended and delayed.try_complete() for delayed in list(waiting))
-        self._drop_ended(key)
+        ended = 0
+        for delayed in tuple(waiting):
+            if not delayed._has_ended and delayed.try_complete():
+                ended += 1
+        if ended == len(waiting) and self._watched.get(key) is waiting:
+            del self._watched[key]
+        else:
+            self._drop_ended(key)
         return ended
 
     def cancel(self, key: K) -> list[Delayed]:
@@ -137,7 +170,7 @@ class Purgatory(Generic[K]):
             self._drop_ended(key)
 
     def _drop_ended(self, key: K) -> None:
-        waiting = [delayed for delayed in self._watched.get(key, ()) if not delayed.has_ended]
+        waiting = [delayed for delayed in self._watched.get(key, ()) if not delayed._has_ended]
         if waiting:
             self._watched[key] = waiting
         else:

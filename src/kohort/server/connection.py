@@ -9,6 +9,7 @@ that reads slowly is not read from until it has caught up.
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
 from typing import Any, cast
 
 from kohort.broker.ports import Outcome
@@ -54,6 +55,9 @@ class Call:
     @property
     def client_host(self) -> str:
         return self.connection.client_host
+
+    def when_abandoned(self, forget: Callable[[], None], /) -> None:
+        self.connection.parked = self, forget
 
     def reply(self, response: Any) -> None:
         """Answer the request; called once, in any turn."""
@@ -105,6 +109,8 @@ class Connection(asyncio.Protocol):
         self._in_work: deque[Call] = deque()
         self._in_work_bytes = 0
         self._out: list[bytes] = []
+        self.parked: tuple[Call, Callable[[], None]] | None = None
+        """The last request that wants to be forgotten when the client goes away, and how."""
         self._transport: asyncio.Transport | None = None
         self._is_handling = False
         self._is_flush_due = False
@@ -127,7 +133,10 @@ class Connection(asyncio.Protocol):
         self._shared.open.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 -- asyncio's signature
-        # What the client was waiting for goes on: parked requests are answered into the void, as in Kafka.
+        # What the client was waiting for goes on and is answered into the void, as in Kafka, unless it chose to be forgotten.
+        parked, self.parked = self.parked, None
+        if parked is not None and parked[0] in self._in_work:
+            parked[1]()
         self._transport = None
         self._waiting.clear()
         self._in_work.clear()

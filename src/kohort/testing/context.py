@@ -1,5 +1,7 @@
 """A request's context for handlers that are called directly."""
 
+from collections.abc import Callable
+
 import msgspec
 
 
@@ -9,3 +11,6 @@ class FixedContext(msgspec.Struct, frozen=True):
     api_version: int
     client_id: str = ""
     client_host: str = ""
+
+    def when_abandoned(self, forget: Callable[[], None], /) -> None:
+        """This client never goes away."""
