@@ -13,14 +13,17 @@ import msgspec
 
 from kohort.broker.topic_configs import TopicConfigs
 from kohort.model.errors import CoordinatorError, CorruptError, ErrorCode
+from kohort.storage.log import LONG_MAX
 from kohort.storage.producers import Producers, Written
 from kohort.wire import batches
-from kohort.wire.batches import BatchHeader
-from kohort.wire.compression import Codec
+from kohort.wire.batches import HEADER_BYTES, BatchHeader
+from kohort.wire.compression import Codec, decompress
 
 _CODECS = {codec.name.lower(): int(codec) for codec in Codec} | {"uncompressed": int(Codec.NONE)}
 NO_TIMESTAMP = -1
 _ATTRIBUTES_LOW_BYTE = 22
+_MAX_TIMESTAMP_AT = 35
+_ERRORS_TOLD = 3
 
 
 class InvalidRecordsError(CoordinatorError):
@@ -64,28 +67,96 @@ _RULES = (
 )
 
 
-def admit(data: bytes, header: BatchHeader, rules: ProduceRules, now_ms: int) -> bytes | bytearray:
+def admit(data: bytes, header: BatchHeader, rules: ProduceRules, now_ms: int, *, where: str = "") -> bytes | bytearray:
     """
     The batch as it is to be written.
+
+    Args:
+        where: the partition, for messages.
 
     Raises:
         CoordinatorError: the topic does not take it.
     """
-    if rules.is_compacted:
-        _check_keys(data, header)
-    elif header.codec:
-        _records(data, header)  # What cannot be unpacked must not reach a consumer.
-    if header.is_log_append_time and (rules.is_log_append_time or header.max_timestamp == NO_TIMESTAMP):
-        raise CoordinatorError(ErrorCode.INVALID_TIMESTAMP, "Invalid timestamp type in message: LogAppendTime")
-    if not rules.is_log_append_time and not header.is_log_append_time:
-        _check_timestamps(data, header, rules, now_ms)
+    records: Sequence[batches.LogRecord] | None = None
+    latest_ms = header.max_timestamp
+    if _must_look_inside(header, rules, now_ms):
+        records = _records(data, header)
+        _check_records(records, header, rules, now_ms, where)
+        latest_ms = max(record.timestamp for record in records)
     if rules.codec is not None and rules.codec != header.codec:
         data, header = _recompress(data, header, rules.codec)
     if rules.is_log_append_time:
         stamped = bytearray(data)
         batches.stamp_log_append_time(stamped, now_ms)
         return stamped
-    return _as_create_time(data) if header.is_log_append_time else data
+    latest_ms = max(latest_ms, NO_TIMESTAMP)
+    if header.is_log_append_time or latest_ms != header.max_timestamp:
+        return _as_create_time(data, latest_ms)
+    return data
+
+
+def _must_look_inside(header: BatchHeader, rules: ProduceRules, now_ms: int) -> bool:
+    """
+    Whether the header does not tell enough: what is packed must be known to be unpacked again before it reaches a consumer, and
+    a rule may be about each record. The times that a header tells are believed where no record of it may be too old.
+    """
+    if header.codec or rules.is_compacted or header.is_log_append_time:
+        return True
+    if rules.is_log_append_time:
+        return False
+    return rules.timestamp_before_max_ms < LONG_MAX or header.max_timestamp > now_ms + rules.timestamp_after_max_ms
+
+
+def _check_records(
+    records: Sequence[batches.LogRecord], header: BatchHeader, rules: ProduceRules, now_ms: int, where: str
+) -> None:
+    """
+    Each record by the topic's rules; the first that it breaks counts.
+
+    Source: Kafka LogValidator.validateRecord, validateTimestamp, processRecordErrors.
+    """
+    if header.codec and any(record.offset != header.base_offset + place for place, record in enumerate(records)):
+        raise CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR, "offsets inside the batch do not follow each other")
+    errors: list[tuple[int, str]] = []
+    is_time_wrong = False
+    for place, record in enumerate(records):
+        if rules.is_compacted and record.key is None:
+            errors.append((place, f"Compacted topic cannot accept message without key in topic partition {where}"))
+        elif why := _time_problem(record, header, rules, now_ms):
+            errors.append((place, why))
+            is_time_wrong = True
+    if is_time_wrong:
+        message = "One or more records have been rejected due to invalid timestamp"
+        raise InvalidRecordsError(ErrorCode.INVALID_TIMESTAMP, message, errors)
+    if errors:
+        raise InvalidRecordsError(ErrorCode.INVALID_RECORD, _told(errors), errors)
+
+
+def _time_problem(record: batches.LogRecord, header: BatchHeader, rules: ProduceRules, now_ms: int) -> str | None:
+    timestamp_ms = record.timestamp
+    if header.is_log_append_time and (rules.is_log_append_time or timestamp_ms == NO_TIMESTAMP):
+        return (
+            f"Invalid timestamp type in message DefaultRecord(offset={record.offset}, timestamp={timestamp_ms}, "
+            f"key={len(record.key or b'')} bytes, value={len(record.value or b'')} bytes). "
+            "Producer should not set timestamp type to LogAppendTime."
+        )
+    if rules.is_log_append_time or header.is_log_append_time or timestamp_ms == NO_TIMESTAMP:
+        return None
+    earliest_ms, latest_ms = now_ms - rules.timestamp_before_max_ms, now_ms + rules.timestamp_after_max_ms
+    if earliest_ms <= timestamp_ms <= latest_ms:
+        return None
+    return (
+        f"Timestamp {timestamp_ms} of message with offset {record.offset} is out of range. "
+        f"The timestamp should be within [{earliest_ms}, {latest_ms}]"
+    )
+
+
+def _told(errors: Sequence[tuple[int, str]]) -> str:
+    first = ", ".join(f"RecordError(batchIndex={place}, message='{why}')" for place, why in errors[:_ERRORS_TOLD])
+    return (
+        f"One or more records have been rejected due to {len(errors)} record errors in total, "
+        f"and only showing the first three errors at most: [{first}]"
+    )
 
 
 def judge(producers: Producers, header: BatchHeader) -> Written | None:
@@ -113,31 +184,6 @@ def judge(producers: Producers, header: BatchHeader) -> Written | None:
     return written
 
 
-def _check_keys(data: bytes, header: BatchHeader) -> None:
-    missing = [index for index, record in enumerate(_records(data, header)) if record.key is None]
-    if missing:
-        raise InvalidRecordsError(
-            ErrorCode.INVALID_RECORD,
-            "One or more records have been rejected due to invalid records",
-            [(index, "Compacted topic cannot accept message without key.") for index in missing],
-        )
-
-
-def _check_timestamps(data: bytes, header: BatchHeader, rules: ProduceRules, now_ms: int) -> None:
-    """The header says whether any record may be outside the limits; only then each is looked at."""
-    earliest_ms, latest_ms = now_ms - rules.timestamp_before_max_ms, now_ms + rules.timestamp_after_max_ms
-    if header.max_timestamp <= latest_ms and header.base_timestamp >= earliest_ms:
-        return
-    errors = [
-        (index, f"Timestamp {record.timestamp} of message is out of range [{earliest_ms}, {latest_ms}]")
-        for index, record in enumerate(_records(data, header))
-        if record.timestamp != NO_TIMESTAMP and not earliest_ms <= record.timestamp <= latest_ms
-    ]
-    if errors:
-        message = "One or more records have been rejected due to invalid timestamp"
-        raise InvalidRecordsError(ErrorCode.INVALID_TIMESTAMP, message, errors)
-
-
 def _recompress(data: bytes, header: BatchHeader, codec: int) -> tuple[bytes, BatchHeader]:
     """The same records in the topic's compression; what the producer said of itself stays."""
     records = [
@@ -156,16 +202,26 @@ def _recompress(data: bytes, header: BatchHeader, codec: int) -> tuple[bytes, Ba
 
 
 def _records(data: bytes, header: BatchHeader) -> Sequence[batches.LogRecord]:
+    """Source: what Kafka answers differs in what cannot be unpacked, and what was unpacked and is no record."""
     try:
         return batches.read_records(data, header=header)
     except CorruptError as error:
-        code = ErrorCode.UNKNOWN_SERVER_ERROR if header.codec else ErrorCode.INVALID_RECORD
+        code = ErrorCode.INVALID_RECORD if _can_be_unpacked(data, header) else ErrorCode.UNKNOWN_SERVER_ERROR
         raise CoordinatorError(code, str(error)) from error
 
 
-def _as_create_time(data: bytes) -> bytearray:
-    """Clear the bit that says LogAppendTime, as Kafka does on a topic with CreateTime."""
-    cleared = bytearray(data)
-    cleared[_ATTRIBUTES_LOW_BYTE] &= ~batches.LOG_APPEND_TIME
-    batches.write_crc(cleared)
-    return cleared
+def _can_be_unpacked(data: bytes, header: BatchHeader) -> bool:
+    try:
+        decompress(memoryview(data)[HEADER_BYTES : header.size_bytes], header.codec)
+    except CorruptError:
+        return False
+    return True
+
+
+def _as_create_time(data: bytes, max_timestamp_ms: int) -> bytearray:
+    """Clear the bit that says LogAppendTime, and let the header tell the largest time, as Kafka does with CreateTime."""
+    changed = bytearray(data)
+    changed[_ATTRIBUTES_LOW_BYTE] &= ~batches.LOG_APPEND_TIME
+    changed[_MAX_TIMESTAMP_AT : _MAX_TIMESTAMP_AT + 8] = max_timestamp_ms.to_bytes(8, "big", signed=True)
+    batches.write_crc(changed)
+    return changed
