@@ -12,7 +12,7 @@ from kohort import __version__
 from kohort.cli.main import EXIT_INTERRUPTED, EXIT_REFUSED, run
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey
-from tests.cli.scripted_broker import ScriptedBroker, versions
+from tests.client.scripted_broker import ScriptedBroker, versions
 
 COMMAND = (sys.executable, "-m", "kohort.cli.main")
 TIMEOUT_S = 30
@@ -141,7 +141,8 @@ def test_serve_imports_neither_typer_nor_the_other_commands() -> None:
     done = subprocess.run((sys.executable, "-c", script), capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
     imported = set(done.stdout.splitlines()[-1].split())
     assert (
-        imported & {"rich", "typer", "pyspark", "kohort.cli.app", "kohort.cli.client", "kohort.cli.pipeline"} == set()
+        imported & {"rich", "typer", "pyspark", "kohort.cli.app", "kohort.client.connection", "kohort.cli.pipeline"}
+        == set()
     )
 
 

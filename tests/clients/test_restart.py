@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from kohort.cli.client import Client
+from kohort.client.cluster import Client
 from kohort.model.errors import ErrorCode
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey

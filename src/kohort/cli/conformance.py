@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from kohort.cli.addresses import parse_bootstrap
 from kohort.cli.options import BOOTSTRAP_DEFAULT, AsJson, Bootstrap
 from kohort.cli.output import print_json, print_table
+from kohort.client.addresses import parse_bootstrap
 
 SHOWN = 20
 EXIT_DIFFERENT = 1

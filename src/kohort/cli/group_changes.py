@@ -13,7 +13,6 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
-from kohort.cli.client import TIMEOUT_S, Client, error_name
 from kohort.cli.group_plans import Move, Topics, Wish, committed_partitions, parse_topics, plan, plan_from
 from kohort.cli.group_reads import committed_offsets, consumers_groups, described_group
 from kohort.cli.group_writes import commit_offsets, delete_group, delete_offsets
@@ -32,6 +31,8 @@ from kohort.cli.positions import (
     datetime_ms,
     duration_ms,
 )
+from kohort.client.cluster import Client
+from kohort.client.connection import TIMEOUT_S, error_name
 from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode
 from kohort.model.ids import TopicPartition
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from kohort.cli import topic_reads
-from kohort.cli.client import Client
 from kohort.cli.group_reads import committed_offsets, found_group
 from kohort.cli.group_writes import NewOffset
 from kohort.cli.offset_files import Exported
 from kohort.cli.positions import AtTime, Current, FromPlan, Position, Standing, new_offset, wanted_offset
+from kohort.client.cluster import Client
 from kohort.model.errors import ConfigError
 from kohort.model.ids import TopicPartition
 

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from kohort.cli import topic_reads
-from kohort.cli.client import ANY, Client, Versions, refusal
+from kohort.client.cluster import Client
+from kohort.client.connection import ANY, Versions, refusal
 from kohort.model.errors import ConfigError, ErrorCode, WireError
 from kohort.model.ids import TopicPartition
 from kohort.wire import messages

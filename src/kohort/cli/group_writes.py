@@ -4,7 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from kohort.cli.client import Client, Versions, refusal
+from kohort.client.cluster import Client
+from kohort.client.connection import Versions, refusal
 from kohort.model.errors import ErrorCode
 from kohort.model.ids import TopicPartition
 from kohort.wire import messages

@@ -4,10 +4,11 @@ from typing import Annotated, Any
 
 import typer
 
-from kohort.cli.client import TIMEOUT_S, Client
 from kohort.cli.group_reads import GroupMember, all_groups, described_group, listed_groups, standing
 from kohort.cli.options import BOOTSTRAP_DEFAULT, AsJson, Bootstrap, TimeoutS
 from kohort.cli.output import print_json, print_table
+from kohort.client.cluster import Client
+from kohort.client.connection import TIMEOUT_S
 from kohort.model.errors import ConfigError
 from kohort.model.ids import TopicPartition
 

@@ -4,10 +4,11 @@ from typing import Annotated
 
 import typer
 
-from kohort.cli.client import TIMEOUT_S, Client
 from kohort.cli.group_reads import described_group, standing
 from kohort.cli.options import BOOTSTRAP_DEFAULT, AsJson, Bootstrap, TimeoutS
 from kohort.cli.output import print_json, print_table
+from kohort.client.cluster import Client
+from kohort.client.connection import TIMEOUT_S
 
 EPILOG = "Example: kohort offsets billing --json"
 COLUMNS = ("group", "topic", "partition", "offset", "leader_epoch", "metadata", "end_offset", "lag")

@@ -4,7 +4,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from kohort.cli.addresses import BOOTSTRAP
+from kohort.client.addresses import BOOTSTRAP
 
 Bootstrap: TypeAlias = Annotated[
     str,

@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable
 from typing import Any
 from uuid import UUID
 
-from kohort.cli.client import Client, Versions, error_name, refusal
+from kohort.client.cluster import Client
+from kohort.client.connection import Versions, error_name, refusal
 from kohort.model.errors import ConfigError, ErrorCode
 from kohort.model.ids import TopicPartition
 from kohort.wire import messages

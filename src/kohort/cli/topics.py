@@ -5,9 +5,10 @@ from typing import Annotated, Any
 import typer
 
 from kohort.cli import topic_reads
-from kohort.cli.client import TIMEOUT_S, Client, error_name
 from kohort.cli.options import BOOTSTRAP_DEFAULT, AsJson, Bootstrap, TimeoutS
 from kohort.cli.output import print_json, print_table
+from kohort.client.cluster import Client
+from kohort.client.connection import TIMEOUT_S, error_name
 from kohort.model.errors import ConfigError, ErrorCode
 from kohort.model.ids import TopicPartition
 from kohort.wire import messages

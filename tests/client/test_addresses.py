@@ -2,7 +2,7 @@
 
 import pytest
 
-from kohort.cli.addresses import Address, parse_bootstrap
+from kohort.client.addresses import Address, parse_bootstrap
 from kohort.model.errors import ConfigError
 
 # fmt: off

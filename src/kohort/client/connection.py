@@ -1,5 +1,5 @@
 """
-A small blocking client for the commands: one question, one answer, no threads.
+A blocking connection to a broker: one question, one answer, no threads.
 
 Every connection asks once which versions its broker serves (ApiVersions); a request then goes out in the newest version that
 both sides know. What comes from the network is read behind the same guards and bounds that the server uses. Speaks plain
@@ -8,29 +8,19 @@ text only: a listener that wants TLS or SASL closes the connection, and the erro
 
 import socket
 import time
-from collections.abc import Callable
 from contextlib import suppress
-from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple
 
-from kohort.cli.addresses import Address, parse_bootstrap
+from kohort.client.addresses import Address
 from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode, WireError
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey
 from kohort.wire.frames import FrameReader
 
-T = TypeVar("T")
-
 CLIENT_ID = "kohort-cli"
 TIMEOUT_S = 10.0
-RETRY_FIRST_S = 0.05
-RETRY_LAST_S = 1.0
 
 _CHUNK_BYTES = 1 << 16
-_NOT_YET = frozenset(
-    {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
-)
-"""What a cluster answers while a group's coordinator is being found, moved or loaded (Kafka CoordinatorStrategy)."""
 
 
 class Versions(NamedTuple):
@@ -173,135 +163,6 @@ class Connection:
             f"the broker at {self.address} closed the connection ({reason});"
             " this command speaks plain text, without TLS or SASL"
         )
-
-
-class Client:
-    """
-    A cluster, asked by one command. A context manager: leaving it closes its connections.
-
-    Attributes:
-        timeout_s: how long one answer, and the search for a coordinator, may take.
-    """
-
-    def __init__(self, bootstrap: str, timeout_s: float = TIMEOUT_S) -> None:
-        """
-        Args:
-            bootstrap: `host:port`, or several with commas between; the first that answers is used.
-
-        Raises:
-            ConfigError: `bootstrap` is no list of addresses.
-        """
-        self.timeout_s = timeout_s
-        self._bootstrap = parse_bootstrap(bootstrap)
-        self._connections: dict[Address, Connection] = {}
-        self._coordinators: dict[str, Address] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        for connection in self._connections.values():
-            connection.close()
-        self._connections.clear()
-
-    def ask(self, api_key: ApiKey, request: Any, *, at: Address | None = None, within: Versions = ANY) -> Any:
-        """
-        Ask the broker at an address, or any; raises as `Connection.ask`. Whether the response itself holds an error is for
-        the caller to see.
-        """
-        connection = self._any() if at is None else self._connection(at)
-        return connection.ask(api_key, request, within=within)
-
-    def serves(self, api_key: ApiKey) -> bool:
-        """Whether the broker that we ask first knows an API."""
-        return api_key in self._any().versions
-
-    def brokers(self) -> dict[int, Address]:
-        """Where the brokers listen, by id."""
-        response = self.ask(ApiKey.METADATA, messages.MetadataRequest(topics=()))
-        return {broker.node_id: Address(broker.host, broker.port) for broker in response.brokers}
-
-    def coordinator(self, group_id: str) -> Address:
-        """
-        Where the group's coordinator listens.
-
-        Raises:
-            ConfigError: none was found in time.
-            CoordinatorError: the cluster refuses to name one.
-        """
-        if group_id not in self._coordinators:
-            self._coordinators[group_id] = self._retried(lambda: self._find_coordinator(group_id))
-        return self._coordinators[group_id]
-
-    def ask_coordinator(
-        self,
-        group_id: str,
-        api_key: ApiKey,
-        request: Any,
-        *,
-        error_code: Callable[[Any], int],
-        within: Versions = ANY,
-    ) -> Any:
-        """
-        Ask the coordinator of a group, again and elsewhere while it says that it is not ready or no longer the one.
-
-        Args:
-            error_code: what the response says of this group.
-        """
-
-        def once() -> Any:
-            response = self.ask(api_key, request, at=self.coordinator(group_id), within=within)
-            code = error_code(response)
-            if code in _NOT_YET:
-                self._coordinators.pop(group_id, None)
-                raise CoordinatorError(ErrorCode(code))
-            return response
-
-        return self._retried(once)
-
-    def _find_coordinator(self, group_id: str) -> Address:
-        request = messages.FindCoordinatorRequest(key=group_id, key_type=0, coordinator_keys=(group_id,))
-        response = self.ask(ApiKey.FIND_COORDINATOR, request)
-        found = response.coordinators[0] if response.coordinators else response
-        if found.error_code:
-            raise refusal(found.error_code, f"no coordinator for group {group_id}", found.error_message)
-        return Address(found.host, found.port)
-
-    def _retried(self, attempt: Callable[[], T]) -> T:
-        """Repeat what says "not yet", with growing pauses, for as long as one answer may take."""
-        deadline = time.monotonic() + self.timeout_s
-        pause_s = RETRY_FIRST_S
-        while True:
-            try:
-                return attempt()
-            except CoordinatorError as exc:
-                if exc.code not in _NOT_YET:
-                    raise
-                if time.monotonic() + pause_s > deadline:
-                    raise ConfigError(
-                        f"the cluster named no ready coordinator within {self.timeout_s:g} s: {exc.code.name}"
-                    ) from None
-            time.sleep(pause_s)
-            pause_s = min(2 * pause_s, RETRY_LAST_S)
-
-    def _any(self) -> Connection:
-        """A connection that is open, else the first broker of the bootstrap list that answers."""
-        if self._connections:
-            return next(iter(self._connections.values()))
-        for address in self._bootstrap[:-1]:
-            with suppress(ConfigError):
-                return self._connection(address)
-        return self._connection(self._bootstrap[-1])
-
-    def _connection(self, address: Address) -> Connection:
-        if address not in self._connections:
-            self._connections[address] = Connection(address, self.timeout_s)
-        return self._connections[address]
 
 
 def error_name(code: int) -> str:

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from kohort.cli.client import Client, Versions
+from kohort.client.cluster import Client
+from kohort.client.connection import Versions
 from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode, WireError
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey
 from kohort.wire.headers import api_versions_downgrade
-from tests.cli.scripted_broker import CLOSE, Answer, ScriptedBroker, versions
+from tests.client.scripted_broker import CLOSE, Answer, ScriptedBroker, versions
 
 BROKERS = messages.MetadataResponse(
     brokers=[messages.MetadataResponseBroker(node_id=3, host="127.0.0.1", port=1)], cluster_id="c", controller_id=3
@@ -26,6 +27,14 @@ def answering(**responses: Any) -> Answer:
         return response.pop(0) if isinstance(response, list) else response
 
     return answer
+
+
+@pytest.fixture(scope="module", autouse=True)
+def codecs() -> None:
+    """Made at their first use, which on a busy machine takes longer than a test here has patience."""
+    script = answering(API_VERSIONS=versions(METADATA=(0, 13)), METADATA=BROKERS)
+    with ScriptedBroker(script) as broker, Client(broker.address, timeout_s=60) as client:
+        client.brokers()
 
 
 @pytest.mark.parametrize(
