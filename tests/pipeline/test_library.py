@@ -52,10 +52,18 @@ def test_published_tables_have_the_documented_columns(spark: Any, recorded: Call
 
 
 @pytest.mark.spark
-def test_the_tour_runs(spark: Any, recorded: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
-    (tour,) = re.findall(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
+def test_the_tour_runs(
+    spark: Any, recorded: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tour, stream = re.findall(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
     exec(tour, {"spark": spark, "directory": str(recorded("main") / "logs")})
     assert "hold-open" in capsys.readouterr().out
+    target = str(tmp_path / "target")
+    names = {"spark": spark, "directory": str(recorded("main") / "logs"), "target": target}
+    names["checkpoint"] = str(tmp_path / "checkpoint")
+    exec(stream, names)
+    assert names["query"].awaitTermination(120)
+    assert spark.read.parquet(target).where("group = 'classic-three'").count() > 10
 
 
 @pytest.mark.spark

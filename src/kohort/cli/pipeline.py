@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kohort.cli.pipeline_columns import show, to_json
+from kohort.cli.pipeline_progress import shown_progress
 from kohort.model.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -34,14 +35,15 @@ Source = Annotated[
 LogSource = Annotated[
     str, typer.Argument(metavar="SOURCE", help="Data directory of Kohort or of Apache Kafka, or kafka://HOST:PORT.")
 ]
-DataDirectory = Annotated[
-    Path, typer.Argument(metavar="SOURCE", help="Data directory of Kohort or of Apache Kafka (log.dirs).")
-]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON value on standard output instead of a table.")]
 Group = Annotated[str | None, typer.Option(help="Only this group.")]
 TransactionalId = Annotated[str | None, typer.Option(help="Only this transactional id.")]
 Out = Annotated[str | None, typer.Option(metavar="DIR", help="Write the tables as Parquet into folders of this one.")]
 Report = Annotated[Path | None, typer.Option("--report", metavar="FILE", help="Write an HTML report with pictures.")]
+CommandConfig = Annotated[
+    Path | None,
+    typer.Option("--command-config", metavar="FILE", help="Properties for TLS and SASL, as Kafka's tools take them."),
+]
 Master = Annotated[str | None, typer.Option(metavar="URL", help="Spark master; default local[*].")]
 AsOf = Annotated[
     str | None,
@@ -260,23 +262,24 @@ def export_offsets(
 
 @app.command()
 def run(
-    source: DataDirectory,
+    source: LogSource,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the tables are published.")],
+    groups: Annotated[str | None, typer.Option(metavar="NAMES", help="Only these groups, with commas between.")] = None,
+    as_of: AsOf = None,
+    is_stream: Annotated[bool, typer.Option("--stream", help="Go on until told to stop (Ctrl-C).")] = False,
+    every: Annotated[float, typer.Option(metavar="SECONDS", help="With --stream: no sooner again than this.")] = 10.0,
+    is_anew: Annotated[bool, typer.Option("--anew", help="Forget what was read before.")] = False,
+    config: CommandConfig = None,
     master: Master = None,
 ) -> None:
-    """Publish all tables: a new version at once, and nothing when the source has not changed."""
+    """Publish all tables: only what is new is read, and nothing is written when there is none."""
+    from kohort.cli.pipeline_runs import Asked as AskedRun
+    from kohort.cli.pipeline_runs import run as publish_runs
+
+    chosen = None if groups is None else frozenset(name.strip() for name in groups.split(",") if name.strip())
     with _console() as console:
-        from kohort.pipeline.jobs import published
-
-        if published.is_up_to_date(out, source.absolute()):
-            typer.echo(f"{out}: up to date (version {published.current(out).version})")
-            return
-        with _tables(Asked(str(source), master=master), console) as tables:
-            from kohort.pipeline.jobs.run import run as run_job
-
-            made = run_job(tables, out.absolute())
-            _complain(tables)
-    typer.echo(f"{out}: version {made.version}")
+        asked = AskedRun(source, out, chosen, _milliseconds(as_of), is_anew, config, master)
+        publish_runs(asked, console, every_s=every if is_stream else None)
 
 
 @app.command()
@@ -400,7 +403,7 @@ def _tables(asked: Asked, console: Any, name: str = "offsets") -> Iterator["Tabl
         with console.status("Starting Spark ..."):
             spark = stack.enter_context(session(asked.master, shuffle_partitions=parts, is_short=is_short))
         reading = Reading(spark, source, group=asked.group, as_of_ms=as_of_ms, progress_directory=Path(notes))
-        stack.enter_context(_progress(console, reading))
+        stack.enter_context(shown_progress(console, reading))
         yield Tables(reading, rules=asked.rules)
 
 
@@ -416,38 +419,6 @@ def _mendable(console: Any) -> Iterator[None]:
         text = f"kohort pipeline: {exc.name} is missing: pip install 'kohort[pipeline]'"
         console.print(text, markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(_EXIT_MENDABLE) from exc
-
-
-@contextmanager
-def _progress(console: Any, reading: Any) -> Iterator[None]:
-    """Bytes and rows that the tasks have read, drawn while they read; one line in the end."""
-    import threading
-
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("Reading"), BarColumn(), DownloadColumn(), TextColumn("{task.fields[rows]:,} rows"))
-    with Progress(*columns, TimeElapsedColumn(), console=console) as shown:
-        task = shown.add_task("read", rows=0)
-        done = threading.Event()
-
-        def look() -> None:
-            told = reading.progress()
-            shown.update(
-                task, total=max(reading.planned_bytes, told.bytes_read, 1), completed=told.bytes_read, rows=told.rows
-            )
-
-        def watch() -> None:
-            while not done.wait(0.1):
-                look()
-
-        watcher = threading.Thread(target=watch, name="pipeline-progress", daemon=True)
-        watcher.start()
-        try:
-            yield
-        finally:
-            done.set()
-            watcher.join()
-            look()
 
 
 def _publish(tables: "Tables", name: str, out: str | None) -> list[dict[str, Any]]:

@@ -205,16 +205,7 @@ class Decoder:
         return self._built(schemas.SEGMENT, [row], segment)
 
     def _damage(self, damage: Iterable[Damage], segment: Segment) -> pa.RecordBatch:
-        rows = [
-            {
-                "log_offset": one.log_offset,
-                "position": one.position,
-                "size_bytes": one.size_bytes,
-                "problem": one.problem,
-            }
-            for one in damage
-        ]
-        return self._built(schemas.DAMAGE, rows, segment)
+        return schemas.from_rows(self.schema, [damage_row(one, segment) for one in damage])
 
     def _built(self, kind: str, rows: list[dict[str, Any]], segment: Segment) -> pa.RecordBatch:
         place = {
@@ -224,6 +215,20 @@ class Decoder:
             "segment": segment.name,
         }
         return schemas.from_rows(self.schema, [{**place, **row} for row in rows])
+
+
+def damage_row(damage: Damage, segment: Segment) -> dict[str, Any]:
+    """What cannot be read, as a row of kind damage."""
+    return {
+        "kind": schemas.DAMAGE,
+        "log_topic": segment.topic,
+        "log_partition": segment.partition,
+        "segment": segment.name,
+        "log_offset": damage.log_offset,
+        "position": damage.position,
+        "size_bytes": damage.size_bytes,
+        "problem": damage.problem,
+    }
 
 
 def _in_columns(row: dict[str, Any], *, is_transaction: bool) -> dict[str, Any]:

@@ -4,6 +4,7 @@ Tables that were published: a directory that is read without Spark, and that cha
     DIR/
       current.json            which version counts, and of what it was made
       versions/<number>/      a directory of Parquet files for each table
+      bronze/                 what was read of the logs, see `runs`
 
 A run writes a new version beside the old one and then replaces `current.json`: who reads sees one version or the other, never
 parts of both. A version that was not finished is named nowhere and goes with the next run. The version before the current one
@@ -19,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from kohort.model.errors import ConfigError
-from kohort.pipeline.decode.segments import list_segments
 from kohort.pipeline.jobs.publish import in_order
 
 POINTER = "current.json"
@@ -53,12 +53,12 @@ TABLES = (
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A version: its number, the source it was made of, and the fingerprint of that."""
+    """A version: its number, the source it was made of, and what tells this state of it from another."""
 
     directory: Path
     version: int
     source: str
-    fingerprint: list[list[Any]]
+    fingerprint: Any
 
     @property
     def path(self) -> Path:
@@ -87,54 +87,47 @@ def current(directory: str | Path) -> Published:
         raise ConfigError(f"{pointer} does not say which tables are current: {exc}") from exc
 
 
-def fingerprint(source: str | Path) -> list[list[Any]]:
-    """
-    What tells one state of a data directory from another: every segment file with its size and time of change.
-
-    Raises:
-        ConfigError: there is no such directory.
-    """
-    return [
-        [f"{segment.topic}-{segment.partition}/{segment.base_offset}", segment.size_bytes, _changed_ns(segment.path)]
-        for segment in list_segments(source)
-    ]
-
-
-def _changed_ns(path: str) -> int:
-    try:
-        return Path(path).stat().st_mtime_ns
-    except FileNotFoundError:
-        return 0
-
-
-def is_up_to_date(directory: str | Path, source: str | Path) -> bool:
-    """Whether the published tables are those of the source as it is now."""
-    if not is_published(directory):
-        return False
-    found = current(directory)
-    return found.source == str(source) and found.fingerprint == fingerprint(source)
-
-
 def publish(
-    directory: str | Path, source: str | Path, write: Callable[[Path], None], *, made_of: list[list[Any]]
+    directory: str | Path,
+    source: str | Path,
+    write: Callable[[Path], None],
+    *,
+    made_of: Any,
+    on_step: Callable[[str], None] = lambda _: None,
 ) -> Published:
     """
-    Write a version and make it the current one.
+    Write a version and make it the current one. What it holds is on the disk before the pointer names it.
 
     Args:
         write: writes the tables into the directory it is given.
-        made_of: the fingerprint of the source from before it was read.
+        made_of: what tells this state of the source from another, as JSON knows it.
+        on_step: told the name of each step when it is done.
     """
     root = Path(directory)
     before = current(root) if is_published(root) else None
     version = 1 if before is None else before.version + 1
     made = Published(root, version, str(source), made_of)
     _remove_other_versions(root, keep=() if before is None else (before.version,))
+    on_step("cleared")
     made.path.mkdir(parents=True)
     write(made.path)
+    sync(made.path)
+    on_step("written")
     pointer = {"format": _FORMAT, "version": version, "source": made.source, "fingerprint": made_of}
     _replace(root / POINTER, json.dumps(pointer))
+    on_step("published")
     return made
+
+
+def sync(root: Path) -> None:
+    """Flush everything below a directory to the disk."""
+    for directory, _, files in os.walk(root):
+        for path in (directory, *(os.path.join(directory, name) for name in files)):
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
 
 
 def _remove_other_versions(root: Path, *, keep: Sequence[int]) -> None:
@@ -152,6 +145,16 @@ def _replace(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     beside.replace(path)
+    sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Flush the names in a directory."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def rows(directory: str | Path, name: str, *, where: dict[str, str] | None = None) -> list[dict[str, Any]]:

@@ -188,7 +188,16 @@ class Reading:
     def _read(
         self, kinds: Sequence[str], columns: Sequence[str], topics: Collection[str] | None, *, newest: bool = False
     ) -> Any:
-        """Rows of some topics, or of all."""
+        """Rows of some topics, or of all, up to the instant that was asked for."""
+        frame = self._load(kinds, columns, topics, newest=newest)
+        if self.as_of_ms is None or "timestamp_ms" not in columns:
+            return frame
+        # Damage has no time, and is told of always.
+        return frame.where(frame["timestamp_ms"].isNull() | (frame["timestamp_ms"] <= self.as_of_ms))
+
+    def _load(
+        self, kinds: Sequence[str], columns: Sequence[str], topics: Collection[str] | None, *, newest: bool
+    ) -> Any:
         if not is_live(self.directory):
             segments = list_segments(self.directory, topics=topics)
             chosen = newest_segments(segments) if newest else segments
@@ -201,8 +210,4 @@ class Reading:
             notes.mkdir(parents=True)
             self._notes.append(notes)
             reader = reader.option("progressDir", str(notes))
-        frame = reader.load(self.directory)
-        if self.as_of_ms is None or "timestamp_ms" not in columns:
-            return frame
-        # Damage has no time, and is told of always.
-        return frame.where(frame["timestamp_ms"].isNull() | (frame["timestamp_ms"] <= self.as_of_ms))
+        return reader.load(self.directory)

@@ -1,14 +1,15 @@
 """Ranges of the logs in a data directory, which may grow, or of segments that were copied from one."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
+from typing import Any
 
 import pyarrow as pa
 
-from kohort.pipeline.decode.log import Decoder
+from kohort.pipeline.decode.log import Decoder, damage_row
 from kohort.pipeline.decode.segments import Segment, list_segments
 from kohort.pipeline.decode.slices import Slice
-from kohort.pipeline.sources.marks import Marks
+from kohort.pipeline.sources.marks import Marks, Walked
 from kohort.pipeline.sources.options import SourceOptions
 from kohort.pipeline.sources.positions import Place, Positions
 from kohort.pipeline.sources.progress import Note
@@ -64,6 +65,26 @@ class DirectoryLogs:
         # Each partition gets its part by what it has.
         parts = {place: -(-size * bytes_max // total) for place, size in there.items()}
         return end | {place: self._cut(logs[place], start, end[place], part) for place, part in parts.items() if part}
+
+    def tails(self) -> list[dict[str, Any]]:
+        """What cannot be read at the end of the newest segments, as rows of kind damage."""
+        rows: list[dict[str, Any]] = []
+        for segments in self._logs().values():
+            newest = segments[-1]
+            try:
+                damage = self._marks.of(newest).tail(newest)
+            except FileNotFoundError:
+                continue
+            rows += [damage_row(one, newest) for one in damage]
+        return rows
+
+    def walked(self) -> list[Walked]:
+        """How far the newest segments have been looked through."""
+        return self._marks.walked({segments[-1].path for segments in self._logs().values()})
+
+    def remember(self, walked: Iterable[Walked]) -> None:
+        """Take over what `walked` told another time, where this has seen nothing yet."""
+        self._marks.remember(walked)
 
     def _logs(self) -> dict[Place, list[Segment]]:
         options = self._options

@@ -7,11 +7,13 @@ batch is there (`decode.slices`).
 """
 
 from collections import OrderedDict
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
-from kohort.pipeline.decode.batches import scan
+from kohort.pipeline.decode.batches import Damage, scan
 from kohort.pipeline.decode.segments import Segment
 from kohort.pipeline.decode.slices import Mark
 from kohort.pipeline.decode.storage import mapped
@@ -53,6 +55,12 @@ class SegmentMarks:
         index = max(np.searchsorted(self.positions, position), np.searchsorted(self.offsets, offset, side="right"))
         return self.end_offset if index == len(self.positions) else int(self.offsets[index])
 
+    def tail(self, segment: Segment) -> list[Damage]:
+        """What lies behind the last whole batch."""
+        return (
+            scan(mapped(segment.path), begin=self.end_position).damage if self.end_position < self.walked_bytes else []
+        )
+
     def walk(self, segment: Segment) -> None:
         """Go on to the end of the file."""
         data = mapped(segment.path)
@@ -70,11 +78,48 @@ class SegmentMarks:
         self.positions = np.concatenate([self.positions, found.positions[first]])
 
 
+class Walked(NamedTuple):
+    """How far a segment has been walked, with its last mark: what is worth writing down."""
+
+    path: str
+    identity: int
+    walked_bytes: int
+    end_offset: int
+    end_position: int
+    mark_offset: int
+    mark_position: int
+
+
 class Marks:
     """The marks of segments that were asked for, the latest kept."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, SegmentMarks] = OrderedDict()
+
+    def walked(self, paths: Collection[str]) -> list[Walked]:
+        """What is known of some segments, where there is a batch in them."""
+        return [
+            Walked(
+                path,
+                one.identity,
+                one.walked_bytes,
+                one.end_offset,
+                one.end_position,
+                int(one.offsets[-1]),
+                int(one.positions[-1]),
+            )
+            for path, one in self._known.items()
+            if path in paths and len(one.offsets)
+        ]
+
+    def remember(self, walked: Iterable[Walked]) -> None:
+        """Take over what `walked` told another time; what is known by now stays."""
+        for one in walked:
+            if one.path not in self._known:
+                offsets, positions = (np.array([value], np.int64) for value in (one.mark_offset, one.mark_position))
+                self._known[one.path] = SegmentMarks(
+                    one.identity, one.end_offset, one.end_position, one.walked_bytes, offsets, positions
+                )
 
     def of(self, segment: Segment) -> SegmentMarks:
         """

@@ -19,6 +19,9 @@ class Progress(NamedTuple):
     rows: int
 
 
+NOTHING = Progress(0, 0)
+
+
 class Note:
     """The progress of one task. Without a directory, or where it cannot be written, it tells nobody."""
 

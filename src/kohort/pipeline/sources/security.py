@@ -34,7 +34,7 @@ _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 MECHANISMS = ("PLAIN", *_HASHES)
 _ITERATIONS_MAX = 1_000_000
-_KNOWN = {
+KNOWN = {
     "security.protocol",
     "ssl.truststore.location",
     "ssl.truststore.type",
@@ -75,9 +75,9 @@ class Security:
             ConfigError: an option is unknown or cannot be, or one is missing.
         """
         given = {name.removeprefix(PREFIX): text for name, text in options.items() if name.startswith(PREFIX)}
-        unknown = sorted(given.keys() - _KNOWN)
+        unknown = sorted(given.keys() - KNOWN)
         if unknown:
-            raise ConfigError(f"unknown option {PREFIX}{unknown[0]}; there are {', '.join(sorted(_KNOWN))}")
+            raise ConfigError(f"unknown option {PREFIX}{unknown[0]}; there are {', '.join(sorted(KNOWN))}")
         protocol = given.get("security.protocol", "PLAINTEXT").upper()
         if protocol not in _PROTOCOLS:
             raise ConfigError(f"security.protocol is one of {', '.join(_PROTOCOLS)}, not {protocol!r}")

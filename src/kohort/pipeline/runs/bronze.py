@@ -1,0 +1,85 @@
+"""
+The rows that runs have read, as Parquet: `DIR/bronze/run=<version>/kind=<kind>/`.
+
+A part that no state names is left from a run that was killed. Parts are merged so that there are never many: each time a new
+one swallows those before it that are not more than twice as large, so that a row is written again a few times at most, however
+many runs there are.
+"""
+
+import shutil
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from kohort.pipeline.decode import schemas
+from kohort.pipeline.runs.state import Part
+
+KINDS = (*schemas.DEFAULT_KINDS, schemas.BATCH)
+_DIRECTORY = "bronze"
+_PREFIX = "run="
+_GROWTH = 2
+
+
+class Bronze:
+    """The rows below one published directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.root = directory / _DIRECTORY
+
+    def path(self, name: str) -> Path:
+        return self.root / f"{_PREFIX}{name}"
+
+    def keep(self, parts: Iterable[Part]) -> None:
+        """Remove what is none of these."""
+        named = {self.path(part.name) for part in parts}
+        for path in self.root.iterdir() if self.root.is_dir() else ():
+            if path not in named:
+                shutil.rmtree(path)
+
+    def write(self, frame: Any, name: str) -> Part:
+        """Rows of the decoder's schema as a new part."""
+        path = self.path(name)
+        writer = frame.write.mode("overwrite").partitionBy("kind").option("compression", "zstd")
+        writer.option("parquet.compression.codec.zstd.level", "1").parquet(str(path))
+        return Part(name, _count(path))
+
+    def read(self, spark: Any, parts: Sequence[Part]) -> Any:
+        """All rows of some parts, with the decoder's columns."""
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        schema = from_arrow_schema(schemas.SCHEMA)
+        if not parts:
+            return spark.createDataFrame([], schema)
+        paths = [str(self.path(part.name)) for part in parts]
+        found = spark.read.schema(schema).option("basePath", str(self.root)).parquet(*paths)
+        return found.select(*schemas.SCHEMA.names)
+
+    def merged(self, spark: Any, parts: Sequence[Part], name: str) -> tuple[Part, ...]:
+        """The parts, the last ones merged into one of this name if it is time."""
+        swallowed = swallow([part.rows for part in parts])
+        if swallowed < 2:
+            return tuple(parts)
+        whole = self.read(spark, parts[-swallowed:])
+        return (*parts[:-swallowed], self.write(whole, name))
+
+
+def swallow(rows: Sequence[int]) -> int:
+    """How many of the last parts become one: the last, and those before it that are not more than twice as large."""
+    total, count = 0, 0
+    for size in reversed(rows):
+        if count and size > _GROWTH * total:
+            break
+        total, count = total + size, count + 1
+    return count
+
+
+def _count(path: Path) -> int:
+    return sum(pq.read_metadata(file).num_rows for file in path.glob("**/*.parquet"))
+
+
+def names(directory: Path) -> Collection[str]:
+    """The names of the parts that are there, whoever names them."""
+    root = directory / _DIRECTORY
+    return sorted(path.name.removeprefix(_PREFIX) for path in root.iterdir()) if root.is_dir() else []

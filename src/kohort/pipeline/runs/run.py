@@ -1,0 +1,224 @@
+"""
+One run: read what is new, keep it, make the tables of all that was kept, publish them.
+
+    DIR/
+      .lock                    held by the run that is under way
+      current.json             which version counts, and what it was made of
+      bronze/run=<number>/     the rows that this run read (or merged)
+      versions/<number>/       the tables
+
+The order is: rows, tables, `current.json`, then what nobody names any more goes. Everything before the pointer is written
+beside what counts, and is flushed before the pointer names it. So a run that is killed, or a machine that loses power, leaves
+what was there before; the next run clears the rest away and reads from where the pointer says.
+"""
+
+import json
+import tempfile
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from kohort.model.errors import ConfigError
+from kohort.model.ids import CONSUMER_OFFSETS
+from kohort.pipeline.jobs import published
+from kohort.pipeline.runs import bronze
+from kohort.pipeline.runs.lock import locked
+from kohort.pipeline.runs.state import Part, RunState, Wanted, check_followable
+from kohort.pipeline.sources import progress
+from kohort.pipeline.sources.directory import DirectoryLogs
+from kohort.pipeline.sources.live import is_live
+from kohort.pipeline.sources.marks import Walked
+from kohort.pipeline.sources.options import SourceOptions
+from kohort.pipeline.sources.positions import Positions, to_json
+from kohort.pipeline.sources.ranges import Logs
+
+WRITERS = 4
+"""Tables that are written at the same time: most are small, and wait for Spark more than they work."""
+
+Sessions = Callable[[int], AbstractContextManager[Any]]
+"""Starts Spark for so many bytes of log, when it is needed."""
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where from: a path as the data source takes it, and options for it (`kafka.*`)."""
+
+    path: str
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def logs(self) -> Logs:
+        from kohort.pipeline.sources.coordinator_log import open_logs
+
+        return open_logs(SourceOptions.parse({**self.options, "path": self.path, "topics": "*"}))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run came to; `is_new` is false when there was nothing to do."""
+
+    version: int
+    is_new: bool
+    rows_read: int = 0
+    read: progress.Progress = progress.NOTHING
+    lost: Sequence[str] = ()
+    damage: Sequence[Mapping[str, Any]] = ()
+
+
+@dataclass(slots=True)
+class Run:
+    """
+    Runs into one directory, one after the other; `planned_bytes` and `progress` tell of the one under way.
+
+    Attributes:
+        is_anew: forget what was read before, once.
+        on_step: told the name of each step when it is done.
+    """
+
+    source: Source
+    out: Path
+    wanted: Wanted
+    sessions: Sessions
+    is_anew: bool = False
+    on_step: Tell = lambda _: None
+    planned_bytes: int = 0
+    _notes: str | None = None
+    _read: progress.Progress = progress.NOTHING
+    _logs: Logs | None = None
+
+    def progress(self) -> progress.Progress:
+        """What the run under way has read so far, or what the last one has."""
+        return self._read if self._notes is None else progress.total(self._notes)
+
+    def once(self) -> Outcome:
+        """
+        Publish what is new.
+
+        Raises:
+            ConfigError: the source cannot be read or is another one than before, or another run is under way.
+        """
+        with locked(self.out), ExitStack() as stack:
+            before = self._before()
+            state = self._state(before)
+            # Of a run that was killed.
+            bronze.Bronze(self.out).keep(self._named(before))
+            bounds = self.logs.bounds()
+            self._check(bounds)
+            lost = check_followable(state.positions, bounds)
+            ends = {**state.positions, **{place: end for place, (_, end) in bounds.items()}}
+            following = replace(state, positions=ends, wanted=self.wanted, tails=self._tails(), walked=self._walked())
+            if before is not None and not self.is_anew and following == state:
+                return Outcome(before.version, is_new=False)
+            version = 1 if before is None else before.version + 1
+            return self._publish(stack, version, state, following, lost)
+
+    @property
+    def logs(self) -> Logs:
+        if self._logs is None:
+            self._logs = self.source.logs()
+        return self._logs
+
+    def has_news(self) -> bool:
+        """Whether a run would read anything."""
+        before = self._before()
+        if before is None:
+            return True
+        positions = RunState.of(before).positions
+        return any(positions.get(place) != end for place, (_, end) in self.logs.bounds().items())
+
+    def _before(self) -> published.Published | None:
+        if not published.is_published(self.out):
+            return None
+        before = published.current(self.out)
+        if before.source != self.source.path and not self.is_anew:
+            raise ConfigError(
+                f"{self.out} holds tables of {before.source}; name another directory, or begin anew with --anew"
+            )
+        return before
+
+    def _state(self, before: published.Published | None) -> RunState:
+        state = RunState() if before is None or self.is_anew else RunState.of(before)
+        if isinstance(self.logs, DirectoryLogs):
+            self.logs.remember(state.walked)
+        return state
+
+    def _named(self, before: published.Published | None) -> Sequence[Part]:
+        """The rows that the current version was made of: they stay until another version counts."""
+        try:
+            return () if before is None else RunState.of(before).parts
+        except ConfigError:
+            return ()
+
+    def _check(self, bounds: Collection[tuple[str, int]]) -> None:
+        if CONSUMER_OFFSETS not in {topic for topic, _ in bounds}:
+            raise ConfigError(
+                f"{self.source.path} holds no log of a group coordinator (no {CONSUMER_OFFSETS}-0, -1, ...); name the data"
+                " directory itself, and note that the log appears with the first group"
+            )
+
+    def _tails(self) -> tuple[Mapping[str, Any], ...]:
+        return tuple(self.logs.tails()) if isinstance(self.logs, DirectoryLogs) else ()
+
+    def _walked(self) -> tuple[Walked, ...]:
+        return tuple(self.logs.walked()) if isinstance(self.logs, DirectoryLogs) else ()
+
+    def _publish(
+        self, stack: ExitStack, version: int, state: RunState, following: RunState, lost: Sequence[str]
+    ) -> Outcome:
+        has_news = following.positions != state.positions
+        self.planned_bytes = sum(
+            task.size_bytes for task in (self.logs.tasks(state.positions, following.positions) if has_news else ())
+        )
+        self._notes = stack.enter_context(tempfile.TemporaryDirectory(prefix="kohort-progress-"))
+        spark = stack.enter_context(self.sessions(self.planned_bytes))
+        files = bronze.Bronze(self.out)
+        parts = state.parts
+        if has_news:
+            new = files.write(self._new_rows(spark, state.positions, following.positions), str(version))
+            self.on_step("rows")
+            parts = files.merged(spark, (*parts, new), f"{version}.1")
+            published.sync(files.root)
+            self.on_step("merged")
+        following = replace(following, parts=parts)
+        tables = self._tables(spark, files, following)
+        made = published.publish(
+            self.out, self.source.path, partial(self._write, tables), made_of=following.to_json(), on_step=self.on_step
+        )
+        files.keep(parts)
+        self.is_anew = False
+        damage = tables.damage.toArrow().to_pylist()
+        spark.catalog.clearCache()
+        self._read, self._notes = self.progress(), None
+        rows = sum(part.rows for part in parts) - sum(part.rows for part in state.parts)
+        return Outcome(made.version, is_new=True, rows_read=rows, read=self._read, lost=lost, damage=damage)
+
+    def _new_rows(self, spark: Any, start: Positions, end: Positions) -> Any:
+        reader = spark.read.format("kohort").options(**self.source.options)
+        reader = reader.option("topics", "*").option("kinds", ",".join(bronze.KINDS))
+        reader = reader.option("startingOffsets", json.dumps(to_json(start)))
+        reader = reader.option("endingOffsets", json.dumps(to_json(end)))
+        return reader.option("failOnDataLoss", "false").option("progressDir", self._notes).load(self.source.path)
+
+    def _tables(self, spark: Any, files: bronze.Bronze, state: RunState) -> Any:
+        from kohort.pipeline.jobs.tables import Tables
+        from kohort.pipeline.runs.reading import BronzeReading
+
+        now_ms = int(time.time() * 1000) if is_live(self.source.path) else None
+        return Tables(BronzeReading(spark, self.source.path, files, state, now_ms=now_ms))
+
+    def _write(self, tables: Any, directory: Path) -> None:
+        from kohort.pipeline.jobs.publish import write_parquet
+
+        def write(name: str) -> None:
+            write_parquet(getattr(tables, name), directory, name)
+            self.on_step(name)
+
+        with ThreadPoolExecutor(WRITERS) as writers:
+            for done in [writers.submit(write, name) for name in self.wanted.tables]:
+                done.result()

@@ -1,0 +1,103 @@
+"""How far a run has read, and of what: the part of `current.json` that says what the tables were made of."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kohort.model.errors import ConfigError
+from kohort.pipeline.jobs.published import TABLES, Published
+from kohort.pipeline.sources.marks import Walked
+from kohort.pipeline.sources.positions import Place, Positions, from_json, to_json
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """
+    What the tables are asked to tell; another wish makes other tables of the same rows.
+
+    Attributes:
+        groups: these alone; None is all.
+        as_of_ms: as it was then; None is the end of the logs.
+        tables: their names, which change with the release.
+    """
+
+    groups: frozenset[str] | None = None
+    as_of_ms: int | None = None
+    tables: tuple[str, ...] = TABLES
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows that one run has read: the name of their directory, and how many they are."""
+
+    name: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunState:
+    """
+    Attributes:
+        positions: the next offset to read of each partition.
+        parts: the rows that were read, oldest first.
+        tails: what could not be read at the ends of the newest segments, where the next run looks again: rows of kind damage.
+        walked: how far the newest segments were looked through, so that the next run need not.
+    """
+
+    positions: Positions = field(default_factory=dict)
+    parts: tuple[Part, ...] = ()
+    wanted: Wanted = field(default_factory=Wanted)
+    tails: tuple[Mapping[str, Any], ...] = ()
+    walked: tuple[Walked, ...] = field(default=(), compare=False)
+
+    @classmethod
+    def of(cls, published: Published) -> "RunState":
+        """
+        Raises:
+            ConfigError: the tables were published by a release that did not keep what it had read.
+        """
+        told = published.fingerprint
+        try:
+            wanted = told["wanted"]
+            groups = None if wanted["groups"] is None else frozenset(wanted["groups"])
+            return cls(
+                positions=from_json(told["positions"]),
+                parts=tuple(Part(name, rows) for name, rows in told["parts"]),
+                wanted=Wanted(groups, wanted["as_of_ms"], tuple(wanted["tables"])),
+                tails=tuple(told["tails"]),
+                walked=tuple(Walked(*one) for one in told["walked"]),
+            )
+        except (TypeError, LookupError, ValueError) as exc:
+            raise ConfigError(
+                f"{published.directory} does not say how far its source was read; begin anew with --anew"
+            ) from exc
+
+    def to_json(self) -> dict[str, Any]:
+        groups = None if self.wanted.groups is None else sorted(self.wanted.groups)
+        return {
+            "positions": to_json(self.positions),
+            "parts": [[part.name, part.rows] for part in self.parts],
+            "wanted": {"groups": groups, "as_of_ms": self.wanted.as_of_ms, "tables": list(self.wanted.tables)},
+            "tails": [dict(tail) for tail in self.tails],
+            "walked": [list(one) for one in self.walked],
+        }
+
+
+def check_followable(positions: Mapping[Place, int], bounds: Mapping[Place, tuple[int, int]]) -> list[str]:
+    """
+    What was deleted before it was read, in sentences.
+
+    Raises:
+        ConfigError: a log ends before what was read of it: it is another one.
+    """
+    lost: list[str] = []
+    for (topic, partition), (first, end) in sorted(bounds.items()):
+        position = positions.get((topic, partition), first)
+        if end < position:
+            raise ConfigError(
+                f"{topic}-{partition} ends at offset {end}, and was read to {position} before: it is another log now;"
+                " begin anew with --anew"
+            )
+        if first > position:
+            lost.append(f"{topic}-{partition}: offsets {position} to {first - 1} were deleted before they were read")
+    return lost

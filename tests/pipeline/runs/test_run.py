@@ -1,0 +1,197 @@
+"""A run reads what is new and publishes what a read of everything gives, wherever the runs before it were killed."""
+
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kohort.model.errors import ConfigError
+from kohort.pipeline.decode.batches import scan
+from kohort.pipeline.jobs import publish, published
+from kohort.pipeline.jobs.reading import Reading
+from kohort.pipeline.jobs.tables import Tables
+from kohort.pipeline.runs.run import Outcome, Run, Source
+from kohort.pipeline.runs.state import Wanted
+from tests.conftest import LONG
+from tests.pipeline.sources.growing import start_process
+
+pytestmark = pytest.mark.spark
+
+TABLES = published.TABLES if LONG else ("offsets", "lag", "offset_commits", "rebalances", "open_transactions", "damage")
+FEW = ("offsets", "offset_commits", "damage")
+STEPS = ("rows", "merged", "cleared", *FEW, "written", "published")
+KILLED_AFTER = STEPS if LONG else ("merged", "published")
+TIMEOUT_S = 240.0
+
+
+class KilledError(Exception):
+    """In place of SIGKILL: nothing after this step is done."""
+
+
+def copied(source: Path, target: Path, *, share: float, torn_bytes: int = 0) -> None:
+    """The begin of every log: a share of the batches of each newest segment, and some bytes of the next one."""
+    for directory in sorted(path for path in source.iterdir() if path.is_dir()):
+        (target / directory.name).mkdir(parents=True, exist_ok=True)
+        files = sorted(directory.glob("*.log"))
+        for file in files:
+            raw = file.read_bytes()
+            if file is files[-1]:
+                ends = [0, *scan(raw).ends.tolist()]
+                raw = raw if share == 1 else raw[: ends[int((len(ends) - 1) * share)] + torn_bytes]
+            (target / directory.name / file.name).write_bytes(raw)
+
+
+def sessions(spark: Any) -> Callable[[int], AbstractContextManager[Any]]:
+    return lambda _: nullcontext(spark)
+
+
+def tables_of(out: Path, names: tuple[str, ...] = TABLES) -> dict[str, list[dict[str, Any]]]:
+    return {name: published.rows(out, name) for name in names}
+
+
+def expected(spark: Any, logs: Path, names: tuple[str, ...] = TABLES, **options: Any) -> dict[str, Any]:
+    tables = Tables(Reading(spark, logs, **options))
+    return {name: publish.rows(getattr(tables, name), name) for name in names}
+
+
+def files_of(out: Path) -> dict[str, int]:
+    return {
+        str(path): path.stat().st_mtime_ns for path in sorted(out.rglob("*")) if path.is_file() and path.name != ".lock"
+    }
+
+
+Runner = Callable[..., Outcome]
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    return tmp_path / "logs"
+
+
+@pytest.fixture
+def run(spark: Any, tmp_path: Path, logs: Path) -> Runner:
+    def once(*, tables: tuple[str, ...] = TABLES, **wanted: Any) -> Outcome:
+        more = {name: wanted.pop(name) for name in ("on_step", "is_anew") if name in wanted}
+        wish = Wanted(tables=tables, **wanted)
+        return Run(Source(str(logs)), tmp_path / "out", wish, sessions(spark), **more).once()
+
+    return once
+
+
+def test_parts_make_the_whole(
+    spark: Any, recorded: Callable[[str], Path], tmp_path: Path, logs: Path, run: Runner
+) -> None:
+    source, out = recorded("main") / "logs", tmp_path / "out"
+    # The first time every log ends in the middle of a batch.
+    copied(source, logs, share=0.5, torn_bytes=30)
+    first = run()
+    assert first.is_new
+    assert {row["problem"] for row in first.damage} == {"incomplete batch"}
+    copied(source, logs, share=1)
+    second = run()
+    assert second.rows_read > 100
+    assert second.read.bytes_read < sum(path.stat().st_size for path in logs.rglob("*.log"))
+    assert tables_of(out) == expected(spark, logs)
+    before = files_of(out)
+    assert run() == Outcome(version=2, is_new=False)
+    assert files_of(out) == before
+
+
+def test_another_wish_reads_nothing_again(
+    spark: Any, recorded: Callable[[str], Path], tmp_path: Path, logs: Path, run: Runner
+) -> None:
+    copied(recorded("tv1") / "logs", logs, share=1)
+    run(tables=FEW)
+    rows = published.rows(tmp_path / "out", "offset_commits")
+    at_ms = sorted(row["visible_at_ms"] for row in rows if row["visible_at_ms"])[len(rows) // 2]
+    group = rows[0]["group"]
+    told = run(tables=FEW, as_of_ms=at_ms, groups=frozenset({group}))
+    assert (told.is_new, told.rows_read, told.version) == (True, 0, 2)
+    assert tables_of(tmp_path / "out", FEW) == expected(spark, logs, FEW, group=group, as_of_ms=at_ms)
+
+
+@pytest.mark.parametrize("step", KILLED_AFTER)
+def test_a_run_that_is_killed_never_was(
+    spark: Any, recorded: Callable[[str], Path], tmp_path: Path, logs: Path, run: Runner, step: str
+) -> None:
+    source, out = recorded("tv1") / "logs", tmp_path / "out"
+    copied(source, logs, share=0.4)
+    run(tables=FEW)
+    before = tables_of(out, FEW)
+    copied(source, logs, share=1)
+
+    def kill(done: str) -> None:
+        if done == step:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        run(tables=FEW, on_step=kill)
+    if step != "published":
+        assert tables_of(out, FEW) == before
+    run(tables=FEW)
+    assert tables_of(out, FEW) == expected(spark, logs, FEW)
+    assert published.current(out).version == 2
+    # Nothing of the killed run is left: rows, tables, nothing else.
+    assert sum(1 for _ in (out / "bronze").iterdir()) == len(published.current(out).fingerprint["parts"])
+    assert {path.name for path in (out / "versions").iterdir()} == {"1", "2"}
+
+
+def test_another_source_is_refused_unless_all_begins_anew(
+    spark: Any, recorded: Callable[[str], Path], tmp_path: Path, logs: Path, run: Runner
+) -> None:
+    copied(recorded("tv1") / "logs", logs, share=1)
+    run(tables=FEW)
+    with pytest.raises(ConfigError, match=r"holds tables of .*; name another directory"):
+        Run(Source(str(tmp_path)), tmp_path / "out", Wanted(), sessions(spark)).once()
+    shutil.rmtree(logs)
+    copied(recorded("legacy") / "logs", logs, share=1)
+    with pytest.raises(ConfigError, match="it is another log now"):
+        run(tables=FEW)
+    told = run(tables=FEW, is_anew=True)
+    assert told.version == 2
+    assert tables_of(tmp_path / "out", FEW) == expected(spark, logs, FEW)
+
+
+STREAM = """
+import sys
+from kohort.cli.main import main
+
+sys.argv = ["kohort", "pipeline", "run", sys.argv[1], "--out", sys.argv[2], "--stream", "--every", "0", "--master", "local[2]"]
+main()
+"""
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.skipif(not LONG, reason="minutes; make test-long")
+def test_a_stream_that_is_killed_four_times(
+    spark: Any, recorded: Callable[[str], Path], tmp_path: Path, logs: Path
+) -> None:
+    source, out = recorded("main") / "logs", tmp_path / "out"
+    copied(source, logs, share=0.2)
+    for share, seconds in ((0.4, 9.0), (0.6, 14.0), (0.8, 19.0), (1.0, 24.0)):
+        process = start_process(STREAM, str(logs), str(out))
+        begun = time.monotonic()
+        while time.monotonic() < begun + seconds and process.poll() is None:
+            time.sleep(0.1)
+        copied(source, logs, share=share)
+        assert process.poll() is None, process.communicate()[0]
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate(timeout=TIMEOUT_S)
+    process = start_process(STREAM, str(logs), str(out))
+    deadline = time.monotonic() + TIMEOUT_S
+    run = Run(Source(str(logs)), out, Wanted(), sessions(spark))
+    while not published.is_published(out) or run.has_news():
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    process.send_signal(signal.SIGTERM)
+    told, _ = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0, told
+    assert set(published.current(out).fingerprint["wanted"]["tables"]) == set(published.TABLES)
+    assert tables_of(out, FEW) == expected(spark, logs, FEW)
