@@ -27,8 +27,10 @@ class Bench:
         linger_ms: int = -1,
         codec: Codec = Codec.NONE,
         verify: Verify = trust,
+        kind: type[TableShard] = TableShard,
     ) -> None:
         self.node = VirtualNode()
+        self.kind = kind
         self.logs = [FaultyLog("state", partition, batch_bytes_max=batch_bytes_max) for partition in (0, 1)]
         self.shards: list[TableShard] = []
         self.image = FixedImage()
@@ -54,7 +56,7 @@ class Bench:
         return self.shards[-1]
 
     def make_shard(self, partition: int, registry: Any, timers: Any) -> TableShard:
-        self.shards.append(TableShard(partition, registry, timers))
+        self.shards.append(self.kind(partition, registry, timers))
         return self.shards[-1]
 
     def load(self, partition: int = 0, leader_epoch: int = 0) -> "Bench":

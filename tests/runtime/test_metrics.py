@@ -130,4 +130,6 @@ def test_operations_that_wait_for_their_turn_are_counted() -> None:
         "event_purgatory_time",
         "batch_linger_time",
         "batch_flush_time",
+        "background_queue_time",
+        "background_processing_time",
     }

@@ -158,6 +158,40 @@ class Timers(Protocol):
     def is_scheduled(self, key: str) -> bool: ...
 
 
+class Executor(Protocol):
+    """
+    Work beside one shard, for what would take too long in an operation. Nothing of it survives an unload.
+
+    A task runs on another thread and must not touch the shard. What it returned, or raised, is given to an operation.
+    """
+
+    def schedule(
+        self,
+        key: str,
+        task: Callable[[], Any],
+        operation: Callable[[Any, Exception | None, int], "Result[Any, None]"],
+        /,
+    ) -> bool:
+        """
+        Run `task()`, then `operation(found, error, now_ms)` under the shard's exclusivity, whose failure is logged.
+
+        Returns:
+            False when a task of that key is under way already; then this one is not taken.
+        """
+
+    def is_scheduled(self, key: str, /) -> bool: ...
+
+    def cancel(self, key: str, /) -> None:
+        """Forget a task: its operation will not run. A task that has begun goes on to its end."""
+
+
+class BackgroundShard(Protocol):
+    """A shard that has work to do beside itself."""
+
+    def use_executor(self, executor: Executor, /) -> None:
+        """Called once, before anything is replayed."""
+
+
 class Shard(Protocol[R_contra]):
     """The state machine of one partition, as the runtime sees it."""
 

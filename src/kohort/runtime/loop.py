@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
+from kohort.runtime.background import BackgroundThread
 from kohort.runtime.clock import SystemClock
 from kohort.runtime.ports import Clock, PartitionLog
 from kohort.runtime.processors import InlineProcessor
@@ -31,7 +32,10 @@ class Loop:
         self.defer = self._turn.defer
         self.lock = nullcontext()
         """There is one thread; here for what runs on a `LogOwner` as well."""
-        self.processor = InlineProcessor(self.wheel, self.defer, self.post)
+        self._background = BackgroundThread()
+        self.processor = InlineProcessor(
+            self.wheel, self.defer, self.post, background=self._background.submit, post=self.post
+        )
 
     def post(self, action: Callable[[], None], /) -> None:
         """Run `action` in a turn of its own."""

@@ -100,6 +100,8 @@ HISTOGRAMS = (
     "event_purgatory_time",
     "batch_linger_time",
     "batch_flush_time",
+    "background_queue_time",
+    "background_processing_time",
 )
 
 
@@ -113,6 +115,7 @@ class ShardMetrics:
         event_purgatory_time: from the append to the high watermark or the timeout; failed operations are not in it.
         batch_linger_time: from the first record of a batch to its append.
         batch_flush_time: of the appends themselves.
+        background_queue_time, background_processing_time: of tasks beside the shard whose operation has run.
         transitions: how often the partition went from one state to another.
         loads: when a load ended, and how long it took, both in ms, oldest first.
     """
@@ -125,6 +128,8 @@ class ShardMetrics:
         self.event_purgatory_time = Histogram()
         self.batch_linger_time = Histogram()
         self.batch_flush_time = Histogram()
+        self.background_queue_time = Histogram()
+        self.background_processing_time = Histogram()
         self.events_queued = 0
         self.transitions: dict[tuple[State, State], int] = {}
         self.loads: list[tuple[int, int]] = []

@@ -38,6 +38,12 @@ class Lane(Protocol):
     def soon(self, event: Callable[[], None], /) -> None:
         """As `defer`, letting others have their turn first: how a load shares the thread."""
 
+    def background(self, task: Callable[[], None], /) -> None:
+        """Run `task` where it holds up no partition; dropped when the processor is closed."""
+
+    def post(self, event: Callable[[], None], /) -> None:
+        """Called by a background task: run `event` where this lane may be called from."""
+
 
 class Processor(Protocol):
     """Makes the lanes of a runtime's partitions."""
@@ -58,15 +64,30 @@ class InlineProcessor:
         wheel: driven by the owner.
         defer: runs something at the end of the present turn.
         soon: runs something after input and output had their turn.
+        background: runs a task of a shard elsewhere, say on a thread. By default tasks run on the owner's thread, in a turn of
+            their own.
+        post: as `soon`, and may be called by background tasks; needed with `background`.
     """
 
     is_inline = True
     may_wait = True
 
-    def __init__(self, wheel: Wheel, defer: Defer, soon: Defer) -> None:
+    def __init__(
+        self,
+        wheel: Wheel,
+        defer: Defer,
+        soon: Defer,
+        *,
+        background: Defer | None = None,
+        post: Defer | None = None,
+    ) -> None:
+        if background is not None and post is None:
+            raise ValueError("tasks that run elsewhere need a way back")
         self.wheel = wheel
         self.defer = defer
         self.soon = soon
+        self.background = background or soon
+        self.post = post or soon
 
     def lane(self, _partition: int, /) -> Lane:
         return self

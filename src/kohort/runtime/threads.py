@@ -17,6 +17,7 @@ from typing import Any, Self
 
 from kohort.model.ids import TopicPartition
 from kohort.runtime.accumulator import EventAccumulator, RejectedError
+from kohort.runtime.background import BackgroundThread
 from kohort.runtime.clock import SystemClock
 from kohort.runtime.metrics import Histogram
 from kohort.runtime.ports import Clock, HighWatermarkListener, PartitionLog
@@ -65,6 +66,7 @@ class ThreadedProcessor:
         self.event_queue_time = Histogram()
         self.event_processing_time = Histogram()
         self._measuring = threading.Lock()
+        self._background = BackgroundThread()
         self._threads = [
             threading.Thread(target=self._work, name=f"kohort-runtime-{index}", daemon=True) for index in range(threads)
         ]
@@ -103,9 +105,14 @@ class ThreadedProcessor:
         """Enqueue `action` for a partition at a time; a partition's earlier wish is forgotten."""
         self._alarms.set(partition, at_ms, lambda: self.enqueue(partition, action, _dropped))
 
+    def background(self, task: Callable[[], None]) -> None:
+        """Run a task beside the partitions, on one thread for all of them."""
+        self._background.submit(task)
+
     def close(self) -> None:
         """Let what runs end, turn away what waits, and end the threads. A second call does nothing."""
         self._is_stopping.set()
+        self._background.close()
         self._alarms.close()
         self._events.close()
         for thread in self._threads:
@@ -164,7 +171,10 @@ class ThreadedLane:
     def defer(self, event: Callable[[], None], /) -> None:
         self._processor.enqueue(self._partition, event, _dropped)
 
-    soon = defer
+    soon = post = defer
+
+    def background(self, task: Callable[[], None], /) -> None:
+        self._processor.background(task)
 
     def _set(self, at_ms: int) -> None:
         self._processor.wake(self._partition, at_ms, self._advance)
