@@ -1,14 +1,74 @@
-"""`kohort`, but for one error code that is changed on purpose: who is to join again is told that its generation is illegal."""
+"""
+`kohort` with one defect, made on purpose; the first argument says which.
 
+- `code`: who is to join again is told that its generation is illegal.
+- `early`: the first members of a group are answered at once, without the delay in which others may come.
+- `late`: a follower gets its assignment a while after the leader has brought it.
+- `mortal`: it does not survive the heartbeat of a member called nobody.
+"""
+
+import asyncio
+import os
 import sys
+from collections.abc import Callable
 
 from kohort.cli.main import main
-from kohort.group.classic import heartbeat
+from kohort.group.classic import heartbeat, rebalance, sync
+from kohort.group.classic.group import ClassicGroup, ClassicMember
+from kohort.group.classic.registry import GroupRegistry, Releases
 from kohort.machine.shard import Result
 from kohort.model.errors import ErrorCode
 from kohort.wire import messages as m
 
-if __name__ == "__main__":
+LATE_S = 0.15
+
+
+def tell_a_wrong_code() -> None:
     wrong = m.HeartbeatResponse(error_code=int(ErrorCode.ILLEGAL_GENERATION))
     setattr(heartbeat, "_REBALANCING", Result(response=wrong))  # noqa: B010
-    main(sys.argv[1:])
+
+
+def answer_early() -> None:
+    schedule = rebalance._schedule_initial
+
+    def at_once(registry: GroupRegistry, group: ClassicGroup, *, delay_ms: int, remaining_ms: int) -> None:
+        schedule(registry, group, delay_ms=min(delay_ms, 1), remaining_ms=0)
+
+    setattr(rebalance, "_schedule_initial", at_once)  # noqa: B010
+
+
+def answer_late() -> None:
+    answer = rebalance.answer_parked_syncs
+
+    def after_a_while(registry: GroupRegistry, group: ClassicGroup, releases: Releases) -> None:
+        for member in group.members.values():
+            if member.sync_reply is not None and not group.is_leader(member.member_id):
+                member.sync_reply = _held(member.sync_reply)
+        answer(registry, group, releases)
+
+    setattr(sync, "answer_parked_syncs", after_a_while)  # noqa: B010
+
+
+def _held(reply: Callable[[m.SyncGroupResponse], None]) -> Callable[[m.SyncGroupResponse], None]:
+    def later(response: m.SyncGroupResponse) -> None:
+        asyncio.get_running_loop().call_later(LATE_S, reply, response)
+
+    return later
+
+
+def die() -> None:
+    check = heartbeat._check
+
+    def survive(registry: GroupRegistry, request: m.HeartbeatRequest) -> tuple[ClassicGroup, ClassicMember]:
+        if request.member_id == "nobody":
+            os._exit(1)
+        return check(registry, request)
+
+    setattr(heartbeat, "_check", survive)  # noqa: B010
+
+
+DEFECTS = {"code": tell_a_wrong_code, "early": answer_early, "late": answer_late, "mortal": die}
+
+if __name__ == "__main__":
+    DEFECTS[sys.argv[1]]()
+    main(sys.argv[2:])

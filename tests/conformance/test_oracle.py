@@ -34,7 +34,7 @@ def test_the_recording_is_what_the_oracle_says() -> None:
         told = tell_oracle(stories)
     except UnavailableKafkaError as exc:
         pytest.skip(str(exc))
-    found = [compare(story, told.outcomes[story.name], recording.outcomes[story.name]) for story in stories]
+    found = [compare(story, told[story.name], recording.outcomes[story.name]) for story in stories]
     assert [difference for comparison in found for difference in comparison.differences] == []
 
 

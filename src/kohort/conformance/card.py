@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from kohort.conformance.cluster import NO_RESTART
 from kohort.conformance.compare import Difference
 from kohort.conformance.run import Report
 from kohort.conformance.script import APIS
@@ -51,7 +52,7 @@ def rows(report: Report) -> list[Row]:
         for api, version, is_same in comparison.answers:
             answers[api, version] += 1
             same[api, version] += is_same
-        if comparison.unsupported:
+        if comparison.unsupported and comparison.unsupported != NO_RESTART:
             api, _, version_text = comparison.unsupported.removeprefix("(oracle) ").rpartition(" v")
             lacking[api, int(version_text)] += 1
     places = sorted(answers.keys() | lacking.keys(), key=lambda place: (APIS[place[0]], place[1]))
@@ -73,7 +74,7 @@ def summary(report: Report) -> str:
     return (
         f"{len(told)} stories, {report.compared} values compared, {len(report.differences)} differences,"
         f" {len(report.deliberate)} deliberate ones, {len(report.unsupported)} stories not told for want of a version"
-        f" ({report.elapsed_s:.0f} s)"
+        f" or a restart, {len(report.told_again)} told more than once for the machine was late ({report.elapsed_s:.0f} s)"
     )
 
 

@@ -3,19 +3,28 @@ A side: the broker at one address, what it serves, and all stories told to it.
 
 Before the first story its group coordinator is asked until every partition of `__consumer_offsets` answers, so that no story
 meets one that is being loaded; after the last one those partitions are read.
+
+Stories in which the broker is restarted are told together, after all others: it is restarted when each of them wants it.
+
+A broker that does not survive a story is started again, if there is a way to do that. Which story it was is found by telling
+those that were being told when it died once more, in smaller and smaller company.
 """
 
 import asyncio
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
+
+import msgspec
 
 from kohort.conformance.canon import NAMESPACE, Names
 from kohort.conformance.connection import Connection
 from kohort.conformance.offsets_log import GroupRecords
 from kohort.conformance.outcome import Outcome
-from kohort.conformance.runner import Telling
+from kohort.conformance.restarting import CommonRestart
+from kohort.conformance.runner import Restart, Telling
 from kohort.conformance.story import Story, asked_versions
 from kohort.model.errors import ConfigError, ErrorCode, WireError
 from kohort.wire import messages as m
@@ -30,33 +39,52 @@ _POLL_S = 0.05
 _NOT_YET = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
 _WARM_GROUPS = 64
 """Enough that every one of a few partitions is met."""
+_ALIVE_TIMEOUT_S = 5.0
+_FEWER = 6
+"""Of stories that a broker may have died of, a sixth as many are told at a time."""
+NO_RESTART = "(no way to restart the broker)"
+_LOST = (OSError, WireError, TimeoutError)
+"""What a story meets when the broker goes away."""
 
 Progress = Callable[[int, int], None]
 
 
 class Cluster:
-    """Use `connect`."""
+    """
+    Use `connect`.
 
-    def __init__(self, host: str, port: int, control: Connection) -> None:
+    Attributes:
+        versions: what the broker serves, oldest and newest by API.
+        strains_ms: how much each story's latest telling was strained (`Telling.strain_ms`).
+    """
+
+    def __init__(self, host: str, port: int, restart: Restart | None) -> None:
         self._address = (host, port)
-        self._control = control
+        self._restart = restart
+        self._control: Connection
         self._nonce = secrets.token_hex(2)
+        self._tellings = 0
         self._offsets_partitions: tuple[int, ...] = ()
         self._ends: dict[str, dict[int, int]] = {}
         self.versions: dict[str, tuple[int, int]] = {}
+        self.strains_ms: dict[str, int] = {}
 
     @classmethod
-    async def connect(cls, host: str, port: int) -> "Cluster":
+    async def connect(cls, host: str, port: int, restart: Restart | None = None) -> "Cluster":
         """
+        Args:
+            restart: stops the broker if it runs, starts it, and returns. None: there is no way to do that.
+
         Raises:
             ConfigError: nobody answers there, or not as a broker does.
         """
+        cluster = cls(host, port, restart)
         try:
-            cluster = cls(host, port, await Connection.open(host, port))
+            await cluster._open_control()
             await cluster._learn_versions()
-            return cluster
-        except (OSError, WireError, TimeoutError) as exc:
+        except _LOST as exc:
             raise ConfigError(f"no broker answers at {host}:{port}: {str(exc) or 'it is silent'}") from None
+        return cluster
 
     def close(self) -> None:
         self._control.close()
@@ -65,40 +93,114 @@ class Cluster:
         self, stories: Sequence[Story], *, concurrent: int = CONCURRENT_STORIES, progress: Progress | None = None
     ) -> dict[str, Outcome]:
         """
-        The outcome of every story, by its name.
+        The outcome of every story, by its name. May be called again, for the same stories too.
 
         Raises:
-            ConfigError: the broker went away, or its coordinator does not come up.
+            ConfigError: the broker went away and cannot be restarted, or its coordinator does not come up.
             ScriptError: a story asks for what cannot be sent.
         """
-        await self._warm_up()
-        gate = asyncio.Semaphore(concurrent)
-        told: dict[str, tuple[Outcome, Names]] = {}
-
-        async def one(number: int, story: Story) -> None:
-            async with gate:
-                told[story.name] = await self._tell(number, story)
-                if progress is not None:
-                    progress(len(told), len(stories))
-
+        told = _Told(len(stories), progress)
+        steady = [story for story in stories if not story.restarts]
         try:
-            async with asyncio.TaskGroup() as tasks:
-                for number, story in enumerate(stories):
-                    tasks.create_task(one(number, story))
-        except* (OSError, WireError, TimeoutError) as group:
-            raise ConfigError(f"the broker did not stay with us: {group.exceptions[0]!r}") from None
-        records = await self._group_records()
+            await self._warm_up()
+            await self._tell_all(steady, concurrent, told)
+            await self._tell_restarting([story for story in stories if story.restarts], told)
+            records = await self._group_records()
+        except _LOST as exc:
+            raise ConfigError(f"the broker did not stay with us: {exc!r}") from None
         return {
-            story.name: Outcome(
-                steps=told[story.name][0].steps,
-                unsupported=told[story.name][0].unsupported,
-                records=records.of(told[story.name][1]),
-            )
+            story.name: msgspec.structs.replace(told.outcomes[story.name], records=records.of(told.names[story.name]))
             for story in stories
         }
 
-    async def _tell(self, number: int, story: Story) -> tuple[Outcome, Names]:
-        prefix = f"{NAMESPACE}-{self._nonce}-{number:05}-"
+    async def _tell_all(self, stories: Sequence[Story], concurrent: int, told: "_Told") -> None:
+        """So many at a time. When the broker dies, those that were under way are told again, fewer at a time, down to one."""
+        waiting = deque(stories)
+        while waiting:
+            suspects = await self._tell_until_death(waiting, concurrent, told)
+            if suspects and len(suspects) == concurrent == 1:
+                told.add(suspects[0], Outcome(died=True), Names(""))
+            elif suspects:
+                await self._tell_all(suspects, max(concurrent // _FEWER, 1), told)
+
+    async def _tell_until_death(self, waiting: deque[Story], concurrent: int, told: "_Told") -> list[Story]:
+        """
+        Tell stories until none is left, or the broker is gone; in that case it is there again afterwards.
+
+        Returns:
+            The stories that it may have died of.
+        """
+        suspects: list[Story] = []
+        causes: list[BaseException] = []
+
+        async def work() -> None:
+            while waiting and not suspects:
+                story = waiting.popleft()
+                try:
+                    told.add(story, *await self._tell(story))
+                except _LOST as exc:
+                    suspects.append(story)
+                    causes.append(exc)
+
+        await _together(work() for _ in range(min(concurrent, len(waiting))))
+        if suspects:
+            await self._revive(causes[0])
+        return suspects
+
+    async def _revive(self, cause: BaseException) -> None:
+        """
+        Restart a broker that is gone.
+
+        Raises:
+            ConfigError: it is there, or nobody can restart it.
+        """
+        if self._restart is None:
+            raise ConfigError(f"the broker did not stay with us: {cause!r}") from None
+        if await self._is_alive():
+            raise ConfigError(f"the broker is there but does not answer: {cause!r}") from None
+        await self._restart_now()
+
+    async def _is_alive(self) -> bool:
+        try:
+            self._control.close()
+            await self._open_control()
+            await asyncio.wait_for(self._learn_versions(), _ALIVE_TIMEOUT_S)
+        except _LOST:
+            return False
+        return True
+
+    async def _restart_now(self) -> None:
+        assert self._restart is not None
+        self._control.close()
+        await self._restart()
+        deadline = asyncio.get_running_loop().time() + READY_TIMEOUT_S
+        while not await self._is_alive():
+            if asyncio.get_running_loop().time() > deadline:
+                raise ConfigError(f"the broker does not answer {READY_TIMEOUT_S:g} s after its restart")
+            await asyncio.sleep(_POLL_S)
+        await self._warm_up()
+
+    async def _tell_restarting(self, stories: Sequence[Story], told: "_Told") -> None:
+        if stories and self._restart is None:
+            for story in stories:
+                told.add(story, Outcome(unsupported=NO_RESTART), Names(""))
+            return
+        common = CommonRestart(self._restart_now, len(stories))
+
+        async def one(story: Story) -> None:
+            try:
+                told.add(story, *await self._tell(story, common.join))
+            finally:
+                common.leave()
+
+        await _together(one(story) for story in stories)
+
+    async def _open_control(self) -> None:
+        self._control = await Connection.open(*self._address)
+
+    async def _tell(self, story: Story, restart: Restart | None = None) -> tuple[Outcome, Names]:
+        prefix = f"{NAMESPACE}-{self._nonce}-{self._tellings:05}-"
+        self._tellings += 1
         lacking = self._lacking(story)
         if lacking:
             return Outcome(unsupported=lacking), Names(prefix)
@@ -106,8 +208,9 @@ class Cluster:
         if story.topics:
             ids = await self._make_topics({prefix + name: count for name, count in story.topics.items()})
             given = {f"{name.removeprefix(prefix)}.id": topic_id for name, topic_id in ids.items()}
-        telling = Telling(story, self._address, prefix, given)
+        telling = Telling(story, self._address, prefix, given, restart)
         outcome = await telling.tell()
+        self.strains_ms[story.name] = telling.strain_ms
         self._ends[prefix] = await self._offsets_ends()
         return outcome, telling.names
 
@@ -269,3 +372,39 @@ class Cluster:
             if not after:
                 return
             offset = after
+
+
+async def _together(works: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """All at a time; raises the first error of any as itself."""
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for work in works:
+                tasks.create_task(work)
+    except* (*_LOST, ConfigError) as group:
+        raise _first(group) from None
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    found = group.exceptions[0]
+    return _first(found) if isinstance(found, BaseExceptionGroup) else found
+
+
+class _Told:
+    """
+    What came of stories so far.
+
+    Attributes:
+        names: each story's identities.
+    """
+
+    def __init__(self, total: int, progress: Progress | None) -> None:
+        self._total = total
+        self._progress = progress
+        self.outcomes: dict[str, Outcome] = {}
+        self.names: dict[str, Names] = {}
+
+    def add(self, story: Story, outcome: Outcome, names: Names) -> None:
+        self.outcomes[story.name] = outcome
+        self.names[story.name] = names
+        if self._progress is not None:
+            self._progress(len(self.outcomes), self._total)

@@ -19,6 +19,9 @@ ELAPSED_TOLERANCE_MS = 1_500
 WAITING = frozenset({"JoinGroup", "SyncGroup", "Fetch"})
 """The APIs whose answers may be long in coming by design. How long the others take is a matter of benchmarks."""
 
+TIMING = frozenset({"(during)", "(order)", "(elapsed_ms)"})
+"""The fields of a difference that say when an answer came, and not what it was."""
+
 _ABSENT = "(absent)"
 
 
@@ -92,6 +95,11 @@ def compare(story: Story, ours: Outcome, theirs: Outcome, deliberate: Sequence[D
     Raises:
         ConfigError: the two were not told the same story, because one is recorded and older than its script.
     """
+    if ours.died or theirs.died:
+        died = Difference(
+            story=story.name, step="any", api="", version=-1, field="(broker)", ours=_life(ours), theirs=_life(theirs)
+        )
+        return Comparison(story=story.name, compared=1, differences=(died,) if ours.died != theirs.died else ())
     if ours.unsupported or theirs.unsupported:
         return Comparison(
             story=story.name, compared=0, unsupported=ours.unsupported or f"(oracle) {theirs.unsupported}"
@@ -121,6 +129,10 @@ def compare(story: Story, ours: Outcome, theirs: Outcome, deliberate: Sequence[D
         )
     judged = tuple(msgspec.structs.replace(each, reason=_reason(each, deliberate)) for each in differences)
     return Comparison(story=story.name, compared=counter.count, differences=judged, answers=tuple(answers))
+
+
+def _life(outcome: Outcome) -> str:
+    return "died" if outcome.died else "lived"
 
 
 def _reason(difference: Difference, deliberate: Sequence[Deliberate]) -> str:

@@ -30,9 +30,11 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         steps: by label.
         records: what the story's groups left in `__consumer_offsets`, in the order of the log, by group.
-        unsupported: why the story could not be told.
+        unsupported: why the story could not be told: an API with a version, or another reason.
+        died: the broker did not survive the story.
     """
 
     steps: dict[str, StepOutcome] = {}
     records: dict[str, list[dict[str, Any]]] = {}
     unsupported: str = ""
+    died: bool = False

@@ -2,13 +2,20 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import msgspec
 
 from kohort.conformance.cluster import CONCURRENT_STORIES, Cluster, Progress
-from kohort.conformance.compare import Comparison, Deliberate, Difference, compare
+from kohort.conformance.compare import TIMING, Comparison, Deliberate, Difference, compare
 from kohort.conformance.outcome import Outcome
 from kohort.conformance.story import Story
+
+TELLINGS = 4
+"""How often a story is told at most, until a difference in it counts."""
+STRAIN_MS = 100
+"""A machine that is later than this is not at a story's pace; the shortest timeout in one is 200 ms."""
+CONCURRENT_AGAIN = 8
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,6 +25,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         versions: what the broker serves, oldest and newest by API.
         comparisons: one per story.
         elapsed_s: how long the telling took.
+        told_again: by story, how many times more it was told than once.
     """
 
     broker: str
@@ -25,6 +33,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     versions: dict[str, tuple[int, int]]
     comparisons: list[Comparison]
     elapsed_s: float
+    told_again: dict[str, int] = {}
 
     @property
     def differences(self) -> list[Difference]:
@@ -45,51 +54,84 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         return [each for each in self.comparisons if each.unsupported]
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
-    """What one broker made of the stories."""
+class Recorded:
+    """A reference that is a recording: told again, it says the same."""
 
-    outcomes: dict[str, Outcome]
-    versions: dict[str, tuple[int, int]]
-    elapsed_s: float
+    def __init__(self, outcomes: Mapping[str, Outcome]) -> None:
+        self._outcomes = outcomes
+        self.strains_ms: Mapping[str, int] = {}
 
-
-async def told(
-    host: str,
-    port: int,
-    stories: Sequence[Story],
-    *,
-    concurrent: int = CONCURRENT_STORIES,
-    progress: Progress | None = None,
-) -> Told:
-    """Tell all stories to the broker at an address. Raises ConfigError and ScriptError."""
-    began_s = asyncio.get_running_loop().time()
-    cluster = await Cluster.connect(host, port)
-    try:
-        outcomes = await cluster.tell(stories, concurrent=concurrent, progress=progress)
-    finally:
-        cluster.close()
-    elapsed_s = asyncio.get_running_loop().time() - began_s
-    return Told(outcomes=outcomes, versions=cluster.versions, elapsed_s=round(elapsed_s, 1))
+    async def tell(self, stories: Sequence[Story], *, concurrent: int) -> Mapping[str, Outcome]:  # noqa: ARG002
+        return {story.name: self._outcomes[story.name] for story in stories}
 
 
-def report(
-    ours: Told,
-    theirs: Mapping[str, Outcome],
+class Side(Protocol):
+    """
+    Who can be told stories: a `Cluster`, or `Recorded`.
+
+    Attributes:
+        strains_ms: by story, how late the machine was in its latest telling.
+    """
+
+    @property
+    def strains_ms(self) -> Mapping[str, int]: ...
+
+    async def tell(self, stories: Sequence[Story], *, concurrent: int) -> Mapping[str, Outcome]: ...
+
+
+async def contest(
+    ours: Cluster,
+    theirs: Side,
     stories: Sequence[Story],
     *,
     broker: str,
     reference: str,
     deliberate: Sequence[Deliberate] = (),
+    concurrent: int = CONCURRENT_STORIES,
+    concurrent_reference: int = CONCURRENT_STORIES,
+    progress: Progress | None = None,
 ) -> Report:
-    """Compare what was told to both."""
+    """
+    Tell both sides all stories and compare.
+
+    A story is told again, with few others beside it, when its differences are about time alone, or when the machine was late by
+    more than `STRAIN_MS` in a telling of it: then it was another story that was told. What is still different after `TELLINGS`
+    is a difference. One that shows in a story told at its pace counts at once.
+
+    Raises:
+        ConfigError: a side went away.
+        ScriptError: a story asks for what cannot be sent.
+    """
+    began_s = asyncio.get_running_loop().time()
+    found: dict[str, Comparison] = {}
+    told_again: dict[str, int] = {}
+    waiting: Sequence[Story] = stories
+    for telling in range(TELLINGS):
+        if telling:
+            concurrent = concurrent_reference = CONCURRENT_AGAIN
+            told_again |= {story.name: telling for story in waiting}
+        other = await theirs.tell(waiting, concurrent=concurrent_reference)
+        own = await ours.tell(waiting, concurrent=concurrent, progress=None if telling else progress)
+        found |= {story.name: compare(story, own[story.name], other[story.name], deliberate) for story in waiting}
+        strains_ms = {each.name: max(side.strains_ms.get(each.name, 0) for side in (ours, theirs)) for each in waiting}
+        waiting = [story for story in waiting if is_doubtful(found[story.name], strains_ms[story.name])]
+        if not waiting:
+            break
     return Report(
         broker=broker,
         reference=reference,
         versions=ours.versions,
-        comparisons=[
-            compare(story, ours.outcomes[story.name], theirs[story.name], deliberate)
-            for story in stories
-            if story.name in theirs
-        ],
-        elapsed_s=ours.elapsed_s,
+        comparisons=[found[story.name] for story in stories],
+        elapsed_s=round(asyncio.get_running_loop().time() - began_s, 1),
+        told_again=told_again,
     )
+
+
+def is_doubtful(comparison: Comparison, strain_ms: int) -> bool:
+    """Whether the differences may be the machine's doing."""
+    fields = {each.field for each in comparison.differences if not each.reason} - {_BROKER}
+    return bool(fields) and (fields <= TIMING or strain_ms > STRAIN_MS)
+
+
+_BROKER = "(broker)"
+"""That a broker died was found out twice already."""

@@ -1,38 +1,73 @@
 """
 Tells one story to one side.
 
-Steps follow each other; each waits for its answer unless it is parked. Before a step that follows a parked one nothing happens
-for `SETTLE_S`, so that what a step sets off is over before the next one begins; in which step a parked request was answered
-is part of the outcome.
+Steps follow each other; each waits for its answer unless it is parked. In which step a parked request was answered is part of
+the outcome (what a timer sets off comes while answers are received, or in a pause), so what a step sets off has to be over
+before the next one begins. No clock can tell that. A probe can: a heartbeat
+of nobody in the same group, over a connection of its own. A broker that takes requests as they come and answers a group's in
+their order has read everything that was sent before the probe, and has answered everything that follows from it, once the probe
+is answered. Apache Kafka's network threads are not quite as strict, so `SETTLE_S` is waited as well; a story is recorded from a
+machine that does nothing else.
+
+How long probes, prompt answers and pauses took beyond their due is the telling's strain: what a strained story shows may be the
+machine's doing (`kohort.conformance.run` tells it again).
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from kohort.conformance.canon import Names, canonical_response
+from kohort.conformance.compare import WAITING
 from kohort.conformance.connection import Arrival, Connection, Expected
 from kohort.conformance.outcome import Outcome, StepOutcome
 from kohort.conformance.requests import request_frame
-from kohort.conformance.script import Step
+from kohort.conformance.script import ScriptError, Step
 from kohort.conformance.story import Story
+from kohort.wire import messages as m
+from kohort.wire.apis import ApiKey
+from kohort.wire.encoders import request_encoder
 
 SETTLE_S = 0.04
 NEVER = "never"
+NOBODY = "kc-probe"
+"""Client id and member id of probes: no group knows it."""
+
+_PROBE_TIMEOUT_S = 20.0
+
+Restart = Callable[[], Awaitable[None]]
+"""Stops the broker and starts it again; returns when it answers."""
 
 
 class Telling:
-    """One story being told."""
+    """
+    One story being told.
 
-    def __init__(self, story: Story, address: tuple[str, int], prefix: str, given: Mapping[str, Any]) -> None:
+    Attributes:
+        strain_ms: how late, at worst, an answer was that was due at once, or a pause that was to end.
+    """
+
+    def __init__(
+        self,
+        story: Story,
+        address: tuple[str, int],
+        prefix: str,
+        given: Mapping[str, Any],
+        restart: Restart | None = None,
+    ) -> None:
         """
         Args:
             prefix: what every name of the story begins with on this side.
             given: values that the side provides, such as the ids of the story's topics.
+            restart: for stories with such a step.
         """
         self.names = Names(prefix)
         self._story = story
+        self.strain_ms = 0
         self._address = address
+        self._restart = restart
+        self._group_id = ""
+        self._probe_connection: Connection | None = None
         self._values: dict[str, Any] = {**given, **story.values}
         self._connections: dict[str, Connection] = {}
         self._sent: dict[str, tuple[Step, Expected, float]] = {}
@@ -56,25 +91,60 @@ class Telling:
             await asyncio.sleep(0)
             self._leave_unanswered()
         finally:
-            for connection in self._connections.values():
-                connection.close()
+            self._close_all()
         return Outcome(steps={step.label: self._outcomes[step.label] for step in self._story.steps})
 
     async def _do(self, step: Step) -> None:
         if any(not expected.answered.done() for _, expected, _ in self._sent.values()):
-            await asyncio.sleep(SETTLE_S)
-        if not step.receive:  # to wait for answers sets nothing off
-            self._now = step.label
+            await self._settle()
+        self._now = step.label
         if step.pause_ms:
-            await asyncio.sleep(step.pause_ms / 1000)
+            await self._pause(step.pause_ms)
         if step.close:
             (await self._connection(step.on)).close()
+        if step.restart:
+            await self._begin_anew()
         outcome = StepOutcome()
         if step.send is not None or step.frame is not None:
             outcome = await self._ask(step)
         if step.receive:
             outcome = StepOutcome(order=await self._receive(step))
         self._outcomes.setdefault(step.label, outcome)
+
+    async def _settle(self) -> None:
+        """Until all that was sent has had its effects."""
+        began_s = asyncio.get_running_loop().time()
+        if self._probe_connection is None or self._probe_connection.is_closed:
+            self._probe_connection = await Connection.open(*self._address)
+        request = m.HeartbeatRequest(group_id=self._group_id, generation_id=-1, member_id=NOBODY)
+        encode = request_encoder(ApiKey.HEARTBEAT, 0)
+        probe = self._probe_connection.send(
+            ApiKey.HEARTBEAT, 0, lambda correlation_id: encode(correlation_id, NOBODY, request)
+        )
+        await asyncio.wait((probe.answered,), timeout=_PROBE_TIMEOUT_S)
+        self._note_strain(began_s)
+        await asyncio.sleep(SETTLE_S)
+
+    async def _pause(self, pause_ms: int) -> None:
+        began_s = asyncio.get_running_loop().time()
+        await asyncio.sleep(pause_ms / 1000)
+        self._note_strain(began_s, due_ms=pause_ms)
+
+    async def _begin_anew(self) -> None:
+        """The broker ends and comes back; connections do not survive it."""
+        if self._restart is None:
+            raise ScriptError(f"{self._story.name}: nobody here can restart the broker")
+        await self._restart()
+        self._close_all()
+        self._connections.clear()
+
+    def _close_all(self) -> None:
+        for connection in filter(None, (*self._connections.values(), self._probe_connection)):
+            connection.close()
+
+    def _note_strain(self, began_s: float, due_ms: int = 0) -> None:
+        taken_ms = round(1000 * (asyncio.get_running_loop().time() - began_s))
+        self.strain_ms = max(self.strain_ms, taken_ms - due_ms)
 
     async def _ask(self, step: Step) -> StepOutcome:
         connection = await self._connection(step.on)
@@ -85,6 +155,7 @@ class Telling:
             lambda correlation_id: request_frame(step, version, correlation_id, self._lookup),
             owed=not step.unanswered,
         )
+        self._group_id = self._group_of(step) or self._group_id
         if step.unanswered:
             return StepOutcome(api=step.send or "", version=version)
         label = step.label
@@ -94,7 +165,10 @@ class Telling:
             return StepOutcome(during=NEVER)
         await asyncio.wait((expected.answered,), timeout=step.wait_ms / 1000)
         if expected.answered.done():
-            return self._take(label)
+            outcome = self._take(label)
+            if step.send not in WAITING:
+                self.strain_ms = max(self.strain_ms, outcome.elapsed_ms)
+            return outcome
         self._during[label] = NEVER
         return StepOutcome(api=step.send or "", version=version, trouble="silent")
 
@@ -149,6 +223,13 @@ class Telling:
     def _keep(self, step: Step, response: Any) -> None:
         for name, path in step.keep.items():
             self._values[name] = _found(response, path)
+
+    def _group_of(self, step: Step) -> str:
+        """The group that a step is about, if it is about one."""
+        group_id = step.fields.get("group_id")
+        if not isinstance(group_id, str):
+            return ""
+        return str(self._lookup(group_id)) if group_id[:1] in ("$", "@") else group_id
 
     async def _connection(self, name: str) -> Connection:
         if name not in self._connections:

@@ -43,6 +43,7 @@ STEP_KEYWORDS = {
     "in_order": "true: the order in which they come is part of the outcome",
     "pause_ms": "time that passes",
     "close": "true: this side closes the connection",
+    "restart": "true: the broker is stopped and started again",
     "frame": "a whole frame in hex, its size included",
     "body": "the body of the request in hex, behind a right header",
     "cut_bytes": "how many bytes are missing at the end of the frame",
@@ -76,6 +77,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     in_order: bool = False
     pause_ms: int = 0
     close: bool = False
+    restart: bool = False
     frame: str | None = None
     body: str | None = None
     cut_bytes: int = 0

@@ -34,6 +34,11 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
     def script(self) -> str:
         return self.name.split("/")[0]
 
+    @property
+    def restarts(self) -> bool:
+        """Whether the broker is restarted in it."""
+        return any(step.restart for step in self.steps)
+
     def version(self, step: Step) -> int:
         assert step.send is not None
         return self.versions[step.send] if step.version is None else step.version

@@ -9,21 +9,25 @@ come out the same in all of them is left out by name, for it is chance.
 import asyncio
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from kohort.conformance import card, library
+from kohort.cli.output import print_table
+from kohort.conformance import card, coverage, library
+from kohort.conformance.cluster import Cluster
 from kohort.conformance.compare import compare
 from kohort.conformance.outcome import Outcome
 from kohort.conformance.recording import Recording, load, save
-from kohort.conformance.run import Report, Told, report, told
+from kohort.conformance.run import CONCURRENT_AGAIN, Recorded, Report, Side, contest
+from kohort.conformance.runner import Restart
 from kohort.conformance.story import Story
 from kohort.testing.kafka import RELEASE, KafkaNode, UnavailableKafkaError
 from kohort.testing.served import KOHORT, ServedKohort
 
 ROUNDS = 3
-"""How often a recording tells each story."""
+"""How often a recording tells each story; those that come out differently once more so often."""
 
 ORACLE_CONCURRENT = 16
 KOHORT_CONCURRENT = 48
@@ -31,16 +35,18 @@ REFERENCE = f"Apache Kafka {RELEASE}"
 CARD = Path("build") / "conformance.html"
 
 
-def tell_kohort(stories: Sequence[Story], *, command: Sequence[str] = KOHORT) -> Told:
-    """All stories, told to a fresh `kohort serve`."""
-    with (
-        tempfile.TemporaryDirectory() as directory,
-        ServedKohort(Path(directory), library.SETTINGS, command=command) as broker,
-    ):
-        return asyncio.run(told("127.0.0.1", broker.port, stories, concurrent=KOHORT_CONCURRENT))
+async def tell(
+    port: int, stories: Sequence[Story], restart: Restart, concurrent: int = ORACLE_CONCURRENT
+) -> dict[str, Outcome]:
+    """All stories, told to the broker at a port. Raises ConfigError and ScriptError."""
+    cluster = await Cluster.connect("127.0.0.1", port, restart)
+    try:
+        return await cluster.tell(stories, concurrent=concurrent)
+    finally:
+        cluster.close()
 
 
-def tell_oracle(stories: Sequence[Story]) -> Told:
+def tell_oracle(stories: Sequence[Story]) -> dict[str, Outcome]:
     """
     All stories, told to a fresh node of Apache Kafka.
 
@@ -48,52 +54,97 @@ def tell_oracle(stories: Sequence[Story]) -> Told:
         UnavailableKafkaError: there is none to be had here.
     """
     with _oracle() as node:
-        return asyncio.run(told("127.0.0.1", node.port, stories, concurrent=ORACLE_CONCURRENT))
+        return asyncio.run(tell(node.port, stories, _restarting(node)))
 
 
 def replay(stories: Sequence[Story], *, command: Sequence[str] = KOHORT) -> Report:
-    """Kohort against the recording."""
-    home = library.home()
-    reference = load(home / "recorded" / library.RECORDED)
+    """
+    Kohort against the recording; not flushed, so that a slow disk does not set the pace.
+
+    Args:
+        command: what starts `kohort`.
+    """
+    reference = load(library.home() / "recorded" / library.RECORDED)
     known = [story for story in stories if story.name in reference.outcomes]
-    return report(
-        tell_kohort(known, command=command),
-        reference.outcomes,
-        known,
-        broker="Kohort",
-        reference=f"a recording of {reference.broker}",
-        deliberate=library.deliberate_differences(home),
-    )
+    with _kohort(command, flush="os") as broker:
+        return asyncio.run(_contest(broker, None, reference, known))
 
 
 def live(stories: Sequence[Story]) -> Report:
-    """Kohort against Apache Kafka, both started here. Raises UnavailableKafkaError."""
-    home = library.home()
-    unstable = set(load(home / "recorded" / library.RECORDED).unstable)
-    known = [story for story in stories if story.name not in unstable]
-    theirs = tell_oracle(known)
-    print(f"{REFERENCE}: {len(known)} stories in {theirs.elapsed_s:.0f} s", flush=True)
-    return report(
-        tell_kohort(known),
-        theirs.outcomes,
-        known,
-        broker="Kohort",
-        reference=REFERENCE,
-        deliberate=library.deliberate_differences(home),
-    )
+    """Kohort against Apache Kafka, both started here, side by side. Raises UnavailableKafkaError."""
+    reference = load(library.home() / "recorded" / library.RECORDED)
+    known = [story for story in stories if story.name not in reference.unstable]
+    with _oracle() as node, _kohort() as broker:
+        return asyncio.run(_contest(broker, node, reference, known))
+
+
+async def _contest(
+    broker: ServedKohort, node: KafkaNode | None, recording: Recording, stories: Sequence[Story]
+) -> Report:
+    ours = await Cluster.connect("127.0.0.1", broker.port, _restarting(broker))
+    theirs: Side = Recorded(recording.outcomes)
+    if node is not None:
+        theirs = await Cluster.connect("127.0.0.1", node.port, _restarting(node))
+    try:
+        return await contest(
+            ours,
+            theirs,
+            stories,
+            broker="Kohort",
+            reference=REFERENCE if node else f"a recording of {recording.broker}",
+            deliberate=library.deliberate_differences(library.home()),
+            concurrent=KOHORT_CONCURRENT,
+            concurrent_reference=ORACLE_CONCURRENT,
+        )
+    finally:
+        ours.close()
+        if isinstance(theirs, Cluster):
+            theirs.close()
+
+
+def _restarting(broker: ServedKohort | KafkaNode) -> Restart:
+    """Stop it and start it again at the same port; the event loop goes on meanwhile."""
+
+    async def restart() -> None:
+        await asyncio.to_thread(broker.stop)
+        await asyncio.to_thread(broker.start)
+
+    return restart
+
+
+@contextmanager
+def _kohort(command: Sequence[str] = KOHORT, flush: str = "commit") -> Iterator[ServedKohort]:
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        ServedKohort(Path(directory), library.SETTINGS, command=command, flush=flush) as broker,
+    ):
+        yield broker
 
 
 def record(stories: Sequence[Story]) -> Recording:
-    """Several runs of the oracle, and what all of them agree on."""
+    """Several runs of the oracle, and what all of them agree on; where they do not, several runs more with less beside them."""
+    outcomes: dict[str, Outcome] = {}
+    waiting = list(stories)
     with _oracle() as node:
-        runs = []
-        for number in range(ROUNDS):
-            run = asyncio.run(told("127.0.0.1", node.port, stories, concurrent=ORACLE_CONCURRENT))
-            print(f"run {number + 1} of {ROUNDS}: {run.elapsed_s:.0f} s", flush=True)
-            runs.append(run.outcomes)
-    unstable = [story.name for story in stories if not _is_stable(story, [run[story.name] for run in runs])]
-    outcomes = {name: outcome for name, outcome in runs[0].items() if name not in unstable}
+        for concurrent in (ORACLE_CONCURRENT, CONCURRENT_AGAIN):
+            runs = [_run(node, waiting, concurrent) for _ in range(ROUNDS)]
+            outcomes |= {
+                story.name: runs[0][story.name]
+                for story in waiting
+                if _is_stable(story, [run[story.name] for run in runs])
+            }
+            waiting = [story for story in waiting if story.name not in outcomes]
+            if not waiting:
+                break
+    unstable = [story.name for story in waiting]
     return Recording(broker=REFERENCE, settings=library.SETTINGS, unstable=unstable, outcomes=outcomes)
+
+
+def _run(node: KafkaNode, stories: Sequence[Story], concurrent: int) -> dict[str, Outcome]:
+    began_s = time.monotonic()
+    outcomes = asyncio.run(tell(node.port, stories, _restarting(node), concurrent))
+    print(f"{len(stories)} stories in {time.monotonic() - began_s:.0f} s", flush=True)
+    return outcomes
 
 
 def merge(old: Recording, new: Recording) -> Recording:
@@ -143,6 +194,9 @@ def main(arguments: Sequence[str]) -> int:
         print(difference)
     CARD.parent.mkdir(exist_ok=True)
     CARD.write_text(card.html(result))
+    print_table(coverage.COLUMNS, [each.as_dict() for each in coverage.by_api(result)])
+    for subject in coverage.by_subject(result):
+        print(coverage.sentence(subject))
     print(f"{result.reference}: {card.summary(result)}; see {CARD}")
     return 1 if result.differences else 0
 

@@ -23,18 +23,24 @@ class ServedKohort:
     """
 
     def __init__(
-        self, directory: Path, properties: Mapping[str, str] | None = None, *, command: Sequence[str] = KOHORT
+        self,
+        directory: Path,
+        properties: Mapping[str, str] | None = None,
+        *,
+        command: Sequence[str] = KOHORT,
+        flush: str = "commit",
     ) -> None:
         """
         Args:
             directory: for data and log; new or empty.
             properties: broker configurations.
             command: what starts `kohort`.
+            flush: when a write counts: `commit`, when the disk has it; `os`, when the operating system has it.
         """
         directory.mkdir(parents=True, exist_ok=True)
         self.log = directory / "kohort.log"
         self.port = 0
-        self._command = [*command, "serve", "--port", "0", "--data-dir", str(directory / "data")]
+        self._command = [*command, "serve", "--flush", flush, "--data-dir", str(directory / "data")]
         for key, value in (properties or {}).items():
             self._command += ["--set", f"{key}={value}"]
         self._process: subprocess.Popen[bytes] | None = None
@@ -44,15 +50,25 @@ class ServedKohort:
         return f"127.0.0.1:{self.port}"
 
     def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def start(self) -> None:
+        """
+        Start, at the same port as before, and wait until it is ready.
+
+        Raises:
+            RuntimeError: it does not come up; the message has its log.
+        """
         environment = {key: value for key, value in os.environ.items() if not key.startswith("KOHORT_")}
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=log, env=environment)
+            command = [*self._command, "--port", str(self.port)]
+            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=environment)
         line = self._ready_line()
         if not line.startswith("kohort ready "):
             self.stop()
             raise RuntimeError(f"kohort serve did not come up:\n{line}{self.log.read_text()}")
         self.port = int(dict(field.split("=", 1) for field in line.split()[2:])["port"])
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None

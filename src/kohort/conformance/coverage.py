@@ -1,0 +1,116 @@
+"""
+How much was asked: scripts, stories and answers by API, and scripts by subject.
+
+A script is a file, whatever the number of versions and cases it is told in, or one generated story. It counts for an API when
+an answer of that API was compared in it, and for a subject when it counts for one of its APIs.
+"""
+
+from collections import defaultdict
+from typing import Any
+
+import msgspec
+
+from kohort.conformance.run import Report
+from kohort.conformance.script import APIS
+
+COLUMNS = ("api", "scripts", "written", "generated", "stories", "answers", "different")
+
+GROUPS = "classic groups and offsets"
+SUBJECTS: dict[str, frozenset[str]] = {
+    GROUPS: frozenset(
+        {
+            "JoinGroup",
+            "SyncGroup",
+            "Heartbeat",
+            "LeaveGroup",
+            "OffsetCommit",
+            "OffsetFetch",
+            "OffsetDelete",
+            "DescribeGroups",
+            "ListGroups",
+            "DeleteGroups",
+        }
+    ),
+    "records": frozenset(
+        {"Produce", "Fetch", "ListOffsets", "OffsetForLeaderEpoch", "InitProducerId", "DeleteRecords"}
+    ),
+    "topics and configurations": frozenset(
+        {
+            "Metadata",
+            "CreateTopics",
+            "DeleteTopics",
+            "CreatePartitions",
+            "DescribeTopicPartitions",
+            "DescribeConfigs",
+            "AlterConfigs",
+            "IncrementalAlterConfigs",
+        }
+    ),
+    "the connection": frozenset({"ApiVersions", "FindCoordinator", "DescribeCluster"}),
+}
+
+_GENERATED = "generated-"
+
+
+class Covered(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    Attributes:
+        name: an API or a subject.
+        written, generated: scripts, as files and from seeds.
+        stories: tellings of them, one for each case and version.
+        answers: how many were compared.
+        different: of these, how many.
+    """
+
+    name: str
+    written: int
+    generated: int
+    stories: int
+    answers: int
+    different: int
+
+    @property
+    def scripts(self) -> int:
+        return self.written + self.generated
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"api": self.name} | {column: getattr(self, column) for column in COLUMNS[1:]}
+
+
+def by_api(report: Report) -> list[Covered]:
+    """In the order of the API keys."""
+    asked = {api for comparison in report.comparisons for api, _, _ in comparison.answers}
+    return [_covered(report, api, frozenset({api})) for api in sorted(asked, key=APIS.__getitem__)]
+
+
+def by_subject(report: Report) -> list[Covered]:
+    found = [_covered(report, name, apis) for name, apis in SUBJECTS.items()]
+    return [each for each in found if each.scripts]
+
+
+def sentence(subject: Covered) -> str:
+    return (
+        f"{subject.name}: {subject.scripts} scripts ({subject.written} written, {subject.generated} generated),"
+        f" {subject.stories} stories, {subject.answers} answers compared, {subject.different} different"
+    )
+
+
+def _covered(report: Report, name: str, apis: frozenset[str]) -> Covered:
+    stories: dict[str, set[str]] = defaultdict(set)
+    answers = different = 0
+    for comparison in report.comparisons:
+        own = [is_same for api, _, is_same in comparison.answers if api in apis]
+        if own:
+            script = comparison.story if comparison.story.startswith(_GENERATED) else comparison.story.split("/")[0]
+            stories[script].add(comparison.story)
+            answers += len(own)
+            different += own.count(False)
+    generated = sum(script.startswith(_GENERATED) for script in stories)
+    return Covered(
+        name=name,
+        written=len(stories) - generated,
+        generated=generated,
+        stories=sum(map(len, stories.values())),
+        answers=answers,
+        different=different,
+    )

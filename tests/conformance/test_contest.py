@@ -1,0 +1,101 @@
+"""When a story is told again, what a difference is then, and what is counted."""
+
+import asyncio
+
+import pytest
+
+from kohort.conformance import coverage
+from kohort.conformance.compare import Comparison, Difference
+from kohort.conformance.restarting import CommonRestart
+from kohort.conformance.run import STRAIN_MS, Report, is_doubtful
+
+
+def comparison(*fields: str, reason: str = "") -> Comparison:
+    differences = tuple(
+        Difference(story="s/0", step="1", api="SyncGroup", version=0, field=field, ours=1, theirs=2, reason=reason)
+        for field in fields
+    )
+    return Comparison(story="s/0", compared=9, differences=differences)
+
+
+@pytest.mark.parametrize(
+    ("fields", "strain_ms", "doubtful"),
+    [
+        ((), 9_999, False),
+        (("error_code",), 0, False),
+        (("error_code",), STRAIN_MS, False),
+        (("error_code",), STRAIN_MS + 1, True),
+        (("(during)",), 0, True),
+        (("(order)", "(elapsed_ms)"), 0, True),
+        (("(during)", "error_code"), STRAIN_MS, False),
+        (("(trouble)",), STRAIN_MS, False),
+        (("(broker)",), 9_999, False),
+    ],
+)
+def test_time_alone_is_doubted_and_everything_when_the_machine_was_late(
+    fields: tuple[str, ...], strain_ms: int, doubtful: bool
+) -> None:
+    assert is_doubtful(comparison(*fields), strain_ms) is doubtful
+
+
+def test_what_is_meant_to_differ_is_not_told_again() -> None:
+    assert not is_doubtful(comparison("(during)", reason="because"), 9_999)
+
+
+def test_a_restart_waits_for_every_story_and_happens_once() -> None:
+    happened: list[str] = []
+
+    async def restart() -> None:
+        happened.append("restart")
+
+    async def story(common: CommonRestart, name: str, wants: bool) -> None:
+        if wants:
+            await common.join()
+        happened.append(name)
+        common.leave()
+
+    async def run() -> None:
+        common = CommonRestart(restart, 3)
+        await asyncio.gather(story(common, "a", True), story(common, "b", False), story(common, "c", True))
+
+    asyncio.run(run())
+    assert happened == ["b", "restart", "a", "c"]
+
+
+def test_a_restart_that_fails_fails_the_stories() -> None:
+    async def restart() -> None:
+        raise OSError("gone")
+
+    async def run() -> list[object]:
+        common = CommonRestart(restart, 2)
+        return list(await asyncio.gather(common.join(), common.join(), return_exceptions=True))
+
+    assert [str(each) for each in asyncio.run(run())] == ["gone", "gone"]
+
+
+def test_scripts_are_counted_once_however_often_they_are_told() -> None:
+    def told(story: str, *apis: str, same: bool = True) -> Comparison:
+        return Comparison(story=story, compared=1, answers=tuple((api, 0, same) for api in apis))
+
+    report = Report(
+        broker="b",
+        reference="r",
+        versions={},
+        elapsed_s=1.0,
+        comparisons=[
+            told("one/0", "JoinGroup", "SyncGroup"),
+            told("one/1", "JoinGroup", same=False),
+            told("generated-group/0", "JoinGroup"),
+            told("generated-group/2", "Produce"),
+        ],
+    )
+    found = {each.name: each for each in coverage.by_api(report)}
+    assert list(found) == ["Produce", "JoinGroup", "SyncGroup"]
+    joins = found["JoinGroup"]
+    assert (joins.scripts, joins.written, joins.generated, joins.stories) == (2, 1, 1, 3)
+    assert (joins.answers, joins.different) == (3, 1)
+    (groups, records) = coverage.by_subject(report)
+    assert coverage.sentence(groups) == (
+        "classic groups and offsets: 2 scripts (1 written, 1 generated), 3 stories, 4 answers compared, 1 different"
+    )
+    assert records.scripts == 1

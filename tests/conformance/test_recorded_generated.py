@@ -1,0 +1,10 @@
+"""Generated stories of logs and topics: Kohort against the recorded run of Apache Kafka."""
+
+import pytest
+
+from tests.conformance.recorded import told
+
+
+@pytest.mark.timeout(240)
+def test_no_difference_is_left() -> None:
+    assert told(generated=True, groups=False).compared > 15_000
