@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kohort.client.addresses import Address, parse_bootstrap
 from kohort.cli.options import BOOTSTRAP_DEFAULT, AsJson, Bootstrap
 from kohort.cli.output import print_json, print_table
+from kohort.client.addresses import Address, parse_bootstrap
 from kohort.model.errors import ConfigError
 
 if TYPE_CHECKING:
