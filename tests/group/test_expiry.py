@@ -8,7 +8,7 @@ import pytest
 
 from kohort.group.classic.states import PREPARING_REBALANCE
 from kohort.group.configs import GroupConfig
-from kohort.group.offsets.expiry import sweep
+from kohort.group.offsets.expiry import TOMBSTONES_AT_ONCE, sweep
 from kohort.group.records import GroupRecord, GroupTombstone, OffsetCommit, OffsetTombstone
 from kohort.model.errors import UnavailableError
 from tests.group.harness import Coordinator, subscription
@@ -21,7 +21,11 @@ GROUP = GroupTombstone("group")
 
 
 def swept(coordinator: Coordinator, now_ms: int) -> list[GroupRecord]:
-    return sweep(coordinator.shard.registry, coordinator.shard.offsets, now_ms)
+    """All of it, in one."""
+    shard = coordinator.shard
+    records, following = sweep(shard.registry, shard.offsets, now_ms, list(shard.groups))
+    assert following == len(shard.groups)
+    return records
 
 
 @pytest.mark.parametrize(("age_ms", "records"), [(59_999, []), (60_000, [ORDERS, GROUP]), (60_001, [ORDERS, GROUP])])
@@ -114,3 +118,30 @@ def test_the_sweep_comes_again_and_again_and_after_a_failure() -> None:
     coordinator.commit()
     coordinator.advance(10 * MINUTE_MS)
     assert coordinator.listed() == {}
+
+
+def test_a_large_sweep_is_done_in_parts_that_others_can_come_between() -> None:
+    coordinator = Coordinator(CONFIG)
+    groups = [f"group-{index}" for index in range(2 * TOMBSTONES_AT_ONCE)]
+    for group in groups:
+        coordinator.commit(group=group)
+    before = coordinator.end
+    coordinator.advance(CONFIG.offsets_retention_check_interval_ms)
+    assert not coordinator.shard.groups
+    assert not coordinator.shard.offsets.by_group
+    assert coordinator.end == before + 2 * len(groups)
+    shard = coordinator.shard
+    coordinator.commit({("orders", 0): 1})
+    records, following = sweep(shard.registry, shard.offsets, coordinator.now_ms, ["gone", "group", "gone too"], 1)
+    assert (records, following) == ([], 3)
+
+
+def test_a_part_that_cannot_be_written_is_tried_again() -> None:
+    coordinator = Coordinator(CONFIG)
+    for index in range(TOMBSTONES_AT_ONCE):
+        coordinator.commit(group=f"group-{index}")
+    coordinator.log.fail_next_append = UnavailableError("full")
+    coordinator.advance(CONFIG.offsets_retention_check_interval_ms + 499)
+    assert coordinator.shard.groups
+    coordinator.advance(1)
+    assert not coordinator.shard.groups

@@ -8,6 +8,7 @@ Source: Kafka GroupCoordinatorShard, GroupMetadataManager, OffsetMetadataManager
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 from kohort.group.classic.describe import describe_group
 from kohort.group.classic.expiry import expire_member
@@ -38,6 +39,7 @@ from kohort.model.image import ClusterImage
 from kohort.wire import messages as m
 
 SWEEP_TIMER = "expire offsets"
+SWEEP_PART_TIMER = "expire offsets of some groups"
 DELETED_TOPICS_TIMER = "delete offsets of deleted topics"
 
 
@@ -157,9 +159,22 @@ class GroupShard:
         delay_ms = self._config.offsets_retention_check_interval_ms
         self._timers.schedule(SWEEP_TIMER, delay_ms, self._sweep, retry=True)
 
-    def _sweep(self, now_ms: int) -> Result[GroupRecord, None]:
+    def _sweep(self, _now_ms: int) -> Result[GroupRecord, None]:
         self._schedule_sweep()
-        return Result(sweep(self.registry, self.offsets, now_ms), is_atomic=False)
+        self._timers.schedule(SWEEP_PART_TIMER, 0, partial(self._sweep_part, list(self.groups), 0), retry=True)
+        return Result()
+
+    def _sweep_part(self, group_ids: Sequence[str], start: int, now_ms: int) -> Result[GroupRecord, None]:
+        """Some groups in an operation, and the rest in the next when this one is written; one that fails is tried again."""
+        records, following = sweep(self.registry, self.offsets, now_ms, group_ids, start)
+
+        def after(error: Exception | None) -> Iterable[Release]:
+            if error is None and following < len(group_ids):
+                part = partial(self._sweep_part, group_ids, following)
+                self._timers.schedule(SWEEP_PART_TIMER, 0, part, retry=True)
+            return ()
+
+        return Result(records, after=after, is_atomic=False)
 
     def _delete_topics(self, _now_ms: int) -> Result[GroupRecord, None]:
         topics = frozenset(self._deleted_topics)

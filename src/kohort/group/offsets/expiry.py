@@ -13,7 +13,7 @@ An offset with an expire timestamp of its own lapses then. One that an open tran
 Source: Kafka OffsetMetadataManager.cleanupExpiredOffsets, ClassicGroup.offsetExpirationCondition.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from kohort.group.classic.group import ClassicGroup
@@ -22,21 +22,39 @@ from kohort.group.classic.states import EMPTY, STABLE
 from kohort.group.offsets.offsets import CommittedOffset, Offsets
 from kohort.group.records import NO_TIMESTAMP_MS, GroupRecord, GroupTombstone, OffsetTombstone
 
+OFFSETS_AT_ONCE = 5_000
+TOMBSTONES_AT_ONCE = 1_000
+"""When a part of a sweep is enough: some milliseconds of looking, or of writing."""
+
 BaseTimestamp: TypeAlias = Callable[[CommittedOffset], int]
 
 
-def sweep(registry: GroupRegistry, offsets: Offsets, now_ms: int) -> list[GroupRecord]:
-    """Tombstones for what has lapsed by now, in every group of the shard."""
+def sweep(
+    registry: GroupRegistry, offsets: Offsets, now_ms: int, group_ids: Sequence[str], start: int = 0
+) -> tuple[list[GroupRecord], int]:
+    """
+    Tombstones for what has lapsed by now, in some of these groups; and where to go on, which is their number at the end.
+
+    It stops behind the group with which enough has been looked at: it is one operation, and others wait for its end.
+    """
     retention_ms = registry.config.offsets_retention_ms
     records: list[GroupRecord] = []
-    for group_id, group in registry.groups.items():
+    looked_at = 0
+    for index in range(start, len(group_ids)):
+        if looked_at >= OFFSETS_AT_ONCE or len(records) >= TOMBSTONES_AT_ONCE:
+            return records, index
+        group_id = group_ids[index]
+        group = registry.groups.get(group_id)
+        if group is None:
+            continue
+        looked_at += 1 + len(offsets.by_group.get(group_id, ()))
         lapsed = lapsed_offsets(group, offsets, now_ms=now_ms, retention_ms=retention_ms)
         records += lapsed
         registry.counters.offset_expirations += len(lapsed)
         is_bare = len(lapsed) == len(offsets.by_group.get(group_id, ())) and group_id not in offsets.writers
         if is_bare and group.state is EMPTY:
             records.append(GroupTombstone(group_id))
-    return records
+    return records, len(group_ids)
 
 
 def lapsed_offsets(group: ClassicGroup, offsets: Offsets, *, now_ms: int, retention_ms: int) -> list[OffsetTombstone]:
