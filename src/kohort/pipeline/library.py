@@ -12,6 +12,13 @@ if TYPE_CHECKING:
     from kohort.pipeline.tables.burrow import Rules
 
 
+def decode_kv(frame: Any) -> Any:
+    """Records out of a frame of Spark's own Kafka connector; see `sources.kafka_connector` for what that leaves out."""
+    from kohort.pipeline.sources.kafka_connector import decode_kv
+
+    return decode_kv(frame)
+
+
 def offsets(records: Any, *, as_of_ms: int | None = None) -> Any:
     """Where each group stands; see `tables.latest_offsets`."""
     from kohort.pipeline.tables.latest_offsets import latest_offsets

@@ -79,6 +79,13 @@ class Decoder:
         if schemas.DAMAGE in self.kinds and damage:
             yield self._damage(damage, segment)
 
+    def decode_records(self, records: Records, segment: Segment) -> Iterator[pa.RecordBatch]:
+        """The rows of records that were found elsewhere than in a segment."""
+        damage: list[Damage] = []
+        yield from self._records(records, segment, damage)
+        if schemas.DAMAGE in self.kinds and damage:
+            yield self._damage(damage, segment)
+
     def _batches_in_time(self, found: Scan) -> Scan | None:
         """The batches whose greatest timestamp is in the time asked for."""
         chosen = self._in_time(found.headers["max_timestamp"].astype(np.int64))
