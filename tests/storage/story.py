@@ -132,7 +132,8 @@ class Story:
         self.files.mark(Promise("delete asked", topic_partition, topic_id))
         self.store.delete(topic_partition)
         self.flush()
-        self.files.mark(Promise("deleted", topic_partition, topic_id))
+        if self.store.get(topic_partition) is None:
+            self.files.mark(Promise("deleted", topic_partition, topic_id))
         del self._ids[topic_partition]
 
 

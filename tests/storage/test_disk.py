@@ -3,6 +3,7 @@
 import errno
 import os
 import resource
+import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -304,4 +305,21 @@ def test_a_full_disk_takes_only_the_partition_offline(owner: Owner, tmp_path: Pa
     log = store.open(PARTITION, TOPIC_ID, CONFIG)
     assert log.end_offset == 1
     assert log.append(batch("e"), leader_epoch=0) == 2
+    store.close()
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_full_index_ends_a_segment_after_a_start_too(owner: Owner, tmp_path: Path, is_clean: bool) -> None:
+    """The segment is taken up before the topic's configuration is known."""
+    config = LogConfig(segment_index_bytes=48, index_interval_bytes=1)
+    store = owner.disk(tmp_path / "data")
+    store.open(PARTITION, TOPIC_ID, config).append(batch("first"), leader_epoch=0)
+    store.flush()
+    shutil.copytree(tmp_path / "data", tmp_path / "killed")
+    store.close()
+    store = owner.disk(tmp_path / ("data" if is_clean else "killed"))
+    log = store.open(PARTITION, TOPIC_ID, config)
+    for number in range(10):
+        log.append(batch(f"value {number}"), leader_epoch=0)
+    assert len(list(log.directory.glob("*.log"))) > 1
     store.close()

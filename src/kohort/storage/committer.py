@@ -33,6 +33,7 @@ from kohort.storage.checkpoints import (
 from kohort.storage.directory import JOURNAL, OLD_JOURNAL
 from kohort.storage.disklog import DiskLog
 from kohort.storage.epochs import CHECKPOINT_NAME
+from kohort.storage.failures import advice
 from kohort.storage.flusher import Background, Flusher, Round
 from kohort.storage.journal import (
     DELETE,
@@ -60,6 +61,14 @@ Post: TypeAlias = Callable[[Callable[[], None]], None]
 """Runs something on the owner's thread; may be called from any."""
 Sync: TypeAlias = Callable[[int], None]
 """Makes a file descriptor's data durable, or raises OSError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A file that was to be flushed, and is not there: deleted with its partition, or by somebody who should not have."""
+
+    path: Path
+    error: OSError
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +104,7 @@ class Committer:
         journal_file_bytes: int,
         checkpoint_interval_ms: int,
         on_offline: Callable[[str], None],
+        on_missing: Callable[[Path, OSError], None],
     ) -> None:
         self.offsets: dict[TopicPartition, int] = {}
         self.start_offsets: dict[TopicPartition, int] = {}
@@ -109,9 +119,10 @@ class Committer:
         self._journal_file_bytes = journal_file_bytes
         self._checkpoint_interval_ms = checkpoint_interval_ms
         self._on_offline = on_offline
+        self._on_missing = on_missing
         self._behind = Watermarks(defer)
         self._round: Round[DiskLog] = Round()
-        self._done: deque[Round[DiskLog] | Checkpoint | OSError] = deque()
+        self._done: deque[Round[DiskLog] | Checkpoint | Missing | OSError] = deque()
         self._dirty: list[DiskLog] = []
         self._dirty_bytes = 0
         self._wants_checkpoint = False
@@ -318,11 +329,12 @@ class Committer:
         return dropped
 
     def _sync_files(self, files: set[Path]) -> None:
-        """On any thread. A file that is gone belonged to a partition that was deleted."""
+        """On any thread. Whether a file may be gone is for the owner's thread to say, before what was flushed counts."""
         for path in sorted(files, reverse=True):
             try:
                 fd = syscalls.open_file(path, os.O_RDONLY | os.O_CLOEXEC)
-            except FileNotFoundError:
+            except FileNotFoundError as exc:
+                self._post_done(Missing(path, exc))
                 continue
             try:
                 self._sync(fd)
@@ -331,7 +343,7 @@ class Committer:
 
     # Coming back
 
-    def _post_done(self, done: "Round[DiskLog] | Checkpoint | OSError") -> None:
+    def _post_done(self, done: "Round[DiskLog] | Checkpoint | Missing | OSError") -> None:
         """On any thread."""
         self._done.append(done)
         self._post(self._drain)
@@ -341,6 +353,8 @@ class Committer:
             done = self._done.popleft()
             if isinstance(done, OSError):
                 self._go_offline(done)
+            elif isinstance(done, Missing):
+                self._on_missing(done.path, done.error)
             elif isinstance(done, Checkpoint):
                 dropped = self._end_checkpoint(done)
                 if dropped:
@@ -354,7 +368,7 @@ class Committer:
     def _go_offline(self, exc: OSError) -> None:
         """A failed flush is not tried again: nobody knows what it left on the disk."""
         if self.offline_reason is None:
-            self.offline_reason = f"{self._data_dir} is offline since a flush failed: {exc}"
+            self.offline_reason = f"{self._data_dir} is offline since a flush failed: {exc}; {advice(exc)}"
             _log.error("store.offline path=%s error=%r", self._data_dir, str(exc))
             self._on_offline(self.offline_reason)
 

@@ -9,6 +9,7 @@ their recovery points, torn tails cut off, and what is missing put back from the
 
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -30,9 +31,10 @@ from kohort.storage.checkpoints import (
 )
 from kohort.storage.cleaner import Cleaner
 from kohort.storage.committer import CHECKPOINT_INTERVAL_MS, Committer, FlushMode, Post, Sync, remove_journal
-from kohort.storage.directory import JOURNAL, find_partitions, set_aside
+from kohort.storage.directory import JOURNAL, find_partitions, partition_of, set_aside
 from kohort.storage.disklog import DiskLog
 from kohort.storage.epochs import EpochCache
+from kohort.storage.failures import advice
 from kohort.storage.handles import OpenFiles, open_files_max
 from kohort.storage.journal import DELETE, EPOCH, START, JournalEntry, journal_files, read_journal
 from kohort.storage.log import NO_TOPIC_ID, CleanerConfig, LogConfig
@@ -79,8 +81,8 @@ class DiskStore:
         on_offline: Callable[[str], None] = lambda _reason: None,
         on_recovery: Callable[[Recovered], None] = lambda _recovered: None,
     ) -> None:
-        data_dir.mkdir(parents=True, exist_ok=True)
         self.data_dir = data_dir
+        _make_directory(data_dir)
         self._clock = clock
         self._handles = OpenFiles(open_files_max())
         self._is_closed = False
@@ -100,16 +102,26 @@ class DiskStore:
             journal_file_bytes=journal_file_bytes,
             checkpoint_interval_ms=checkpoint_interval_ms,
             on_offline=self._refuse_everything,
+            on_missing=self._on_missing,
         )
         self.cleaner = self._make_cleaner(post)
-        self._lock = DirectoryLock(data_dir)
+        self._lock = self._lock_directory()
         try:
             self.cluster_id = claim_directory(data_dir, node_id=node_id, cluster_id=cluster_id, new_id=uuid4())
             self._take_up()
             self.cleaner.take_up(frozenset(self.partitions()))
+        except OSError as exc:
+            self._lock.release()
+            raise ConfigError(f"{data_dir} cannot be taken up: {exc}; {advice(exc)}.") from exc
         except BaseException:
             self._lock.release()
             raise
+
+    def _lock_directory(self) -> DirectoryLock:
+        try:
+            return DirectoryLock(self.data_dir)
+        except OSError as exc:
+            raise ConfigError(f"{self.data_dir} cannot be used: {exc}; {advice(exc)}.") from exc
 
     @property
     def offline_reason(self) -> str | None:
@@ -227,7 +239,7 @@ class DiskStore:
         if log is not None:
             self._adopt(log, topic_id)
             if log.topic_id == topic_id:
-                log.config = config
+                log.take_config(config)
                 return log
             self.set_aside(topic_partition)
         return self._new_log(topic_partition, topic_id, config)
@@ -243,7 +255,8 @@ class DiskStore:
     def delete(self, topic_partition: TopicPartition) -> None:
         log = self.get(topic_partition)
         if log is not None:
-            self._remove(log)
+            with suppress(OSError):  # the log says so, and the next start goes on
+                self._remove(log)
 
     def set_aside(self, topic_partition: TopicPartition) -> None:
         directory = self._found.pop(topic_partition, None)
@@ -263,13 +276,23 @@ class DiskStore:
             self._committer.submit(partial(syscalls.remove_tree, path))
 
     def _set_aside(self, log: DiskLog, suffix: str) -> Path | None:
-        """Take a log out of the store; its directory's new name, if it had one."""
+        """
+        Take a log out of the store; its directory's new name, if it had one.
+
+        Raises:
+            OSError: it could not be renamed. The log stays, offline: nobody else may have its place.
+        """
+        try:
+            path = set_aside(log.directory, uuid4(), suffix=suffix) if log.directory.exists() else None
+        except OSError as exc:
+            log.fail(exc)
+            raise
         del self._logs[log.topic_partition]
         log.is_deleted = True
-        self.cleaner.forget(log.topic_partition)
         log.close(f"{log.topic_partition} was deleted")
+        self.cleaner.forget(log.topic_partition)
         self._committer.on_delete(log)
-        return set_aside(log.directory, uuid4(), suffix=suffix) if log.directory.exists() else None
+        return path
 
     def _new_log(self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig) -> DiskLog:
         log = self._make_log(topic_partition, topic_id, config, Loaded([], 0, 0, EpochCache()))
@@ -298,6 +321,13 @@ class DiskStore:
                 write_partition_metadata(log.directory, topic_id, is_synced=True)
 
     # Durability
+
+    def _on_missing(self, path: Path, error: OSError) -> None:
+        """Partitions and segments are deleted while a flush is on its way; nobody else may delete files here."""
+        topic_partition = partition_of(path.name) or partition_of(path.parent.name)
+        log = self._logs.get(topic_partition) if topic_partition else None
+        if log is not None and log.refusal is None and log.owns(path):
+            log.fail(error)
 
     def _refuse_everything(self, reason: str) -> None:
         for log in self._logs.values():
@@ -365,3 +395,10 @@ def _restore(log: DiskLog, entry: JournalEntry) -> int:
     else:
         return log.restore(entry.content)
     return 0
+
+
+def _make_directory(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as exc:
+        raise ConfigError(f"{path} cannot be made: {exc}; {advice(exc)}.") from exc

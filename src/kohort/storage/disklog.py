@@ -16,6 +16,7 @@ from kohort.storage.aborted import overlapping
 from kohort.storage.base import LogBase
 from kohort.storage.batchset import Span, iter_spans, read_front
 from kohort.storage.checkpoints import PARTITION_METADATA, write_partition_metadata
+from kohort.storage.failures import advice
 from kohort.storage.handles import OpenFiles
 from kohort.storage.journal import entry_prefix
 from kohort.storage.log import NO_TIMESTAMP, LogConfig
@@ -162,8 +163,9 @@ class DiskLog(LogBase):
         return segment
 
     def _go_offline(self, exc: OSError) -> NoReturn:
-        self.refusal = f"{self.topic_partition} is offline since a write to {self.directory} failed: {exc}"
-        _log.error("log.offline partition=%s error=%r", self.topic_partition, str(exc))
+        """Other partitions go on; this one is taken up again by the next start."""
+        self.refusal = f"{self.topic_partition} is offline since {self.directory} failed: {exc}; {advice(exc)}"
+        _log.error("log.offline partition=%s error=%r advice=%r", self.topic_partition, str(exc), advice(exc))
         raise UnavailableError(self.refusal) from exc
 
     def restore(self, batches: bytes) -> int:
@@ -226,6 +228,12 @@ class DiskLog(LogBase):
             up_to = self.end_offset
         if offset >= up_to:
             return b""
+        try:
+            return self._read(offset, bytes_max, up_to)
+        except OSError as exc:
+            self._go_offline(exc)
+
+    def _read(self, offset: int, bytes_max: int, up_to: int) -> bytes:
         index = max(bisect_right(self._bases, offset) - 1, 0)
         last = len(self._bases) - 1
         while index <= last:
@@ -352,12 +360,24 @@ class DiskLog(LogBase):
         except OSError as exc:
             self._go_offline(exc)
 
+    def owns(self, path: Path) -> bool:
+        """Whether a file or directory is there, if all is well."""
+        if self.is_deleted or not path.is_relative_to(self.directory):
+            return False
+        return path == self.directory or any(segment.path == path for segment in self._segments)
+
     def fail(self, exc: OSError) -> None:
         """Go offline: what is on the disk is not known any more."""
         with suppress(UnavailableError):
             self._go_offline(exc)
 
     # Durability
+
+    def take_config(self, config: LogConfig) -> None:
+        """The topic's own configuration, which is not known yet when a log is found on the disk."""
+        self.config = config
+        if self._active is not None:
+            self._active.limit_indexes(config.segment_index_bytes)
 
     def assign_topic_id(self, topic_id: UUID) -> None:
         self.topic_id = topic_id

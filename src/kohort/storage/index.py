@@ -33,9 +33,13 @@ class _Index:
     def __init__(self, path: Path, base_offset: int, *, bytes_max: int) -> None:
         self.path = path
         self.base_offset = base_offset
+        self.limit(bytes_max)
+        self._loaded: bytearray | mmap.mmap | None = bytearray()
+
+    def limit(self, bytes_max: int) -> None:
+        """It is full when no further entry fits into so many bytes."""
         self.bytes_max = bytes_max
         self._bytes_full = bytes_max // self.ENTRY.size * self.ENTRY.size
-        self._loaded: bytearray | mmap.mmap | None = bytearray()
 
     @property
     def _entries(self) -> bytearray | mmap.mmap:

@@ -179,6 +179,11 @@ class Segment:
         self.time_index.release()
         self.close()
 
+    def limit_indexes(self, bytes_max: int) -> None:
+        """The size at which an index is full, and the segment at its end."""
+        self.index.limit(bytes_max)
+        self.time_index.limit(bytes_max)
+
     def take_up(self) -> None:
         """Appends go here from now on."""
         self.open()

@@ -1,0 +1,191 @@
+"""
+A disk that fails: at every system call of a story, once or for good, with every error that disks have.
+
+Whoever is hit is told KAFKA_STORAGE_ERROR; what was acknowledged is there after the next start; and where one partition's
+directory fails, the others go on.
+"""
+
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from errno import EIO, ENOSPC, EROFS
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from kohort.model.errors import ConfigError, ErrorCode, StorageError, UnavailableError
+from kohort.model.ids import TopicPartition
+from kohort.storage.committer import BULK_BYTES
+from kohort.storage.log import LogConfig
+from kohort.testing.crashed_disk import Mark
+from kohort.testing.faulty_files import FaultyFiles, fail_on
+from tests.conftest import LONG
+from tests.storage.owner import TOPIC_ID, Owner, batch
+from tests.storage.story import FIRST, GONE, SECOND, A, B, C, Known, Story, check_store, expect
+from tests.storage.test_every_crash import open_store
+
+EVERY = 1 if LONG else 17
+"""How many calls lie between those that fail."""
+
+
+def tell(story: Story) -> None:
+    """What was refused is not asked again."""
+    for round_ in range(3):
+        for topic_partition in (A, B, GONE) * 4:
+            attempt(story, partial(story.append, topic_partition, size=200))
+        attempt(story, partial(story.append, C, size=BULK_BYTES + 10))
+        attempt(story, story.flush)
+        attempt(story, partial(story.raise_epoch, A, round_ + 1))
+        attempt(story, partial(story.delete_before, B, 3))
+        story.owner.clock.set(story.owner.clock.now_ms() + 60_000)
+        attempt(story, story.flush)
+        story.settle()
+    attempt(story, partial(story.delete, GONE, FIRST))
+    attempt(story, partial(story.append, GONE, topic_id=SECOND))
+    attempt(story, story.flush)
+    story.store.close()
+
+
+def attempt(story: Story, action: Callable[[], object]) -> None:
+    with suppress(StorageError):
+        action()
+    story.owner.run_posted()
+
+
+@pytest.mark.parametrize("code", [EIO, ENOSPC])
+@pytest.mark.parametrize("is_for_good", [False, True], ids=["once", "for good"])
+def test_what_was_acknowledged_is_there_after_a_failure(base: Path, code: int, is_for_good: bool) -> None:
+    for number in range(code % EVERY, calls(base), EVERY):
+        asked = 0
+
+        def refuse(_call: str, _path: Path, number: int = number) -> int | None:
+            nonlocal asked
+            asked += 1
+            return code if asked == number + 1 or (is_for_good and asked > number) else None
+
+        root = base / "failed"
+        with FaultyFiles(root, refuse=refuse) as files, suppress(ConfigError):  # it could not be started
+            tell(Story(root, files))
+        *_, known = [Known(), *expect(files.operations)]
+        with FaultyFiles(root):
+            store = open_store(root)
+            try:
+                check_store(store, known)
+            except AssertionError as error:
+                raise AssertionError(f"call {number} failed: {error}") from error
+            finally:
+                store.close()
+        shutil.rmtree(root)
+
+
+def calls(base: Path) -> int:
+    with FaultyFiles(base / "sound") as files:
+        tell(Story(base / "sound", files))
+    return sum(not isinstance(operation, Mark) for operation in files.operations)
+
+
+# fmt: off
+HITS = {  # what fails in the directory of t-0
+    "a write: no space":    ("write", ".log", ENOSPC, "make room"),
+    "a write: an error":    ("write", ".log", EIO, "look after the disk"),
+    "a write: read-only":   ("write", ".log", EROFS, "writable"),
+    "a new segment":        ("open", ".log", ENOSPC, "make room"),
+    "an index":             ("open", ".index", ENOSPC, "make room"),
+    "a snapshot":           ("open", ".snapshot", EIO, "look after the disk"),
+}
+# fmt: on
+
+
+@pytest.mark.parametrize("what", HITS)
+def test_one_partition_goes_offline_and_the_others_go_on(base: Path, what: str) -> None:
+    call, suffix, code, hint = HITS[what]
+    owner, other = Owner(), TopicPartition("t", 1)
+    with FaultyFiles(base / "data") as files:
+        store = owner.disk(base / "data")
+        config = LogConfig(segment_bytes=300)
+        logs = [store.open(partition, TOPIC_ID, config) for partition in (A, other)]
+        for log in logs:
+            log.append(batch("before"), leader_epoch=0)
+        store.flush()
+        hit = fail_on(call, suffix, code=code)
+        files.refuse = lambda name, path: hit(name, path) if path.parent == logs[0].directory else None
+        for _ in range(5):
+            with suppress(UnavailableError):
+                logs[0].append(batch("x" * 80), leader_epoch=0)
+            logs[1].append(batch("x" * 80), leader_epoch=0)
+        store.flush()
+        with pytest.raises(UnavailableError, match=hint) as refused:
+            logs[0].append(batch("later"), leader_epoch=0)
+        assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert "t-0 is offline" in str(refused.value)
+        assert store.offline_reason is None
+        assert logs[1].high_watermark == 6
+        acknowledged = logs[0].high_watermark
+        files.refuse = lambda _name, _path: None
+        store.close()
+        store = open_store(base / "data")
+        assert store.open(A, TOPIC_ID, config).end_offset >= acknowledged
+        assert store.open(other, TOPIC_ID, config).end_offset == 6
+        store.close()
+
+
+@pytest.mark.parametrize("how", ["read", "append", "bulk"])
+def test_a_file_that_somebody_deleted_takes_its_partition_offline(base: Path, how: str) -> None:
+    owner, other = Owner(), TopicPartition("t", 1)
+    with FaultyFiles(base / "data"):
+        store = owner.disk(base / "data")
+        logs = [store.open(partition, TOPIC_ID, LogConfig()) for partition in (A, other)]
+        for log in logs:
+            log.append(batch("before"), leader_epoch=0)
+        store.flush()
+        (logs[0].directory / f"{0:020d}.log").unlink()
+        if how != "bulk":  # its file was closed to make room for others
+            logs[0].segments[0].close()
+        act: Callable[[], object] = {
+            "read": lambda: logs[0].read(0, bytes_max=1),
+            "append": lambda: logs[0].append(batch("x"), leader_epoch=0),
+            "bulk": lambda: logs[0].append(batch("x" * BULK_BYTES), leader_epoch=0),
+        }[how]
+        with suppress(UnavailableError):
+            act()
+        logs[1].append(batch("after"), leader_epoch=0)
+        store.flush()
+        owner.run_posted()
+        with pytest.raises(UnavailableError, match="only Kohort may change that directory"):
+            logs[0].read(0, bytes_max=1)
+        assert logs[0].high_watermark == 1, "what is not on the disk was not acknowledged"
+        assert logs[1].high_watermark == 2
+        store.close()
+
+
+def test_a_directory_that_cannot_be_used_is_a_sentence(base: Path) -> None:
+    with FaultyFiles(base / "data", refuse=lambda _call, _path: EROFS), pytest.raises(ConfigError, match="writable"):
+        Owner().disk(base / "data")
+    with FaultyFiles(base / "data"):
+        Owner().disk(base / "data").close()
+
+
+def test_a_failed_flush_is_never_tried_again(base: Path) -> None:
+    owner = Owner()
+    synced: list[Path] = []
+
+    def refuse(call: str, path: Path) -> int | None:
+        if call == "sync" and path.suffix == ".journal":
+            synced.append(path)
+            return EIO if len(synced) > 1 else None
+        return None
+
+    with FaultyFiles(base / "data", refuse=refuse):
+        store = owner.disk(base / "data")
+        log = store.open(A, TOPIC_ID, LogConfig())
+        log.append(batch("before"), leader_epoch=0)
+        for _ in range(3):
+            with suppress(UnavailableError):
+                store.flush()
+        assert len(synced) == 2
+        assert log.high_watermark == 0
+        assert "offline since a flush failed" in (store.offline_reason or "")
+        with pytest.raises(UnavailableError, match="look after the disk, whose errors"):
+            log.append(batch("later"), leader_epoch=0)
+        store.close()
