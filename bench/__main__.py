@@ -15,16 +15,16 @@ from pathlib import Path
 from rich.console import Console
 
 from bench import compare, page, profiling, report
-from bench.client import RefusedError
-from bench.load import LoadError
+from bench.failures import FAILURES
+from bench.figures import SMALL, Scale, figures
 from bench.measures import GROWTH, MEASURES, Measure, Plan, Report, ceiling, measure_all
 from bench.rivals import RIVALS, Rival, present
-from bench.server import ServerError
 from bench.starts import starts
 
 PLAN = Plan()
 QUICK = Plan(warm_up_seconds=0.02, warm_up_jit_seconds=0.02, round_seconds=0.05, rounds=2, starts=1, offsets=(100,))
-NAMES = tuple(dict.fromkeys(measure.name for measure in MEASURES))
+FIGURES = "figures"
+NAMES = (*dict.fromkeys(measure.name for measure in MEASURES), FIGURES)
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -43,6 +43,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--flame", type=Path, metavar="SVG", help="with --profile: a flame graph of the first chosen measure"
     )
     parser.add_argument("--no-start", action="store_true", help="without start, memory and loading")
+    parser.add_argument(
+        "--no-figures", action="store_true", help="without what is taken once: storms, recovery, memory"
+    )
     parser.add_argument("--no-growth", action="store_true", help="without the measures at 1, 10 and 100 times the size")
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="write DIR/<time>.json and .html too (bench/results is ours)"
@@ -61,6 +64,12 @@ def chosen(arguments: argparse.Namespace) -> list[Measure]:
     ]
 
 
+def wants_figures(arguments: argparse.Namespace) -> bool:
+    """They are part of a whole run, and may be asked for by themselves."""
+    some = (arguments.only, arguments.flush, arguments.connections)
+    return arguments.only == FIGURES or not (arguments.no_figures or any(some))
+
+
 def main() -> int:
     arguments = parse(sys.argv[1:])
     console = Console(width=None if sys.stdout.isatty() else 150)
@@ -75,7 +84,7 @@ def main() -> int:
             profile(console, arguments)
         else:
             return contest(console, arguments, plan)
-    except (LoadError, RefusedError, ServerError, ConnectionError, compare.NoResultsError) as error:
+    except (*FAILURES, compare.NoResultsError) as error:
         console.print(f"[red]{error}[/]", soft_wrap=True)
         return 1
     return 0
@@ -104,20 +113,25 @@ def contest(console: Console, arguments: argparse.Namespace, plan: Plan) -> int:
         taken: Report = measure_all(
             chosen(arguments), rivals, plan, lambda measure: status.update(f"{measure.flush}: {measure.title()}")
         )
-        started = [] if arguments.no_start else starts(rivals, plan, status.update)
+        started = [] if arguments.no_start or arguments.only == FIGURES else starts(rivals, plan, status.update)
+        scale = SMALL if arguments.quick else Scale()
+        once = figures(rivals, scale, status.update) if wants_figures(arguments) else []
     main_results = [it for it in taken.results if not it.measure.growth]
     growth = [it for it in taken.results if it.measure.growth]
     for results in (main_results, growth):
         if results:
-            console.print(report.table(results))
+            console.print(report.table(results, taken.refused))
+    if once:
+        console.print(report.figures_table(once))
     if started:
         console.print(report.starts_table(started))
     for told in [*report.refusals(taken.refused), *(told for one in started for told in one.refused)]:
         console.print(told, soft_wrap=True, markup=False)
     if arguments.out is not None:
-        everything = report.told(plan, rivals, taken, started)
+        everything = report.told(plan, rivals, taken, started, once)
         console.print(f"written: {report.write(arguments.out, everything, page.render(everything))}", soft_wrap=True)
-    return int(any(it.rival == report.OURS for it in taken.refused))
+    lacking = [it.rival for it in taken.refused] + [it.rival for it in once if it.value is None]
+    return int(report.OURS in lacking)
 
 
 def _raise_descriptors() -> None:

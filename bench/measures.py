@@ -8,8 +8,9 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from bench import server
-from bench.client import RefusedError, open_socket, request_frame
-from bench.load import LoadError, Round, Summary, lanes_of, run
+from bench.client import open_socket, request_frame
+from bench.failures import FAILURES, reason
+from bench.load import Round, Summary, lanes_of, run
 from bench.open_loop import run_at_rate
 from bench.requests import (
     GROUPS,
@@ -127,9 +128,9 @@ class Plan:
     warm_up_seconds: float = 0.5
     warm_up_jit_seconds: float = 3.0
     round_seconds: float = 1.0
-    rounds: int = 5
-    growth_rounds: int = 3
-    starts: int = 10
+    rounds: int = 3
+    growth_rounds: int = 2
+    starts: int = 6
     offsets: tuple[int, ...] = (1_000, 10_000, 100_000)
 
 
@@ -186,14 +187,19 @@ def measure_all(
     """Take the measures, with one server a rival for all measures of one flush mode; all of them run side by side."""
     report = Report()
     for flush in dict.fromkeys(measure.flush for measure in measures):
+        of_mode = [measure for measure in measures if measure.flush == flush]
         with ExitStack() as running:
-            servers = {rival: running.enter_context(fresh(rival, flush)) for rival in rivals}
-            for one in servers.values():
-                prepare(one.port)
-            for measure in measures:
-                if measure.flush == flush:
-                    on_measure(measure)
-                    take(measure, servers, plan, report)
+            servers: dict[Rival, Server] = {}
+            for rival in rivals:
+                try:
+                    servers[rival] = running.enter_context(fresh(rival, flush))
+                    prepare(servers[rival].port)
+                except FAILURES as error:
+                    servers.pop(rival, None)
+                    report.refused.extend(Refused(rival.name, measure, reason(error)) for measure in of_mode)
+            for measure in of_mode:
+                on_measure(measure)
+                take(measure, servers, plan, report)
     return report
 
 
@@ -210,7 +216,8 @@ def take(measure: Measure, servers: Mapping[Rival, Server], plan: Plan, report: 
             for one in contests[turn:] + contests[:turn]:
                 if not one.attempt(report, partial(one.round, plan.round_seconds)):
                     contests.remove(one)
-    report.results.extend(one.result() for one in contests)
+    for one in contests:
+        one.attempt(report, lambda one=one: report.results.append(one.result()))  # type: ignore[misc]
 
 
 class _Contest:
@@ -227,8 +234,8 @@ class _Contest:
         """Whether the step could be taken; if not, why not is in the report."""
         try:
             step()
-        except (LoadError, RefusedError, ConnectionError, TimeoutError) as error:
-            report.refused.append(Refused(self._rival.name, self._measure, str(error) or type(error).__name__))
+        except FAILURES as error:
+            report.refused.append(Refused(self._rival.name, self._measure, reason(error)))
             return False
         return True
 

@@ -59,7 +59,8 @@ def render(run: Mapping[str, Any]) -> str:
             _made(run),
             *_sections(steady),
             _growth(growing),
-            _starts(run["starts"]),
+            _starts([it for it in run["starts"] if it["first_answers_ms"]]),
+            _figures(run.get("figures", [])),
             _refused(run["refused"]),
             "</body></html>",
         ]
@@ -234,6 +235,32 @@ def _starts(starts: Sequence[Entry]) -> str:
         " offset with so many in one coordinator partition; resident memory.</p>"
         f'<div class="card"><table><tr>{heads}</tr>{"".join(rows)}</table></div>'
     )
+
+
+def _figures(figures: Sequence[Entry]) -> str:
+    if not figures:
+        return ""
+    rivals = list(dict.fromkeys(it["rival"] for it in figures))
+    rows = []
+    for name in dict.fromkeys(it["name"] for it in figures):
+        of_name = {it["rival"]: it for it in figures if it["name"] == name}
+        unit = next((it["unit"] for it in of_name.values() if it["unit"]), "")
+        cells = "".join(f'<td class="n">{escape(_figure(of_name.get(rival)))}</td>' for rival in rivals)
+        rows.append(f"<tr><td>{escape(name)}</td><td>{escape(unit)}</td>{cells}</tr>")
+    heads = "".join(f'<th class="n">{escape(it or "the machine")}</th>' for it in rivals)
+    return (
+        '<h2>Taken once</h2><p class="soft">How long something large takes, and what something costs in memory.</p>'
+        f'<div class="card"><table><tr><th></th><th></th>{heads}</tr>{"".join(rows)}</table></div>'
+    )
+
+
+def _figure(entry: Entry | None) -> str:
+    if entry is None:
+        return ""
+    value = entry["value"]
+    if value is None:
+        return f"n/a ({entry['reason']})"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _refused(refused: Sequence[Entry]) -> str:

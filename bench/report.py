@@ -17,6 +17,7 @@ import psutil
 from rich import box
 from rich.table import Table
 
+from bench.figures import Figure
 from bench.measures import Measure, Plan, Refused, Report, Result
 from bench.rivals import Rival
 from bench.starts import RESIDENT_GOAL_MB, START_GOAL_MS, Start
@@ -25,9 +26,9 @@ OURS = "kohort"
 _HEADINGS = ("per s", "slowest", "fastest", "times", "p50 us", "p99 us", "MB/s", "cpu", "us each", "load")
 
 
-def table(results: Sequence[Result]) -> Table:
+def table(results: Sequence[Result], refused: Sequence[Refused] = ()) -> Table:
     """
-    One line a measure and rival.
+    One line a measure and rival; "n/a" where a rival did not let it be taken.
 
     "times" is Kohort's requests per second over the rival's, in an open loop the rival's p99 over Kohort's: above 1 Kohort is
     better. "cpu" is how many processors the server kept busy and "us each" its processor time per request; "load" is the
@@ -47,6 +48,9 @@ def table(results: Sequence[Result]) -> Table:
         flush = measure.flush if previous is None or previous.flush != measure.flush else ""
         shown.add_row(flush, measure.title() if is_new else "", result.rival, *_figures(result, results))
         previous = measure
+        if result is next(it for it in reversed(results) if it.measure == measure):
+            for one in (it for it in refused if it.measure == measure):
+                shown.add_row("", "", one.rival, "n/a")
     return shown
 
 
@@ -87,6 +91,9 @@ def starts_table(starts: Sequence[Start]) -> Table:
         shown.add_column(heading, justify="right")
     for one in starts:
         times = one.first_answers_ms
+        if not times:
+            shown.add_row(one.rival, "n/a")
+            continue
         figures = (median(times), min(times), max(times), one.idle_mb, one.connected_mb)
         loads = (f"{one.loads_ms[count]:,.0f}" if count in one.loads_ms else "refused" for count in offsets)
         shown.add_row(one.rival, *(f"{figure:,.0f}" for figure in figures), *loads)
@@ -95,6 +102,31 @@ def starts_table(starts: Sequence[Start]) -> Table:
         " committed offset, with so many in one coordinator partition."
     )
     return shown
+
+
+def figures_table(figures: Sequence[Figure]) -> Table:
+    """One line a figure, with a column for each rival."""
+    rivals = list(dict.fromkeys(it.rival for it in figures if it.rival))
+    shown = Table(box=box.SIMPLE_HEAD, title_justify="left")
+    shown.add_column("taken once")
+    for heading in ("unit", "goal", "machine", *rivals):
+        shown.add_column(heading, justify="right")
+    for name in dict.fromkeys(it.name for it in figures):
+        of_name = {it.rival: it for it in figures if it.name == name}
+        one = next(iter(of_name.values()))
+        goal = f"{one.goal:,.0f}" if one.goal else ""
+        cells = [figure_text(of_name.get(rival)) for rival in ("", *rivals)]
+        shown.add_row(name, next((it.unit for it in of_name.values() if it.unit), ""), goal, *cells)
+    return shown
+
+
+def figure_text(figure: Figure | None) -> str:
+    """Three digits; why there is none; nothing where nothing was asked."""
+    if figure is None:
+        return ""
+    if figure.value is None:
+        return f"n/a ({figure.reason})"
+    return f"{figure.value:,.0f}" if figure.value >= 100 else f"{figure.value:.3g}"
 
 
 def refusals(refused: Sequence[Refused]) -> list[str]:
@@ -132,7 +164,9 @@ def _first_line(*command: str) -> str | None:
     return next(iter((done.stdout + done.stderr).splitlines()), None)
 
 
-def told(plan: Plan, rivals: Sequence[Rival], report: Report, starts: Sequence[Start]) -> dict[str, Any]:
+def told(
+    plan: Plan, rivals: Sequence[Rival], report: Report, starts: Sequence[Start], figures: Sequence[Figure] = ()
+) -> dict[str, Any]:
     """Everything, as it goes into the JSON file."""
     return {
         "machine": machine(),
@@ -143,6 +177,7 @@ def told(plan: Plan, rivals: Sequence[Rival], report: Report, starts: Sequence[S
         ],
         "refused": [asdict(it) | {"title": it.measure.title()} for it in report.refused],
         "starts": [asdict(it) for it in starts],
+        "figures": [asdict(it) for it in figures],
     }
 
 

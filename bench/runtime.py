@@ -1,17 +1,24 @@
 """
 What the coordinator runtime costs by itself, on one core: `python -m bench.runtime`.
 
-Where there is something to compare with it stands beside: a plain dict for timeline structures, a heap with lazy deletion,
-which is what an event loop has, for timers. Times are those of the processor, the best of some rounds.
+Where there is something to compare with it stands beside: a plain dict for timeline structures; a heap with lazy deletion,
+which is what an event loop has, for timers; for loading, aiokafka's native reader putting the newest of each key into a dict,
+without decoding any. Times are those of the processor, the best of some rounds; the longest step of a load is of the clock.
+`--json` for programs; `figures()` is what `python -m bench` may call.
 """
 
+import argparse
 import gc
+import json
 import logging
 import random
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
-from time import process_time
+from time import perf_counter, process_time
+from typing import Any
 from uuid import UUID
+
+import msgspec
 
 from kohort.group.configs import GroupConfig
 from kohort.group.records import GroupRecordSerde, OffsetCommit
@@ -19,6 +26,7 @@ from kohort.group.shard import GroupShard
 from kohort.machine.shard import PlainShard, Result, Timers
 from kohort.machine.timeline import SnapshotRegistry, TimelineDict
 from kohort.model.ids import TopicPartition
+from kohort.runtime import bulk
 from kohort.runtime.loader import LoadSummary, load
 from kohort.runtime.processors import InlineProcessor
 from kohort.runtime.runtime import Runtime
@@ -27,7 +35,7 @@ from kohort.runtime.wheel import Wheel
 from kohort.storage.log import LogConfig
 from kohort.storage.memory import MemoryStore
 from kohort.testing import VirtualNode
-from kohort.wire.batches import encode_batch
+from kohort.wire.batches import encode_batch, iter_batches, read_records
 
 ROUNDS = 3
 Pair = tuple[str, int]
@@ -130,7 +138,7 @@ def timeline(keys: int = 1_000_000, count: int = 400_000) -> Iterator[tuple[str,
     yield "timeline dict: put, a snapshot each 100", best(put_past)
 
 
-def loading(repeats: int, count: int = 400_000) -> Callable[[], int]:
+def offsets_log(repeats: int, count: int) -> Any:
     """A partition of `__consumer_offsets` with as many commits, each key so many times."""
     serde = GroupRecordSerde()
     node = VirtualNode()
@@ -154,17 +162,52 @@ def loading(repeats: int, count: int = 400_000) -> Callable[[], int]:
         ]
         log.append(encode_batch(pairs, 1_700_000_000_000), leader_epoch=0)
     node.settle()
+    return log
+
+
+def loading(log: Any, longest: list[float]) -> Callable[[], int]:
+    """The load of a partition; the seconds of its longest step are noted."""
+    serde, node, count = GroupRecordSerde(), VirtualNode(), log.end_offset
+    assert bulk, "imported, so that no load pays for that"
 
     def run() -> int:
         timers = ShardTimers(node.wheel, node.clock, lambda _current, _operation, _failed: None)
         shard = GroupShard(SnapshotRegistry(), timers, GroupConfig(), lambda: "id")
         summary = LoadSummary()
+        began = perf_counter()
         for _ in load(log, shard, serde, summary, start=0, end=count):
-            """A step of the load."""
+            ended = perf_counter()
+            longest.append(ended - began)
+            began = ended
         assert summary.records == count
         return count
 
     return run
+
+
+def reading(log: Any) -> Callable[[], int]:
+    """What loading is beside: the records of the partition, read one by one, the newest of each key in a dict."""
+
+    def run() -> int:
+        newest: dict[bytes | None, Any] = {}
+        offset = 0
+        while offset < log.end_offset:
+            window = log.read(offset, bytes_max=5 << 20)
+            for position, header in iter_batches(window):
+                batch = memoryview(window)[position : position + header.size_bytes]
+                newest.update((record.key, record) for record in read_records(batch, header=header))
+                offset = header.next_offset
+        return offset
+
+    return run
+
+
+def loads() -> Iterator[tuple[str, float]]:
+    for name, repeats in (("each key 20 times", 20), ("all keys distinct", 1)):
+        log, longest = offsets_log(repeats, 400_000), [0.0]
+        yield f"aiokafka and a dict: {name}", best(reading(log))
+        yield f"load, {name}", best(loading(log, longest))
+        yield f"longest step of it, {name}", 1 / max(longest)
 
 
 def nothing() -> None:
@@ -201,24 +244,60 @@ GOALS = {
     "write, one record, 64 at a time": 200_000,
     "load, each key 20 times": 3_000_000,
     "load, all keys distinct": 1_000_000,
+    "longest step of it, each key 20 times": 50,
+    "longest step of it, all keys distinct": 50,
     "wheel: re-arm one of a million timers": 500_000,
 }
+PEERS = {
+    "timeline dict: get": "dict: get",
+    "timeline dict: put, a snapshot each 100": "dict: put",
+    "load, each key 20 times": "aiokafka and a dict: each key 20 times",
+    "load, all keys distinct": "aiokafka and a dict: all keys distinct",
+    "wheel: re-arm one of a million timers": "heap: re-arm one of a million timers",
+}
+
+
+class Figure(msgspec.Struct, frozen=True):
+    """How many a second; what the issue asked for, and what stands beside it, where there are such."""
+
+    name: str
+    per_second: float
+    goal_per_second: float | None = None
+    peer: str | None = None
+    peer_per_second: float | None = None
 
 
 def measures() -> Iterator[tuple[str, float]]:
     yield "write, answered on the spot", best(writes(records=False))
     yield "write, one record, 64 at a time", best(writes(records=True))
     yield from timeline()
-    yield "load, each key 20 times", best(loading(20))
-    yield "load, all keys distinct", best(loading(1))
+    yield from loads()
     yield from timers()
 
 
-def main() -> None:
-    logging.disable(logging.CRITICAL)
+def figures() -> Iterator[Figure]:
+    """Everything, in half a minute; a peer comes before what stands beside it."""
+    seen: dict[str, float] = {}
     for name, per_second in measures():
-        goal = GOALS.get(name)
-        print(f"{name:42} {per_second:12,.0f}/s {1e9 / per_second:8,.0f} ns" + (f"  goal {goal:,}/s" if goal else ""))
+        seen[name] = per_second
+        peer = PEERS.get(name)
+        yield Figure(name, per_second, GOALS.get(name), peer, seen[peer] if peer else None)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.runtime", description="The coordinator runtime by itself.")
+    parser.add_argument("--json", action="store_true", help="one array of figures")
+    arguments = parser.parse_args()
+    logging.disable(logging.CRITICAL)
+    found = []
+    for figure in figures():
+        found.append(figure)
+        if not arguments.json:
+            beside = f"  {figure.per_second / figure.peer_per_second:.2f}x" if figure.peer_per_second else ""
+            goal = f"  goal {figure.goal_per_second:,}/s" if figure.goal_per_second else ""
+            print(f"{figure.name:42} {figure.per_second:12,.0f}/s {1e9 / figure.per_second:12,.0f} ns{beside}{goal}")
+    if arguments.json:
+        print(json.dumps(msgspec.to_builtins(found), indent=1))
 
 
 if __name__ == "__main__":

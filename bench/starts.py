@@ -10,7 +10,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from bench.client import RefusedError, ask, ask_all_until_ready, ask_until_ready, open_socket
+from bench.client import ask, ask_all_until_ready, ask_until_ready, open_socket
+from bench.failures import FAILURES, reason
 from bench.measures import Plan
 from bench.requests import (
     OFFSET_COMMIT,
@@ -61,15 +62,19 @@ def starts(rivals: Sequence[Rival], plan: Plan, on_step: Callable[[str], None]) 
     for rival in rivals:
         on_step(f"{rival.name}: starting again and again")
         count = -(-plan.starts // 3) if rival.has_jit else plan.starts
-        first_answers_ms = tuple(first_answer_ms(rival) for _ in range(count))
-        idle_mb, connected_mb = resident_mb(rival)
+        try:
+            first_answers_ms = tuple(first_answer_ms(rival) for _ in range(count))
+            idle_mb, connected_mb = resident_mb(rival)
+        except FAILURES as error:
+            taken.append(Start(rival.name, (), 0.0, 0.0, {}, [f"{rival.name} does not start: {reason(error)}"]))
+            continue
         one = Start(rival.name, first_answers_ms, idle_mb, connected_mb, {})
         for offsets in plan.offsets:
             on_step(f"{rival.name}: loading {offsets:,} offsets")
             try:
                 one.loads_ms[offsets] = load_ms(rival, offsets)
-            except (RefusedError, ConnectionError) as error:
-                one.refused.append(f"{rival.name} did not give back {offsets:,} offsets: {error}")
+            except FAILURES as error:
+                one.refused.append(f"{rival.name} did not give back {offsets:,} offsets: {reason(error)}")
         taken.append(one)
     return taken
 

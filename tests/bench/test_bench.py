@@ -76,3 +76,16 @@ def test_one_measure_under_the_profiler() -> None:
     told = bench("--profile", "--flush", "os", "--only", "heartbeat", "--seconds", "0.05", "--no-growth")
     assert "requests/s under the profiler" in told
     assert "tottime" in told
+
+
+def test_what_is_taken_once_is_measured(tmp_path: Path) -> None:
+    bench("--rivals", "kohort", "--only", "figures", "--out", str(tmp_path))
+    (written,) = tmp_path.glob("*.json")
+    figures = json.loads(written.read_text())["figures"]
+    assert [it["reason"] for it in figures if it["value"] is None] == []
+    assert {it["name"] for it in figures} >= {
+        "rebalance storm of 3 groups of 3: from there to all stable",
+        "one OffsetFetch of 300 offsets",
+        "start on a clean directory of 20 partitions",
+        "start after a kill, 2 MB not flushed",
+    }

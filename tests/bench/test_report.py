@@ -10,8 +10,11 @@ import pytest
 from rich.console import Console
 
 from bench import compare, page, report
+from bench.failures import reason
+from bench.figures import Figure
 from bench.load import Round, Summary
 from bench.measures import Measure, Plan, Refused, Report, Result
+from bench.server import ServerError
 from bench.starts import Start, groups_of_one_partition
 from kohort.model.ids import coordinator_partition
 
@@ -95,3 +98,29 @@ def test_groups_that_load_together_share_a_partition() -> None:
     names = groups_of_one_partition(20)
     assert len(set(names)) == 20
     assert {coordinator_partition(it, 50) for it in names} == {0}
+
+
+def test_a_rival_without_a_figure_has_a_reason_in_the_table() -> None:
+    figures = [
+        Figure("disk", "MB/s", "", 412.0),
+        Figure("storm", "s", "kohort", 0.81234, goal=10.0),
+        Figure("storm", "", "kafka", None, "it is <gone>"),
+        Figure("memory", "bytes", "kohort", 4390.5),
+    ]
+    told = shown(report.figures_table(figures))
+    assert "0.812" in told
+    assert "n/a (it is <gone>)" in told
+    assert "4,390" in told
+    everything = run() | {"figures": [asdict(it) for it in figures]}
+    assert "n/a (it is &lt;gone&gt;)" in page.render(everything)
+
+
+def test_a_refused_measure_is_in_the_table() -> None:
+    results = [result("kohort", CLOSED, 1000), result("kohort", OPEN, 100)]
+    told = shown(report.table(results, [Refused("kfake", CLOSED, "no")]))
+    assert told.count("n/a") == 1
+
+
+def test_the_last_line_of_a_server_that_ended_is_the_reason() -> None:
+    assert reason(ServerError("x did not become ready: Traceback\n  File\nOSError: no space\n")) == "OSError: no space"
+    assert reason(TimeoutError()) == "TimeoutError"

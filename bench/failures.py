@@ -1,0 +1,31 @@
+"""What a rival may answer a measure with instead of letting it be taken. It costs that rival its figure alone."""
+
+import subprocess
+from typing import Final
+
+import psutil
+
+from bench.client import RefusedError
+from bench.load import LoadError
+from bench.server import ServerError
+from kohort.model.errors import WireError
+
+FAILURES: Final = (
+    LoadError,
+    RefusedError,
+    ServerError,
+    WireError,
+    OSError,  # connections refused, reset, too slow; the disk full
+    psutil.Error,  # the process is gone
+    subprocess.SubprocessError,
+)
+
+_REASON_CHARACTERS: Final = 160
+
+
+def reason(error: BaseException) -> str:
+    """In one line: the last one of what a server said when it ended, else the first."""
+    lines = [it.strip() for it in str(error).splitlines() if it.strip()]
+    if not lines:
+        return type(error).__name__
+    return (lines[-1] if isinstance(error, ServerError) else lines[0])[:_REASON_CHARACTERS]
