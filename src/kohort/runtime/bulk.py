@@ -24,7 +24,7 @@ from kohort.wire.batches import CONTROL, TRANSACTIONAL, read_header
 from kohort.wire.layout import Layout, Stretch
 from kohort.wire.vectors import Bools, Ints
 
-WINDOWS_BYTES = 16 * 1024 * 1024
+WINDOWS_BYTES = 10 * 1024 * 1024
 """How much of logs all loads together hold at a time, beside as much again for what is known of it."""
 WINDOW_BYTES_MIN = 1024 * 1024
 READ_BYTES = 2 * 1024 * 1024
@@ -79,6 +79,9 @@ def load_window(
         if not len(stretch):
             return None
         load.summary.bytes += stretch.size_bytes
+        # What comes first is to copy all of it, which takes some milliseconds.
+        yield
+        load.begin_step()
         layout = yield from _paced(load, stretch.lay_out())
         window = _Window(load, layout, start)
         rows = yield from _paced(load, window.choose())
