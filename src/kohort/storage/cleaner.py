@@ -419,7 +419,7 @@ class Cleaner:
         pass_.done = done
         if done is not None:
             self._count(done)
-        elif problem is not None and not pass_.log.is_deleted:
+        elif problem is not None and not _is_obsolete(pass_):
             self._set_aside(pass_.log.topic_partition, problem)
         self._end_if_done(pass_)
 
@@ -503,6 +503,13 @@ class Cleaner:
     def finish(self) -> None:
         """After `stop`, and when nothing runs in the background any more: nothing is left half done."""
         self._drain()
+
+
+def _is_obsolete(pass_: _Pass) -> bool:
+    """Whether the log, or some segment that the pass wanted to read, was deleted meanwhile: it begins anew then."""
+    present = {segment.base_offset for segment in pass_.log.segments}
+    begin = pass_.job.sources[0].base_offset
+    return pass_.log.is_deleted or begin not in present
 
 
 def _source(segment: Segment, next_base_offset: int) -> Source:
