@@ -112,7 +112,7 @@ class Connection:
                 f"the broker at {self.address} did not answer {api_key.api_name} ({exc}){self._hint}"
             ) from exc
         except WireError as exc:
-            raise ConfigError(f"{self.address} does not speak Kafka's protocol: {exc}") from exc
+            raise ConfigError(f"{self.address} does not speak Kafka's protocol: {exc}{self._hint}") from exc
 
     def _encrypt(self, host: str, security: Security) -> None:
         try:
@@ -160,7 +160,7 @@ def list_logs(
     Raises:
         ConfigError: no broker answers, or a partition has no leader.
     """
-    with _first(path, security) as connection:
+    with first_broker(path, security) as connection:
         asked = None if topics is None else [messages.MetadataRequestTopic(name=name) for name in sorted(topics)]
         request = messages.MetadataRequest(topics=asked, allow_auto_topic_creation=False)
         metadata = connection.ask(ApiKey.METADATA, _METADATA, request)
@@ -175,7 +175,7 @@ def list_logs(
     return sorted(log for address, places in led.items() for log in _ends(address, places, security))
 
 
-def _first(path: str, security: Security) -> Connection:
+def first_broker(path: str, security: Security = PLAINTEXT) -> Connection:
     """A connection to the first of the brokers that answers."""
     addresses = [part.strip() for part in path.removeprefix(SCHEME).split(",") if part.strip()]
     failure = ConfigError(f"{path} names no broker; write {SCHEME}HOST:PORT")

@@ -1,0 +1,62 @@
+"""
+What the topics of a source are called, by their ids: a broker keeps the id beside each partition's log, and tells it in Metadata.
+
+Source: Kafka PartitionMetadataFile; KIP-516 (Metadata version 10 and later).
+"""
+
+import base64
+import re
+from pathlib import Path
+
+from kohort.pipeline.decode import storage
+from kohort.pipeline.sources import live
+from kohort.wire import messages
+from kohort.wire.apis import ApiKey
+
+_METADATA = 10
+_FILE = "partition.metadata"
+_FILE_BYTES_MAX = 4096
+_PARTITION_DIRECTORY = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-[0-9]{1,10}")
+
+
+def topic_ids(path: str) -> dict[str, str]:
+    """
+    Names of topics by id, as Kafka prints ids; those that exist now.
+
+    Args:
+        path: as of a source. A directory that is not local is not looked into.
+
+    Raises:
+        ConfigError: there is no such directory, or no broker answers.
+    """
+    if live.is_live(path):
+        return _of_cluster(path)
+    return {} if storage.is_remote(path) else _of_directory(path)
+
+
+def _of_cluster(path: str) -> dict[str, str]:
+    with live.first_broker(path) as connection:
+        request = messages.MetadataRequest(topics=None, allow_auto_topic_creation=False)
+        metadata = connection.ask(ApiKey.METADATA, _METADATA, request)
+    return {
+        base64.urlsafe_b64encode(topic.topic_id.bytes).decode().rstrip("="): topic.name
+        for topic in metadata.topics
+        if topic.name and topic.topic_id is not None
+    }
+
+
+def _of_directory(path: str) -> dict[str, str]:
+    found = {}
+    for name, directory in storage.directories(path):
+        match = _PARTITION_DIRECTORY.fullmatch(name)
+        if match is None:
+            continue
+        try:
+            with (Path(directory) / _FILE).open(encoding="ascii") as file:
+                text = file.read(_FILE_BYTES_MAX)
+        except (OSError, UnicodeDecodeError):
+            continue
+        told = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
+        if "topic_id" in told:
+            found[told["topic_id"]] = match["topic"]
+    return found

@@ -1,0 +1,104 @@
+"""A running cluster, followed while it is written to."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from kohort.model.errors import ConfigError
+from kohort.pipeline.jobs import published
+from kohort.pipeline.runs.run import Run, Source
+from kohort.pipeline.runs.state import Wanted
+from kohort.pipeline.sources.coordinator_log import open_logs
+from kohort.pipeline.sources.options import SourceOptions
+from kohort.pipeline.sources.stream import LogStreamReader
+from kohort.testing.served import ServedKohort
+
+ALL = ReadAllAvailable()
+
+
+@pytest.fixture(scope="module")
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with ServedKohort(tmp_path_factory.mktemp("kohort"), {"offsets.topic.num.partitions": "2"}) as broker:
+        asyncio.run(produced(broker.bootstrap))
+        yield broker.bootstrap
+
+
+async def produced(bootstrap: str) -> None:
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap)
+    await producer.start()
+    await producer.send_and_wait("orders", b"one", partition=0)
+    await producer.stop()
+
+
+def commit(bootstrap: str, group: str, *offsets: int) -> None:
+    async def each() -> None:
+        consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, group_id=group, enable_auto_commit=False)
+        await consumer.start()
+        consumer.assign([TopicPartition("orders", 0)])
+        for offset in offsets:
+            await consumer.commit({TopicPartition("orders", 0): offset})
+        await consumer.stop()
+
+    asyncio.run(each())
+
+
+def reader(bootstrap: str, **options: str) -> LogStreamReader:
+    return LogStreamReader(SourceOptions.parse({"path": f"kafka://{bootstrap}", **options}), open_logs)
+
+
+def offsets_of(stream: LogStreamReader, start: Any, end: Any, group: str) -> list[int]:
+    found = [row for task in stream.partitions(start, end) for part in stream.read(task) for row in part.to_pylist()]
+    return [row["offset"] for row in found if row["group"] == group and row["kind"] == "offset_commit"]
+
+
+def test_what_is_committed_comes_once(bootstrap: str) -> None:
+    commit(bootstrap, "tail", 1, 2)
+    stream = reader(bootstrap)
+    start = stream.initialOffset()
+    first = stream.latestOffset(start, ALL)
+    commit(bootstrap, "tail", 3)
+    second = stream.latestOffset(first, ALL)
+    assert offsets_of(stream, start, first, "tail") == [1, 2]
+    assert offsets_of(stream, first, second, "tail") == [3]
+    assert stream.partitions(second, second) == []
+
+
+def test_a_stream_begins_at_the_end_and_keeps_its_limit(bootstrap: str) -> None:
+    stream = reader(bootstrap, startingOffsets="latest")
+    at = stream.initialOffset()
+    commit(bootstrap, "limited", *range(10))
+    stream.prepareForTriggerAvailableNow()
+    commit(bootstrap, "limited", 99)
+    parts = []
+    while (end := stream.latestOffset(at, ReadMaxRows(4))) != at:
+        parts.append(offsets_of(stream, at, end, "limited"))
+        at = end
+    assert [offset for part in parts for offset in part] == list(range(10))
+    assert len(parts) > 2
+    assert all(len(part) <= 5 for part in parts)
+
+
+def test_bytes_are_not_known_over_the_wire(bootstrap: str) -> None:
+    stream = reader(bootstrap, maxBytesPerTrigger="5")
+    with pytest.raises(ConfigError, match="use maxRecordsPerTrigger there"):
+        stream.latestOffset({}, stream.getDefaultReadLimit())
+
+
+@pytest.mark.spark
+def test_runs_over_a_cluster(spark: Any, bootstrap: str, tmp_path: Path) -> None:
+    def once() -> int:
+        wanted = Wanted(tables=("offsets", "lag"))
+        return Run(Source(f"kafka://{bootstrap}"), tmp_path, wanted, lambda _: nullcontext(spark)).once().version
+
+    commit(bootstrap, "published", 0)
+    assert once() == 1
+    commit(bootstrap, "published", 1)
+    assert (once(), once()) == (2, 2)
+    (row,) = published.rows(tmp_path, "lag", where={"group": "published"})
+    assert (row["offset"], row["end_offset"], row["lag"]) == (1, 1, 0)

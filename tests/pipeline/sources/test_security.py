@@ -1,0 +1,230 @@
+"""TLS and SASL: against Apache Kafka with a certificate of our own, and SCRAM as its standard tells it."""
+
+import base64
+import hashlib
+import hmac
+import socket
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from kohort.model.errors import ConfigError
+from kohort.pipeline.sources import live
+from kohort.pipeline.sources.options import SourceOptions
+from kohort.pipeline.sources.security import Security, _scram
+from kohort.testing.kafka import KafkaNode, UnavailableKafkaError
+
+PASSWORD = 'with "quotes", and = signs'
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+JAAS_PASSWORD = PASSWORD.replace('"', '\\"')
+MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+
+
+@dataclass(frozen=True)
+class Secured:
+    """A broker with a listener for each protocol, and the certificate that it shows."""
+
+    certificate: Path
+    own: Path
+    ports: dict[str, int]
+
+    def path(self, protocol: str) -> str:
+        return f"kafka://127.0.0.1:{self.ports[protocol]}"
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+def certificate(directory: Path) -> tuple[Path, Path]:
+    """A certificate for 127.0.0.1, and a file that holds its key, too."""
+    key, certificate = directory / "key.pem", directory / "certificate.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "7", "-subj", "/CN=127.0.0.1"]
+    command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
+    try:
+        subprocess.run(command, check=True, capture_output=True, timeout=60)
+    except FileNotFoundError:
+        pytest.skip("there is no openssl here")
+    own = directory / "own.pem"
+    own.write_text(key.read_text() + certificate.read_text())
+    return certificate, own
+
+
+def properties(secured: Secured, plain_port: int, controller: str) -> dict[str, str]:
+    listeners = {"PLAINTEXT": plain_port, **secured.ports}
+    told = ",".join(f"{name}://127.0.0.1:{port}" for name, port in listeners.items())
+    return {
+        "listeners": f"{told},{controller}",
+        "advertised.listeners": told,
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_SSL:SASL_SSL",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(secured.own),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(secured.certificate),
+        "listener.name.ssl.ssl.client.auth": "required",
+        "sasl.enabled.mechanisms": ",".join(("PLAIN", *MECHANISMS)),
+        "listener.name.sasl_ssl.plain.sasl.jaas.config": f'{PLAIN} user_reader="plain";',
+        **{f"listener.name.sasl_ssl.{name.lower()}.sasl.jaas.config": f"{SCRAM};" for name in MECHANISMS},
+    }
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    from confluent_kafka import admin
+
+    directory = tmp_path_factory.mktemp("secured")
+    try:
+        node = KafkaNode(directory / "kafka")
+    except UnavailableKafkaError as exc:
+        pytest.skip(str(exc))
+    found = Secured(*certificate(directory), {"SSL": free_port(), "SASL_SSL": free_port()})
+    file = directory / "kafka" / "server.properties"
+    told = dict(line.split("=", 1) for line in file.read_text().splitlines())
+    more = properties(found, node.port, told["listeners"].rpartition(",")[2])
+    file.write_text("".join(f"{name}={text}\n" for name, text in {**told, **more}.items()))
+    with node:
+        client = admin.AdminClient({"bootstrap.servers": node.bootstrap})
+        kinds = (admin.ScramMechanism.SCRAM_SHA_256, admin.ScramMechanism.SCRAM_SHA_512)
+        for kind in kinds:
+            credential = admin.ScramCredentialInfo(kind, 4096)
+            user = admin.UserScramCredentialUpsertion("reader", credential, PASSWORD.encode())
+            for done in client.alter_user_scram_credentials([user]).values():
+                done.result(30)
+        for done in client.create_topics([admin.NewTopic("orders", 2, 1)]).values():
+            done.result(30)
+        yield found
+
+
+def topics(secured: Secured, **options: str) -> list[tuple[str, int]]:
+    protocol = options["security.protocol"]
+    given = {f"kafka.{name.replace('_', '.')}": text for name, text in options.items()}
+    parsed = SourceOptions.parse({"path": secured.path(protocol), **given})
+    logs = live.list_logs(parsed.path, topics={"orders"}, security=parsed.security)
+    return [(log.topic, log.partition) for log in logs for _ in [list(live.read(log, parsed.security))]]
+
+
+def sasl(secured: Secured, mechanism: str, jaas: str) -> dict[str, str]:
+    return {
+        "security.protocol": "SASL_SSL",
+        "ssl.truststore.location": str(secured.certificate),
+        "sasl.mechanism": mechanism,
+        "sasl.jaas.config": jaas,
+    }
+
+
+BOTH = [("orders", 0), ("orders", 1)]
+
+
+@pytest.mark.java
+@pytest.mark.maven
+def test_every_way_in(secured: Secured) -> None:
+    trusted = {"ssl.truststore.location": str(secured.certificate)}
+    plain = f'{PLAIN} username="reader" password="plain";'
+    scram = f'{SCRAM} username="reader" password="{JAAS_PASSWORD}";'
+    assert topics(secured, **sasl(secured, "PLAIN", plain)) == BOTH
+    for mechanism in MECHANISMS:
+        assert topics(secured, **sasl(secured, mechanism, scram)) == BOTH
+    mutual = {"security.protocol": "SSL", **trusted, "ssl.keystore.location": str(secured.own)}
+    assert topics(secured, **mutual) == BOTH
+    said = {"sasl.username": "reader", "sasl.password": PASSWORD, "sasl.jaas.config": ""}
+    assert topics(secured, **{**sasl(secured, "SCRAM-SHA-512", ""), **said}) == BOTH
+
+
+@pytest.mark.java
+@pytest.mark.maven
+def test_every_way_that_is_barred(secured: Secured, tmp_path: Path) -> None:
+    wrong = 'x username="reader" password="wrong";'
+    for mechanism in ("PLAIN", *MECHANISMS):
+        with pytest.raises(ConfigError, match="does not let us in: Authentication failed"):
+            topics(secured, **sasl(secured, mechanism, wrong))
+    with pytest.raises(ConfigError, match=r"no TLS with the broker at .*certificate verify failed"):
+        topics(secured, **{**sasl(secured, "PLAIN", wrong), "ssl.truststore.location": str(another(tmp_path))})
+    with pytest.raises(ConfigError, match="a listener with TLS or SASL needs options"):
+        live.list_logs(secured.path("SASL_SSL"))
+
+
+def another(directory: Path) -> Path:
+    """A certificate that nobody shows."""
+    return certificate(directory)[0]
+
+
+class Broker:
+    """The broker's part of SCRAM-SHA-256, by RFC 5802, which knows one password."""
+
+    def __init__(self, password: str, *, salt: bytes = b"salt", iterations: int = 4096, is_false: bool = False) -> None:
+        self.salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, iterations)
+        self.first = f"s={base64.b64encode(salt).decode()},i={iterations}"
+        self.is_false = is_false
+        self.told: list[str] = []
+
+    def exchange(self, message: bytes) -> bytes:
+        text = message.decode()
+        if not self.told:
+            self.told += [text.removeprefix("n,,"), f"r={text.rpartition('r=')[2]}more,{self.first}"]
+            return self.told[-1].encode()
+        final, _, _ = text.rpartition(",p=")
+        key = hmac.digest(self.salted, b"Server Key", "sha256")
+        signature = hmac.digest(key, ",".join([*self.told, final]).encode(), "sha256")
+        return b"v=" + base64.b64encode(bytes(32) if self.is_false else signature)
+
+
+def test_the_broker_has_to_know_the_password() -> None:
+    _scram("sha256", "user", "pencil", Broker("pencil").exchange, "nonce")
+    with pytest.raises(ConfigError, match="does not know the password"):
+        _scram("sha256", "user", "pencil", Broker("pencil", is_false=True).exchange, "nonce")
+
+
+def test_the_example_of_the_standard() -> None:
+    """RFC 7677, section 3."""
+    nonce, more = "rOprNGfwEbeRWgbNEkqO", "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
+    answers = [
+        f"r={nonce}{more},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096".encode(),
+        b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=",
+    ]
+    sent: list[bytes] = []
+
+    def exchange(message: bytes) -> bytes:
+        sent.append(message)
+        return answers[len(sent) - 1]
+
+    _scram("sha256", "user", "pencil", exchange, nonce)
+    assert sent == [
+        f"n,,n=user,r={nonce}".encode(),
+        f"c=biws,r={nonce}{more},p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=".encode(),
+    ]
+
+
+# fmt: off
+REFUSED = {
+    "a protocol":    ({"security.protocol": "TLS"},                                   "security.protocol is one of"),
+    "no mechanism":  ({"security.protocol": "SASL_SSL"},                              "is one of .* not nothing"),
+    "kerberos":      ({"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"},  "not GSSAPI"),
+    "nobody":        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"},   "SASL needs sasl.username and"),
+    "a key store":   ({"ssl.truststore.type": "JKS"},                                 "only PEM files"),
+    "a misspelling": ({"ssl.truststore.locaton": "x"},                                "unknown option kafka.ssl.trust"),
+}
+# fmt: on
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_is_a_sentence(name: str) -> None:
+    options, text = REFUSED[name]
+    with pytest.raises(ConfigError, match=text):
+        Security.parse({f"kafka.{key}": value for key, value in options.items()})
+
+
+def test_a_file_that_is_no_certificate(tmp_path: Path) -> None:
+    (tmp_path / "empty.pem").write_text("")
+    with pytest.raises(ConfigError, match=r"empty.pem cannot be used for TLS"):
+        Security(is_encrypted=True, trusted=str(tmp_path / "empty.pem")).context()
+
+
+def test_no_password_is_shown() -> None:
+    assert "secret" not in repr(Security(password="secret", key_password="secret"))
