@@ -21,6 +21,7 @@ from kohort.pipeline.decode.schemas import (
 from kohort.pipeline.decode.segments import list_segments, newest_segments
 from kohort.pipeline.sources import progress
 from kohort.pipeline.sources.live import is_live, list_logs
+from kohort.pipeline.sources.topic_ids import topic_ids
 from kohort.pipeline.tables import (
     as_of,
     blocking_transactions,
@@ -81,16 +82,20 @@ class Reading:
         group: str | None = None,
         as_of_ms: int | None = None,
         progress_directory: Path | None = None,
+        is_latest_only: bool = False,
     ) -> None:
         """
         Args:
             group: when given, the rows of this group alone.
             as_of_ms: when given, what was written later is left out: every table is that of this instant.
             progress_directory: where tasks note their progress; every read has a folder of its own in it.
+            is_latest_only: commits that a later one of the same log segment replaced are not read. Right for the latest
+                offsets and their lag alone, and much quicker.
         """
         self.directory = str(directory)
         self.group = group
         self.as_of_ms = as_of_ms
+        self.is_latest_only = is_latest_only
         self.planned_bytes = 0
         self._spark = spark
         self._progress_directory = progress_directory
@@ -139,7 +144,13 @@ class Reading:
         columns = topic_names.INPUT_COLUMNS
         known = (self.records, self.member_records)
         told = [frame.select(*(name for name in columns if name in frame.columns)) for frame in known]
-        return topic_names.topic_names(told[0].unionByName(told[1], allowMissingColumns=True)).persist()
+        found = topic_names.topic_names(told[0].unionByName(told[1], allowMissingColumns=True))
+        # What exists now the source itself knows, also where old clients commit without ids; records name what is gone.
+        here = topic_ids(self.directory)
+        if here:
+            now = self._spark.createDataFrame(sorted(here.items()), "topic_id string, topic string")
+            found = now.unionByName(found.join(now, on="topic_id", how="left_anti"))
+        return found.persist()
 
     @cached_property
     def share_state(self) -> Any:
@@ -205,6 +216,10 @@ class Reading:
         reader = self._spark.read.format("kohort").option("topics", "*" if topics is None else ",".join(sorted(topics)))
         reader = reader.option("kinds", ",".join(kinds)).option("columns", ",".join(columns))
         reader = reader.option("newest", str(newest).lower())
+        if self.is_latest_only:
+            reader = reader.option("compact", "true")
+            # What is left out must not be later than the instant that was asked for.
+            reader = reader if self.as_of_ms is None else reader.option("to", str(self.as_of_ms + 1))
         if self._progress_directory is not None:
             notes = self._progress_directory / str(len(self._notes))
             notes.mkdir(parents=True)

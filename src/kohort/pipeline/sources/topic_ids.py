@@ -1,5 +1,5 @@
 """
-What the topics of a source are called, by their ids: a broker keeps the id beside each partition's log, and tells it in Metadata.
+Topics of a source by their ids: a broker keeps the id beside the log of each partition, and tells it in Metadata.
 
 Source: Kafka PartitionMetadataFile; KIP-516 (Metadata version 10 and later).
 """
