@@ -71,11 +71,18 @@ class DictMap:
 
 
 class HashMap:
-    """Open addressing over three arrays: two halves of a hash, and offsets plus one (0: free)."""
+    """
+    Open addressing over three arrays: two halves of a hash, and offsets plus one (0: free).
+
+    Args:
+        slots: prime, so that every slot is come to.
+        keys_max: less than `slots`: a search ends at a free one.
+    """
 
     def __init__(self, slots: int, keys_max: int) -> None:
         import numpy as np
 
+        assert keys_max < slots
         self._np = np
         self.keys_max = keys_max
         self.count = 0
@@ -164,8 +171,8 @@ def make_offset_map(*, buffer_bytes: int, load_factor: float, records_max: int) 
     if min(records_max, keys_max) <= min(DICT_KEYS_MAX, dict_keys_max):
         return DictMap(keys_max)
     try:
-        slots = min(buffer_bytes // SLOT_BYTES, int(records_max / load_factor) + 1)
-        return HashMap(_prime_below(slots), min(keys_max, int(slots * load_factor)))
+        slots = _prime_below(min(buffer_bytes // SLOT_BYTES, int(records_max / load_factor) + 100))
+        return HashMap(slots, min(keys_max, max(int(slots * load_factor), 1), slots - 1))
     except ImportError:  # it comes with kohort[pipeline]; without it a pass takes fewer keys
         return DictMap(min(keys_max, dict_keys_max))
 
