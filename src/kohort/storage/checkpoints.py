@@ -53,7 +53,7 @@ def read_offsets(path: Path) -> dict[TopicPartition, int]:
         CorruptError: the file holds something else.
     """
     try:
-        lines = path.read_text("utf-8").splitlines()
+        lines = path.read_text("utf-8", "replace").splitlines()
     except FileNotFoundError:
         return {}
     if not lines:
@@ -98,7 +98,7 @@ def read_partition_metadata(directory: Path) -> UUID:
 def read_properties(path: Path) -> dict[str, str] | None:
     """The keys and values of a Java properties file as Kafka writes them; None when there is none."""
     try:
-        lines = path.read_text("utf-8").splitlines()
+        lines = path.read_text("utf-8", "replace").splitlines()
     except FileNotFoundError:
         return None
     pairs = (line.partition("=") for line in lines if line and not line.startswith(("#", "!")))

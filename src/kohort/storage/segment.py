@@ -7,10 +7,11 @@ last entry. The offset index gets (last offset, position) of that batch, the tim
 Source: Kafka LogSegment, FileRecords.
 """
 
+import logging
 import os
 import zlib
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -31,6 +32,8 @@ from kohort.storage.log import NO_TIMESTAMP, LogConfig
 from kohort.storage.snapshots import SNAPSHOT_SUFFIX
 from kohort.wire.batches import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, check_crc
 from kohort.wire.compression import Buffer
+
+_log = logging.getLogger("kohort.storage")
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
@@ -242,15 +245,37 @@ class Segment:
         return None if found is None else self.index.first_offset_from(found[0] + size)
 
     def _locate(self, offset: int) -> Span | None:
-        for span in self.walk(self.index.position_for(offset)):
+        start = self.index.position_for(offset)
+        for span in self._walk_indexed(start, lambda first: first[3] <= offset):
             if span[3] >= offset:
                 return span
         return None
+
+    def _walk_indexed(self, position: int, is_right: Callable[[Span], bool]) -> Iterator[Span]:
+        """
+        Walk from where an index entry points. An entry that points to no batch, or to one that is not `is_right`, cannot be
+        believed, nor can the others: the index is forgotten, and the walk begins at the segment's start.
+        """
+        spans = self.walk(position)
+        if position:
+            try:
+                first = next(spans, None)
+            except CorruptError:
+                first = None
+            if first is not None and is_right(first):
+                yield first
+            else:
+                _log.warning("log.index_forgotten path=%s position=%d", self.index.path, position)
+                self.index.clear()
+                spans = self.walk()
+        yield from spans
 
     def _end_position(self, start: int, *, bytes_max: int, up_to: int) -> int:
         """Where a read that begins at `start` ends: after the last whole batch that fits, or after the first."""
         fitting = min(self.index.position_at_most(start + bytes_max), self.index.position_for(up_to - 1))
         end = max(start, fitting)
+        if end > start and next(self._walk_indexed(end, lambda first: first[3] < up_to), (0,))[0] != end:
+            end = start
         for position, size, _, last_offset, _ in self.walk(end):
             if last_offset >= up_to or (position + size - start > bytes_max and position > start):
                 break
