@@ -16,6 +16,8 @@ TELLINGS = 4
 STRAIN_MS = 100
 """A machine that is later than this is not at a story's pace; the shortest timeout in one is 200 ms."""
 CONCURRENT_AGAIN = 8
+AGAIN_MAX = 100
+"""Where more stories than these differ in time, it is the broker that keeps other times; they are not told again for that."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,7 +98,7 @@ async def contest(
 
     A story is told again, with few others beside it, when its differences are about time alone, or when the machine was late by
     more than `STRAIN_MS` in a telling of it: then it was another story that was told. What is still different after `TELLINGS`
-    is a difference. One that shows in a story told at its pace counts at once.
+    is a difference. One that shows in a story told at its pace counts at once. `AGAIN_MAX` bounds what that may cost.
 
     Raises:
         ConfigError: a side went away.
@@ -114,7 +116,7 @@ async def contest(
         own = await ours.tell(waiting, concurrent=concurrent, progress=None if telling else progress)
         found |= {story.name: compare(story, own[story.name], other[story.name], deliberate) for story in waiting}
         strains_ms = {each.name: max(side.strains_ms.get(each.name, 0) for side in (ours, theirs)) for each in waiting}
-        waiting = [story for story in waiting if is_doubtful(found[story.name], strains_ms[story.name])]
+        waiting = _doubtful(waiting, found, strains_ms)
         if not waiting:
             break
     return Report(
@@ -125,6 +127,15 @@ async def contest(
         elapsed_s=round(asyncio.get_running_loop().time() - began_s, 1),
         told_again=told_again,
     )
+
+
+def _doubtful(
+    stories: Sequence[Story], found: Mapping[str, Comparison], strains_ms: Mapping[str, int]
+) -> Sequence[Story]:
+    doubtful = [story for story in stories if is_doubtful(found[story.name], strains_ms[story.name])]
+    if len(doubtful) <= AGAIN_MAX:
+        return doubtful
+    return [story for story in doubtful if strains_ms[story.name] > STRAIN_MS][:AGAIN_MAX]
 
 
 def is_doubtful(comparison: Comparison, strain_ms: int) -> bool:
