@@ -101,7 +101,7 @@ def test_the_next_address_is_tried_when_the_first_does_not_answer() -> None:
 # fmt: off
 FAILURES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "silence":       (lambda: None,                  ConfigError, "did not answer Metadata within 0.3 s"),
-    "a close":       (lambda: CLOSE,                 ConfigError, "closed the connection .* without TLS or SASL"),
+    "a close":       (lambda: CLOSE,                 ConfigError, "closed the connection .* with TLS or SASL wants"),
     "half a frame":  (lambda: b"\0\0\0\x10\0\0",     ConfigError, "did not answer Metadata within 0.3 s"),
     "a huge frame":  (lambda: b"\x7f\xff\xff\xff",   WireError,   "2147483647 bytes; at most 104857600 are taken"),
     "HTTP":          (lambda: b"HTTP/1.1 400 Bad",   WireError,   "1213486160 bytes; at most"),

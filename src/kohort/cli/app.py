@@ -10,8 +10,8 @@ from kohort.cli.serve import SUMMARY as SERVE_SUMMARY
 from kohort.cli.serve import serve
 
 _EPILOG = """\
-Commands that ask a cluster take --bootstrap HOST:PORT, or read KOHORT_BOOTSTRAP, and work with Apache Kafka too. With --json
-they print an array of objects.
+Commands that ask a cluster take --bootstrap HOST:PORT, or read KOHORT_BOOTSTRAP, and work with Apache Kafka too; how to connect
+with TLS or SASL stands in a --command-config FILE. With --json they print an array of objects.
 
 \b
   kohort serve --data-dir ./kohort-data        a broker on 127.0.0.1:9092

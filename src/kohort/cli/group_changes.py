@@ -13,12 +13,13 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
+from kohort.cli.cluster import cluster, on_cluster
 from kohort.cli.group_plans import Move, Topics, Wish, committed_partitions, parse_topics, plan, plan_from
 from kohort.cli.group_reads import committed_offsets, consumers_groups, described_group
 from kohort.cli.group_writes import commit_offsets, delete_group, delete_offsets
 from kohort.cli.groups import app
 from kohort.cli.offset_files import Exported, csv_text, read_offsets
-from kohort.cli.options import BOOTSTRAP_DEFAULT, AsJson, Bootstrap, TimeoutS
+from kohort.cli.options import AsJson
 from kohort.cli.output import print_json, print_table
 from kohort.cli.positions import (
     AtTime,
@@ -32,7 +33,7 @@ from kohort.cli.positions import (
     duration_ms,
 )
 from kohort.client.cluster import Client
-from kohort.client.connection import TIMEOUT_S, error_name
+from kohort.client.connection import error_name
 from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode
 from kohort.model.ids import TopicPartition
 
@@ -53,12 +54,14 @@ Planner: TypeAlias = Callable[[Client, str], list[Move]]
 _NOTHING_DONE = "nothing was changed; give --execute to do it"
 
 
-@app.command("reset-offsets", epilog="Example: kohort groups reset-offsets billing --topic orders --by-duration PT1H")
+@app.command(
+    "reset-offsets",
+    epilog="Example: kohort groups reset-offsets billing --topic orders --by-duration PT1H",
+)
+@on_cluster
 def reset_offsets(
     names: Names = None,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     is_json: AsJson = False,
-    timeout_s: TimeoutS = TIMEOUT_S,
     with_all: AllGroups = False,
     topic: TopicScope = None,
     all_topics: AllTopics = False,
@@ -105,20 +108,19 @@ def reset_offsets(
         if topic or all_topics:
             raise ConfigError("--from-file says itself which partitions are meant: leave out --topic and --all-topics")
         by_group = _of_groups(from_file, read_offsets(from_file), names or [])
-        with Client(bootstrap, timeout_s) as client:
+        with cluster() as client:
             _move(client, list(by_group), _from_file(by_group), is_real=is_real, is_json=is_json)
         return
     wish = Wish(positions[0], _topics(topic, is_all=all_topics))
-    with Client(bootstrap, timeout_s) as client:
+    with cluster() as client:
         groups = list(dict.fromkeys(names or consumers_groups(client)))
         _move(client, groups, lambda client, group: plan(client, group, wish), is_real=is_real, is_json=is_json)
 
 
 @app.command("export", epilog="Example: kohort groups export billing shipping > offsets.json")
+@on_cluster
 def export_offsets(
     names: Names = None,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
-    timeout_s: TimeoutS = TIMEOUT_S,
     with_all: AllGroups = False,
     topic: TopicScope = None,
     is_csv: Annotated[
@@ -136,7 +138,7 @@ def export_offsets(
         raise ConfigError("give either --csv or --json")
     topics = _topics(topic, is_all=not topic)
     rows: list[dict[str, Any]] = []
-    with Client(bootstrap, timeout_s) as client:
+    with cluster() as client:
         groups = list(dict.fromkeys(names or consumers_groups(client)))
         for group in groups:
             rows += _exported(client, group, topics)
@@ -147,11 +149,10 @@ def export_offsets(
 
 
 @app.command("import", epilog="Example: kohort groups import offsets.json --execute")
+@on_cluster
 def import_offsets(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What `groups export` or Kafka's tool has written.")],
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     is_json: AsJson = False,
-    timeout_s: TimeoutS = TIMEOUT_S,
     group: Annotated[
         list[str] | None,
         typer.Option(
@@ -164,22 +165,21 @@ def import_offsets(
     """Commit offsets out of a file for groups without members, or that do not exist yet. Without --execute, only show it."""
     is_real = _is_real(execute=execute, dry_run=dry_run)
     by_group = _of_groups(file, read_offsets(file), group or [])
-    with Client(bootstrap, timeout_s) as client:
+    with cluster() as client:
         _move(client, list(by_group), _from_file(by_group), is_real=is_real, is_json=is_json)
 
 
 @app.command("delete-offsets", epilog="Example: kohort groups delete-offsets billing --topic orders:0,1")
+@on_cluster
 def delete_offsets_(
     name: Annotated[str, typer.Argument(metavar="GROUP", help="The id of a group.")],
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     is_json: AsJson = False,
-    timeout_s: TimeoutS = TIMEOUT_S,
     topic: TopicScope = None,
     all_topics: AllTopics = False,
 ) -> None:
     """Forget what a group has committed, without asking. Exit code 2 when some could not be deleted; the others are."""
     topics = _topics(topic, is_all=all_topics)
-    with Client(bootstrap, timeout_s) as client:
+    with cluster() as client:
         described_group(client, name)  # An unknown group has no offsets either; this raises.
         partitions = committed_partitions(client, name, topics)
         if not partitions:
@@ -194,11 +194,10 @@ def delete_offsets_(
 
 
 @app.command("delete", epilog="Example: kohort groups delete billing")
+@on_cluster
 def delete(
     names: Names = None,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     is_json: AsJson = False,
-    timeout_s: TimeoutS = TIMEOUT_S,
     with_all: AllGroups = False,
 ) -> None:
     """
@@ -209,7 +208,7 @@ def delete(
     _check_groups(names, with_all=with_all)
     deleted: list[dict[str, Any]] = []
     refused: list[str] = []
-    with Client(bootstrap, timeout_s) as client:
+    with cluster() as client:
         for name in dict.fromkeys(names or consumers_groups(client)):
             code = delete_group(client, name)
             if code:

@@ -4,11 +4,11 @@ from typing import Annotated, Any
 
 import typer
 
+from kohort.cli.cluster import cluster, on_cluster
 from kohort.cli.group_reads import GroupMember, all_groups, described_group, listed_groups, standing
-from kohort.cli.options import BOOTSTRAP_DEFAULT, AsJson, Bootstrap, TimeoutS
+from kohort.cli.options import AsJson
 from kohort.cli.output import print_json, print_table
 from kohort.client.cluster import Client
-from kohort.client.connection import TIMEOUT_S
 from kohort.model.errors import ConfigError
 from kohort.model.ids import TopicPartition
 
@@ -22,16 +22,15 @@ app = typer.Typer(
 
 
 @app.command("list", epilog="Example: kohort groups list --state Stable --state Empty")
+@on_cluster
 def list_groups(
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     is_json: AsJson = False,
-    timeout_s: TimeoutS = TIMEOUT_S,
     state: Annotated[
         list[str] | None, typer.Option(help="Only groups in this state; may be given several times.")
     ] = None,
 ) -> None:
     """All groups of all brokers, with their type and state."""
-    with Client(bootstrap, timeout_s) as client:
+    with cluster() as client:
         found = listed_groups(client, state or [])
     rows = [
         {
@@ -49,17 +48,16 @@ def list_groups(
 
 
 @app.command(epilog="Example: kohort groups describe billing --json")
+@on_cluster
 def describe(
     names: Annotated[list[str] | None, typer.Argument(metavar="GROUP", help="Ids of groups.")] = None,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     is_json: AsJson = False,
-    timeout_s: TimeoutS = TIMEOUT_S,
     with_all: Annotated[bool, typer.Option("--all", help="Every classic and consumer group.")] = False,
 ) -> None:
     """State, members with what they are assigned, committed offsets, ends of the logs and lag."""
     if bool(names) == with_all:
         raise ConfigError("name the groups to describe, or give --all")
-    with Client(bootstrap, timeout_s) as client:
+    with cluster() as client:
         described = [_described(client, name) for name in dict.fromkeys(names or all_groups(client))]
     if is_json:
         print_json(described)

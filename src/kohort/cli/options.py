@@ -1,5 +1,6 @@
-"""Options that all commands share."""
+"""Options that commands share."""
 
+from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
@@ -16,9 +17,15 @@ Bootstrap: TypeAlias = Annotated[
         help="A broker of the cluster; several with commas between.",
     ),
 ]
-AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print an array of objects instead of a table.")]
-TimeoutS: TypeAlias = Annotated[
-    float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="How long to wait for one answer.")
+CommandConfig: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--command-config",
+        metavar="FILE",
+        envvar="KOHORT_COMMAND_CONFIG",
+        help="How to connect with TLS or SASL, in Kafka's names: security.protocol=SASL_SSL and so on.",
+    ),
 ]
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print an array of objects instead of a table.")]
 
 BOOTSTRAP_DEFAULT = BOOTSTRAP

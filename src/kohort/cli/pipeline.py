@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kohort.cli.options import CommandConfig
 from kohort.cli.pipeline_columns import show, to_json
 from kohort.cli.pipeline_progress import shown_progress
 from kohort.model.errors import ConfigError
@@ -40,10 +41,6 @@ Group = Annotated[str | None, typer.Option(help="Only this group.")]
 TransactionalId = Annotated[str | None, typer.Option(help="Only this transactional id.")]
 Out = Annotated[str | None, typer.Option(metavar="DIR", help="Write the tables as Parquet into folders of this one.")]
 Report = Annotated[Path | None, typer.Option("--report", metavar="FILE", help="Write an HTML report with pictures.")]
-CommandConfig = Annotated[
-    Path | None,
-    typer.Option("--command-config", metavar="FILE", help="Properties for TLS and SASL, as Kafka's tools take them."),
-]
 Master = Annotated[str | None, typer.Option(metavar="URL", help="Spark master; default local[*].")]
 AsOf = Annotated[
     str | None,

@@ -12,7 +12,7 @@ from typing import Any
 import typer
 
 from kohort.cli.pipeline_progress import shown_progress
-from kohort.model.errors import ConfigError
+from kohort.client.security import KNOWN, read_properties
 
 LOOK_EVERY_S = 1.0
 
@@ -69,17 +69,12 @@ def connection_options(config: Path | None) -> dict[str, str]:
     Raises:
         ConfigError: the file cannot be read.
     """
-    from kohort.pipeline.sources.security import KNOWN, PREFIX
+    from kohort.pipeline.sources.options import SECURITY
 
     if config is None:
         return {}
-    try:
-        lines = config.read_text(encoding="utf-8").splitlines()
-    except OSError as exc:
-        raise ConfigError(f"{config} cannot be read: {exc.strerror}") from exc
-    pairs = (line.partition("=") for line in lines if line.strip() and not line.lstrip().startswith(("#", "!")))
-    given = {name.strip(): text.strip() for name, _, text in pairs}
-    return {PREFIX + name: text for name, text in given.items() if name in KNOWN}
+    given = read_properties(config)
+    return {SECURITY + name: text for name, text in given.items() if name in KNOWN}
 
 
 def _absolute(source: str) -> str:

@@ -5,10 +5,10 @@ from typing import Annotated, Any
 import typer
 
 from kohort.cli import topic_reads
-from kohort.cli.options import BOOTSTRAP_DEFAULT, AsJson, Bootstrap, TimeoutS
+from kohort.cli.cluster import cluster, on_cluster
+from kohort.cli.options import AsJson
 from kohort.cli.output import print_json, print_table
-from kohort.client.cluster import Client
-from kohort.client.connection import TIMEOUT_S, error_name
+from kohort.client.connection import error_name
 from kohort.model.errors import ConfigError, ErrorCode
 from kohort.model.ids import TopicPartition
 from kohort.wire import messages
@@ -26,16 +26,15 @@ Names = Annotated[list[str], typer.Argument(metavar="TOPIC", help="Names of topi
 
 
 @app.command("list", epilog="Example: kohort topics list --json")
+@on_cluster
 def list_topics(
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     is_json: AsJson = False,
-    timeout_s: TimeoutS = TIMEOUT_S,
     with_internal: Annotated[
         bool, typer.Option("--internal/--no-internal", help="With or without internal topics.")
     ] = True,
 ) -> None:
     """All topics, with the number of their partitions."""
-    with Client(bootstrap, timeout_s) as client:
+    with cluster() as client:
         found = topic_reads.topics(client)
     rows = [_summary(topic) for topic in found if with_internal or not topic.is_internal]
     if is_json:
@@ -45,14 +44,13 @@ def list_topics(
 
 
 @app.command(epilog="Example: kohort topics describe orders payments")
+@on_cluster
 def describe(
     names: Names,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     is_json: AsJson = False,
-    timeout_s: TimeoutS = TIMEOUT_S,
 ) -> None:
     """Partitions with their leaders and the offsets at which their logs begin and end; configurations set for the topic."""
-    with Client(bootstrap, timeout_s) as client:
+    with cluster() as client:
         found = topic_reads.topics(client, names)
         starts = topic_reads.offsets(client, found, topic_reads.EARLIEST)
         ends = topic_reads.offsets(client, found, topic_reads.LATEST)
@@ -69,11 +67,10 @@ def describe(
 
 
 @app.command(epilog="Example: kohort topics create orders --partitions 6 --config retention.ms=3600000")
+@on_cluster
 def create(
     names: Names,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     is_json: AsJson = False,
-    timeout_s: TimeoutS = TIMEOUT_S,
     partitions: Annotated[int, typer.Option("--partitions", "-p", help="-1: what the broker has as its default.")] = -1,
     replication_factor: Annotated[int, typer.Option(help="-1: what the broker has as its default.")] = -1,
     config: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="May be given several times.")] = None,
@@ -81,16 +78,14 @@ def create(
 ) -> None:
     """Create topics. Exit code 2 when one of them could not be created; the others are."""
     configs = [_config(text) for text in config or ()]
-    request = messages.CreateTopicsRequest(
-        topics=[
-            messages.CreateTopicsRequestCreatableTopic(
-                name=name, num_partitions=partitions, replication_factor=replication_factor, configs=configs
-            )
-            for name in dict.fromkeys(names)
-        ],
-        timeout_ms=int(timeout_s * 1000),
-    )
-    with Client(bootstrap, timeout_s) as client:
+    topics = [
+        messages.CreateTopicsRequestCreatableTopic(
+            name=name, num_partitions=partitions, replication_factor=replication_factor, configs=configs
+        )
+        for name in dict.fromkeys(names)
+    ]
+    with cluster() as client:
+        request = messages.CreateTopicsRequest(topics=topics, timeout_ms=int(client.timeout_s * 1000))
         results = client.ask(ApiKey.CREATE_TOPICS, request).topics
     ignored = {ErrorCode.TOPIC_ALREADY_EXISTS} if if_not_exists else set()
     rows = [
@@ -108,21 +103,20 @@ def create(
 
 
 @app.command(epilog="Example: kohort topics delete orders --if-exists")
+@on_cluster
 def delete(
     names: Names,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     is_json: AsJson = False,
-    timeout_s: TimeoutS = TIMEOUT_S,
     if_exists: Annotated[bool, typer.Option("--if-exists", help="A topic that does not exist is no error.")] = False,
 ) -> None:
     """Delete topics and everything in them, without asking. Exit code 2 when one of them could not be deleted."""
     unique = tuple(dict.fromkeys(names))
-    request = messages.DeleteTopicsRequest(
-        topic_names=unique,
-        topics=[messages.DeleteTopicsRequestDeleteTopicState(name=name) for name in unique],
-        timeout_ms=int(timeout_s * 1000),
-    )
-    with Client(bootstrap, timeout_s) as client:
+    with cluster() as client:
+        request = messages.DeleteTopicsRequest(
+            topic_names=unique,
+            topics=[messages.DeleteTopicsRequestDeleteTopicState(name=name) for name in unique],
+            timeout_ms=int(client.timeout_s * 1000),
+        )
         results = client.ask(ApiKey.DELETE_TOPICS, request).responses
     ignored = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION} if if_exists else set()
     _print_changed([{"topic": topic.name} for topic in results if not topic.error_code], "Deleted", is_json=is_json)

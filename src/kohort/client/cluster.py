@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar
 
 from kohort.client.addresses import Address, parse_bootstrap
 from kohort.client.connection import ANY, TIMEOUT_S, Connection, Versions, refusal
+from kohort.client.security import PLAINTEXT, Security
 from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey
@@ -35,15 +36,17 @@ class Client:
         timeout_s: how long one answer, and the search for a coordinator, may take.
     """
 
-    def __init__(self, bootstrap: str, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, bootstrap: str, timeout_s: float = TIMEOUT_S, security: Security = PLAINTEXT) -> None:
         """
         Args:
             bootstrap: `host:port`, or several with commas between; the first that answers is used.
+            security: how to connect to any of its brokers.
 
         Raises:
             ConfigError: `bootstrap` is no list of addresses.
         """
         self.timeout_s = timeout_s
+        self._security = security
         self._bootstrap = parse_bootstrap(bootstrap)
         self._connections: dict[Address, Connection] = {}
         self._coordinators: dict[str, Address] = {}
@@ -152,5 +155,5 @@ class Client:
 
     def _connection(self, address: Address) -> Connection:
         if address not in self._connections:
-            self._connections[address] = Connection(address, self.timeout_s)
+            self._connections[address] = Connection(address, self.timeout_s, self._security)
         return self._connections[address]

@@ -2,25 +2,29 @@
 A blocking connection to a broker: one question, one answer, no threads.
 
 Every connection asks once which versions its broker serves (ApiVersions); a request then goes out in the newest version that
-both sides know. What comes from the network is read behind the same guards and bounds that the server uses. Speaks plain
-text only: a listener that wants TLS or SASL closes the connection, and the error says so.
+both sides know. What comes from the network is read behind the same guards and bounds that the server uses. A listener that
+wants TLS or SASL closes a connection that does not know, and the error says so.
 """
 
 import socket
+import ssl
 import time
 from contextlib import suppress
-from typing import Any, NamedTuple
+from types import TracebackType
+from typing import Any, NamedTuple, Self
 
 from kohort.client.addresses import Address
+from kohort.client.security import PLAINTEXT, Security
 from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode, WireError
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey
-from kohort.wire.frames import FrameReader
+from kohort.wire.frames import FRAME_BYTES_MAX, FrameReader
 
 CLIENT_ID = "kohort-cli"
+HINT = "a listener with TLS or SASL wants to be told how to connect: --command-config FILE"
 TIMEOUT_S = 10.0
 
-_CHUNK_BYTES = 1 << 16
+_CHUNK_BYTES = 1 << 18
 
 
 class Versions(NamedTuple):
@@ -36,21 +40,50 @@ ANY = Versions(0, 1 << 15)
 class Connection:
     """One connection to one broker, with what the broker can do. Requests follow each other; nothing is pipelined."""
 
-    def __init__(self, address: Address, timeout_s: float) -> None:
+    def __init__(
+        self,
+        address: Address,
+        timeout_s: float,
+        security: Security = PLAINTEXT,
+        *,
+        client_id: str = CLIENT_ID,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+        hint: str = HINT,
+    ) -> None:
         """
+        Args:
+            timeout_s: how long one answer may take.
+            frame_bytes_max: the largest answer taken.
+            hint: what to tell somebody whose plain connection a broker closes.
+
         Raises:
-            ConfigError: nobody answers there, or not as a broker does.
+            ConfigError: nobody answers there, or not as a broker does; its certificate is not trusted; it does not let us in.
         """
         self.address = address
+        self._security = security
+        self._client_id = client_id
+        self._hint = "" if security.is_encrypted or security.mechanism else f"; {hint}"
         self._timeout_s = timeout_s
         self._correlation_id = 0
-        self._frames = FrameReader()
+        self._frames = FrameReader(frame_bytes_max)
         self._socket = self._connect()
         try:
+            if security.is_encrypted:
+                self._encrypt()
             self.versions = self._ask_versions()
+            if security.mechanism is not None:
+                self._authenticate(security.mechanism)
         except BaseException:
             self.close()
             raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
 
     def ask(self, api_key: ApiKey, request: Any, *, within: Versions = ANY) -> Any:
         """
@@ -99,13 +132,35 @@ class Connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connection
 
+    def _encrypt(self) -> None:
+        try:
+            self._socket = self._security.context().wrap_socket(self._socket, server_hostname=self.address.host)
+        except (OSError, ssl.CertificateError) as exc:
+            raise ConfigError(f"no TLS with the broker at {self.address}: {exc}") from exc
+
+    def _authenticate(self, mechanism: str) -> None:
+        told = self.ask(
+            ApiKey.SASL_HANDSHAKE, messages.SaslHandshakeRequest(mechanism=mechanism), within=Versions(1, 1)
+        )
+        if told.error_code:
+            offered = ", ".join(told.mechanisms) or "none"
+            raise ConfigError(f"the broker at {self.address} does not offer {mechanism}; it has {offered}")
+        self._security.authenticate(self._exchange_token)
+
+    def _exchange_token(self, auth_bytes: bytes) -> bytes:
+        told = self.ask(ApiKey.SASL_AUTHENTICATE, messages.SaslAuthenticateRequest(auth_bytes=auth_bytes))
+        if told.error_code:
+            reason = told.error_message or error_name(told.error_code)
+            raise ConfigError(f"the broker at {self.address} does not let us in: {reason}")
+        return bytes(told.auth_bytes)
+
     def _ask_versions(self) -> dict[int, Versions]:
         """
         What the broker serves. One that does not know our version of ApiVersions says so in version 0, with the versions of
         ApiVersions itself (KIP-511); then we ask again.
         """
         api = ApiKey.API_VERSIONS
-        request = messages.ApiVersionsRequest(client_software_name=CLIENT_ID, client_software_version="0")
+        request = messages.ApiVersionsRequest(client_software_name=self._client_id, client_software_version="0")
         version = api.newest
         response = self._exchange(api, version, request)
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
@@ -120,7 +175,7 @@ class Connection:
 
         self._correlation_id += 1
         try:
-            self._socket.sendall(request_encoder(api_key, version)(self._correlation_id, CLIENT_ID, request))
+            self._socket.sendall(request_encoder(api_key, version)(self._correlation_id, self._client_id, request))
             frame = self._receive()
             return self._read(api_key, version, frame)
         except TimeoutError:
@@ -130,7 +185,7 @@ class Connection:
         except OSError as exc:
             raise self._closed(str(exc)) from None
         except WireError as exc:
-            raise WireError(f"{self.address} does not speak Kafka's protocol: {exc}") from exc
+            raise WireError(f"{self.address} does not speak Kafka's protocol: {exc}{self._hint}") from exc
 
     def _read(self, api_key: ApiKey, version: int, frame: bytes) -> Any:
         from kohort.wire.headers import read_response_header
@@ -159,10 +214,7 @@ class Connection:
                 return frame
 
     def _closed(self, reason: str) -> ConfigError:
-        return ConfigError(
-            f"the broker at {self.address} closed the connection ({reason});"
-            " this command speaks plain text, without TLS or SASL"
-        )
+        return ConfigError(f"the broker at {self.address} closed the connection ({reason}){self._hint}")
 
 
 def error_name(code: int) -> str:

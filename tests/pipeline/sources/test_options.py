@@ -35,6 +35,7 @@ REFUSED = {
     "no path":              ({"path": ""},                    "needs a path"),
     "an unknown kind":      ({"kinds": "batch,bach"},         "unknown kind 'bach'; there are offset_commit,"),
     "an unknown column":    ({"columns": "offset,offset_"},   "unknown column 'offset_'; there are kind,"),
+    "a misspelling":        ({"kafka.ssl.truststore.locaton": "x"}, "unknown option kafka.ssl.trust"),
     "no number":            ({"partitions": "1,two"},         "partitions are whole numbers, not '1,two'"),
 }
 # fmt: on

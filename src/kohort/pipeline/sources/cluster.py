@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
+from kohort.client.security import Security
 from kohort.model.errors import ConfigError
 from kohort.pipeline.decode.log import Decoder
 from kohort.pipeline.decode.segments import Segment
@@ -13,7 +14,6 @@ from kohort.pipeline.sources.options import SourceOptions
 from kohort.pipeline.sources.positions import Place, Positions
 from kohort.pipeline.sources.progress import Note
 from kohort.pipeline.sources.ranges import RangeTask, check_loss
-from kohort.pipeline.sources.security import Security
 
 FETCHED = "fetched"
 """In place of a file's name."""

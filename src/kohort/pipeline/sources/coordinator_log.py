@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
+from kohort.client.security import Security
 from kohort.model.errors import ConfigError
 from kohort.pipeline.decode import schemas
 from kohort.pipeline.decode.log import Decoder
@@ -28,7 +29,6 @@ from kohort.pipeline.sources.options import SourceOptions
 from kohort.pipeline.sources.positions import EARLIEST, LATEST
 from kohort.pipeline.sources.progress import Note
 from kohort.pipeline.sources.ranges import Logs, RangeTask, resolve
-from kohort.pipeline.sources.security import Security
 from kohort.pipeline.sources.stream import LogStreamReader
 from kohort.pipeline.sources.tasks import read_task
 

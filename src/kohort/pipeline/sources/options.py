@@ -4,14 +4,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from kohort.client.security import KNOWN, PLAINTEXT, Security
 from kohort.model.errors import ConfigError
 from kohort.model.ids import INTERNAL_TOPICS
 from kohort.pipeline.decode import schemas
 from kohort.pipeline.sources import positions
 from kohort.pipeline.sources.positions import EARLIEST, Positions
-from kohort.pipeline.sources.security import PLAINTEXT, Security
 
 PACK_BYTES = 256 << 20
+SECURITY = "kafka."
+"""What options begin with that say how to connect; see `kohort.client.security`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ class SourceOptions:
     | `from`, `to`     | only what was written in this time: ISO 8601 (UTC), or milliseconds; `to` not included | all |
     | `compact`        | `true`: of the commits of a key that a task reads, the last one | false                     |
     | `pushFilters`    | `true`: filters choose what is read, see `filters`             | false                      |
-    | `kafka.*`        | how to connect to a cluster, see `security`                    | plain text                 |
+    | `kafka.*`        | how to connect, see `kohort.client.security`                   | plain text                 |
     """
 
     path: str
@@ -99,7 +101,7 @@ class SourceOptions:
             to_ms=_instant(given, "to"),
             compact=_flag(given, "compact"),
             push_filters=_flag(given, "pushfilters"),
-            security=Security.parse(given),
+            security=_security(given),
         )
         if options_.max_bytes is not None and options_.max_records is not None:
             raise ConfigError("a micro-batch has one limit: maxBytesPerTrigger or maxRecordsPerTrigger")
@@ -120,6 +122,14 @@ def _topics(given: Mapping[str, str]) -> frozenset[str] | None:
         return INTERNAL_TOPICS
     words = _words(given, "topics")
     return None if words == ["*"] else frozenset(words or ())
+
+
+def _security(given: Mapping[str, str]) -> Security:
+    own = {name.removeprefix(SECURITY): text for name, text in given.items() if name.startswith(SECURITY)}
+    unknown = sorted(own.keys() - KNOWN)
+    if unknown:
+        raise ConfigError(f"unknown option {SECURITY}{unknown[0]}; there are {', '.join(sorted(KNOWN))}")
+    return Security.parse(own)
 
 
 def _words(given: Mapping[str, str], name: str) -> list[str] | None:

@@ -8,12 +8,14 @@ import base64
 import re
 from pathlib import Path
 
+from kohort.client.connection import Versions
 from kohort.pipeline.decode import storage
 from kohort.pipeline.sources import live
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey
 
-_METADATA = 10
+_METADATA = Versions(10, 13)
+"""With topic ids."""
 _FILE = "partition.metadata"
 _FILE_BYTES_MAX = 4096
 _PARTITION_DIRECTORY = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-[0-9]{1,10}")
@@ -37,7 +39,7 @@ def topic_ids(path: str) -> dict[str, str]:
 def _of_cluster(path: str) -> dict[str, str]:
     with live.first_broker(path) as connection:
         request = messages.MetadataRequest(topics=None, allow_auto_topic_creation=False)
-        metadata = connection.ask(ApiKey.METADATA, _METADATA, request)
+        metadata = connection.ask(ApiKey.METADATA, request, within=_METADATA)
     return {
         base64.urlsafe_b64encode(topic.topic_id.bytes).decode().rstrip("="): topic.name
         for topic in metadata.topics

@@ -1,8 +1,9 @@
-"""TLS and SASL: against Apache Kafka with a certificate of our own, and SCRAM as its standard tells it."""
+"""TLS and SASL: against Apache Kafka with a certificate of our own, SCRAM as its standard tells it, and files that say how."""
 
 import base64
 import hashlib
 import hmac
+import json
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -11,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from kohort.model.errors import ConfigError
+from kohort.cli.main import run
+from kohort.client.security import PLAINTEXT, Security, _scram, read_properties
+from kohort.model.errors import ConfigError, WireError
 from kohort.pipeline.sources import live
 from kohort.pipeline.sources.options import SourceOptions
-from kohort.pipeline.sources.security import Security, _scram
 from kohort.testing.kafka import KafkaNode, UnavailableKafkaError
 
 PASSWORD = 'with "quotes", and = signs'
@@ -146,8 +148,21 @@ def test_every_way_that_is_barred(secured: Secured, tmp_path: Path) -> None:
             topics(secured, **sasl(secured, mechanism, wrong))
     with pytest.raises(ConfigError, match=r"no TLS with the broker at .*certificate verify failed"):
         topics(secured, **{**sasl(secured, "PLAIN", wrong), "ssl.truststore.location": str(another(tmp_path))})
-    with pytest.raises(ConfigError, match="a listener with TLS or SASL needs options"):
+    with pytest.raises(WireError, match="a listener with TLS or SASL needs options"):
         live.list_logs(secured.path("SASL_SSL"))
+
+
+@pytest.mark.java
+@pytest.mark.maven
+def test_the_command_line_gets_in(secured: Secured, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "client.properties"
+    given = sasl(secured, "SCRAM-SHA-256", f'{SCRAM} username="reader" password="{JAAS_PASSWORD}";')
+    file.write_text("".join(f"{name}={text}\n" for name, text in given.items()))
+    asked = ["topics", "list", "--json", "--no-internal", "--bootstrap", f"127.0.0.1:{secured.ports['SASL_SSL']}"]
+    assert run([*asked, "--command-config", str(file)]) == 0
+    assert [topic["topic"] for topic in json.loads(capsys.readouterr().out)] == ["orders"]
+    assert run(asked) == 2
+    assert "--command-config FILE" in capsys.readouterr().err
 
 
 def another(directory: Path) -> Path:
@@ -208,7 +223,6 @@ REFUSED = {
     "kerberos":      ({"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"},  "not GSSAPI"),
     "nobody":        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"},   "SASL needs sasl.username and"),
     "a key store":   ({"ssl.truststore.type": "JKS"},                                 "only PEM files"),
-    "a misspelling": ({"ssl.truststore.locaton": "x"},                                "unknown option kafka.ssl.trust"),
 }
 # fmt: on
 
@@ -217,7 +231,7 @@ REFUSED = {
 def test_what_cannot_be_is_a_sentence(name: str) -> None:
     options, text = REFUSED[name]
     with pytest.raises(ConfigError, match=text):
-        Security.parse({f"kafka.{key}": value for key, value in options.items()})
+        Security.parse(options)
 
 
 def test_a_file_that_is_no_certificate(tmp_path: Path) -> None:
@@ -228,3 +242,53 @@ def test_a_file_that_is_no_certificate(tmp_path: Path) -> None:
 
 def test_no_password_is_shown() -> None:
     assert "secret" not in repr(Security(password="secret", key_password="secret"))
+
+
+FIRST_ANSWER = b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
+"""Of the example of RFC 7677."""
+
+# fmt: off
+IMPOSTORS = {
+    "other nonce":        [b"r=other,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"],
+    "too many rounds":    [FIRST_ANSWER.replace(b"4096", b"9999999999")],
+    "no rounds":          [FIRST_ANSWER.replace(b"i=4096", b"i=x")],
+    "no salt":            [b"r=rOprNGfwEbeRWgbNEkqOx,i=4096"],
+    "does not know it":   [FIRST_ANSWER, b"v=AAAA"],
+    "says nothing":       [FIRST_ANSWER, b""],
+}
+# fmt: on
+
+
+@pytest.mark.parametrize("impostor", IMPOSTORS)
+def test_a_broker_that_does_not_know_the_password_is_not_believed(impostor: str) -> None:
+    answers = iter(IMPOSTORS[impostor])
+    with pytest.raises(ConfigError, match="the broker does not"):
+        _scram("sha256", "user", "pencil", lambda _: next(answers), "rOprNGfwEbeRWgbNEkqO")
+
+
+def test_a_file_of_kafkas_tools(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(
+        "# how to connect\n! so\n\nsecurity.protocol = SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nclient.dns.lookup=x\n"
+        'sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \\\n  username="u" \\\n'
+        '  password="p=\\"q";\n'
+    )
+    found = Security.parse(read_properties(file))
+    assert (found.is_encrypted, found.mechanism, found.username, found.password) == (False, "PLAIN", "u", 'p="q')
+
+
+def test_nothing_said_is_plain_text() -> None:
+    assert Security.parse({}) == PLAINTEXT
+
+
+@pytest.mark.parametrize("text", ["security.protocol", "=SSL", "\\"])
+def test_a_line_that_is_none_is_named(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(f"# one\n{text}\n")
+    with pytest.raises(ConfigError, match="line 2"):
+        read_properties(file)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="nowhere"):
+        read_properties(tmp_path / "nowhere")

@@ -1,7 +1,7 @@
 """
-How to connect to a cluster: options of the source that begin with `kafka.`, with the names of Kafka's client configurations.
+How to connect to a cluster, in the names of Kafka's client configurations.
 
-| option                                    | meaning                                                                     |
+| name                                      | meaning                                                                     |
 |-------------------------------------------|-----------------------------------------------------------------------------|
 | `security.protocol`                       | `PLAINTEXT` (default), `SSL`, `SASL_PLAINTEXT`, `SASL_SSL`                  |
 | `ssl.truststore.location`                 | a PEM file with the certificates to trust; default: those of the system     |
@@ -25,11 +25,11 @@ import secrets
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Self
 
 from kohort.model.errors import ConfigError
 
-PREFIX = "kafka."
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 MECHANISMS = ("PLAIN", *_HASHES)
@@ -67,17 +67,13 @@ class Security:
     checks_name: bool = True
 
     @classmethod
-    def parse(cls, options: Mapping[str, str]) -> Self:
+    def parse(cls, given: Mapping[str, str]) -> Self:
         """
-        Out of options with names in lower case, those with `PREFIX` alone, without it.
+        Out of configurations by name; those of `KNOWN` alone have a meaning here.
 
         Raises:
-            ConfigError: an option is unknown or cannot be, or one is missing.
+            ConfigError: a configuration cannot be, or one is missing.
         """
-        given = {name.removeprefix(PREFIX): text for name, text in options.items() if name.startswith(PREFIX)}
-        unknown = sorted(given.keys() - KNOWN)
-        if unknown:
-            raise ConfigError(f"unknown option {PREFIX}{unknown[0]}; there are {', '.join(sorted(KNOWN))}")
         protocol = given.get("security.protocol", "PLAINTEXT").upper()
         if protocol not in _PROTOCOLS:
             raise ConfigError(f"security.protocol is one of {', '.join(_PROTOCOLS)}, not {protocol!r}")
@@ -127,6 +123,29 @@ class Security:
 
 
 PLAINTEXT = Security()
+
+
+def read_properties(path: Path) -> dict[str, str]:
+    """
+    A file as Kafka's tools take it with `--command-config`: a name and a value a line, comments behind # or !.
+
+    Raises:
+        ConfigError: it cannot be read, or a line is something else.
+    """
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as exc:
+        raise ConfigError(f"{path} cannot be read: {exc}") from exc
+    given: dict[str, str] = {}
+    for number, line in enumerate(re.sub(r"\\\n[ \t]*", "", "\n".join(lines)).splitlines(), 1):
+        text = line.strip()
+        if not text or text[0] in "#!":
+            continue
+        name, separator, value = text.partition("=")
+        if not separator or not name.strip():
+            raise ConfigError(f"{path}, line {number}: {text!r} is no name=value")
+        given[name.strip()] = value.strip()
+    return given
 
 
 def _who(given: Mapping[str, str]) -> tuple[str, str, str]:
