@@ -152,3 +152,58 @@ def ask_epoch(
     response = harness.ask(ApiKey.OFFSET_FOR_LEADER_EPOCH, request, version=version)
     found: m.OffsetForLeaderEpochResponseEpochEndOffset = response.topics[0].partitions[0]
     return found
+
+
+# fmt: off
+BY_ISOLATION = {  # timestamp asked for: (offset, timestamp) read_uncommitted, and read_committed
+    -1:  ((4, -1),   (2, -1)),
+    -2:  ((0, -1),   (0, -1)),
+    -3:  ((3, 400),  (-1, -1)),  # the newest is behind the last stable offset
+    -4:  ((0, -1),   (0, -1)),
+    -5:  ((-1, -1),  (-1, -1)),
+    -6:  ((-1, -1),  (-1, -1)),
+    0:   ((0, 100),  (0, 100)),
+    200: ((1, 300),  (1, 300)),
+    300: ((1, 300),  (1, 300)),
+    301: ((2, 350),  (-1, -1)),
+    400: ((3, 400),  (-1, -1)),
+    401: ((-1, -1),  (-1, -1)),
+}
+TRIMMED = {  # the same when the log starts at offset 1
+    -2:  ((1, -1),   (1, -1)),
+    -4:  ((1, -1),   (1, -1)),
+    0:   ((1, 300),  (1, 300)),
+    100: ((1, 300),  (1, 300)),
+}
+# fmt: on
+
+
+def with_open_transaction() -> Harness:
+    """Offsets 0 to 3 at times 100, 300, 350, 400; the one at 2 belongs to a transaction that is open."""
+    harness = Harness()
+    harness.create("t")
+    for timestamp_ms in (100, 300):
+        harness.write("t", b"x", timestamp_ms=timestamp_ms)
+    transactional: dict[str, Any] = {"producer_id": 5, "producer_epoch": 0, "base_sequence": 0, "transactional": True}
+    partition = harness.broker.partitions.find("t", 0)
+    assert partition is not None
+    partition.log.append(batch(b"x", timestamp_ms=350, **transactional), leader_epoch=0)
+    harness.node.settle()
+    harness.write("t", b"x", timestamp_ms=400)
+    return harness
+
+
+@pytest.mark.parametrize("timestamp", BY_ISOLATION)
+def test_by_isolation_level(timestamp: int) -> None:
+    answers = [ask(with_open_transaction(), timestamp, isolation_level=level) for level in (0, 1)]
+    assert tuple((answer.offset, answer.timestamp) for answer in answers) == BY_ISOLATION[timestamp]
+
+
+@pytest.mark.parametrize("timestamp", TRIMMED)
+def test_what_was_deleted_is_not_found(timestamp: int) -> None:
+    harness = with_open_transaction()
+    partition = harness.broker.partitions.find("t", 0)
+    assert partition is not None
+    partition.log.delete_before(1)
+    answers = [ask(harness, timestamp, isolation_level=level) for level in (0, 1)]
+    assert tuple((answer.offset, answer.timestamp) for answer in answers) == TRIMMED[timestamp]
