@@ -6,8 +6,11 @@ from html import escape
 from itertools import groupby
 from typing import Any
 
+from kohort.pipeline.report import groups
 from kohort.pipeline.report.chart import Point, lag_chart
+from kohort.pipeline.report.durations import duration_bars
 from kohort.pipeline.report.moments import duration, instant, number, rebalance_duration, size
+from kohort.pipeline.report.offenders import offenders
 from kohort.pipeline.report.style import STYLE
 from kohort.pipeline.report.timeline import timeline
 
@@ -28,6 +31,7 @@ class ReportData:
         directory: where they were read.
         made_at_ms: when.
         log_bytes: the size of the coordinator's log.
+        at_ms: the instant that the tables stand for.
     """
 
     directory: str
@@ -39,6 +43,13 @@ class ReportData:
     open_transactions: Sequence[dict[str, Any]] = ()
     transaction_statistics: Sequence[dict[str, Any]] = ()
     damage: Sequence[dict[str, Any]] = field(default=())
+    at_ms: int = 0
+    status: Sequence[dict[str, Any]] = ()
+    members: Sequence[dict[str, Any]] = ()
+    assignments: Sequence[dict[str, Any]] = ()
+    partition_flapping: Sequence[dict[str, Any]] = ()
+    time_without_owner: Sequence[dict[str, Any]] = ()
+    blocking_transactions: Sequence[dict[str, Any]] = ()
 
 
 def render(data: ReportData) -> str:
@@ -52,12 +63,45 @@ def render(data: ReportData) -> str:
             f'<p class="soft">From the logs in <code>{escape(data.directory)}</code>, read {instant(data.made_at_ms)} UTC</p>',
             _tiles(data),
             _damage(data.damage),
+            _offenders(data),
+            _group_index(data),
             _charts(data.lag_picture),
             _offsets(data.lag),
             _rebalances(data.rebalances),
             _transactions(data.transaction_statistics, data.open_transactions),
+            groups.parts(_group_pages(data), until_ms=data.at_ms),
             "</body></html>",
         ]
+    )
+
+
+def _offenders(data: ReportData) -> str:
+    return offenders(
+        lag=data.lag,
+        status=data.status,
+        flapping=data.partition_flapping,
+        unowned=data.time_without_owner,
+        statistics=data.transaction_statistics,
+        blocking=data.blocking_transactions,
+    )
+
+
+def _group_index(data: ReportData) -> str:
+    listed = _group_pages(data)
+    return groups.index(listed) if listed else ""
+
+
+def _group_pages(data: ReportData) -> list[groups.GroupPage]:
+    """The parts of groups, where it is known who owned what."""
+    if not data.members:
+        return []
+    return groups.pages(
+        lag=data.lag,
+        picture=data.lag_picture,
+        rebalances=data.rebalances,
+        stays=data.assignments,
+        members=data.members,
+        status=data.status,
     )
 
 
@@ -150,7 +194,9 @@ def _transactions(statistics: Sequence[dict[str, Any]], open_: Sequence[dict[str
         for row in slowest_first[:ROWS_MAX]
     )
     shown = f"{_left_out(len(statistics), ROWS_MAX, 'transactional ids, the slowest')}{_table(head, body)}"
-    return f"<h2>Transactions</h2>{_open_transactions(open_)}{shown}"
+    bars = duration_bars(slowest_first)
+    picture = f'<div class="card scroll wide">{bars}</div>' if bars else ""
+    return f"<h2>Transactions</h2>{_open_transactions(open_)}{picture}{shown}"
 
 
 def _open_transactions(rows: Sequence[dict[str, Any]]) -> str:

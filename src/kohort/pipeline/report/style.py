@@ -3,7 +3,12 @@
 STYLE = """
 :root { color-scheme: light dark; --ground: #fbfaf7; --card: #ffffff; --text: #1f2328; --soft: #656d76; --rule: #e3e1da;
   --line: #2f6fab; --area: #2f6fab22; --good: #2c7a4b; --warn: #b3541e; --new: #7a5aa6; }
-@media (prefers-color-scheme: dark) { :root { --ground: #14171b; --card: #1c2026; --text: #e6e4df; --soft: #9aa3ad;
+.m0 { --c: #2f6fab; } .m1 { --c: #b3541e; } .m2 { --c: #2c7a4b; } .m3 { --c: #7a5aa6; } .m4 { --c: #a13d63; }
+.m5 { --c: #80722a; } .m6 { --c: #2b7f8c; } .m7 { --c: #6b6f76; }
+@media (prefers-color-scheme: dark) {
+  .m0 { --c: #78b4ea; } .m1 { --c: #eda06a; } .m2 { --c: #6cc08b; } .m3 { --c: #b79ee0; } .m4 { --c: #e58fb0; }
+  .m5 { --c: #d2c069; } .m6 { --c: #6cc3d0; } .m7 { --c: #a7adb5; }
+  :root { --ground: #14171b; --card: #1c2026; --text: #e6e4df; --soft: #9aa3ad;
   --rule: #313740; --line: #78b4ea; --area: #78b4ea2b; --good: #6cc08b; --warn: #eda06a; --new: #b79ee0; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; padding: 24px 16px 64px; max-width: 960px; background: var(--ground); color: var(--text);
@@ -21,6 +26,13 @@ svg { display: block; width: 100%; height: auto; font: 11px system-ui, sans-seri
 .spot { fill: transparent; } .spot:hover { fill: var(--line); }
 .event { stroke: var(--card); stroke-width: 1.5; fill: var(--line); } .created { fill: var(--new); }
 .emptied, .deleted { fill: var(--soft); } .replaced { fill: var(--good); }
+rect { fill: var(--c); fill-opacity: .85; } rect:hover { fill-opacity: 1; } a { color: var(--line); }
+.change { stroke: var(--soft); stroke-dasharray: 2 3; } .mark { stroke: var(--text); stroke-width: 1.5; }
+.legend { display: flex; flex-wrap: wrap; gap: 4px 14px; font-size: 13px; }
+.legend i { display: inline-block; width: 10px; height: 10px; border-radius: 2px; margin-right: 5px; background: var(--c); }
+dl { margin: 0; } dt { color: var(--soft); font-size: 13px; margin-top: 8px; } dt:first-child { margin-top: 0; }
+dd { margin: 0; overflow-wrap: anywhere; } section { border-top: 2px solid var(--rule); margin-top: 48px; }
+section h2 { overflow-wrap: anywhere; margin-top: 20px; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; font-size: 14px; }
 th { text-align: left; color: var(--soft); font-weight: 500; }

@@ -1,0 +1,134 @@
+"""A part of the page for each group: how it stands, its lag, who owned what, why it rebalanced."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from itertools import groupby
+from typing import Any
+
+from kohort.pipeline.report.chart import Point, lag_chart
+from kohort.pipeline.report.moments import duration, instant, number
+from kohort.pipeline.report.owners import owners
+
+GROUPS_MAX = 100
+REBALANCES_MAX = 50
+_BAD = ("STOP", "STALL", "REWIND")
+
+Row = dict[str, Any]
+
+
+@dataclass(slots=True)
+class GroupPage:
+    """What is known of a group, out of each table its rows."""
+
+    name: str
+    lag: list[Row] = field(default_factory=list)
+    picture: list[Row] = field(default_factory=list)
+    rebalances: list[Row] = field(default_factory=list)
+    stays: list[Row] = field(default_factory=list)
+    members: list[Row] = field(default_factory=list)
+    status: list[Row] = field(default_factory=list)
+
+    @property
+    def total_lag(self) -> int:
+        return sum(row["lag"] or 0 for row in self.lag)
+
+    @property
+    def worst(self) -> str:
+        """The worst of its statuses, by Burrow's severity."""
+        order = ("OK", "WARN", "ERR", "STOP", "STALL", "REWIND")
+        return max((row["status"] for row in self.status), key=order.index, default="")
+
+    @property
+    def kind(self) -> str:
+        return next((row["group_type"] for row in reversed(self.rebalances)), "simple")
+
+
+def pages(**tables: Sequence[Row]) -> list[GroupPage]:
+    """The groups that any table names, those in trouble first, then those furthest behind."""
+    found: dict[str, GroupPage] = {}
+    for table, rows in tables.items():
+        for name, some in groupby(sorted(rows, key=lambda row: str(row["group"])), key=lambda row: str(row["group"])):
+            getattr(found.setdefault(name, GroupPage(name)), table).extend(some)
+    return sorted(found.values(), key=lambda page: (page.worst not in _BAD, -page.total_lag, page.name))
+
+
+def index(listed: Sequence[GroupPage]) -> str:
+    """A line for each group that leads to its part."""
+    head = "".join(f"<th>{name}</th>" for name in ("Group", "Kind", "Status", "Lag", "Members", "Rebalances"))
+    body = "".join(
+        f'<tr><td><a href="#group-{at}">{escape(page.name)}</a></td><td class="t">{escape(page.kind)}</td>'
+        f'<td class="t{" behind" if page.worst in _BAD else ""}">{page.worst or "-"}</td>'
+        f'<td class="n">{number(page.total_lag)}</td>'
+        f'<td class="n">{sum(row["until_ms"] is None for row in page.members)}</td>'
+        f'<td class="n">{sum(row["event"] == "rebalanced" for row in page.rebalances)}</td></tr>'
+        for at, page in enumerate(listed[:GROUPS_MAX])
+    )
+    left_out = (
+        "" if len(listed) <= GROUPS_MAX else f'<p class="soft">The first {GROUPS_MAX} of {len(listed)} groups.</p>'
+    )
+    table = f'<div class="card scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    return f'<h2 id="groups">Groups</h2>{left_out}{table}'
+
+
+def parts(listed: Sequence[GroupPage], *, until_ms: int) -> str:
+    return "".join(_part(at, page, until_ms) for at, page in enumerate(listed[:GROUPS_MAX]))
+
+
+def _part(at: int, page: GroupPage, until_ms: int) -> str:
+    facts = f"{page.kind} group, {number(page.total_lag)} records behind in {len(page.lag)} partitions"
+    status = f', <b class="{"behind" if page.worst in _BAD else ""}">{page.worst}</b>' if page.worst else ""
+    return (
+        f'<section id="group-{at}"><h2>{escape(page.name)}</h2>'
+        f'<p class="soft">{escape(facts)}{status}. <a href="#groups">All groups</a></p>'
+        f"{_lag(page)}{_owners(page, until_ms)}{_rebalances(page)}</section>"
+    )
+
+
+def _lag(page: GroupPage) -> str:
+    if not page.picture:
+        return ""
+    points = [Point(row["timestamp_ms"], row["lag"], row["lag_max"]) for row in page.picture]
+    return f'<div class="card"><h3>Lag</h3>{lag_chart(points, label=f"Lag of group {page.name}")}</div>'
+
+
+def _owners(page: GroupPage, until_ms: int) -> str:
+    if not page.stays:
+        return ""
+    names = {row["member_id"]: row["instance_id"] or row["client_id"] for row in page.members}
+    changes = [row["completed_at_ms"] or row["began_at_ms"] for row in page.rebalances if row["event"] == "rebalanced"]
+    picture = owners(page.stays, changes, until_ms=until_ms, names=names)
+    return f'<div class="card scroll wide"><h3>Who owned what</h3>{picture}</div>'
+
+
+def _rebalances(page: GroupPage) -> str:
+    if not page.rebalances:
+        return ""
+    newest = page.rebalances[-REBALANCES_MAX:]
+    head = "".join(f"<th>{name}</th>" for name in ("When (UTC)", "Event", "Why", "Who", "Moved", "Took", "Lag"))
+    body = "".join(
+        f'<tr><td class="t">{instant(row["completed_at_ms"] or row["began_at_ms"])}</td><td class="t">{row["event"]}</td>'
+        f"<td>{', '.join(row['why'] or ())}</td><td>{_who(row)}</td>"
+        f'<td class="n">{number(row["moved"])}</td><td class="n">{duration(row["duration_ms"])}</td>'
+        f'<td class="n">{_cost(row)}</td></tr>'
+        for row in newest
+    )
+    more = len(page.rebalances) - len(newest)
+    left_out = f'<p class="soft">The newest {len(newest)}; {number(more)} before.</p>' if more else ""
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f'<div class="card scroll"><h3>Why it changed</h3>{left_out}{table}</div>'
+
+
+def _who(row: Row) -> str:
+    def named(members: Iterable[Row] | None) -> str:
+        return ", ".join(escape(one["instance_id"] or one["client_id"]) for one in members or ())
+
+    told = [
+        f"{sign}{named(row[column])}" for sign, column in (("+ ", "joined"), ("\N{MINUS SIGN} ", "left")) if row[column]
+    ]
+    return "; ".join(told)
+
+
+def _cost(row: Row) -> str:
+    cost = row.get("lag_cost")
+    return "\N{EN DASH}" if cost is None else f"{cost:+,}".replace(",", "\N{NARROW NO-BREAK SPACE}")

@@ -1,0 +1,103 @@
+"""Who owned which partition of a group over time, as SVG: a line for each partition, a bar for each stay of a member."""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+from kohort.pipeline.report.moments import clock, duration, instant
+
+WIDTH = 720
+LANES_MAX = 40
+COLOURS = 8
+_ROW, _BAR = 18, 11
+_LEFT, _RIGHT, _TOP, _BOTTOM = 190, 14, 8, 26
+_NAME_LENGTH_MAX = 28
+
+
+def owners(
+    stays: Sequence[dict[str, Any]], changes_ms: Sequence[int], *, until_ms: int, names: Mapping[str, str]
+) -> str:
+    """
+    Args:
+        stays: rows of `assignments` of one group, at least one.
+        changes_ms: when it rebalanced; drawn as upright lines.
+        until_ms: how far the picture goes.
+        names: what members are called, by id.
+    """
+    lanes = sorted({_lane(stay) for stay in stays})
+    shown = {lane: _TOP + _ROW * index for index, lane in enumerate(lanes[:LANES_MAX])}
+    colours = _colours(stays, names)
+    first_ms = min(stay["since_ms"] for stay in stays)
+    span_ms = max(until_ms - first_ms, 1)
+    height = _TOP + _ROW * len(shown) + _BOTTOM
+
+    def x(at_ms: int) -> float:
+        share: float = min(max(at_ms - first_ms, 0), span_ms) / span_ms
+        return _LEFT + share * (WIDTH - _RIGHT - _LEFT)
+
+    bottom = _TOP + _ROW * len(shown)
+    parts = [
+        f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="Owners of {len(lanes)} partitions over time">'
+    ]
+    parts += [
+        f'<line class="change" x1="{x(at):.1f}" x2="{x(at):.1f}" y1="{_TOP}" y2="{bottom}"/>'
+        for at in sorted(set(changes_ms))
+        if first_ms <= at <= until_ms
+    ]
+    parts += [_label(lane, y) for lane, y in shown.items()]
+    for stay in stays:
+        if _lane(stay) in shown:
+            end_ms = until_ms if stay["until_ms"] is None else stay["until_ms"]
+            left, width = x(stay["since_ms"]), max(x(end_ms) - x(stay["since_ms"]), 1.5)
+            colour, y = colours[_name(stay["member_id"], names)], shown[_lane(stay)] + 3
+            parts.append(
+                f'<rect class="m{colour}" x="{left:.1f}" y="{y}" width="{width:.1f}" height="{_BAR}" rx="2">'
+                f"<title>{escape(_told(stay, names, end_ms))}</title></rect>"
+            )
+    for at_ms, anchor, at in ((first_ms, "start", _LEFT), (first_ms + span_ms, "end", WIDTH - _RIGHT)):
+        text = clock(at_ms, span_ms=span_ms)
+        parts.append(f'<text class="tick" x="{at}" y="{height - 8}" text-anchor="{anchor}">{text}</text>')
+    return "".join([*parts, "</svg>", _legend(stays, colours)])
+
+
+def _lane(stay: dict[str, Any]) -> tuple[str, int, str]:
+    """Partitions of share groups have several owners at once: a line for each of them."""
+    member = stay["member_id"] if stay["group_type"] == "share" else ""
+    return stay["topic"] or stay["topic_id"], stay["partition"], member
+
+
+def _colours(stays: Sequence[dict[str, Any]], names: Mapping[str, str]) -> dict[str, int]:
+    """A colour for each name, in the order in which they came; a static member keeps its own under every id."""
+    found: dict[str, int] = {}
+    for stay in sorted(stays, key=lambda stay: (stay["since_ms"], stay["member_id"])):
+        found.setdefault(_name(stay["member_id"], names), len(found) % COLOURS)
+    return found
+
+
+def _name(member_id: str, names: Mapping[str, str]) -> str:
+    return names.get(member_id, member_id)
+
+
+def _label(lane: tuple[str, int, str], y: int) -> str:
+    name = f"{lane[0]}-{lane[1]}"
+    name = name if len(name) <= _NAME_LENGTH_MAX else f"\N{HORIZONTAL ELLIPSIS}{name[1 - _NAME_LENGTH_MAX :]}"
+    middle = y + _ROW / 2
+    return (
+        f'<text class="name" x="{_LEFT - 12}" y="{middle + 4:.1f}" text-anchor="end">{escape(name)}</text>'
+        f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{middle:.1f}" y2="{middle:.1f}"/>'
+    )
+
+
+def _told(stay: dict[str, Any], names: Mapping[str, str], end_ms: int) -> str:
+    until = "now" if stay["until_ms"] is None else instant(stay["until_ms"])
+    held = duration(max(end_ms - stay["since_ms"], 0))
+    return f"{_name(stay['member_id'], names)}: {instant(stay['since_ms'])} to {until}, {held}"
+
+
+def _legend(stays: Sequence[dict[str, Any]], colours: dict[str, int]) -> str:
+    lanes = len({_lane(stay) for stay in stays})
+    left_out = "" if lanes <= LANES_MAX else f" The first {LANES_MAX} of {lanes} partitions."
+    known = [
+        f'<span><i class="m{colour}"></i>{escape(name)}</span>' for name, colour in list(colours.items())[:LANES_MAX]
+    ]
+    return f'<p class="legend">{" ".join(known)}{left_out}</p>'
