@@ -50,6 +50,7 @@ AsOf = Annotated[
 ]
 
 _EXIT_MENDABLE = 2
+_LATEST = ("offsets", "lag")
 _DEFAULT_REPORT = Path("kohort-report.html")
 
 
@@ -291,7 +292,7 @@ def report(
 ) -> None:
     """Everything as one HTML file that needs nothing else (default kohort-report.html)."""
     asked = Asked(source, as_json, group, out, report_file, master, as_of)
-    with _console() as console, _tables(asked, console) as tables:
+    with _console() as console, _tables(asked, console, "report") as tables:
         names = ("offsets", "lag", "lag_over_time", "rebalances", "damage")
         shown = {name: _publish(tables, name, out) for name in names if as_json or out is not None}
         _report(tables, report_file or _DEFAULT_REPORT, source)
@@ -399,7 +400,16 @@ def _tables(asked: Asked, console: Any, name: str = "offsets") -> Iterator["Tabl
         parts, is_short = shuffle_partitions(log_bytes), log_bytes < SHORT_BYTES
         with console.status("Starting Spark ..."):
             spark = stack.enter_context(session(asked.master, shuffle_partitions=parts, is_short=is_short))
-        reading = Reading(spark, source, group=asked.group, as_of_ms=as_of_ms, progress_directory=Path(notes))
+        # A report tells of history, too.
+        is_latest_only = name in _LATEST and asked.report_file is None
+        reading = Reading(
+            spark,
+            source,
+            group=asked.group,
+            as_of_ms=as_of_ms,
+            progress_directory=Path(notes),
+            is_latest_only=is_latest_only,
+        )
         stack.enter_context(shown_progress(console, reading))
         yield Tables(reading, rules=asked.rules)
 

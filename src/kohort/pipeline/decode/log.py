@@ -28,6 +28,7 @@ from kohort.pipeline.decode.vectors import Bools, Ints, big_endian, integers
 
 _EMPTY_KEY_TYPE = -1
 _WITH_READER = frozenset({*offsets.KEY_TYPES, groups.KEY_TYPE})
+_BY_JSON = frozenset({schemas.TRANSACTION, schemas.COORDINATOR})
 _JSON_SEPARATORS = (",", ":")
 _KEY_COLUMNS = {"groupId": "group", "memberId": "member_id", "topicId": "topic_id", "partition": "partition"}
 
@@ -98,8 +99,13 @@ class Decoder:
         if self.from_ms is not None:
             late = found.headers["max_timestamp"].astype(np.int64) >= self.from_ms
             found = Scan(found.data, found.positions[late], found.headers[late])
-        laid_out = (self._timely(lay_out(one)) for one in windows(found, window_bytes=self.window_bytes))
-        yield from compacted(laid_out) if self.is_compacting and segment.topic == CONSUMER_OFFSETS else laid_out
+        laid_out: Iterator[Records] = (
+            self._timely(lay_out(one)) for one in windows(found, window_bytes=self.window_bytes)
+        )
+        if self.is_compacting and segment.topic == CONSUMER_OFFSETS:
+            laid_out = compacted(laid_out)
+        for records in laid_out:
+            yield from records.pieces()
 
     def _timely(self, records: Records) -> Records:
         chosen = self._in_time(records.timestamp_ms)
@@ -150,6 +156,8 @@ class Decoder:
         self, records: Records, key_types: Ints, segment: Segment, damage: list[Damage]
     ) -> Iterator[pa.RecordBatch]:
         """Records of all types that have no reader of their own, a batch for each type."""
+        if _BY_JSON.isdisjoint(self.kinds):
+            return
         own = _WITH_READER if segment.topic == CONSUMER_OFFSETS else ()
         for key_type in np.unique(key_types).tolist():
             is_transaction = (segment.topic, key_type) == (TRANSACTION_STATE, transactions.KEY_TYPE)
