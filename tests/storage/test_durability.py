@@ -17,6 +17,7 @@ from kohort.storage.batchset import iter_spans
 from kohort.storage.committer import BULK_BYTES
 from kohort.storage.disk import DiskStore
 from kohort.storage.log import Log, LogConfig
+from kohort.testing.faulty_files import FaultyFiles
 from tests.conftest import LONG
 from tests.storage.owner import TOPIC_ID, Owner, batch
 
@@ -188,3 +189,31 @@ def test_what_was_acknowledged_survives_the_power_going(
         assert expected.startswith(contents(log))
     store.close()
     shutil.rmtree(base)
+
+
+def test_the_journal_is_bounded_however_long_a_checkpoint_lasts(base: Path) -> None:
+    file_bytes = 4096
+    with FaultyFiles(base / "data") as files:
+        owner = Owner()
+        store = owner.disk(base / "data", journal_file_bytes=file_bytes)
+        logs = [store.open(partition, TOPIC_ID, LogConfig()) for partition in PARTITIONS]
+        logs[0].append(batch("x"), leader_epoch=0)
+        files.hold("kohort-storage")
+        owner.clock.set(owner.clock.now_ms() + 60_000)
+        store.flush()
+        files.await_held()
+        for _ in range(100):
+            for log in logs:
+                log.append(batch("x" * 500), leader_epoch=0)
+            owner.run_turn()
+            store.flush()
+        longest = max(path.stat().st_size for path in (base / "data" / "journal").iterdir())
+        assert 4 * file_bytes <= longest < 5 * file_bytes
+        assert [log.high_watermark for log in logs] == [101, 100, 100]
+        shutil.copytree(base / "data", base / "killed")
+        files.release("kohort-storage")
+        store.close()
+    with FaultyFiles(base / "killed"):
+        store = Owner().disk(base / "killed")
+        assert [store.open(partition, TOPIC_ID, LogConfig()).end_offset for partition in PARTITIONS] == [101, 100, 100]
+        store.close()

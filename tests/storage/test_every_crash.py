@@ -21,7 +21,7 @@ from tests.storage.story import CONFIG, JOURNAL_FILE_BYTES, Known, Story, check_
 
 CHOICES = 10 if LONG else 1
 """How often chance decides at each system call, besides everything and nothing being kept."""
-RECOVERIES = 200 if LONG else 3
+RECOVERIES = 60 if LONG else 3
 """How many recoveries are interrupted at each of their own calls."""
 KILLED_EVERY = 1 if LONG else 4
 """How many calls lie between the places where the process is killed."""

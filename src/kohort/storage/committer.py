@@ -51,6 +51,8 @@ _log = logging.getLogger("kohort.storage")
 
 BULK_BYTES = 256 * 1024
 """A partition's bytes in one round from which on its own file is flushed. Writing them twice costs more than a flush."""
+_JOURNAL_LENGTH_MAX = 4
+"""How many times its size a journal file may reach while a checkpoint lasts; from then on files are flushed themselves."""
 CHECKPOINT_INTERVAL_MS = 60_000
 """Source: log.flush.offset.checkpoint.interval.ms."""
 _UNFLUSHED_BYTES_MAX = 256 * 1024 * 1024
@@ -117,6 +119,7 @@ class Committer:
         self._sync = sync
         self._clock = clock
         self._journal_file_bytes = journal_file_bytes
+        self._bulk_bytes = BULK_BYTES
         self._checkpoint_interval_ms = checkpoint_interval_ms
         self._on_offline = on_offline
         self._on_missing = on_missing
@@ -151,7 +154,7 @@ class Committer:
             if not log.is_dirty:
                 log.is_dirty = True
                 self._dirty.append(log)
-        if log.round_bytes > BULK_BYTES:
+        if log.round_bytes > self._bulk_bytes:
             round_.bulk.add(log)
             return
         entries = round_.entries
@@ -222,6 +225,8 @@ class Committer:
         if not round_.ends:
             return
         self._round = Round()
+        is_too_long = self._flusher.journal_bytes >= _JOURNAL_LENGTH_MAX * self._journal_file_bytes
+        self._bulk_bytes = 0 if is_too_long else BULK_BYTES
         for log in round_.bulk:
             round_.files |= log.unsynced_files()
         if self._is_checkpoint_due():

@@ -1,0 +1,114 @@
+"""
+How long appends are held up by checkpoints:
+
+    python -m kohort.testing.append_stalls DIRECTORY
+
+Turns of some appends each, over many partitions, while a checkpoint is made again and again. Prints how long turns took, with
+checkpoints and without, and exits with 1 when one took longer than is promised. The first appends, which make the files, do
+not count.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from uuid import UUID
+
+from kohort.model.ids import TopicPartition
+from kohort.runtime.clock import SystemClock
+from kohort.runtime.turn import Turn
+from kohort.storage.disk import DiskStore
+from kohort.storage.log import LogConfig
+from kohort.wire.batches import BatchRecord, build_batch
+
+STALL_MS_MAX = 20.0
+NEVER_MS = 1 << 40
+SWITCH_INTERVAL_SECONDS = 0.0001
+"""As in `kohort serve`."""
+
+
+def measure(
+    directory: Path, *, seconds: float, partitions: int, per_turn: int, size: int, interval_ms: int
+) -> list[float]:
+    """Milliseconds that each turn took: its appends, and what the flusher had posted."""
+    posted: SimpleQueue[Callable[[], None]] = SimpleQueue()
+    turn = Turn(lambda _: None)
+    store = DiskStore(
+        directory,
+        defer=turn.defer,
+        post=posted.put,
+        flush="commit",
+        node_id=1,
+        clock=SystemClock(),
+        checkpoint_interval_ms=interval_ms,
+    )
+    logs = [store.open(TopicPartition("stall", number), UUID(int=1), LogConfig()) for number in range(partitions)]
+    batch = build_batch([BatchRecord(None, b"x" * size)], timestamp_ms=1)
+    for log in logs:
+        log.append(batch, leader_epoch=0)
+    turn.run()
+    store.flush()
+    took_ms = []
+    ends_at = time.monotonic() + seconds
+    number = 0
+    while time.monotonic() < ends_at:
+        begun = time.perf_counter()
+        for _ in range(per_turn):
+            logs[number % partitions].append(batch, leader_epoch=0)
+            number += 1
+        turn.run()
+        took_ms.append((time.perf_counter() - begun) * 1000)
+        _run_posted(posted, turn)
+    store.close()
+    return took_ms
+
+
+def _run_posted(posted: "SimpleQueue[Callable[[], None]]", turn: Turn) -> None:
+    """As an event loop: wait for what the threads have to say, but not for long."""
+    try:
+        action = posted.get(timeout=0.001)
+        while True:
+            action()
+            turn.run()
+            action = posted.get_nowait()
+    except Empty:
+        return
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[1])
+    options.add_argument("directory", type=Path)
+    options.add_argument("--seconds", type=float, default=5.0)
+    options.add_argument("--partitions", type=int, default=50)
+    options.add_argument("--appends", type=int, default=20, help="per turn")
+    options.add_argument("--bytes", type=int, default=1000, help="per append")
+    options.add_argument("--interval-ms", type=int, default=100, help="between checkpoints")
+    asked = options.parse_args()
+    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
+    worst = 0.0
+    for name, interval_ms in (("without checkpoints", NEVER_MS), (f"every {asked.interval_ms} ms", asked.interval_ms)):
+        took = sorted(
+            measure(
+                asked.directory / name.replace(" ", "-"),
+                seconds=asked.seconds,
+                partitions=asked.partitions,
+                per_turn=asked.appends,
+                size=asked.bytes,
+                interval_ms=interval_ms,
+            )
+        )
+        worst = took[-1]
+        shares = {share: took[min(int(len(took) * share), len(took) - 1)] for share in (0.5, 0.99, 0.999)}
+        print(
+            f"{name:20} {len(took):7} turns  "
+            + "  ".join(f"p{100 * share:g} {took_ms:.2f} ms" for share, took_ms in shares.items())
+            + f"  max {worst:.2f} ms"
+        )
+    if worst > STALL_MS_MAX:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()
