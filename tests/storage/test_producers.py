@@ -310,3 +310,44 @@ def test_a_damaged_snapshot_is_made_up_for_by_the_log(tmp_path: Path, damage: by
     again = Owner().disk(tmp_path)
     assert known(again.open(PARTITION, TOPIC_ID, SMALL).producers) == before
     again.close()
+
+
+# Verification (KIP-890)
+
+
+def refused(producers: Producers, guard: object) -> bool:
+    try:
+        producers.check_verified(PRODUCER, guard)
+    except CoordinatorError as error:
+        return error.code == ErrorCode.INVALID_TXN_STATE
+    return False
+
+
+def test_a_guard_is_good_until_its_transaction_has_ended() -> None:
+    producers = Producers()
+    guard = producers.start_verification(PRODUCER)
+    assert producers.start_verification(PRODUCER) is guard, "several writes may be verified at once"
+    assert not refused(producers, guard)
+    assert refused(producers, object())
+    learn(producers, sent(0, transactional=True), 0)
+    assert not refused(producers, guard), "the transaction is open"
+    during = producers.start_verification(PRODUCER)
+    learn(producers, marker(), 1)
+    assert refused(producers, guard)
+    assert refused(producers, during)
+
+
+def test_an_end_without_records_overtakes_a_verification_too() -> None:
+    producers = Producers()
+    guard = producers.start_verification(PRODUCER)
+    learn(producers, marker(committed=False), 0)
+    assert refused(producers, guard)
+
+
+def test_a_verification_that_nothing_came_of_is_forgotten() -> None:
+    producers = Producers()
+    guard = producers.start_verification(PRODUCER)
+    producers.expire(0)
+    assert not refused(producers, guard)
+    producers.expire(0)
+    assert refused(producers, guard)

@@ -39,12 +39,14 @@ class Producer(msgspec.Struct, frozen=True):
 
     Attributes:
         api_version: of the request that brought them (TxnOffsetCommit); how strictly the transaction is verified depends on it.
+        guard: the log's, from when its verification began; the runtime sets it.
     """
 
     transactional_id: str
     producer_id: int
     producer_epoch: int
     api_version: int = 0
+    guard: object | None = None
 
 
 class EndTransaction(msgspec.Struct, frozen=True):

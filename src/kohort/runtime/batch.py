@@ -31,6 +31,7 @@ class OpenBatch:
         "base_offset",
         "bytes_left",
         "events",
+        "guard",
         "linger",
         "opened_ms",
         "pairs",
@@ -46,6 +47,7 @@ class OpenBatch:
         opened_ms: int,
         producer_id: int = NO_PRODUCER_ID,
         producer_epoch: int = NO_PRODUCER_EPOCH,
+        guard: object | None = None,
     ) -> None:
         self.base_offset = base_offset
         self.bytes_left = bytes_max - BATCH_OVERHEAD_BYTES
@@ -53,6 +55,8 @@ class OpenBatch:
         """The timestamp of all its records."""
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
+        self.guard = guard
+        """Of a transaction that was verified; see `PartitionLog.start_verification`."""
         self.pairs: list[Pair] = []
         self.events: list[Waiting] = []
         self.linger: WheelTimer | None = None

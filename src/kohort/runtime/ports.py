@@ -71,6 +71,21 @@ class PartitionLog(Protocol):
             UnavailableError: the log is closed, or its directory went offline.
         """
 
+    def start_verification(self, producer_id: int) -> object:
+        """
+        A producer's transaction is about to be verified: the guard that its records are to be appended with.
+
+        Source: Kafka UnifiedLog.maybeStartTransactionVerification; KIP-890.
+        """
+
+    def append_verified(self, batch: bytes | bytearray, *, leader_epoch: int, producer_id: int, guard: object) -> int:
+        """
+        As `append`, for records of a transaction that has been verified.
+
+        Raises:
+            CoordinatorError: INVALID_TXN_STATE: the transaction has ended here since its verification began.
+        """
+
     def read(self, offset: int, *, bytes_max: int, up_to: int | None = None) -> bytes:
         """
         Whole batches from the one that holds `offset` on, at least one if there is any, else as many as fit.

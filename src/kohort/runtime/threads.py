@@ -300,6 +300,14 @@ class SharedLog:
         with self._lock:
             return self._log.append(batch, leader_epoch=leader_epoch)
 
+    def start_verification(self, producer_id: int) -> object:
+        with self._lock:
+            return self._log.start_verification(producer_id)
+
+    def append_verified(self, batch: bytes | bytearray, *, leader_epoch: int, producer_id: int, guard: object) -> int:
+        with self._lock:
+            return self._log.append_verified(batch, leader_epoch=leader_epoch, producer_id=producer_id, guard=guard)
+
     def read(self, offset: int, *, bytes_max: int, up_to: int | None = None) -> bytes:
         with self._lock:
             return self._log.read(offset, bytes_max=bytes_max, up_to=up_to)

@@ -89,6 +89,13 @@ class LogBase(ABC):
             self._learn(data, spans)
         return self.end_offset
 
+    def start_verification(self, producer_id: int) -> object:
+        return self.producers.start_verification(producer_id)
+
+    def append_verified(self, batch: bytes | bytearray, *, leader_epoch: int, producer_id: int, guard: object) -> int:
+        self.producers.check_verified(producer_id, guard)
+        return self.append(batch, leader_epoch=leader_epoch)
+
     def _learn(self, data: bytes | bytearray, spans: list[Span]) -> None:
         """Take up what the producers of batches that are written now have done."""
         for span in spans:

@@ -39,6 +39,10 @@ _read_producer = Struct(">qhii").unpack_from
 """Producer id, producer epoch, base sequence, record count."""
 
 
+_IS_OPEN = object()
+"""The guard of a transaction that is open already; it is worth nothing once that has ended."""
+
+
 class Written(msgspec.Struct, frozen=True, gc=False):
     """A batch that is in the log. `offset_delta` is its last offset less its first; the timestamp is its largest."""
 
@@ -121,6 +125,10 @@ class Producers:
         """Producer ids by the first offset of their open transactions."""
         self._ended: dict[int, int] = {}
         """Transactions that have ended but whose marker is not durable: first offset to the offset of the marker."""
+        self._guards: dict[int, object] = {}
+        """Verifications that have begun, by producer id; until its transaction is open here, or ended."""
+        self._earlier_guards: dict[int, object] = {}
+        """Those that there were when it was last looked for what has expired."""
         self._find_first_unstable()
 
     # What may be written
@@ -176,6 +184,27 @@ class Producers:
         if coordinator_epoch < state.coordinator_epoch:
             raise CoordinatorError(ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 
+    def start_verification(self, producer_id: int) -> object:
+        """
+        Whether a producer's transaction goes on is being asked: what is given out here goes with the append that follows.
+
+        Source: ProducerStateManager.maybeCreateVerificationStateEntry; KIP-890.
+        """
+        if self.has_transaction(producer_id):
+            return _IS_OPEN
+        return self._guards.setdefault(producer_id, object())
+
+    def check_verified(self, producer_id: int, guard: object) -> None:
+        """
+        Raises:
+            CoordinatorError: INVALID_TXN_STATE: the transaction has ended since its verification began, so that what is
+                appended now would belong to none and block readers for ever.
+
+        Source: UnifiedLog.batchMissingRequiredVerification; KIP-890.
+        """
+        if not self.has_transaction(producer_id) and self._guards.get(producer_id) is not guard:
+            raise CoordinatorError(ErrorCode.INVALID_TXN_STATE)
+
     def has_transaction(self, producer_id: int) -> bool:
         state = self.states.get(producer_id)
         return state is not None and state.transaction_offset is not None
@@ -219,6 +248,7 @@ class Producers:
         state.timestamp_ms = written.timestamp_ms
         if is_transactional and state.transaction_offset is None:
             state.transaction_offset = written.first_offset
+            self._guards.pop(producer_id, None)
             self._open[written.first_offset] = producer_id
             self._find_first_unstable()
 
@@ -227,6 +257,7 @@ class Producers:
         marker = read_marker(record)
         if marker is None:
             return None
+        self._guards.pop(producer_id, None)
         state = self.states.get(producer_id)
         if state is None:
             state = self.states[producer_id] = ProducerState(producer_id)
@@ -252,7 +283,14 @@ class Producers:
         self.first_unstable_offset = min((*self._open, *self._ended), default=None)
 
     def expire(self, now_ms: int, expiration_ms: int = EXPIRATION_MS) -> None:
-        """Forget who wrote nothing for so long, by the timestamps of their batches; never within a transaction."""
+        """
+        Forget who wrote nothing for so long, by the timestamps of their batches; never within a transaction. A verification
+        that nothing came of is forgotten the second time.
+        """
+        for producer_id, guard in self._earlier_guards.items():
+            if self._guards.get(producer_id) is guard:
+                del self._guards[producer_id]
+        self._earlier_guards = dict(self._guards)
         expired = [
             producer_id
             for producer_id, state in self.states.items()

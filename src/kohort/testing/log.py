@@ -3,6 +3,8 @@
 from kohort.model.errors import FencedError, OffsetOutOfRangeError, RecordTooLargeError, StorageError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import HighWatermarkListener
+from kohort.storage.batchset import iter_spans
+from kohort.storage.producers import Producers
 from kohort.wire.batches import iter_batches, read_header, stamp
 
 
@@ -25,6 +27,7 @@ class FaultyLog:
         self.appends = 0
         self.fail_next_append: StorageError | None = None
         self.shift_next_append = 0
+        self.producers = Producers()
         self._listeners: list[HighWatermarkListener] = []
 
     @property
@@ -47,8 +50,20 @@ class FaultyLog:
             data = bytearray(batch[position : position + header.size_bytes])
             stamp(data, base_offset=self.end_offset, leader_epoch=leader_epoch)
             self.batches.append(bytes(data))
+            self._learn(data)
             self.end_offset += header.last_offset_delta + 1
         return self.end_offset
+
+    def _learn(self, batch: bytes | bytearray) -> None:
+        if read_header(batch).producer_id >= 0:
+            self.producers.learn(batch, next(iter_spans(batch)))
+
+    def start_verification(self, producer_id: int) -> object:
+        return self.producers.start_verification(producer_id)
+
+    def append_verified(self, batch: bytes | bytearray, *, leader_epoch: int, producer_id: int, guard: object) -> int:
+        self.producers.check_verified(producer_id, guard)
+        return self.append(batch, leader_epoch=leader_epoch)
 
     def read(self, offset: int, *, bytes_max: int, up_to: int | None = None) -> bytes:
         if not self.log_start_offset <= offset <= self.end_offset:
@@ -81,3 +96,6 @@ class FaultyLog:
         """As if the power had gone: what lies above the high watermark is not there any more. Nobody may be using the log."""
         self.batches = [batch for batch in self.batches if read_header(batch).base_offset < self.high_watermark]
         self.end_offset = self.high_watermark
+        self.producers = Producers()
+        for batch in self.batches:
+            self._learn(batch)
