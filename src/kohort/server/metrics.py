@@ -15,6 +15,7 @@ from kohort.group.metrics import GroupCounters, GroupGauges
 from kohort.runtime.metrics import Histogram, RuntimeMetrics
 from kohort.server.connection import Connections
 from kohort.server.exposition import Family, Sample, counter, gauge, labelled
+from kohort.storage.log import CleanerMetrics
 
 _BOUNDS_MS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000)
 _STATM = Path("/proc/self/statm")
@@ -57,6 +58,29 @@ def group_families(gauges: GroupGauges, counters: GroupCounters) -> Iterator[Fam
     yield counter(f"{prefix}_offset_deletions_total", "Offsets that clients deleted.", counters.offset_deletions)
     about = "How often a classic group became Stable."
     yield counter(f"{prefix}_completed_rebalances_total", about, counters.completed_rebalances)
+
+
+def cleaner_families(metrics: CleanerMetrics) -> Iterator[Family]:
+    """Kafka's gauges of `LogCleaner` and `LogCleanerManager`."""
+    prefix = "kohort_log_cleaner"
+    yield counter(f"{prefix}_passes_total", "Logs that were compacted.", metrics.passes)
+    yield counter(
+        f"{prefix}_read_bytes_total", "Bytes that were read, twice where they were dirty.", metrics.bytes_read
+    )
+    yield counter(f"{prefix}_written_bytes_total", "Bytes of what was kept.", metrics.bytes_written)
+    yield counter(f"{prefix}_invalid_records_total", "Records without a key, dropped.", metrics.invalid_records)
+    yield gauge(f"{prefix}_recopy_percent", "Of the last pass: bytes written of those read.", metrics.recopy_percent)
+    yield gauge(f"{prefix}_max_clean_time_seconds", "How long the last pass took.", metrics.max_clean_time_s)
+    about = "How full the map of keys was in the last pass."
+    yield gauge(f"{prefix}_max_buffer_utilization_percent", about, metrics.max_buffer_utilization_percent)
+    yield gauge(f"{prefix}_max_dirty_percent", "How dirty the dirtiest log is.", metrics.max_dirty_percent)
+    about = "By how much a log exceeds max.compaction.lag.ms."
+    yield gauge(f"{prefix}_max_compaction_delay_seconds", about, metrics.max_compaction_delay_s)
+    about = "Partitions whose cleaning failed, left alone until the next start."
+    yield gauge(f"{prefix}_uncleanable_partitions", about, metrics.uncleanable_partitions)
+    yield gauge(f"{prefix}_uncleanable_bytes", "Bytes in those.", metrics.uncleanable_bytes)
+    about = "When the cleaner last looked for a log to clean."
+    yield gauge(f"{prefix}_since_last_run_seconds", about, metrics.since_last_run_s)
 
 
 def runtime_families(coordinator: str, metrics: RuntimeMetrics) -> Iterator[Family]:

@@ -27,7 +27,7 @@ from kohort.storage.cleaner_process import CleanerProcess, Pace
 from kohort.storage.compaction import SWAP_SUFFIX, Done, Group, Job, LastRecord, Report, Source, StoppedError, compact
 from kohort.storage.disklog import DiskLog
 from kohort.storage.flusher import Background
-from kohort.storage.log import LONG_MAX, CleanerConfig
+from kohort.storage.log import LONG_MAX, CleanerConfig, CleanerMetrics
 from kohort.storage.segment import Segment
 
 _log = logging.getLogger("kohort.storage")
@@ -35,22 +35,6 @@ _log = logging.getLogger("kohort.storage")
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 PROCESS_BYTES = 4 << 20
 """From so many bytes on a pass is worth a process."""
-
-
-@dataclass(slots=True)
-class CleanerCounters:
-    """What the cleaner did; the names are those of Kafka's gauges where it has them."""
-
-    passes: int = 0
-    bytes_read: int = 0
-    bytes_written: int = 0
-    invalid_records: int = 0
-    recopy_percent: float = 0.0
-    max_clean_time_s: float = 0.0
-    max_buffer_utilization_percent: float = 0.0
-    max_dirty_percent: float = 0.0
-    max_compaction_delay_s: float = 0.0
-    last_run_ms: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +134,8 @@ class Cleaner:
         process_bytes: int = PROCESS_BYTES,
     ) -> None:
         self.config = CleanerConfig()
-        self.counters = CleanerCounters()
+        self.counters = CleanerMetrics()
+        self._last_run_ms = clock.now_ms()
         self.uncleanable: set[TopicPartition] = set()
         self._path = data_dir / CLEANER_OFFSETS
         self._logs = logs
@@ -185,8 +170,15 @@ class Cleaner:
         """Of a process that a pass is made in now, if there is one. From any thread."""
         return next((worker.process.id for worker in self._workers if worker.process.id is not None), None)
 
-    def uncleanable_bytes(self) -> int:
-        return sum(log.size_bytes for log in self._logs() if log.topic_partition in self.uncleanable)
+    def metrics(self) -> CleanerMetrics:
+        """What was counted, with what is so now."""
+        counters = self.counters
+        counters.uncleanable_partitions = len(self.uncleanable)
+        counters.uncleanable_bytes = sum(
+            log.size_bytes for log in self._logs() if log.topic_partition in self.uncleanable
+        )
+        counters.since_last_run_s = (self._clock.now_ms() - self._last_run_ms) / 1000
+        return counters
 
     # Choosing
 
@@ -194,7 +186,7 @@ class Cleaner:
         """Begin what is due, as far as there are threads for it; and delete what a policy of both says."""
         if self._is_closing:
             return
-        self.counters.last_run_ms = self._clock.now_ms()
+        self._last_run_ms = self._clock.now_ms()
         for worker in self._free_workers():
             chosen = self._choose()
             if chosen is None:

@@ -37,7 +37,7 @@ from kohort.storage.epochs import EpochCache
 from kohort.storage.failures import advice
 from kohort.storage.handles import OpenFiles, open_files_max
 from kohort.storage.journal import DELETE, EPOCH, START, JournalEntry, journal_files, read_journal
-from kohort.storage.log import NO_TOPIC_ID, CleanerConfig, LogConfig
+from kohort.storage.log import NO_TOPIC_ID, CleanerConfig, CleanerMetrics, LogConfig
 from kohort.storage.recovery import Loaded, Recovered, load_partition
 
 _log = logging.getLogger("kohort.storage")
@@ -341,6 +341,9 @@ class DiskStore:
         self.cleaner.config = config
         if self.offline_reason is None:
             self.cleaner.clean()
+
+    def cleaner_metrics(self) -> CleanerMetrics:
+        return self.cleaner.metrics()
 
     def close(self) -> None:
         """

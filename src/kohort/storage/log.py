@@ -61,6 +61,30 @@ class CleanerConfig(msgspec.Struct, frozen=True):
     io_max_bytes_per_second: float = 1.7976931348623157e308
 
 
+class CleanerMetrics(msgspec.Struct):
+    """
+    What the cleaner did, and how it is. Source: the gauges of Kafka's LogCleaner and LogCleanerManager.
+
+    Attributes:
+        recopy_percent, max_clean_time_s, max_buffer_utilization_percent: of the last pass.
+        max_dirty_percent: of the dirtiest log, when one was last looked for.
+        max_compaction_delay_s: by how much a log exceeds its maximum lag.
+    """
+
+    passes: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    invalid_records: int = 0
+    recopy_percent: float = 0.0
+    max_clean_time_s: float = 0.0
+    max_buffer_utilization_percent: float = 0.0
+    max_dirty_percent: float = 0.0
+    max_compaction_delay_s: float = 0.0
+    uncleanable_partitions: int = 0
+    uncleanable_bytes: int = 0
+    since_last_run_s: float = 0.0
+
+
 class TimestampOffset(msgspec.Struct, frozen=True, gc=False):
     """A record found by its time: where it is, its timestamp, and the leader epoch it was written under."""
 
@@ -189,6 +213,9 @@ class LogStore(Protocol):
 
         Source: Kafka LogCleaner.CleanerThread.doWork.
         """
+
+    def cleaner_metrics(self) -> CleanerMetrics:
+        """What cleaning has done so far."""
 
     def set_aside(self, topic_partition: TopicPartition) -> None:
         """
