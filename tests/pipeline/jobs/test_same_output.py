@@ -1,0 +1,88 @@
+"""Commands print the same of published tables as of the logs, and need no Spark for it."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from kohort.cli.pipeline import app
+from kohort.cli.pipeline_columns import COLUMNS, show
+from kohort.pipeline.jobs import publish, published
+from kohort.pipeline.jobs.reading import Reading
+from kohort.pipeline.jobs.tables import Tables
+from kohort.testing.history import History
+from tests.conftest import LONG
+
+pytestmark = pytest.mark.spark
+
+COMMANDS = {
+    "offsets": ("offsets",),
+    "rebalances": ("rebalances",),
+    "share_state": ("share",),
+    "blocking_transactions": ("transactions", "--blocking"),
+    "lag": ("lag",),
+    "time_lag": ("lag", "--time"),
+    "lag_over_time": ("lag", "--history"),
+    "status": ("status",),
+    "status_history": ("status", "--history"),
+    "rebalance_costs": ("rebalances", "--cost"),
+    "members": ("members",),
+    "assignments": ("partitions", "--owners"),
+    "partition_flapping": ("partitions",),
+    "time_without_owner": ("partitions", "--unowned"),
+    "commit_frequency": ("commits",),
+    "transactions": ("transactions",),
+    "open_transactions": ("transactions", "--open"),
+    "transaction_statistics": ("transactions", "--statistics"),
+}
+CHOSEN = tuple(COMMANDS) if LONG else tuple(COMMANDS)[:4]
+ALONE = """import sys
+from kohort.cli.pipeline import app
+app(sys.argv[1:], standalone_mode=False)
+print('pyspark' in sys.modules)
+"""
+
+
+@pytest.fixture(scope="module")
+def told(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Tables, Path]:
+    logs, out = tmp_path_factory.mktemp("logs"), tmp_path_factory.mktemp("out")
+    History(8).write(logs)
+    tables = Tables(Reading(spark, logs))
+
+    def write(directory: Path) -> None:
+        for name in CHOSEN:
+            publish.write_parquet(getattr(tables, name), directory, name)
+
+    published.publish(out, logs, write, made_of=[])
+    return tables, out
+
+
+def test_every_published_table_has_a_command() -> None:
+    assert set(published.TABLES) - set(COMMANDS) == {"offset_commits", "damage"}
+    assert set(COMMANDS) <= set(COLUMNS)
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_the_same_lines(told: tuple[Tables, Path], capsys: pytest.CaptureFixture[str], name: str) -> None:
+    tables, out = told
+    show(publish.rows(getattr(tables, name), name), False, name)
+    expected = capsys.readouterr().out
+    assert expected.count("\n") > 1
+    command, *options = COMMANDS[name]
+    assert CliRunner().invoke(app, [command, str(out), *options]).output == expected
+
+
+def test_published_tables_are_read_without_spark(told: tuple[Tables, Path]) -> None:
+    command = (sys.executable, "-c", ALONE, "rebalances", str(told[1]))
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.splitlines()[-1] == "False"
+
+
+def test_other_settings_than_burrows_need_the_logs(
+    told: tuple[Tables, Path], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert CliRunner().invoke(app, ["status", str(told[1]), "--intervals", "5"]).exit_code == 2
+    assert "published already, by Burrow's defaults" in capfd.readouterr().err
