@@ -1,0 +1,78 @@
+"""Offsets that the pipeline exports are restored by `kohort groups import` and by Apache Kafka's own tool."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka.admin import AdminClient
+from typer.testing import CliRunner
+
+from kohort.cli.pipeline import app
+from kohort.pipeline.jobs import published
+from tests.clients.conftest import Broker
+from tests.clients.java_tools import JavaTools
+from tests.clients.kohort_command import kohort
+
+CONSUMER_GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+
+Offsets = dict[tuple[str, int], int]
+
+
+def exported(directory: Path, offsets: dict[str, Offsets], *options: str) -> Path:
+    """What `export-offsets` prints of published tables, in a file."""
+    rows = [
+        {"group": group, "topic": topic, "partition": partition, "offset": offset, "leader_epoch": 0, "metadata": ""}
+        for group, places in offsets.items()
+        for (topic, partition), offset in places.items()
+    ]
+
+    def write(path: Path) -> None:
+        (path / "offsets").mkdir()
+        pq.write_table(pa.Table.from_pylist(rows), path / "offsets" / "part-0.parquet")
+
+    published.publish(directory / "published", "/a/source", write, made_of={})
+    told = CliRunner().invoke(app, ["export-offsets", str(directory / "published"), *options])
+    assert told.exit_code == 0
+    file = directory / "offsets.csv"
+    file.write_text(told.output)
+    return file
+
+
+def positions(broker: Broker, group: str) -> Offsets:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    told = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(30)
+    return {(one.topic, one.partition): one.offset for one in told.topic_partitions}
+
+
+def filled(broker: Broker, topic: str, records: int) -> str:
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for number in range(2 * records):
+        producer.produce(topic, b"value", partition=number % 2)
+    assert producer.flush(30) == 0
+    return topic
+
+
+def test_our_import_restores_them(broker: Broker, make_topic: Callable[..., str], group: str, tmp_path: Path) -> None:
+    topic, other = filled(broker, make_topic(2), 9), f"{group}-other"
+    offsets: dict[str, Offsets] = {group: {(topic, 0): 3, (topic, 1): 8}, other: {(topic, 1): 5}}
+    kohort("groups", "import", str(exported(tmp_path, offsets)), "--execute", bootstrap=broker.bootstrap)
+    assert {name: positions(broker, name) for name in offsets} == offsets
+
+
+def test_kafkas_tool_restores_them(
+    broker: Broker, java: JavaTools, make_topic: Callable[..., str], group: str, tmp_path: Path
+) -> None:
+    topic, other = filled(broker, make_topic(2), 9), f"{group}-other"
+    offsets: dict[str, Offsets] = {group: {(topic, 0): 3, (topic, 1): 8}, other: {(topic, 1): 5}}
+    tool = ("--bootstrap-server", broker.bootstrap, "--reset-offsets", "--execute", "--from-file")
+    one = exported(tmp_path, offsets, "--group", group)
+    java.run(CONSUMER_GROUPS, *tool, str(one), "--group", group)
+    assert positions(broker, group) == offsets[group]
+    # Of several groups the tool tries the format of one group first, and prints why that is not it.
+    every = exported(tmp_path, offsets)
+    java.run(CONSUMER_GROUPS, *tool, str(every), "--group", group, "--group", other, codes=(0, 1))
+    assert positions(broker, other) == offsets[other]
