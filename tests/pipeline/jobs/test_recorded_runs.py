@@ -205,3 +205,54 @@ def test_time_lag_of_what_is_read_is_nothing(tables: TablesOf) -> None:
             assert (row["time_lag_ms"], row["next_produced_at_ms"]) == (0, None)
         if row["lag"] is None:
             assert row["time_lag_ms"] is None
+
+
+def test_share_groups_stand_where_the_broker_reports(tables: TablesOf, recorded: Callable[[str], Path]) -> None:
+    told = {
+        (name, place): (one["start_offset"], one["leader_epoch"], one["lag"])
+        for name, group in reported(recorded("main"))["groups"].items()
+        for place, one in (group.get("share_offsets") or {}).items()
+    }
+    rows = publish.rows(tables("main").share_state, "share_state")
+    assert told
+    assert {place(row): (row["start_offset"], row["leader_epoch"], row["lag"]) for row in rows} == told
+
+
+def test_rebalances_of_a_group_that_its_coordinator_assigns(tables: TablesOf) -> None:
+    rows = [row for row in publish.rows(tables("main").rebalances, "rebalances") if row["group"] == "consumer-uniform"]
+    got = [(row["generation"], row["event"], "".join(row["why"]), row["moved"], row["duration_ms"]) for row in rows]
+    assert got == [
+        (1, "rebalanced", "joined", 0, 0),
+        (2, "rebalanced", "joined", 2, 511),
+        (3, "rebalanced", "joined", 0, 434),
+        (4, "rebalanced", "left", 2, 470),
+        (5, "rebalanced", "left", 3, 497),
+        (6, "emptied", "left", None, 0),
+    ]
+
+
+def test_a_group_that_is_converted_keeps_its_members(tables: TablesOf) -> None:
+    rows = [row for row in publish.rows(tables("main").rebalances, "rebalances") if row["group"] == "hold-mixed"]
+    got = [
+        (row["group_type"], row["event"], [one["client_id"] for one in row["joined"]], len(row["left"])) for row in rows
+    ]
+    assert got == [
+        ("classic", "created", [], 0),
+        ("classic", "rebalanced", ["hold-u1"], 0),
+        ("classic", "converted", [], 0),
+        ("consumer", "rebalanced", [], 0),
+        ("consumer", "rebalanced", ["hold-u2"], 0),
+    ]
+
+
+def test_nothing_hangs_but_what_is_open_holds_readers_back(tables: TablesOf, recorded: Callable[[str], Path]) -> None:
+    rows = publish.rows(tables("main").blocking_transactions, "blocking_transactions")
+    assert {row["verdict"] for row in rows} == {"ongoing"}
+    topics = reported(recorded("main"))["topics"]
+    held = {
+        (name, int(number)): one["last_stable_offset"]
+        for name, topic in topics.items()
+        for number, one in topic["partitions"].items()
+        if one["last_stable_offset"] < one["end_offset"]
+    }
+    assert {(row["topic"], row["partition"]): row["start_offset"] for row in rows} == held
