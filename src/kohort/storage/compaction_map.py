@@ -12,6 +12,7 @@ Source: Kafka OffsetMap, SkimpyOffsetMap, Cleaner.buildOffsetMap.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 
 SLOT_BYTES = 24
 _DICT_ENTRY_BYTES = 256
-"""What a key, its offset and their places in the dictionary may come to while it grows; a long key comes on top."""
+"""What a key, its offset and their places in the dictionary may come to while it grows."""
+_KEY_BYTES_MAX = 64
+"""A longer key is known by its digest, which has one byte more."""
 DICT_KEYS_MAX = 100_000
 """From so many keys on the import of numpy is worth its while."""
 NO_OFFSET = -1
@@ -44,7 +47,7 @@ class OffsetMap(Protocol):
 
 
 class DictMap:
-    """A dictionary of keys."""
+    """A dictionary of keys, or of their digests where they are long."""
 
     def __init__(self, keys_max: int) -> None:
         self.keys_max = keys_max
@@ -55,7 +58,7 @@ class DictMap:
         return len(self._offsets)
 
     def put(self, keys: Sequence[bytes], offsets: Sequence[int]) -> int:
-        known = self._offsets
+        known, keys = self._offsets, _shortened(keys)
         if len(known) + len(keys) <= self.keys_max:
             known.update(zip(keys, offsets, strict=True))
             return len(keys)
@@ -67,7 +70,11 @@ class DictMap:
 
     def get(self, keys: Sequence[bytes]) -> list[int]:
         find = self._offsets.get
-        return [find(key, NO_OFFSET) for key in keys]
+        return [find(key, NO_OFFSET) for key in _shortened(keys)]
+
+
+def _shortened(keys: Sequence[bytes]) -> list[bytes]:
+    return [key if len(key) <= _KEY_BYTES_MAX else blake2b(key).digest() + b"\0" for key in keys]
 
 
 class HashMap:
@@ -169,7 +176,7 @@ def make_offset_map(*, buffer_bytes: int, load_factor: float, records_max: int) 
     keys_max = max(int(buffer_bytes // SLOT_BYTES * load_factor), 1)
     dict_keys_max = max(buffer_bytes // _DICT_ENTRY_BYTES, 1)
     if min(records_max, keys_max) <= min(DICT_KEYS_MAX, dict_keys_max):
-        return DictMap(keys_max)
+        return DictMap(min(keys_max, dict_keys_max))
     try:
         slots = _prime_below(min(buffer_bytes // SLOT_BYTES, int(records_max / load_factor) + 100))
         return HashMap(slots, min(keys_max, max(int(slots * load_factor), 1), slots - 1))
