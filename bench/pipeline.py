@@ -105,10 +105,12 @@ class Spark:
 
     def bronze(self) -> Figures:
         from kohort.pipeline.runs.bronze import Bronze
+        from kohort.pipeline.runs.run import Source
 
-        out = self.logs.parent / "out"
-        frame = self.spark.read.format("kohort").load(str(self.logs))
-        return self.timed(lambda: Bronze(out).write(frame, "1"))
+        source, files = Source(str(self.logs)), Bronze(self.logs.parent / "out")
+        logs = source.logs()
+        tasks = logs.tasks({}, {place: end for place, (_, end) in logs.bounds().items()})
+        return self.timed(lambda: files.write_tasks(self.spark, source.reading(), tasks, "1"))
 
 
 def latest(spark: Any, logs: Path) -> Any:

@@ -7,7 +7,7 @@ many runs there are.
 """
 
 import shutil
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,9 @@ import pyarrow.parquet as pq
 
 from kohort.pipeline.decode import schemas
 from kohort.pipeline.runs.state import Part
+from kohort.pipeline.runs.writing import write_tasks
+from kohort.pipeline.sources.options import SourceOptions
+from kohort.pipeline.sources.ranges import RangeTask
 
 KINDS = (*schemas.DEFAULT_KINDS, schemas.BATCH)
 _DIRECTORY = "bronze"
@@ -44,6 +47,13 @@ class Bronze:
         writer = frame.write.mode("overwrite").partitionBy("kind").option("compression", "zstd")
         writer.option("parquet.compression.codec.zstd.level", "1").parquet(str(path))
         return Part(name, _count(path))
+
+    def write_tasks(self, spark: Any, options: SourceOptions, tasks: Sequence[RangeTask], name: str) -> Part:
+        """What tasks read as a new part."""
+        path = self.path(name)
+        shutil.rmtree(path, ignore_errors=True)
+        path.mkdir(parents=True)
+        return Part(name, write_tasks(spark, path, options, list(tasks)))
 
     def read(self, spark: Any, parts: Sequence[Part]) -> Any:
         """All rows of some parts, with the decoder's columns."""
@@ -77,9 +87,3 @@ def swallow(rows: Sequence[int]) -> int:
 
 def _count(path: Path) -> int:
     return sum(pq.read_metadata(file).num_rows for file in path.glob("**/*.parquet"))
-
-
-def names(directory: Path) -> Collection[str]:
-    """The names of the parts that are there, whoever names them."""
-    root = directory / _DIRECTORY
-    return sorted(path.name.removeprefix(_PREFIX) for path in root.iterdir()) if root.is_dir() else []

@@ -12,7 +12,6 @@ beside what counts, and is flushed before the pointer names it. So a run that is
 what was there before; the next run clears the rest away and reads from where the pointer says.
 """
 
-import json
 import tempfile
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -34,9 +33,9 @@ from kohort.pipeline.sources.directory import DirectoryLogs
 from kohort.pipeline.sources.live import is_live
 from kohort.pipeline.sources.marks import Walked
 from kohort.pipeline.sources.options import SourceOptions
-from kohort.pipeline.sources.positions import Positions, to_json
 from kohort.pipeline.sources.ranges import Logs
 
+TASK_BYTES = 64 << 20
 WRITERS = 4
 """Tables that are written at the same time: most are small, and wait for Spark more than they work."""
 
@@ -53,10 +52,15 @@ class Source:
     path: str
     options: Mapping[str, str] = field(default_factory=dict)
 
+    def reading(self, **more: str) -> SourceOptions:
+        """All rows that runs keep; what was deleted before a run is told of, and does not end it."""
+        given = {"topics": "*", "kinds": ",".join(bronze.KINDS), "failOnDataLoss": "false", **more}
+        return SourceOptions.parse({**self.options, **given, "path": self.path, "bytesPerTask": str(TASK_BYTES)})
+
     def logs(self) -> Logs:
         from kohort.pipeline.sources.coordinator_log import open_logs
 
-        return open_logs(SourceOptions.parse({**self.options, "path": self.path, "topics": "*"}))
+        return open_logs(self.reading())
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,15 +176,14 @@ class Run:
         self, stack: ExitStack, version: int, state: RunState, following: RunState, lost: Sequence[str]
     ) -> Outcome:
         has_news = following.positions != state.positions
-        self.planned_bytes = sum(
-            task.size_bytes for task in (self.logs.tasks(state.positions, following.positions) if has_news else ())
-        )
+        tasks = self.logs.tasks(state.positions, following.positions) if has_news else ()
+        self.planned_bytes = sum(task.size_bytes for task in tasks)
         self._notes = stack.enter_context(tempfile.TemporaryDirectory(prefix="kohort-progress-"))
         spark = stack.enter_context(self.sessions(self.planned_bytes))
         files = bronze.Bronze(self.out)
         parts = state.parts
         if has_news:
-            new = files.write(self._new_rows(spark, state.positions, following.positions), str(version))
+            new = files.write_tasks(spark, self.source.reading(progressDir=self._notes), tasks, str(version))
             self.on_step("rows")
             parts = files.merged(spark, (*parts, new), f"{version}.1")
             published.sync(files.root)
@@ -197,13 +200,6 @@ class Run:
         self._read, self._notes = self.progress(), None
         rows = sum(part.rows for part in parts) - sum(part.rows for part in state.parts)
         return Outcome(made.version, is_new=True, rows_read=rows, read=self._read, lost=lost, damage=damage)
-
-    def _new_rows(self, spark: Any, start: Positions, end: Positions) -> Any:
-        reader = spark.read.format("kohort").options(**self.source.options)
-        reader = reader.option("topics", "*").option("kinds", ",".join(bronze.KINDS))
-        reader = reader.option("startingOffsets", json.dumps(to_json(start)))
-        reader = reader.option("endingOffsets", json.dumps(to_json(end)))
-        return reader.option("failOnDataLoss", "false").option("progressDir", self._notes).load(self.source.path)
 
     def _tables(self, spark: Any, files: bronze.Bronze, state: RunState) -> Any:
         from kohort.pipeline.jobs.tables import Tables

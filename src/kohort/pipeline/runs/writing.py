@@ -1,0 +1,77 @@
+"""
+What tasks read, written by the workers themselves: no row crosses over to the JVM, whose Parquet takes most of the time else.
+
+A task writes one file for each kind of row, `kind=<kind>/part-<task>.parquet`, under another name until it is whole. A task
+that is tried again writes the same rows under the same names.
+"""
+
+import uuid
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kohort.pipeline.decode import schemas
+from kohort.pipeline.sources.options import SourceOptions
+from kohort.pipeline.sources.ranges import RangeTask
+from kohort.pipeline.sources.tasks import read_task
+
+ROW_GROUP_ROWS = 1 << 18
+_KIND = "kind"
+_SCHEMA = schemas.SCHEMA.remove(schemas.SCHEMA.get_field_index(_KIND))
+
+
+class _File:
+    """Rows of one kind on their way into a file."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = path
+        self._beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+        self._writer = pq.ParquetWriter(self._beside, _SCHEMA, compression="zstd", compression_level=1)
+        self._waiting: list[pa.RecordBatch] = []
+        self._rows = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self._waiting.append(batch.drop_columns([_KIND]))
+        self._rows += batch.num_rows
+        if self._rows >= ROW_GROUP_ROWS:
+            self._write()
+
+    def close(self) -> None:
+        """The file counts from here on."""
+        self._write()
+        self._writer.close()
+        self._beside.replace(self._path)
+
+    def _write(self) -> None:
+        if self._waiting:
+            self._writer.write_table(pa.Table.from_batches(self._waiting, _SCHEMA), row_group_size=ROW_GROUP_ROWS)
+        self._waiting, self._rows = [], 0
+
+
+def write_task(directory: str, options: SourceOptions, task: RangeTask) -> int:
+    """Write the rows of a task below a directory, and return how many they are."""
+    files: dict[str, _File] = {}
+    rows = 0
+    for batch in read_task(options, task):
+        if batch.num_rows:
+            # The decoder's batches are of one kind each.
+            kind = batch.column(_KIND)[0].as_py()
+            if kind not in files:
+                files[kind] = _File(Path(directory) / f"{_KIND}={kind}" / f"part-{task.task:05}.parquet")
+            files[kind].add(batch)
+            rows += batch.num_rows
+    for file in files.values():
+        file.close()
+    return rows
+
+
+def write_tasks(spark: Any, directory: Path, options: SourceOptions, tasks: list[RangeTask]) -> int:
+    """All tasks, spread over the workers; returns the number of rows."""
+    if not tasks:
+        return 0
+    spread = spark.sparkContext.parallelize(tasks, len(tasks))
+    return int(spread.map(partial(write_task, str(directory), options)).sum())
