@@ -14,7 +14,7 @@ machine's doing (`kohort.conformance.run` tells it again).
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from kohort.conformance.canon import Names, canonical_response
@@ -34,6 +34,9 @@ NOBODY = "kc-probe"
 """Client id and member id of probes: no group knows it."""
 
 _PROBE_TIMEOUT_S = 20.0
+_SILENCES_MAX = 2
+_IMPATIENT_S = 3.0
+"""How long a broker is waited for that has been silent so often in one story: it has lost its thread."""
 
 Restart = Callable[[], Awaitable[None]]
 """Stops the broker and starts it again; returns when it answers."""
@@ -64,6 +67,7 @@ class Telling:
         self.names = Names(prefix)
         self._story = story
         self.strain_ms = 0
+        self._silences = 0
         self._address = address
         self._restart = restart
         self._group_id = ""
@@ -121,9 +125,16 @@ class Telling:
         probe = self._probe_connection.send(
             ApiKey.HEARTBEAT, 0, lambda correlation_id: encode(correlation_id, NOBODY, request)
         )
-        await asyncio.wait((probe.answered,), timeout=_PROBE_TIMEOUT_S)
+        await self._wait((probe.answered,), _PROBE_TIMEOUT_S)
         self._note_strain(began_s)
         await asyncio.sleep(SETTLE_S)
+
+    async def _wait(self, answers: Iterable[asyncio.Future[Arrival]], timeout_s: float) -> None:
+        """Until all are there or the time is up."""
+        if self._silences >= _SILENCES_MAX:
+            timeout_s = min(timeout_s, _IMPATIENT_S)
+        _, pending = await asyncio.wait(list(answers), timeout=timeout_s)
+        self._silences += bool(pending)
 
     async def _pause(self, pause_ms: int) -> None:
         began_s = asyncio.get_running_loop().time()
@@ -163,7 +174,7 @@ class Telling:
         expected.answered.add_done_callback(lambda _: self._note_arrival(label))
         if step.parked:
             return StepOutcome(during=NEVER)
-        await asyncio.wait((expected.answered,), timeout=step.wait_ms / 1000)
+        await self._wait((expected.answered,), step.wait_ms / 1000)
         if expected.answered.done():
             outcome = self._take(label)
             if step.send not in WAITING:
@@ -179,7 +190,7 @@ class Telling:
     async def _receive(self, step: Step) -> list[str]:
         """The awaited steps that are answered, in order of arrival if that counts."""
         waiting = [self._sent[label][1].answered for label in step.receive]
-        await asyncio.wait(waiting, timeout=step.wait_ms / 1000)
+        await self._wait(waiting, step.wait_ms / 1000)
         await asyncio.sleep(0)
         order = [label for label in self._arrivals if label in step.receive]
         order = order if step.in_order else sorted(order, key=int)

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 START_TIMEOUT_S = 30.0
-STOP_TIMEOUT_S = 15.0
+STOP_TIMEOUT_S = 60.0
 KOHORT = (sys.executable, "-m", "kohort.cli.main")
 
 
