@@ -10,8 +10,8 @@
 | `growth`       | seconds per million records, latest offsets, from small logs to large ones                             |
 | `executors`    | the same with one executor of one core and with two, processes of their own                            |
 
-Each figure is the best of `--rounds`, for the machine does other things too. Memory is the greatest resident size of the
-driver, its JVM and the Python workers together, sampled.
+Each figure is the best of `--rounds`, for the machine does other things too. Memory is the greatest of what the driver, its
+JVM and the Python workers hold together, sampled; pages that several of them map are counted once.
 """
 
 import argparse
@@ -43,7 +43,7 @@ COMMIT_KINDS: Final = (schemas.OFFSET_COMMIT, schemas.MARKER, schemas.DAMAGE)
 """What the table of commits reads; other records are a hundredth of these logs, and are read one at a time."""
 DECODER_BYTES: Final = 100 << 20
 BYTES_PER_RECORD: Final = 78
-SAMPLE_S: Final = 0.05
+SAMPLE_S: Final = 0.2
 MIB: Final = 1 << 20
 
 Figures = dict[str, Any]
@@ -123,7 +123,7 @@ def latest(spark: Any, logs: Path) -> Any:
 
 @contextmanager
 def peak_memory() -> Iterator[list[int]]:
-    """The greatest sum of the resident sizes of this process and all that it started, in bytes."""
+    """The greatest sum of what this process and all that it started hold (PSS), in bytes."""
     found, done, here = [0], threading.Event(), psutil.Process()
 
     def watch() -> None:
@@ -131,7 +131,7 @@ def peak_memory() -> Iterator[list[int]]:
             total = 0
             for process in (here, *here.children(recursive=True)):
                 try:
-                    total += process.memory_info().rss
+                    total += process.memory_full_info().pss
                 except psutil.Error:
                     continue
             found[0] = max(found[0], total)

@@ -12,6 +12,8 @@ POOL_BATCHES: Final = 3000
 RECORDS_MAX: Final = 50
 GROUPS: Final = 1500
 TOPICS: Final = 40
+PARTITIONS: Final = 40
+"""Of a topic; a group reads one, so there are 60,000 keys."""
 TOMBSTONES: Final = 0.03
 GROUP_METADATA: Final = 0.01
 TIMESTAMP_MS: Final = 1_795_252_834_000
@@ -46,12 +48,13 @@ def record(index: int, key: bytes, value: bytes | None) -> bytes:
 
 
 def pair(version: str, chance: random.Random) -> tuple[bytes, bytes | None]:
-    group = f"application-{chance.randrange(GROUPS):04}"
+    number = chance.randrange(GROUPS)
+    group = f"application-{number:04}"
     if chance.random() < GROUP_METADATA:
         nobody = struct.pack(">h", 3) + text("consumer") + struct.pack(">ihhqi", 7, -1, -1, TIMESTAMP_MS, 0)
         return struct.pack(">h", 2) + text(group), nobody
-    key = struct.pack(">h", 1) + text(group) + text(f"topic-{chance.randrange(TOPICS):02}")
-    key += struct.pack(">i", chance.randrange(16))
+    key = struct.pack(">h", 1) + text(group) + text(f"topic-{number % TOPICS:02}")
+    key += struct.pack(">i", chance.randrange(PARTITIONS))
     return key, None if chance.random() < TOMBSTONES else commit_value(version, chance.randrange(1 << 40))
 
 
