@@ -33,7 +33,7 @@ from kohort.wire.encoders import request_encoder
 
 CONCURRENT_STORIES = 16
 ANSWER_TIMEOUT_S = 20.0
-READY_TIMEOUT_S = 30.0
+READY_TIMEOUT_S = 60.0
 _OFFSETS = "__consumer_offsets"
 _POLL_S = 0.05
 _NOT_YET = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}

@@ -23,6 +23,7 @@ from kohort.conformance.recording import Recording, load, save
 from kohort.conformance.run import CONCURRENT_AGAIN, Recorded, Report, Side, contest
 from kohort.conformance.runner import Restart
 from kohort.conformance.story import Story
+from kohort.model.errors import ConfigError
 from kohort.testing.kafka import RELEASE, KafkaNode, UnavailableKafkaError
 from kohort.testing.served import KOHORT, ServedKohort
 
@@ -202,4 +203,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except ConfigError as exc:
+        print(exc, file=sys.stderr)
+        sys.exit(2)
