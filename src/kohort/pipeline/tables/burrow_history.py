@@ -67,6 +67,11 @@ class BurrowHistory:
             self._ends.popleft()
 
     def _committed(self, commit: Commit) -> None:
+        if not self.rules.distance_min_ms:
+            self._commits.append(commit)
+            if len(self._commits) > self.rules.intervals:
+                self._commits.popleft()
+            return
         found = window(
             [*self._commits, commit], intervals=self.rules.intervals, distance_min_ms=self.rules.distance_min_ms
         )
@@ -75,17 +80,29 @@ class BurrowHistory:
     def _look_until(self, next_ms: int) -> Iterator[Row]:
         """The statuses from the last event until before the next."""
         assert self._at_ms is not None
-        for at_ms in sorted({self._at_ms, *(one for one in self._turns() if self._at_ms < one < next_ms)}):
+        status, lag = self._judged(self._at_ms)
+        yield from self._tell(self._at_ms, status, lag)
+        # Whoever has no lag is OK however long that lasts, until the commits expire.
+        turns = {*self._expiries(next_ms), *(() if lag <= self.rules.allowed_lag else self._turns(next_ms))}
+        for at_ms in sorted(one for one in turns if self._at_ms < one < next_ms):
             yield from self._tell(at_ms, *self._judged(at_ms))
 
-    def _turns(self) -> Iterator[int]:
-        """Instants at which time alone may change the status."""
+    def _expiries(self, next_ms: int) -> Iterator[int]:
+        for commit in self._commits:
+            at_ms = commit.timestamp_ms + self.rules.expire_ms + 1
+            if at_ms >= next_ms:
+                return
+            yield at_ms
+
+    def _turns(self, next_ms: int) -> Iterator[int]:
+        """Instants at which time alone may change the status of who has a lag: STOP begins, or an end falls out of the ring."""
         if not self._commits:
             return
         first, last = self._commits[0], self._commits[-1]
-        yield 2 * last.timestamp_ms - first.timestamp_ms + 1
-        for commit in self._commits:
-            yield commit.timestamp_ms + self.rules.expire_ms + 1
+        silent_ms = 2 * last.timestamp_ms - first.timestamp_ms + 1
+        if silent_ms >= next_ms and first.timestamp_ms + self.rules.expire_ms >= next_ms:
+            return
+        yield silent_ms
         beyond = next((at_ms for at_ms, end in self._ends if end > last.offset), None)
         for moment in {beyond, self._ends[0][0] if self._ends else None} - {None}:
             assert moment is not None
@@ -99,6 +116,8 @@ class BurrowHistory:
         end = self._end_at(at_ms)
         lag = max((end or 0) - live[-1].offset, 0)
         asked_ms = self.rules.asked_ms(at_ms)
+        if lag <= self.rules.allowed_lag:
+            return Status.OK, lag
         ring = (self._end_at(asked_ms - step * self.rules.refresh_ms) for step in range(self.rules.intervals))
         status = evaluate(
             live,
