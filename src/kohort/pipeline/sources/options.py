@@ -11,7 +11,7 @@ from kohort.pipeline.decode import schemas
 from kohort.pipeline.sources import positions
 from kohort.pipeline.sources.positions import EARLIEST, Positions
 
-PACK_BYTES = 256 << 20
+PACK_BYTES = 64 << 20
 SECURITY = "kafka."
 """What options begin with that say how to connect; see `kohort.client.security`."""
 
@@ -28,7 +28,7 @@ class SourceOptions:
     | `partitions`     | comma-separated numbers of log partitions                      | all                        |
     | `kinds`          | comma-separated kinds of rows, see `decode.schemas`            | records and damage         |
     | `columns`        | comma-separated columns; Spark prunes none by itself           | all                        |
-    | `bytesPerTask`   | segments are packed to about this many bytes a task            | 268435456                  |
+    | `bytesPerTask`   | segments are packed to about this many bytes a task            | 67108864                   |
     | `newest`         | `true`: of each partition only the last segment                | false                      |
     | `progressDir`    | local directory where tasks note what they have read           | none                       |
     | `startingOffsets` | `earliest`, `latest` or `{"topic": {"0": 12}}`                | `earliest`                 |
