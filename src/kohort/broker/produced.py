@@ -115,8 +115,11 @@ def _check_records(
 
     Source: Kafka LogValidator.validateRecord, validateTimestamp, processRecordErrors.
     """
-    if header.codec and any(record.offset != header.base_offset + place for place, record in enumerate(records)):
+    offsets = [record.offset for record in records]
+    if header.codec and offsets != list(range(header.base_offset, header.base_offset + len(offsets))):
         raise CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR, "offsets inside the batch do not follow each other")
+    if not rules.is_compacted and _are_times_right(records, header, rules, now_ms):
+        return
     errors: list[tuple[int, str]] = []
     is_time_wrong = False
     for place, record in enumerate(records):
@@ -130,6 +133,17 @@ def _check_records(
         raise InvalidRecordsError(ErrorCode.INVALID_TIMESTAMP, message, errors)
     if errors:
         raise InvalidRecordsError(ErrorCode.INVALID_RECORD, _told(errors), errors)
+
+
+def _are_times_right(
+    records: Sequence[batches.LogRecord], header: BatchHeader, rules: ProduceRules, now_ms: int
+) -> bool:
+    """Whether none is out of range, looking at all of them at once; False leaves it to look at each."""
+    if header.is_log_append_time:
+        return False
+    times = [record.timestamp for record in records]
+    earliest_ms, latest_ms = now_ms - rules.timestamp_before_max_ms, now_ms + rules.timestamp_after_max_ms
+    return rules.is_log_append_time or (earliest_ms <= min(times) and max(times) <= latest_ms)
 
 
 def _time_problem(record: batches.LogRecord, header: BatchHeader, rules: ProduceRules, now_ms: int) -> str | None:
