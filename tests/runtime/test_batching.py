@@ -46,7 +46,7 @@ def test_a_batch_that_is_full_does_not_linger() -> None:  # [42]
     assert all(answers == ["ok"] for answers in bench.answers.values())
 
 
-def test_a_write_after_the_linger_takes_the_batch_along() -> None:
+def test_a_write_after_the_linger_takes_the_batch_along() -> None:  # [L2]
     bench = Bench(linger_ms=10).load()
     bench.put("a", ("a", 1))
     # The clock has moved on, and the timer's turn has not come: the thread was busy.
@@ -55,7 +55,7 @@ def test_a_write_after_the_linger_takes_the_batch_along() -> None:
     assert [read_header(batch).record_count for batch in bench.log.batches] == [2]
 
 
-def test_the_timer_of_an_old_batch_leaves_a_new_one_alone() -> None:
+def test_the_timer_of_an_old_batch_leaves_a_new_one_alone() -> None:  # [L6]
     bench = Bench(linger_ms=10, batch_bytes_max=61 + 48).load()
     bench.put("fills", ("x" * 26, 1))
     bench.node.advance(5)
@@ -66,7 +66,7 @@ def test_the_timer_of_an_old_batch_leaves_a_new_one_alone() -> None:
     assert bench.log.appends == 2
 
 
-def test_a_response_from_uncommitted_state_waits_with_its_batch() -> None:
+def test_a_response_from_uncommitted_state_waits_with_its_batch() -> None:  # [L5]
     bench = Bench(linger_ms=10).load()
     bench.put("a", ("a", 1))
     bench.write("reads", lambda shard, _: Result((), f"a is {shard.table['a']}"))
@@ -88,7 +88,7 @@ def test_a_batch_may_be_as_large_as_the_topic_allows() -> None:  # [41]
     assert bench.answers["big"] == ["ok"]
 
 
-def test_what_is_too_large_leaves_open_work_alone() -> None:  # [43]
+def test_what_is_too_large_leaves_open_work_alone() -> None:  # [43, L5]
     bench = Bench(linger_ms=10, batch_bytes_max=300).load()
     bench.put("fits", ("a", 1))
     bench.put("too large", ("b" * 200, 1), ("c" * 200, 1))
@@ -168,7 +168,7 @@ def test_pieces_that_could_not_be_written_are_gone_and_written_ones_stay() -> No
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
-def test_what_compresses_below_the_limit_is_taken(codec: Codec) -> None:
+def test_what_compresses_below_the_limit_is_taken(codec: Codec) -> None:  # [L7]
     bench = Bench(codec=codec, batch_bytes_max=400).load()
     bench.put("small", ("a", 1))
     bench.put("large", ("b" * 2000, 1))
@@ -181,7 +181,7 @@ def test_what_compresses_below_the_limit_is_taken(codec: Codec) -> None:
     assert all(answers == ["ok"] for answers in bench.answers.values())
 
 
-def test_what_does_not_compress_below_the_limit_fails_alone() -> None:
+def test_what_does_not_compress_below_the_limit_fails_alone() -> None:  # [L7]
     bench = Bench(codec=Codec.GZIP, batch_bytes_max=400).load()
     noise = "".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyz", k=3000))
     bench.put("small", ("a", 1))
@@ -214,6 +214,6 @@ def test_records_may_be_written_without_being_replayed() -> None:
     assert bench.written() == [(b"x", b"1")]
 
 
-def test_a_linger_is_adaptive_none_or_some() -> None:
+def test_a_linger_is_adaptive_none_or_some() -> None:  # [L6]
     with pytest.raises(ValueError, match="linger_ms is -2"):
         Bench(linger_ms=-2)

@@ -80,7 +80,7 @@ def test_appends_are_timed_one_by_one() -> None:  # [52]
     assert (flush_time.count, flush_time.sum_ms, flush_time.max_ms) == (3, 10, 10)
 
 
-def test_waiting_for_the_high_watermark_is_timed_unless_it_fails() -> None:  # [53]
+def test_waiting_for_the_high_watermark_is_timed_unless_it_fails() -> None:  # [53, L1]
     bench = Bench().load()
     bench.put("committed", ("a", 1))
     bench.node.run_turn()
@@ -101,7 +101,7 @@ def test_waiting_for_the_high_watermark_is_timed_unless_it_fails() -> None:  # [
     assert bench.runtime.metrics()["event_purgatory_time"].count == 2
 
 
-def test_a_batch_that_lingers_is_timed() -> None:
+def test_a_batch_that_lingers_is_timed() -> None:  # [L6]
     bench = Bench(linger_ms=10).load()
     bench.put("a", ("a", 1))
     bench.node.advance(10)

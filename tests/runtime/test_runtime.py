@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kohort.machine.shard import Result
+from kohort.machine.shard import Release, Result
 from kohort.model.errors import CoordinatorError, ErrorCode, UnavailableError
 from kohort.runtime.states import State
 from kohort.wire.batches import control_batch, read_header
@@ -101,7 +101,7 @@ def test_unload_answers_everybody_and_stops_the_timers() -> None:  # [5, 26]
     assert bench.answers["batched"] == ["NOT_COORDINATOR"], "answered once"
 
 
-def test_a_shard_that_fails_to_say_goodbye_is_gone_all_the_same() -> None:
+def test_a_shard_that_fails_to_say_goodbye_is_gone_all_the_same() -> None:  # [L3]
     bench = Bench().load()
     bench.put("a", ("rude", 1))
     bench.runtime.close()
@@ -202,7 +202,7 @@ def test_replies_leave_when_the_high_watermark_passes_their_records() -> None:  
     assert bench.answers["four"] == ["at once"]
 
 
-def test_what_arrives_in_one_turn_shares_a_batch() -> None:
+def test_what_arrives_in_one_turn_shares_a_batch() -> None:  # [L6]
     bench = Bench().load()
     for number in range(20):
         bench.put(f"w{number}", (f"k{number}", number))
@@ -479,3 +479,57 @@ def test_an_operation_may_schedule_its_own_key() -> None:
     bench.shard.timers.schedule("tick", 10, tick)
     bench.node.advance(100)
     assert ran == [10, 20, 30]
+
+
+@pytest.mark.parametrize(("waited_ms", "runs"), [(4_999, 1), (5_000, 2), (5_001, 2)])
+def test_a_timer_whose_records_are_not_committed_in_time_runs_again(waited_ms: int, runs: int) -> None:  # [31]
+    """What it has written stays, so it decides by the state that it finds."""
+    bench = Bench().load()
+    ran: list[int] = []
+
+    def operation(now_ms: int) -> Result[Put, None]:
+        ran.append(now_ms)
+        return Result([Put("expired", 1)])
+
+    bench.shard.timers.schedule("key", 0, operation, retry=True)
+    bench.node.advance(waited_ms)
+    bench.log.commit()
+    bench.node.advance(600)
+    bench.log.commit()
+    bench.node.advance(60_000)
+    assert len(ran) == len(bench.written()) == runs
+
+
+def test_a_query_that_fails_is_answered_with_its_error() -> None:  # [24]
+    bench = Bench().load()
+
+    def query(_: TableShard, __: int) -> str:
+        raise CoordinatorError(ErrorCode.GROUP_ID_NOT_FOUND)
+
+    assert bench.runtime.read(0, query, explain) == "GROUP_ID_NOT_FOUND"
+    assert bench.runtime.read_all(query, explain) == ["GROUP_ID_NOT_FOUND"]
+    with pytest.raises(CoordinatorError):
+        bench.runtime.ask(0, query)
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_completion_that_fails_stops_no_other(commits: bool) -> None:  # [L4]
+    bench = Bench().load()
+
+    def spoilt(_: TableShard, __: int) -> Result[Put, str]:
+        def after(_: Exception | None) -> list[Release]:
+            raise RuntimeError("spoilt")
+
+        return Result([Put("x", 1)], "spoilt", after=after)
+
+    bench.put("before", ("a", 1))
+    bench.write("spoilt", spoilt)
+    bench.put("behind", ("b", 1))
+    if commits:
+        bench.node.settle()
+        bench.log.commit()
+    else:
+        bench.log.fail_next_append = UnavailableError("full")
+        bench.node.settle()
+    answer = "ok" if commits else "UnavailableError: full"
+    assert (bench.answers["before"], bench.answers["behind"]) == ([answer], [answer])

@@ -196,3 +196,34 @@ def test_a_marker_that_lands_elsewhere_reloads_the_shard() -> None:  # [47]
     bench.node.settle()
     assert bench.read() == {"x": 1}
     assert len(bench.shards) == 2
+
+
+@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("overtaken_by", ["nothing", "an end", "an end and a new one"])
+def test_an_end_that_overtakes_the_verification_makes_the_append_fail(
+    begun: bool, overtaken_by: str
+) -> None:  # [16, 17]
+    """Else the records would belong to no transaction, and block their readers for ever (KIP-890)."""
+    asked: list[Callable[[Exception | None], None]] = []
+    bench = Bench(verify=lambda _partition, _producer, verified: asked.append(verified)).load()
+    if begun:
+        bench.put_in_transaction("first", PRODUCER, ("a", 1))
+        asked.pop()(None)
+    bench.put_in_transaction("late", PRODUCER, ("x", 1))
+    if overtaken_by != "nothing":
+        bench.end("end", ABORT)
+    if overtaken_by == "an end and a new one":
+        bench.put_in_transaction("next", PRODUCER, ("b", 1))
+        asked.pop()(None)
+    before = len(bench.written())
+    asked.pop()(None)
+    bench.node.settle()
+    bench.log.commit()
+    if overtaken_by == "an end":
+        assert bench.answers["late"] == ["INVALID_TXN_STATE"]
+        assert len(bench.written()) == before
+        assert not bench.shard.pending
+    else:
+        # Of a transaction that is open it is a part, whichever it was verified for.
+        assert bench.answers["late"] == ["ok"]
+        assert [put.name for put in bench.shard.pending[9]][-1] == "x"

@@ -181,6 +181,7 @@ class Appender:
             opened_ms=now_ms,
             producer_id=NO_PRODUCER_ID if producer is None else producer.producer_id,
             producer_epoch=NO_PRODUCER_EPOCH if producer is None else producer.producer_epoch,
+            guard=None if producer is None else producer.guard,
         )
         if producer is None and self._linger_ms != 0:
             self._owner.flush_later(batch)
@@ -223,7 +224,7 @@ class Appender:
             return None
         started_ms = self._clock.now_ms()
         try:
-            end = self._write(opened.encode(self._codec))
+            end = self._write(opened.encode(self._codec), opened)
         except Exception as error:  # noqa: BLE001 -- the shard loop: every caller is answered
             _log.warning("shard.append_failed partition=%s error=%s", self._log.topic_partition, error)
             self._fail(opened, error)
@@ -258,10 +259,15 @@ class Appender:
             raise
         self._written(log_end, written + 1, [event], now_ms)
 
-    def _write(self, data: bytes | bytearray) -> int:
+    def _write(self, data: bytes | bytearray, batch: OpenBatch | None = None) -> int:
         if len(data) > self._log.batch_bytes_max:
             raise RecordTooLargeError(f"a batch of {len(data)} bytes; the partition takes {self._log.batch_bytes_max}")
-        return self._log.append(data, leader_epoch=self._owner.leader_epoch)
+        leader_epoch = self._owner.leader_epoch
+        if batch is not None and batch.guard is not None:
+            return self._log.append_verified(
+                data, leader_epoch=leader_epoch, producer_id=batch.producer_id, guard=batch.guard
+            )
+        return self._log.append(data, leader_epoch=leader_epoch)
 
     def _written(self, end: int, expected: int, events: list[Waiting], now_ms: int) -> Exception | None:
         if end != expected:

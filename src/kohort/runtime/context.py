@@ -9,18 +9,19 @@ Source: Kafka CoordinatorRuntime.CoordinatorContext.
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from kohort.machine.shard import EndTransaction, Producer, RecordSerde, Release, Reply, Result, Shard
+from kohort.machine.shard import EndTransaction, Producer, RecordSerde, Reply, Result, Shard
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import CoordinatorError, ErrorCode, InvariantError, StorageError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.appender import Appender, Appending
+from kohort.runtime.background import ShardExecutor
 from kohort.runtime.batch import OpenBatch
 from kohort.runtime.deferred import Answer, DeferredQueue, Waiting, answers
 from kohort.runtime.loader import LoadSummary, load
@@ -73,6 +74,8 @@ class Context(Generic[S]):
         """Counts loads, so that the end of an old one is never taken for the end of a newer one."""
         self.loading: list[Future[None]] = []
         """Whoever waits for the end of the load."""
+        self._executor: ShardExecutor | None = None
+        """Of a shard that asked for one."""
         self._appender: Appender | None = None
         self._deferred = DeferredQueue()
         self._timeout: WheelTimer | None = None
@@ -115,6 +118,10 @@ class Context(Generic[S]):
         self.leader_epoch = leader_epoch
         self.position = Position()
         self.shard = self._env.make_shard(self.partition, self.position.registry, self.timers)
+        use_executor = getattr(self.shard, "use_executor", None)
+        if use_executor is not None:
+            self._executor = ShardExecutor(self._lane, self._env.clock, self._expire, self._metrics)
+            use_executor(self._executor)
         return self._steps(log, self.shard)
 
     def _steps(self, log: PartitionLog, shard: S) -> Iterator[None]:
@@ -123,9 +130,9 @@ class Context(Generic[S]):
         started_ms = clock.now_ms()
         committed, end = log.high_watermark, log.end_offset
         position = self.position
-        yield from load(log, shard, serde, summary, start=log.log_start_offset, end=committed)
+        yield from load(log, shard, serde, summary, start=log.log_start_offset, end=committed, now_ms=clock.now_ms)
         position.registry.create(committed)
-        yield from load(log, shard, serde, summary, start=committed, end=end)
+        yield from load(log, shard, serde, summary, start=committed, end=end, now_ms=clock.now_ms)
         position.registry.create(end)
         position.written, position.committed = end, committed
         self._metrics.loaded(started_ms=started_ms, ended_ms=clock.now_ms())
@@ -168,12 +175,12 @@ class Context(Generic[S]):
         """
         Stop: go to FAILED or CLOSED, and answer whoever waits with NOT_COORDINATOR.
 
-        Order as in Kafka: listener, timers, deferred replies, the open batch, the shard.
+        Order as in Kafka: listener, timers, tasks, deferred replies, the open batch, the shard.
         """
         self.move_to(state)
         if self.log is not None:
             self.log.unlisten(self.on_high_watermark)
-        self.timers.cancel_all()
+        self._cancel_scheduled()
         if self._timeout is not None:
             self._timeout.cancel()
             self._timeout = None
@@ -188,11 +195,16 @@ class Context(Generic[S]):
                 self._outbox.extend(answers(shard.on_unloaded()))
             except Exception:  # noqa: BLE001 -- a shard that fails to say goodbye is gone all the same
                 _log.exception("shard.unload_failed partition=%d", self.partition)
-        # What was told of the failure above may have armed some anew.
-        self.timers.cancel_all()
+        # What was told of the failure above may have scheduled some anew.
+        self._cancel_scheduled()
         while self.loading:
             self.loading.pop().set_exception(error)
         self._deliver()
+
+    def _cancel_scheduled(self) -> None:
+        self.timers.cancel_all()
+        if self._executor is not None:
+            self._executor.cancel_all()
 
     # -- operations --------------------------------------------------------------------------------------------
 
@@ -423,15 +435,10 @@ class Context(Generic[S]):
             if not is_current():
                 return Result()
             result = operation(now_ms)
+            # With a response it is somebody who waits, and who is told when that takes too long.
+            return msgspec.structs.replace(result, response=_DONE) if result.records else result
 
-            def after(error: Exception | None) -> Iterable[Release]:
-                if error is not None:
-                    failed(error)
-                return () if result.after is None else result.after(error)
-
-            return msgspec.structs.replace(result, after=after) if result.records else result
-
-        self.write(run, None, failed)
+        self.write(run, _nothing, failed)
 
     # -- one at a time -----------------------------------------------------------------------------------------
 
@@ -488,6 +495,13 @@ class Context(Generic[S]):
     @property
     def topic_partition(self) -> TopicPartition | None:
         return None if self.log is None else self.log.topic_partition
+
+
+def _nothing(_: object) -> None:
+    """A timer that has done its work wants to know no more."""
+
+
+_DONE: Any = object()
 
 
 def _itself(error: Exception) -> Exception | None:

@@ -17,6 +17,8 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
+import msgspec
+
 from kohort.machine.shard import EndTransaction, Producer, RecordSerde, Reply, Result, Shard
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import CoordinatorError, ErrorCode, KohortError
@@ -203,6 +205,10 @@ class Runtime(Generic[S]):
     ) -> T | None:
         is_inside = True
         answer: T | None = None
+        context = self._contexts.get(partition)
+        log = None if context is None else context.log
+        # From here on an end of the transaction that overtakes the verification makes the append fail.
+        guard = None if log is None else log.start_verification(producer.producer_id)
 
         def verified(error: Exception | None) -> None:
             nonlocal answer
@@ -212,7 +218,7 @@ class Runtime(Generic[S]):
             elif context is None:
                 response = on_error(_not_coordinator())
             else:
-                response = context.write(operation, reply, on_error, producer)
+                response = context.write(operation, reply, on_error, msgspec.structs.replace(producer, guard=guard))
             if is_inside:
                 answer = response
             elif response is not None:
