@@ -11,15 +11,32 @@ Operation = Callable[[int], Result[Any, None]]
 
 
 class _Armed:
-    """What is scheduled under one key."""
+    """What is scheduled under one key. There is one for every member of every group, so it is small."""
 
-    __slots__ = ("backoff_ms", "operation", "retry", "timer")
+    __slots__ = ("backoff_ms", "key", "operation", "retry", "timer", "timers")
 
-    def __init__(self, operation: Operation, *, retry: bool, backoff_ms: int) -> None:
+    def __init__(self, timers: "ShardTimers", key: str, operation: Operation, *, retry: bool, backoff_ms: int) -> None:
+        self.timers = timers
+        self.key = key
         self.operation = operation
         self.retry = retry
         self.backoff_ms = backoff_ms
         self.timer: WheelTimer | None = None
+
+    def fire(self) -> None:
+        self.timers._expire(self.take_off, self.operation, self.try_again)
+
+    def take_off(self) -> bool:
+        """Whether it is still this that is scheduled. Before the operation runs, so that it may schedule its own key again."""
+        armed = self.timers._armed
+        if armed.get(self.key) is not self:
+            return False
+        del armed[self.key]
+        return True
+
+    def try_again(self, _: Exception) -> None:
+        if self.retry and self.key not in self.timers._armed:
+            self.timers.schedule(self.key, self.backoff_ms, self.operation, retry=True, backoff_ms=self.backoff_ms)
 
 
 class ShardTimers:
@@ -70,8 +87,8 @@ class ShardTimers:
                 else:
                     armed.timer = self._wheel.move(timer, deadline_ms)
                 return
-        armed = self._armed[key] = _Armed(operation, retry=retry, backoff_ms=backoff_ms)
-        armed.timer = self._wheel.arm(deadline_ms, lambda: self._fire(key, armed))
+        armed = self._armed[key] = _Armed(self, key, operation, retry=retry, backoff_ms=backoff_ms)
+        armed.timer = self._wheel.arm(deadline_ms, armed.fire)
 
     def schedule_if_absent(
         self,
@@ -96,17 +113,3 @@ class ShardTimers:
 
     def is_scheduled(self, key: str) -> bool:
         return key in self._armed
-
-    def _fire(self, key: str, armed: _Armed) -> None:
-        def is_current() -> bool:
-            # Taken off before it runs, so that the operation may schedule its own key again.
-            if self._armed.get(key) is not armed:
-                return False
-            del self._armed[key]
-            return True
-
-        def on_failure(_: Exception) -> None:
-            if armed.retry and key not in self._armed:
-                self.schedule(key, armed.backoff_ms, armed.operation, retry=True, backoff_ms=armed.backoff_ms)
-
-        self._expire(is_current, armed.operation, on_failure)

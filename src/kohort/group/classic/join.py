@@ -10,6 +10,7 @@ Source: Kafka GroupMetadataManager.classicGroupJoin and what it calls.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from sys import intern
 from typing import TypeAlias
 
 from kohort.group.classic.group import NO_LEADER, NO_MEMBER_ID, ClassicGroup, ClassicMember, Protocol
@@ -108,7 +109,7 @@ class _Join:
 
     @property
     def protocols(self) -> tuple[Protocol, ...]:
-        return tuple(Protocol(protocol.name, protocol.metadata) for protocol in self.request.protocols)
+        return tuple(Protocol(intern(protocol.name), protocol.metadata) for protocol in self.request.protocols)
 
     @property
     def rebalance_timeout_ms(self) -> int:
