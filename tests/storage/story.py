@@ -12,7 +12,6 @@ import msgspec
 
 from kohort.model.ids import TopicPartition
 from kohort.storage.batchset import iter_spans
-from kohort.storage.checkpoints import RECOVERY_POINTS
 from kohort.storage.committer import BULK_BYTES
 from kohort.storage.disk import DiskStore
 from kohort.storage.disklog import DiskLog
@@ -95,21 +94,14 @@ class Story:
 
     def checkpoint(self) -> None:
         """A minute passes; the background thread does what it does then."""
-        before = (self._data_dir / RECOVERY_POINTS).stat().st_mtime_ns if self._has_points else 0
         self.begin_checkpoint()
-        self.owner.wait_for(
-            lambda: self._has_points and (self._data_dir / RECOVERY_POINTS).stat().st_mtime_ns != before
-        )
+        self.owner.wait_for(lambda: self.store._committer._running is None)
         self.settle()
 
     def begin_checkpoint(self) -> None:
         self.owner.clock.set(self.owner.clock.now_ms() + 60_000)
         self.append(A)
         self.flush()
-
-    @property
-    def _has_points(self) -> bool:
-        return (self._data_dir / RECOVERY_POINTS).exists()
 
     def settle(self) -> None:
         """Until the background thread has nothing left to do."""

@@ -53,6 +53,7 @@ class FaultyFiles:
 
     def __init__(self, root: Path, *, refuse: Refuse = lambda _call, _path: None) -> None:
         self.root = root
+        self._prefix = f"{root}/"
         self.operations: list[Operation] = []
         self.refuse = refuse
         self._before: Tree = read_tree(root) if root.exists() else {}
@@ -109,19 +110,23 @@ class FaultyFiles:
 
     # The calls
 
+    def _is_ours(self, path: Path) -> bool:
+        """Of every call of every thread, so by the text: pathlib takes paths apart each time."""
+        return str(path).startswith(self._prefix) or path == self.root
+
     def _enter(self, call: str, path: Path) -> None:
         gate = self._gates.get(threading.current_thread().name)
         if gate is not None and not gate.is_set():
             self._arrived.release()
             assert gate.wait(_WAIT_SECONDS_MAX), "a thread that is held was never released"
-        if path.is_relative_to(self.root) and (code := self.refuse(call, path)) is not None:
+        if self._is_ours(path) and (code := self.refuse(call, path)) is not None:
             raise OSError(code, os.strerror(code), str(path))
 
     def _open_file(self, path: Path | str, flags: int, mode: int = 0o777) -> int:
         path = Path(path)
         self._enter("open", path)
         with self._lock:
-            is_ours = path.is_relative_to(self.root)
+            is_ours = self._is_ours(path)
             is_new = is_ours and path not in self._nodes
             fd: int = self._originals["open_file"](path, flags, mode)
             self._open.pop(fd, None)
@@ -207,12 +212,12 @@ class FaultyFiles:
         self._enter("rename", source)
         with self._lock:
             self._originals["replace"](source, to)
-            if source.is_relative_to(self.root):
+            if self._is_ours(source):
                 assert source.parent == to.parent, "a rename within one directory is all that is known here"
-                moved = {path: node for path, node in self._nodes.items() if path.is_relative_to(source)}
-                for path, node in moved.items():
-                    del self._nodes[path]
-                    self._nodes[to / path.relative_to(source)] = node
+                self._nodes[to] = self._nodes.pop(source)
+                prefix = f"{source}/"
+                for path in [path for path in self._nodes if str(path).startswith(prefix)]:
+                    self._nodes[to / path.relative_to(source)] = self._nodes.pop(path)
                 self._note(Renamed(self._nodes[source.parent], source.name, to.name))
 
     def _unlink(self, path: Path) -> None:
@@ -225,7 +230,7 @@ class FaultyFiles:
         self._enter(call, path)
         with self._lock:
             self._originals[call](path)
-            if path.is_relative_to(self.root):
+            if self._is_ours(path):
                 del self._nodes[path]
                 self._note(Removed(self._nodes[path.parent], path.name))
 
@@ -233,7 +238,7 @@ class FaultyFiles:
         self._enter("mkdir", path)
         with self._lock:
             self._originals["make_directory"](path, mode)
-            if path.is_relative_to(self.root):
+            if self._is_ours(path):
                 self._note(Made(self._add(path), self._nodes[path.parent], path.name, is_directory=True))
 
     def _add(self, path: Path) -> int:
