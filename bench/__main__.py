@@ -15,6 +15,7 @@ from pathlib import Path
 from rich.console import Console
 
 from bench import compare, page, profiling, report
+from bench.alone import alone
 from bench.failures import FAILURES
 from bench.figures import SMALL, Scale, figures
 from bench.measures import GROWTH, MEASURES, Measure, Plan, Report, ceiling, measure_all
@@ -24,7 +25,8 @@ from bench.starts import starts
 PLAN = Plan()
 QUICK = Plan(warm_up_seconds=0.02, warm_up_jit_seconds=0.02, round_seconds=0.05, rounds=2, starts=1, offsets=(100,))
 FIGURES = "figures"
-NAMES = (*dict.fromkeys(measure.name for measure in MEASURES), FIGURES)
+ALONE = "alone"
+NAMES = (*dict.fromkeys(measure.name for measure in MEASURES), FIGURES, ALONE)
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -44,7 +46,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--no-start", action="store_true", help="without start, memory and loading")
     parser.add_argument(
-        "--no-figures", action="store_true", help="without what is taken once: storms, recovery, memory"
+        "--no-figures",
+        action="store_true",
+        help="without what is taken once: storms, recovery, memory, runtime, pipeline",
     )
     parser.add_argument("--no-growth", action="store_true", help="without the measures at 1, 10 and 100 times the size")
     parser.add_argument(
@@ -68,6 +72,13 @@ def wants_figures(arguments: argparse.Namespace) -> bool:
     """They are part of a whole run, and may be asked for by themselves."""
     some = (arguments.only, arguments.flush, arguments.connections)
     return arguments.only == FIGURES or not (arguments.no_figures or any(some))
+
+
+def wants_alone(arguments: argparse.Namespace) -> bool:
+    """Part of a whole run; not of one that only sees whether it runs."""
+    if arguments.only is not None:
+        return bool(arguments.only == ALONE)
+    return not (arguments.quick or arguments.no_figures or arguments.flush or arguments.connections)
 
 
 def main() -> int:
@@ -113,9 +124,13 @@ def contest(console: Console, arguments: argparse.Namespace, plan: Plan) -> int:
         taken: Report = measure_all(
             chosen(arguments), rivals, plan, lambda measure: status.update(f"{measure.flush}: {measure.title()}")
         )
-        started = [] if arguments.no_start or arguments.only == FIGURES else starts(rivals, plan, status.update)
+        started = (
+            [] if arguments.no_start or arguments.only in {FIGURES, ALONE} else starts(rivals, plan, status.update)
+        )
         scale = SMALL if arguments.quick else Scale()
         once = figures(rivals, scale, status.update) if wants_figures(arguments) else []
+        if wants_alone(arguments):
+            once += alone(status.update)
     main_results = [it for it in taken.results if not it.measure.growth]
     growth = [it for it in taken.results if it.measure.growth]
     for results in (main_results, growth):

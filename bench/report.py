@@ -109,7 +109,7 @@ def figures_table(figures: Sequence[Figure]) -> Table:
     rivals = list(dict.fromkeys(it.rival for it in figures if it.rival))
     shown = Table(box=box.SIMPLE_HEAD, title_justify="left")
     shown.add_column("taken once")
-    for heading in ("unit", "goal", "machine", *rivals):
+    for heading in ("unit", "goal", "machine or plain", *rivals):
         shown.add_column(heading, justify="right")
     for name in dict.fromkeys(it.name for it in figures):
         of_name = {it.rival: it for it in figures if it.name == name}

@@ -1,0 +1,87 @@
+"""
+What only Kohort has: its runtime, its log and its pipeline, each measured in a process of its own.
+
+They have no rival, but some have a plain thing beside them (a dict, a heap), which stands in the column of the machine.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from bench.failures import FAILURES, reason
+from bench.figures import Figure
+from bench.report import OURS
+
+TIMEOUT_SECONDS: Final = 300.0
+STORAGE_MEGABYTES: Final = 256
+PIPELINE_MEGABYTES: Final = 300
+
+
+def alone(on_step: Callable[[str], None]) -> list[Figure]:
+    """All of them; one that fails gives a reason in place of a figure."""
+    found: list[Figure] = []
+    for name, arguments, read in _PARTS:
+        on_step(f"{name}, by itself")
+        try:
+            told = subprocess.run(
+                [sys.executable, "-m", *arguments],
+                check=True,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                timeout=TIMEOUT_SECONDS,
+            )
+            found += read(json.loads(told.stdout))
+        except FAILURES as error:
+            found.append(Figure(name, "", OURS, None, reason(error)))
+    return found
+
+
+def _runtime(told: list[dict[str, Any]]) -> Iterator[Figure]:
+    peers = {one["peer"] for one in told}
+    for one in told:
+        if one["name"] in peers:
+            continue
+        name = f"runtime: {one['name']}"
+        if one["name"].startswith("longest step"):
+            yield Figure(name, "ms", OURS, 1000 / one["per_second"], goal=1000 / one["goal_per_second"])
+            continue
+        yield Figure(name, "/s", OURS, one["per_second"], goal=one["goal_per_second"] or 0.0)
+        if one["peer"]:
+            yield Figure(name, "/s", "", one["peer_per_second"])
+
+
+def _storage(told: dict[str, Any]) -> Iterator[Figure]:
+    size = f"{told['megabytes']} MiB, 10 % live"
+    for record_bytes, one in told["compaction"].items():
+        name = f"log: compaction of {size}, records of {record_bytes} bytes"
+        yield Figure(name, "s", OURS, one["elapsed_s"], goal=20.0 * told["megabytes"] / 1024)
+        yield Figure(f"{name}: memory", "MB", OURS, one["memory_bytes"] / 1e6, goal=268.0)
+    yield Figure("log: recovery", "MB/s", OURS, told["recovery_mb_per_s"], goal=500.0)
+    partitions = f"log: start on {told['start_partitions']:,} partitions that were closed in order"
+    yield Figure(partitions, "s", OURS, told["start_s"], goal=1.0)
+
+
+def _pipeline(told: dict[str, Any]) -> Iterator[Figure]:
+    for version, one in told["decoder"].items():
+        goal = 3_500_000.0 if version == "v3" else 3_000_000.0
+        yield Figure(
+            f"pipeline: offset commits decoded, {version}, one core", "/s", OURS, one["records_per_s"], goal=goal
+        )
+    for name, goal in (("source", 190.0), ("latest", 260.0), ("bronze", 90.0)):
+        one = told["spark"][name]
+        yield Figure(f"pipeline: Spark, {_SPARK[name]}", "MB/s", OURS, one["mb_per_s"], goal=goal)
+        yield Figure(f"pipeline: Spark, {_SPARK[name]}: memory", "MB", OURS, one["memory_mib"] * 1.048576, goal=2_000.0)
+
+
+_SPARK: Final = {"source": "source to noop", "latest": "latest offsets", "bronze": "everything to Parquet"}
+_PARTS: Final[tuple[tuple[str, list[str], Callable[[Any], Iterator[Figure]]], ...]] = (
+    ("runtime", ["bench.runtime", "--json"], _runtime),
+    ("log", ["bench.storage", "--json", "--megabytes", str(STORAGE_MEGABYTES)], _storage),
+    (
+        "pipeline",
+        ["bench.pipeline", "--only", "decoder,source,latest,bronze", "--mib", str(PIPELINE_MEGABYTES), "--rounds", "2"],
+        _pipeline,
+    ),
+)
