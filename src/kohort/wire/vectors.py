@@ -27,8 +27,8 @@ _TOO_LONG = 1 << 62
 """Stands for a number that does not end in time: as a length it fits nowhere."""
 
 
-def unsigned_varint(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
-    """Base-128 numbers, and the positions behind them. One of more than five bytes comes out as 2^62."""
+def unsigned_varint(data: Bytes, at: Ints, *, bytes_max: int = VARINT_BYTES_MAX) -> tuple[Ints, Ints]:
+    """Base-128 numbers, and the positions behind them. One of more than `bytes_max` bytes comes out as 2^62."""
     byte = data[at]
     value: Ints = byte.astype(np.int64)
     after = at + 1
@@ -40,7 +40,7 @@ def unsigned_varint(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
     value = (value & 0x7F) | ((byte & 0x7F).astype(np.int64) << 7)
     after += long
     live = np.flatnonzero(byte >= 0x80)
-    for place in range(2, VARINT_BYTES_MAX):
+    for place in range(2, bytes_max):
         if not live.size:
             return value, after
         byte = data[after[live]]
@@ -51,9 +51,9 @@ def unsigned_varint(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
     return value, after
 
 
-def varint(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
+def varint(data: Bytes, at: Ints, *, bytes_max: int = VARINT_BYTES_MAX) -> tuple[Ints, Ints]:
     """Zigzag base-128 numbers, as record batches hold them, and the positions behind them."""
-    value, after = unsigned_varint(data, at)
+    value, after = unsigned_varint(data, at, bytes_max=bytes_max)
     return (value >> 1) ^ -(value & 1), after
 
 

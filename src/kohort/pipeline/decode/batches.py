@@ -18,25 +18,9 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
-from kohort.pipeline.decode.vectors import Bytes, Ints, big_endian
+from kohort.wire.layout import HEADER_DTYPE
+from kohort.wire.vectors import Bytes, Ints, big_endian
 
-HEADER_DTYPE = np.dtype(
-    [
-        ("base_offset", ">i8"),
-        ("length", ">i4"),
-        ("leader_epoch", ">i4"),
-        ("magic", "i1"),
-        ("crc", ">u4"),
-        ("attributes", ">i2"),
-        ("last_offset_delta", ">i4"),
-        ("base_timestamp", ">i8"),
-        ("max_timestamp", ">i8"),
-        ("producer_id", ">i8"),
-        ("producer_epoch", ">i2"),
-        ("base_sequence", ">i4"),
-        ("count", ">i4"),
-    ]
-)
 HEADER_BYTES = HEADER_DTYPE.itemsize
 PREFIX_BYTES = 12
 """Base offset and length, which the length does not count."""

@@ -14,7 +14,8 @@ import pyarrow as pa
 from kohort.pipeline.decode.batches import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
 from kohort.pipeline.decode.offsets import KEY_TYPES
 from kohort.pipeline.decode.records import Records
-from kohort.pipeline.decode.vectors import Bools, big_endian, slices
+from kohort.pipeline.decode.vectors import slices
+from kohort.wire.vectors import Bools, big_endian
 
 SPAN_BYTES = 128 << 20
 

@@ -24,7 +24,8 @@ from kohort.pipeline.decode.records import WINDOW_BYTES, Records, lay_out, windo
 from kohort.pipeline.decode.segments import Segment
 from kohort.pipeline.decode.slices import Slice, scan_slice
 from kohort.pipeline.decode.storage import mapped
-from kohort.pipeline.decode.vectors import Bools, Ints, big_endian, integers
+from kohort.pipeline.decode.vectors import integers
+from kohort.wire.vectors import Bools, Ints, big_endian
 
 _EMPTY_KEY_TYPE = -1
 _WITH_READER = frozenset({*offsets.KEY_TYPES, groups.KEY_TYPE})

@@ -26,16 +26,8 @@ import pyarrow as pa
 
 from kohort.pipeline.decode.batches import Damage
 from kohort.pipeline.decode.records import Records
-from kohort.pipeline.decode.vectors import (
-    Bools,
-    Bytes,
-    Ints,
-    big_endian,
-    fixed_bytes,
-    integers,
-    strings,
-    unsigned_varint,
-)
+from kohort.pipeline.decode.vectors import fixed_bytes, integers, strings
+from kohort.wire.vectors import Bools, Bytes, Ints, big_endian, unsigned_varint
 
 KEY_TYPES = (0, 1)
 VERSION_MAX = 4

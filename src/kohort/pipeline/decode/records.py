@@ -26,7 +26,7 @@ from kohort.pipeline.decode.batches import (
     Headers,
     Scan,
 )
-from kohort.pipeline.decode.vectors import VARLONG_BYTES_MAX, Bools, Bytes, Ints, varint
+from kohort.wire.vectors import VARLONG_BYTES_MAX, Bools, Bytes, Ints, varint
 
 WINDOW_BYTES = 16 << 20
 PIECE_RECORDS = 1 << 15

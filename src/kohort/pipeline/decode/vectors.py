@@ -1,54 +1,17 @@
 """
-Reading many values at once out of one stretch of bytes.
+Arrow arrays of many values out of one stretch of bytes; the numbers in them are read by `kohort.wire.vectors`.
 
 Every function takes positions as an array and trusts them: the caller keeps them inside the bytes. Stretches are padded
 (see `records.PADDING_BYTES`), so that reading a fixed number of bytes from any position up to the end is safe.
 """
 
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-Bytes: TypeAlias = npt.NDArray[np.uint8]
-Ints: TypeAlias = npt.NDArray[np.int64]
-Bools: TypeAlias = npt.NDArray[np.bool_]
-
-VARINT_BYTES_MAX = 5
-VARLONG_BYTES_MAX = 10
-_TOO_LONG = 1 << 62
-"""Stands for an integer that does not end in time: as a length it fits nowhere."""
-
-
-def unsigned_varint(data: Bytes, at: Ints, *, bytes_max: int = VARINT_BYTES_MAX) -> tuple[Ints, Ints]:
-    """Base-128 integers, and the positions behind them. One of more than `bytes_max` bytes comes out as 2^62."""
-    byte = data[at]
-    value: Ints = (byte & 0x7F).astype(np.int64)
-    after = at + 1
-    live = np.flatnonzero(byte & 0x80)
-    for place in range(1, bytes_max):
-        if not live.size:
-            break
-        byte = data[after[live]]
-        value[live] |= (byte & 0x7F).astype(np.int64) << (7 * place)
-        after[live] += 1
-        live = live[(byte & 0x80) != 0]
-    value[live] = _TOO_LONG
-    return value, after
-
-
-def varint(data: Bytes, at: Ints, *, bytes_max: int = VARINT_BYTES_MAX) -> tuple[Ints, Ints]:
-    """Zigzag base-128 integers, as record batches hold them, and the positions behind them."""
-    value, after = unsigned_varint(data, at, bytes_max=bytes_max)
-    return (value >> 1) ^ -(value & 1), after
-
-
-def big_endian(data: Bytes, at: Ints, dtype: str) -> npt.NDArray[Any]:
-    """Big-endian integers at any positions, as native ones. `dtype` is numpy's, say "i8"."""
-    wide = np.dtype(dtype).newbyteorder(">")
-    view: npt.NDArray[Any] = np.ndarray((len(data) - wide.itemsize + 1,), wide, data, strides=(1,))
-    return view[at].astype(np.dtype(dtype))
+from kohort.wire.vectors import Bools, Bytes, Ints
 
 
 def slices(data: Bytes, at: Ints, length_bytes: Ints, valid: Bools | None = None) -> pa.Array:

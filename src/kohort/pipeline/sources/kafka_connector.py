@@ -17,11 +17,11 @@ import pyarrow as pa
 
 from kohort.model.ids import INTERNAL_TOPICS
 from kohort.pipeline.decode import schemas
-from kohort.pipeline.decode.batches import HEADER_DTYPE
 from kohort.pipeline.decode.log import Decoder
 from kohort.pipeline.decode.records import PADDING_BYTES, Records, Window
 from kohort.pipeline.decode.segments import Segment
-from kohort.pipeline.decode.vectors import Bytes, Ints
+from kohort.wire.layout import HEADER_DTYPE
+from kohort.wire.vectors import Bytes, Ints
 
 INPUT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp")
 _PLACE = "kafka"

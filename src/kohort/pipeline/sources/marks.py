@@ -17,7 +17,7 @@ from kohort.pipeline.decode.batches import Damage, scan
 from kohort.pipeline.decode.segments import Segment
 from kohort.pipeline.decode.slices import Mark
 from kohort.pipeline.decode.storage import mapped
-from kohort.pipeline.decode.vectors import Ints
+from kohort.wire.vectors import Ints
 
 STRIDE_BYTES = 64 << 10
 SEGMENTS_MAX = 4096
