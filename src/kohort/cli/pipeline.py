@@ -16,7 +16,7 @@ import typer
 from kohort.cli.options import CommandConfig
 from kohort.cli.pipeline_columns import show, to_json
 from kohort.cli.pipeline_progress import shown_progress
-from kohort.model.errors import ConfigError
+from kohort.model.errors import ConfigError, WireError
 
 if TYPE_CHECKING:
     from kohort.pipeline.jobs.tables import Tables
@@ -67,6 +67,7 @@ class Asked:
     as_of: str | None = None
     transactional_id: str | None = None
     rules: "Rules | None" = None
+    config: Path | None = None
 
     @property
     def where(self) -> dict[str, str]:
@@ -83,10 +84,11 @@ def offsets(
     as_of: AsOf = None,
     out: Out = None,
     report_file: Report = None,
+    config: CommandConfig = None,
     master: Master = None,
 ) -> None:
     """The offsets that groups have committed."""
-    _table(Asked(source, as_json, group, out, report_file, master, as_of), "offsets")
+    _table(Asked(source, as_json, group, out, report_file, master, as_of, config=config), "offsets")
 
 
 @app.command()
@@ -104,10 +106,11 @@ def lag(
     as_of: AsOf = None,
     out: Out = None,
     report_file: Report = None,
+    config: CommandConfig = None,
     master: Master = None,
 ) -> None:
     """The offsets that groups have committed, and how far behind they are."""
-    asked = Asked(source, as_json, group, out, report_file, master, as_of)
+    asked = Asked(source, as_json, group, out, report_file, master, as_of, config=config)
     _table(asked, "lag_over_time" if history else "time_lag" if time else "lag")
 
 
@@ -127,12 +130,13 @@ def status(
     as_of: AsOf = None,
     out: Out = None,
     report_file: Report = None,
+    config: CommandConfig = None,
     master: Master = None,
 ) -> None:
     """What Burrow would say of each partition: OK, WARN, STOP, STALL or REWIND."""
     with _console():
         rules = _rules(intervals, allowed_lag, min_distance)
-    asked = Asked(source, as_json, group, out, report_file, master, as_of, rules=rules)
+    asked = Asked(source, as_json, group, out, report_file, master, as_of, rules=rules, config=config)
     _table(asked, "status_history" if history else "status")
 
 
@@ -145,10 +149,11 @@ def rebalances(
     as_of: AsOf = None,
     out: Out = None,
     report_file: Report = None,
+    config: CommandConfig = None,
     master: Master = None,
 ) -> None:
     """What happened to the membership of groups: why, who joined, who left, how long it took, what it moved."""
-    asked = Asked(source, as_json, group, out, report_file, master, as_of)
+    asked = Asked(source, as_json, group, out, report_file, master, as_of, config=config)
     _table(asked, "rebalance_costs" if cost else "rebalances")
 
 
@@ -161,10 +166,11 @@ def partitions(
     owners: Annotated[bool, typer.Option("--owners", help="Who owned which partition, from when to when.")] = False,
     as_of: AsOf = None,
     out: Out = None,
+    config: CommandConfig = None,
     master: Master = None,
 ) -> None:
     """How often partitions changed their owner within a group."""
-    asked = Asked(source, as_json, group, out, master=master, as_of=as_of)
+    asked = Asked(source, as_json, group, out, master=master, as_of=as_of, config=config)
     _table(asked, "time_without_owner" if unowned else "assignments" if owners else "partition_flapping")
 
 
@@ -175,10 +181,11 @@ def commits(
     group: Group = None,
     as_of: AsOf = None,
     out: Out = None,
+    config: CommandConfig = None,
     master: Master = None,
 ) -> None:
     """How often groups commit, and whether that moves them."""
-    _table(Asked(source, as_json, group, out, master=master, as_of=as_of), "commit_frequency")
+    _table(Asked(source, as_json, group, out, master=master, as_of=as_of, config=config), "commit_frequency")
 
 
 @app.command()
@@ -188,10 +195,11 @@ def share(
     group: Group = None,
     as_of: AsOf = None,
     out: Out = None,
+    config: CommandConfig = None,
     master: Master = None,
 ) -> None:
     """Where share groups stand, and how far behind they are."""
-    _table(Asked(source, as_json, group, out, master=master, as_of=as_of), "share_state")
+    _table(Asked(source, as_json, group, out, master=master, as_of=as_of, config=config), "share_state")
 
 
 @app.command()
@@ -202,10 +210,11 @@ def members(
     as_of: AsOf = None,
     out: Out = None,
     report_file: Report = None,
+    config: CommandConfig = None,
     master: Master = None,
 ) -> None:
     """Who was in which group, from when to when: classic, consumer, share and streams groups."""
-    _table(Asked(source, as_json, group, out, report_file, master, as_of), "members")
+    _table(Asked(source, as_json, group, out, report_file, master, as_of, config=config), "members")
 
 
 @app.command()
@@ -228,13 +237,16 @@ def transactions(
     statistics: Annotated[bool, typer.Option("--statistics", help="Durations and abort rate of each id.")] = False,
     as_of: AsOf = None,
     out: Out = None,
+    config: CommandConfig = None,
     master: Master = None,
 ) -> None:
     """What became of every transaction: how long it took, how it ended, which partitions it wrote to."""
     choices = {"blocking_transactions": hanging or blocking, "open_transactions": is_open}
     choices |= {"transaction_statistics": statistics}
     name = next((name for name, is_chosen in choices.items() if is_chosen), "transactions")
-    asked = Asked(source, as_json, out=out, master=master, as_of=as_of, transactional_id=transactional_id)
+    asked = Asked(
+        source, as_json, out=out, master=master, as_of=as_of, transactional_id=transactional_id, config=config
+    )
     rows = _rows(asked, name)
     show([row for row in rows if not hanging or row["verdict"] == "hanging"], as_json, name)
 
@@ -244,6 +256,7 @@ def export_offsets(
     source: Source,
     group: Group = None,
     as_of: AsOf = None,
+    config: CommandConfig = None,
     master: Master = None,
 ) -> None:
     """Offsets as CSV for `kafka-consumer-groups --reset-offsets --from-file`.
@@ -254,7 +267,7 @@ def export_offsets(
     import sys
 
     columns = ("topic", "partition", "offset") if group is not None else ("group", "topic", "partition", "offset")
-    rows = _rows(Asked(source, group=group, master=master, as_of=as_of), "offsets")
+    rows = _rows(Asked(source, group=group, master=master, as_of=as_of, config=config), "offsets")
     csv.writer(sys.stdout, lineterminator="\n").writerows([row[name] for name in columns] for row in rows)
 
 
@@ -267,16 +280,20 @@ def run(
     is_stream: Annotated[bool, typer.Option("--stream", help="Go on until told to stop (Ctrl-C).")] = False,
     every: Annotated[float, typer.Option(metavar="SECONDS", help="With --stream: no sooner again than this.")] = 10.0,
     is_anew: Annotated[bool, typer.Option("--anew", help="Forget what was read before.")] = False,
+    history: Annotated[
+        bool,
+        typer.Option("--history", help="What Burrow would have said of the past, too (of many commits it takes long)."),
+    ] = False,
     config: CommandConfig = None,
     master: Master = None,
 ) -> None:
-    """Publish all tables: only what is new is read, and nothing is written when there is none."""
+    """Publish tables: only what is new is read, and nothing is written when there is none."""
     from kohort.cli.pipeline_runs import Asked as AskedRun
     from kohort.cli.pipeline_runs import run as publish_runs
 
     chosen = None if groups is None else frozenset(name.strip() for name in groups.split(",") if name.strip())
     with _console() as console:
-        asked = AskedRun(source, out, chosen, _milliseconds(as_of), is_anew, config, master)
+        asked = AskedRun(source, out, chosen, _milliseconds(as_of), is_anew, config, master, history)
         publish_runs(asked, console, every_s=every if is_stream else None)
 
 
@@ -288,14 +305,15 @@ def report(
     as_of: AsOf = None,
     out: Out = None,
     report_file: Report = None,
+    config: CommandConfig = None,
     master: Master = None,
 ) -> None:
     """Everything as one HTML file that needs nothing else (default kohort-report.html)."""
-    asked = Asked(source, as_json, group, out, report_file, master, as_of)
+    asked = Asked(source, as_json, group, out, report_file, master, as_of, config=config)
     with _console() as console, _tables(asked, console, "report") as tables:
         names = ("offsets", "lag", "lag_over_time", "rebalances", "damage")
         shown = {name: _publish(tables, name, out) for name in names if as_json or out is not None}
-        _report(tables, report_file or _DEFAULT_REPORT, source)
+        _report(tables, report_file or _DEFAULT_REPORT)
         _complain(tables)
     if as_json:
         typer.echo(to_json(shown))
@@ -315,7 +333,7 @@ def _rows(asked: Asked, name: str) -> list[dict[str, Any]]:
             return _published_rows(asked, name)
         with _tables(asked, console, name) as tables:
             rows = _publish(tables, name, asked.out)
-            _report(tables, asked.report_file, asked.source)
+            _report(tables, asked.report_file)
             _complain(tables)
     return [row for row in rows if all(row.get(column, value) == value for column, value in asked.where.items())]
 
@@ -385,13 +403,17 @@ def _tables(asked: Asked, console: Any, name: str = "offsets") -> Iterator["Tabl
     """The tables of a directory, while Spark runs and progress is shown."""
     import tempfile
 
+    from kohort.cli.pipeline_runs import connection_options
     from kohort.model.ids import CONSUMER_OFFSETS, TRANSACTION_STATE
     from kohort.pipeline.jobs.reading import SHORT_BYTES, Reading, coordinator_log_bytes, shuffle_partitions
     from kohort.pipeline.sources.live import is_live
+    from kohort.pipeline.sources.options import connecting
 
     as_of_ms = _milliseconds(asked.as_of)
     source = asked.source if is_live(asked.source) else str(Path(asked.source).absolute())
-    log_bytes = coordinator_log_bytes(asked.source, TRANSACTION_STATE if "transaction" in name else CONSUMER_OFFSETS)
+    connection = connection_options(asked.config) if is_live(asked.source) else {}
+    topic = TRANSACTION_STATE if "transaction" in name else CONSUMER_OFFSETS
+    log_bytes = coordinator_log_bytes(asked.source, topic, security=connecting(connection))
     with ExitStack() as stack:
         from kohort.pipeline.jobs.tables import Tables
         from kohort.pipeline.session import session
@@ -409,6 +431,7 @@ def _tables(asked: Asked, console: Any, name: str = "offsets") -> Iterator["Tabl
             as_of_ms=as_of_ms,
             progress_directory=Path(notes),
             is_latest_only=is_latest_only,
+            connection=connection,
         )
         stack.enter_context(shown_progress(console, reading))
         yield Tables(reading, rules=asked.rules)
@@ -419,7 +442,7 @@ def _mendable(console: Any) -> Iterator[None]:
     """What the operator can mend is a sentence and exit code 2."""
     try:
         yield
-    except ConfigError as exc:
+    except (ConfigError, WireError) as exc:
         console.print(f"kohort pipeline: {exc}", markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(_EXIT_MENDABLE) from exc
     except ImportError as exc:
@@ -439,7 +462,7 @@ def _publish(tables: "Tables", name: str, out: str | None) -> list[dict[str, Any
     return publish.rows(frame, name)
 
 
-def _report(tables: "Tables", file: Path | None, directory: str) -> None:
+def _report(tables: "Tables", file: Path | None) -> None:
     if file is None:
         return
     import time
@@ -449,11 +472,12 @@ def _report(tables: "Tables", file: Path | None, directory: str) -> None:
     from kohort.pipeline.report.page import ReportData, render
 
     # Transactions belong to no group.
-    is_whole = tables.reading.group is None
+    reading = tables.reading
+    is_whole = reading.group is None
     data = ReportData(
-        directory=str(directory),
+        directory=reading.directory,
         made_at_ms=int(time.time() * 1000),
-        log_bytes=coordinator_log_bytes(directory),
+        log_bytes=coordinator_log_bytes(reading.directory, security=reading.security),
         lag=rows(tables.lag, "lag"),
         lag_picture=rows(tables.lag_picture, "lag_picture"),
         rebalances=rows(tables.rebalance_costs, "rebalance_costs"),

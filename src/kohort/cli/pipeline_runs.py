@@ -28,6 +28,7 @@ class Asked:
     is_anew: bool
     config: Path | None
     master: str | None
+    has_history: bool = False
 
 
 def run(asked: Asked, console: Any, *, every_s: float | None) -> None:
@@ -40,6 +41,7 @@ def run(asked: Asked, console: Any, *, every_s: float | None) -> None:
     Raises:
         ConfigError: the source cannot be read, or the directory holds something else.
     """
+    from kohort.pipeline.jobs import published
     from kohort.pipeline.runs.run import Run, Source
     from kohort.pipeline.runs.state import Wanted
 
@@ -47,7 +49,7 @@ def run(asked: Asked, console: Any, *, every_s: float | None) -> None:
         running = Run(
             Source(_absolute(asked.source), connection_options(asked.config)),
             asked.out.absolute(),
-            Wanted(asked.groups, asked.as_of_ms),
+            Wanted(asked.groups, asked.as_of_ms, published.TABLES if asked.has_history else published.USUAL),
             SharedSpark(stack, asked.master, console).session,
             is_anew=asked.is_anew,
         )

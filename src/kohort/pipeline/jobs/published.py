@@ -48,7 +48,13 @@ TABLES = (
     "transaction_statistics",
     "damage",
 )
-"""What a run publishes."""
+"""What a run can publish."""
+
+ON_DEMAND = ("status_history",)
+"""What costs more than all other tables together, so that it must be asked for."""
+
+USUAL = tuple(name for name in TABLES if name not in ON_DEMAND)
+"""What a run publishes unless it is asked for more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +191,9 @@ def _read(directory: str | Path, name: str, where: dict[str, str]) -> Any:
 
     path = current(directory).path / name
     if not path.is_dir():
-        raise ConfigError(f"{directory} holds no table {name}; `kohort pipeline run` writes {', '.join(TABLES)}")
+        if name in ON_DEMAND:
+            raise ConfigError(f"{directory} holds no table {name}; `kohort pipeline run --history` writes it")
+        raise ConfigError(f"{directory} holds no table {name}; `kohort pipeline run` writes {', '.join(USUAL)}")
     table = ds.dataset(path, format="parquet")
     condition = None
     for column, value in where.items():

@@ -1,11 +1,12 @@
 """Frames of one data directory, and how far reading them has come."""
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from kohort.client.security import PLAINTEXT, Security
 from kohort.model.errors import ConfigError
 from kohort.model.ids import CONSUMER_OFFSETS, INTERNAL_TOPICS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from kohort.pipeline.decode.schemas import (
@@ -21,6 +22,7 @@ from kohort.pipeline.decode.schemas import (
 from kohort.pipeline.decode.segments import list_segments, newest_segments
 from kohort.pipeline.sources import progress
 from kohort.pipeline.sources.live import is_live, list_logs
+from kohort.pipeline.sources.options import connecting
 from kohort.pipeline.sources.topic_ids import topic_ids
 from kohort.pipeline.tables import (
     as_of,
@@ -39,7 +41,9 @@ SHORT_BYTES = 64 << 20
 _BYTES_PER_SHUFFLE_PARTITION = 32 << 20
 
 
-def coordinator_log_bytes(directory: str | Path, topic: str = CONSUMER_OFFSETS) -> int:
+def coordinator_log_bytes(
+    directory: str | Path, topic: str = CONSUMER_OFFSETS, *, security: Security = PLAINTEXT
+) -> int:
     """
     The size of a coordinator's log in a data directory.
 
@@ -48,7 +52,7 @@ def coordinator_log_bytes(directory: str | Path, topic: str = CONSUMER_OFFSETS) 
     """
     if is_live(str(directory)):
         # How many bytes they are only the logs themselves would say; a start for small ones fits all but the largest.
-        if not list_logs(str(directory), topics={topic}):
+        if not list_logs(str(directory), topics={topic}, security=security):
             raise ConfigError(f"{directory} has no topic {topic} yet")
         return 0
     segments = list_segments(directory, topics={topic})
@@ -83,6 +87,7 @@ class Reading:
         as_of_ms: int | None = None,
         progress_directory: Path | None = None,
         is_latest_only: bool = False,
+        connection: Mapping[str, str] | None = None,
     ) -> None:
         """
         Args:
@@ -91,11 +96,17 @@ class Reading:
             progress_directory: where tasks note their progress; every read has a folder of its own in it.
             is_latest_only: commits that a later one of the same log segment replaced are not read. Right for the latest
                 offsets and their lag alone, and much quicker.
+            connection: how to connect to a cluster, as options of the source (`kafka.*`).
+
+        Raises:
+            ConfigError: nobody can connect like that.
         """
         self.directory = str(directory)
         self.group = group
         self.as_of_ms = as_of_ms
         self.is_latest_only = is_latest_only
+        self.connection = dict(connection or {})
+        self.security = connecting(self.connection)
         self.planned_bytes = 0
         self._spark = spark
         self._progress_directory = progress_directory
@@ -146,7 +157,7 @@ class Reading:
         told = [frame.select(*(name for name in columns if name in frame.columns)) for frame in known]
         found = topic_names.topic_names(told[0].unionByName(told[1], allowMissingColumns=True))
         # What exists now the source itself knows, also where old clients commit without ids; records name what is gone.
-        here = topic_ids(self.directory)
+        here = topic_ids(self.directory, self.security)
         if here:
             now = self._spark.createDataFrame(sorted(here.items()), "topic_id string, topic string")
             found = now.unionByName(found.join(now, on="topic_id", how="left_anti"))
@@ -215,7 +226,7 @@ class Reading:
             self.planned_bytes += sum(segment.size_bytes for segment in chosen)
         reader = self._spark.read.format("kohort").option("topics", "*" if topics is None else ",".join(sorted(topics)))
         reader = reader.option("kinds", ",".join(kinds)).option("columns", ",".join(columns))
-        reader = reader.option("newest", str(newest).lower())
+        reader = reader.option("newest", str(newest).lower()).options(**self.connection)
         if self.is_latest_only:
             reader = reader.option("compact", "true")
             # What is left out must not be later than the instant that was asked for.

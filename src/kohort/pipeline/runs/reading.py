@@ -1,6 +1,6 @@
 """The frames of all tables out of the rows that runs have kept, in place of logs."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property, reduce
 from typing import Any
 
@@ -17,12 +17,22 @@ from kohort.pipeline.runs.state import RunState
 class BronzeReading(Reading):
     """As `Reading`; the ends of logs are those of the state, not of what lies there meanwhile."""
 
-    def __init__(self, spark: Any, source: str, bronze: Bronze, state: RunState, *, now_ms: int | None = None) -> None:
+    def __init__(
+        self,
+        spark: Any,
+        source: str,
+        bronze: Bronze,
+        state: RunState,
+        *,
+        now_ms: int | None = None,
+        connection: Mapping[str, str] | None = None,
+    ) -> None:
         """
         Args:
             now_ms: the time, for a source that is a running cluster.
+            connection: how to connect to it.
         """
-        super().__init__(spark, source, as_of_ms=state.wanted.as_of_ms)
+        super().__init__(spark, source, as_of_ms=state.wanted.as_of_ms, connection=connection)
         self._bronze = bronze
         self._state = state
         self._now_ms = now_ms

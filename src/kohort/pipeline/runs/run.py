@@ -206,7 +206,9 @@ class Run:
         from kohort.pipeline.runs.reading import BronzeReading
 
         now_ms = int(time.time() * 1000) if is_live(self.source.path) else None
-        return Tables(BronzeReading(spark, self.source.path, files, state, now_ms=now_ms))
+        connection = self.source.options
+        reading = BronzeReading(spark, self.source.path, files, state, now_ms=now_ms, connection=connection)
+        return Tables(reading)
 
     def _write(self, tables: Any, directory: Path) -> None:
         from kohort.pipeline.jobs.publish import write_parquet

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kohort.model.errors import ConfigError
-from kohort.pipeline.jobs.published import TABLES, Published
+from kohort.pipeline.jobs.published import USUAL, Published
 from kohort.pipeline.sources.marks import Walked
 from kohort.pipeline.sources.positions import Place, Positions, from_json, to_json
 
@@ -23,7 +23,7 @@ class Wanted:
 
     groups: frozenset[str] | None = None
     as_of_ms: int | None = None
-    tables: tuple[str, ...] = TABLES
+    tables: tuple[str, ...] = USUAL
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,7 +101,7 @@ class SourceOptions:
             to_ms=_instant(given, "to"),
             compact=_flag(given, "compact"),
             push_filters=_flag(given, "pushfilters"),
-            security=_security(given),
+            security=connecting(given),
         )
         if options_.max_bytes is not None and options_.max_records is not None:
             raise ConfigError("a micro-batch has one limit: maxBytesPerTrigger or maxRecordsPerTrigger")
@@ -124,7 +124,13 @@ def _topics(given: Mapping[str, str]) -> frozenset[str] | None:
     return None if words == ["*"] else frozenset(words or ())
 
 
-def _security(given: Mapping[str, str]) -> Security:
+def connecting(given: Mapping[str, str]) -> Security:
+    """
+    How to connect, out of the options `kafka.*`.
+
+    Raises:
+        ConfigError: one of them is unknown, or they cannot be.
+    """
     own = {name.removeprefix(SECURITY): text for name, text in given.items() if name.startswith(SECURITY)}
     unknown = sorted(own.keys() - KNOWN)
     if unknown:

@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 from kohort.client.connection import Versions
+from kohort.client.security import PLAINTEXT, Security
 from kohort.pipeline.decode import storage
 from kohort.pipeline.sources import live
 from kohort.wire import messages
@@ -21,23 +22,24 @@ _FILE_BYTES_MAX = 4096
 _PARTITION_DIRECTORY = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-[0-9]{1,10}")
 
 
-def topic_ids(path: str) -> dict[str, str]:
+def topic_ids(path: str, security: Security = PLAINTEXT) -> dict[str, str]:
     """
     Names of topics by id, as Kafka prints ids; those that exist now.
 
     Args:
         path: as of a source. A directory that is not local is not looked into.
+        security: how to connect to a cluster.
 
     Raises:
         ConfigError: there is no such directory, or no broker answers.
     """
     if live.is_live(path):
-        return _of_cluster(path)
+        return _of_cluster(path, security)
     return {} if storage.is_remote(path) else _of_directory(path)
 
 
-def _of_cluster(path: str) -> dict[str, str]:
-    with live.first_broker(path) as connection:
+def _of_cluster(path: str, security: Security) -> dict[str, str]:
+    with live.first_broker(path, security) as connection:
         request = messages.MetadataRequest(topics=None, allow_auto_topic_creation=False)
         metadata = connection.ask(ApiKey.METADATA, request, within=_METADATA)
     return {
