@@ -11,13 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from kohort.cli.main import run
 from kohort.client.security import PLAINTEXT, Security, _scram, read_properties
 from kohort.model.errors import ConfigError, WireError
 from kohort.pipeline.sources import live
 from kohort.pipeline.sources.options import SourceOptions
+from kohort.pipeline.sources.topic_ids import topic_ids
 from kohort.testing.kafka import KafkaNode, UnavailableKafkaError
+from tests.clients.waiting import wait_until
+from tests.conftest import LONG
 
 PASSWORD = 'with "quotes", and = signs'
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
@@ -163,6 +167,38 @@ def test_the_command_line_gets_in(secured: Secured, tmp_path: Path, capsys: pyte
     assert [topic["topic"] for topic in json.loads(capsys.readouterr().out)] == ["orders"]
     assert run(asked) == 2
     assert "--command-config FILE" in capsys.readouterr().err
+
+
+@pytest.mark.java
+@pytest.mark.maven
+def test_the_pipeline_gets_in(secured: Secured, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file, source = tmp_path / "client.properties", secured.path("SASL_SSL")
+    given = sasl(secured, "PLAIN", f'{PLAIN} username="reader" password="plain";')
+    file.write_text("".join(f"{name}={text}\n" for name, text in given.items()))
+    assert "orders" in topic_ids(source, Security.parse(given)).values()
+    assert run(["pipeline", "offsets", source]) == 2
+    assert "a listener with TLS or SASL needs options" in capfd.readouterr().err
+    asked = ["pipeline", "offsets", source, "--json", "--command-config", str(file)]
+    assert run(asked) == 2
+    assert f"{source} has no topic __consumer_offsets yet" in capfd.readouterr().err
+    if LONG:
+        client = {"security.protocol": "SASL_SSL", "ssl.ca.location": str(secured.certificate), "group.id": "readers"}
+        client |= {"sasl.mechanism": "PLAIN", "sasl.username": "reader", "sasl.password": "plain"}
+        consumer = Consumer(client | {"bootstrap.servers": source.removeprefix("kafka://")})
+        wait_until(lambda: _has_committed(consumer, TopicPartition("orders", 1, 0)), timeout_s=60, what="a coordinator")
+        consumer.close()
+        assert run(asked) == 0
+        (row,) = json.loads(capfd.readouterr().out)
+        assert (row["group"], row["topic"], row["partition"], row["offset"]) == ("readers", "orders", 1, 0)
+
+
+def _has_committed(consumer: Consumer, place: TopicPartition) -> bool:
+    """The first commit makes the topic of the coordinators, whose partitions have to be loaded first."""
+    try:
+        consumer.commit(offsets=[place], asynchronous=False)
+    except KafkaException:
+        return False
+    return True
 
 
 def another(directory: Path) -> Path:
