@@ -138,11 +138,14 @@ class DiskLog(LogBase):
             active.append(data, spans, index_interval_bytes=self.config.index_interval_bytes)
         except OSError as exc:
             self._go_offline(exc)
-        if not active.is_unsynced:
-            active.is_unsynced = True
-            self._unsynced.append(active)
-            self._needs_seal = True
+        self._mark_unsynced(active)
         self.end_offset = last_offset + 1
+
+    def _mark_unsynced(self, segment: Segment) -> None:
+        if not segment.is_unsynced:
+            segment.is_unsynced = True
+            self._unsynced.append(segment)
+            self._needs_seal = True
 
     def _roll(self) -> Segment:
         """A new segment at the end of the log; the first one brings the directory with it."""
@@ -152,6 +155,7 @@ class DiskLog(LogBase):
         else:
             self._active.seal()
             self._active.release()
+            self._mark_unsynced(self._active)  # its indexes
             self._new_snapshots.add(write_snapshot(self.directory, self.end_offset, self.producers))
         segment = Segment(self.directory, self.end_offset, self.config, created_ms=self._clock.now_ms())
         segment.handles = self.handles

@@ -156,6 +156,10 @@ def _read_epochs(directory: Path) -> EpochCache:
 
 
 def _load_segments(loaded: Loaded, config: LogConfig, recovery_point: int | None, *, is_gapless: bool) -> None:
+    """
+    A segment that ends at the recovery point is durable, but its indexes may be not: it can have been the active one when the
+    checkpoint came, and rolled since. It is scanned, too.
+    """
     segments = loaded.segments
     bases = [segment.base_offset for segment in segments]
     unchecked_from = len(bases)
@@ -169,7 +173,8 @@ def _load_segments(loaded: Loaded, config: LogConfig, recovery_point: int | None
         if is_gapless and index > unchecked_from and segment.base_offset != next_offset:
             _drop(loaded, index)
             break
-        end_offset = None if is_unchecked else _believe(segment, is_last=is_last, bases=bases, index=index)
+        is_doubtful = is_unchecked or (not is_last and bases[index + 1] == recovery_point)
+        end_offset = None if is_doubtful else _believe(segment, is_last=is_last, bases=bases, index=index)
         if end_offset is None:
             producers.reach(segment.base_offset)
             cut_bytes, end_offset = _scan(loaded, segment, config, producers, is_last=is_last)

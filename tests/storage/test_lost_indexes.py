@@ -1,0 +1,63 @@
+"""A segment that was full when a checkpoint came is rolled later: what a crash then leaves of its indexes is not believed."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from kohort.storage.disk import DiskStore
+from kohort.storage.disklog import DiskLog
+from kohort.storage.log import LogConfig
+from kohort.testing.crashed_disk import Kept, write_tree
+from kohort.testing.faulty_files import FaultyFiles
+from tests.storage.compacted import make_durable
+from tests.storage.owner import PARTITION, TOPIC_ID, Owner, batch
+
+CONFIG = LogConfig(segment_bytes=500, index_interval_bytes=100)
+
+
+def rolled_after_a_checkpoint(path: Path, *, has_another: bool) -> FaultyFiles:
+    """Two segments; the first was whole and flushed before it was rolled. `has_another`: a checkpoint came afterwards."""
+    with FaultyFiles(path) as files:
+        owner = Owner()
+        store = owner.disk(path)
+        log = store.open(PARTITION, TOPIC_ID, CONFIG)
+        for number in range(3):
+            log.append(batch("x" * 50, timestamp_ms=1000 + number), leader_epoch=0)
+        make_durable(owner, store)
+        log.append(batch("y" * 200, timestamp_ms=2000), leader_epoch=0)
+        store.flush()
+        if has_another:
+            make_durable(owner, store)
+        log.close("the process was killed")
+        store._committer.stop()
+        store._lock.release()
+    return files
+
+
+@contextmanager
+def found(base: Path, files: FaultyFiles, kept: Kept, seed: int) -> Iterator[DiskLog]:
+    disk = files.disk()
+    for operation in files.operations:
+        disk.apply(operation)
+    path = base / f"{kept}-{seed}"
+    write_tree(path, disk.crash(Random(seed), kept))
+    store: DiskStore = Owner().disk(path)
+    yield store.open(PARTITION, TOPIC_ID, CONFIG)
+    store.close()
+
+
+@pytest.mark.parametrize("has_another", [False, True])
+@pytest.mark.parametrize("kept", Kept)
+def test_times_are_found(base: Path, kept: Kept, *, has_another: bool) -> None:
+    files = rolled_after_a_checkpoint(base / "data", has_another=has_another)
+    for seed in range(8):
+        with found(base, files, kept, seed) as log:
+            for timestamp_ms, offset in [(1000, 0), (1001, 1), (1002, 2), (1003, 3), (2000, 3)]:
+                place = log.offset_for_timestamp(timestamp_ms)
+                assert place is not None
+                assert place.offset == offset
+            if len(log.segments) == 2:
+                assert log.segments[0].max_timestamp == (1002, 2)
