@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
-_IN_MEMORY = Path("/dev/shm")
+_SHARED = Path("/dev/shm")
+IN_MEMORY = _SHARED if _SHARED.is_dir() else None
+"""A directory in memory where there is such a place, else None: a flush costs nothing there."""
 
 
 @pytest.fixture
 def base() -> Iterator[Path]:
-    """A directory in memory where there is such a place: a flush costs nothing there."""
-    with tempfile.TemporaryDirectory(dir=_IN_MEMORY if _IN_MEMORY.is_dir() else None) as directory:
+    """A directory of its own for a test, in memory if possible."""
+    with tempfile.TemporaryDirectory(dir=IN_MEMORY) as directory:
         yield Path(directory)
