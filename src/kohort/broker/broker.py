@@ -77,6 +77,7 @@ class Broker:
         )
         self.partitions = Partitions(store, self.catalog, self.configs, self.fetches)
         self.creation = TopicCreation(self.catalog, self.configs, cluster)
+        self.creation.check_internal()
         self.producer_ids = ProducerIds(self.catalog)
         self.housekeeping = Housekeeping(store, self.partitions, config, clock, call_later)
         self.handlers: dict[ApiKey, tuple[Handler, int, int]] = {}

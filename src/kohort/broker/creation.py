@@ -6,6 +6,7 @@ Everything is decided on the newest state of the catalog, so that of two wishes 
 Source: Kafka ReplicationControlManager.createTopics, DefaultAutoTopicCreationManager.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
@@ -17,6 +18,8 @@ from kohort.broker.topic_configs import TopicConfigs
 from kohort.broker.topic_names import colliding, name_problem
 from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode
 from kohort.model.ids import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
+
+_log = logging.getLogger("kohort.broker")
 
 DEFAULT = -1
 """What a client sends to leave partition count or replication factor to the broker."""
@@ -50,6 +53,24 @@ class TopicCreation:
         self._configs = configs
         self._cluster = cluster
         self._new_id = new_id
+        self._refused: set[tuple[str, str]] = set()
+        """Internal topics that could not be created, and why: what was said in the log already."""
+
+    def check_internal(self) -> None:
+        """
+        Whether the internal topics can be created when they are asked for. Apache Kafka starts where they cannot; groups then
+        wait for their coordinator for ever.
+
+        Raises:
+            ConfigError: the broker's configuration of one of them is none that a topic may have.
+        """
+        for name, internal in _INTERNAL.items():
+            wish = self._unasked(name)
+            try:
+                self._configs.validate({key: value for key, value in wish.configs.items() if value is not None})
+            except ConfigError as error:
+                keys = " and ".join(broker_key for _, broker_key in internal.configs_of_broker)
+                raise ConfigError(f"{name} cannot be created with {keys} as configured: {error}") from error
 
     def decide(self, wish: Wish) -> Topic:
         """
@@ -158,10 +179,18 @@ class TopicCreation:
         try:
             topic = self.decide(self._unasked(name))
         except CoordinatorError as error:
+            self._tell(name, error)
             is_collision = error.code is ErrorCode.INVALID_TOPIC_EXCEPTION and name_problem(name) is None
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_collision else error.code
         self._catalog.change(CatalogChange(put=(topic,)), lambda _: None)
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def _tell(self, name: str, error: CoordinatorError) -> None:
+        """Who asks for an internal topic is told to come again, and asks many times a second."""
+        why = str(error)
+        if name in _INTERNAL and (name, why) not in self._refused:
+            self._refused.add((name, why))
+            _log.error("topic.not_created topic=%s error=%r", name, why)
 
     def _unasked(self, name: str) -> Wish:
         broker = self._configs.broker
