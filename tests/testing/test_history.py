@@ -1,5 +1,8 @@
 """Histories are what their seed says, and hold everything that they are for."""
 
+import os
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -111,3 +114,18 @@ def test_what_cleaning_keeps() -> None:
     log.mark(ABORT, 8, producer=(9, 0))
     log.clean(log.next_offset, drop_tombstones=True)
     assert [offset for batch in log.batches for offset in batch.records] == [1, 5, 6, 7, 9, 10]
+
+
+def test_a_seed_gives_the_same_bytes_in_every_process(tmp_path: Path) -> None:
+    code = (
+        "import pathlib, sys; from kohort.testing.history import History; History(2).write(pathlib.Path(sys.argv[1]))"
+    )
+    for hash_seed in ("1", "2"):
+        command = [sys.executable, "-c", code, str(tmp_path / hash_seed)]
+        subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": hash_seed}, check=True, timeout=60)
+    first, second = (
+        {path.relative_to(root): path.read_bytes() for path in root.rglob("*.log")}
+        for root in (tmp_path / "1", tmp_path / "2")
+    )
+    assert first
+    assert first == second

@@ -96,13 +96,17 @@ class BurrowHistory:
 
     def _turns(self, next_ms: int) -> Iterator[int]:
         """Instants at which time alone may change the status of who has a lag: STOP begins, or an end falls out of the ring."""
-        if not self._commits:
+        assert self._at_ms is not None
+        expired_ms = self._at_ms - self.rules.expire_ms
+        firsts = [one.timestamp_ms for one in self._commits if one.timestamp_ms >= expired_ms]
+        if not firsts:
             return
-        first, last = self._commits[0], self._commits[-1]
-        silent_ms = 2 * last.timestamp_ms - first.timestamp_ms + 1
-        if silent_ms >= next_ms and first.timestamp_ms + self.rules.expire_ms >= next_ms:
+        last = self._commits[-1]
+        # How long the window lasted changes when its first commit expires.
+        silences = [2 * last.timestamp_ms - first_ms + 1 for first_ms in firsts]
+        if silences[0] >= next_ms and firsts[0] + self.rules.expire_ms >= next_ms:
             return
-        yield silent_ms
+        yield from silences
         beyond = next((at_ms for at_ms, end in self._ends if end > last.offset), None)
         for moment in {beyond, self._ends[0][0] if self._ends else None} - {None}:
             assert moment is not None

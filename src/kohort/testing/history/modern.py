@@ -72,7 +72,7 @@ class ModernGroup:
 
     def owned_places(self) -> list[Place]:
         """Of share groups nobody commits offsets, of streams groups the places are tasks."""
-        return [place for one in self.people.values() for place in one.holds] if self.kind == "consumer" else []
+        return [place for one in self.people.values() for place in sorted(one.holds)] if self.kind == "consumer" else []
 
     def _joins(self) -> None:
         static = self.kind != "share" and self.world.chance.random() < 0.3
