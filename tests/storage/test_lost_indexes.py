@@ -1,4 +1,7 @@
-"""A segment that was full when a checkpoint came is rolled later: what a crash then leaves of its indexes is not believed."""
+"""
+What a power cut takes of indexes. A segment that was full when a checkpoint came is rolled later: its indexes are not believed
+then. And what a recovery has built anew is there after the next one.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +15,7 @@ from kohort.storage.disklog import DiskLog
 from kohort.storage.log import LogConfig
 from kohort.testing.crashed_disk import Kept, write_tree
 from kohort.testing.faulty_files import FaultyFiles
-from tests.storage.compacted import make_durable
+from tests.storage.compacted import end_transaction, make_durable, put
 from tests.storage.owner import PARTITION, TOPIC_ID, Owner, batch
 
 CONFIG = LogConfig(segment_bytes=500, index_interval_bytes=100)
@@ -31,20 +34,27 @@ def rolled_after_a_checkpoint(path: Path, *, has_another: bool) -> FaultyFiles:
         store.flush()
         if has_another:
             make_durable(owner, store)
-        log.close("the process was killed")
-        store._committer.stop()
-        store._lock.release()
+        abandon(store, log)
     return files
+
+
+def abandon(store: DiskStore, log: DiskLog) -> None:
+    log.close("the process was killed")
+    store._committer.stop()
+    store._lock.release()
+
+
+def crashed(path: Path, files: FaultyFiles, kept: Kept, seed: int = 0) -> Path:
+    disk = files.disk()
+    for operation in files.operations:
+        disk.apply(operation)
+    write_tree(path, disk.crash(Random(seed), kept))
+    return path
 
 
 @contextmanager
 def found(base: Path, files: FaultyFiles, kept: Kept, seed: int) -> Iterator[DiskLog]:
-    disk = files.disk()
-    for operation in files.operations:
-        disk.apply(operation)
-    path = base / f"{kept}-{seed}"
-    write_tree(path, disk.crash(Random(seed), kept))
-    store: DiskStore = Owner().disk(path)
+    store: DiskStore = Owner().disk(crashed(base / f"{kept}-{seed}", files, kept, seed))
     yield store.open(PARTITION, TOPIC_ID, CONFIG)
     store.close()
 
@@ -61,3 +71,24 @@ def test_times_are_found(base: Path, kept: Kept, *, has_another: bool) -> None:
                 assert place.offset == offset
             if len(log.segments) == 2:
                 assert log.segments[0].max_timestamp == (1002, 2)
+
+
+@pytest.mark.parametrize("kept", Kept)
+def test_what_a_recovery_found_to_be_aborted_is_so_after_the_next(base: Path, kept: Kept) -> None:
+    with FaultyFiles(base / "data") as files:
+        owner = Owner()
+        store = owner.disk(base / "data")
+        log = store.open(PARTITION, TOPIC_ID, CONFIG)
+        put(log, ("a", "1"), producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
+        end_transaction(log, 5, committed=False)
+        for _ in range(3):
+            log.append(batch("x" * 200), leader_epoch=0)
+        store.flush()
+        abandon(store, log)
+    again = crashed(base / "again", files, Kept.ALL)
+    with FaultyFiles(again) as recovery:
+        store = Owner().disk(again)
+        abandon(store, store.open(PARTITION, TOPIC_ID, CONFIG))
+    with found(base, recovery, kept, 0) as log:
+        (aborted,) = log.aborted_transactions(0, log.read(0, bytes_max=1))
+        assert (aborted.producer_id, aborted.first_offset, aborted.last_offset) == (5, 0, 1)

@@ -414,6 +414,7 @@ class Committer:
         self._flusher.stop()
         self._background.stop()
         self._drain()
+        self._background.stop()  # a checkpoint that had ended has left files to remove
 
 
 def remove_files(paths: list[Path]) -> None:

@@ -178,6 +178,9 @@ class DiskStore:
             recovered.add(loaded)
             for segment in loaded.scanned:
                 files |= {segment.path, segment.index.path, segment.time_index.path, segment.directory}
+                if segment.aborted.is_unsynced:
+                    segment.aborted.is_unsynced = False
+                    files.add(segment.aborted.path)
         for topic_partition in sorted(entries):
             recovered.restored_bytes += self._replay(topic_partition, entries[topic_partition])
         self._on_recovery(recovered)
