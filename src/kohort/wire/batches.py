@@ -9,6 +9,7 @@ Source: Kafka DefaultRecordBatch, LogValidator, EndTransactionMarker; KIP-98.
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from struct import Struct, error
 from typing import Protocol, TypeAlias
 
@@ -254,6 +255,10 @@ def stamp_log_append_time(batch: bytearray, timestamp_ms: int) -> None:
     write_crc(batch)
 
 
+_RECORDS_BELIEVED = 1 << 16
+"""How many records of a batch are read before their offsets are looked at."""
+
+
 def read_records(
     batch: Buffer, *, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX, header: BatchHeader | None = None
 ) -> Sequence[LogRecord]:
@@ -272,9 +277,28 @@ def read_records(
         _ATTRIBUTES.pack_into(plain, _ATTRIBUTES_AT, header.attributes & ~CODEC_MASK)
         whole = bytes(plain) + decompress(memoryview(whole)[HEADER_BYTES:], header.codec, decompressed_bytes_max)
     try:
-        return list(DefaultRecordBatch(whole))
+        records = DefaultRecordBatch(whole)
+        return (
+            list(records) if header.record_count <= _RECORDS_BELIEVED else _take_records(record for record in records)
+        )
     except (CorruptRecordException, UnicodeDecodeError) as exc:
         raise CorruptError(f"records of the batch at offset {header.base_offset} cannot be read: {exc}") from exc
+
+
+def _take_records(found: Iterator[LogRecord]) -> list[LogRecord]:
+    """
+    A record takes a hundred times the memory of the smallest that can be written: some kB of equal ones would unpack to
+    gigabytes. Rising offsets do not compress like that, so of a batch with many records it is seen to that they rise.
+
+    Raises:
+        CorruptError: they do not.
+    """
+    records = list(islice(found, _RECORDS_BELIEVED))
+    while len(chunk := list(islice(found, _RECORDS_BELIEVED))) > 0:
+        if chunk[0].offset <= records[-1].offset or chunk[-1].offset - chunk[0].offset < len(chunk) - 1:
+            raise CorruptError(f"offsets behind {records[-1].offset} that do not rise")
+        records += chunk
+    return records
 
 
 # Control batches.

@@ -1,0 +1,81 @@
+"""
+Batches of some kB that would unpack to gigabytes are refused by a process that may not have a gigabyte.
+
+Memory is limited for real (RLIMIT_AS), in a process of its own.
+"""
+
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kohort.wire.batches import HEADER_BYTES, BatchRecord, build_batch, write_crc
+from kohort.wire.compression import Codec, compress
+
+MEMORY_BYTES = 900 << 20
+UNPACKED_BYTES = 2 << 30
+
+_READER = f"""
+import resource, sys
+from pathlib import Path
+from kohort.model.errors import CorruptError
+from kohort.wire.batches import read_records
+resource.setrlimit(resource.RLIMIT_AS, ({MEMORY_BYTES}, {MEMORY_BYTES}))
+for path in sorted(Path(sys.argv[1]).iterdir()):
+    try:
+        print(path.name, len(read_records(path.read_bytes())))
+    except CorruptError as error:
+        print(path.name, "refused:", error)
+"""
+
+
+def batch_of(packed: bytes, codec: Codec, count: int) -> bytes:
+    """A batch with these bytes where its records are."""
+    batch = bytearray(build_batch([BatchRecord(None, b"x")], timestamp_ms=1000)[:HEADER_BYTES])
+    struct.pack_into(">i", batch, 8, HEADER_BYTES - 12 + len(packed))
+    struct.pack_into(">h", batch, 21, codec)
+    struct.pack_into(">i", batch, 23, count - 1)
+    struct.pack_into(">i", batch, 57, count)
+    batch += packed
+    write_crc(batch)
+    return bytes(batch)
+
+
+def zeros(codec: Codec) -> bytes:
+    """Zeros of some megabytes, many times over."""
+    some = compress(bytes(16 << 20), codec)
+    match codec:
+        case Codec.GZIP:  # one member after the other
+            return some * (UNPACKED_BYTES >> 24)
+        case Codec.ZSTD:  # one frame after the other
+            return some * (UNPACKED_BYTES >> 24)
+        case Codec.SNAPPY:  # a bare block says itself how much it is
+            return b"\x80\x80\x80\x80\x08" + some
+        case _:
+            return compress(bytes(192 << 20), codec)
+
+
+def equal_records(count: int) -> bytes:
+    """The smallest records that there are: nothing in them, and all at offset 0."""
+    return b"\x0c\0\0\0\x01\x01\0" * count
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is limited as Linux has it")
+def test_bombs_are_refused_within_the_memory_there_is(tmp_path: Path) -> None:
+    codecs = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
+    for codec in codecs:
+        (tmp_path / f"bytes-{codec.name}").write_bytes(batch_of(zeros(codec), codec, 1))
+    count = 18_000_000
+    records = batch_of(compress(equal_records(count), Codec.ZSTD), Codec.ZSTD, count)
+    assert len(records) < 20_000
+    (tmp_path / "records").write_bytes(records)
+    told = subprocess.run(
+        [sys.executable, "-c", _READER, tmp_path], capture_output=True, text=True, timeout=120, check=True
+    ).stdout.splitlines()
+    unpacked = f"refused: records that unpack to more than {128 << 20} bytes"
+    assert told == [
+        *(f"bytes-{name} {unpacked}" for name in sorted(codec.name for codec in codecs)),
+        "records refused: offsets behind 0 that do not rise",
+    ]
