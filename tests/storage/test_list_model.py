@@ -186,11 +186,10 @@ class Run(ExitStack):
         self.raise_start(self.model.start + max(stable - self.model.start, 0) * percent // 100)
 
     def raise_start(self, offset: int) -> None:
-        model, starts = self.model, self.starts
+        model = self.model
 
         def done() -> None:
-            if self.starts == starts:  # what a store that died still posts is heard by nobody
-                model.durable_start = max(model.durable_start, offset)
+            model.durable_start = max(model.durable_start, offset)
 
         if offset > model.start:
             model.start, model.is_whole = offset, False
@@ -283,6 +282,8 @@ class Run(ExitStack):
         self.log.close("the process was killed")
         self.store._committer.stop()
         self.store._lock.release()
+        now_ms, self.owner = self.owner.clock.now_ms(), Owner()  # what the dead one has still to do is done by nobody
+        self.owner.clock.set(now_ms)
 
     # What is so
 
