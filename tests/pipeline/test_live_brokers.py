@@ -13,11 +13,16 @@ from kohort.pipeline.jobs.tables import Tables
 from kohort.testing.kafka import KafkaNode, UnavailableKafkaError
 from kohort.testing.served import ServedKohort
 from tests.clients.java_tools import java_tools
+from tests.conftest import LONG
 from tests.pipeline.story import ORDERS, OUT, PARTITIONS, Story
 
 pytestmark = [pytest.mark.spark, pytest.mark.java]
 
 TRANSACTIONS = {"live-committed": "commit", "live-aborted": "abort", "live-open": "open"}
+GROUPS: dict[str, dict[str, str]] = {"live-consumer": {"group.protocol": "consumer"}}
+if LONG:
+    GROUPS["live-classic"] = {}
+"""What Kafka is told; the story of a classic group is told to Kohort in any case."""
 SETTINGS = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "4"}
 KAFKA_SETTINGS = SETTINGS | {
     "transaction.state.log.num.partitions": "2",
@@ -32,8 +37,8 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     except UnavailableKafkaError as exc:
         pytest.skip(str(exc))
     with node, Story(node.bootstrap) as story:
-        story.two_members("live-classic")
-        story.two_members("live-consumer", **{"group.protocol": "consumer"})
+        for group, settings in GROUPS.items():
+            story.two_members(group, **settings)
         for name, outcome in TRANSACTIONS.items():
             story.transact(name, outcome=outcome)
         yield story
@@ -92,10 +97,10 @@ def test_offsets_and_lag(tables: Tables, kafka: Story) -> None:
 
 
 def test_members_and_owners(tables: Tables, kafka: Story) -> None:
-    says_who_is_there(tables, kafka, ["live-classic", "live-consumer"])
+    says_who_is_there(tables, kafka, list(GROUPS))
 
 
-@pytest.mark.parametrize("group", ["live-classic", "live-consumer"])
+@pytest.mark.parametrize("group", GROUPS)
 def test_rebalances(tables: Tables, group: str) -> None:
     says_why_groups_rebalanced(tables, group)
     flapping = [row for row in rows_of(tables, "partition_flapping") if row["group"] == group]

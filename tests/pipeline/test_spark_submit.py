@@ -13,17 +13,27 @@ import pytest
 from kohort.pipeline.jobs import publish
 from kohort.pipeline.jobs.reading import Reading
 from kohort.pipeline.jobs.tables import Tables
+from tests.conftest import LONG
 
 pytestmark = pytest.mark.spark
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "stuck_groups.py"
-SMALL = ("spark.ui.enabled=false", "spark.sql.shuffle.partitions=2", "spark.driver.host=127.0.0.1")
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Four Java machines start; most of what they would compile is over before it pays."""
+SMALL = (
+    "spark.ui.enabled=false",
+    "spark.sql.shuffle.partitions=2",
+    "spark.driver.host=127.0.0.1",
+    f"spark.driver.extraJavaOptions={QUICK}",
+    f"spark.executor.extraJavaOptions={QUICK}",
+)
+RUN = "main" if LONG else "tv1"
 
 
 def test_the_example_runs_on_two_executors(spark: Any, recorded: Callable[[str], Path], tmp_path: Path) -> None:
     import pyspark
 
-    logs, target = recorded("main") / "logs", tmp_path / "stuck"
+    logs, target = recorded(RUN) / "logs", tmp_path / "stuck"
     command = [str(Path(sys.executable).parent / "spark-submit"), "--master", "local-cluster[2,1,1024]"]
     command += [word for one in SMALL for word in ("--conf", one)]
     command += [str(EXAMPLE), str(logs), str(target), "--minutes", "0"]

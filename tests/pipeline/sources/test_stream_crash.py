@@ -15,7 +15,7 @@ from tests.pipeline.sources.growing import GrowingLog, start_process, written_ro
 pytestmark = pytest.mark.spark
 
 KILLS = 4 if LONG else 1
-RECORDS = 240
+RECORDS = 240 if LONG else 96
 COLUMNS = "log_partition,log_offset,kind,group,topic,partition,offset,control"
 TIMEOUT_S = 120.0
 
