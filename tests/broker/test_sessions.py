@@ -136,6 +136,17 @@ def test_a_wrong_epoch_changes_nothing(harness: Harness) -> None:
     assert ask(harness, (session, 1)) == (0, session, {})
 
 
+def test_a_fetch_that_waits_has_lost_its_session_when_another_goes_on(harness: Harness) -> None:
+    session = begin(harness)
+    answers = harness.begin(ApiKey.FETCH, request((session, 1), max_wait_ms=500), version=NAMES)
+    assert ask(harness, (session, 2)) == (0, session, {})
+    harness.write("t", b"x")
+    (response,) = answers
+    assert response.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    assert (response.session_id, response.responses) == (session, ())
+    assert list(ask(harness, (session, 3))[2]) == [0], "who went on is told of it"
+
+
 def test_names_and_ids_do_not_mix(harness: Harness) -> None:
     session = begin(harness)
     code, _, told = ask(harness, (session, 1), version=IDS)
@@ -219,10 +230,13 @@ def test_room_is_limited() -> None:
     sessions.begin(request((small, 1)), uses_ids=False)
     sessions.begin(request((large, 1)), uses_ids=False)
     clock.set(clock.now_ms() + 1)
+    assert begun(sessions, 9) == 0, "they are old now, but were not when they were last used"
+    sessions.begin(request((small, 2)), uses_ids=False)
+    sessions.begin(request((large, 2)), uses_ids=False)
     assert begun(sessions, 1) == 0, "the old ones are not smaller"
     assert begun(sessions, 2) != 0, "an old one that is smaller goes"
     with pytest.raises(CoordinatorError):
-        sessions.begin(request((small, 2)), uses_ids=False)
+        sessions.begin(request((small, 3)), uses_ids=False)
     clock.set(clock.now_ms() + EVICTION_MS + 1)
     assert begun(sessions, 1) != 0, "an idle one goes"
     assert len(sessions) == 2

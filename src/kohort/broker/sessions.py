@@ -10,7 +10,8 @@ Fetch sessions: a client names its partitions once, and from then on what has ch
 | (id, n) | in a session: partitions that are named come in or change, forgotten ones go |
 
 The epoch of a session's next fetch rises by one, from 1 to 2^31 - 1 and then from 1 again. A wrong one, or names in a
-session of ids, changes nothing. A session belongs to nobody: any connection may go on with it.
+session of ids, changes nothing. A session belongs to nobody: any connection may go on with it; a fetch that still waits when
+another one goes on is answered INVALID_FETCH_SESSION_EPOCH.
 
 Source: KIP-227, KIP-516; Kafka FetchSession, FetchManager, FetchSessionCache.
 """
@@ -112,19 +113,30 @@ class Fetched:
         partitions: all that are to be read, in the order of reading.
     """
 
-    __slots__ = ("_is_full", "_session", "partitions")
+    __slots__ = ("_epoch", "_is_full", "_session", "partitions")
 
     def __init__(self, partitions: Iterable[SessionPartition], session: Session | None, *, is_full: bool) -> None:
         self.partitions = list(partitions)
         self._session = session
+        self._epoch = session.epoch if session else FINAL_EPOCH
         self._is_full = is_full
 
     def respond(
         self, answers: Sequence[Data], node_endpoints: Sequence[m.FetchResponseNodeEndpoint]
     ) -> m.FetchResponse:
-        """The response of these answers, one per partition: all of them, or what is new to the session."""
-        pairs = list(zip(self.partitions, answers, strict=True))
+        """
+        The response of these answers, one per partition: all of them, or what is new to the session.
+
+        Source: IncrementalFetchContext.updateAndGenerateResponseData.
+        """
         session = self._session
+        if session is not None and session.epoch != self._epoch and not self._is_full:
+            return m.FetchResponse(
+                error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+                session_id=session.session_id,
+                node_endpoints=node_endpoints,
+            )
+        pairs = list(zip(self.partitions, answers, strict=True))
         if session is not None:
             told = [pair for pair in pairs if pair[0].tell(pair[1])]
             if not self._is_full:
@@ -218,14 +230,18 @@ class Sessions:
         return session
 
     def _evict(self, size: int, now_ms: int) -> bool:
-        """Make room: the one that was idle longest, or an old one that is smaller than the one to come."""
+        """
+        Make room: the one that was idle longest, or one that was old when it was last used and is smaller than the one to come.
+
+        Source: FetchSessionCacheShard.tryEvict, touch.
+        """
         if not self._sessions:
             return False
         idle = min(self._sessions.values(), key=lambda session: session.used_ms)
         if now_ms - idle.used_ms > EVICTION_MS:
             del self._sessions[idle.session_id]
             return True
-        old = (session for session in self._sessions.values() if now_ms - session.created_ms > EVICTION_MS)
+        old = (session for session in self._sessions.values() if session.used_ms - session.created_ms > EVICTION_MS)
         smallest = min(old, key=lambda session: len(session.partitions), default=None)
         if smallest is None or len(smallest.partitions) >= size:
             return False
