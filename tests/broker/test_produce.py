@@ -6,7 +6,9 @@ from uuid import UUID
 import pytest
 
 from kohort.broker.ports import Outcome
+from kohort.broker.produced import ProduceRules, admit
 from kohort.model.errors import ErrorCode
+from kohort.storage.log import LONG_MAX
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.batches import BatchRecord, build_batch, read_header, read_records, write_crc
@@ -295,3 +297,19 @@ def test_nothing_to_write_is_an_empty_answer() -> None:
     harness = Harness()
     request = m.ProduceRequest(transactional_id=None, acks=-1, timeout_ms=1000)
     assert harness.ask(ApiKey.PRODUCE, request, version=12).responses == ()
+
+
+def test_packed_anew_a_batch_is_still_of_its_transaction() -> None:
+    sent = build_batch(
+        [BatchRecord(b"k", b"v")], timestamp_ms=1, producer_id=5, producer_epoch=0, base_sequence=3, transactional=True
+    )
+    rules = ProduceRules(
+        is_compacted=False,
+        is_log_append_time=False,
+        timestamp_before_max_ms=LONG_MAX,
+        timestamp_after_max_ms=LONG_MAX // 2,
+        codec=int(Codec.ZSTD),
+    )
+    header = read_header(admit(sent, read_header(sent), rules, 1))
+    assert (header.codec, header.is_transactional) == (Codec.ZSTD, True)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (5, 0, 3)

@@ -210,6 +210,7 @@ def _recompress(data: bytes, header: BatchHeader, codec: int) -> tuple[bytes, Ba
         producer_id=header.producer_id,
         producer_epoch=header.producer_epoch,
         base_sequence=header.base_sequence,
+        transactional=header.is_transactional,
         compression=codec,
     )
     return built, batches.read_header(built)
