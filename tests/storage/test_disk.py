@@ -17,6 +17,8 @@ from kohort.model.errors import ConfigError, UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.storage.checkpoints import read_offsets, read_properties, uuid_to_text
 from kohort.storage.log import LogConfig
+from kohort.testing.crashed_disk import Made, Synced
+from kohort.testing.faulty_files import FaultyFiles
 from tests.storage.owner import PARTITION, TOPIC_ID, Owner, batch
 
 CONFIG = LogConfig()
@@ -39,6 +41,21 @@ def test_files_appear_with_the_first_append(owner: Owner, tmp_path: Path) -> Non
     log.append(batch("a"), leader_epoch=0)
     assert {"orders-0/00000000000000000000.log", "orders-0/partition.metadata"} <= files(tmp_path)
     store.close()
+
+
+def test_the_first_append_and_a_roll_flush_nothing_themselves(owner: Owner, tmp_path: Path) -> None:
+    """Making files may have to wait for the file system; waiting for the disk is the flusher's."""
+    with FaultyFiles(tmp_path / "data") as files:
+        store = owner.disk(tmp_path / "data")
+        log = store.open(PARTITION, TOPIC_ID, LogConfig(segment_bytes=150))
+        before = len(files.operations)
+        for _ in range(3):
+            log.append(batch("x" * 50), leader_epoch=0)
+        done = files.operations[before:]
+        assert any(isinstance(operation, Made) for operation in done)
+        assert not any(isinstance(operation, Synced) for operation in done)
+        assert len(log.segments) > 1
+        store.close()
 
 
 def test_a_clean_stop_leaves_what_kafka_leaves(owner: Owner, tmp_path: Path) -> None:
