@@ -1,5 +1,7 @@
 """What the tests of the logs share: the thread that owns a store, and batches to append."""
 
+import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -42,12 +44,25 @@ class Owner:
             try:
                 self._posted.get(timeout=WAIT_SECONDS)()
             except Empty:
-                raise AssertionError("nothing was posted that made the condition true") from None
+                raise AssertionError(
+                    f"nothing was posted in {WAIT_SECONDS} s that made the condition true; {_threads()}"
+                ) from None
             self.run_turn()
 
     def disk(self, data_dir: Path, **options: Any) -> DiskStore:
         options = {"flush": "commit", "node_id": 1, "journal_file_bytes": 1 << 16, **options}
         return DiskStore(data_dir, defer=self.defer, post=self.post, clock=self.clock, **options)
+
+
+def _threads() -> str:
+    """What the threads of stores are at."""
+    frames = sys._current_frames()
+    found = [
+        f"{thread.name} at {frame.f_code.co_filename}:{frame.f_lineno}"
+        for thread in threading.enumerate()
+        if thread.name.startswith("kohort") and (frame := frames.get(thread.ident or 0)) is not None
+    ]
+    return ", ".join(found) or "no thread of a store is there"
 
 
 def batch(*values: str, timestamp_ms: int = 1000, step_ms: int = 0) -> bytes:

@@ -17,6 +17,7 @@ from kohort.testing.faulty_files import FaultyFiles
 from kohort.wire.batches import iter_batches, read_records
 from tests.conftest import LONG
 from tests.storage.compacted import CONFIG, clean, end_transaction, make_durable, open_log, put, roll
+from tests.storage.conftest import IN_MEMORY
 from tests.storage.owner import Owner
 
 RETENTION_MS = 1000
@@ -66,7 +67,10 @@ class Model:
 
 @contextmanager
 def data_dir() -> Iterator[Path]:
-    with TemporaryDirectory() as directory, FaultyFiles(Path(directory) / "data"):  # nothing is flushed for real
+    with (
+        TemporaryDirectory(dir=IN_MEMORY) as directory,
+        FaultyFiles(Path(directory) / "data"),
+    ):  # nothing is flushed for real
         yield Path(directory) / "data"
 
 
@@ -138,6 +142,11 @@ class Run:
             self.store.close()
         else:
             abandon(self.store)
+            now_ms, self.owner = (
+                self.owner.clock.now_ms(),
+                Owner(),
+            )  # what the dead one has still to do is done by nobody
+            self.owner.clock.set(now_ms)
         self.open()
 
     def check(self) -> None:
