@@ -24,7 +24,7 @@ from kohort.runtime.ports import Clock
 from kohort.storage import syscalls
 from kohort.storage.checkpoints import offsets_to_text, read_offsets, write_atomically
 from kohort.storage.cleaner_process import CleanerProcess, Pace
-from kohort.storage.compaction import SWAP_SUFFIX, Done, Group, Job, LastRecord, Report, Source, StoppedError, compact
+from kohort.storage.compaction import SWAP_SUFFIX, Done, Group, Job, LastRecord, Report, Source, compact
 from kohort.storage.disklog import DiskLog
 from kohort.storage.flusher import Background
 from kohort.storage.log import LONG_MAX, CleanerConfig, CleanerMetrics
@@ -326,7 +326,7 @@ class Cleaner:
         done, problem = None, None
         try:
             done = self._compact(pass_, lambda group: self._tell(partial(self._on_group, pass_, group)))
-        except (StorageError, OSError, MemoryError, StoppedError) as error:
+        except Exception as error:  # noqa: BLE001 -- the edge of the thread: this log is set aside, the others go on
             problem = error
         pass_.ended.set()
         self._tell(partial(self._on_end, pass_, done, None if pass_.stop.is_set() else problem))
