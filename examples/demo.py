@@ -113,13 +113,19 @@ class Group:
     """The group as the coordinator describes it."""
 
     def __init__(self, broker: Broker) -> None:
-        self._admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+        self._broker = broker
+        self._admin = self._new_admin()
+
+    def _new_admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self._broker.bootstrap, "log_level": 0})
 
     def shares(self) -> dict[str, int] | None:
         """Partitions per client, when the group is stable and each partition has exactly one owner."""
         try:
             described = self._admin.describe_consumer_groups([GROUP], request_timeout=5)[GROUP].result()
         except KafkaException:
+            # librdkafka forgets its brokers while all of them are down, and may wait for ever for one that it has forgotten.
+            self._admin = self._new_admin()
             return None
         owned = {
             member.client_id: [(it.topic, it.partition) for it in member.assignment.topic_partitions]
