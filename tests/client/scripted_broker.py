@@ -25,12 +25,14 @@ class ScriptedBroker:
 
     Attributes:
         asked: API and version of every request, in order.
+        was_asked: set with the first of them.
     """
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.asked: list[tuple[ApiKey, int]] = []
+        self.was_asked = threading.Event()
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
 
     @property
@@ -68,6 +70,7 @@ class ScriptedBroker:
         key, version, correlation_id, _, offset = read_request_header(frame)
         api = API_KEYS[key]
         self.asked.append((api, version))
+        self.was_asked.set()
         response = self._answer(api, version, request_reader(api, version)(frame, offset))
         if response is None:
             return b""
