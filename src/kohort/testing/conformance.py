@@ -47,15 +47,12 @@ async def tell(
         cluster.close()
 
 
-def tell_oracle(stories: Sequence[Story]) -> dict[str, Outcome]:
-    """
-    All stories, told to a fresh node of Apache Kafka.
-
-    Raises:
-        UnavailableKafkaError: there is none to be had here.
-    """
+def replay_oracle(stories: Sequence[Story]) -> Report:
+    """Apache Kafka itself against its recording. Raises UnavailableKafkaError."""
+    reference = load(library.home() / "recorded" / library.RECORDED)
+    known = [story for story in stories if story.name in reference.outcomes]
     with _oracle() as node:
-        return asyncio.run(tell(node.port, stories, _restarting(node)))
+        return asyncio.run(_contest(node, None, reference, known))
 
 
 def replay(stories: Sequence[Story], *, command: Sequence[str] = KOHORT) -> Report:
@@ -80,8 +77,9 @@ def live(stories: Sequence[Story]) -> Report:
 
 
 async def _contest(
-    broker: ServedKohort, node: KafkaNode | None, recording: Recording, stories: Sequence[Story]
+    broker: ServedKohort | KafkaNode, node: KafkaNode | None, recording: Recording, stories: Sequence[Story]
 ) -> Report:
+    is_ours = isinstance(broker, ServedKohort)
     ours = await Cluster.connect("127.0.0.1", broker.port, _restarting(broker))
     theirs: Side = Recorded(recording.outcomes)
     if node is not None:
@@ -91,10 +89,10 @@ async def _contest(
             ours,
             theirs,
             stories,
-            broker="Kohort",
+            broker="Kohort" if is_ours else REFERENCE,
             reference=REFERENCE if node else f"a recording of {recording.broker}",
-            deliberate=library.deliberate_differences(library.home()),
-            concurrent=KOHORT_CONCURRENT,
+            deliberate=library.deliberate_differences(library.home()) if is_ours else (),
+            concurrent=KOHORT_CONCURRENT if is_ours else ORACLE_CONCURRENT,
             concurrent_reference=ORACLE_CONCURRENT,
         )
     finally:
