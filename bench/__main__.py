@@ -83,7 +83,7 @@ def wants_alone(arguments: argparse.Namespace) -> bool:
 
 def main() -> int:
     arguments = parse(sys.argv[1:])
-    console = Console(width=None if sys.stdout.isatty() else 150)
+    console = Console(width=None if sys.stdout.isatty() else 170)
     plan = QUICK if arguments.quick else Plan(round_seconds=arguments.seconds, rounds=arguments.rounds)
     try:
         if arguments.compare:
