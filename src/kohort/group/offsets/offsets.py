@@ -87,24 +87,13 @@ class Offsets:
     # Replay
 
     def replay_commit(self, record_offset: int, record: OffsetCommit) -> None:
-        offsets = self.by_group.get(record.group_id)
-        if offsets is None:
-            offsets = self.by_group[record.group_id] = TimelineDict(self._registry)
-        offsets.put((record.topic, record.partition), _committed(record_offset, record))
+        self._put(record.group_id, (record.topic, record.partition), _committed(record_offset, record))
 
     def replay_commits(self, record_offset: int, records: Sequence[OffsetCommit]) -> None:
         """`replay_commit` of records of one group that follow each other."""
         self.to_fill(records[0].group_id).put_all(
             {
-                (record.topic, record.partition): CommittedOffset(
-                    record.offset,
-                    record.leader_epoch,
-                    record.metadata,
-                    record.commit_timestamp_ms,
-                    record.expire_timestamp_ms,
-                    record.topic_id,
-                    offset,
-                )
+                (record.topic, record.partition): _committed(offset, record)
                 for offset, record in enumerate(records, record_offset)
             }
         )

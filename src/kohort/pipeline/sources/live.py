@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from kohort.client.addresses import Address, parse_bootstrap
 from kohort.client.connection import Connection, Versions
 from kohort.client.security import PLAINTEXT, Security
-from kohort.model.errors import ConfigError, ErrorCode
+from kohort.model.errors import ConfigError, ErrorCode, WireError
 from kohort.pipeline.decode.batches import HEADER_BYTES, PREFIX_BYTES
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey
@@ -84,7 +84,7 @@ def first_broker(path: str, security: Security = PLAINTEXT) -> Connection:
         raise ConfigError(f"{path} names no broker; write {SCHEME}HOST:PORT")
     *others, last = parse_bootstrap(brokers)
     for address in others:
-        with suppress(ConfigError):
+        with suppress(ConfigError, WireError):
             return _connect(address, security)
     return _connect(last, security)
 
@@ -93,6 +93,7 @@ def _connect(address: Address, security: Security) -> Connection:
     """
     Raises:
         ConfigError: nobody answers there, the broker's certificate is not trusted, or it does not let us in.
+        WireError: what answers there does not speak Kafka's protocol.
     """
     return Connection(address, _TIMEOUT_S, security, client_id=_CLIENT_ID, frame_bytes_max=_FRAME_BYTES_MAX, hint=_HINT)
 
