@@ -7,6 +7,7 @@ from hypothesis import settings
 LONG = bool(os.environ.get("KOHORT_LONG"))
 """Whether the long versions of crash, fuzz and simulation tests run (`make test-long`)."""
 
-# How long an example takes depends on what else the machine does; a test says what is right, not how fast.
-settings.register_profile("kohort", deadline=None)
+# How long an example takes depends on what else the machine does; a test says what is right, not how fast. The short versions
+# try the same examples every time, so that a change is judged by what it did; the long ones look for new ones.
+settings.register_profile("kohort", deadline=None, derandomize=not LONG)
 settings.load_profile("kohort")

@@ -143,6 +143,21 @@ def test_a_good_batch_in_a_wrong_place_is_cut_off(owner: Owner, tmp_path: Path) 
     store.close()
 
 
+@pytest.mark.parametrize("flipped", range(3))
+@pytest.mark.parametrize("byte", range(5))
+def test_an_offset_beyond_what_a_segment_holds_is_damage(owner: Owner, tmp_path: Path, flipped: int, byte: int) -> None:
+    """No checksum covers a base offset. Source: Kafka LogSegment.ensureOffsetInRange."""
+    store = filled(owner, tmp_path / "data", config=LogConfig(), appends=3, flush="os")
+    at = crash(store, tmp_path / "crashed")
+    content = (at / LOG).read_bytes()
+    start = list(iter_spans(content))[flipped][0]
+    segment = bytearray(content)
+    segment[start + byte] ^= 1 if byte < 4 else 0x80
+    (at / LOG).write_bytes(segment)
+    assert recover(owner, at) == (content[:start], flipped)
+    store.close()
+
+
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(data=st.data())
 def test_the_journal_puts_back_whatever_the_segments_lost(

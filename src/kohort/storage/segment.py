@@ -378,13 +378,15 @@ class Segment:
         file_bytes = os.fstat(self._fd).st_size
         self._reset()
         position, buffer, buffer_position = 0, memoryview(b""), 0
+        # No checksum covers a base offset: one that no index of this segment could hold is damage, too.
+        offset_max = self.base_offset + RELATIVE_OFFSET_MAX
         while True:
             at = position - buffer_position
             span = _good_batch(buffer, at)
             if span is None and buffer_position + len(buffer) < file_bytes:
                 buffer, buffer_position = self._scan_buffer(position, file_bytes), position
                 at, span = 0, _good_batch(buffer, 0)
-            if span is None or span[2] < next_offset or span[3] < span[2]:
+            if span is None or not next_offset <= span[2] <= span[3] <= offset_max:
                 break
             _, size, base_offset, last_offset, max_timestamp_ms = span
             self._count(position, size, base_offset, last_offset, max_timestamp_ms, config.index_interval_bytes)
