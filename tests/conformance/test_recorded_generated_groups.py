@@ -8,7 +8,7 @@ from tests.conformance.recorded import told
 SCRIPTS_MIN = 130
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_no_difference_is_left() -> None:
     report = told(generated=True, groups=True)
     (groups,) = (each for each in coverage.by_subject(report) if each.name == coverage.GROUPS)

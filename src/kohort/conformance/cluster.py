@@ -32,14 +32,14 @@ from kohort.wire.apis import ApiKey
 from kohort.wire.encoders import request_encoder
 
 CONCURRENT_STORIES = 16
-ANSWER_TIMEOUT_S = 20.0
+ANSWER_TIMEOUT_S = 60.0
 READY_TIMEOUT_S = 60.0
 _OFFSETS = "__consumer_offsets"
 _POLL_S = 0.05
 _NOT_YET = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
 _WARM_GROUPS = 64
 """Enough that every one of a few partitions is met."""
-_ALIVE_TIMEOUT_S = 5.0
+_ALIVE_TIMEOUT_S = 20.0
 _FEWER = 6
 """Of stories that a broker may have died of, a sixth as many are told at a time."""
 NO_RESTART = "(no way to restart the broker)"

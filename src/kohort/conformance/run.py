@@ -1,6 +1,7 @@
 """Stories told to one broker, and what comparing them with a reference gave."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -12,12 +13,19 @@ from kohort.conformance.outcome import Outcome
 from kohort.conformance.story import Story
 
 TELLINGS = 4
-"""How often a story is told at most, until a difference in it counts."""
+"""How often a story is told at its pace, until a difference in time counts."""
 STRAIN_MS = 100
 """A machine that is later than this is not at a story's pace; the shortest timeout in one is 200 ms."""
 CONCURRENT_AGAIN = 8
 AGAIN_MAX = 100
 """Where more stories than these differ in time, it is the broker that keeps other times; they are not told again for that."""
+TELLINGS_MAX = 12
+"""How often a story is told at all: what a machine that is never at its pace shows so often is no accident."""
+_CONCURRENT = (CONCURRENT_AGAIN, CONCURRENT_AGAIN, CONCURRENT_AGAIN, 4, 4, 2, 2, 1)
+"""How many stories are told at a time the second time, the third time, and so on."""
+_CALM_TIMEOUT_S = 5.0
+_CALM_STEP_S = 0.02
+_CALM_STEPS = 25
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,9 +104,10 @@ async def contest(
     """
     Tell both sides all stories and compare.
 
-    A story is told again, with few others beside it, when its differences are about time alone, or when the machine was late by
-    more than `STRAIN_MS` in a telling of it: then it was another story that was told. What is still different after `TELLINGS`
-    is a difference. One that shows in a story told at its pace counts at once. `AGAIN_MAX` bounds what that may cost.
+    A story is told again, with fewer and fewer beside it and when the machine has come to rest, if its differences are about
+    time alone, or if the machine was late by more than `STRAIN_MS` while it was told: then it was another story that was told.
+    What is different in `TELLINGS` that kept pace is a difference, and so is what is different in all of `TELLINGS_MAX`. One
+    that is not about time and shows in a story told at its pace counts at once. `AGAIN_MAX` bounds what that may cost.
 
     Raises:
         ConfigError: a side went away.
@@ -107,16 +116,18 @@ async def contest(
     began_s = asyncio.get_running_loop().time()
     found: dict[str, Comparison] = {}
     told_again: dict[str, int] = {}
+    doubts = Doubts()
     waiting: Sequence[Story] = stories
-    for telling in range(TELLINGS):
+    for telling in range(TELLINGS_MAX):
         if telling:
-            concurrent = concurrent_reference = CONCURRENT_AGAIN
+            await calm()
+            concurrent = concurrent_reference = _CONCURRENT[min(telling, len(_CONCURRENT)) - 1]
             told_again |= {story.name: telling for story in waiting}
         other = await theirs.tell(waiting, concurrent=concurrent_reference)
         own = await ours.tell(waiting, concurrent=concurrent, progress=None if telling else progress)
         found |= {story.name: compare(story, own[story.name], other[story.name], deliberate) for story in waiting}
         strains_ms = {each.name: max(side.strains_ms.get(each.name, 0) for side in (ours, theirs)) for each in waiting}
-        waiting = _doubtful(waiting, found, strains_ms)
+        waiting = doubts.among(waiting, found, strains_ms)
         if not waiting:
             break
     return Report(
@@ -129,13 +140,42 @@ async def contest(
     )
 
 
-def _doubtful(
-    stories: Sequence[Story], found: Mapping[str, Comparison], strains_ms: Mapping[str, int]
-) -> Sequence[Story]:
-    doubtful = [story for story in stories if is_doubtful(found[story.name], strains_ms[story.name])]
-    if len(doubtful) <= AGAIN_MAX:
-        return doubtful
-    return [story for story in doubtful if strains_ms[story.name] > STRAIN_MS][:AGAIN_MAX]
+class Doubts:
+    """Which stories are to be told once more, after each time that they were told."""
+
+    def __init__(self) -> None:
+        self._tellings = 0
+        self._at_pace: Counter[str] = Counter()
+
+    def among(
+        self, stories: Sequence[Story], found: Mapping[str, Comparison], strains_ms: Mapping[str, int]
+    ) -> Sequence[Story]:
+        """
+        Args:
+            stories: those that were just told.
+            found: by story, what comparing it gave.
+            strains_ms: by story, how late the machine was.
+        """
+        self._tellings += 1
+        doubtful = [story for story in stories if is_doubtful(found[story.name], strains_ms[story.name])]
+        late = [story for story in doubtful if strains_ms[story.name] > STRAIN_MS]
+        at_pace = [story for story in doubtful if strains_ms[story.name] <= STRAIN_MS]
+        self._at_pace.update(story.name for story in at_pace)
+        again = [story for story in at_pace if self._at_pace[story.name] < TELLINGS]
+        if self._tellings >= TELLINGS:
+            late = late[:AGAIN_MAX]
+        return [*late, *(again if len(again) <= AGAIN_MAX else ())]
+
+
+async def calm(timeout_s: float = _CALM_TIMEOUT_S) -> None:
+    """Until the machine has kept its time for a while, which on a busy one may never be: then until the time is up."""
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + timeout_s
+    kept = 0
+    while kept < _CALM_STEPS and loop.time() < deadline_s:
+        began_s = loop.time()
+        await asyncio.sleep(_CALM_STEP_S)
+        kept = kept + 1 if 1000 * (loop.time() - began_s - _CALM_STEP_S) < STRAIN_MS / 2 else 0
 
 
 def is_doubtful(comparison: Comparison, strain_ms: int) -> bool:

@@ -9,8 +9,8 @@ their order has read everything that was sent before the probe, and has answered
 is answered. Apache Kafka's network threads are not quite as strict, so `SETTLE_S` is waited as well; a story is recorded from a
 machine that does nothing else.
 
-How long probes, prompt answers and pauses took beyond their due is the telling's strain: what a strained story shows may be the
-machine's doing (`kohort.conformance.run` tells it again).
+How long probes, pauses and steps that wait for nothing took beyond their due is the telling's strain: what a strained story
+shows may be the machine's doing (`kohort.conformance.run` tells it again).
 """
 
 import asyncio
@@ -30,6 +30,7 @@ from kohort.wire.encoders import request_encoder
 
 SETTLE_S = 0.04
 NEVER = "never"
+SILENT = "silent"
 NOBODY = "kc-probe"
 """Client id and member id of probes: no group knows it."""
 
@@ -47,7 +48,7 @@ class Telling:
     One story being told.
 
     Attributes:
-        strain_ms: how late, at worst, an answer was that was due at once, or a pause that was to end.
+        strain_ms: how late, at worst, a step was over that was due at once, or after a pause.
     """
 
     def __init__(
@@ -102,8 +103,9 @@ class Telling:
         if any(not expected.answered.done() for _, expected, _ in self._sent.values()):
             await self._settle()
         self._now = step.label
+        began_s = asyncio.get_running_loop().time()
         if step.pause_ms:
-            await self._pause(step.pause_ms)
+            await asyncio.sleep(step.pause_ms / 1000)
         if step.close:
             (await self._connection(step.on)).close()
         if step.restart:
@@ -114,6 +116,8 @@ class Telling:
         if step.receive:
             outcome = StepOutcome(order=await self._receive(step))
         self._outcomes.setdefault(step.label, outcome)
+        if _is_prompt(step) and outcome.trouble != SILENT:
+            self._note_strain(began_s, due_ms=step.pause_ms)
 
     async def _settle(self) -> None:
         """Until all that was sent has had its effects."""
@@ -126,8 +130,8 @@ class Telling:
             ApiKey.HEARTBEAT, 0, lambda correlation_id: encode(correlation_id, NOBODY, request)
         )
         await self._wait((probe.answered,), _PROBE_TIMEOUT_S)
-        self._note_strain(began_s)
         await asyncio.sleep(SETTLE_S)
+        self._note_strain(began_s, due_ms=round(1000 * SETTLE_S))
 
     async def _wait(self, answers: Iterable[asyncio.Future[Arrival]], timeout_s: float) -> None:
         """Until all are there or the time is up."""
@@ -135,11 +139,6 @@ class Telling:
             timeout_s = min(timeout_s, _IMPATIENT_S)
         _, pending = await asyncio.wait(list(answers), timeout=timeout_s)
         self._silences += bool(pending)
-
-    async def _pause(self, pause_ms: int) -> None:
-        began_s = asyncio.get_running_loop().time()
-        await asyncio.sleep(pause_ms / 1000)
-        self._note_strain(began_s, due_ms=pause_ms)
 
     async def _begin_anew(self) -> None:
         """The broker ends and comes back; connections do not survive it."""
@@ -176,12 +175,9 @@ class Telling:
             return StepOutcome(during=NEVER)
         await self._wait((expected.answered,), step.wait_ms / 1000)
         if expected.answered.done():
-            outcome = self._take(label)
-            if step.send not in WAITING:
-                self.strain_ms = max(self.strain_ms, outcome.elapsed_ms)
-            return outcome
+            return self._take(label)
         self._during[label] = NEVER
-        return StepOutcome(api=step.send or "", version=version, trouble="silent")
+        return StepOutcome(api=step.send or "", version=version, trouble=SILENT)
 
     def _note_arrival(self, label: str) -> None:
         self._during.setdefault(label, self._now)
@@ -255,6 +251,11 @@ class Telling:
             raise KeyError(key)
         value = self._values.get(key, "")
         return self._lookup(value) if isinstance(value, str) and value.startswith("@") else value
+
+
+def _is_prompt(step: Step) -> bool:
+    """Whether nothing in the step may take its time, but for a pause."""
+    return not step.receive and not step.restart and step.send not in WAITING
 
 
 def _found(response: Any, path: str) -> Any:
