@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 _PLACE = ("group", "topic", "partition")
+_OWNED = ("topic", "topic_id", "subtopology", "partition")
 SORTED_BY = {
     "offsets": _PLACE,
     "lag": _PLACE,
@@ -17,9 +18,9 @@ SORTED_BY = {
     "rebalances": ("group", "log_offset"),
     "rebalance_costs": ("group", "log_offset"),
     "members": ("group", "first_log_offset", "member_id"),
-    "assignments": ("group", "first_log_offset", "member_id", "topic", "topic_id", "partition"),
-    "partition_flapping": ("group", "topic", "topic_id", "partition"),
-    "time_without_owner": ("group", "topic", "topic_id", "partition", "since_ms"),
+    "assignments": ("group", "first_log_offset", "member_id", *_OWNED, "role"),
+    "partition_flapping": ("group", *_OWNED),
+    "time_without_owner": ("group", *_OWNED, "since_ms"),
     "share_state": ("group", "topic", "topic_id", "partition"),
     "transactions": ("transactional_id", "first_log_offset"),
     "open_transactions": ("start_ms", "transactional_id", "topic", "partition"),
