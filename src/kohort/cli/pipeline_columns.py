@@ -93,8 +93,9 @@ def _why(row: Row) -> str:
 
 
 def _topic(row: Row) -> str:
-    """Its name, or its id where nothing tells the name."""
-    return str(row["topic"] or row["topic_id"])
+    """Its name, or its id where nothing tells the name; of a task its subtopology."""
+    is_task = row.get("subtopology") is not None
+    return f"subtopology {row['subtopology']}" if is_task else str(row["topic"] or row["topic_id"])
 
 
 def _share(name: str) -> Cell:
@@ -170,6 +171,7 @@ COLUMNS: dict[str, list[Column]] = {
     ],
     "assignments": [
         *_OWNED,
+        _left("ROLE", "role"),
         _instant("SINCE (UTC)", "since_ms"),
         _instant("UNTIL (UTC)", "until_ms"),
         _left("MEMBER", "member_id"),

@@ -256,3 +256,30 @@ def test_nothing_hangs_but_what_is_open_holds_readers_back(tables: TablesOf, rec
         if one["last_stable_offset"] < one["end_offset"]
     }
     assert {(row["topic"], row["partition"]): row["start_offset"] for row in rows} == held
+
+
+def test_tasks_of_streams_groups(tables: TablesOf, recorded: Callable[[str], Path]) -> None:
+    """Those of living members are what the broker said; a second instance took half of them for a while."""
+    rows = [row for row in publish.rows(tables("main").assignments, "assignments") if row["group_type"] == "streams"]
+    assert {row["role"] for row in rows} == {"active"}
+    told = {
+        (name, member["member_id"]): member["assignment"]
+        for name, group in reported(recorded("main"))["groups"].items()
+        if group["type"] == "Streams"
+        for member in group["members"]
+    }
+    assert told
+    found: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        if row["until_ms"] is None:
+            task = f"{row['subtopology']}_{row['partition']}"
+            found.setdefault((row["group"], row["member_id"]), []).append(task)
+    listed = {
+        key: f"(activeTasks={','.join(sorted(tasks))}, standbyTasks=, warmupTasks=)" for key, tasks in found.items()
+    }
+    assert listed == told
+    stays: dict[str, list[str]] = {}
+    for row in sorted((one for one in rows if one["group"] == "streams-app"), key=lambda one: one["since_ms"]):
+        stays.setdefault(f"{row['subtopology']}_{row['partition']}", []).append(row["member_id"][:2])
+    first, second = "2R", "pE"
+    assert stays == {"0_0": [first], "1_0": [first], "0_1": [first, second, first], "1_1": [first, second, first]}

@@ -18,8 +18,9 @@ EVIL = '<script>alert("x")</script>&'
 
 
 def stay(member: str, since: int, until: int | None, *, partition: int = 0, kind: str = "consumer") -> dict[str, Any]:
-    row = {"group": "g", "group_type": kind, "member_id": member, "topic": "orders", "topic_id": None}
-    return row | {"partition": partition, "since_ms": T + since, "until_ms": None if until is None else T + until}
+    row: dict[str, Any] = {"group": "g", "group_type": kind, "member_id": member, "topic": "orders", "topic_id": None}
+    row |= {"partition": partition, "subtopology": None, "role": None}
+    return row | {"since_ms": T + since, "until_ms": None if until is None else T + until}
 
 
 def member(member_id: str, name: str, until: int | None = None) -> dict[str, Any]:
@@ -50,6 +51,19 @@ def change(at: int, **other: Any) -> dict[str, Any]:
 def bars(text: str) -> list[tuple[str, float, float]]:
     found = re.findall(r'<rect class="(m\d)" x="([\d.]+)" y="\d+" width="([\d.]+)"', text)
     return [(colour, float(x), float(width)) for colour, x, width in found]
+
+
+def test_tasks_and_their_copies_have_lines_of_their_own() -> None:
+    task = {"topic": None, "subtopology": "0", "group_type": "streams"}
+    stays = [
+        stay("a", 0, None, partition=10) | task | {"role": "active"},
+        stay("b", 0, 400, partition=10) | task | {"role": "warmup"},
+        stay("b", 400, None, partition=10) | task | {"role": "standby"},
+        stay("b", 0, None, partition=2) | task | {"role": "active"},
+    ]
+    text = owners(stays, [], until_ms=T + 1000, names={})
+    assert re.findall(r'class="name"[^>]*>([^<]*)<', text) == ["0_2", "0_10", "0_10 standby", "0_10 warmup"]
+    assert len(bars(text)) == 4
 
 
 def test_a_bar_for_each_stay_of_a_member() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kohort.pipeline.tables import memberships
+from kohort.pipeline.tables import memberships, ownership
 from tests.pipeline import frames
 
 pytestmark = pytest.mark.spark
@@ -89,6 +89,42 @@ def test_members_of_groups_that_the_coordinator_assigns(spark: Any) -> None:
         ("share", "q", None, "y", 60, None),
         ("streams", "s", "i", "x", 50, None),
     ]
+
+
+def tasks(role: str, subtopology: str, *partitions: int) -> dict[str, Any]:
+    listed = [{"subtopologyId": subtopology, "partitions": list(partitions), "assignmentEpochs": [3] * len(partitions)}]
+    return {"memberEpoch": 3, f"{role}Tasks": listed}
+
+
+def test_tasks_of_streams_groups(spark: Any) -> None:
+    kind = "StreamsGroupCurrentMemberAssignment"
+    rows = [
+        modern(0, 10, kind, "a", tasks("active", "0", 0, 1)),
+        modern(1, 20, kind, "b", tasks("warmup", "0", 1)),
+        # What it has been asked to give up is its own no longer.
+        modern(2, 30, kind, "a", tasks("active", "0", 0) | {"activeTasksPendingRevocation": [{"subtopologyId": "0"}]}),
+        modern(3, 40, kind, "b", tasks("active", "0", 1) | tasks("standby", "1", 0)),
+        modern(4, 50, kind, "a", None),
+    ]
+    frame = memberships.assignment_intervals(frames.records(spark, memberships.INPUT_COLUMNS, rows))
+    assert frames.tuples(frame, "member_id", "subtopology", "partition", "role", "since_ms", "until_ms") == [
+        ("a", "0", 0, "active", 10, 50),
+        ("a", "0", 1, "active", 10, 30),
+        ("b", "0", 1, "active", 40, None),
+        ("b", "0", 1, "warmup", 20, 40),
+        ("b", "1", 0, "standby", 40, None),
+    ]
+    assert {(row["topic"], row["topic_id"], row["group_type"]) for row in frame.toArrow().to_pylist()} == {
+        (None, None, "streams")
+    }
+    # Copies own nothing: nobody had task 0_1 for ten milliseconds.
+    gone = ownership.time_without_owner(frame, at_ms=60)
+    assert frames.tuples(gone, "subtopology", "partition", "since_ms", "until_ms", "unowned_ms") == [
+        ("0", 0, 50, None, 10),
+        ("0", 1, 30, 40, 10),
+    ]
+    moved = ownership.partition_flapping(frame)
+    assert frames.tuples(moved, "subtopology", "partition", "stays", "moves") == [("0", 0, 1, 0), ("0", 1, 2, 1)]
 
 
 def test_partitions_of_groups_that_the_coordinator_assigns(spark: Any) -> None:

@@ -172,3 +172,27 @@ def test_statistics(spark: Any) -> None:
         "duration_max_ms": 103,
         "producer_ids": 1,
     }
+
+
+@pytest.mark.parametrize(
+    ("state", "version", "epoch", "expected"),
+    [
+        ("PrepareCommit", 0, 3, 3),
+        ("CompleteCommit", 1, 3, 3),
+        # A fence has raised it, or the client's own abort has not.
+        ("PrepareAbort", 1, 3, None),
+        ("CompleteAbort", 0, 3, None),
+        # Every end raises it.
+        ("PrepareAbort", 2, 3, 2),
+        ("CompleteCommit", 2, 3, 2),
+        # It was the last one of another producer id.
+        ("CompleteCommit", 2, 0, None),
+    ],
+)
+def test_the_epoch_where_only_the_end_is_left(
+    spark: Any, state: str, version: int, epoch: int, expected: int | None
+) -> None:
+    (row,) = frames.rows_of(
+        found(spark, [step(9, state, 30, start_ms=10, version=version, epoch=epoch)]), "log_partition"
+    )
+    assert row["producer_epoch"] == expected

@@ -5,6 +5,7 @@ from html import escape
 from typing import Any
 
 from kohort.pipeline.report.moments import duration, number
+from kohort.pipeline.report.places import place_name
 
 SHOWN = 3
 
@@ -60,4 +61,4 @@ def _worst(rows: Iterable[Row], column: str, title: str, told: Callable[[Row], s
 
 
 def _place(row: Row) -> str:
-    return f"{row['group']}, {row['topic'] or row['topic_id']}-{row['partition']}"
+    return f"{row['group']}, {place_name(row)}"

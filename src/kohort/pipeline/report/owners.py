@@ -1,10 +1,15 @@
-"""Who owned which partition of a group over time, as SVG: a line for each partition, a bar for each stay of a member."""
+"""
+Who owned which partition of a group over time, as SVG: a line for each partition, a bar for each stay of a member.
+
+Tasks of streams groups are named as Kafka Streams names them; copies of their state have lines of their own.
+"""
 
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
 from kohort.pipeline.report.moments import clock, duration, instant
+from kohort.pipeline.report.places import place_stem
 
 WIDTH = 720
 LANES_MAX = 40
@@ -12,6 +17,9 @@ COLOURS = 8
 _ROW, _BAR = 18, 11
 _LEFT, _RIGHT, _TOP, _BOTTOM = 190, 14, 8, 26
 _NAME_LENGTH_MAX = 28
+
+Lane = tuple[str, int, str, str]
+"""A line's topic or subtopology, partition, role of a copy, and the member that it is of alone."""
 
 
 def owners(
@@ -60,10 +68,11 @@ def owners(
     return "".join([*parts, "</svg>", _legend(stays, colours)])
 
 
-def _lane(stay: dict[str, Any]) -> tuple[str, int, str]:
-    """Partitions of share groups have several owners at once: a line for each of them."""
-    member = stay["member_id"] if stay["group_type"] == "share" else ""
-    return stay["topic"] or stay["topic_id"], stay["partition"], member
+def _lane(stay: dict[str, Any]) -> Lane:
+    """Partitions of share groups, and copies of tasks, are with several members at once: a line for each of them."""
+    role = "" if stay["role"] in (None, "active") else stay["role"]
+    member = stay["member_id"] if stay["group_type"] == "share" or role else ""
+    return place_stem(stay), stay["partition"], role, member
 
 
 def _colours(stays: Sequence[dict[str, Any]], names: Mapping[str, str]) -> dict[str, int]:
@@ -78,8 +87,9 @@ def _name(member_id: str, names: Mapping[str, str]) -> str:
     return names.get(member_id, member_id)
 
 
-def _label(lane: tuple[str, int, str], y: int) -> str:
-    name = f"{lane[0]}-{lane[1]}"
+def _label(lane: Lane, y: int) -> str:
+    of, partition, role, _ = lane
+    name = f"{of}{partition} {role}".rstrip()
     name = name if len(name) <= _NAME_LENGTH_MAX else f"\N{HORIZONTAL ELLIPSIS}{name[1 - _NAME_LENGTH_MAX :]}"
     middle = y + _ROW / 2
     return (

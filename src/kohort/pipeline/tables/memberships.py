@@ -2,14 +2,17 @@
 Who was in a group from when to when, and who owned which partition: intervals, from every kind of group.
 
 Classic groups tell both in their GroupMetadata records, as a whole each time. Consumer, share and streams groups write a record
-for each member (its metadata, its current assignment) and a tombstone when it leaves. Either way it is a row of snapshots: at
-some offset of the log, a set of things was there. `intervals` turns snapshots into rows with a begin and an end; `until_ms` is
-null for what still holds at the end of the log.
+for each member (its metadata, its current assignment) and a tombstone when it leaves. Streams groups assign tasks: a partition
+of a subtopology, as active task or as a copy of its state (standby, or warmup until it has caught up).
+
+Either way it is a row of snapshots: at some offset of the log, a set of things was there. `intervals` turns snapshots into
+rows with a begin and an end; `until_ms` is null for what still holds at the end of the log.
 
 Source: Apache Kafka 4.2.1, GroupMetadataManager; KIP-848, KIP-932, KIP-1071.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from pyspark.sql import Window
@@ -42,10 +45,19 @@ _MEMBER_RECORDS = {
 _ASSIGNMENT_RECORDS = {
     "ConsumerGroupCurrentMemberAssignment": CONSUMER,
     "ShareGroupCurrentMemberAssignment": SHARE,
+    "StreamsGroupCurrentMemberAssignment": STREAMS,
 }
+ACTIVE, STANDBY, WARMUP = "active", "standby", "warmup"
+_TASKS = {"activeTasks": ACTIVE, "standbyTasks": STANDBY, "warmupTasks": WARMUP}
+"""The roles of tasks, by the field that lists them."""
+
 _MEMBER = "struct<instanceId:string,clientId:string,clientHost:string,rackId:string>"
-_ASSIGNMENT = "struct<memberEpoch:int,assignedPartitions:array<struct<topicId:string,partitions:array<int>>>>"
-_PLACE = "struct<member_id:string,topic:string,topic_id:string,partition:int>"
+_ASSIGNMENT = (
+    "struct<memberEpoch:int,assignedPartitions:array<struct<topicId:string,partitions:array<int>>>,"
+    + ",".join(f"{name}:array<struct<subtopologyId:string,partitions:array<int>>>" for name in _TASKS)
+    + ">"
+)
+_PLACE = "struct<member_id:string,topic:string,topic_id:string,subtopology:string,partition:int,role:string>"
 _NAMES = "struct<member_id:string,instance_id:string,client_id:string,client_host:string>"
 
 
@@ -99,18 +111,21 @@ def member_intervals(records: Any) -> Any:
 
 def assignment_intervals(records: Any) -> Any:
     """
-    One row for every time that a member owned a partition: `group`, `group_type`, `member_id`, `topic`, `topic_id`,
-    `partition`, `since_ms`, `until_ms`, `first_log_offset`. Classic groups name the topic, the others its id; streams groups
-    assign tasks, not partitions, and are not in here.
+    One row for every time that a member owned a partition or a task: `group`, `group_type`, `member_id`, `topic`, `topic_id`,
+    `subtopology`, `partition`, `role`, `since_ms`, `until_ms`, `first_log_offset`. Classic groups name the topic, the others
+    its id. Of streams groups it is a task of a `subtopology`, and `role` is `active`, `standby` or `warmup`; both are null for
+    the others. What a member has been asked to give up counts no longer.
 
     Args:
         records: `INPUT_COLUMNS`.
     """
     classic = _classic(records, fn.flatten(fn.transform("members", _classic_places)), _PLACE)
-    assigned = fn.from_json("value", _ASSIGNMENT)["assignedPartitions"]
-    places = fn.flatten(fn.transform(assigned, _modern_places))
+    told = fn.from_json("value", _ASSIGNMENT)
+    listed = [fn.transform(told["assignedPartitions"], _modern_places)]
+    listed += [fn.transform(told[name], partial(_tasks, role)) for name, role in _TASKS.items()]
+    places = fn.concat(*(fn.coalesce(fn.flatten(one), fn.array().cast(f"array<{_PLACE}>")) for one in listed))
     modern = _modern(records, _ASSIGNMENT_RECORDS, places, _PLACE)
-    return _both(classic, modern, ("member_id", "topic", "topic_id", "partition"))
+    return _both(classic, modern, ("member_id", "topic", "topic_id", "subtopology", "partition", "role"))
 
 
 def _classic(records: Any, items: Any, item_type: str) -> Any:
@@ -150,22 +165,32 @@ def _classic_places(member: Any) -> Any:
     assigned = fn.coalesce(member.assigned, fn.array().cast("array<struct<topic:string,partition:int>>"))
     return fn.transform(
         assigned,
-        lambda place: fn.struct(
-            member.member_id.alias("member_id"),
-            place.topic.alias("topic"),
-            fn.lit(None).cast("string").alias("topic_id"),
-            place.partition.alias("partition"),
-        ),
+        lambda place: _place(member.member_id, place.partition, topic=place.topic),
     )
 
 
 def _modern_places(topic: Any) -> Any:
     return fn.transform(
         topic.partitions,
-        lambda partition: fn.struct(
-            fn.col("member_id").alias("member_id"),
-            fn.lit(None).cast("string").alias("topic"),
-            topic.topicId.alias("topic_id"),
-            partition.alias("partition"),
+        lambda partition: _place(fn.col("member_id"), partition, topic_id=topic.topicId),
+    )
+
+
+def _tasks(role: str, subtopology: Any) -> Any:
+    return fn.transform(
+        subtopology.partitions,
+        lambda partition: _place(
+            fn.col("member_id"), partition, subtopology=subtopology.subtopologyId, role=fn.lit(role)
         ),
+    )
+
+
+def _place(member_id: Any, partition: Any, **named: Any) -> Any:
+    """A `_PLACE`; what is not named is null."""
+    nothing = fn.lit(None).cast("string")
+    return fn.struct(
+        member_id.alias("member_id"),
+        *(named.get(name, nothing).alias(name) for name in ("topic", "topic_id", "subtopology")),
+        partition.alias("partition"),
+        named.get("role", nothing).alias("role"),
     )

@@ -3,7 +3,8 @@ How steadily partitions were owned: how often the owner changed, and how long no
 
 Both are told from the intervals of `memberships.assignment_intervals`, per partition of a group. Of classic groups the log
 tells an assignment when a rebalance is over, so that a partition seems owned while the group rebalances. Partitions of
-share groups have several owners at once: their owners coming and going is no flapping, but they can be without any.
+share groups have several owners at once: their owners coming and going is no flapping, but they can be without any. Of streams
+groups active tasks are looked at alone: who has a copy of a task's state does not own it.
 """
 
 from typing import Any
@@ -11,15 +12,16 @@ from typing import Any
 from pyspark.sql import Window
 from pyspark.sql import functions as fn
 
-from kohort.pipeline.tables.memberships import SHARE
+from kohort.pipeline.tables.memberships import ACTIVE, SHARE
 
-_PARTITION = ("group", "group_type", "topic", "topic_id", "partition")
+_PARTITION = ("group", "group_type", "topic", "topic_id", "subtopology", "partition")
 _FOREVER_MS = (1 << 63) - 1
 
 
 def partition_flapping(assignments: Any) -> Any:
     """
-    Per partition of a group: `group`, `group_type`, `topic`, `topic_id`, `partition`, `stays` (times that a member got it),
+    Per partition (or task) of a group: `group`, `group_type`, `topic`, `topic_id`, `subtopology`, `partition`, `stays` (times
+    that a member got it),
     `owners` (how many members had it), `moves` (stays that began with another member than the one before), `returns` (moves
     to a member that had had it before), `held_p50_ms` and `held_min_ms` (of the stays that are over; null where none is),
     `first_since_ms`.
@@ -32,7 +34,8 @@ def partition_flapping(assignments: Any) -> Any:
     before = fn.lag("member_id").over(in_order)
     has_moved = before.isNotNull() & (before != fn.col("member_id"))
     return (
-        assignments.where(fn.col("group_type") != SHARE)
+        _owned(assignments)
+        .where(fn.col("group_type") != SHARE)
         .withColumn("has_moved", has_moved)
         .withColumn("was_here", fn.row_number().over(of_member) > 1)
         .withColumn("held_ms", fn.col("until_ms") - fn.col("since_ms"))
@@ -52,7 +55,8 @@ def partition_flapping(assignments: Any) -> Any:
 def time_without_owner(assignments: Any, *, at_ms: int) -> Any:
     """
     One row for every time that a partition which a group has owned had no owner: `group`, `group_type`, `topic`,
-    `topic_id`, `partition`, `since_ms`, `until_ms` (null where it still has none), `unowned_ms` (until `at_ms` then).
+    `topic_id`, `subtopology`, `partition`, `since_ms`, `until_ms` (null where it still has none), `unowned_ms` (until `at_ms`
+    then).
 
     Args:
         assignments: as `memberships.assignment_intervals` returns them.
@@ -61,7 +65,8 @@ def time_without_owner(assignments: Any, *, at_ms: int) -> Any:
     so_far = in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     until = fn.coalesce("until_ms", fn.lit(_FOREVER_MS))
     gaps = (
-        assignments.withColumn("owned_until_ms", fn.max(until).over(so_far))
+        _owned(assignments)
+        .withColumn("owned_until_ms", fn.max(until).over(so_far))
         .withColumn("next_since_ms", fn.lead("since_ms").over(in_order))
         .where(fn.col("owned_until_ms") != _FOREVER_MS)
         .where(fn.coalesce(fn.col("next_since_ms") > fn.col("owned_until_ms"), fn.lit(True)))
@@ -73,3 +78,8 @@ def time_without_owner(assignments: Any, *, at_ms: int) -> Any:
         fn.col("next_since_ms").alias("until_ms"),
         (end_ms - fn.col("owned_until_ms")).alias("unowned_ms"),
     )
+
+
+def _owned(assignments: Any) -> Any:
+    """Without the copies of tasks."""
+    return assignments.where(fn.coalesce(fn.col("role") == ACTIVE, fn.lit(True)))

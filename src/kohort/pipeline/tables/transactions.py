@@ -4,7 +4,7 @@ What became of every transaction, from the records of `__transaction_state`.
 The coordinator writes a record at each step of a transactional id: Empty (InitProducerId), Ongoing (each time partitions are
 added), PrepareCommit or PrepareAbort, and CompleteCommit or CompleteAbort once all markers are written. A transaction is what
 lies between two Empty or Complete records. Compaction keeps the last record of an id, so of an old transaction there may be the
-end alone: `start_ms` is in every record, the partitions are not.
+end alone: `start_ms` is in every record, the partitions are not, and the epoch may be one that the end has raised.
 
 Source: Kafka TransactionStateManager, TransactionCoordinator; KIP-98, KIP-890.
 """
@@ -41,7 +41,8 @@ _EPOCH_BUMPED_BY_CLIENT = 2
 
 def transactions(records: Any) -> Any:
     """
-    One row for every transaction: `log_partition`, `transactional_id`, `producer_id`, `producer_epoch` (with which it wrote),
+    One row for every transaction: `log_partition`, `transactional_id`, `producer_id`, `producer_epoch` (with which it wrote;
+    null where only the end of an abort is left that may have been a fence),
     `transaction_version`, `timeout_ms`, `partitions`, `start_ms`, `prepared_at_ms`, `completed_at_ms`, `duration_ms` (start to
     completion), `markers_ms` (preparation to completion), `state`, `outcome`, `ended_by`, `first_log_offset`,
     `last_log_offset`.
@@ -55,7 +56,8 @@ def transactions(records: Any) -> Any:
     """
     steps = _numbered(records).where(~fn.col("is_empty"))
     grouped = steps.groupBy("log_partition", "transactional_id", "number").agg(*_aggregates())
-    known = grouped.withColumn("outcome", _outcome()).withColumn("ended_by", _ended_by())
+    known = grouped.withColumn("outcome", _outcome()).withColumn("producer_epoch", _wrote_with())
+    known = known.withColumn("ended_by", _ended_by())
     return known.select(
         "log_partition",
         "transactional_id",
@@ -101,6 +103,7 @@ def _aggregates() -> list[Any]:
         fn.min_by("producer_id", "log_offset").alias("producer_id"),
         fn.min_by(fn.when(is_ongoing, fn.col("producer_epoch")), "log_offset").alias("producer_epoch"),
         fn.max(fn.when(is_prepare, fn.col("producer_epoch"))).alias("end_epoch"),
+        fn.max(fn.when(is_complete, fn.col("producer_epoch"))).alias("complete_epoch"),
         fn.max_by("client_transaction_version", "log_offset").alias("transaction_version"),
         fn.max_by("timeout_ms", "log_offset").alias("timeout_ms"),
         # Completed records have none; before, partitions are only added.
@@ -112,6 +115,14 @@ def _aggregates() -> list[Any]:
         fn.min("log_offset").alias("first_log_offset"),
         fn.max("log_offset").alias("last_log_offset"),
     ]
+
+
+def _wrote_with() -> Any:
+    """The epoch of the transaction's batches, from its end where compaction has taken what was before."""
+    ended = fn.coalesce("end_epoch", "complete_epoch")
+    is_bumped = fn.col("transaction_version") >= _EPOCH_BUMPED_BY_CLIENT
+    from_end = fn.when(is_bumped & (ended > 0), (ended - 1).cast("smallint"))
+    return fn.coalesce("producer_epoch", from_end.when(~is_bumped & (fn.col("outcome") == COMMITTED), ended))
 
 
 def _outcome() -> Any:

@@ -209,6 +209,7 @@ class ClassicGroup:
         for (topic, partition), name in owners.items():
             if (topic, partition) not in held:
                 place = {"member_id": name, "topic": topic, "topic_id": None, "partition": partition}
+                place |= {"subtopology": None, "role": None}
                 self.owned.append(base | place | {"first_log_offset": offset})
 
     def _end(self, rows: list[Row], is_over: Any) -> None:

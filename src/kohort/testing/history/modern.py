@@ -24,7 +24,7 @@ _FIRST_EPOCH = {"consumer": 1, "share": 1, "streams": 2}
 
 @dataclass(slots=True)
 class Person:
-    """A member: what it is called and wants, what it holds and should hold."""
+    """A member: what it is called and wants, what it holds and should hold, tasks and the roles of their copies among it."""
 
     names: Row
     wants: list[str]
@@ -32,6 +32,8 @@ class Person:
     state: int = 0
     holds: set[Place] = field(default_factory=set)
     target: set[Place] = field(default_factory=set)
+    copies: dict[Place, str] = field(default_factory=dict)
+    target_copies: dict[Place, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -188,13 +190,15 @@ class ModernGroup:
 
     def _assigned(self, row: Row | None = None) -> list[Record]:
         """A target for everybody, and what that moves; into the row of the epoch that is open, or the one given."""
-        before = {name: set(one.target) for name, one in self.people.items()}
+        before = {name: (one.target, one.target_copies) for name, one in self.people.items()}
         for one in self.people.values():
-            one.target = set()
+            one.target, one.target_copies = set(), {}
         for topic, partition in self.world.places:
             wanting = [one for one in self.people.values() if topic in one.wants]
             if wanting:
-                self.world.chance.choice(wanting).target.add((topic, partition))
+                owner = self.world.chance.choice(wanting)
+                owner.target.add((topic, partition))
+                self._copy((topic, partition), [one for one in wanting if one is not owner])
         owners: dict[Place, frozenset[str]] = {}
         for one in self.people.values():
             for place in one.target:
@@ -206,14 +210,24 @@ class ModernGroup:
         self._owners = owners
         self.target_epoch = self.epoch
         changed = [
-            self._target(one) for name, one in self.people.items() if one.target != before[name] or not one.epoch
+            self._target(one)
+            for name, one in self.people.items()
+            if (one.target, one.target_copies) != before[name] or not one.epoch
         ]
         return [*changed, self._record("TargetAssignmentMetadata", None, {"assignmentEpoch": self.epoch})]
+
+    def _copy(self, task: Place, others: list[Person]) -> None:
+        """Streams groups keep copies of the state of some tasks."""
+        for one in others if self.kind == "streams" else ():
+            role = self.world.chance.choice((None, "standby", "warmup"))
+            if role is not None:
+                one.target_copies[task] = role
 
     def _step(self, person: Person) -> None:
         stable = _STABLE[self.kind]
         if self.kind != "consumer":
             person.epoch, person.state, person.holds = self.epoch, stable, set(person.target)
+            person.copies = dict(person.target_copies)
             return
         surplus = person.holds - person.target
         if surplus:
@@ -253,22 +267,15 @@ class ModernGroup:
         return self._record("MemberMetadata", names["member_id"], value)
 
     def _target(self, person: Person) -> Record:
-        tasks = [{"subtopologyId": topic, "partitions": [partition]} for topic, partition in sorted(person.target)]
-        value = {
-            "topicPartitions": self._by_id(person.target),
-            "activeTasks": tasks,
-            "standbyTasks": [],
-            "warmupTasks": [],
-        }
+        value = {"topicPartitions": self._by_id(person.target)} | _tasks(person.target, person.target_copies)
         return self._record("TargetAssignmentMember", person.names["member_id"], value)
 
     def _current(self, person: Person) -> Record:
         held = self._by_id(person.holds)
-        lists = ("standbyTasks", "warmupTasks", "activeTasksPendingRevocation", "standbyTasksPendingRevocation")
+        pending = ("activeTasksPendingRevocation", "standbyTasksPendingRevocation", "warmupTasksPendingRevocation")
         value = {"memberEpoch": person.epoch, "previousMemberEpoch": person.epoch, "state": person.state}
-        tasks = [{"subtopologyId": topic, "partitions": [partition]} for topic, partition in sorted(person.holds)]
-        told = {"assignedPartitions": held, "partitionsPendingRevocation": [], "activeTasks": tasks}
-        told |= {name: [] for name in (*lists, "warmupTasksPendingRevocation")}
+        told = {"assignedPartitions": held, "partitionsPendingRevocation": [], **{name: [] for name in pending}}
+        told |= _tasks(person.holds, person.copies)
         return self._record("CurrentMemberAssignment", person.names["member_id"], value | told)
 
     def _by_id(self, places: set[Place]) -> list[Row]:
@@ -313,20 +320,41 @@ class ModernGroup:
             if name not in there:
                 offset = (metadata or {}).get(name, base)
                 self.stays.append(named | one.names | {"first_log_offset": offset})
-        if self.kind == "streams":
-            return
+        self._keep_owned(named, holding)
+
+    def _keep_owned(self, named: Row, holding: dict[str, int]) -> None:
+        places = {name: self._places(one) for name, one in self.people.items()}
         for row in self.owned:
-            holder = self.people.get(row["member_id"])
-            if row["until_ms"] is None and (holder is None or (row["topic"], row["partition"]) not in holder.holds):
-                row["until_ms"] = now_ms
-        held = {(row["member_id"], row["topic"], row["partition"]) for row in self.owned if row["until_ms"] is None}
-        for name, one in self.people.items():
-            for topic, partition in sorted(one.holds):
-                if (name, topic, partition) not in held:
-                    place = {
-                        "member_id": name,
-                        "topic": topic,
-                        "topic_id": self.world.topic_id(topic),
-                        "partition": partition,
-                    }
-                    self.owned.append(named | place | {"first_log_offset": holding[name]})
+            if row["until_ms"] is None and _place_of(row) not in places.get(row["member_id"], ()):
+                row["until_ms"] = self.world.now_ms
+        held = {(row["member_id"], _place_of(row)) for row in self.owned if row["until_ms"] is None}
+        for name, here in places.items():
+            for place in here:
+                if (name, place) not in held:
+                    told = dict(zip(_PLACE, place, strict=True))
+                    self.owned.append(named | told | {"member_id": name, "first_log_offset": holding[name]})
+
+    def _places(self, person: Person) -> list[tuple[Any, ...]]:
+        """What somebody holds as `_PLACE`: partitions by topic, or tasks by subtopology."""
+        if self.kind != "streams":
+            return [(topic, self.world.topic_id(topic), None, at, None) for topic, at in sorted(person.holds)]
+        active = [(None, None, topic, at, "active") for topic, at in sorted(person.holds)]
+        return active + [(None, None, topic, at, role) for (topic, at), role in sorted(person.copies.items())]
+
+
+_PLACE = ("topic", "topic_id", "subtopology", "partition", "role")
+
+
+def _place_of(row: Row) -> tuple[Any, ...]:
+    return tuple(row[name] for name in _PLACE)
+
+
+def _tasks(active: set[Place], copies: dict[Place, str]) -> Row:
+    """Tasks as records list them; a subtopology is called as its topic."""
+    by_role: dict[str, list[Place]] = {"active": sorted(active), "standby": [], "warmup": []}
+    for place, role in sorted(copies.items()):
+        by_role[role].append(place)
+    return {
+        f"{role}Tasks": [{"subtopologyId": topic, "partitions": [partition]} for topic, partition in places]
+        for role, places in by_role.items()
+    }

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from kohort.model.ids import CONSUMER_OFFSETS
+from kohort.model.ids import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kohort.testing.history.history import History
 from kohort.testing.history.logs import COMMIT, Batch, Log
 
@@ -20,6 +20,7 @@ Row = dict[str, Any]
 Place = tuple[str, int]
 Key = tuple[str, str, int]
 
+_OWNED = ("group", "group_type", "topic", "topic_id", "subtopology", "partition")
 _COMMITTED = ("group", "topic", "partition", "offset", "leader_epoch", "metadata", "commit_timestamp_ms")
 
 
@@ -181,12 +182,21 @@ class Truth:
                 name: row[name]
                 for name in ("transactional_id", "producer_id", "producer_epoch", "state", "start_ms", "timeout_ms")
             }
+            | {"producer_epoch": row["producer_epoch"] if self._tells_epoch(row) else None}
             | place
             | {"age_ms": self.at_ms - row["start_ms"], "is_overdue": self.at_ms - row["start_ms"] > row["timeout_ms"]}
             for row in self.transactions()
             if not row["state"].startswith("Complete")
             for place in row["partitions"]
         ]
+
+    def _tells_epoch(self, row: Row) -> bool:
+        """An abort that may have been a fence does not tell with which epoch its transaction wrote, once it alone is left."""
+        log = self.history.world.log(TRANSACTION_STATE)
+        left = {offset: record.key for batch in log.batches for offset, record in batch.records.items()}
+        last = row["last_log_offset"]
+        is_begun = any(left.get(offset) == left[last] for offset in range(row["first_log_offset"], last))
+        return is_begun or row["state"] != "PrepareAbort" or row["transaction_version"] >= 2
 
     def transaction_statistics(self) -> list[Row]:
         return [_statistics(one.transactions) for one in self.history.producers if one.transactions]
@@ -272,13 +282,14 @@ def _percentile(ordered: list[int], share: float) -> int | None:
 def _by_partition(stays: Iterable[Row]) -> Iterator[tuple[tuple[Any, ...], list[Row]]]:
     found: dict[tuple[Any, ...], list[Row]] = {}
     for row in sorted(stays, key=lambda row: (row["since_ms"], row["first_log_offset"])):
-        key = tuple(row[name] for name in ("group", "group_type", "topic", "topic_id", "partition"))
-        found.setdefault(key, []).append(row)
+        # Who has a copy of a task does not own it.
+        if row["role"] in (None, "active"):
+            found.setdefault(tuple(row[name] for name in _OWNED), []).append(row)
     yield from found.items()
 
 
 def _placed(key: tuple[Any, ...]) -> Row:
-    return dict(zip(("group", "group_type", "topic", "topic_id", "partition"), key, strict=True))
+    return dict(zip(_OWNED, key, strict=True))
 
 
 def ends(log: Log, at_ms: int) -> int | None:
