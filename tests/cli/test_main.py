@@ -15,7 +15,7 @@ from kohort.wire.apis import ApiKey
 from tests.client.scripted_broker import ScriptedBroker, versions
 
 COMMAND = (sys.executable, "-m", "kohort.cli.main")
-TIMEOUT_S = 30
+TIMEOUT_S = 120
 
 
 @pytest.fixture(autouse=True)

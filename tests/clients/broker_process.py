@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
+from kohort.testing.ports import free_ports
 from tests.clients.lines import Lines
+from tests.clients.waiting import PATIENCE_S
 
-READY_TIMEOUT_S = 30.0
-STOP_TIMEOUT_S = 15.0
 KOHORT = (sys.executable, "-m", "kohort.cli.main")
 """The command, whatever the PATH is."""
 QUICK_REBALANCES = "group.initial.rebalance.delay.ms=100"
@@ -21,12 +21,12 @@ class BrokerProcess:
     One broker and its data directory.
 
     Attributes:
-        port: the one it got; kept by `start` after a `stop`, so that clients find it again.
+        port: stays the same, so that clients find it again when it was stopped or killed and started anew.
     """
 
     def __init__(self, directory: Path, *, settings: Sequence[str] = (QUICK_REBALANCES,)) -> None:
         self.data_dir = directory / "data"
-        self.port = 0
+        (self.port,) = free_ports(1)
         self._settings = settings
         self._stderr = directory / "stderr"
         self._process: subprocess.Popen[str] | None = None
@@ -45,9 +45,7 @@ class BrokerProcess:
                 command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=_environment()
             )
         lines = Lines(self._process)
-        ready = lines.wait_for(lambda line: line.startswith("kohort ready "), READY_TIMEOUT_S)
-        fields = dict(field.split("=", 1) for field in ready.split()[2:])
-        self.port = int(fields["port"])
+        lines.wait_for(lambda line: line.startswith("kohort ready "), PATIENCE_S)
         return self
 
     def stop(self) -> None:
@@ -57,7 +55,7 @@ class BrokerProcess:
             return
         process.terminate()
         try:
-            code = process.wait(STOP_TIMEOUT_S)
+            code = process.wait(PATIENCE_S)
         finally:
             process.kill()
         assert code == 0, f"kohort serve ended with {code}:\n{self.stderr()}"
@@ -67,7 +65,7 @@ class BrokerProcess:
         """End as a power cut would, but for the page cache."""
         if self._process is not None:
             self._process.kill()
-            self._process.wait(STOP_TIMEOUT_S)
+            self._process.wait(PATIENCE_S)
             self._process = None
 
     def stderr(self) -> str:

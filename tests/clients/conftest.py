@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.clients.broker_process import BrokerProcess
 from tests.clients.java_tools import JavaTools, UnavailableToolsError, java_tools
+from tests.clients.waiting import PATIENCE_S
 
 OTHER_BROKER = os.environ.get("KOHORT_CLIENTS_BOOTSTRAP")
 
@@ -29,7 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.clients)
-            item.add_marker(pytest.mark.timeout(120))
+            item.add_marker(pytest.mark.timeout(900))
             if "java" in getattr(item, "fixturenames", ()):
                 item.add_marker(pytest.mark.java)
                 item.add_marker(pytest.mark.maven)
@@ -106,5 +107,5 @@ def group() -> str:
 def new_topic(bootstrap: str, partitions: int, config: dict[str, str]) -> str:
     name = f"topic-{uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(30)
+    admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(PATIENCE_S)
     return name

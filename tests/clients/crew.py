@@ -8,10 +8,10 @@ from types import TracebackType
 from typing import Self
 
 from tests.clients.lines import Lines
-from tests.clients.waiting import wait_until
+from tests.clients.waiting import PATIENCE_S, wait_until
 
-SETTLE_TIMEOUT_S = 30.0
-LEAVE_TIMEOUT_S = 20.0
+MORTAL = "session.timeout.ms=6000"
+"""The setting of a member that is to die: the group does without it soon. Whoever lives has ten times as long to show it."""
 _SCRIPT = Path(__file__).with_name("member.py")
 
 
@@ -42,12 +42,12 @@ class Member:
     def leave(self) -> None:
         """End it in order: it tells the group."""
         self.process.terminate()
-        assert self.process.wait(LEAVE_TIMEOUT_S) == 0
+        assert self.process.wait(PATIENCE_S) == 0
 
     def kill(self) -> None:
         """End it without a word."""
         self.process.kill()
-        self.process.wait(LEAVE_TIMEOUT_S)
+        self.process.wait(PATIENCE_S)
 
 
 class Crew:
@@ -83,6 +83,7 @@ class Crew:
         member.leave()
 
     def die(self, member: Member) -> None:
+        """Without a word; the group notices when the session is over, see `MORTAL`."""
         self._remove(member)
         member.kill()
 
@@ -93,7 +94,7 @@ class Crew:
         Args:
             sizes: how many partitions the members have then, in ascending order.
         """
-        wait_until(lambda: self._shares() == list(sizes), timeout_s=SETTLE_TIMEOUT_S, what=f"{sizes}; {self}")
+        wait_until(lambda: self._shares() == list(sizes), what=lambda: f"{sizes}; {self}")
 
     def values(self) -> list[str]:
         """What all members together have read, also those that are gone."""

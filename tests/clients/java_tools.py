@@ -11,8 +11,11 @@ from pathlib import Path
 
 from kohort.testing.kafka import QUICK_START, java, kafka_jars
 from kohort.testing.kafka import UnavailableKafkaError as UnavailableToolsError
+from tests.clients.waiting import PATIENCE_S
 
-TOOL_TIMEOUT_S = 60
+CONSUMER_GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+_OF_ITS_OWN = {CONSUMER_GROUPS: ("--timeout", str(PATIENCE_S * 1_000))}
+"""What a tool is told beside its arguments: this one would wait five seconds for an answer."""
 
 
 class JavaTools:
@@ -24,11 +27,11 @@ class JavaTools:
     def run(self, main_class: str, *arguments: str, stdin: str = "", codes: Sequence[int] = (0,)) -> str:
         """What the tool printed on stdout; its exit code must be one of `codes`, and stderr free of exceptions."""
         done = subprocess.run(
-            (*self._command, main_class, *arguments),
+            (*self._command, main_class, *arguments, *_OF_ITS_OWN.get(main_class, ())),
             input=stdin,
             capture_output=True,
             encoding="utf-8",
-            timeout=TOOL_TIMEOUT_S,
+            timeout=PATIENCE_S,
             check=False,
         )
         report = f"{main_class} {' '.join(arguments)} ended with {done.returncode}:\n{done.stdout}{done.stderr}"

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.clients.broker_process import KOHORT
-
-TIMEOUT_S = 30
+from tests.clients.waiting import PATIENCE_S
 
 
 def kohort(
@@ -18,8 +17,9 @@ def kohort(
     environment = dict(os.environ)
     if bootstrap is not None:
         environment["KOHORT_BOOTSTRAP"] = bootstrap
+        arguments += ("--timeout", str(PATIENCE_S))
     done = subprocess.run(
-        (*KOHORT, *arguments), capture_output=True, text=True, timeout=TIMEOUT_S, check=False, env=environment
+        (*KOHORT, *arguments), capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=environment
     )
     report = f"kohort {' '.join(arguments)} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
     assert done.returncode in codes, report

@@ -20,7 +20,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any
 
-SESSION_TIMEOUT_MS = 6_000
+SESSION_TIMEOUT_MS = 60_000
 HEARTBEAT_INTERVAL_MS = 500
 POLL_MS = 100
 

@@ -13,9 +13,7 @@ from kafka import TopicPartition as KafkaPythonTopicPartition
 
 from tests.clients.java_tools import JavaTools
 from tests.clients.records import CODECS, Read, Record
-from tests.clients.waiting import wait_until
-
-TIMEOUT_S = 30.0
+from tests.clients.waiting import PATIENCE_S, wait_until
 
 
 class Speaker(Protocol):
@@ -52,7 +50,7 @@ class Librdkafka:
         )
         for record in records:
             producer.produce(topic, record.value, record.key, headers=list(record.headers), partition=0)
-        left = producer.flush(TIMEOUT_S)
+        left = producer.flush(PATIENCE_S)
         assert (left, refused) == (0, [])
 
     def read(self, bootstrap: str, topic: str, count: int) -> list[Read]:
@@ -69,7 +67,7 @@ class Librdkafka:
                 found.append(Read(message.offset(), timestamp_ms, record))
             return len(found) >= count
 
-        wait_until(has_all, timeout_s=TIMEOUT_S, what=f"librdkafka reads {count} records of {topic}")
+        wait_until(has_all, what=f"librdkafka reads {count} records of {topic}")
         consumer.close()
         return found
 
@@ -80,7 +78,7 @@ class Aiokafka:
     codecs: tuple[str, ...] = CODECS
 
     def write(self, bootstrap: str, topic: str, records: Sequence[Record], *, codec: str) -> None:
-        asyncio.run(asyncio.wait_for(self._write(bootstrap, topic, records, codec), TIMEOUT_S))
+        asyncio.run(asyncio.wait_for(self._write(bootstrap, topic, records, codec), PATIENCE_S))
 
     async def _write(self, bootstrap: str, topic: str, records: Sequence[Record], codec: str) -> None:
         compression = None if codec == "none" else codec
@@ -100,7 +98,7 @@ class Aiokafka:
             await asyncio.gather(*sent)
 
     def read(self, bootstrap: str, topic: str, count: int) -> list[Read]:
-        return asyncio.run(asyncio.wait_for(self._read(bootstrap, topic, count), TIMEOUT_S))
+        return asyncio.run(asyncio.wait_for(self._read(bootstrap, topic, count), PATIENCE_S))
 
     async def _read(self, bootstrap: str, topic: str, count: int) -> list[Read]:
         async with AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
@@ -132,7 +130,7 @@ class KafkaPython:
             for record in records
         ]
         for future in sent:
-            future.get(TIMEOUT_S)
+            future.get(PATIENCE_S)
         producer.close()
 
     def read(self, bootstrap: str, topic: str, count: int) -> list[Read]:
@@ -145,7 +143,7 @@ class KafkaPython:
             found.extend(consumer.poll(timeout_ms=200).get(partition, ()))
             return len(found) >= count
 
-        wait_until(has_all, timeout_s=TIMEOUT_S, what=f"kafka-python reads {count} records of {topic}")
+        wait_until(has_all, what=f"kafka-python reads {count} records of {topic}")
         consumer.close()
         return [
             Read(each.offset, each.timestamp, Record(_text(each.key), _text(each.value), _headers(each.headers)))
@@ -177,7 +175,7 @@ class Java:
         output = self._tools.run(
             "org.apache.kafka.tools.consumer.ConsoleConsumer",
             *("--bootstrap-server", bootstrap, "--topic", topic, "--partition", "0", "--offset", "earliest"),
-            *("--max-messages", str(count), "--timeout-ms", str(int(TIMEOUT_S * 1000))),
+            *("--max-messages", str(count), "--timeout-ms", str(int(PATIENCE_S * 1000))),
             *(part for each in properties for part in ("--formatter-property", each)),
         )
         return [_java_read(line) for line in output.splitlines()]

@@ -32,9 +32,7 @@ from kafka import TopicPartition as KafkaPythonTopicPartition
 from kafka.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
 
 from tests.clients.conftest import Broker
-from tests.clients.waiting import wait_until
-
-TIMEOUT_S = 30
+from tests.clients.waiting import PATIENCE_S, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -56,24 +54,23 @@ def name() -> str:
 
 def test_librdkafka_creates_describes_extends_and_deletes_a_topic(librdkafka: AdminClient, name: str) -> None:
     created = librdkafka.create_topics([NewTopic(name, 2, 1, config={"cleanup.policy": "compact"})])
-    assert created[name].result(TIMEOUT_S) is None
+    assert created[name].result(PATIENCE_S) is None
     _refused(librdkafka.create_topics([NewTopic(name, 2, 1)])[name], KafkaError.TOPIC_ALREADY_EXISTS)
 
-    described = librdkafka.describe_topics(TopicCollection([name]))[name].result(TIMEOUT_S)
+    described = librdkafka.describe_topics(TopicCollection([name]))[name].result(PATIENCE_S)
     assert (described.name, described.is_internal) == (name, False)
-    broker_ids = list(librdkafka.list_topics(timeout=TIMEOUT_S).brokers)
+    broker_ids = list(librdkafka.list_topics(timeout=PATIENCE_S).brokers)
     for number, partition in enumerate(described.partitions):
         replicas = [node.id for node in partition.replicas]
         assert (partition.id, partition.leader.id, replicas) == (number, broker_ids[0], broker_ids)
 
-    assert librdkafka.create_partitions([NewPartitions(name, 3)])[name].result(TIMEOUT_S) is None
-    assert len(librdkafka.describe_topics(TopicCollection([name]))[name].result(TIMEOUT_S).partitions) == 3
+    assert librdkafka.create_partitions([NewPartitions(name, 3)])[name].result(PATIENCE_S) is None
+    assert len(librdkafka.describe_topics(TopicCollection([name]))[name].result(PATIENCE_S).partitions) == 3
     _refused(librdkafka.create_partitions([NewPartitions(name, 2)])[name], KafkaError.INVALID_PARTITIONS)
 
-    assert librdkafka.delete_topics([name])[name].result(TIMEOUT_S) is None
+    assert librdkafka.delete_topics([name])[name].result(PATIENCE_S) is None
     wait_until(
-        lambda: name not in librdkafka.list_topics(timeout=TIMEOUT_S).topics,
-        timeout_s=TIMEOUT_S,
+        lambda: name not in librdkafka.list_topics(timeout=PATIENCE_S).topics,
         what="the topic is gone",
     )
     _refused(librdkafka.delete_topics([name])[name], KafkaError.UNKNOWN_TOPIC_OR_PART)
@@ -102,17 +99,16 @@ def test_librdkafka_changes_and_reads_configurations(librdkafka: AdminClient, ma
 
     change = ConfigEntry("retention.ms", "2000", incremental_operation=AlterConfigOpType.SET)
     resource.add_incremental_config(change)
-    assert librdkafka.incremental_alter_configs([resource])[resource].result(TIMEOUT_S) is None
+    assert librdkafka.incremental_alter_configs([resource])[resource].result(PATIENCE_S) is None
     after = wait_until(
         lambda: (found := _described(librdkafka, resource))["retention.ms"].value == "2000" and found,
-        timeout_s=TIMEOUT_S,
         what="the configuration has changed",
     )
     assert {name for name in before if before[name].value != after[name].value} == {"retention.ms"}
 
 
 def test_librdkafka_describes_the_cluster_and_a_broker(librdkafka: AdminClient) -> None:
-    cluster = librdkafka.describe_cluster().result(TIMEOUT_S)
+    cluster = librdkafka.describe_cluster().result(PATIENCE_S)
     (node,) = cluster.nodes
     assert len(cluster.cluster_id) == 22
     assert cluster.controller.id == node.id
@@ -126,7 +122,7 @@ def test_librdkafka_lists_offsets(librdkafka: AdminClient, broker: Broker, make_
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for timestamp_ms in (1_000, 3_000, 2_000):
         producer.produce(topic, b"x", timestamp=timestamp_ms, partition=0)
-    assert producer.flush(TIMEOUT_S) == 0
+    assert producer.flush(PATIENCE_S) == 0
     partition = TopicPartition(topic, 0)
     specs = {
         "earliest": OffsetSpec.earliest(),
@@ -136,7 +132,7 @@ def test_librdkafka_lists_offsets(librdkafka: AdminClient, broker: Broker, make_
         "timestamp 4000": OffsetSpec.for_timestamp(4_000),
     }
     found = {
-        name: librdkafka.list_offsets({partition: spec})[partition].result(TIMEOUT_S) for name, spec in specs.items()
+        name: librdkafka.list_offsets({partition: spec})[partition].result(PATIENCE_S) for name, spec in specs.items()
     }
     assert {name: result.offset for name, result in found.items()} == {
         "earliest": 0,
@@ -154,11 +150,9 @@ def test_librdkafka_lists_describes_and_deletes_groups(
     topic = make_topic(2)
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group, "client.id": "reader"})
     consumer.subscribe([topic])
-    wait_until(
-        lambda: consumer.poll(0.1) or consumer.assignment(), timeout_s=TIMEOUT_S, what="the member is in the group"
-    )
+    wait_until(lambda: consumer.poll(0.1) or consumer.assignment(), what="the member is in the group")
 
-    described = librdkafka.describe_consumer_groups([group])[group].result(TIMEOUT_S)
+    described = librdkafka.describe_consumer_groups([group])[group].result(PATIENCE_S)
     (member,) = described.members
     assert (described.group_id, described.state, described.partition_assignor) == (
         group,
@@ -174,10 +168,10 @@ def test_librdkafka_lists_describes_and_deletes_groups(
 
     consumer.commit(offsets=[TopicPartition(topic, 0, 0)], asynchronous=False)
     consumer.close()
-    listed = librdkafka.list_consumer_groups().result(TIMEOUT_S).valid
+    listed = librdkafka.list_consumer_groups().result(PATIENCE_S).valid
     assert [each.state for each in listed if each.group_id == group] == [ConsumerGroupState.EMPTY]
-    assert librdkafka.delete_consumer_groups([group])[group].result(TIMEOUT_S) is None
-    assert group not in [each.group_id for each in librdkafka.list_consumer_groups().result(TIMEOUT_S).valid]
+    assert librdkafka.delete_consumer_groups([group])[group].result(PATIENCE_S) is None
+    assert group not in [each.group_id for each in librdkafka.list_consumer_groups().result(PATIENCE_S).valid]
     _refused(librdkafka.delete_consumer_groups([group])[group], KafkaError.GROUP_ID_NOT_FOUND)
 
 
@@ -190,7 +184,7 @@ def test_kafka_python_creates_describes_and_deletes_a_topic(kafka_python: KafkaA
     offsets = kafka_python.list_partition_offsets({KafkaPythonTopicPartition(name, 1): -1})
     assert offsets[KafkaPythonTopicPartition(name, 1)].offset == 0
     kafka_python.delete_topics([name])
-    wait_until(lambda: name not in kafka_python.list_topics(), timeout_s=TIMEOUT_S, what="the topic is gone")
+    wait_until(lambda: name not in kafka_python.list_topics(), what="the topic is gone")
     with pytest.raises(UnknownTopicOrPartitionError):
         kafka_python.delete_topics([name])
 
@@ -214,17 +208,17 @@ def test_aiokafka_creates_describes_and_deletes_a_topic(broker: Broker, name: st
         await admin.close()
         return created, described, [each[0] for each in groups]
 
-    created, described, _ = asyncio.run(asyncio.wait_for(story(), TIMEOUT_S))
+    created, described, _ = asyncio.run(asyncio.wait_for(story(), PATIENCE_S))
     assert [(topic, code) for topic, code, *_ in created.topic_errors] == [(name, 0)]
     assert [(each["topic"], len(each["partitions"])) for each in described] == [(name, 2)]
 
 
 def _described(admin: AdminClient, resource: ConfigResource) -> dict[str, ConfigEntry]:
-    configs: dict[str, ConfigEntry] = admin.describe_configs([resource])[resource].result(TIMEOUT_S)
+    configs: dict[str, ConfigEntry] = admin.describe_configs([resource])[resource].result(PATIENCE_S)
     return configs
 
 
 def _refused(future: Any, code: int) -> None:
     with pytest.raises(KafkaException) as raised:
-        future.result(TIMEOUT_S)
+        future.result(PATIENCE_S)
     assert raised.value.args[0].code() == code, raised.value

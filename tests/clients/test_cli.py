@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.clients.conftest import Broker
 from tests.clients.crew import Crew
 from tests.clients.kohort_command import kohort, kohort_json
-from tests.clients.waiting import wait_until
+from tests.clients.waiting import PATIENCE_S, wait_until
 
 ROW = ("group", "topic", "partition", "offset", "leader_epoch", "metadata", "end_offset", "lag")
 """The fields of an offset, the same as in the tables of `kohort pipeline`."""
@@ -47,7 +47,7 @@ def test_offsets_with_lag(broker: Broker, make_topic: Callable[..., str], group:
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for _ in range(5):
         producer.produce(topic, b"x", partition=1)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
     _commit(broker, group, TopicPartition(topic, 0, 4), TopicPartition(topic, 1, 2, "", 0))
     rows = kohort_json("offsets", group, bootstrap=broker.bootstrap)
     assert [tuple(row) for row in rows] == [ROW, ROW]
@@ -61,7 +61,6 @@ def test_the_offset_of_a_deleted_topic_goes_with_it(broker: Broker, make_topic: 
     kohort("topics", "delete", goes, bootstrap=broker.bootstrap)
     wait_until(
         lambda: [row["topic"] for row in kohort_json("offsets", group, bootstrap=broker.bootstrap)] == [stays],
-        timeout_s=30,
         what="the offset is gone",
     )
 

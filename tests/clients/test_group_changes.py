@@ -9,10 +9,10 @@ from confluent_kafka import Producer
 
 from tests.clients.conftest import Broker
 from tests.clients.crew import Crew
-from tests.clients.java_tools import JavaTools
+from tests.clients.java_tools import CONSUMER_GROUPS, JavaTools
 from tests.clients.kohort_command import kohort, kohort_json
+from tests.clients.waiting import PATIENCE_S
 
-CONSUMER_GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 FIRST_MS = 1_700_000_000_000
 """When the first record of a partition was made; each later one is a minute younger."""
 
@@ -28,7 +28,7 @@ def filled(broker: Broker, topic: str, *counts: int) -> str:
     for partition, count in enumerate(counts):
         for number in range(count):
             producer.produce(topic, b"x", partition=partition, timestamp=FIRST_MS + number * 60_000)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
     return topic
 
 

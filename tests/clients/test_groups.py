@@ -6,8 +6,8 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.clients.conftest import Broker
-from tests.clients.crew import Crew
-from tests.clients.waiting import wait_until
+from tests.clients.crew import MORTAL, Crew
+from tests.clients.waiting import PATIENCE_S, wait_until
 
 PARTITIONS = 6
 CLIENTS = {
@@ -24,7 +24,8 @@ def test_three_members_share_and_one_leaves_one_joins_one_dies(
 ) -> None:
     topic = make_topic(PARTITIONS)
     with Crew(broker.bootstrap, group, topic, PARTITIONS) as crew:
-        first, second, _ = (crew.join(*CLIENTS[client]) for _ in range(3))
+        first = crew.join(*CLIENTS[client], MORTAL)
+        second, _ = (crew.join(*CLIENTS[client]) for _ in range(2))
         crew.settle(2, 2, 2)
         produced = _produce(broker, topic, "with three")
 
@@ -84,7 +85,7 @@ def test_a_group_goes_on_where_it_stopped(broker: Broker, make_topic: Callable[.
 
         after = _produce(broker, topic, "after")
         returned = crew.join("kafka-python")
-        wait_until(lambda: sorted(returned.values()) == sorted(after), timeout_s=30, what=f"{returned.values()}")
+        wait_until(lambda: sorted(returned.values()) == sorted(after), what=lambda: f"{after}; {returned.values()}")
 
 
 def _produce(broker: Broker, topic: str, what: str) -> list[str]:
@@ -93,13 +94,12 @@ def _produce(broker: Broker, topic: str, what: str) -> list[str]:
     values = [f"{what} {partition} {number}" for partition in range(PARTITIONS) for number in range(10)]
     for value in values:
         producer.produce(topic, value, partition=int(value.split()[-2]))
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
     return values
 
 
 def _wait_for_all(crew: Crew, produced: list[str]) -> None:
     wait_until(
         lambda: set(crew.values()) >= set(produced),
-        timeout_s=30,
-        what=f"{len(set(produced) - set(crew.values()))} records are missing; {crew}",
+        what=lambda: f"{len(set(produced) - set(crew.values()))} records are missing; {crew}",
     )

@@ -9,20 +9,19 @@ from confluent_kafka.admin import AdminClient
 
 from tests.clients.conftest import Broker
 from tests.clients.crew import Crew
-from tests.clients.java_tools import JavaTools
-from tests.clients.waiting import wait_until
+from tests.clients.java_tools import CONSUMER_GROUPS, JavaTools
+from tests.clients.waiting import PATIENCE_S, wait_until
 
 TOPICS = "org.apache.kafka.tools.TopicCommand"
 CONFIGS = "kafka.admin.ConfigCommand"
 PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
 CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
-CONSUMER_GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 GROUPS = "org.apache.kafka.tools.GroupsCommand"
 CLUSTER = "org.apache.kafka.tools.ClusterTool"
 API_VERSIONS = "org.apache.kafka.tools.BrokerApiVersionsCommand"
+HEARTBEAT_MS = 500
 
-TIMEOUT_S = 30
 
 Run = Callable[..., str]
 
@@ -72,7 +71,7 @@ def test_produce_consume_in_a_group_and_look_at_offsets(run: Run, make_topic: Ca
         "0"
     ] * 3
 
-    words = ("--topic", topic, "--group", group, "--timeout-ms", str(TIMEOUT_S * 1000))
+    words = ("--topic", topic, "--group", group, "--timeout-ms", str(PATIENCE_S * 1000))
     first = run(CONSUMER, *words, "--from-beginning", "--max-messages", "40").splitlines()
     second = run(CONSUMER, *words, "--max-messages", "60").splitlines()
     assert sorted(first + second, key=int) == values
@@ -110,26 +109,29 @@ def test_three_consumers_share_a_topic_and_one_dies(
 ) -> None:
     topic = make_topic(6)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    timeouts = ("session.timeout.ms=6000", "heartbeat.interval.ms=500")
-    words = [part for each in timeouts for part in ("--command-property", each)]
+    words = ("--bootstrap-server", broker.bootstrap, "--topic", topic, "--group", group)
+    # The one that is to die is missed soon.
+    sessions_ms = (6_000, 60_000, 60_000)
     consumers = [
-        java.start(CONSUMER, "--bootstrap-server", broker.bootstrap, "--topic", topic, "--group", group, *words)
-        for _ in range(3)
+        java.start(
+            CONSUMER, *words, *_settings({"session.timeout.ms": session_ms, "heartbeat.interval.ms": HEARTBEAT_MS})
+        )
+        for session_ms in sessions_ms
     ]
 
     def has_settled(count: int) -> bool:
-        described = admin.describe_consumer_groups([group])[group].result(TIMEOUT_S)
+        described = admin.describe_consumer_groups([group])[group].result(PATIENCE_S)
         shares = [len(member.assignment.topic_partitions) for member in described.members]
         return described.state == ConsumerGroupState.STABLE and shares == [6 // count] * count
 
     try:
-        wait_until(lambda: has_settled(3), timeout_s=TIMEOUT_S, what="three members with two partitions each")
+        wait_until(lambda: has_settled(3), what="three members with two partitions each")
         rows = _rows(run(CONSUMER_GROUPS, "--group", group, "--describe", "--members", "--verbose"))
         assert sorted(row["#PARTITIONS"] for row in rows) == ["2", "2", "2"]
         consumers[0].kill()
-        wait_until(lambda: has_settled(2), timeout_s=TIMEOUT_S, what="two members with three partitions each")
+        wait_until(lambda: has_settled(2), what="two members with three partitions each")
         consumers[1].terminate()
-        wait_until(lambda: has_settled(1), timeout_s=TIMEOUT_S, what="one member with all partitions")
+        wait_until(lambda: has_settled(1), what="one member with all partitions")
     finally:
         for consumer in consumers:
             consumer.kill()
@@ -143,7 +145,7 @@ def test_a_java_consumer_shares_a_group_with_others(
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
 
     def shares() -> list[int]:
-        described = admin.describe_consumer_groups([group])[group].result(TIMEOUT_S)
+        described = admin.describe_consumer_groups([group])[group].result(PATIENCE_S)
         assigned = [len(member.assignment.topic_partitions) for member in described.members]
         return assigned if described.state == ConsumerGroupState.STABLE else []
 
@@ -154,7 +156,6 @@ def test_a_java_consumer_shares_a_group_with_others(
             crew.join("kafka-python")
             wait_until(
                 lambda: shares() == [2, 2, 2] and [len(member.assigned()) for member in crew.members] == [2, 2],
-                timeout_s=TIMEOUT_S,
                 what=f"three members with two partitions each; {crew}",
             )
     finally:
@@ -164,11 +165,15 @@ def test_a_java_consumer_shares_a_group_with_others(
 
 def test_the_cluster(broker: Broker, java: JavaTools, run: Run) -> None:
     cluster_id = java.run(CLUSTER, "cluster-id", "--bootstrap-server", broker.bootstrap).split()[-1]
-    assert cluster_id == AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=TIMEOUT_S).cluster_id
+    assert cluster_id == AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=PATIENCE_S).cluster_id
     head, *apis = run(API_VERSIONS).splitlines()
     assert head.startswith(broker.bootstrap)
     usable = {line.split("(")[0].strip() for line in apis if "usable:" in line}
     assert {"Produce", "Fetch", "JoinGroup", "OffsetCommit", "OffsetFetch", "DescribeConfigs"} <= usable
+
+
+def _settings(properties: dict[str, int]) -> list[str]:
+    return [word for name, value in properties.items() for word in ("--command-property", f"{name}={value}")]
 
 
 def _rows(output: str) -> list[dict[str, str]]:

@@ -22,7 +22,7 @@ from kohort.storage.producers import ProducerState
 from kohort.storage.snapshots import find_snapshots, snapshot_from_bytes
 from kohort.testing.kafka import KafkaNode, UnavailableKafkaError
 from kohort.wire.batches import BatchRecord, build_batch, control_batch, read_header
-from tests.clients.waiting import wait_until
+from tests.clients.waiting import PATIENCE_S, wait_until
 from tests.storage.owner import TOPIC_ID, Owner
 
 pytestmark = [pytest.mark.java, pytest.mark.maven]
@@ -30,7 +30,6 @@ pytestmark = [pytest.mark.java, pytest.mark.maven]
 TOPIC = "ours"
 CONFIG = LogConfig(segment_bytes=6000, index_interval_bytes=500, retention_ms=-1)
 SETTINGS = {"segment.bytes": "1048576", "index.interval.bytes": "500", "retention.ms": "-1"}
-TIMEOUT_S = 30
 NOW_MS = 1_790_000_000_000
 
 
@@ -92,7 +91,7 @@ def node(ours: Path, tmp_path_factory: pytest.TempPathFactory) -> KafkaNode:
         pytest.skip(str(error))
     with node:
         admin = AdminClient({"bootstrap.servers": node.bootstrap})
-        admin.create_topics([NewTopic(TOPIC, 2, 1, config=SETTINGS)])[TOPIC].result(TIMEOUT_S)
+        admin.create_topics([NewTopic(TOPIC, 2, 1, config=SETTINGS)])[TOPIC].result(PATIENCE_S)
     return node
 
 
@@ -125,14 +124,14 @@ def values(bootstrap: str, partition: int, isolation: str, until: int) -> list[t
         }
     )
     try:
-        low, high = wait_until(lambda: watermarks(consumer, partition), timeout_s=TIMEOUT_S, what="a leader") or (
+        low, high = wait_until(lambda: watermarks(consumer, partition), what="a leader") or (
             -1,
             -1,
         )
         assert high == until
         consumer.assign([TopicPartition(TOPIC, partition, low)])
         found = []
-        while (message := consumer.poll(TIMEOUT_S)) is not None and message.error() is None:
+        while (message := consumer.poll(PATIENCE_S)) is not None and message.error() is None:
             found.append((message.offset(), message.value()))
         return found
     finally:
@@ -142,7 +141,7 @@ def values(bootstrap: str, partition: int, isolation: str, until: int) -> list[t
 def watermarks(consumer: Consumer, partition: int) -> tuple[int, int] | None:
     """None as long as the node does not lead the partition yet."""
     try:
-        low, high = consumer.get_watermark_offsets(TopicPartition(TOPIC, partition), timeout=TIMEOUT_S)
+        low, high = consumer.get_watermark_offsets(TopicPartition(TOPIC, partition), timeout=PATIENCE_S)
     except KafkaException:
         return None
     return low, high

@@ -3,10 +3,11 @@
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kohort.model import ids
@@ -19,14 +20,13 @@ from kohort.storage.checkpoints import (
     write_partition_metadata,
 )
 from kohort.testing.kafka import QUICK_START, KafkaNode, UnavailableKafkaError, java, kafka_jars
-from tests.clients.waiting import wait_until
+from tests.clients.waiting import PATIENCE_S, wait_until
 from tests.storage.compacted import CONFIG, clean, end_transaction, open_log, put, records, roll
 from tests.storage.owner import Owner
 
 pytestmark = [pytest.mark.java, pytest.mark.maven]
 
 TOPIC = "orders"
-TIMEOUT_S = 30
 
 
 def fill(directory: Path) -> tuple[list[tuple[int, bytes | None, bytes | None]], int]:
@@ -64,7 +64,7 @@ def dump(*arguments: str) -> str:
         (java(), *QUICK_START, "-cp", f"{kafka_jars()}/*", "kafka.tools.DumpLogSegments", *arguments),
         capture_output=True,
         text=True,
-        timeout=TIMEOUT_S * 2,
+        timeout=PATIENCE_S,
         check=True,
     )
     return done.stdout + done.stderr
@@ -75,20 +75,25 @@ def read(bootstrap: str, end_offset: int) -> list[tuple[int, bytes | None, bytes
     consumer = Consumer({**config, "enable.partition.eof": True, "check.crcs": True})
     try:
         partition = TopicPartition(TOPIC, 0, 0)
-        wait_until(
-            lambda: consumer.get_watermark_offsets(partition, timeout=TIMEOUT_S)[1] == end_offset,
-            timeout_s=TIMEOUT_S,
-            what="a leader",
-        )
+        wait_until(lambda: end_of(consumer, partition) == end_offset, what="a leader")
         consumer.assign([partition])
         found = []
-        while (message := consumer.poll(TIMEOUT_S)) is not None and message.error() is None:
+        while (message := consumer.poll(PATIENCE_S)) is not None and message.error() is None:
             offset = message.offset()
             assert offset is not None
             found.append((offset, message.key(), message.value()))
         return found
     finally:
         consumer.close()
+
+
+def end_of(consumer: Consumer, partition: TopicPartition) -> Any:
+    """None as long as the node does not lead the partition yet."""
+    try:
+        _, end_offset = consumer.get_watermark_offsets(partition, timeout=PATIENCE_S)
+    except KafkaException:
+        return None
+    return end_offset
 
 
 @pytest.mark.parametrize("is_clean", [True, False], ids=["clean", "recovered"])
@@ -109,7 +114,7 @@ def test_kafka_opens_what_kohort_compacted(tmp_path: Path, is_clean: bool) -> No
     with node:
         admin = AdminClient({"bootstrap.servers": node.bootstrap})
         settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "1.0"}
-        admin.create_topics([NewTopic(TOPIC, 1, 1, config=settings)])[TOPIC].result(TIMEOUT_S)
+        admin.create_topics([NewTopic(TOPIC, 1, 1, config=settings)])[TOPIC].result(PATIENCE_S)
     data = node.directory / "data"
     theirs = data / f"{TOPIC}-0"
     topic_id = read_partition_metadata(theirs)

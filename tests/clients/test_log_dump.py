@@ -14,7 +14,7 @@ from tests.clients.broker_process import BrokerProcess
 from tests.clients.conftest import new_topic
 from tests.clients.java_tools import JavaTools
 from tests.clients.records import CODECS
-from tests.clients.waiting import wait_until
+from tests.clients.waiting import PATIENCE_S, wait_until
 
 DUMP = "kafka.tools.DumpLogSegments"
 GROUPS = {"group-one": "first", "group-two": "second", "group-three": ""}
@@ -129,13 +129,13 @@ def _write(bootstrap: str, topic: str, codec: str) -> None:
     for batch in range(BATCHES):
         for number in range(BATCH_RECORDS):
             producer.produce(topic, f"{batch} {number} ".encode() * 300, partition=0)
-        assert producer.flush(30) == 0
+        assert producer.flush(PATIENCE_S) == 0
 
 
 def _join_and_leave(bootstrap: str, group: str, topic: str) -> None:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "client.id": "a-member"})
     consumer.subscribe([topic])
-    wait_until(lambda: consumer.poll(0.1) or consumer.assignment(), timeout_s=30, what="the member is in the group")
+    wait_until(lambda: consumer.poll(0.1) or consumer.assignment(), what="the member is in the group")
     consumer.close()
 
 

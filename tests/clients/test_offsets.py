@@ -16,15 +16,14 @@ from kafka.errors import OffsetMetadataTooLargeError
 from kafka.structs import OffsetAndMetadata
 
 from tests.clients.conftest import Broker
-from tests.clients.java_tools import JavaTools
+from tests.clients.java_tools import CONSUMER_GROUPS, JavaTools
 from tests.clients.kohort_command import kohort_json
+from tests.clients.waiting import PATIENCE_S
 
 OFFSET = 7
 METADATA = "checked ✓"
 METADATA_BYTES_MAX = 4_096
 """Configuration `offset.metadata.max.bytes`, whose default Kohort shares."""
-
-GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 
 Committed = tuple[int, str | None]
 """Offset and metadata; None where the client does not show it (confluent-kafka reads beyond the end of what it was sent)."""
@@ -41,7 +40,7 @@ def commit_with_librdkafka(bootstrap: str, group: str, topic: str) -> None:
 def commit_with_librdkafka_admin(bootstrap: str, group: str, topic: str) -> None:
     request = ConsumerGroupTopicPartitions(group, [ConfluentTopicPartition(topic, 0, OFFSET, METADATA, 0)])
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.alter_consumer_group_offsets([request])[group].result(30)
+    admin.alter_consumer_group_offsets([request])[group].result(PATIENCE_S)
 
 
 def commit_with_aiokafka(bootstrap: str, group: str, topic: str) -> None:
@@ -51,7 +50,7 @@ def commit_with_aiokafka(bootstrap: str, group: str, topic: str) -> None:
             consumer.assign([partition])
             await consumer.commit({partition: (OFFSET, METADATA)})
 
-    asyncio.run(asyncio.wait_for(commit(), 30))
+    asyncio.run(asyncio.wait_for(commit(), PATIENCE_S))
 
 
 def commit_with_kafka_python(bootstrap: str, group: str, topic: str) -> None:
@@ -64,14 +63,14 @@ def commit_with_kafka_python(bootstrap: str, group: str, topic: str) -> None:
 
 def read_with_librdkafka(bootstrap: str, group: str, topic: str) -> Committed:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
-    (committed,) = consumer.committed([ConfluentTopicPartition(topic, 0)], 30)
+    (committed,) = consumer.committed([ConfluentTopicPartition(topic, 0)], PATIENCE_S)
     consumer.close()
     return committed.offset, None
 
 
 def read_with_librdkafka_admin(bootstrap: str, group: str, topic: str) -> Committed:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    listed = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(30)
+    listed = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(PATIENCE_S)
     (committed,) = listed.topic_partitions
     assert (committed.topic, committed.partition, committed.error) == (topic, 0, None)
     return committed.offset, None
@@ -86,7 +85,7 @@ def read_with_aiokafka(bootstrap: str, group: str, topic: str) -> Committed:
         committed = listed[AiokafkaTopicPartition(topic, 0)]
         return committed.offset, committed.metadata
 
-    return asyncio.run(asyncio.wait_for(read(), 30))
+    return asyncio.run(asyncio.wait_for(read(), PATIENCE_S))
 
 
 def read_with_kafka_python(bootstrap: str, group: str, topic: str) -> Committed:
@@ -138,7 +137,7 @@ def test_a_leader_epoch_is_kept_and_its_absence_is_minus_one(
     topic = make_topic(2)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     offsets = [ConfluentTopicPartition(topic, 0, 5, "", 3), ConfluentTopicPartition(topic, 1, 6)]
-    admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, offsets)])[group].result(30)
+    admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, offsets)])[group].result(PATIENCE_S)
     rows = kohort_json("offsets", group, bootstrap=broker.bootstrap)
     assert [(row["partition"], row["offset"], row["leader_epoch"]) for row in rows] == [(0, 5, 3), (1, 6, -1)]
 
@@ -175,16 +174,16 @@ def test_the_java_tool_sees_and_moves_offsets(
     commit_with_kafka_python(broker.bootstrap, group, topic)
     words = ("--bootstrap-server", broker.bootstrap, "--group", group)
 
-    described = java.run(GROUPS, *words, "--describe", "--offsets")
+    described = java.run(CONSUMER_GROUPS, *words, "--describe", "--offsets")
     assert ["".join(group), topic, "0", str(OFFSET), "0"] == described.split("LAG")[-1].split("CLIENT-ID")[-1].split()[
         :5
     ]
 
     reset = ("--reset-offsets", "--to-offset", "0", "--topic", topic)
-    java.run(GROUPS, *words, *reset, "--dry-run")
+    java.run(CONSUMER_GROUPS, *words, *reset, "--dry-run")
     assert read_with_librdkafka(broker.bootstrap, group, topic) == (OFFSET, None)
-    java.run(GROUPS, *words, *reset, "--execute")
+    java.run(CONSUMER_GROUPS, *words, *reset, "--execute")
     assert read_with_librdkafka(broker.bootstrap, group, topic) == (0, None)
 
-    java.run(GROUPS, *words, "--delete-offsets", "--topic", topic)
+    java.run(CONSUMER_GROUPS, *words, "--delete-offsets", "--topic", topic)
     assert read_with_librdkafka(broker.bootstrap, group, topic)[0] < 0

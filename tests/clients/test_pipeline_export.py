@@ -12,10 +12,9 @@ from typer.testing import CliRunner
 from kohort.cli.pipeline import app
 from kohort.pipeline.jobs import published
 from tests.clients.conftest import Broker
-from tests.clients.java_tools import JavaTools
+from tests.clients.java_tools import CONSUMER_GROUPS, JavaTools
 from tests.clients.kohort_command import kohort
-
-CONSUMER_GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+from tests.clients.waiting import PATIENCE_S
 
 Offsets = dict[tuple[str, int], int]
 
@@ -42,7 +41,7 @@ def exported(directory: Path, offsets: dict[str, Offsets], *options: str) -> Pat
 
 def positions(broker: Broker, group: str) -> Offsets:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    told = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(30)
+    told = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(PATIENCE_S)
     return {(one.topic, one.partition): one.offset for one in told.topic_partitions}
 
 
@@ -52,7 +51,7 @@ def filled(broker: Broker, topic: str, records: int) -> str:
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for number in range(2 * records):
         producer.produce(topic, b"value", partition=number % 2)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
     return topic
 
 

@@ -15,7 +15,7 @@ from tests.clients.broker_process import BrokerProcess
 from tests.clients.conftest import new_topic
 from tests.clients.crew import Crew, Member
 from tests.clients.kohort_command import kohort_json
-from tests.clients.waiting import wait_until
+from tests.clients.waiting import PATIENCE_S, wait_until
 
 PARTITIONS = 3
 GENERATIONS_MAX = 50
@@ -32,19 +32,19 @@ def test_members_records_and_offsets_outlive_the_broker(
             crew.join(client, *(("partition.assignment.strategy=range",) if client == "librdkafka" else ()))
         crew.settle(1, 1, 1)
         before = _produce(broker, topic, "before")
-        wait_until(lambda: crew.values() == before, timeout_s=30, what="the first records are read")
-        wait_until(lambda: _committed(broker, group) == 10 * PARTITIONS, timeout_s=30, what="and committed")
+        wait_until(lambda: crew.values() == before, what="the first records are read")
+        wait_until(lambda: _committed(broker, group) == 10 * PARTITIONS, what="and committed")
 
         end(broker)
         broker.start()
 
         after = _produce(broker, topic, "after")
-        wait_until(lambda: set(crew.values()) == {*before, *after}, timeout_s=60, what="the members go on")
-        wait_until(lambda: _committed(broker, group) == 20 * PARTITIONS, timeout_s=30, what="and commit")
+        wait_until(lambda: set(crew.values()) == {*before, *after}, what="the members go on")
+        wait_until(lambda: _committed(broker, group) == 20 * PARTITIONS, what="and commit")
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     ends = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
     listed = admin.list_offsets({each: OffsetSpec.latest() for each in ends})
-    assert [listed[each].result(30).offset for each in ends] == [20] * PARTITIONS
+    assert [listed[each].result(PATIENCE_S).offset for each in ends] == [20] * PARTITIONS
     (described,) = kohort_json("topics", "describe", topic, bootstrap=broker.bootstrap)
     assert described["configs"] == {"retention.ms": "3600000"}
     broker.stop()
@@ -66,7 +66,7 @@ def test_static_members_are_restarted_one_by_one_under_a_broker_that_dies(
         generation = _generation(broker, group)
         before = {client: member.assigned() for client, member in shares.items()}
         written = _produce(broker, topic, "before")
-        wait_until(lambda: _committed(broker, group) == len(written), timeout_s=30, what="everything is committed")
+        wait_until(lambda: _committed(broker, group) == len(written), what="everything is committed")
         for number, client in enumerate(CREW, 1):
             crew.die(shares[client])
             if client == "aiokafka":
@@ -75,7 +75,7 @@ def test_static_members_are_restarted_one_by_one_under_a_broker_that_dies(
             shares[client] = _join_static(crew, client)
             crew.settle(1, 1, 1)
             written += _produce(broker, topic, f"{client}-restarted")
-            wait_until(partial(_has_committed, broker, group, len(written)), timeout_s=60, what=f"{number} are back")
+            wait_until(partial(_has_committed, broker, group, len(written)), what=f"{number} are back")
         assert {client: member.assignments() for client, member in shares.items()} == {
             client: [partitions] for client, partitions in before.items()
         }
@@ -86,7 +86,7 @@ def test_static_members_are_restarted_one_by_one_under_a_broker_that_dies(
 
 def _join_static(crew: Crew, client: str) -> Member:
     assignor = ("partition.assignment.strategy=range",) if client == "librdkafka" else ()
-    return crew.join(client, f"group.instance.id={CREW[client]}", "session.timeout.ms=30000", *assignor)
+    return crew.join(client, f"group.instance.id={CREW[client]}", *assignor)
 
 
 def _generation(broker: BrokerProcess, group: str) -> int:
@@ -111,7 +111,7 @@ def _produce(broker: BrokerProcess, topic: str, what: str) -> list[str]:
     values = sorted(f"{what} {partition} {number}" for partition in range(PARTITIONS) for number in range(10))
     for value in values:
         producer.produce(topic, value, partition=int(value.split()[1]))
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
     return values
 
 

@@ -15,7 +15,7 @@ from kohort.wire.encoders import request_encoder
 from kohort.wire.readers import response_reader
 
 KOHORT: Final = str(Path(sys.executable).with_name("kohort"))
-WAIT_SECONDS_MAX: Final = 30.0
+WAIT_SECONDS_MAX: Final = 120.0
 _PORT = re.compile(r"\bport=(\d+)")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 SMALL_FILES = ("sh", "-c", 'ulimit -f 1024; exec "$@"', "sh")
 """Files end at a megabyte, less than a journal's is made with: the first flush fails."""
-TIMEOUT_S = 30
+TIMEOUT_S = 120
 
 
 def test_the_process_ends_with_a_sentence(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ ACKNOWLEDGEMENTS = (50, 2_500)
 START_SECONDS = (0.02, 0.6)
 """A killed start lives so long: from before the first line of ours to after the end of recovery."""
 
-pytestmark = pytest.mark.timeout(3_600 if LONG else 120)
+pytestmark = pytest.mark.timeout(3_600 if LONG else 900)
 
 
 @pytest.mark.parametrize("flush", ["commit", "os"])

@@ -20,7 +20,7 @@ from tests.crash.writers import Ledger, Writers, await_coordinators, check, crea
 
 ROUNDS = 30 if LONG else 2
 
-pytestmark = pytest.mark.timeout(3_600 if LONG else 120)
+pytestmark = pytest.mark.timeout(3_600 if LONG else 900)
 
 
 def lose_page_cache(data_dir: Path, *, zeros: bool) -> int:

@@ -30,7 +30,7 @@ SETTINGS = {
     "log.cleaner.backoff.ms": "20",
 }
 
-pytestmark = pytest.mark.timeout(7_200 if LONG or ROUNDS > ROUNDS_PER_LIFE else 120)
+pytestmark = pytest.mark.timeout(7_200 if LONG or ROUNDS > ROUNDS_PER_LIFE else 900)
 
 
 @pytest.mark.parametrize("life", range(-(-ROUNDS // ROUNDS_PER_LIFE)))

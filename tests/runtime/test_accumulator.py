@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kohort.runtime.accumulator import EventAccumulator, RejectedError
 
-WAIT_SECONDS = 20
+WAIT_SECONDS = 120
 
 
 def first(count: int) -> int:

@@ -16,7 +16,7 @@ from kohort.testing import FaultyLog, VirtualNode
 from tests.runtime.harness import Bench
 from tests.runtime.shards import Put, PutSerde, TableShard
 
-WAIT_SECONDS = 20
+WAIT_SECONDS = 120
 
 
 class Thinker(TableShard):

@@ -18,7 +18,7 @@ from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from tests.server.test_connection import Client, commit, with_topic
 
-SECONDS_MAX = 20.0
+SECONDS_MAX = 120.0
 GET = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 EXPOSED = """\

@@ -32,7 +32,7 @@ EVERY = 1 if LONG else 6
 INTERRUPTED = 100 if LONG else 1
 """How many recoveries are interrupted at each of their own system calls."""
 
-pytestmark = pytest.mark.timeout(3_600 if LONG else 120)
+pytestmark = pytest.mark.timeout(3_600 if LONG else 900)
 
 
 def fill(owner: Owner, store: DiskStore) -> dict[bytes | None, tuple[int, bytes | None]]:

@@ -17,12 +17,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from kohort.testing.ports import free_ports
+
 RELEASE = "4.2.1"
 ROOT = Path(__file__).parents[3]
 RESOLVE_TIMEOUT_S = 240.0
-FORMAT_TIMEOUT_S = 60.0
-START_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 30.0
+FORMAT_TIMEOUT_S = 180.0
+START_TIMEOUT_S = 180.0
+STOP_TIMEOUT_S = 60.0
 
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
 _POLL_S = 0.05
@@ -129,7 +131,7 @@ class KafkaNode:
         self.directory = directory
         self._command = (java(), *_NODE_JVM, "-cp", f"{kafka_jars()}/*")
         self._process: subprocess.Popen[bytes] | None = None
-        self.port, controller_port = _free_ports(2)
+        self.port, controller_port = free_ports(2)
         directory.mkdir(parents=True, exist_ok=True)
         self.log = directory / "kafka.log"
         (directory / "log4j2.properties").write_text(_LOG4J.format(log=self.log, level=log_level))
@@ -220,18 +222,6 @@ def _node_properties(port: int, controller_port: int, data: Path) -> dict[str, s
         "share.coordinator.state.topic.replication.factor": "1",
         "share.coordinator.state.topic.min.isr": "1",
     }
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on; all are held until the last one is known, so that they differ."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
 
 
 def _answers(port: int) -> bool:

@@ -9,6 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from kohort.testing.ports import free_ports
+
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
 KOHORT = (sys.executable, "-m", "kohort.cli.main")
@@ -19,7 +21,7 @@ class ServedKohort:
     One broker. A context manager: entering starts it and waits until it is ready, leaving stops it.
 
     Attributes:
-        port: the one that it got.
+        port: stays the same when it is stopped and started.
     """
 
     def __init__(
@@ -39,7 +41,7 @@ class ServedKohort:
         """
         directory.mkdir(parents=True, exist_ok=True)
         self.log = directory / "kohort.log"
-        self.port = 0
+        (self.port,) = free_ports(1)
         self._command = [*command, "serve", "--flush", flush, "--data-dir", str(directory / "data")]
         for key, value in (properties or {}).items():
             self._command += ["--set", f"{key}={value}"]
@@ -55,7 +57,7 @@ class ServedKohort:
 
     def start(self) -> None:
         """
-        Start, at the same port as before, and wait until it is ready.
+        Start and wait until it is ready.
 
         Raises:
             RuntimeError: it does not come up; the message has its log.
@@ -68,7 +70,6 @@ class ServedKohort:
         if not line.startswith("kohort ready "):
             self.stop()
             raise RuntimeError(f"kohort serve did not come up:\n{line}{self.log.read_text()}")
-        self.port = int(dict(field.split("=", 1) for field in line.split()[2:])["port"])
 
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
