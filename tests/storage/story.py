@@ -62,13 +62,17 @@ Known: TypeAlias = dict[tuple[TopicPartition, UUID], Expected]
 class Story:
     """One store, driven by hand; the other threads run when it says so."""
 
-    def __init__(self, data_dir: Path, files: FaultyFiles, *, flush: str = "commit") -> None:
+    def __init__(
+        self, data_dir: Path, files: FaultyFiles, *, flush: str = "commit", owner_flush_ms_max: float = 0
+    ) -> None:
         self.files = files
         self.owner = Owner()
         self._data_dir = data_dir
         self._is_journaled = flush == "commit"
         """Without a journal a log start is durable with the next checkpoint, as in Apache Kafka."""
-        self.store = self.owner.disk(data_dir, flush=flush, journal_file_bytes=JOURNAL_FILE_BYTES)
+        self.store = self.owner.disk(
+            data_dir, flush=flush, journal_file_bytes=JOURNAL_FILE_BYTES, owner_flush_ms_max=owner_flush_ms_max
+        )
         self._ids: dict[TopicPartition, UUID] = {}
 
     def log(self, topic_partition: TopicPartition, topic_id: UUID = FIRST, config: LogConfig = CONFIG) -> DiskLog:

@@ -1,5 +1,6 @@
 """What a flush covers, and what is left when the power goes: only what was flushed is sure to be there."""
 
+import math
 import os
 import shutil
 import stat
@@ -42,7 +43,7 @@ class GatedDisk:
         name = threading.current_thread().name
         if name in self.gates:
             self.arrived[name].release()
-            assert self.gates[name].wait(20)
+            assert self.gates[name].wait(120)
         os.fdatasync(fd)
         self.flushed.append((name, os.fstat(fd).st_ino))
 
@@ -53,7 +54,7 @@ def test_nothing_is_acknowledged_before_its_flush_and_what_came_meanwhile_shares
     logs = [store.open(partition, TOPIC_ID, LogConfig()) for partition in PARTITIONS]
     logs[0].append(batch("first"), leader_epoch=0)
     owner.run_turn()
-    assert disk.arrived["kohort-flusher"].acquire(timeout=20)
+    assert disk.arrived["kohort-flusher"].acquire(timeout=120)
     for _ in range(4):
         for log in logs:
             log.append(batch("later"), leader_epoch=0)
@@ -77,7 +78,7 @@ def test_a_bulk_flush_covers_what_a_running_checkpoint_has_not_flushed_yet(tmp_p
     log.append(batch("before"), leader_epoch=0)
     owner.clock.set(owner.clock.now_ms() + 60_000)
     owner.run_turn()
-    assert disk.arrived["kohort-storage"].acquire(timeout=20)
+    assert disk.arrived["kohort-storage"].acquire(timeout=120)
     log.append(bulk, leader_epoch=0)
     owner.wait_for(lambda: log.high_watermark == 2)
     segments = {path.stat().st_ino for path in (tmp_path / "t-0").glob("*.log")}
@@ -167,13 +168,16 @@ def contents(log: Log) -> bytes:
 
 
 @settings(max_examples=400 if LONG else 25, deadline=None, suppress_health_check=list(HealthCheck))
-@given(actions=ACTIONS, seed=st.integers(0, 1 << 32))
+@given(actions=ACTIONS, seed=st.integers(0, 1 << 32), owner_flush_ms_max=st.sampled_from([0, math.inf]))
 def test_what_was_acknowledged_survives_the_power_going(
-    tmp_path_factory: pytest.TempPathFactory, actions: list[tuple[str, int, int]], seed: int
+    tmp_path_factory: pytest.TempPathFactory,
+    actions: list[tuple[str, int, int]],
+    seed: int,
+    owner_flush_ms_max: float,
 ) -> None:
     base, owner = tmp_path_factory.mktemp("base"), Owner()
     disk = ForgetfulDisk(base / "data")
-    store = owner.disk(base / "data", sync=disk, journal_file_bytes=3000)
+    store = owner.disk(base / "data", sync=disk, journal_file_bytes=3000, owner_flush_ms_max=owner_flush_ms_max)
     config = LogConfig(segment_bytes=BULK_BYTES + 1000, index_interval_bytes=500)
     logs = [store.open(partition, TOPIC_ID, config) for partition in PARTITIONS]
     for action in actions:

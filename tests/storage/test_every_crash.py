@@ -5,6 +5,7 @@ At each of them the disk keeps of the unflushed what chance says: all, nothing, 
 next start ends, has everything that was acknowledged and nothing twice, and can be written to.
 """
 
+import math
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,12 +28,15 @@ RECOVERIES = 60 if LONG else 3
 KILLED_EVERY = 1 if LONG else 4
 """How many calls lie between the places where the process is killed."""
 
-pytestmark = pytest.mark.timeout(3_600 if LONG else 120)
+pytestmark = pytest.mark.timeout(3_600 if LONG else 900)
 
 
+@pytest.mark.parametrize("owner_flush_ms_max", [0, math.inf], ids=["by the flusher", "by the owner"])
 @pytest.mark.parametrize("seed", range(2 if LONG else 1))
-def test_nothing_that_was_acknowledged_is_lost_at_any_system_call(base: Path, seed: int) -> None:
-    files = record(base / "story")
+def test_nothing_that_was_acknowledged_is_lost_at_any_system_call(
+    base: Path, seed: int, owner_flush_ms_max: float
+) -> None:
+    files = record(base / "story", owner_flush_ms_max=owner_flush_ms_max)
     for place, (tree, known, where) in enumerate(crashes(files, seed, CHOICES)):
         recover(base, tree, known, where, is_long=place % 7 == 0)
 
@@ -61,10 +65,10 @@ def test_a_killed_process_loses_nothing_that_the_system_has(base: Path) -> None:
             recover(base, tree, known, f"killed after {operation}", is_long=False, flush="os")
 
 
-def record(root: Path, *, flush: str = "commit") -> FaultyFiles:
+def record(root: Path, *, flush: str = "commit", owner_flush_ms_max: float = 0) -> FaultyFiles:
     root.mkdir()
     with FaultyFiles(root) as files:
-        tell(Story(root, files, flush=flush))
+        tell(Story(root, files, flush=flush, owner_flush_ms_max=owner_flush_ms_max))
     return files
 
 

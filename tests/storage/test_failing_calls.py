@@ -5,6 +5,7 @@ Whoever is hit is told KAFKA_STORAGE_ERROR; what was acknowledged is there after
 directory fails, the others go on.
 """
 
+import math
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
@@ -166,7 +167,8 @@ def test_a_directory_that_cannot_be_used_is_a_sentence(base: Path) -> None:
         Owner().disk(base / "data").close()
 
 
-def test_a_failed_flush_is_never_tried_again(base: Path) -> None:
+@pytest.mark.parametrize("owner_flush_ms_max", [0, math.inf], ids=["by the flusher", "by the owner"])
+def test_a_failed_flush_is_never_tried_again(base: Path, owner_flush_ms_max: float) -> None:
     owner = Owner()
     synced: list[Path] = []
 
@@ -177,7 +179,7 @@ def test_a_failed_flush_is_never_tried_again(base: Path) -> None:
         return None
 
     with FaultyFiles(base / "data", refuse=refuse):
-        store = owner.disk(base / "data")
+        store = owner.disk(base / "data", owner_flush_ms_max=owner_flush_ms_max)
         log = store.open(A, TOPIC_ID, LogConfig())
         log.append(batch("before"), leader_epoch=0)
         for _ in range(3):
@@ -188,4 +190,19 @@ def test_a_failed_flush_is_never_tried_again(base: Path) -> None:
         assert "offline since a flush failed" in (store.offline_reason or "")
         with pytest.raises(UnavailableError, match="look after the disk, whose errors"):
             log.append(batch("later"), leader_epoch=0)
+        store.close()
+
+
+def test_a_checkpoint_that_failed_is_over(base: Path) -> None:
+    """Nobody waits for it, and it holds on to nothing."""
+    with FaultyFiles(base / "data") as files:
+        owner = Owner()
+        store = owner.disk(base / "data")
+        log = store.open(A, TOPIC_ID, LogConfig())
+        log.append(batch("before"), leader_epoch=0)
+        store.flush()
+        files.refuse = fail_on("sync", ".log")
+        store._committer.want_checkpoint()
+        owner.wait_for(lambda: store.offline_reason is not None)
+        assert store._committer._running is None
         store.close()

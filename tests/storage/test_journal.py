@@ -1,6 +1,5 @@
 """The journal: what was written whole comes back in order, and nothing else does."""
 
-import os
 from pathlib import Path
 from uuid import UUID
 
@@ -9,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kohort.model.ids import TopicPartition
+from kohort.storage import syscalls
 from kohort.storage.journal import (
     APPEND,
     DELETE,
@@ -21,6 +21,8 @@ from kohort.storage.journal import (
     pack_length,
     read_journal,
 )
+from kohort.testing.crashed_disk import Wrote
+from kohort.testing.faulty_files import FaultyFiles
 
 NAMES = st.sampled_from(
     [TopicPartition("a", 0), TopicPartition("b.c_d-e", 49), TopicPartition("__consumer_offsets", 3)]
@@ -42,7 +44,7 @@ def encode(entries: list[JournalEntry]) -> bytearray:
 
 
 def journal(directory: Path) -> Journal:
-    return Journal(directory / "journal", file_bytes=4096, sync=os.fdatasync)
+    return Journal(directory / "journal", file_bytes=4096, sync=syscalls.data_sync)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50)
@@ -95,6 +97,38 @@ def test_a_file_is_made_in_its_full_size(tmp_path: Path) -> None:
     written.write(encode([JournalEntry(APPEND, TopicPartition("a", 0), UUID(int=1), b"batches")]))
     written.close()
     assert [path.stat().st_size for path in journal_files(tmp_path / "journal")] == [4096]
+
+
+def test_a_file_is_filled_a_step_ahead_of_its_rounds_in_its_first_use_alone(tmp_path: Path) -> None:
+    """A flush of what was written to before is quicker."""
+    entries = encode([JournalEntry(APPEND, TopicPartition("a", 0), UUID(int=1), bytes(20))])
+    size, step = len(entries), 4096 // 64
+    with FaultyFiles(tmp_path) as files:
+        written = journal(tmp_path)
+        uses = [use_of_a_file(files, written, entries) for _ in range(4)]
+        written.close()
+    per_use = 4096 // size
+    for first in uses[:2]:
+        rounds = [(position, data) for position, data in first if any(data)]
+        zeros = [(position, len(data)) for position, data in first if not any(data)]
+        assert [position for position, _ in rounds] == [size * number for number in range(per_use)]
+        assert zeros[0] == (size, step)
+        assert all(position + length <= 4096 for position, length in zeros)
+        reached = 0
+        for position, data in first:
+            assert position <= reached or not any(data) or reached == 0, "a round begins in what is filled"
+            reached = max(reached, position + len(data))
+    for later in uses[2:]:
+        assert len(later) == per_use
+
+
+def use_of_a_file(files: FaultyFiles, written: Journal, entries: bytearray) -> list[tuple[int, bytes]]:
+    """Where and what is written to a file until it is full."""
+    before = len(files.operations)
+    while written.position + len(entries) <= 4096:
+        written.write(bytearray(entries))
+    written.switch()
+    return [(it.position, it.data) for it in files.operations[before:] if isinstance(it, Wrote)]
 
 
 def test_no_files_no_entries(tmp_path: Path) -> None:

@@ -3,10 +3,10 @@ What makes appends durable and moves high watermarks: rounds to the flusher, and
 
 Everything here runs on the owner's thread but what is marked otherwise.
 
-With "commit", a round that is filling goes to the flusher at the end of the turn, and high watermarks move when it comes
-back. With "os" they move at the end of the turn. A checkpoint flushes the files written since the last one, and writes
-Kafka's checkpoints of recovery points, high watermarks and start offsets; where there is a journal, rounds go to its other
-file from then on, and this one is free when the checkpoint has ended.
+With "commit", a round that is filling is flushed at the end of the turn: by the flusher, and high watermarks move when it comes
+back; or at once, where that is quick and nobody else is at the disk. With "os" they move at the end of the turn. A checkpoint
+flushes the files written since the last one, and writes Kafka's checkpoints of recovery points, high watermarks and start
+offsets; where there is a journal, rounds go to its other file from then on, and this one is free when the checkpoint has ended.
 """
 
 import logging
@@ -53,6 +53,10 @@ BULK_BYTES = 256 * 1024
 """A partition's bytes in one round from which on its own file is flushed. Writing them twice costs more than a flush."""
 _JOURNAL_LENGTH_MAX = 4
 """How many times its size a journal file may reach while a checkpoint lasts; from then on files are flushed themselves."""
+OWNER_FLUSH_MS_MAX = 0.5
+"""Up to which time of a flush waiting for it costs less than a hand-over and back; nothing else is done meanwhile."""
+_OWNER_FLUSHES_MAX = 16
+"""How many rounds the owner flushes in a row without the loop having asked for input: answers may bring on requests."""
 CHECKPOINT_INTERVAL_MS = 60_000
 """Source: log.flush.offset.checkpoint.interval.ms."""
 _UNFLUSHED_BYTES_MAX = 256 * 1024 * 1024
@@ -84,6 +88,13 @@ class Checkpoint:
     start_offsets: dict[TopicPartition, int]
 
 
+@dataclass(frozen=True, slots=True)
+class FailedCheckpoint:
+    """What became of a checkpoint that could not be written."""
+
+    error: OSError
+
+
 class Committer:
     """
     The durability of one data directory.
@@ -105,6 +116,7 @@ class Committer:
         clock: Clock,
         journal_file_bytes: int,
         checkpoint_interval_ms: int,
+        owner_flush_ms_max: float,
         on_offline: Callable[[str], None],
         on_missing: Callable[[Path, OSError], None],
     ) -> None:
@@ -125,11 +137,13 @@ class Committer:
         self._on_missing = on_missing
         self._behind = Watermarks(defer)
         self._round: Round[DiskLog] = Round()
-        self._done: deque[Round[DiskLog] | Checkpoint | Missing | OSError] = deque()
+        self._done: deque[_Done] = deque()
         self._dirty: list[DiskLog] = []
         self._dirty_bytes = 0
         self._wants_checkpoint = False
         self._running: Checkpoint | None = None
+        self._owner_flushes = 0
+        """Since the loop was last seen to go round."""
         self._checkpointed_ms = clock.now_ms()
         self._background = Background()
         self._flusher: Flusher[DiskLog] = Flusher(
@@ -137,6 +151,7 @@ class Committer:
             on_done=self._post_done,
             on_failed=self._post_done,
             sync_files=self._sync_files,
+            owner_flush_ms_max=owner_flush_ms_max,
         )
 
     # Appends
@@ -232,7 +247,31 @@ class Committer:
         if self._is_checkpoint_due():
             checkpoint = self._begin_checkpoint(self._dirty)
             round_.on_begun = lambda: self._background.submit(lambda: self._run_checkpoint(checkpoint))
-        self._flusher.hand_over(round_)
+        if self._may_flush(round_):
+            self._flush_round(round_)
+        else:
+            self._flusher.hand_over(round_)
+
+    def _may_flush(self, round_: Round[DiskLog]) -> bool:
+        """Whether to wait for this round's flush here: it is small, and no checkpoint keeps the disk busy."""
+        if self._running is not None or round_.files or not self._flusher.may_owner_flush:
+            return False
+        self._owner_flushes += 1
+        if self._owner_flushes == _OWNER_FLUSHES_MAX:
+            self._post(self._on_loop)
+        return self._owner_flushes <= _OWNER_FLUSHES_MAX
+
+    def _on_loop(self) -> None:
+        self._owner_flushes = 0
+
+    def _flush_round(self, round_: Round[DiskLog]) -> None:
+        try:
+            self._flusher.flush_by_owner(round_)
+        except OSError as exc:
+            self._done.append(exc)
+        else:
+            self._done.append(round_)
+        self._drain()
 
     # Checkpoints
 
@@ -288,7 +327,7 @@ class Committer:
         try:
             self._write_checkpoint(checkpoint)
         except OSError as exc:
-            self._post_done(exc)
+            self._post_done(FailedCheckpoint(exc))
         else:
             self._post_done(checkpoint)
 
@@ -311,7 +350,11 @@ class Committer:
             OSError: it could not be done.
         """
         checkpoint = self._begin_checkpoint(logs, files)
-        self._write_checkpoint(checkpoint)
+        try:
+            self._write_checkpoint(checkpoint)
+        except OSError:
+            self._running = None
+            raise
         remove_files(self._end_checkpoint(checkpoint))
 
     def _end_checkpoint(self, checkpoint: Checkpoint) -> list[Path]:
@@ -348,7 +391,7 @@ class Committer:
 
     # Coming back
 
-    def _post_done(self, done: "Round[DiskLog] | Checkpoint | Missing | OSError") -> None:
+    def _post_done(self, done: "_Done") -> None:
         """On any thread."""
         self._done.append(done)
         self._post(self._drain)
@@ -358,6 +401,9 @@ class Committer:
             done = self._done.popleft()
             if isinstance(done, OSError):
                 self._go_offline(done)
+            elif isinstance(done, FailedCheckpoint):
+                self._running = None
+                self._go_offline(done.error)
             elif isinstance(done, Missing):
                 self._on_missing(done.path, done.error)
             elif isinstance(done, Checkpoint):
@@ -415,6 +461,10 @@ class Committer:
         self._background.stop()
         self._drain()
         self._background.stop()  # a checkpoint that had ended has left files to remove
+
+
+_Done: TypeAlias = Round[DiskLog] | Checkpoint | FailedCheckpoint | Missing | OSError
+"""What the threads give back."""
 
 
 def remove_files(paths: list[Path]) -> None:

@@ -30,7 +30,15 @@ from kohort.storage.checkpoints import (
     write_partition_metadata,
 )
 from kohort.storage.cleaner import Cleaner
-from kohort.storage.committer import CHECKPOINT_INTERVAL_MS, Committer, FlushMode, Post, Sync, remove_journal
+from kohort.storage.committer import (
+    CHECKPOINT_INTERVAL_MS,
+    OWNER_FLUSH_MS_MAX,
+    Committer,
+    FlushMode,
+    Post,
+    Sync,
+    remove_journal,
+)
 from kohort.storage.directory import JOURNAL, find_partitions, partition_of, set_aside
 from kohort.storage.disklog import DiskLog
 from kohort.storage.epochs import EpochCache
@@ -57,6 +65,7 @@ class DiskStore:
         flush: "commit" acknowledges what is on the disk, "os" what the operating system has taken.
         cluster_id: None takes the directory's own, or makes one up for a new directory.
         checkpoint_interval_ms: how long what was written may wait for a checkpoint.
+        owner_flush_ms_max: up to which average time the owner's thread waits for flushes itself; 0: it never does.
         sync: makes a file descriptor's data durable; for tests of failing disks.
         on_offline: told the reason when a flush failed and nothing is acknowledged any more.
         on_recovery: told how far a recovery is, before each partition and at the end; it takes place in here.
@@ -77,6 +86,7 @@ class DiskStore:
         cluster_id: str | None = None,
         journal_file_bytes: int = JOURNAL_FILE_BYTES,
         checkpoint_interval_ms: int = CHECKPOINT_INTERVAL_MS,
+        owner_flush_ms_max: float = OWNER_FLUSH_MS_MAX,
         sync: Sync = syscalls.data_sync,
         on_offline: Callable[[str], None] = lambda _reason: None,
         on_recovery: Callable[[Recovered], None] = lambda _recovered: None,
@@ -101,6 +111,7 @@ class DiskStore:
             clock=clock,
             journal_file_bytes=journal_file_bytes,
             checkpoint_interval_ms=checkpoint_interval_ms,
+            owner_flush_ms_max=owner_flush_ms_max,
             on_offline=self._refuse_everything,
             on_missing=self._on_missing,
         )

@@ -3,9 +3,14 @@ The threads of a store on the disk: one that flushes rounds, one that does what 
 
 A round is everything appended in one turn, or in several while a flush was running. The owner hands it over and goes on;
 the flusher makes it durable and posts back. The owner's thread and the flusher share nothing but the round handed over.
+
+On a disk that is quick the hand-over costs more than the flush: two threads have to be woken, and the two then take the
+interpreter from each other at every system call. There the owner may flush by itself, while the thread rests.
 """
 
+import math
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from queue import SimpleQueue
@@ -55,6 +60,8 @@ class Flusher(Generic[L]):
         on_done: called on the flusher's thread with a round that is durable.
         on_failed: called on the flusher's thread, once; nothing is flushed afterwards.
         sync_files: flushes files by their names; OSError when that failed.
+        owner_flush_ms_max: the owner may flush while flushes take no longer than this on average.
+        now: seconds, to take the time of flushes.
     """
 
     def __init__(
@@ -64,11 +71,17 @@ class Flusher(Generic[L]):
         on_done: Callable[[Round[L]], None],
         on_failed: Callable[[OSError], None],
         sync_files: Callable[[set[Path]], None],
+        owner_flush_ms_max: float,
+        now: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._journal = journal
         self._on_done = on_done
         self._on_failed = on_failed
         self._sync_files = sync_files
+        self._owner_flush_ms_max = owner_flush_ms_max
+        self._now = now
+        self._flush_ms = math.inf
+        """What a flush takes: an average in which the last one counts an eighth."""
         self._condition = threading.Condition()
         self._waiting: Round[L] | None = None
         self._is_busy = False
@@ -91,6 +104,28 @@ class Flusher(Generic[L]):
                 self._thread.start()
             if not self._is_busy:
                 self._condition.notify_all()
+
+    @property
+    def may_owner_flush(self) -> bool:
+        """Whether the disk is quick and the thread has nothing to do."""
+        if self._flush_ms > self._owner_flush_ms_max:
+            return False
+        with self._condition:
+            return self._waiting is None and not self._is_busy and not self._has_failed
+
+    def flush_by_owner(self, round_: Round[L]) -> None:
+        """
+        Make a round durable on the thread of the owner, who was told that he may.
+
+        Raises:
+            OSError: nothing is flushed afterwards.
+        """
+        try:
+            self._flush(round_)
+        except OSError:
+            with self._condition:
+                self._has_failed = True
+            raise
 
     def wait(self) -> None:
         """Until everything handed over is durable, or a flush has failed."""
@@ -129,6 +164,12 @@ class Flusher(Generic[L]):
             return round_
 
     def _flush(self, round_: Round[L]) -> None:
+        started = self._now()
+        self._make_durable(round_)
+        took_ms = (self._now() - started) * 1000
+        self._flush_ms = took_ms if self._flush_ms == math.inf else self._flush_ms + (took_ms - self._flush_ms) / 8
+
+    def _make_durable(self, round_: Round[L]) -> None:
         if round_.on_begun is not None:
             self._journal.switch()
         if round_.files:

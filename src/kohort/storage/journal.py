@@ -9,6 +9,10 @@ other; then the first is free. A file's rounds carry the file's generation, whic
     round:  magic "KJ01"  crc uint32  generation uint64  sequence uint64  length uint32, then `length` bytes of entries
     entry:  kind uint8  topic id 16 bytes  partition int32  name length uint16  name  length uint32, then the batches
 
+Where a file was never written to, a flush has to tell the file system that it is now; where it was, the data alone goes to the
+disk, which takes two thirds of the time and often half. So a file is filled with zeros a step ahead of its rounds, until its
+second use finds it filled. A round ends where they begin: zeros are no magic.
+
 The checksum is CRC-32C over everything behind it. A deletion is an entry without batches; where a log starts now is an entry
 that has the offset (int64) instead; a leader epoch that began without a batch has the epoch (int32) and the offset where it
 began (int64). Ours alone: a clean stop leaves no journal behind.
@@ -38,6 +42,9 @@ _LENGTH = Struct(">I")
 _OFFSET = Struct(">q")
 _EPOCH = Struct(">iq")
 _CRC_COVERS_FROM = 8
+_FILL_BYTES = 512 * 1024
+_FILL_SHARE = 64
+"""How far ahead of its rounds a file is filled with zeros: so many bytes, or this share of a small file."""
 ROUND_HEADER_BYTES = _ROUND.size
 
 pack_length = _LENGTH.pack
@@ -87,6 +94,8 @@ class Journal:
         self._sequence = 0
         self._fds: dict[int, int] = {}
         """File descriptors by turn: 0 and 1."""
+        self._filled = [0, 0]
+        """By turn, too: up to where the file was ever written."""
         self._position = 0
 
     @property
@@ -114,9 +123,19 @@ class Journal:
         written = syscalls.pwrite(fd, entries, self._position)
         while written < len(entries):
             written += syscalls.pwrite(fd, memoryview(entries)[written:], self._position + written)
+        end = self._position + len(entries)
+        if end > self._filled[self._generation & 1]:
+            self._fill(fd, end)
         self._sync(fd)
-        self._position += len(entries)
+        self._position = end
         self._sequence += 1
+
+    def _fill(self, fd: int, end: int) -> None:
+        """Zeros behind a round that was written where nothing was before, to be flushed with it."""
+        size = min(_FILL_BYTES, self._file_bytes // _FILL_SHARE, self._file_bytes - end)
+        if size > 0:
+            end += syscalls.pwrite(fd, bytes(size), end)
+        self._filled[self._generation & 1] = end
 
     def _open(self) -> int:
         syscalls.ensure_directory(self._directory)

@@ -1,0 +1,172 @@
+"""Who flushes: the owner's thread where that is quick and nothing else is under way, else a thread of its own."""
+
+import math
+import os
+import threading
+from collections.abc import Callable, Iterator
+from itertools import repeat
+from pathlib import Path
+from queue import SimpleQueue
+
+import pytest
+
+from kohort.model.ids import TopicPartition
+from kohort.storage.committer import BULK_BYTES
+from kohort.storage.flusher import Flusher, Round
+from kohort.storage.journal import APPEND, Journal, entry_prefix, pack_length
+from kohort.storage.log import LogConfig
+from kohort.testing.faulty_files import FaultyFiles
+from tests.storage.owner import TOPIC_ID, Owner, batch
+
+PARTITIONS = [TopicPartition("t", partition) for partition in range(2)]
+
+
+class Disk:
+    """Remembers which thread asked for each flush."""
+
+    def __init__(self) -> None:
+        self.threads: list[str] = []
+
+    def __call__(self, fd: int) -> None:
+        self.threads.append(threading.current_thread().name)
+        os.fdatasync(fd)
+
+
+def test_the_owner_acknowledges_in_the_turn_of_the_append(tmp_path: Path) -> None:
+    owner, disk = Owner(), Disk()
+    store = owner.disk(tmp_path, sync=disk, owner_flush_ms_max=math.inf)
+    logs = [store.open(partition, TOPIC_ID, LogConfig()) for partition in PARTITIONS]
+    for log in logs:
+        log.append(batch("a"), leader_epoch=0)
+    assert [log.high_watermark for log in logs] == [0, 0]
+    owner.run_turn()
+    assert [log.high_watermark for log in logs] == [1, 1]
+    assert disk.threads == [threading.current_thread().name]
+    store.close()
+
+
+def test_bulk_is_flushed_by_the_thread(tmp_path: Path) -> None:
+    owner, disk = Owner(), Disk()
+    store = owner.disk(tmp_path, sync=disk, owner_flush_ms_max=math.inf)
+    log = store.open(PARTITIONS[0], TOPIC_ID, LogConfig())
+    log.append(batch("x" * BULK_BYTES), leader_epoch=0)
+    owner.wait_for(lambda: log.high_watermark == 1)
+    assert set(disk.threads) == {"kohort-flusher"}
+    store.close()
+
+
+def test_while_a_checkpoint_is_at_the_disk_the_thread_flushes(base: Path) -> None:
+    with FaultyFiles(base / "data") as files:
+        owner = Owner()
+        store = owner.disk(base / "data", owner_flush_ms_max=math.inf)
+        log = store.open(PARTITIONS[0], TOPIC_ID, LogConfig())
+        log.append(batch("a"), leader_epoch=0)
+        files.hold("kohort-storage")
+        owner.clock.set(owner.clock.now_ms() + 60_000)
+        owner.run_turn()
+        files.await_held()
+        owner.wait_for(lambda: log.high_watermark == 1)
+        files.hold("kohort-flusher")
+        log.append(batch("b"), leader_epoch=0)
+        owner.run_turn()
+        files.await_held()
+        assert log.high_watermark == 1
+        files.release("kohort-flusher")
+        owner.wait_for(lambda: log.high_watermark == 2)
+        files.release("kohort-storage")
+        store.close()
+
+
+def test_answers_that_bring_on_appends_do_not_keep_the_owner_from_his_loop(tmp_path: Path) -> None:
+    """In one turn he flushes some rounds; then the thread does it, until the loop has asked for input."""
+    owner, disk = Owner(), Disk()
+    store = owner.disk(tmp_path, sync=disk, owner_flush_ms_max=math.inf)
+    log = store.open(PARTITIONS[0], TOPIC_ID, LogConfig())
+    rounds = 40
+
+    def go_on(high_watermark: int) -> None:
+        if high_watermark < rounds:
+            owner.defer(append)
+
+    def append() -> None:
+        log.append(batch("a"), leader_epoch=0)
+
+    log.listen(go_on)
+    append()
+    owner.run_turn()
+    in_first_turn = len(disk.threads)
+    assert 1 < in_first_turn < rounds
+    owner.wait_for(lambda: log.high_watermark == rounds)
+    assert "kohort-flusher" in disk.threads[in_first_turn - 1 :]
+    store.close()
+
+
+def test_the_owner_flushes_while_it_is_quick(tmp_path: Path) -> None:
+    """As soon as the disk is slow the thread does it, which goes on taking the time."""
+    now = 0.0
+    takes_ms: Iterator[float] = repeat(0.1)
+
+    def sync(_fd: int) -> None:
+        nonlocal now
+        now += next(takes_ms) / 1000
+
+    done: SimpleQueue[object] = SimpleQueue()
+    flusher: Flusher[str] = Flusher(
+        Journal(tmp_path / "journal", file_bytes=1 << 16, sync=sync),
+        on_done=done.put,
+        on_failed=done.put,
+        sync_files=lambda _: None,
+        owner_flush_ms_max=0.5,
+        now=lambda: now,
+    )
+
+    def flush() -> str:
+        round_: Round[str] = Round()
+        round_.entries += entry_prefix(PARTITIONS[0], TOPIC_ID, APPEND) + pack_length(0)
+        if flusher.may_owner_flush:
+            flusher.flush_by_owner(round_)
+            return "owner"
+        flusher.hand_over(round_)
+        assert done.get(timeout=20) is round_
+        flusher.wait()
+        return "thread"
+
+    def flushed_by(count: int) -> set[str]:
+        return {flush() for _ in range(count)}
+
+    assert flush() == "thread", "how quick the disk is has to be found out"
+    assert flushed_by(10) == {"owner"}
+    takes_ms = iter([20.0, *[0.1] * 1000])
+    assert flush() == "owner"
+    assert flush() == "thread"
+    flushed_by(50)
+    assert flushed_by(10) == {"owner"}
+    takes_ms = repeat(8.0)
+    flush()
+    assert flushed_by(100) == {"thread"}
+    flusher.stop()
+
+
+def test_after_a_failed_flush_nobody_may(tmp_path: Path) -> None:
+    def sync(_fd: int) -> None:
+        raise OSError("the disk is gone")
+
+    failed: list[OSError] = []
+    fail: Callable[[OSError], None] = failed.append
+    flusher: Flusher[str] = Flusher(
+        Journal(tmp_path / "journal", file_bytes=1 << 16, sync=sync),
+        on_done=lambda _: None,
+        on_failed=fail,
+        sync_files=lambda _: None,
+        owner_flush_ms_max=math.inf,
+    )
+    round_: Round[str] = Round()
+    round_.entries += entry_prefix(PARTITIONS[0], TOPIC_ID, APPEND) + pack_length(0)
+    before = flusher.may_owner_flush
+    with pytest.raises(OSError, match="the disk is gone"):
+        flusher.flush_by_owner(round_)
+    assert (before, flusher.may_owner_flush) == (True, False)
+    flusher.hand_over(round_)
+    flusher.wait()
+    flusher.stop()
+    assert failed == []
