@@ -165,12 +165,15 @@ class GroupRecordSerde:
 def _encode_offset(record: OffsetCommit) -> bytes:
     if record.expire_timestamp_ms != NO_TIMESTAMP_MS:
         return _encode_expiring_offset(record)
-    topic_id = record.topic_id
-    value = bytearray(_OFFSET_HEAD.pack(4, record.offset, record.leader_epoch))
-    write_compact_string(value, record.metadata)
-    value += INT64.pack(record.commit_timestamp_ms)
-    value += _NO_TAGS if topic_id is None else _TOPIC_ID_TAG + topic_id.bytes
-    return bytes(value)
+    front, middle, back = offset_value(record.leader_epoch, record.metadata, record.topic_id)
+    return front + INT64.pack(record.offset) + middle + INT64.pack(record.commit_timestamp_ms) + back
+
+
+def offset_value(leader_epoch: int, metadata: str, topic_id: UUID | None) -> tuple[bytes, bytes, bytes]:
+    """The newest value of an offset: what stands before the offset, between that and the commit timestamp, and behind both."""
+    middle = bytearray(INT32.pack(leader_epoch))
+    write_compact_string(middle, metadata)
+    return _NEWEST, bytes(middle), _NO_TAGS if topic_id is None else _TOPIC_ID_TAG + topic_id.bytes
 
 
 def _encode_expiring_offset(record: OffsetCommit) -> bytes:
@@ -291,3 +294,8 @@ def _decode_member(value: Cursor, version: int) -> GroupMetadataMember:
         subscription,
         assignment,
     )
+
+
+def utf16_length(text: str) -> int:
+    """The length of a Java string: what `offset.metadata.max.bytes` counts, in spite of its name."""
+    return len(text) + sum(char > "\uffff" for char in text)

@@ -20,6 +20,7 @@ from kohort.group.errors import append_error, stable_fetch_error
 from kohort.group.gathering import Gathering
 from kohort.group.metrics import GroupGauges
 from kohort.group.offsets.commit import commit_refused
+from kohort.group.offsets.plans import CommitPlan
 from kohort.group.shard import GroupShard
 from kohort.machine.shard import Reply, Runner
 from kohort.model.context import RequestContext
@@ -27,8 +28,11 @@ from kohort.model.errors import ErrorCode
 from kohort.model.ids import coordinator_partition
 from kohort.model.image import ClusterImage
 from kohort.wire import messages as m
+from kohort.wire.encoders import PreparedResponse
+from kohort.wire.repeats import Repeated
 
 R = TypeVar("R")
+CommitResponse: TypeAlias = m.OffsetCommitResponse | PreparedResponse
 Listed: TypeAlias = tuple[ErrorCode, Sequence[m.ListGroupsResponseListedGroup]]
 
 NO_OPERATIONS = -2_147_483_648
@@ -181,6 +185,17 @@ class GroupService:
     # Offsets
 
     def offset_commit(
+        self, request: m.OffsetCommitRequest | Repeated, context: RequestContext, reply: Reply[CommitResponse]
+    ) -> CommitResponse | None:
+        if isinstance(request, Repeated):
+            plan = self._plan_of(request, context)
+            if plan is not None:
+                return self._commit_again(plan, request.numbers, context, reply)
+            whole: m.OffsetCommitRequest = request.unfold()
+            return self._commit_checked(whole, context, reply)
+        return self._commit_checked(request, context, reply)
+
+    def _commit_checked(
         self, request: m.OffsetCommitRequest, context: RequestContext, reply: Reply[m.OffsetCommitResponse]
     ) -> m.OffsetCommitResponse | None:
         if self.is_active and offset_requests.is_plain_commit(request, context, self.image):
@@ -193,6 +208,29 @@ class GroupService:
             return checked.merge(commit_refused(checked.request, ErrorCode.COORDINATOR_NOT_AVAILABLE))
         response = self._commit(checked.request, context, checked.merging(reply))
         return None if response is None else checked.merge(response)
+
+    def _plan_of(self, request: Repeated, context: RequestContext) -> CommitPlan | None:
+        """What is known of a commit that comes again; None if it has to be looked at like any other."""
+        if not self.is_active:
+            return None
+        pattern = request.pattern
+        known = pattern.memo
+        if known is None or not known.is_current(self.image):
+            known = pattern.memo = offset_requests.know_commit(pattern.request, context, self.image)
+        plan: CommitPlan | None = known.plan
+        if plan is None or plan.metadata_length > self._config.offset_metadata_max_bytes:
+            return None
+        return plan
+
+    def _commit_again(
+        self, plan: CommitPlan, offsets: tuple[int, ...], context: RequestContext, reply: Reply[CommitResponse]
+    ) -> CommitResponse | None:
+        return self._runner.write(
+            coordinator_partition(plan.request.group_id, self._runner.partition_count),
+            lambda shard, now_ms: shard.commit_again(plan, offsets, context, now_ms),
+            reply,
+            lambda error: commit_refused(plan.request, append_error(error)),
+        )
 
     def _commit(
         self, request: m.OffsetCommitRequest, context: RequestContext, reply: Reply[m.OffsetCommitResponse]

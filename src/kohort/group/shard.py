@@ -24,11 +24,12 @@ from kohort.group.configs import GroupConfig
 from kohort.group.deletion import DeleteGroupResults, delete_groups
 from kohort.group.listing import list_groups
 from kohort.group.metrics import GroupCounters, GroupGauges
-from kohort.group.offsets.commit import offset_commit
+from kohort.group.offsets.commit import commit_again, offset_commit
 from kohort.group.offsets.deletion import offset_delete, topic_tombstones
 from kohort.group.offsets.expiry import sweep
 from kohort.group.offsets.fetch import fetch_offsets
 from kohort.group.offsets.offsets import Offsets
+from kohort.group.offsets.plans import CommitPlan, CommitRun
 from kohort.group.records import GroupMetadata, GroupRecord, GroupTombstone, OffsetCommit, OffsetTombstone
 from kohort.machine.bulk import RawRecords
 from kohort.machine.shard import NO_PRODUCER_ID, Release, Reply, Result, Timers
@@ -37,6 +38,7 @@ from kohort.model.context import RequestContext
 from kohort.model.errors import ErrorCode
 from kohort.model.image import ClusterImage
 from kohort.wire import messages as m
+from kohort.wire.encoders import PreparedResponse
 
 SWEEP_TIMER = "expire offsets"
 SWEEP_PART_TIMER = "expire offsets of some groups"
@@ -77,9 +79,7 @@ class GroupShard:
     def replay(self, offset: int, producer_id: int, _producer_epoch: int, record: GroupRecord, /) -> None:
         match record:
             case OffsetCommit():
-                groups = self.registry.groups
-                if record.group_id not in groups:
-                    groups.put(record.group_id, ClassicGroup(record.group_id))
+                self._know_group(record.group_id)
                 if producer_id == NO_PRODUCER_ID:
                     self.offsets.replay_commit(offset, record)
                 else:
@@ -93,6 +93,11 @@ class GroupShard:
 
     def replay_all(self, offset: int, producer_id: int, producer_epoch: int, records: Sequence[GroupRecord], /) -> None:
         """See `kohort.machine.bulk.RunShard`: a commit of many partitions is one pass over its group's table."""
+        if type(records) is CommitRun and producer_id == NO_PRODUCER_ID:
+            group_id = records.plan.request.group_id
+            self._know_group(group_id)
+            records.replay_into(self.offsets.to_fill(group_id), offset)
+            return
         commits: list[OffsetCommit] = []
         for record in records:
             if type(record) is OffsetCommit and producer_id == NO_PRODUCER_ID:
@@ -111,10 +116,14 @@ class GroupShard:
 
     def _replay_commits(self, offset: int, commits: list[OffsetCommit]) -> None:
         """All of one group."""
-        groups, group_id = self.registry.groups, commits[0].group_id
+        self._know_group(commits[0].group_id)
+        self.offsets.replay_commits(offset, commits)
+
+    def _know_group(self, group_id: str) -> None:
+        """Offsets make a group where there is none."""
+        groups = self.registry.groups
         if group_id not in groups:
             groups.put(group_id, ClassicGroup(group_id))
-        self.offsets.replay_commits(offset, commits)
 
     def replay_bulk(self, records: RawRecords, replay_one: Callable[[int], None], /) -> Iterator[None]:
         """See `kohort.machine.bulk.BulkShard`."""
@@ -230,6 +239,11 @@ class GroupShard:
         self, request: m.OffsetCommitRequest, context: RequestContext, now_ms: int
     ) -> Result[GroupRecord, m.OffsetCommitResponse]:
         return offset_commit(self.registry, request, context, now_ms)
+
+    def commit_again(
+        self, plan: CommitPlan, offsets: tuple[int, ...], context: RequestContext, now_ms: int
+    ) -> Result[GroupRecord, m.OffsetCommitResponse | PreparedResponse]:
+        return commit_again(self.registry, plan, offsets, context, now_ms)
 
     def offset_fetch(self, request: m.OffsetFetchRequestGroup, *, committed_offset: int) -> m.OffsetFetchResponseGroup:
         """As of the high watermark, pending transactions or not."""

@@ -1,17 +1,21 @@
 """
 What a shard may add to its contract for speed: taking many records at once.
 
-An operation that writes many hands them over together (`RunShard`), and so does the load of a large log (`BulkShard`). The
-loader finds the newest record of each key before anything is decoded; a shard with `replay_bulk` is handed those as
-positions in the bytes of the log and may read whole columns of them. numpy is needed for that, and is not imported here.
+An operation that writes many hands them over together (`RunShard`), perhaps as bytes (`PackedRecords`), and so does the load
+of a large log (`BulkShard`). The loader finds the newest record of each key before anything is decoded; a shard with
+`replay_bulk` is handed those as positions in the bytes of the log and may read whole columns of them. numpy is needed for that,
+and is not imported here.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 
 from kohort.machine.shard import R_contra
+
+R_co = TypeVar("R_co", covariant=True)
 
 if TYPE_CHECKING:
     from kohort.wire.vectors import Bytes, Ints
@@ -74,6 +78,28 @@ class BulkShard(Protocol):
         Raises:
             CorruptError: a record does not hold what its key promises.
         """
+
+
+class PackedRecords(Sequence[R_co]):
+    """
+    Records of one operation that know their bytes: a sequence of records like any other, whose elements are made only for who
+    asks for them. The shard's `RunShard.replay_all` takes it as a whole.
+    """
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def size_bytes(self) -> int:
+        """An upper bound of what they take in a batch."""
+
+    @abstractmethod
+    def pack(self, first_delta: int, /) -> bytes:
+        """The records as they stand in a batch of their own time, the first with an offset of `first_delta` in it."""
+
+    @abstractmethod
+    def pairs(self) -> list[tuple[bytes, bytes | None]]:
+        """Key and value of each."""
 
 
 class RunShard(Protocol[R_contra]):

@@ -10,8 +10,9 @@ Source: Kafka org.apache.kafka.timeline (SnapshotRegistry, TimelineHashMap, Time
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
+from itertools import repeat
 from typing import Any, Final, Generic, Protocol, TypeVar, overload
 
 K = TypeVar("K")
@@ -186,18 +187,18 @@ class TimelineDict(dict[K, V], Generic[K, V]):
 
     def put_all(self, items: Mapping[K, V]) -> None:
         """`put` of many."""
+        self.put_each(items, items.values())
+
+    def put_each(self, keys: Collection[K], values: Iterable[V]) -> None:
+        """`put` of each key with the value at its place."""
         newest = self._registry.newest
         if newest is not None:
             if newest is not self._seen:
                 self._seen, self._delta = newest, newest.delta_of(self)
-            delta, get = self._delta, self.get
-            if delta:
-                items_before = {key: get(key, _ABSENT) for key in items if key not in delta}
-            else:
-                items_before = {key: get(key, _ABSENT) for key in items}
-            # From dict to dict, so that no key is hashed anew.
-            delta.update(items_before)
-        dict.update(self, items)
+            delta = self._delta
+            new = [key for key in keys if key not in delta] if delta else keys
+            delta.update(zip(new, map(self.get, new, repeat(_ABSENT)), strict=True))
+        dict.update(self, zip(keys, values, strict=False))
 
     def __delitem__(self, key: K) -> None:
         newest = self._registry.newest

@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
+from kohort.machine.bulk import PackedRecords
 from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, EndTransaction, Producer, RecordSerde, Result, Shard
 from kohort.model.errors import CoordinatorError, ErrorCode, InvariantError, RecordTooLargeError
 from kohort.runtime.batch import BATCH_OVERHEAD_BYTES, OpenBatch, Pair, size_bytes
@@ -31,6 +32,11 @@ ADAPTIVE = -1
 """Source: group.coordinator.append.linger.ms, whose default this is."""
 
 
+PACKED_MIN = 4
+"""Fewer records are encoded faster one by one."""
+
+Encoded: TypeAlias = list[Pair] | PackedRecords[Any]
+"""The records of one operation as bytes."""
 _ReplayAll: TypeAlias = Callable[[int, int, int, Sequence[Any]], None]
 """`kohort.machine.bulk.RunShard.replay_all`."""
 
@@ -125,14 +131,13 @@ class Appender:
                 event is the caller's to fail.
             StorageError: likewise; the batch before could not be appended, so what the operation has seen is not true.
         """
-        encode = self._serde.encode
-        pairs = [encode(record) for record in result.records]
+        records: Encoded = self._encoded(result)
         if producer is not None:
             self._flush_or_raise()
         if result.is_atomic or producer is not None:
-            batch = self._add_whole(result, pairs, now_ms, producer)
+            batch = self._add_whole(result, records, now_ms, producer)
         else:
-            batch = self._add_pieces(result, pairs, now_ms)
+            batch = self._add_pieces(result, records, now_ms)
         batch.events.append(event)
         linger_ms = self._linger_ms
         if (
@@ -142,25 +147,34 @@ class Appender:
         ):
             self.flush(batch)
 
+    def _encoded(self, result: Result[Any, Any]) -> Encoded:
+        records = result.records
+        if type(records) is not list and isinstance(records, PackedRecords):
+            is_whole = result.is_atomic and self._replay_all is not None and len(records) >= PACKED_MIN
+            return records if is_whole else records.pairs()
+        encode = self._serde.encode
+        return [encode(record) for record in records]
+
     def _add_whole(
-        self, result: Result[Any, Any], pairs: list[Pair], now_ms: int, producer: Producer | None
+        self, result: Result[Any, Any], records: Encoded, now_ms: int, producer: Producer | None
     ) -> OpenBatch:
-        needed = size_bytes(pairs)
+        needed = size_bytes(records) if isinstance(records, list) else records.size_bytes
         batch = self.batch
         if batch is None or batch.bytes_left < needed:
             bytes_max = self._log.batch_bytes_max
             if needed > bytes_max - BATCH_OVERHEAD_BYTES and self._codec is Codec.NONE:
                 raise CoordinatorError(
-                    ErrorCode.MESSAGE_TOO_LARGE, f"{len(pairs)} records need {needed} bytes; a batch holds {bytes_max}"
+                    ErrorCode.MESSAGE_TOO_LARGE,
+                    f"{len(records)} records need {needed} bytes; a batch holds {bytes_max}",
                 )
             # What needs more may still fit when it is compressed: it gets a batch of its own, and the log decides.
             batch = self._room_for(needed, now_ms, producer)
-        self._replay_into(batch, result, pairs, needed)
+        self._replay_into(batch, result, records, needed)
         return batch
 
-    def _add_pieces(self, result: Result[Any, Any], pairs: list[Pair], now_ms: int) -> OpenBatch:
+    def _add_pieces(self, result: Result[Any, Any], records: Encoded, now_ms: int) -> OpenBatch:
         """The batch that the last of them went into."""
-        for index, pair in enumerate(pairs):
+        for index, pair in enumerate(records):
             needed = size_bytes([pair])
             piece = msgspec.structs.replace(result, records=result.records[index : index + 1])
             self._replay_into(self._room_for(needed, now_ms, None), piece, [pair], needed)
@@ -187,11 +201,11 @@ class Appender:
             self._owner.flush_later(batch)
         return batch
 
-    def _replay_into(self, batch: OpenBatch, result: Result[Any, Any], pairs: list[Pair], needed: int) -> None:
+    def _replay_into(self, batch: OpenBatch, result: Result[Any, Any], records: Encoded, needed: int) -> None:
         if result.replayed:
             offset, producer_id, producer_epoch = batch.next_offset, batch.producer_id, batch.producer_epoch
             try:
-                if self._replay_all is not None and len(pairs) > 1:
+                if self._replay_all is not None and (len(records) > 1 or type(result.records) is not list):
                     self._replay_all(offset, producer_id, producer_epoch, result.records)
                 else:
                     replay = self._shard.replay
@@ -203,8 +217,10 @@ class Appender:
                 _log.exception("shard.replay_failed partition=%s", self._log.topic_partition)
                 self._fail(batch, InvariantError(f"replaying a record of {self._log.topic_partition} failed: {error}"))
                 raise CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR) from error
-        batch.pairs.extend(pairs)
-        batch.bytes_left -= needed
+        if isinstance(records, list):
+            batch.add(records, needed)
+        else:
+            batch.add_packed(records)
 
     def flush_open(self) -> None:
         """Append the open batch, if there is one; whoever is in it hears of a failure."""

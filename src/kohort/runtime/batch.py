@@ -1,13 +1,14 @@
 """The batch that is open: records that have been replayed and wait to be appended together."""
 
+from typing import Any
+
+from kohort.machine.bulk import PackedRecords
 from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from kohort.runtime.deferred import Waiting
 from kohort.runtime.wheel import WheelTimer
-from kohort.wire.batches import BatchRecord, build_batch, encode_batch
+from kohort.wire.batches import RECORD_OVERHEAD_BYTES, BatchRecord, build_batch, encode_batch, join_records
 from kohort.wire.compression import Codec
 
-RECORD_OVERHEAD_BYTES = 21
-"""At most what a record of a batch needs beside its key and value. Source: Kafka DefaultRecord.MAX_RECORD_OVERHEAD."""
 BATCH_OVERHEAD_BYTES = 61
 """The header of a record batch."""
 BASE_SEQUENCE = 0
@@ -30,10 +31,12 @@ class OpenBatch:
     __slots__ = (
         "base_offset",
         "bytes_left",
+        "count",
         "events",
         "guard",
         "linger",
         "opened_ms",
+        "packed",
         "pairs",
         "producer_epoch",
         "producer_id",
@@ -57,18 +60,46 @@ class OpenBatch:
         self.producer_epoch = producer_epoch
         self.guard = guard
         """Of a transaction that was verified; see `PartitionLog.start_verification`."""
+        self.count = 0
+        """How many records."""
         self.pairs: list[Pair] = []
+        self.packed: list[PackedRecords[Any]] = []
+        """In place of `pairs`, as long as there is nothing else in the batch."""
         self.events: list[Waiting] = []
         self.linger: WheelTimer | None = None
         """What ends a fixed linger."""
 
     @property
     def next_offset(self) -> int:
-        return self.base_offset + len(self.pairs)
+        return self.base_offset + self.count
+
+    def add(self, pairs: list[Pair], needed: int) -> None:
+        if self.packed:
+            self._unpack()
+        self.pairs.extend(pairs)
+        self.count += len(pairs)
+        self.bytes_left -= needed
+
+    def add_packed(self, records: PackedRecords[Any]) -> None:
+        if self.pairs:
+            self.add(records.pairs(), records.size_bytes)
+            return
+        self.packed.append(records)
+        self.count += len(records)
+        self.bytes_left -= records.size_bytes
+
+    def _unpack(self) -> None:
+        for records in self.packed:
+            self.pairs += records.pairs()
+        self.packed.clear()
 
     def encode(self, codec: Codec) -> bytes | bytearray:
         """The batch as the log takes it."""
         is_transactional = self.producer_id != NO_PRODUCER_ID
+        if self.packed:
+            if codec is Codec.NONE and not is_transactional:
+                return self._encode_packed()
+            self._unpack()
         if codec is Codec.NONE:
             return encode_batch(
                 self.pairs,
@@ -87,3 +118,11 @@ class OpenBatch:
             transactional=is_transactional,
             compression=codec,
         )
+
+    def _encode_packed(self) -> bytearray:
+        sections: list[bytes] = []
+        delta = 0
+        for records in self.packed:
+            sections.append(records.pack(delta))
+            delta += len(records)
+        return join_records(sections, delta, self.opened_ms, base_sequence=BASE_SEQUENCE)

@@ -18,6 +18,7 @@ from kohort.runtime.turn import Turn
 from kohort.server.dispatch import Dispatch, Route
 from kohort.wire.frames import FrameReader
 from kohort.wire.headers import api_versions_downgrade, read_request_header
+from kohort.wire.repeats import Remembered
 
 _log = logging.getLogger("kohort.server")
 
@@ -112,6 +113,7 @@ class Connection(asyncio.Protocol):
         self.parked: tuple[Call, Callable[[], None]] | None = None
         """The last request that wants to be forgotten when the client goes away, and how."""
         self._transport: asyncio.Transport | None = None
+        self._remembered: Remembered = {}
         self._is_handling = False
         self._is_flush_due = False
         self._is_slow = False
@@ -205,7 +207,9 @@ class Connection(asyncio.Protocol):
                 return api_versions_downgrade(correlation_id)
             route.requests += 1
             call = Call(self, route, correlation_id, client_id)
-            response = route.handler(route.read(frame, body), call, call.reply)
+            read_again = route.read_again
+            request = route.read(frame, body) if read_again is None else read_again(frame, body, self._remembered)
+            response = route.handler(request, call, call.reply)
             if response is None:
                 return self._queued(call, len(frame))
             if response is Outcome.CLOSE_CONNECTION:

@@ -10,10 +10,12 @@ per API and version when the first such request arrives.
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from kohort.group.offsets.plans import with_offsets
 from kohort.model.errors import WireError
 from kohort.wire.apis import API_KEYS, ApiKey
-from kohort.wire.encoders import response_encoder
+from kohort.wire.encoders import prepared_or, response_encoder
 from kohort.wire.readers import request_reader
+from kohort.wire.repeats import Remembered, RepeatReader, WithNumbers
 
 Handler = Callable[[Any, Any, Callable[[Any], None]], Any]
 
@@ -27,10 +29,14 @@ follows a write on the same connection still waits for it.
 """
 
 
+REPEATED: Mapping[ApiKey, WithNumbers] = {ApiKey.OFFSET_COMMIT: with_offsets}
+"""APIs of which clients send the same request again and again with other numbers, and how to put those into one."""
+
+
 class Route:
     """One version of one API: how to read it, who answers, how to write the answer."""
 
-    __slots__ = ("api_key", "encode", "handler", "is_pipelined", "read", "requests", "version")
+    __slots__ = ("api_key", "encode", "handler", "is_pipelined", "read", "read_again", "requests", "version")
 
     def __init__(self, api_key: ApiKey, version: int, handler: Handler) -> None:
         self.api_key = api_key
@@ -38,6 +44,11 @@ class Route:
         self.handler = handler
         self.read: Callable[[bytes, int], Any] = request_reader(api_key, version)
         self.encode: Callable[[int, Any], bytes] = response_encoder(api_key, version)
+        self.read_again: Callable[[bytes, int, Remembered], Any] | None = None
+        """In place of `read`, for an API whose requests come again: it looks at what the connection has sent."""
+        if api_key in REPEATED:
+            self.read_again = RepeatReader(api_key, version, REPEATED[api_key]).read
+            self.encode = prepared_or(self.encode)
         self.is_pipelined = api_key in PIPELINED
         self.requests = 0
         """How many were read."""

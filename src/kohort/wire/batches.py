@@ -18,6 +18,7 @@ import msgspec
 from kohort.model.errors import CoordinatorError, CorruptError, ErrorCode
 from kohort.wire.compression import DECOMPRESSED_BYTES_MAX, Buffer, Codec, compress, decompress
 from kohort.wire.native import CorruptRecordException, DefaultRecordBatch, DefaultRecordBatchBuilder, crc32c
+from kohort.wire.primitives import write_varint
 
 HEADER_BYTES = 61
 LOG_OVERHEAD_BYTES = 12
@@ -200,6 +201,51 @@ def encode_batch(
         append(offset, timestamp_ms, key, value, [])
     batch: bytearray = builder.build()
     return batch
+
+
+def join_records(sections: Sequence[bytes], count: int, timestamp_ms: int, *, base_sequence: int = 0) -> bytearray:
+    """
+    `encode_batch` of records that are bytes already: sections of them, each with its records' offsets counted from the first
+    of the batch, all of one time.
+    """
+    size = HEADER_BYTES + sum(map(len, sections))
+    batch = bytearray(
+        _HEADER.pack(
+            0,
+            size - LOG_OVERHEAD_BYTES,
+            0,
+            MAGIC,
+            0,
+            0,
+            count - 1,
+            timestamp_ms,
+            timestamp_ms,
+            -1,
+            -1,
+            base_sequence,
+            count,
+        )
+    )
+    for section in sections:
+        batch += section
+    write_crc(batch)
+    return batch
+
+
+RECORD_OVERHEAD_BYTES = 21
+"""At most what a record needs beside its key and value. Source: Kafka DefaultRecord.MAX_RECORD_OVERHEAD."""
+
+
+def record_front(key: bytes, value_bytes: int, offset_delta: int) -> bytes:
+    """A record without headers and of its batch's time, as far as its value; a zero byte follows that (no headers)."""
+    out = bytearray(2)  # attributes, timestamp delta
+    write_varint(out, offset_delta)
+    write_varint(out, len(key))
+    out += key
+    write_varint(out, value_bytes)
+    front = bytearray()
+    write_varint(front, len(out) + value_bytes + 1)
+    return bytes(front + out)
 
 
 def build_batch(

@@ -13,11 +13,13 @@ from typing import TypeAlias
 from kohort.group.classic.group import NO_MEMBER_ID, ClassicGroup
 from kohort.group.classic.registry import GroupRegistry
 from kohort.group.classic.states import COMPLETING_REBALANCE, DEAD, EMPTY, PREPARING_REBALANCE, STABLE
-from kohort.group.records import NO_TIMESTAMP_MS, GroupRecord, OffsetCommit
+from kohort.group.offsets.plans import CommitPlan, CommitRun
+from kohort.group.records import NO_TIMESTAMP_MS, GroupRecord, OffsetCommit, utf16_length
 from kohort.machine.shard import Result
 from kohort.model.context import RequestContext
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.wire import messages as m
+from kohort.wire.encoders import PreparedResponse
 
 UNKNOWN_GROUP_HAS_OWN_CODE_SINCE = 9
 NO_RETENTION_MS = -1
@@ -35,7 +37,15 @@ def offset_commit(
         return Result(response=commit_refused(request, exc.code))
     retention_ms = request.retention_time_ms
     expire_ms = NO_TIMESTAMP_MS if retention_ms == NO_RETENTION_MS else now_ms + retention_ms
-    metadata_max = registry.config.offset_metadata_max_bytes
+    records, response = accept(request, registry.config.offset_metadata_max_bytes, now_ms, expire_ms)
+    registry.counters.offset_commits += len(records)
+    return Result(records, response)
+
+
+def accept(
+    request: m.OffsetCommitRequest, metadata_max: int, now_ms: int, expire_ms: int
+) -> tuple[list[OffsetCommit], m.OffsetCommitResponse]:
+    """What is logged of a commit that the group allows, and what it is answered."""
     group_id = request.group_id
     records: list[OffsetCommit] = []
     topics: list[m.OffsetCommitResponseTopic] = []
@@ -55,8 +65,19 @@ def offset_commit(
                 )
             partitions.append(_answer(index, code))
         topics.append(m.OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
-    registry.counters.offset_commits += len(records)
-    return Result(records, m.OffsetCommitResponse(topics=topics))
+    return records, m.OffsetCommitResponse(topics=topics)
+
+
+def commit_again(
+    registry: GroupRegistry, plan: CommitPlan, offsets: tuple[int, ...], context: RequestContext, now_ms: int
+) -> Result[GroupRecord, m.OffsetCommitResponse | PreparedResponse]:
+    """`offset_commit` of a request that is known but for its offsets."""
+    try:
+        _check(registry, plan.request, context)
+    except CoordinatorError as exc:
+        return Result(response=commit_refused(plan.request, exc.code))
+    registry.counters.offset_commits += len(offsets)
+    return Result(CommitRun(plan, offsets, now_ms), plan.response)
 
 
 @lru_cache(maxsize=4_096)
@@ -119,8 +140,3 @@ def commit_refused(request: m.OffsetCommitRequest, code: ErrorCode) -> m.OffsetC
             for topic in request.topics
         ]
     )
-
-
-def utf16_length(text: str) -> int:
-    """The length of a Java string: what `offset.metadata.max.bytes` counts, in spite of its name."""
-    return len(text) + sum(char > "\uffff" for char in text)

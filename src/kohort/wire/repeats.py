@@ -1,0 +1,166 @@
+"""
+Requests that come again with other numbers in them.
+
+A consumer commits the same partitions of the same group every few seconds: from one request to the next the offsets change and
+nothing else does. To read such a request anew, to check it anew and to build the same answer anew is most of what a commit of
+many partitions costs. So a connection remembers a request that it has met twice, and where in its bytes the numbers stand; the
+next one is compared with it as a whole, and is those numbers. Whoever handles it keeps with the pattern what follows from the
+rest. A request that is not written as we would write it (unknown tagged fields, bytes behind the end) has no pattern.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import repeat
+from struct import Struct
+from typing import Any, TypeAlias
+
+from kohort.wire.apis import API_KEYS
+from kohort.wire.encoders import request_encoder
+from kohort.wire.readers import Reader, request_reader
+
+BODY_BYTES_MAX = 8_192
+"""Longer requests are not remembered: a pattern takes some twenty times the bytes of its request."""
+PATTERNS_MAX = 4
+"""How many are remembered per connection: one for each group that it speaks for."""
+_NUMBER_BYTES = 8
+_NUMBER = b"\xff" * _NUMBER_BYTES
+"""Where one stands, in the difference between a request with zeros and the same with minus ones."""
+_HEADER_BYTES = 14
+"""Size, API key and version, correlation id, null client id; an empty section of tagged fields may follow."""
+
+WithNumbers: TypeAlias = Callable[[Any, Iterator[int]], Any]
+"""A request like the given one with these numbers (int64) where they change, in the order in which they are written."""
+
+
+class Pattern:
+    """
+    A request, and where in its bytes numbers stand.
+
+    Attributes:
+        request: as it was read when the pattern was made.
+        memo: what its handler keeps of it from one request to the next.
+    """
+
+    __slots__ = ("_around", "_body_bytes", "_fixed", "_kept", "_numbers", "memo", "request", "with_numbers")
+
+    def __init__(self, request: Any, body: bytes, positions: list[int], with_numbers: WithNumbers) -> None:
+        self.request = request
+        self.with_numbers = with_numbers
+        self.memo: Any = None
+        self._body_bytes = len(body)
+        kept = bytearray(b"\xff" * len(body))
+        form, end = ">", 0
+        for position in positions:
+            kept[position : position + _NUMBER_BYTES] = bytes(_NUMBER_BYTES)
+            form += f"{position - end}xq"
+            end = position + _NUMBER_BYTES
+        # One operation on two large integers compares all bytes that do not change.
+        self._kept = int.from_bytes(kept, "little")
+        self._fixed = int.from_bytes(body, "little") & self._kept
+        self._numbers = Struct(form).unpack_from
+        self._around = (body[: positions[0]], body[end:]) if len(positions) == 1 else None
+
+    def numbers_of(self, frame: bytes, start: int) -> tuple[int, ...] | None:
+        """The numbers of a request whose body begins there; None when it is not of this pattern."""
+        if (
+            len(frame) - start != self._body_bytes
+            or int.from_bytes(frame[start:], "little") & self._kept != self._fixed
+        ):
+            return None
+        return self._numbers(frame, start)
+
+
+class Repeated:
+    """A request of a known pattern."""
+
+    __slots__ = ("numbers", "pattern")
+
+    def __init__(self, pattern: Pattern, numbers: tuple[int, ...]) -> None:
+        self.pattern = pattern
+        self.numbers = numbers
+
+    def unfold(self) -> Any:
+        """The request as a shape of `messages`."""
+        return self.pattern.with_numbers(self.pattern.request, iter(self.numbers))
+
+
+class Met:
+    """A request that may become a pattern when it comes again."""
+
+    __slots__ = ("body", "misses")
+
+    def __init__(self, body: bytes, misses: int) -> None:
+        self.body = body
+        self.misses = misses
+        """How often what came next was something else."""
+
+
+Remembered: TypeAlias = dict[bytes, Pattern | Met]
+"""What one connection has sent, by the version and first field of the request: the group."""
+
+
+class RepeatReader:
+    """
+    Reads requests of one API and version whose first field is a string, and recognises those that come again.
+
+    Raises:
+        WireError: as `kohort.wire.readers.request_reader`.
+    """
+
+    def __init__(self, api_key: int, version: int, with_numbers: WithNumbers) -> None:
+        self._read: Reader = request_reader(api_key, version)
+        self._with_numbers = with_numbers
+        self._encode = request_encoder(api_key, version)
+        self._version = bytes([version])
+        self._is_flexible = API_KEYS[api_key].request_header_version(version) == 2
+
+    def read(self, frame: bytes, start: int, remembered: Remembered) -> Any:
+        """A `Repeated`, or the request as it is."""
+        end = start + 2
+        if len(frame) > end:
+            end = start + frame[start] if self._is_flexible else end + frame[start + 1]
+        key = self._version + frame[start:end]
+        found = remembered.get(key)
+        if type(found) is Pattern:
+            numbers = found.numbers_of(frame, start)
+            if numbers is not None:
+                return Repeated(found, numbers)
+        request = self._read(frame, start)
+        if len(frame) - start <= BODY_BYTES_MAX:
+            self._remember(key, request, frame[start:], found, remembered)
+        return request
+
+    def _remember(
+        self, key: bytes, request: Any, body: bytes, found: Pattern | Met | None, remembered: Remembered
+    ) -> None:
+        if type(found) is not Met:
+            if found is None and len(remembered) >= PATTERNS_MAX:
+                remembered.clear()
+            remembered[key] = Met(body, 0)
+            return
+        # Every miss makes the next attempt come later: who never repeats itself is hardly looked at.
+        if len(found.body) == len(body) and not found.misses & (found.misses + 1):
+            pattern = self._pattern(request, body)
+            if pattern is not None and pattern.numbers_of(found.body, 0) is not None:
+                remembered[key] = pattern
+                return
+        found.body = body
+        found.misses += 1
+
+    def _pattern(self, request: Any, body: bytes) -> Pattern | None:
+        """Written with two different numbers, the request shows where they stand."""
+        zeros, ones = (self._body(self._with_numbers(request, repeat(number))) for number in (0, -1))
+        if len(zeros) != len(body):
+            return None
+        difference = int.from_bytes(zeros, "little") ^ int.from_bytes(ones, "little")
+        different = difference.to_bytes(len(body), "little")
+        positions: list[int] = []
+        position = different.find(_NUMBER)
+        while position >= 0:
+            positions.append(position)
+            position = different.find(_NUMBER, position + _NUMBER_BYTES)
+        pattern = Pattern(request, zeros, positions, self._with_numbers)
+        return None if not positions or pattern.numbers_of(body, 0) is None else pattern
+
+    def _body(self, request: Any) -> bytes:
+        header_bytes = _HEADER_BYTES + self._is_flexible
+        return self._encode(0, None, request)[header_bytes:]

@@ -1,0 +1,205 @@
+"""Requests that come again: whatever is sent, what is read is what was sent."""
+
+from collections.abc import Iterator
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kohort.group.offsets.plans import with_offsets
+from kohort.model.errors import WireError
+from kohort.wire import messages as m
+from kohort.wire.apis import ApiKey
+from kohort.wire.encoders import request_encoder
+from kohort.wire.headers import read_request_header
+from kohort.wire.readers import request_reader
+from kohort.wire.repeats import BODY_BYTES_MAX, PATTERNS_MAX, Met, Pattern, Remembered, Repeated, RepeatReader
+
+COMMIT = ApiKey.OFFSET_COMMIT
+VERSIONS = range(2, 11)
+INT64 = st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(-2, 300)
+
+
+def commit(
+    offsets: list[int],
+    *,
+    group: str = "group",
+    member: str = "member",
+    generation: int = 3,
+    metadata: str | None = "",
+    topic: str = "orders",
+    leader_epoch: int = -1,
+    topic_id: UUID | None = None,
+) -> m.OffsetCommitRequest:
+    return m.OffsetCommitRequest(
+        group_id=group,
+        generation_id_or_member_epoch=generation,
+        member_id=member,
+        topics=[
+            m.OffsetCommitRequestTopic(
+                name=topic,
+                topic_id=topic_id,
+                partitions=[
+                    m.OffsetCommitRequestPartition(
+                        partition_index=index,
+                        committed_offset=offset,
+                        committed_leader_epoch=leader_epoch,
+                        committed_metadata=metadata,
+                    )
+                    for index, offset in enumerate(offsets)
+                ],
+            )
+        ],
+    )
+
+
+class Client:
+    """One connection, as it is read."""
+
+    def __init__(self, version: int = 9) -> None:
+        self.version = version
+        self.reader = RepeatReader(COMMIT, version, with_offsets)
+        self.remembered: Remembered = {}
+        self.sent = 0
+
+    def frame(self, request: m.OffsetCommitRequest) -> tuple[bytes, int]:
+        self.sent += 1
+        frame = request_encoder(COMMIT, self.version)(self.sent, "client", request)[4:]
+        return frame, read_request_header(frame)[4]
+
+    def send(self, request: m.OffsetCommitRequest) -> object:
+        return self.reader.read(*self.frame(request), self.remembered)
+
+    def is_known(self, request: m.OffsetCommitRequest) -> bool:
+        return isinstance(self.send(request), Repeated)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("count", [1, 2, 100])
+def test_the_third_of_its_kind_is_known_by_its_offsets(version: int, count: int) -> None:
+    client = Client(version)
+    topic_id = UUID(int=7) if version >= 10 else None
+    sent = [commit([number * 1000 + index for index in range(count)], topic_id=topic_id) for number in range(5)]
+    assert [client.is_known(request) for request in sent] == [False, False, True, True, True]
+    again = client.send(sent[3])
+    assert isinstance(again, Repeated)
+    assert list(again.numbers) == [3000 + index for index in range(count)]
+    frame, body = client.frame(sent[3])
+    assert request_reader(COMMIT, version)(frame, body) == request_reader(COMMIT, version)(
+        *client.frame(again.unfold())  # what a version lacks is not sent, and not compared
+    )
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"generation": 4},
+        {"member": "nember"},
+        {"metadata": "x"},
+        {"metadata": None},
+        {"topic": "otters"},
+        {"leader_epoch": 5},
+    ],
+    ids=str,
+)
+def test_one_that_differs_elsewhere_is_read_anew(changed: dict[str, object]) -> None:
+    client = Client()
+    for number in range(3):
+        client.send(commit([number, number]))
+    other = commit([5, 6], **changed)  # type: ignore[arg-type]
+    assert client.send(other) == other
+    assert client.is_known(commit([5, 6], **changed)) is False  # type: ignore[arg-type]
+    assert client.is_known(commit([5, 7], **changed)) is True  # type: ignore[arg-type]
+
+
+def test_bytes_behind_the_end_make_it_another_request() -> None:
+    """Kafka accepts them; what is never written like that has no pattern."""
+    client = Client()
+    for number in range(4):
+        frame, body = client.frame(commit([number]))
+        assert client.reader.read(frame + b"more", body, client.remembered) == commit([number])
+
+
+def test_an_unknown_tagged_field_is_dropped_every_time() -> None:
+    client = Client()
+    for number in range(4):
+        frame, body = client.frame(commit([number]))
+        tagged = frame[:-1] + b"\x01\x63\x02hi"
+        assert client.reader.read(tagged, body, client.remembered) == commit([number])
+
+
+def test_what_is_cut_off_is_refused_whatever_was_sent_before() -> None:
+    client = Client()
+    for number in range(3):
+        client.send(commit([number]))
+    frame, body = client.frame(commit([9]))
+    for end in range(body, len(frame) - 1):
+        with pytest.raises(WireError):
+            client.reader.read(frame[:end], body, client.remembered)
+    assert client.is_known(commit([10]))
+
+
+def test_little_is_remembered() -> None:
+    client = Client()
+    for number in range(50):
+        client.send(commit([number], group=f"group-{number}"))
+        assert len(client.remembered) <= PATTERNS_MAX
+    long = commit([0] * (BODY_BYTES_MAX // 10))
+    assert not any(client.is_known(long) for _ in range(4))
+    assert all(len(met.body) <= BODY_BYTES_MAX for met in client.remembered.values() if isinstance(met, Met))
+
+
+def test_who_never_repeats_itself_is_compared_ever_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Client()
+    attempts = 0
+    learn = client.reader._pattern
+
+    def counted(request: object, body: bytes) -> Pattern | None:
+        nonlocal attempts
+        attempts += 1
+        return learn(request, body)
+
+    monkeypatch.setattr(client.reader, "_pattern", counted)
+    for number in range(1000):
+        client.send(commit([number], generation=number))
+    assert attempts <= 11
+
+
+def test_a_client_that_speaks_for_some_groups_is_known_for_each() -> None:
+    client = Client()
+    groups = [f"group-{number}" for number in range(PATTERNS_MAX)]
+    known = [client.is_known(commit([number], group=group)) for number in range(4) for group in groups]
+    assert known == [False] * (2 * PATTERNS_MAX) + [True] * (2 * PATTERNS_MAX)
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> m.OffsetCommitRequest:
+    """Of few kinds, so that they repeat."""
+    return commit(
+        draw(st.lists(INT64, max_size=3)),
+        group=draw(st.sampled_from(["", "g", "h" * 130])),
+        member=draw(st.sampled_from(["", "m1", "m2"])),
+        metadata=draw(st.sampled_from([None, "", "some \u00e9"])),
+        leader_epoch=draw(st.sampled_from([-1, 0])),
+    )
+
+
+@settings(max_examples=200)
+@given(version=st.sampled_from(VERSIONS), sent=st.lists(requests(), max_size=3), order=st.data())
+def test_what_is_read_is_what_was_sent(version: int, sent: list[m.OffsetCommitRequest], order: st.DataObject) -> None:
+    client = Client(version)
+    if not sent:
+        return
+    for request in order.draw(st.lists(st.sampled_from(sent), max_size=12)):
+        numbers = order.draw(st.lists(INT64, min_size=3, max_size=3))
+        moved = with_offsets(request, _cycle(numbers))
+        frame, body = client.frame(moved)
+        found = client.reader.read(frame, body, client.remembered)
+        whole = found.unfold() if isinstance(found, Repeated) else found
+        assert client.frame(whole)[0][body:] == frame[body:]
+
+
+def _cycle(numbers: list[int]) -> Iterator[int]:
+    while True:
+        yield from numbers
