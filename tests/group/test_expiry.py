@@ -4,12 +4,15 @@ When offsets lapse, and groups with them.
 Source: KIP-211; the rows are those of `kohort.group.offsets.expiry`, tried against a broker of Apache Kafka 4.2.1.
 """
 
+from collections.abc import Iterator
+
 import pytest
 
 from kohort.group.classic.states import PREPARING_REBALANCE
 from kohort.group.configs import GroupConfig
-from kohort.group.offsets.expiry import TOMBSTONES_AT_ONCE, sweep
+from kohort.group.offsets.expiry import OFFSETS_AT_ONCE, TOMBSTONES_AT_ONCE, Sweep, sweep
 from kohort.group.records import GroupRecord, GroupTombstone, OffsetCommit, OffsetTombstone
+from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from kohort.model.errors import UnavailableError
 from tests.group.harness import Coordinator, subscription
 
@@ -23,8 +26,8 @@ GROUP = GroupTombstone("group")
 def swept(coordinator: Coordinator, now_ms: int) -> list[GroupRecord]:
     """All of it, in one."""
     shard = coordinator.shard
-    records, following = sweep(shard.registry, shard.offsets, now_ms, list(shard.groups))
-    assert following == len(shard.groups)
+    records, following = sweep(shard.registry, shard.offsets, now_ms, Sweep(list(shard.groups)))
+    assert following is None
     return records
 
 
@@ -132,8 +135,61 @@ def test_a_large_sweep_is_done_in_parts_that_others_can_come_between() -> None:
     assert coordinator.end == before + 2 * len(groups)
     shard = coordinator.shard
     coordinator.commit({("orders", 0): 1})
-    records, following = sweep(shard.registry, shard.offsets, coordinator.now_ms, ["gone", "group", "gone too"], 1)
-    assert (records, following) == ([], 3)
+    some = Sweep(["gone", "group", "gone too"], 1)
+    assert sweep(shard.registry, shard.offsets, coordinator.now_ms, some) == ([], None)
+
+
+def replayed(coordinator: Coordinator, *records: GroupRecord) -> None:
+    for record in records:
+        coordinator.shard.replay(0, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, record)
+
+
+def committed(coordinator: Coordinator, count: int) -> None:
+    """So many offsets of one group."""
+    now_ms = coordinator.now_ms
+    replayed(coordinator, *(OffsetCommit("group", "orders", number, 1, -1, "", now_ms) for number in range(count)))
+
+
+def parts(coordinator: Coordinator, now_ms: int) -> Iterator[list[GroupRecord]]:
+    """What each operation of a sweep writes; they are written before the next."""
+    shard = coordinator.shard
+    under_way: Sweep | None = Sweep(list(shard.groups))
+    while under_way is not None:
+        records, under_way = sweep(shard.registry, shard.offsets, now_ms, under_way)
+        replayed(coordinator, *records)
+        yield records
+
+
+def test_a_large_group_is_swept_in_parts_and_goes_with_the_last() -> None:
+    coordinator = Coordinator(CONFIG)
+    count = 2 * OFFSETS_AT_ONCE + 1
+    committed(coordinator, count)
+    later = coordinator.now_ms + MINUTE_MS
+    found = list(parts(coordinator, later))
+    assert [len(records) for records in found] == [OFFSETS_AT_ONCE, OFFSETS_AT_ONCE, 2]
+    assert found[-1] == [OffsetTombstone("group", "orders", count - 1), GROUP]
+    assert [record for records in found for record in records[:OFFSETS_AT_ONCE]][:count] == [
+        OffsetTombstone("group", "orders", partition) for partition in range(count)
+    ]
+
+
+def test_what_is_committed_or_deleted_between_the_parts_of_a_group_counts() -> None:
+    coordinator = Coordinator(CONFIG)
+    count = OFFSETS_AT_ONCE + 2
+    committed(coordinator, count)
+    coordinator.advance(MINUTE_MS)
+    swept_parts = parts(coordinator, coordinator.now_ms)
+    assert len(next(swept_parts)) == OFFSETS_AT_ONCE
+    replayed(
+        coordinator,
+        *(
+            OffsetCommit("group", "orders", number, 2, -1, "", coordinator.now_ms)
+            for number in (OFFSETS_AT_ONCE, count)
+        ),
+        OffsetTombstone("group", "orders", count - 1),
+    )
+    assert list(swept_parts) == [[]]
+    assert list(coordinator.shard.offsets.by_group["group"]) == [("orders", OFFSETS_AT_ONCE), ("orders", count)]
 
 
 def test_a_part_that_cannot_be_written_is_tried_again() -> None:

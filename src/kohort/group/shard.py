@@ -26,7 +26,7 @@ from kohort.group.listing import list_groups
 from kohort.group.metrics import GroupCounters, GroupGauges
 from kohort.group.offsets.commit import commit_again, offset_commit
 from kohort.group.offsets.deletion import offset_delete, topic_tombstones
-from kohort.group.offsets.expiry import sweep
+from kohort.group.offsets.expiry import Sweep, sweep
 from kohort.group.offsets.fetch import fetch_offsets
 from kohort.group.offsets.offsets import Offsets
 from kohort.group.offsets.plans import CommitPlan, CommitRun
@@ -170,17 +170,19 @@ class GroupShard:
 
     def _sweep(self, _now_ms: int) -> Result[GroupRecord, None]:
         self._schedule_sweep()
-        self._timers.schedule(SWEEP_PART_TIMER, 0, partial(self._sweep_part, list(self.groups), 0), retry=True)
+        self._schedule_part(Sweep(list(self.groups)))
         return Result()
 
-    def _sweep_part(self, group_ids: Sequence[str], start: int, now_ms: int) -> Result[GroupRecord, None]:
-        """Some groups in an operation, and the rest in the next when this one is written; one that fails is tried again."""
-        records, following = sweep(self.registry, self.offsets, now_ms, group_ids, start)
+    def _schedule_part(self, under_way: Sweep) -> None:
+        self._timers.schedule(SWEEP_PART_TIMER, 0, partial(self._sweep_part, under_way), retry=True)
+
+    def _sweep_part(self, under_way: Sweep, now_ms: int) -> Result[GroupRecord, None]:
+        """Some offsets in an operation, and the rest in the next when this one is written; one that fails is tried again."""
+        records, following = sweep(self.registry, self.offsets, now_ms, under_way)
 
         def after(error: Exception | None) -> Iterable[Release]:
-            if error is None and following < len(group_ids):
-                part = partial(self._sweep_part, group_ids, following)
-                self._timers.schedule(SWEEP_PART_TIMER, 0, part, retry=True)
+            if error is None and following is not None:
+                self._schedule_part(following)
             return ()
 
         return Result(records, after=after, is_atomic=False)

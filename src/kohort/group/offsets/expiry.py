@@ -16,10 +16,12 @@ Source: Kafka OffsetMetadataManager.cleanupExpiredOffsets, ClassicGroup.offsetEx
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+import msgspec
+
 from kohort.group.classic.group import ClassicGroup
 from kohort.group.classic.registry import GroupRegistry
 from kohort.group.classic.states import EMPTY, STABLE
-from kohort.group.offsets.offsets import CommittedOffset, Offsets
+from kohort.group.offsets.offsets import CommittedOffset, Offsets, Partition
 from kohort.group.records import NO_TIMESTAMP_MS, GroupRecord, GroupTombstone, OffsetTombstone
 
 OFFSETS_AT_ONCE = 5_000
@@ -29,45 +31,73 @@ TOMBSTONES_AT_ONCE = 1_000
 BaseTimestamp: TypeAlias = Callable[[CommittedOffset], int]
 
 
+class Sweep(msgspec.Struct, frozen=True):
+    """
+    How far a sweep is.
+
+    Attributes:
+        group_ids: the groups that there were when it began.
+        index: the group that is next.
+        partitions: those with an offset in that group when its turn came, if it is too large for one operation.
+        place: which of them is next.
+    """
+
+    group_ids: Sequence[str]
+    index: int = 0
+    partitions: Sequence[Partition] = ()
+    place: int = 0
+
+
 def sweep(
-    registry: GroupRegistry, offsets: Offsets, now_ms: int, group_ids: Sequence[str], start: int = 0
-) -> tuple[list[GroupRecord], int]:
+    registry: GroupRegistry, offsets: Offsets, now_ms: int, under_way: Sweep
+) -> tuple[list[GroupRecord], Sweep | None]:
     """
-    Tombstones for what has lapsed by now, in some of these groups; and where to go on, which is their number at the end.
+    Tombstones for what has lapsed by now; and where to go on, if that was not all.
 
-    It stops behind the group with which enough has been looked at: it is one operation, and others wait for its end.
+    It stops when enough has been looked at, within a group if need be: it is one operation, and others wait for its end.
     """
-    retention_ms = registry.config.offsets_retention_ms
     records: list[GroupRecord] = []
-    looked_at = 0
-    for index in range(start, len(group_ids)):
+    looked_at, index = 0, under_way.index
+    partitions, place = under_way.partitions, under_way.place
+    while index < len(under_way.group_ids):
         if looked_at >= OFFSETS_AT_ONCE or len(records) >= TOMBSTONES_AT_ONCE:
-            return records, index
-        group_id = group_ids[index]
+            return records, Sweep(under_way.group_ids, index)
+        group_id = under_way.group_ids[index]
         group = registry.groups.get(group_id)
-        if group is None:
-            continue
-        looked_at += 1 + len(offsets.by_group.get(group_id, ()))
-        lapsed = lapsed_offsets(group, offsets, now_ms=now_ms, retention_ms=retention_ms)
-        records += lapsed
-        registry.counters.offset_expirations += len(lapsed)
-        is_bare = len(lapsed) == len(offsets.by_group.get(group_id, ())) and group_id not in offsets.writers
-        if is_bare and group.state is EMPTY:
-            records.append(GroupTombstone(group_id))
-    return records, len(group_ids)
+        if group is not None:
+            if not place:
+                partitions = list(offsets.by_group.get(group_id, ()))
+            until = place + OFFSETS_AT_ONCE
+            looked_at += 1 + len(partitions[place:until])
+            lapsed = _lapsed(registry, group, offsets, partitions[place:until], now_ms)
+            records += lapsed
+            if until < len(partitions):
+                return records, Sweep(under_way.group_ids, index, partitions, until)
+            is_bare = len(lapsed) == len(offsets.by_group.get(group_id, ())) and group_id not in offsets.writers
+            if is_bare and group.state is EMPTY:
+                records.append(GroupTombstone(group_id))
+        index, place = index + 1, 0
+    return records, None
 
 
-def lapsed_offsets(group: ClassicGroup, offsets: Offsets, *, now_ms: int, retention_ms: int) -> list[OffsetTombstone]:
-    base = _base_timestamp(group)
-    if base is None:
+def _lapsed(
+    registry: GroupRegistry, group: ClassicGroup, offsets: Offsets, partitions: Sequence[Partition], now_ms: int
+) -> list[OffsetTombstone]:
+    """Those of these partitions whose offset has lapsed; some may have none any more."""
+    base, retention_ms = _base_timestamp(group), registry.config.offsets_retention_ms
+    committed = offsets.by_group.get(group.group_id)
+    if base is None or committed is None:
         return []
-    return [
-        OffsetTombstone(group.group_id, topic, partition)
-        for (topic, partition), offset in offsets.of_group(group.group_id)
-        if not group.is_subscribed(topic)
-        and not offsets.has_pending(group.group_id, (topic, partition))
+    lapsed = [
+        OffsetTombstone(group.group_id, *partition)
+        for partition in partitions
+        if not group.is_subscribed(partition[0])
+        and not offsets.has_pending(group.group_id, partition)
+        and (offset := committed.get(partition)) is not None
         and has_lapsed(offset, base(offset), now_ms=now_ms, retention_ms=retention_ms)
     ]
+    registry.counters.offset_expirations += len(lapsed)
+    return lapsed
 
 
 def has_lapsed(offset: CommittedOffset, base_ms: int, *, now_ms: int, retention_ms: int) -> bool:
