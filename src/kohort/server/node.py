@@ -27,6 +27,7 @@ from kohort.machine.shard import EndTransaction
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import ConfigError, ErrorCode
 from kohort.model.ids import CONSUMER_OFFSETS
+from kohort.runtime.background import BackgroundThread
 from kohort.runtime.clock import SystemClock
 from kohort.runtime.processors import InlineProcessor
 from kohort.runtime.runtime import Runtime
@@ -78,6 +79,7 @@ class Node:
         self._turn = Turn(loop.call_soon)
         self._clock = SystemClock()
         self._alarm = Alarm(loop, self._clock)
+        self._background = BackgroundThread()
         self._store = self._make_store()
         self._cluster = Cluster(
             node_id=self._node_id, cluster_id=self._cluster_id, rack=settings.config.get_str("broker.rack")
@@ -139,7 +141,9 @@ class Node:
             serde=GroupRecordSerde(),
             image=self._broker.catalog,
             clock=self._clock,
-            processor=InlineProcessor(self._alarm.wheel, self._turn.defer, self._soon),
+            processor=InlineProcessor(
+                self._alarm.wheel, self._turn.defer, self._soon, background=self._background.submit, post=self._post
+            ),
             write_timeout_ms=config.get_int("offsets.commit.timeout.ms"),
         )
 
@@ -281,6 +285,7 @@ class Node:
             self._idle_check.cancel()
         self._group_service.is_active = False
         self._groups.close()
+        self._background.close()
         self._turn.run()
         for connection in list(self._connections.open):
             connection.close()
