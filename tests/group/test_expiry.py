@@ -10,7 +10,7 @@ import pytest
 
 from kohort.group.classic.states import PREPARING_REBALANCE
 from kohort.group.configs import GroupConfig
-from kohort.group.offsets.expiry import OFFSETS_AT_ONCE, TOMBSTONES_AT_ONCE, Sweep, sweep
+from kohort.group.offsets.expiry import TOMBSTONES_AT_ONCE, Sweep, sweep
 from kohort.group.records import GroupRecord, GroupTombstone, OffsetCommit, OffsetTombstone
 from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from kohort.model.errors import UnavailableError
@@ -162,34 +162,34 @@ def parts(coordinator: Coordinator, now_ms: int) -> Iterator[list[GroupRecord]]:
 
 def test_a_large_group_is_swept_in_parts_and_goes_with_the_last() -> None:
     coordinator = Coordinator(CONFIG)
-    count = 2 * OFFSETS_AT_ONCE + 1
+    count = 2 * TOMBSTONES_AT_ONCE + 1
     committed(coordinator, count)
     later = coordinator.now_ms + MINUTE_MS
     found = list(parts(coordinator, later))
-    assert [len(records) for records in found] == [OFFSETS_AT_ONCE, OFFSETS_AT_ONCE, 2]
+    assert [len(records) for records in found] == [TOMBSTONES_AT_ONCE, TOMBSTONES_AT_ONCE, 2]
     assert found[-1] == [OffsetTombstone("group", "orders", count - 1), GROUP]
-    assert [record for records in found for record in records[:OFFSETS_AT_ONCE]][:count] == [
+    assert [record for records in found for record in records[:TOMBSTONES_AT_ONCE]][:count] == [
         OffsetTombstone("group", "orders", partition) for partition in range(count)
     ]
 
 
 def test_what_is_committed_or_deleted_between_the_parts_of_a_group_counts() -> None:
     coordinator = Coordinator(CONFIG)
-    count = OFFSETS_AT_ONCE + 2
+    count = TOMBSTONES_AT_ONCE + 2
     committed(coordinator, count)
     coordinator.advance(MINUTE_MS)
     swept_parts = parts(coordinator, coordinator.now_ms)
-    assert len(next(swept_parts)) == OFFSETS_AT_ONCE
+    assert len(next(swept_parts)) == TOMBSTONES_AT_ONCE
     replayed(
         coordinator,
         *(
             OffsetCommit("group", "orders", number, 2, -1, "", coordinator.now_ms)
-            for number in (OFFSETS_AT_ONCE, count)
+            for number in (TOMBSTONES_AT_ONCE, count)
         ),
         OffsetTombstone("group", "orders", count - 1),
     )
     assert list(swept_parts) == [[]]
-    assert list(coordinator.shard.offsets.by_group["group"]) == [("orders", OFFSETS_AT_ONCE), ("orders", count)]
+    assert list(coordinator.shard.offsets.by_group["group"]) == [("orders", TOMBSTONES_AT_ONCE), ("orders", count)]
 
 
 def test_a_part_that_cannot_be_written_is_tried_again() -> None:

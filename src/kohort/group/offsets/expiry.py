@@ -38,7 +38,7 @@ class Sweep(msgspec.Struct, frozen=True):
     Attributes:
         group_ids: the groups that there were when it began.
         index: the group that is next.
-        partitions: those with an offset in that group when its turn came, if it is too large for one operation.
+        partitions: those with an offset in that group when its turn came, if they are too many for one operation.
         place: which of them is next.
     """
 
@@ -67,7 +67,7 @@ def sweep(
         if group is not None:
             if not place:
                 partitions = list(offsets.by_group.get(group_id, ()))
-            until = place + OFFSETS_AT_ONCE
+            until = place + TOMBSTONES_AT_ONCE
             looked_at += 1 + len(partitions[place:until])
             lapsed = _lapsed(registry, group, offsets, partitions[place:until], now_ms)
             records += lapsed
