@@ -1,6 +1,7 @@
 """What options and filters leave out is left out, and nothing else."""
 
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual
 
 from kohort.pipeline.decode import schemas
+from kohort.pipeline.decode.compact import Fold
 from kohort.pipeline.decode.log import Decoder
 from kohort.pipeline.decode.segments import list_segments
 from kohort.pipeline.sources.coordinator_log import LogReader
@@ -41,23 +43,74 @@ def test_a_time_range(tmp_path: Path) -> None:
     assert [row["log_offset"] for row in batches] == [3, 6, 9]
 
 
+CUTS = st.lists(st.integers(0, 40), max_size=2)
 COMMITS = st.lists(
     st.tuples(st.integers(0, 3), st.sampled_from(["plain", "transaction", "tombstone", "old"])), min_size=1, max_size=40
 )
 
 
-@given(COMMITS, st.integers(1, 200))
-def test_compacting_keeps_the_last_plain_commit_of_each_key(commits: list[tuple[int, str]], window_bytes: int) -> None:
-    raw, last = b"", {}
+def commits_of(commits: list[tuple[int, str]]) -> tuple[list[bytes], dict[Any, int]]:
+    """A batch for each commit, and the offsets that are left of each group, and of each commit in a transaction."""
+    raw: list[bytes] = []
+    last: dict[Any, int] = {}
     for at, (group, kind) in enumerate(commits):
         key = offset_key(f"g{group}", "t", 0, key_type=0 if kind == "old" else 1)
         value = None if kind == "tombstone" else offset_value(at)
         is_inside = kind == "transaction"
-        raw += batch(at, [(key, value)], producer_id=9 if is_inside else -1, attributes=0x10 if is_inside else 0)
+        raw.append(batch(at, [(key, value)], producer_id=9 if is_inside else -1, attributes=0x10 if is_inside else 0))
         last[("inside", at) if is_inside else group] = at
-    decoder = Decoder(is_compacting=True, window_bytes=window_bytes)
-    found = [row for part in decoder.decode(raw, segment()) for row in part.to_pylist()]
-    assert sorted(row["log_offset"] for row in found) == sorted(last.values())
+    return raw, last
+
+
+def decoded(decoder: Decoder, batches: list[bytes], cuts: list[int]) -> list[int]:
+    """The offsets of the rows of some batches, which lie in segments that begin at `cuts`."""
+    bounds = [*sorted({0, *(min(cut, len(batches)) for cut in cuts)}), len(batches)]
+    parts: list[Any] = []
+    for begin, end in pairwise(bounds):
+        parts += decoder.decode(b"".join(batches[begin:end]), segment(base=begin))
+    parts += decoder.rest()
+    return [row["log_offset"] for part in parts for row in part.to_pylist()]
+
+
+@given(COMMITS, st.integers(1, 200), CUTS)
+def test_compacting_keeps_the_last_plain_commit_of_each_key(
+    commits: list[tuple[int, str]], window_bytes: int, cuts: list[int]
+) -> None:
+    """Over all segments of a partition, whatever the windows are."""
+    batches, last = commits_of(commits)
+    decoder = Decoder(fold=Fold(), window_bytes=window_bytes)
+    assert sorted(decoded(decoder, batches, cuts)) == sorted(last.values())
+    assert list(decoder.rest()) == []
+
+
+@given(COMMITS, st.integers(1, 200), CUTS, st.integers(0, 2000))
+def test_a_fold_that_is_full_gives_keys_again_and_loses_none(
+    commits: list[tuple[int, str]], window_bytes: int, cuts: list[int], held_bytes: int
+) -> None:
+    batches, last = commits_of(commits)
+    found = decoded(Decoder(fold=Fold(held_bytes=held_bytes), window_bytes=window_bytes), batches, cuts)
+    assert set(last.values()) <= set(found)
+    assert len(found) == len(set(found))
+
+
+def test_logs_of_two_partitions_are_folded_each_for_itself() -> None:
+    decoder = Decoder(fold=Fold())
+    raw = batch(0, [(offset_key("g", "t", 0), offset_value(1))])
+    found = [*decoder.decode(raw, segment(partition=3)), *decoder.decode(raw, segment(partition=4)), *decoder.rest()]
+    assert [row["log_partition"] for part in found for row in part.to_pylist()] == [3, 4]
+
+
+def test_what_a_fold_keeps_is_told_whole() -> None:
+    """Keys, values, headers and damage are those of the window that they were found in, which has gone by then."""
+    inside = batch(4, [(offset_key("h", "t", 1), offset_value(5))], producer_id=9, attributes=0x10)
+    raw = batch(0, [(offset_key("g", "t", 0), offset_value(at, metadata=f"m{at}")) for at in range(3)]) + inside
+    raw += batch(5, [(offset_key("g", "u", 2), None), (offset_key("g", "v", 0), b"\0\3")], producer_id=7)
+    plain = [row for part in Decoder().decode(raw, segment()) for row in part.to_pylist()]
+    decoder = Decoder(fold=Fold(), window_bytes=1)
+    folded = [row for part in [*decoder.decode(raw, segment()), *decoder.rest()] for row in part.to_pylist()]
+    kept = [row for row in plain if row["log_offset"] not in (0, 1)]
+    assert sorted(folded, key=lambda row: row["log_offset"]) == sorted(kept, key=lambda row: row["log_offset"])
+    assert [row["kind"] for row in folded].count("damage") == 1
 
 
 def test_compacting_changes_no_latest_offset(recorded: Callable[[str], Path]) -> None:

@@ -19,7 +19,7 @@ from kohort.pipeline.decode.batches import (
     Scan,
     scan,
 )
-from kohort.pipeline.decode.compact import compacted
+from kohort.pipeline.decode.compact import Fold
 from kohort.pipeline.decode.records import WINDOW_BYTES, Records, lay_out, windows
 from kohort.pipeline.decode.segments import Segment
 from kohort.pipeline.decode.slices import Slice, scan_slice
@@ -43,8 +43,8 @@ class Decoder:
         kinds: of rows, see `schemas`. Records are read out of the topics of coordinators alone.
         schema: the columns, a subset of `schemas.SCHEMA`.
         from_ms, to_ms: only what was written from then on, and before then. Segments and damage are told of always.
-        is_compacting: of offset commits outside transactions with the same key only the last one of a segment, as
-            compaction would leave it.
+        fold: when given, of the offset commits outside transactions with the same key only the last one is given out, by
+            `rest`.
     """
 
     kinds: Collection[str] = schemas.DEFAULT_KINDS
@@ -52,7 +52,7 @@ class Decoder:
     window_bytes: int = WINDOW_BYTES
     from_ms: int | None = None
     to_ms: int | None = None
-    is_compacting: bool = False
+    fold: Fold | None = None
 
     def decode_file(self, segment: Segment, stretch: Slice | None = None) -> Iterator[pa.RecordBatch]:
         """The rows of one segment file. A file that has gone since it was listed holds nothing."""
@@ -74,12 +74,17 @@ class Decoder:
         if schemas.BATCH in self.kinds and (batches := self._batches_in_time(found)):
             yield self._batches(batches, segment)
         if segment.topic in INTERNAL_TOPICS and not schemas.RECORD_KINDS.isdisjoint(self.kinds):
-            for records in self._laid_out(found, segment):
-                yield from self._records(records, segment, damage)
+            for records in self._laid_out(found):
+                yield from self._window(records, segment, damage)
         if schemas.SEGMENT in self.kinds and stretch is None:
             yield self._segment(found, segment)
         if schemas.DAMAGE in self.kinds and damage:
             yield self._damage(damage, segment)
+
+    def rest(self) -> Iterator[pa.RecordBatch]:
+        """When everything has been decoded, the rows of the commits that are left of a fold."""
+        if self.fold is not None:
+            yield from self._folded(self.fold.rest())
 
     def decode_records(self, records: Records, segment: Segment) -> Iterator[pa.RecordBatch]:
         """The rows of records that were found elsewhere than in a segment."""
@@ -95,18 +100,12 @@ class Decoder:
             found = Scan(found.data, found.positions[chosen], found.headers[chosen])
         return found if len(found.positions) else None
 
-    def _laid_out(self, found: Scan, segment: Segment) -> Iterator[Records]:
+    def _laid_out(self, found: Scan) -> Iterator[Records]:
         """The records of a segment, window by window, without those that are not asked for."""
         if self.from_ms is not None:
             late = found.headers["max_timestamp"].astype(np.int64) >= self.from_ms
             found = Scan(found.data, found.positions[late], found.headers[late])
-        laid_out: Iterator[Records] = (
-            self._timely(lay_out(one)) for one in windows(found, window_bytes=self.window_bytes)
-        )
-        if self.is_compacting and segment.topic == CONSUMER_OFFSETS:
-            laid_out = compacted(laid_out)
-        for records in laid_out:
-            yield from records.pieces()
+        return (self._timely(lay_out(one)) for one in windows(found, window_bytes=self.window_bytes))
 
     def _timely(self, records: Records) -> Records:
         chosen = self._in_time(records.timestamp_ms)
@@ -122,6 +121,19 @@ class Decoder:
         if self.to_ms is not None:
             chosen &= timestamp_ms < self.to_ms
         return chosen
+
+    def _window(self, records: Records, segment: Segment, damage: list[Damage]) -> Iterator[pa.RecordBatch]:
+        """The rows of a window, without those that a fold keeps."""
+        if self.fold is not None and segment.topic == CONSUMER_OFFSETS:
+            records, given = self.fold.take(records, segment)
+            yield from self._folded(given)
+        for piece in records.pieces():
+            yield from self._records(piece, segment, damage)
+
+    def _folded(self, given: Iterable[tuple[Segment, Records]]) -> Iterator[pa.RecordBatch]:
+        for segment, records in given:
+            for piece in records.pieces():
+                yield from self.decode_records(piece, segment)
 
     def _records(self, records: Records, segment: Segment, damage: list[Damage]) -> Iterator[pa.RecordBatch]:
         window = records.window

@@ -12,7 +12,7 @@ Source: Kafka DefaultRecord.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from kohort.pipeline.decode.batches import (
     Headers,
     Scan,
 )
+from kohort.pipeline.decode.vectors import joined
 from kohort.wire.vectors import VARLONG_BYTES_MAX, Bools, Bytes, Ints, varint
 
 WINDOW_BYTES = 16 << 20
@@ -96,6 +97,33 @@ class Records:
             self.value_at[chosen],
             self.value_bytes[chosen],
             self.damage,
+        )
+
+    @property
+    def held_bytes(self) -> int:
+        """About how much memory they keep from being freed."""
+        window = self.window
+        return window.data.nbytes + window.headers.nbytes + window.positions.nbytes + 7 * self.batch.nbytes
+
+    def gathered(self) -> "Records":
+        """The same records, and of their window nothing but their keys and values; without damage."""
+        if not len(self):
+            return replace(self, damage=[])
+        window, count = self.window, len(self)
+        at, size_bytes = np.empty(2 * count, np.int64), np.empty(2 * count, np.int64)
+        at[0::2], at[1::2] = self.key_at, self.value_at
+        size_bytes[0::2], size_bytes[1::2] = np.maximum(self.key_bytes, 0), np.maximum(self.value_bytes, 0)
+        ends = np.cumsum(size_bytes)
+        data = np.zeros(int(ends[-1]) + PADDING_BYTES, np.uint8)
+        data[: int(ends[-1])] = joined(window.data, at, size_bytes)
+        starts = ends - size_bytes
+        # Records are in the order of their batches.
+        is_first = np.concatenate(([True], np.diff(self.batch) != 0))
+        used = self.batch[is_first]
+        nowhere = np.zeros(len(used), np.int64)
+        kept = Window(data, nowhere, nowhere, window.headers[used], window.positions[used])
+        return replace(
+            self, window=kept, batch=np.cumsum(is_first) - 1, key_at=starts[0::2], value_at=starts[1::2], damage=[]
         )
 
     def pieces(self) -> "Iterator[Records]":

@@ -30,6 +30,13 @@ def slices(data: Bytes, at: Ints, length_bytes: Ints, valid: Bools | None = None
     return whole.take(pa.array(odd, mask=None if valid is None else ~valid))
 
 
+def joined(data: Bytes, at: Ints, length_bytes: Ints) -> Bytes:
+    """Byte strings by position and length, one behind the other."""
+    taken = slices(data, at, length_bytes)
+    found: Bytes = np.frombuffer(taken.buffers()[2] or b"", np.uint8)
+    return found[: int(length_bytes.sum())]
+
+
 def strings(data: Bytes, at: Ints, length_bytes: Ints, valid: Bools | None = None) -> pa.Array:
     """
     UTF-8 strings by position and length; null where not `valid`. Positions must rise and strings must not overlap.

@@ -22,12 +22,13 @@ from kohort.pipeline.decode.schemas import (
 from kohort.pipeline.decode.segments import list_segments, newest_segments
 from kohort.pipeline.sources import progress
 from kohort.pipeline.sources.live import is_live, list_logs
-from kohort.pipeline.sources.options import connecting
+from kohort.pipeline.sources.options import PACK_BYTES, connecting
 from kohort.pipeline.sources.topic_ids import topic_ids
 from kohort.pipeline.tables import (
     as_of,
     blocking_transactions,
     end_offsets,
+    latest_offsets,
     offset_commits,
     rebalances,
     share_state,
@@ -35,10 +36,14 @@ from kohort.pipeline.tables import (
     transactions,
 )
 
-_DAMAGE_COLUMNS = ("log_topic", "log_partition", "segment", "position", "size_bytes", "log_offset", "problem")
+_COMMIT_KINDS = (OFFSET_COMMIT, MARKER, DAMAGE)
 SHORT_BYTES = 64 << 20
 """Below, a run is over before the JVM's second compiler has paid for itself."""
 _BYTES_PER_SHUFFLE_PARTITION = 32 << 20
+_TASKS_PER_CORE = 2
+_TASK_BYTES_MIN = 4 << 20
+_FOLD_BYTES = 256 << 20
+"""What a task reads that gives out the last commits of keys alone: the more, the fewer rows leave it."""
 
 
 def coordinator_log_bytes(
@@ -70,6 +75,11 @@ def shuffle_partitions(log_bytes: int) -> int:
     return max(1, min(200, -(-log_bytes // _BYTES_PER_SHUFFLE_PARTITION)))
 
 
+def task_bytes(log_bytes: int, cores: int, *, bytes_max: int) -> int:
+    """How much of a log of this size a task should read, so that a few cores share it evenly."""
+    return max(_TASK_BYTES_MIN, min(bytes_max, -(-log_bytes // (cores * _TASKS_PER_CORE))))
+
+
 class Reading:
     """
     Reads frames out of one directory.
@@ -94,8 +104,8 @@ class Reading:
             group: when given, the rows of this group alone.
             as_of_ms: when given, what was written later is left out: every table is that of this instant.
             progress_directory: where tasks note their progress; every read has a folder of its own in it.
-            is_latest_only: commits that a later one of the same log segment replaced are not read. Right for the latest
-                offsets and their lag alone, and much quicker.
+            is_latest_only: commits that a later one replaced are not read. Right for the latest offsets, their lag and the
+                damage alone, and much quicker.
             connection: how to connect to a cluster, as options of the source (`kafka.*`).
 
         Raises:
@@ -116,9 +126,14 @@ class Reading:
     @cached_property
     def records(self) -> Any:
         """What the coordinator's log says of offsets, groups and transactions, and what of it cannot be read."""
-        columns = (*offset_commits.INPUT_COLUMNS, "topic_id", *_DAMAGE_COLUMNS)
-        kinds = (OFFSET_COMMIT, MARKER, DAMAGE)
-        return self._of_group(self._read(kinds, list(dict.fromkeys(columns)), [CONSUMER_OFFSETS])).persist()
+        columns = (*offset_commits.INPUT_COLUMNS, "topic_id", *latest_offsets.DAMAGE_COLUMNS)
+        return self._of_group(self._read(_COMMIT_KINDS, list(dict.fromkeys(columns)), [CONSUMER_OFFSETS])).persist()
+
+    @cached_property
+    def last_records(self) -> Any:
+        """Of each key of a group the last commit that counts, and what cannot be read; see `latest_offsets.last_records`."""
+        records = self._read(_COMMIT_KINDS, latest_offsets.INPUT_COLUMNS, [CONSUMER_OFFSETS])
+        return latest_offsets.last_records(self._of_group(records)).persist()
 
     @cached_property
     def at_ms(self) -> int:
@@ -182,7 +197,9 @@ class Reading:
 
     def damage(self) -> Any:
         """What could not be read of the coordinator's log."""
-        return self.records.where(self.records["kind"] == DAMAGE).select(*_DAMAGE_COLUMNS)
+        if self.is_latest_only:
+            return latest_offsets.damage_of(self.last_records)
+        return self.records.where(self.records["kind"] == DAMAGE).select(*latest_offsets.DAMAGE_COLUMNS)
 
     def end_offsets(self, topics: Collection[str]) -> Any:
         """The ends of the logs of some topics."""
@@ -220,11 +237,15 @@ class Reading:
     def _load(
         self, kinds: Sequence[str], columns: Sequence[str], topics: Collection[str] | None, *, newest: bool
     ) -> Any:
+        reader = self._spark.read.format("kohort").option("topics", "*" if topics is None else ",".join(sorted(topics)))
         if not is_live(self.directory):
             segments = list_segments(self.directory, topics=topics)
             chosen = newest_segments(segments) if newest else segments
-            self.planned_bytes += sum(segment.size_bytes for segment in chosen)
-        reader = self._spark.read.format("kohort").option("topics", "*" if topics is None else ",".join(sorted(topics)))
+            size_bytes = sum(segment.size_bytes for segment in chosen)
+            self.planned_bytes += size_bytes
+            bytes_max = _FOLD_BYTES if self.is_latest_only else PACK_BYTES
+            each = task_bytes(size_bytes, self._spark.sparkContext.defaultParallelism, bytes_max=bytes_max)
+            reader = reader.option("bytesPerTask", str(each))
         reader = reader.option("kinds", ",".join(kinds)).option("columns", ",".join(columns))
         reader = reader.option("newest", str(newest).lower()).options(**self.connection)
         if self.is_latest_only:

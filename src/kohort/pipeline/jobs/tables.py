@@ -38,6 +38,8 @@ class Tables:
     @cached_property
     def offsets(self) -> Any:
         """Where each group stands."""
+        if self.reading.is_latest_only:
+            return latest_offsets.offsets_of(self.reading.last_records)
         return latest_offsets.latest_offsets(self.reading.offset_commits).persist()
 
     @cached_property

@@ -36,7 +36,7 @@ class SourceOptions:
     | `maxBytesPerTrigger`, `maxRecordsPerTrigger` | about how much a micro-batch reads | all there is               |
     | `failOnDataLoss` | whether a stream ends when records were deleted before it read them | true                  |
     | `from`, `to`     | only what was written in this time: ISO 8601 (UTC), or milliseconds; `to` not included | all |
-    | `compact`        | `true`: of the commits of a key that a task reads, the last one | false                     |
+    | `compact`        | `true`: of the plain commits of a key that a task reads, the last one | false               |
     | `pushFilters`    | `true`: filters choose what is read, see `filters`             | false                      |
     | `kafka.*`        | how to connect, see `kohort.client.security`                   | plain text                 |
     """

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from kohort.pipeline.decode import schemas
+from kohort.pipeline.decode.compact import Fold
 from kohort.pipeline.decode.log import Decoder
 from kohort.pipeline.sources.options import SourceOptions
 from kohort.pipeline.sources.progress import Note
@@ -18,10 +19,15 @@ def decoder(options: SourceOptions) -> Decoder:
         schema=schemas.subset(options.columns),
         from_ms=options.from_ms,
         to_ms=options.to_ms,
-        is_compacting=options.compact,
+        fold=Fold() if options.compact else None,
     )
 
 
 def read_task(options: SourceOptions, task: RangeTask) -> Iterator[pa.RecordBatch]:
     """The rows of a range."""
-    yield from task.read(decoder(options), Note(options.progress_directory, task.task))
+    decoding = decoder(options)
+    note = Note(options.progress_directory, task.task)
+    yield from task.read(decoding, note)
+    for batch in decoding.rest():
+        note.add(rows=batch.num_rows)
+        yield batch
