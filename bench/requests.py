@@ -21,6 +21,7 @@ DATA_TOPIC: Final = "bench-data"
 DATA_PARTITIONS: Final = 8
 BATCH_BYTES: Final = 16_384
 BATCH_RECORDS: Final = 16
+COMMIT_STEPS: Final = 4
 FETCHED_BATCHES: Final = 16
 SESSION_TIMEOUT_MS: Final = 45_000
 LEAVE_GROUP: Final = (ApiKey.LEAVE_GROUP, 5)
@@ -90,8 +91,12 @@ def commit_code(committed: Any) -> int:
 
 
 def commit_lanes(sockets: Sequence[socket.socket], groups: int, partitions: int) -> list[Lane]:
-    """All groups, dealt out to the connections."""
-    asked = [commit_request(group_of(number), partitions, 1_000_000 + number) for number in range(groups)]
+    """All groups, dealt out to the connections; a group commits other offsets each time, until it begins again."""
+    asked = [
+        commit_request(group_of(number), partitions, 1_000_000 + 1_000 * step + number)
+        for step in range(COMMIT_STEPS)
+        for number in range(groups)
+    ]
     ask_all_until_ready(sockets, *OFFSET_COMMIT, asked, commit_code)
     return lanes_of(sockets, [request_frame(*OFFSET_COMMIT, request) for request in asked], _check_commit)
 

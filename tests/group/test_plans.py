@@ -17,7 +17,7 @@ from kohort.wire.batches import HEADER_BYTES, encode_batch
 from kohort.wire.encoders import PreparedResponse, request_encoder, response_encoder
 from kohort.wire.headers import read_request_header, read_response_header
 from kohort.wire.readers import response_reader
-from kohort.wire.repeats import Remembered, Repeated, RepeatReader
+from kohort.wire.repeats import Memory, Remembered, Repeated, RepeatReader
 from tests.group.harness import Answer, Coordinator, Topic
 
 VERSIONS = range(2, 11)
@@ -60,13 +60,13 @@ class Client:
         self.version = version
         self.coordinator = Coordinator(config)
         self.reader = RepeatReader(ApiKey.OFFSET_COMMIT, version, with_offsets)
-        self.remembered: Remembered = {}
+        self.remembered = Remembered(Memory())
         self.remembers = remembers
         self.known = 0
 
     def send(self, request: m.OffsetCommitRequest) -> Answer:
         frame = request_encoder(ApiKey.OFFSET_COMMIT, self.version)(1, "client", request)[4:]
-        remembered = self.remembered if self.remembers else {}
+        remembered = self.remembered if self.remembers else Remembered(Memory())
         read = self.reader.read(frame, read_request_header(frame)[4], remembered)
         self.known += isinstance(read, Repeated)
         return self.coordinator.ask("offset_commit", read, version=self.version)

@@ -14,7 +14,7 @@ from kohort.wire.apis import ApiKey
 from kohort.wire.encoders import request_encoder
 from kohort.wire.headers import read_request_header
 from kohort.wire.readers import request_reader
-from kohort.wire.repeats import BODY_BYTES_MAX, PATTERNS_MAX, Met, Pattern, Remembered, Repeated, RepeatReader
+from kohort.wire.repeats import BODY_BYTES_MAX, Memory, Pattern, Remembered, Repeated, RepeatReader
 
 COMMIT = ApiKey.OFFSET_COMMIT
 VERSIONS = range(2, 11)
@@ -57,10 +57,10 @@ def commit(
 class Client:
     """One connection, as it is read."""
 
-    def __init__(self, version: int = 9) -> None:
+    def __init__(self, version: int = 9, memory: Memory | None = None) -> None:
         self.version = version
         self.reader = RepeatReader(COMMIT, version, with_offsets)
-        self.remembered: Remembered = {}
+        self.remembered = Remembered(memory or Memory())
         self.sent = 0
 
     def frame(self, request: m.OffsetCommitRequest) -> tuple[bytes, int]:
@@ -141,13 +141,44 @@ def test_what_is_cut_off_is_refused_whatever_was_sent_before() -> None:
 
 
 def test_little_is_remembered() -> None:
+    """A server remembers so many bytes. A connection that wants more forgets its own; when it is lost, that is free again."""
+    memory = Memory(2_000)
+    first, second = Client(memory=memory), Client(memory=memory)
+    for number in range(10):
+        first.send(commit([number], group=f"group-{number % 5}"))
+    assert first.is_known(commit([5], group="group-1"))
+    left = memory.bytes_left
+    assert 0 < left < 2_000
+    for number in range(1000):
+        second.send(commit([number] * (number % 200), group=f"group-{number}"))
+        assert 0 <= memory.bytes_left <= left
+    assert first.is_known(commit([6], group="group-1"))
+    second.remembered.forget()
+    assert memory.bytes_left == left
+    first.remembered.forget()
+    assert memory.bytes_left == 2_000
+    assert not first.remembered.requests
+
+
+@settings(max_examples=100)
+@given(sizes=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=30))
+def test_what_is_remembered_is_counted(sizes: list[tuple[int, int]]) -> None:
+    memory = Memory()
+    client = Client(memory=memory)
+    bodies: dict[int, int] = {}
+    for group, count in sizes:
+        request = commit([1] * count, group=f"group-{group}")
+        client.send(request)
+        frame, body = client.frame(request)
+        bodies[group] = len(frame) - body
+    assert Memory().bytes_left - memory.bytes_left == sum(bodies.values())
+
+
+def test_long_requests_are_not_remembered() -> None:
     client = Client()
-    for number in range(50):
-        client.send(commit([number], group=f"group-{number}"))
-        assert len(client.remembered) <= PATTERNS_MAX
     long = commit([0] * (BODY_BYTES_MAX // 10))
     assert not any(client.is_known(long) for _ in range(4))
-    assert all(len(met.body) <= BODY_BYTES_MAX for met in client.remembered.values() if isinstance(met, Met))
+    assert not client.remembered.requests
 
 
 def test_who_never_repeats_itself_is_compared_ever_less(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,9 +199,9 @@ def test_who_never_repeats_itself_is_compared_ever_less(monkeypatch: pytest.Monk
 
 def test_a_client_that_speaks_for_some_groups_is_known_for_each() -> None:
     client = Client()
-    groups = [f"group-{number}" for number in range(PATTERNS_MAX)]
+    groups = [f"group-{number}" for number in range(64)]
     known = [client.is_known(commit([number], group=group)) for number in range(4) for group in groups]
-    assert known == [False] * (2 * PATTERNS_MAX) + [True] * (2 * PATTERNS_MAX)
+    assert known == [False] * (2 * 64) + [True] * (2 * 64)
 
 
 @st.composite

@@ -18,7 +18,7 @@ from kohort.runtime.turn import Turn
 from kohort.server.dispatch import Dispatch, Route
 from kohort.wire.frames import FrameReader
 from kohort.wire.headers import api_versions_downgrade, read_request_header
-from kohort.wire.repeats import Remembered
+from kohort.wire.repeats import Memory, Remembered
 
 _log = logging.getLogger("kohort.server")
 
@@ -72,6 +72,7 @@ class Connections:
         self.dispatch = dispatch
         self.turn = turn
         self.frame_bytes_max = frame_bytes_max
+        self.memory = Memory()
         self.open: set[Connection] = set()
         self.accepted = 0
         """How many there have been."""
@@ -113,7 +114,7 @@ class Connection(asyncio.Protocol):
         self.parked: tuple[Call, Callable[[], None]] | None = None
         """The last request that wants to be forgotten when the client goes away, and how."""
         self._transport: asyncio.Transport | None = None
-        self._remembered: Remembered = {}
+        self._remembered = Remembered(shared.memory)
         self._is_handling = False
         self._is_flush_due = False
         self._is_slow = False
@@ -140,6 +141,7 @@ class Connection(asyncio.Protocol):
         if parked is not None and parked[0] in self._in_work:
             parked[1]()
         self._transport = None
+        self._remembered.forget()
         self._waiting.clear()
         self._in_work.clear()
         self._out.clear()

@@ -18,9 +18,9 @@ from kohort.wire.encoders import request_encoder
 from kohort.wire.readers import Reader, request_reader
 
 BODY_BYTES_MAX = 8_192
-"""Longer requests are not remembered: a pattern takes some twenty times the bytes of its request."""
-PATTERNS_MAX = 4
-"""How many are remembered per connection: one for each group that it speaks for."""
+"""Longer requests are not remembered: a pattern takes some thirty times the bytes of its request."""
+MEMORY_BYTES = 2 << 20
+"""Requests that all connections of a server may remember together: 1,000 consumers of 100 partitions each."""
 _NUMBER_BYTES = 8
 _NUMBER = b"\xff" * _NUMBER_BYTES
 """Where one stands, in the difference between a request with zeros and the same with minus ones."""
@@ -37,16 +37,17 @@ class Pattern:
 
     Attributes:
         request: as it was read when the pattern was made.
+        body_bytes: the size of each.
         memo: what its handler keeps of it from one request to the next.
     """
 
-    __slots__ = ("_around", "_body_bytes", "_fixed", "_kept", "_numbers", "memo", "request", "with_numbers")
+    __slots__ = ("_around", "_fixed", "_kept", "_numbers", "body_bytes", "memo", "request", "with_numbers")
 
     def __init__(self, request: Any, body: bytes, positions: list[int], with_numbers: WithNumbers) -> None:
         self.request = request
         self.with_numbers = with_numbers
         self.memo: Any = None
-        self._body_bytes = len(body)
+        self.body_bytes = len(body)
         kept = bytearray(b"\xff" * len(body))
         form, end = ">", 0
         for position in positions:
@@ -61,10 +62,7 @@ class Pattern:
 
     def numbers_of(self, frame: bytes, start: int) -> tuple[int, ...] | None:
         """The numbers of a request whose body begins there; None when it is not of this pattern."""
-        if (
-            len(frame) - start != self._body_bytes
-            or int.from_bytes(frame[start:], "little") & self._kept != self._fixed
-        ):
+        if len(frame) - start != self.body_bytes or int.from_bytes(frame[start:], "little") & self._kept != self._fixed:
             return None
         return self._numbers(frame, start)
 
@@ -94,8 +92,42 @@ class Met:
         """How often what came next was something else."""
 
 
-Remembered: TypeAlias = dict[bytes, Pattern | Met]
-"""What one connection has sent, by the version and first field of the request: the group."""
+class Memory:
+    """What the connections of one server may remember together."""
+
+    __slots__ = ("bytes_left",)
+
+    def __init__(self, bytes_max: int = MEMORY_BYTES) -> None:
+        self.bytes_left = bytes_max
+
+
+class Remembered:
+    """What one connection has sent, by the version and first field of the request: its group."""
+
+    __slots__ = ("_bytes", "_memory", "requests")
+
+    def __init__(self, memory: Memory) -> None:
+        self.requests: dict[bytes, Pattern | Met] = {}
+        self._memory = memory
+        self._bytes = 0
+
+    def add(self, key: bytes, body: bytes) -> None:
+        """Remember one of a new key, unless the server's memory is full of what others remember."""
+        if self._memory.bytes_left < len(body):
+            self.forget()
+        if self._memory.bytes_left >= len(body):
+            self.requests[key] = Met(body, 0)
+            self.resize(len(body))
+
+    def resize(self, by_bytes: int) -> None:
+        """What is remembered under a key is another now."""
+        self._bytes += by_bytes
+        self._memory.bytes_left -= by_bytes
+
+    def forget(self) -> None:
+        """Everything; to be called when the connection is lost."""
+        self.requests.clear()
+        self.resize(-self._bytes)
 
 
 class RepeatReader:
@@ -119,7 +151,7 @@ class RepeatReader:
         if len(frame) > end:
             end = start + frame[start] if self._is_flexible else end + frame[start + 1]
         key = self._version + frame[start:end]
-        found = remembered.get(key)
+        found = remembered.requests.get(key)
         if type(found) is Pattern:
             numbers = found.numbers_of(frame, start)
             if numbers is not None:
@@ -132,17 +164,20 @@ class RepeatReader:
     def _remember(
         self, key: bytes, request: Any, body: bytes, found: Pattern | Met | None, remembered: Remembered
     ) -> None:
-        if type(found) is not Met:
-            if found is None and len(remembered) >= PATTERNS_MAX:
-                remembered.clear()
-            remembered[key] = Met(body, 0)
+        if found is None:
+            remembered.add(key, body)
+            return
+        if isinstance(found, Pattern):
+            remembered.requests[key] = Met(body, 0)
+            remembered.resize(len(body) - found.body_bytes)
             return
         # Every miss makes the next attempt come later: who never repeats itself is hardly looked at.
         if len(found.body) == len(body) and not found.misses & (found.misses + 1):
             pattern = self._pattern(request, body)
             if pattern is not None and pattern.numbers_of(found.body, 0) is not None:
-                remembered[key] = pattern
+                remembered.requests[key] = pattern
                 return
+        remembered.resize(len(body) - len(found.body))
         found.body = body
         found.misses += 1
 
