@@ -195,6 +195,11 @@ class Reading:
         found = self._read([TRANSACTION], transactions.INPUT_COLUMNS, [TRANSACTION_STATE])
         return transactions.transactions(found).persist()
 
+    @property
+    def all_transactions(self) -> Any:
+        """`transactions`, also where that is limited to what has changed."""
+        return self.transactions
+
     def damage(self) -> Any:
         """What could not be read of the coordinator's log."""
         if self.is_latest_only:

@@ -129,7 +129,7 @@ class Tables:
     @cached_property
     def blocking_transactions(self) -> Any:
         """Transactions that are open in the logs of topics; all batches of all topics are read."""
-        found, at_ms = self.reading.transactions, self.reading.at_ms
+        found, at_ms = self.reading.all_transactions, self.reading.at_ms
         return blocking_transactions.blocking_transactions(self.reading.all_batches, found, at_ms=at_ms)
 
     @cached_property
