@@ -92,6 +92,8 @@ def _once(running: Any, console: Any, out: Path) -> None:
         where = f"{row['log_topic']}-{row['log_partition']}/{row['segment']}, byte {row['position']}"
         typer.echo(f"Left out: {where}: {row['size_bytes']} bytes, {row['problem']}", err=True)
     told = f"{outcome.rows_read:,} new rows" if outcome.is_new else "up to date"
+    if outcome.touched is not None:
+        told += f", {len(outcome.touched.groups):,} groups made again"
     typer.echo(
         f"{out}: version {outcome.version}, {told}" if outcome.is_new else f"{out}: {told} (version {outcome.version})"
     )

@@ -44,7 +44,9 @@ class Bronze:
     def write(self, frame: Any, name: str) -> Part:
         """Rows of the decoder's schema as a new part."""
         path = self.path(name)
-        writer = frame.write.mode("overwrite").partitionBy("kind").option("compression", "zstd")
+        # Together what is asked for together: pages of other groups are skipped.
+        sorted_rows = frame.sortWithinPartitions("kind", "group", "transactional_id", "log_topic", "log_partition")
+        writer = sorted_rows.write.mode("overwrite").partitionBy("kind").option("compression", "zstd")
         writer.option("parquet.compression.codec.zstd.level", "1").parquet(str(path))
         return Part(name, _count(path))
 

@@ -1,21 +1,38 @@
 """The frames of all tables out of the rows that runs have kept, in place of logs."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property, reduce
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from kohort.model.ids import INTERNAL_TOPICS
 from kohort.pipeline.decode import schemas
-from kohort.pipeline.decode.schemas import BATCH, DAMAGE, MARKER, SEGMENT
+from kohort.pipeline.decode.schemas import (
+    BATCH,
+    COORDINATOR,
+    DAMAGE,
+    GROUP_METADATA,
+    MARKER,
+    OFFSET_COMMIT,
+    SEGMENT,
+    TRANSACTION,
+)
 from kohort.pipeline.jobs.reading import Reading
 from kohort.pipeline.runs.bronze import Bronze
 from kohort.pipeline.runs.state import RunState
+from kohort.pipeline.runs.touched import VALUES_MAX, Touched
+from kohort.pipeline.tables import blocking_transactions
+
+_KEYS = {OFFSET_COMMIT: "group", GROUP_METADATA: "group", COORDINATOR: "group", TRANSACTION: "transactional_id"}
+"""By what rows of these kinds are left out that nothing has touched."""
 
 
 class BronzeReading(Reading):
-    """As `Reading`; the ends of logs are those of the state, not of what lies there meanwhile."""
+    """
+    As `Reading`; the ends of logs are those of the state, not of what lies there meanwhile. With `touched` it reads the rows of
+    these groups and transactional ids alone, and what all share.
+    """
 
     def __init__(
         self,
@@ -24,27 +41,53 @@ class BronzeReading(Reading):
         bronze: Bronze,
         state: RunState,
         *,
-        now_ms: int | None = None,
+        at_ms: int,
         connection: Mapping[str, str] | None = None,
+        touched: Touched | None = None,
+        before: Path | None = None,
     ) -> None:
         """
         Args:
-            now_ms: the time, for a source that is a running cluster.
-            connection: how to connect to it.
+            state: with the topics that were named before as `known.names`.
+            at_ms: the instant that the tables stand for.
+            connection: how to connect to a cluster.
+            before: with `touched`, the tables of the version before.
         """
         super().__init__(spark, source, as_of_ms=state.wanted.as_of_ms, connection=connection)
         self._bronze = bronze
         self._state = state
-        self._now_ms = now_ms
+        self._at_ms = at_ms
+        self._touched = touched
+        self._before = before
+        # Groups are looked for in the dictionaries of Parquet however many they are.
+        spark.conf.set("spark.sql.parquet.pushdown.inFilterThreshold", VALUES_MAX)
 
     @cached_property
     def at_ms(self) -> int:
-        if self.as_of_ms is not None:
-            return self.as_of_ms
-        if self._now_ms is not None:
-            return self._now_ms
-        written = self._read([BATCH], ["timestamp_ms"], INTERNAL_TOPICS)
-        return int(written.agg({"timestamp_ms": "max"}).first()[0] or 0)
+        return self._at_ms
+
+    @cached_property
+    def topic_names(self) -> Any:
+        found = super().topic_names
+        names = {} if self._state.known is None else self._state.known.names
+        if not names:
+            return found
+        before = self._spark.createDataFrame(sorted(names.items()), "topic_id string, topic string")
+        return found.unionByName(before.join(found, on="topic_id", how="left_anti")).persist()
+
+    @cached_property
+    def all_batches(self) -> Any:
+        if self._touched is None:
+            return super().all_batches
+        return self._read([BATCH], blocking_transactions.INPUT_COLUMNS, self._touched.topics)
+
+    @property
+    def all_transactions(self) -> Any:
+        if self._touched is None or self._before is None:
+            return self.transactions
+        before = self._spark.read.parquet(str(self._before / "transactions"))
+        rest = before.where(~before["transactional_id"].isin(*self._touched.transactional_ids))
+        return self.transactions.unionByName(rest)
 
     def _of_group(self, records: Any) -> Any:
         groups = self._state.wanted.groups
@@ -57,15 +100,23 @@ class BronzeReading(Reading):
     ) -> Any:
         if newest:
             return self._rows(self._ends(topics), columns)
-        found = self._bronze.read(self._spark, self._state.parts)
-        found = found.where(found["kind"].isin(*kinds))
-        if topics is not None:
-            found = found.where(found["log_topic"].isin(*topics))
-        frames = [found.select(*columns)]
+        frames = [found.select(*columns) for found in self._kept(kinds, topics)]
         if DAMAGE in kinds and self._state.tails:
             tails = [one for one in self._state.tails if topics is None or one["log_topic"] in topics]
             frames.append(self._rows(tails, columns))
         return reduce(lambda one, other: one.unionByName(other), frames)
+
+    def _kept(self, kinds: Sequence[str], topics: Collection[str] | None) -> Iterator[Any]:
+        """Rows of some kinds, those together that are limited by the same column, so that Parquet can skip the rest."""
+        rows = self._bronze.read(self._spark, self._state.parts)
+        if topics is not None:
+            rows = rows.where(rows["log_topic"].isin(*topics))
+        keys = {kind: None if self._touched is None else _KEYS.get(kind) for kind in kinds}
+        for key in dict.fromkeys(keys.values()):
+            found = rows.where(rows["kind"].isin(*(kind for kind in kinds if keys[kind] == key)))
+            if key is not None and self._touched is not None:
+                found = found.where(found[key].isin(*self._touched.of(key)))
+            yield found
 
     def _ends(self, topics: Collection[str] | None) -> list[dict[str, Any]]:
         return [

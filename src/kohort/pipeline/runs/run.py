@@ -10,6 +10,9 @@ One run: read what is new, keep it, make the tables of all that was kept, publis
 The order is: rows, tables, `current.json`, then what nobody names any more goes. Everything before the pointer is written
 beside what counts, and is flushed before the pointer names it. So a run that is killed, or a machine that loses power, leaves
 what was there before; the next run clears the rest away and reads from where the pointer says.
+
+Tables are made of the groups and transactional ids alone that new rows touch (`touched`); all other rows of the version before
+become part of the new one as they are (`kept`). Where most groups are touched, or the wish is another one, all is made again.
 """
 
 import tempfile
@@ -23,11 +26,13 @@ from pathlib import Path
 from typing import Any
 
 from kohort.model.errors import ConfigError
-from kohort.model.ids import CONSUMER_OFFSETS
+from kohort.model.ids import CONSUMER_OFFSETS, INTERNAL_TOPICS
 from kohort.pipeline.jobs import published
 from kohort.pipeline.runs import bronze
+from kohort.pipeline.runs.kept import KEYS, keep
 from kohort.pipeline.runs.lock import locked
-from kohort.pipeline.runs.state import Part, RunState, Wanted, check_followable
+from kohort.pipeline.runs.state import Known, Part, RunState, Wanted, check_followable
+from kohort.pipeline.runs.touched import READ, Touched, latest_ms, touched
 from kohort.pipeline.sources import progress
 from kohort.pipeline.sources.directory import DirectoryLogs
 from kohort.pipeline.sources.live import is_live
@@ -36,6 +41,8 @@ from kohort.pipeline.sources.options import SourceOptions
 from kohort.pipeline.sources.ranges import Logs
 
 TASK_BYTES = 64 << 20
+TOUCHED_SHARE_MAX = 0.5
+"""When more of all groups are touched, sorting out the others is not worth it."""
 WRITERS = 4
 """Tables that are written at the same time: most are small, and wait for Spark more than they work."""
 
@@ -65,7 +72,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run came to; `is_new` is false when there was nothing to do."""
+    """What a run came to; `is_new` is false when there was nothing to do, `touched` None when all tables were made again."""
 
     version: int
     is_new: bool
@@ -73,6 +80,7 @@ class Outcome:
     read: progress.Progress = progress.NOTHING
     lost: Sequence[str] = ()
     damage: Sequence[Mapping[str, Any]] = ()
+    touched: Touched | None = None
 
 
 @dataclass(slots=True)
@@ -91,6 +99,7 @@ class Run:
     sessions: Sessions
     is_anew: bool = False
     on_step: Tell = lambda _: None
+    touched_share_max: float = TOUCHED_SHARE_MAX
     planned_bytes: int = 0
     _notes: str | None = None
     _read: progress.Progress = progress.NOTHING
@@ -120,7 +129,7 @@ class Run:
             if before is not None and not self.is_anew and following == state:
                 return Outcome(before.version, is_new=False)
             version = 1 if before is None else before.version + 1
-            return self._publish(stack, version, state, following, lost)
+            return self._publish(stack, before, version, state, following, lost)
 
     @property
     def logs(self) -> Logs:
@@ -173,7 +182,13 @@ class Run:
         return tuple(self.logs.walked()) if isinstance(self.logs, DirectoryLogs) else ()
 
     def _publish(
-        self, stack: ExitStack, version: int, state: RunState, following: RunState, lost: Sequence[str]
+        self,
+        stack: ExitStack,
+        before: published.Published | None,
+        version: int,
+        state: RunState,
+        following: RunState,
+        lost: Sequence[str],
     ) -> Outcome:
         has_news = following.positions != state.positions
         tasks = self.logs.tasks(state.positions, following.positions) if has_news else ()
@@ -181,17 +196,26 @@ class Run:
         self._notes = stack.enter_context(tempfile.TemporaryDirectory(prefix="kohort-progress-"))
         spark = stack.enter_context(self.sessions(self.planned_bytes))
         files = bronze.Bronze(self.out)
-        parts = state.parts
+        parts, new = state.parts, None
         if has_news:
-            new = files.write_tasks(spark, self.source.reading(progressDir=self._notes), tasks, str(version))
+            written = files.write_tasks(spark, self.source.reading(progressDir=self._notes), tasks, str(version))
+            new = files.path(written.name)
             self.on_step("rows")
-            parts = files.merged(spark, (*parts, new), f"{version}.1")
+            parts = files.merged(spark, (*parts, written), f"{version}.1")
             published.sync(files.root)
             self.on_step("merged")
-        following = replace(following, parts=parts)
-        tables = self._tables(spark, files, following)
+        following = replace(following, parts=parts, known=self._known(files, state, new))
+        changed = None if before is None else self._touched(before, state, following, new)
+        tables = self._tables(spark, files, following, changed, before)
+        names = {row["topic_id"]: row["topic"] for row in tables.reading.topic_names.collect()}
+        assert following.known is not None
+        following = replace(following, known=replace(following.known, names=names))
         made = published.publish(
-            self.out, self.source.path, partial(self._write, tables), made_of=following.to_json(), on_step=self.on_step
+            self.out,
+            self.source.path,
+            partial(self._write, tables, changed, before),
+            made_of=following.to_json(),
+            on_step=self.on_step,
         )
         files.keep(parts)
         self.is_anew = False
@@ -199,22 +223,71 @@ class Run:
         spark.catalog.clearCache()
         self._read, self._notes = self.progress(), None
         rows = sum(part.rows for part in parts) - sum(part.rows for part in state.parts)
-        return Outcome(made.version, is_new=True, rows_read=rows, read=self._read, lost=lost, damage=damage)
+        return Outcome(made.version, True, rows, self._read, lost, damage, changed)
 
-    def _tables(self, spark: Any, files: bronze.Bronze, state: RunState) -> Any:
+    def _known(self, files: bronze.Bronze, state: RunState, new: Path | None) -> Known:
+        """What is known with the new rows, names excepted: they are told by a frame."""
+        known = state.known
+        read = [] if new is None else [new]
+        if known is None:
+            known, read = Known(), [*(files.path(part.name) for part in state.parts), *read]
+        latest = latest_ms(read, known.latest_ms)
+        at_ms = max((latest[topic] for topic in INTERNAL_TOPICS if topic in latest), default=0)
+        if is_live(self.source.path):
+            at_ms = int(time.time() * 1000)
+        return replace(known, latest_ms=latest, at_ms=at_ms if self.wanted.as_of_ms is None else self.wanted.as_of_ms)
+
+    def _touched(
+        self, before: published.Published, state: RunState, following: RunState, new: Path | None
+    ) -> Touched | None:
+        """What the new rows change; None where all tables have to be made again."""
+        was, known = state.known, following.known
+        is_same_wish = state.wanted == self.wanted and self.wanted.as_of_ms is None
+        if was is None or known is None or not is_same_wish or not set(READ) <= set(self.wanted.tables):
+            return None
+        grown = {place[0] for place, end in following.positions.items() if state.positions.get(place) != end}
+        passed = {topic for topic, latest in known.latest_ms.items() if latest > was.at_ms}
+        return touched(
+            before.path,
+            new,
+            topics=grown | passed,
+            was_ms=was.at_ms,
+            at_ms=known.at_ms,
+            share_max=self.touched_share_max,
+        )
+
+    def _tables(
+        self,
+        spark: Any,
+        files: bronze.Bronze,
+        state: RunState,
+        changed: Touched | None,
+        before: published.Published | None,
+    ) -> Any:
         from kohort.pipeline.jobs.tables import Tables
         from kohort.pipeline.runs.reading import BronzeReading
 
-        now_ms = int(time.time() * 1000) if is_live(self.source.path) else None
-        connection = self.source.options
-        reading = BronzeReading(spark, self.source.path, files, state, now_ms=now_ms, connection=connection)
+        assert state.known is not None
+        reading = BronzeReading(
+            spark,
+            self.source.path,
+            files,
+            state,
+            at_ms=state.known.at_ms,
+            connection=self.source.options,
+            touched=changed,
+            before=None if before is None else before.path,
+        )
         return Tables(reading)
 
-    def _write(self, tables: Any, directory: Path) -> None:
+    def _write(self, tables: Any, changed: Touched | None, before: published.Published | None, directory: Path) -> None:
         from kohort.pipeline.jobs.publish import write_parquet
 
         def write(name: str) -> None:
             write_parquet(getattr(tables, name), directory, name)
+            if changed is not None and before is not None and name in KEYS:
+                of = changed.of(KEYS[name])
+                keep(name, before.path / name, directory / name, of, at_ms=tables.reading.at_ms)
             self.on_step(name)
 
         with ThreadPoolExecutor(WRITERS) as writers:

@@ -35,6 +35,22 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class Known:
+    """
+    What of all the rows the next run needs to know, without reading them.
+
+    Attributes:
+        latest_ms: of each topic the greatest time of a batch.
+        names: of topics that records name by id.
+        at_ms: the instant that the tables stand for.
+    """
+
+    latest_ms: Mapping[str, int] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+    at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class RunState:
     """
     Attributes:
@@ -42,6 +58,7 @@ class RunState:
         parts: the rows that were read, oldest first.
         tails: what could not be read at the ends of the newest segments, where the next run looks again: rows of kind damage.
         walked: how far the newest segments were looked through, so that the next run need not.
+        known: None in what an older release has published; then all tables are made of all rows once.
     """
 
     positions: Positions = field(default_factory=dict)
@@ -49,6 +66,7 @@ class RunState:
     wanted: Wanted = field(default_factory=Wanted)
     tails: tuple[Mapping[str, Any], ...] = ()
     walked: tuple[Walked, ...] = field(default=(), compare=False)
+    known: Known | None = field(default=None, compare=False)
 
     @classmethod
     def of(cls, published: Published) -> "RunState":
@@ -66,6 +84,7 @@ class RunState:
                 wanted=Wanted(groups, wanted["as_of_ms"], tuple(wanted["tables"])),
                 tails=tuple(told["tails"]),
                 walked=tuple(Walked(*one) for one in told["walked"]),
+                known=Known(**told["known"]) if told.get("known") is not None else None,
             )
         except (TypeError, LookupError, ValueError) as exc:
             raise ConfigError(
@@ -80,7 +99,12 @@ class RunState:
             "wanted": {"groups": groups, "as_of_ms": self.wanted.as_of_ms, "tables": list(self.wanted.tables)},
             "tails": [dict(tail) for tail in self.tails],
             "walked": [list(one) for one in self.walked],
+            "known": None if self.known is None else _known(self.known),
         }
+
+
+def _known(known: Known) -> dict[str, Any]:
+    return {"latest_ms": dict(known.latest_ms), "names": dict(known.names), "at_ms": known.at_ms}
 
 
 def check_followable(positions: Mapping[Place, int], bounds: Mapping[Place, tuple[int, int]]) -> list[str]:

@@ -2,7 +2,8 @@
 What tasks read, written by the workers themselves: no row crosses over to the JVM, whose Parquet takes most of the time else.
 
 A task writes one file for each kind of row, `kind=<kind>/part-<task>.parquet`, under another name until it is whole. A task
-that is tried again writes the same rows under the same names.
+that is tried again writes the same rows under the same names. Rows of another log partition begin another row group where that
+is not too small, so that who looks for some groups alone can skip the rest.
 """
 
 import uuid
@@ -19,7 +20,8 @@ from kohort.pipeline.sources.ranges import RangeTask
 from kohort.pipeline.sources.tasks import read_task
 
 ROW_GROUP_ROWS = 1 << 18
-_KIND = "kind"
+ROW_GROUP_ROWS_MIN = 4096
+_KIND, _TOPIC, _PARTITION = "kind", "log_topic", "log_partition"
 _SCHEMA = schemas.SCHEMA.remove(schemas.SCHEMA.get_field_index(_KIND))
 
 
@@ -33,8 +35,13 @@ class _File:
         self._writer = pq.ParquetWriter(self._beside, _SCHEMA, compression="zstd", compression_level=1)
         self._waiting: list[pa.RecordBatch] = []
         self._rows = 0
+        self._place: tuple[str, int] | None = None
 
     def add(self, batch: pa.RecordBatch) -> None:
+        place = (batch.column(_TOPIC)[0].as_py(), batch.column(_PARTITION)[0].as_py())
+        if place != self._place and self._rows >= ROW_GROUP_ROWS_MIN:
+            self._write()
+        self._place = place
         self._waiting.append(batch.drop_columns([_KIND]))
         self._rows += batch.num_rows
         if self._rows >= ROW_GROUP_ROWS:

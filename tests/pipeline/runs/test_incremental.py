@@ -1,0 +1,137 @@
+"""
+Wherever the logs are cut into what one run reads and what the next one does, the tables are those of one read of everything;
+and a run makes again what new rows touch, and reads no more than it needs for that.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from kohort.model.ids import CONSUMER_OFFSETS
+from kohort.pipeline.decode.batches import scan
+from kohort.pipeline.jobs import publish, published
+from kohort.pipeline.jobs.reading import Reading
+from kohort.pipeline.jobs.tables import Tables
+from kohort.pipeline.runs.run import TOUCHED_SHARE_MAX, Outcome, Run, Source
+from kohort.pipeline.runs.state import Wanted
+from kohort.testing.history import History
+from kohort.testing.history.logs import Log, Record
+from kohort.testing.history.values import offset_commit
+from kohort.testing.history.world import START_MS
+from tests.conftest import LONG
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
+
+TABLES = published.TABLES
+SEEDS = (3, 17, 40, 71, 88, 102) if LONG else (3,)
+CUTS = 4 if LONG else 2
+
+
+class GrowingLogs:
+    """Logs that grow: a copy of others, cut anywhere between two batches."""
+
+    def __init__(self, whole: Path, growing: Path) -> None:
+        self._whole = whole
+        self._growing = growing
+        self._shares: dict[str, float] = {}
+
+    @property
+    def logs(self) -> list[str]:
+        return sorted(path.name for path in self._whole.iterdir() if path.is_dir())
+
+    def grow(self, shares: dict[str, float]) -> None:
+        """Copy so much of some logs; what was there stays."""
+        for name, share in shares.items():
+            share = self._shares[name] = max(share, self._shares.get(name, 0.0))
+            target = self._growing / name
+            target.mkdir(parents=True, exist_ok=True)
+            files = sorted((self._whole / name).glob("*.log"))
+            ends = [(file, end) for file in files for end in scan(file.read_bytes()).ends.tolist()]
+            cut = ends[: round(len(ends) * share)]
+            for file in files[: max(1, len({file for file, _ in cut}))]:
+                size = max((end for one, end in cut if one == file), default=0)
+                raw = file.read_bytes()
+                (target / file.name).write_bytes(raw if share == 1 else raw[:size])
+
+
+def written(directory: Path, seeds: list[int]) -> Path:
+    for at, seed in enumerate(seeds):
+        History(seed, partition=at).write(directory)
+    return directory
+
+
+def sessions(spark: Any) -> Callable[[int], AbstractContextManager[Any]]:
+    return lambda _: nullcontext(spark)
+
+
+def once(spark: Any, logs: Path, out: Path, *, share_max: float = 1.0) -> Outcome:
+    run = Run(Source(str(logs)), out, Wanted(tables=TABLES), sessions(spark), touched_share_max=share_max)
+    return run.once()
+
+
+def same_as_from_scratch(spark: Any, logs: Path, out: Path) -> None:
+    tables = Tables(Reading(spark, logs))
+    for name in TABLES:
+        assert published.rows(out, name) == publish.rows(getattr(tables, name), name), name
+    spark.catalog.clearCache()
+
+
+def records_read(spark: Any) -> int:
+    """By all stages so far."""
+    gateway, store = spark.sparkContext._gateway, spark.sparkContext._jsc.sc().statusStore()
+    nothing = gateway.jvm.java.util.ArrayList()
+    stages = store.stageList(nothing, False, False, gateway.new_array(gateway.jvm.double, 0), nothing)
+    return sum(stages.apply(at).inputRecords() for at in range(stages.length()))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_any_cut_gives_the_tables_of_one_read(spark: Any, tmp_path: Path, seed: int) -> None:
+    chance = Random(seed)
+    logs, out = tmp_path / "logs", tmp_path / "out"
+    source = GrowingLogs(written(tmp_path / "whole", [seed, seed + 1]), logs)
+    source.grow({name: chance.random() / 2 for name in source.logs})
+    assert once(spark, logs, out).touched is None
+    for cut in range(1, CUTS + 1):
+        some = source.logs if cut == CUTS else [name for name in source.logs if chance.random() < 0.4]
+        source.grow({name: 1.0 if cut == CUTS else chance.random() for name in some})
+        told = once(spark, logs, out)
+        assert told.touched is not None or not told.is_new
+        if LONG or cut == CUTS:
+            same_as_from_scratch(spark, logs, out)
+
+
+def test_who_rests_is_not_read_again(spark: Any, tmp_path: Path) -> None:
+    """Groups in log partitions of their own, each with as many commits; one goes on."""
+    logs, out = tmp_path / "logs", tmp_path / "out"
+    groups, commits = 8, 6000
+    for partition in range(groups):
+        log = Log(CONSUMER_OFFSETS, partition)
+        for base in range(0, commits, 500):
+            records = [committed(f"g{partition}", base + at) for at in range(500)]
+            log.append(records, START_MS + base)
+        log.write(logs, batches_per_segment=100)
+    before = records_read(spark)
+    assert once(spark, logs, out, share_max=TOUCHED_SHARE_MAX).touched is None
+    first = records_read(spark) - before
+    goes_on = Log(CONSUMER_OFFSETS, 3, next_offset=commits)
+    goes_on.append([committed("g3", commits + at) for at in range(10)], START_MS + commits)
+    goes_on.write(tmp_path / "more", batches_per_segment=1)
+    place = f"{CONSUMER_OFFSETS}-3/{commits:020}.log"
+    (logs / place).write_bytes((tmp_path / "more" / place).read_bytes())
+    told = once(spark, logs, out, share_max=TOUCHED_SHARE_MAX)
+    second = records_read(spark) - before - first
+    assert told.touched is not None
+    assert told.touched.groups == {"g3"}
+    assert told.rows_read == 11  # and the batch
+    # One group's commits and no other's, however many tables are made of them.
+    assert first > groups * commits
+    assert second < first * 2 / groups
+    same_as_from_scratch(spark, logs, out)
+
+
+def committed(group: str, offset: int) -> Record:
+    return offset_commit(group, "t", 0, offset, at_ms=START_MS + offset)
