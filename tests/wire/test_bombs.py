@@ -16,18 +16,32 @@ from kohort.wire.compression import Codec, compress
 
 MEMORY_BYTES = 900 << 20
 UNPACKED_BYTES = 2 << 30
+RISING = 500_000
 
 _READER = f"""
 import resource, sys
 from pathlib import Path
 from kohort.model.errors import CorruptError
 from kohort.wire.batches import read_records
+from kohort.wire.layout import Stretch
 resource.setrlimit(resource.RLIMIT_AS, ({MEMORY_BYTES}, {MEMORY_BYTES}))
-for path in sorted(Path(sys.argv[1]).iterdir()):
-    try:
-        print(path.name, len(read_records(path.read_bytes())))
-    except CorruptError as error:
-        print(path.name, "refused:", error)
+def one_by_one(batch):
+    return len(read_records(batch))
+def all_together(batch):
+    stretch = Stretch()
+    stretch.add(batch, bytes_max=1 << 20)
+    steps = stretch.lay_out()
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return len(end.value)
+for read in one_by_one, all_together:
+    for path in sorted(Path(sys.argv[1]).iterdir()):
+        try:
+            print(read.__name__, path.name, read(path.read_bytes()))
+        except CorruptError as error:
+            print(read.__name__, path.name, "refused:", error)
 """
 
 
@@ -62,6 +76,16 @@ def equal_records(count: int) -> bytes:
     return b"\x0c\0\0\0\x01\x01\0" * count
 
 
+def rising_records(count: int) -> bytes:
+    """As small as they may be where each has an offset of its own."""
+    return b"".join(bytes((0x12, 0, 0, *varint_of(number << 1), 1, 1, 0)) for number in range(count))
+
+
+def varint_of(value: int) -> bytes:
+    """Four bytes, whatever the value is."""
+    return bytes(value >> shift & 0x7F | (0x80 if shift < 21 else 0) for shift in (0, 7, 14, 21))
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is limited as Linux has it")
 def test_bombs_are_refused_within_the_memory_there_is(tmp_path: Path) -> None:
     codecs = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
@@ -71,11 +95,17 @@ def test_bombs_are_refused_within_the_memory_there_is(tmp_path: Path) -> None:
     records = batch_of(compress(equal_records(count), Codec.ZSTD), Codec.ZSTD, count)
     assert len(records) < 20_000
     (tmp_path / "records").write_bytes(records)
+    (tmp_path / "rising").write_bytes(batch_of(compress(rising_records(RISING), Codec.ZSTD), Codec.ZSTD, RISING))
     told = subprocess.run(
         [sys.executable, "-c", _READER, tmp_path], capture_output=True, text=True, timeout=120, check=True
     ).stdout.splitlines()
     unpacked = f"refused: records that unpack to more than {128 << 20} bytes"
+    bytes_refused = [f"bytes-{name} {unpacked}" for name in sorted(codec.name for codec in codecs)]
     assert told == [
-        *(f"bytes-{name} {unpacked}" for name in sorted(codec.name for codec in codecs)),
-        "records refused: offsets behind 0 that do not rise",
+        *(f"one_by_one {refused}" for refused in bytes_refused),
+        "one_by_one records refused: offsets behind 0 that do not rise",
+        f"one_by_one rising {RISING}",
+        *(f"all_together {refused}" for refused in bytes_refused),
+        f"all_together records refused: offsets of a batch of {count} records that do not rise",
+        f"all_together rising {RISING}",
     ]

@@ -301,7 +301,7 @@ def stamp_log_append_time(batch: bytearray, timestamp_ms: int) -> None:
     write_crc(batch)
 
 
-_RECORDS_BELIEVED = 1 << 16
+RECORDS_BELIEVED = 1 << 16
 """How many records of a batch are read before their offsets are looked at."""
 
 
@@ -324,9 +324,7 @@ def read_records(
         whole = bytes(plain) + decompress(memoryview(whole)[HEADER_BYTES:], header.codec, decompressed_bytes_max)
     try:
         records = DefaultRecordBatch(whole)
-        return (
-            list(records) if header.record_count <= _RECORDS_BELIEVED else _take_records(record for record in records)
-        )
+        return list(records) if header.record_count <= RECORDS_BELIEVED else _take_records(record for record in records)
     except (CorruptRecordException, UnicodeDecodeError) as exc:
         raise CorruptError(f"records of the batch at offset {header.base_offset} cannot be read: {exc}") from exc
 
@@ -339,8 +337,8 @@ def _take_records(found: Iterator[LogRecord]) -> list[LogRecord]:
     Raises:
         CorruptError: they do not.
     """
-    records = list(islice(found, _RECORDS_BELIEVED))
-    while len(chunk := list(islice(found, _RECORDS_BELIEVED))) > 0:
+    records = list(islice(found, RECORDS_BELIEVED))
+    while len(chunk := list(islice(found, RECORDS_BELIEVED))) > 0:
         if chunk[0].offset <= records[-1].offset or chunk[-1].offset - chunk[0].offset < len(chunk) - 1:
             raise CorruptError(f"offsets behind {records[-1].offset} that do not rise")
         records += chunk

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kohort.model.errors import CorruptError
-from kohort.wire.batches import CODEC_MASK, CONTROL, HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC
+from kohort.wire.batches import CODEC_MASK, CONTROL, HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, RECORDS_BELIEVED
 from kohort.wire.compression import DECOMPRESSED_BYTES_MAX, decompress
 from kohort.wire.vectors import Bytes, Ints, behind_varint, unsigned_varint, varint
 
@@ -132,6 +132,8 @@ class Stretch:
         if ((counts < 0) | (counts * _RECORD_BYTES_MIN > ends - starts)).any():
             raise CorruptError(_MALFORMED)
         yield
+        for batch in np.flatnonzero(counts > RECORDS_BELIEVED).tolist():
+            yield from _check_offsets(raw, data, int(starts[batch]), int(ends[batch]), int(counts[batch]))
         first = np.cumsum(counts) - counts
         walk = _Walk(raw, data, starts, ends, counts, first)
         yield from walk.run()
@@ -149,6 +151,31 @@ def _rows(counts: Ints) -> tuple[Ints, Ints, Ints]:
     """The batch of each record, and room for where its key is and how long."""
     batch = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
     return batch, np.empty(len(batch), np.int64), np.empty(len(batch), np.int64)
+
+
+def _check_offsets(raw: bytes, data: Bytes, at: int, end: int, count: int) -> Generator[None, None, None]:
+    """
+    What is known of a record takes six times the memory of the smallest that can be written: some kB of equal ones would
+    unpack to a gigabyte. Rising offsets do not compress like that, so of a batch with many records it is seen to that they
+    rise, before anything is made room for.
+
+    Raises:
+        CorruptError: they do not.
+    """
+    before = -1
+    for left in range(count, 0, -ROWS_PER_STEP):
+        try:
+            found = _walk(raw, at, min(left, ROWS_PER_STEP))
+        except IndexError:
+            raise CorruptError(_MALFORMED) from None
+        at = found.pop()
+        if at > end:
+            raise CorruptError(_MALFORMED)
+        deltas, _ = varint(data, _offset_delta_at(data, np.array(found, np.int64)))
+        if deltas[0] <= before or (np.diff(deltas) <= 0).any():
+            raise CorruptError(f"offsets of a batch of {count} records that do not rise")
+        before = int(deltas[-1])
+        yield
 
 
 class _Walk:
@@ -273,7 +300,7 @@ class Layout:
     def find_keys(self) -> Generator[None, None, None]:
         for low in range(0, len(self), ROWS_PER_STEP):
             rows = slice(low, low + ROWS_PER_STEP)
-            here = behind_varint(self.data, self._offset_delta_at(self.at[rows]))
+            here = behind_varint(self.data, _offset_delta_at(self.data, self.at[rows]))
             size, here = varint(self.data, here)
             if ((size < -1) | (size > self.after[rows] - here)).any():
                 raise CorruptError(_MALFORMED)
@@ -288,7 +315,7 @@ class Layout:
             CorruptError: one is outside its batch.
         """
         batch = self.batch[rows]
-        delta, _ = varint(self.data, self._offset_delta_at(self.at[rows]))
+        delta, _ = varint(self.data, _offset_delta_at(self.data, self.at[rows]))
         if ((delta < 0) | (delta > self.headers["last_offset_delta"][batch])).any():
             raise CorruptError(_MALFORMED)
         result: Ints = self.headers["base_offset"].astype(np.int64)[batch] + delta
@@ -306,6 +333,7 @@ class Layout:
             raise CorruptError(_MALFORMED)
         return here, size
 
-    def _offset_delta_at(self, at: Ints) -> Ints:
-        """Behind a record's length, attributes and timestamp."""
-        return behind_varint(self.data, behind_varint(self.data, at) + 1)
+
+def _offset_delta_at(data: Bytes, at: Ints) -> Ints:
+    """Behind a record's length, attributes and timestamp."""
+    return behind_varint(data, behind_varint(data, at) + 1)
