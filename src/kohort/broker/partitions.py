@@ -19,7 +19,7 @@ import msgspec
 from kohort.broker.catalog import Catalog, CatalogChange, Topic
 from kohort.broker.produced import ProduceRules
 from kohort.broker.topic_configs import TopicConfigs
-from kohort.model.errors import ErrorCode
+from kohort.model.errors import ErrorCode, StorageError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.purgatory import Purgatory
 from kohort.storage.log import Log, LogConfig, LogStore
@@ -116,7 +116,10 @@ class Partitions:
     def leader_epoch(self, topic: str, index: int) -> int:
         """The epoch that clients are told; a partition that was not opened yet is not opened for it."""
         partition = self._open.get((topic, index))
-        log = partition.log if partition else self._store.get(TopicPartition(topic, index))
+        try:
+            log = partition.log if partition else self._store.get(TopicPartition(topic, index))
+        except StorageError:  # whoever reads or writes it is told
+            return 0
         return max(log.leader_epoch, 0) if log else 0
 
     def _settings_of(self, topic: Topic) -> _Settings:

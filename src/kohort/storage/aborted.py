@@ -7,6 +7,8 @@ int64 each. The file comes with the first entry.
 Source: Kafka TransactionIndex, AbortedTxn.
 """
 
+import os
+from operator import lt
 from pathlib import Path
 from struct import Struct
 
@@ -16,6 +18,8 @@ from kohort.storage.producers import Aborted
 
 TXN_INDEX_SUFFIX = ".txnindex"
 
+_SIZE_BYTES_MAX = 1 << 30
+"""A marker takes more than twice the room of its entry, and a segment has 2 GiB."""
 _VERSION = 0
 _ENTRY = Struct(">hqqqq")
 
@@ -49,9 +53,24 @@ class AbortedIndex:
         syscalls.remove(self.path)
         self._entries = []
 
+    def is_plausible(self, base_offset: int, offset_max: int) -> bool:
+        """Whether these can be the transactions that ended in a segment of those offsets. Source: TransactionIndex."""
+        try:
+            entries = self.entries
+        except CorruptError:
+            return False
+        ends = [entry.last_offset for entry in entries]
+        are_rising = all(map(lt, ends, ends[1:]))
+        are_inside = not ends or base_offset <= ends[0] <= ends[-1] <= offset_max
+        return are_rising and are_inside and all(0 <= entry.first_offset <= entry.last_offset for entry in entries)
+
     def _read(self) -> list[Aborted]:
         try:
-            data = self.path.read_bytes()
+            with self.path.open("rb") as file:
+                size_bytes = os.fstat(file.fileno()).st_size
+                if size_bytes > _SIZE_BYTES_MAX:
+                    raise CorruptError(f"{self.path}: {size_bytes} bytes are more than a segment's markers can fill")
+                data = file.read()
         except FileNotFoundError:
             return []
         return from_bytes(data, str(self.path))

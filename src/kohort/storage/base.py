@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from uuid import UUID
 
-from kohort.model.errors import FencedError, OffsetOutOfRangeError, UnavailableError
+from kohort.model.errors import CorruptError, FencedError, OffsetOutOfRangeError, UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import HighWatermarkListener
 from kohort.storage.batchset import Span, iter_spans, read_front, seal
@@ -182,12 +182,15 @@ class LogBase(ABC):
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
         offset = max(self._scan_from(timestamp_ms), self.log_start_offset)
         while data := self.read(offset, bytes_max=_SCAN_BYTES):
+            begin = offset
             for start, size, _, last_offset, max_timestamp_ms in iter_spans(data):
                 if max_timestamp_ms >= timestamp_ms:
                     found = first_at_least(data[start : start + size], timestamp_ms, self.log_start_offset)
                     if found is not None:
                         return found
                 offset = last_offset + 1
+            if offset <= begin:  # no checksum covers an offset
+                raise CorruptError(f"what was read of {self.topic_partition} from offset {begin} on ends at {offset}")
         return None
 
     @abstractmethod

@@ -14,6 +14,7 @@ from uuid import UUID
 from kohort.model.errors import ConfigError, CorruptError
 from kohort.model.ids import TopicPartition
 from kohort.storage import syscalls
+from kohort.storage.directory import OFFSET_MAX, PARTITION_MAX
 from kohort.storage.log import NO_TOPIC_ID
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
@@ -62,9 +63,20 @@ def read_offsets(path: Path) -> dict[TopicPartition, int]:
         entries = [line.split() for line in lines[2:] if line]
         if lines[0] != "0" or int(lines[1]) != len(entries):
             raise CorruptError(f"{path} does not hold what its first lines promise")
-        return {TopicPartition(topic, int(partition)): int(offset) for topic, partition, offset in entries}
-    except (ValueError, IndexError) as exc:
+        return dict(_offset(*entry) for entry in entries)
+    except (TypeError, ValueError, IndexError) as exc:
         raise CorruptError(f"{path} cannot be read as a checkpoint of offsets") from exc
+
+
+def _offset(topic: str, partition: str, offset: str) -> tuple[TopicPartition, int]:
+    """
+    Raises:
+        ValueError: these are no partition and no offset.
+    """
+    found = TopicPartition(topic, int(partition)), int(offset)
+    if not 0 <= found[0].partition <= PARTITION_MAX or not 0 <= found[1] <= OFFSET_MAX:
+        raise ValueError(f"offset {offset} of {topic}-{partition}")
+    return found
 
 
 def uuid_to_text(value: UUID) -> str:

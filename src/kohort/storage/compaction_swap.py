@@ -20,8 +20,9 @@ from pathlib import Path
 from kohort.model.errors import CorruptError
 from kohort.storage import syscalls
 from kohort.storage.compaction import CLEANED_SUFFIX, SWAP_SUFFIX
+from kohort.storage.directory import offset_of
 from kohort.storage.log import LogConfig
-from kohort.storage.segment import DELETED_SUFFIX, LOG_SUFFIX, Segment
+from kohort.storage.segment import DELETED_SUFFIX, LOG_SUFFIX, RELATIVE_OFFSET_MAX, Segment
 
 _log = logging.getLogger("kohort.storage")
 
@@ -35,7 +36,7 @@ def finish_swaps(directory: Path) -> None:
     Raises:
         OSError: the directory cannot be read or written.
     """
-    names = sorted(path.name for path in directory.iterdir())
+    names = sorted(path.name for path in directory.iterdir() if offset_of(path.name) is not None)
     cleaned_from = min((_base_of(name) for name in names if name.endswith(CLEANED_SUFFIX)), default=None)
     swaps = []
     for name in names:
@@ -63,30 +64,33 @@ def _remove_replaced(directory: Path, swaps: list[str]) -> None:
         end = _next_offset(directory, begin)
         _log.info("log.swap_finished path=%s end_offset=%d", directory / name, end)
         for path in sorted(directory.iterdir()):
-            if path.name not in swaps and _is_of_segment(path.name) and begin <= _base_of(path.name) < end:
+            if path.name not in swaps and begin <= _base_of(path.name) < end:
                 syscalls.remove(path)
 
 
 def _next_offset(directory: Path, base_offset: int) -> int:
-    """The offset behind the last batch of a segment that has its `.swap` name."""
+    """
+    The offset behind the last batch of a segment that has its `.swap` name. No checksum covers offsets, and what lies below
+    this one is removed: they have to rise, in one segment, and the newest segment is none that a cleaner replaces.
+    """
     segment = Segment(directory, base_offset, LogConfig(), created_ms=0)
     segment.rename_with(SWAP_SUFFIX)
     segment.open()
-    end = base_offset + 1
+    end = base_offset
+    newest = max((_base_of(path.name) for path in directory.iterdir() if path.suffix == LOG_SUFFIX), default=-1)
+    offset_max = base_offset + RELATIVE_OFFSET_MAX if newest <= base_offset else newest - 1
     try:
-        for span in segment.walk():
-            end = span[3] + 1
+        for _, _, first_offset, last_offset, _ in segment.walk():
+            if not end <= first_offset <= last_offset <= offset_max:
+                raise CorruptError(f"{segment.path}: offsets {first_offset} to {last_offset} follow {end - 1}")
+            end = last_offset + 1
     except CorruptError as error:  # the scan that follows will say so, too, and cut it
         _log.warning("log.swap_damaged path=%s error=%r", segment.path, str(error))
     finally:
         segment.close()
-    return end
-
-
-def _is_of_segment(name: str) -> bool:
-    return name.partition(".")[0].isdecimal()
+    return max(end, base_offset + 1)
 
 
 def _base_of(name: str) -> int:
-    stem = name.partition(".")[0]
-    return int(stem) if stem.isdecimal() else -1
+    offset = offset_of(name)
+    return -1 if offset is None else offset

@@ -15,14 +15,26 @@ JOURNAL = "journal"
 OLD_JOURNAL = "journal.old"
 """On its way out: everything in it is in the segments."""
 _NAME_BYTES_MAX = 255
-_PARTITION = re.compile(r"([a-zA-Z0-9._-]{1,249})-(\d{1,10})")
-_DELETED = re.compile(r".+-\d+\.[0-9a-f]{32}-delete")
+_PARTITION = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
+_DELETED = re.compile(r".+-[0-9]+\.[0-9a-f]{32}-delete")
+_OFFSET = re.compile(r"([0-9]{20})\..+")
+PARTITION_MAX = (1 << 31) - 1
+OFFSET_MAX = (1 << 63) - 1
 
 
 def partition_of(name: str) -> TopicPartition | None:
     """The partition whose directory has this name; None when it is none's."""
     match = _PARTITION.fullmatch(name)
-    return TopicPartition(match[1], int(match[2])) if match else None
+    if match is None or int(match[2]) > PARTITION_MAX:
+        return None
+    return TopicPartition(match[1], int(match[2]))
+
+
+def offset_of(name: str) -> int | None:
+    """The offset, in twenty digits, with which the name of a partition's file begins; None when it begins with none."""
+    match = _OFFSET.fullmatch(name)
+    offset = int(match[1]) if match else -1
+    return offset if 0 <= offset <= OFFSET_MAX else None
 
 
 def find_partitions(data_dir: Path) -> dict[TopicPartition, Path]:

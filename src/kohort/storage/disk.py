@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from uuid import UUID, uuid4
 
-from kohort.model.errors import ConfigError, CorruptError, OffsetOutOfRangeError, UnavailableError
+from kohort.model.errors import ConfigError, CorruptError, OffsetOutOfRangeError, StorageError, UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Clock, Defer
 from kohort.storage import syscalls
@@ -231,7 +231,7 @@ class DiskStore:
 
     def _load(self, topic_partition: TopicPartition, recovery_point: int | None, *, is_gapless: bool = False) -> Loaded:
         """Take up a partition that was found; it is among the logs afterwards."""
-        directory = self._found.pop(topic_partition)
+        directory = self._found[topic_partition]
         loaded = load_partition(
             directory,
             LogConfig(),
@@ -242,6 +242,7 @@ class DiskStore:
         )
         topic_id = read_partition_metadata(directory)
         self._logs[topic_partition] = self._make_log(topic_partition, topic_id, LogConfig(), loaded)
+        del self._found[topic_partition]
         return loaded
 
     # Logs
@@ -260,17 +261,29 @@ class DiskStore:
 
     def get(self, topic_partition: TopicPartition) -> DiskLog | None:
         if topic_partition in self._found:
-            self._load(topic_partition, None)
+            try:
+                self._load(topic_partition, None)
+            except (
+                ConfigError,
+                StorageError,
+                OSError,
+            ) as exc:  # the others are well; this one is tried again when wanted
+                raise UnavailableError(f"{topic_partition} cannot be taken up: {exc}") from exc
         return self._logs.get(topic_partition)
 
     def partitions(self) -> Iterable[TopicPartition]:
         return sorted({*self._found, *self._logs})
 
     def delete(self, topic_partition: TopicPartition) -> None:
-        log = self.get(topic_partition)
-        if log is not None:
-            with suppress(OSError):  # the log says so, and the next start goes on
-                self._remove(log)
+        with suppress(OSError):  # the log says so, and the next start goes on
+            try:
+                log = self.get(topic_partition)
+            except UnavailableError:
+                directory = set_aside(self._found.pop(topic_partition), uuid4(), suffix="delete")
+                self._committer.submit(partial(syscalls.remove_tree, directory))
+            else:
+                if log is not None:
+                    self._remove(log)
 
     def set_aside(self, topic_partition: TopicPartition) -> None:
         directory = self._found.pop(topic_partition, None)

@@ -7,6 +7,7 @@ its file.
 Source: Kafka DumpLogSegments.
 """
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -14,13 +15,25 @@ from typing import Any, TypeAlias
 from kohort.model.errors import CorruptError
 from kohort.storage.aborted import TXN_INDEX_SUFFIX
 from kohort.storage.aborted import from_bytes as aborted_from_bytes
-from kohort.storage.batchset import span_at
+from kohort.storage.batchset import read_front, span_at
+from kohort.storage.directory import offset_of
 from kohort.storage.epochs import CHECKPOINT_NAME, EpochCache
 from kohort.storage.index import OffsetIndex, TimeIndex
 from kohort.storage.journal import APPEND, DELETE, EPOCH, START, JournalEntry, read_journal
 from kohort.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
 from kohort.storage.snapshots import SNAPSHOT_SUFFIX, snapshot_from_bytes
-from kohort.wire.batches import BatchHeader, LogRecord, check_crc, iter_batches, read_header, read_marker, read_records
+from kohort.wire.batches import (
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    BatchHeader,
+    LogRecord,
+    check_crc,
+    iter_batches,
+    read_header,
+    read_marker,
+    read_records,
+)
 from kohort.wire.compression import Codec
 
 Row: TypeAlias = dict[str, Any]
@@ -63,24 +76,30 @@ def dump(path: Path, *, decode: DecodeRecord = as_text, has_records: bool = True
 
 def _batches(path: Path, decode: DecodeRecord | None) -> Iterator[Row]:
     with path.open("rb") as file:
-        position, buffer = 0, b""
-        while True:
-            span = span_at(buffer, 0)
-            if span is None:
-                more = file.read(_READ_BYTES)
-                if not more:
-                    break
-                buffer += more
-                continue
-            whole = memoryview(buffer)
+        size_bytes = os.fstat(file.fileno()).st_size
+        position = 0
+        while position < size_bytes:
+            front = os.pread(file.fileno(), HEADER_BYTES, position)
+            batch_bytes = _batch_bytes(front, size_bytes - position)
+            chunk = os.pread(file.fileno(), max(batch_bytes, _READ_BYTES), position) if batch_bytes else b""
             at = 0
-            while (span := span_at(whole, at)) is not None:
-                yield _batch(position + at, bytes(whole[at : at + span[1]]), decode)
+            while (span := span_at(chunk, at)) is not None:
+                yield _batch(position + at, chunk[at : at + span[1]], decode)
                 at += span[1]
-            whole.release()
-            position, buffer = position + at, buffer[at:]
-    if buffer:
-        yield {"position": position, "problem": f"{len(buffer)} bytes that are no whole batch of magic 2"}
+            if not at:
+                left = size_bytes - position
+                yield {"position": position, "problem": f"{left} bytes that are no whole batch of magic 2"}
+                return
+            position += at
+
+
+def _batch_bytes(front: bytes, left_bytes: int) -> int:
+    """The size of the batch that begins with these bytes; 0 when so much is not there, or it is none of magic 2."""
+    if len(front) < HEADER_BYTES:
+        return 0
+    _, length, _, magic, _ = read_front(front)
+    size = length + LOG_OVERHEAD_BYTES
+    return size if magic == MAGIC and HEADER_BYTES <= size <= left_bytes else 0
 
 
 def _batch(position: int, batch: bytes, decode: DecodeRecord | None) -> Row:
@@ -129,10 +148,10 @@ def _record(record: LogRecord, header: BatchHeader, decode: DecodeRecord) -> Row
 
 
 def _base_offset(path: Path) -> int:
-    stem = path.name.partition(".")[0]
-    if not stem.isdecimal():
-        raise CorruptError(f"{path}: a segment's files are named by an offset")
-    return int(stem)
+    base_offset = offset_of(path.name)
+    if base_offset is None:
+        raise CorruptError(f"{path}: a segment's files are named by an offset of twenty digits")
+    return base_offset
 
 
 def _entries(index: OffsetIndex | TimeIndex) -> Iterator[tuple[int, int]]:
@@ -181,7 +200,7 @@ def _snapshot(path: Path) -> Iterator[Row]:
 
 
 def _epochs(path: Path) -> Iterator[Row]:
-    for leader_epoch, start_offset in EpochCache.from_text(path.read_text("utf-8")).entries:
+    for leader_epoch, start_offset in EpochCache.from_text(path.read_text("utf-8", "replace")).entries:
         yield {"leader_epoch": leader_epoch, "start_offset": start_offset}
 
 

@@ -7,10 +7,12 @@ Source: Kafka LeaderEpochFileCache, LeaderEpochCheckpointFile.
 from bisect import bisect_right
 
 from kohort.model.errors import CorruptError
+from kohort.storage.directory import OFFSET_MAX
 from kohort.storage.log import NO_EPOCH, NO_OFFSET
 
 CHECKPOINT_NAME = "leader-epoch-checkpoint"
 _VERSION = "0"
+_EPOCH_MAX = (1 << 31) - 1
 
 
 class EpochCache:
@@ -92,6 +94,8 @@ class EpochCache:
                     f"a leader epoch checkpoint of version {version} with {len(entries)} of {count} entries"
                 )
             for epoch, start in entries:
+                if not 0 <= int(epoch) <= _EPOCH_MAX or not 0 <= int(start) <= OFFSET_MAX:
+                    raise CorruptError(f"a leader epoch checkpoint with epoch {epoch} from offset {start} on")
                 cache.assign(int(epoch), int(start))
         except (ValueError, IndexError) as exc:
             raise CorruptError("a leader epoch checkpoint that cannot be read") from exc

@@ -63,10 +63,13 @@ class _Index:
     def clear(self) -> None:
         self._loaded = bytearray()
 
-    def load(self) -> bool:
-        """Read the file into memory, so that it can grow; False when it is missing."""
+    def load(self, bytes_max: int | None = None) -> bool:
+        """Read the file into memory, so that it can grow; False when it is missing, or larger than it can be."""
         try:
-            self._loaded = bytearray(self.path.read_bytes())
+            with self.path.open("rb") as file:
+                if bytes_max is not None and os.fstat(file.fileno()).st_size > bytes_max:
+                    return False
+                self._loaded = bytearray(file.read())
         except FileNotFoundError:
             return False
         return True
@@ -129,7 +132,8 @@ class OffsetIndex(_Index):
         words = array("i", bytes(self._entries))
         words.byteswap()
         offsets, positions = words[0::2], words[1::2]
-        return _rises(offsets) and _rises(positions) and (not words or (offsets[0] >= 0 and positions[-1] < size_bytes))
+        is_inside = not words or (offsets[0] >= 0 and positions[0] >= 0 and positions[-1] < size_bytes)
+        return _rises(offsets) and _rises(positions) and is_inside
 
 
 class TimeIndex(_Index):
@@ -170,7 +174,7 @@ class TimeIndex(_Index):
         return (
             _rises(timestamps)
             and offsets == sorted(offsets)
-            and (not offsets or self.base_offset + offsets[-1] <= offset_max)
+            and (not offsets or (offsets[0] >= 0 and self.base_offset + offsets[-1] <= offset_max))
         )
 
 

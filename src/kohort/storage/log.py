@@ -196,10 +196,18 @@ class LogStore(Protocol):
         The log, created when there is none. Cheap when new: files appear at a partition's first append.
 
         A log of the same name that belongs to another topic id is set aside (renamed to `-stray`), never written to.
+
+        Raises:
+            UnavailableError: what is there cannot be taken up.
         """
 
     def get(self, topic_partition: TopicPartition) -> Log | None:
-        """The log, if it was opened or found on the disk; its configuration is the default until it is opened."""
+        """
+        The log, if it was opened or found on the disk; its configuration is the default until it is opened.
+
+        Raises:
+            UnavailableError: what is there cannot be taken up.
+        """
 
     def partitions(self) -> Iterable[TopicPartition]:
         """Those that were found at the start and those that were opened since, deleted ones left out; sorted."""

@@ -253,9 +253,9 @@ class Producers:
             self._find_first_unstable()
 
     def _learn_marker(self, batch: Buffer, producer_id: int, producer_epoch: int) -> Aborted | None:
-        (record,) = read_records(batch)
-        marker = read_marker(record)
-        if marker is None:
+        record = next(iter(read_records(batch)), None)
+        marker = read_marker(record) if record is not None else None
+        if record is None or marker is None:
             return None
         self._guards.pop(producer_id, None)
         state = self.states.get(producer_id)

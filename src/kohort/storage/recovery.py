@@ -14,18 +14,20 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kohort.model.errors import CorruptError
+from kohort.model.errors import ConfigError, CorruptError
 from kohort.runtime.ports import Clock
 from kohort.storage import syscalls
 from kohort.storage.aborted import TXN_INDEX_SUFFIX
 from kohort.storage.batchset import Span, read_front
 from kohort.storage.compaction_swap import finish_swaps
+from kohort.storage.directory import offset_of
 from kohort.storage.epochs import CHECKPOINT_NAME, EpochCache
 from kohort.storage.log import LogConfig
-from kohort.storage.producers import PRODUCER_ID_AT, Producers, read_producer_id
+from kohort.storage.producers import PRODUCER_ID_AT, Aborted, Producers, read_producer_id
 from kohort.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment
 from kohort.storage.snapshots import SNAPSHOT_SUFFIX, load_newest, remove_strays
 from kohort.wire.batches import HEADER_BYTES
+from kohort.wire.compression import Buffer
 
 _log = logging.getLogger("kohort.storage")
 
@@ -138,10 +140,18 @@ def _find_segments(directory: Path, config: LogConfig, clock: Clock) -> list[Seg
     finish_swaps(directory)
     names = {path.name for path in directory.iterdir()}
     for name in sorted(names):
-        if name.endswith(_INDEX_SUFFIXES) and name.partition(".")[0] + LOG_SUFFIX not in names:
+        is_index = name.endswith(_INDEX_SUFFIXES) and offset_of(name) is not None
+        if is_index and name.partition(".")[0] + LOG_SUFFIX not in names:
             syscalls.remove(directory / name)
-    bases = sorted(int(name[: -len(LOG_SUFFIX)]) for name in names if name.endswith(LOG_SUFFIX))
+    bases = sorted(_base_of(directory / name) for name in names if name.endswith(LOG_SUFFIX))
     return [Segment(directory, base, config, created_ms=clock.now_ms()) for base in bases]
+
+
+def _base_of(path: Path) -> int:
+    base_offset = offset_of(path.name)
+    if base_offset is None or path.name != f"{base_offset:020d}{LOG_SUFFIX}":
+        raise ConfigError(f"{path} is no segment, whose name is its first offset in twenty digits: move it away.")
+    return base_offset
 
 
 def _read_epochs(directory: Path) -> EpochCache:
@@ -177,7 +187,10 @@ def _load_segments(loaded: Loaded, config: LogConfig, recovery_point: int | None
         end_offset = None if is_doubtful else _believe(segment, is_last=is_last, bases=bases, index=index)
         if end_offset is None:
             producers.reach(segment.base_offset)
-            cut_bytes, end_offset = _scan(loaded, segment, config, producers, is_last=is_last)
+            gapless_from = recovery_point if is_gapless and is_unchecked else None
+            cut_bytes, end_offset = _scan(
+                loaded, segment, config, producers, gapless_from=gapless_from, is_last=is_last
+            )
             if cut_bytes and is_unchecked:
                 _drop(loaded, index + 1)
                 next_offset = end_offset
@@ -237,26 +250,40 @@ class _ProducerLoad:
                 and read_producer_id(segment.read_at(position, HEADER_BYTES), PRODUCER_ID_AT)[0] >= 0
             ):
                 data = segment.read_at(position, size)
-                self.producers.learn(data, (0, size, base_offset, last_offset, timestamp_ms))
+                self._learn(segment, data, (0, size, base_offset, last_offset, timestamp_ms))
+
+    def _learn(self, segment: Segment, data: Buffer, span: Span) -> Aborted | None:
+        """A control record that cannot be read, in a batch whose checksum is right, was written so: it ends nothing."""
+        try:
+            return self.producers.learn(data, span)
+        except CorruptError as error:
+            _log.warning("log.marker_unreadable path=%s offset=%d error=%r", segment.path, span[2], str(error))
+            return None
 
     def learn(self, segment: Segment, buffer: memoryview, start: int, span: Span) -> None:
         """A batch that was scanned, in whose segment the index of aborted transactions is built again."""
         _, size, base_offset, last_offset, timestamp_ms = span
         if read_producer_id(buffer, start + PRODUCER_ID_AT)[0] >= 0:
-            aborted = self.producers.learn(buffer, (start, size, base_offset, last_offset, timestamp_ms))
+            aborted = self._learn(segment, buffer, (start, size, base_offset, last_offset, timestamp_ms))
             if aborted is not None:
                 segment.aborted.append(aborted)
         self._known_until = last_offset + 1
 
 
 def _scan(
-    loaded: Loaded, segment: Segment, config: LogConfig, producers: _ProducerLoad, *, is_last: bool
+    loaded: Loaded,
+    segment: Segment,
+    config: LogConfig,
+    producers: _ProducerLoad,
+    *,
+    gapless_from: int | None,
+    is_last: bool,
 ) -> tuple[int, int]:
     """Check one segment; the bytes that were cut off, and the offset that follows the last good batch."""
     before_bytes = segment.path.stat().st_size
     next_offset = segment.base_offset
     segment.aborted.clear()
-    for buffer, start, span in segment.scan(config, next_offset=next_offset):
+    for buffer, start, span in segment.scan(config, next_offset=next_offset, gapless_from=gapless_from):
         loaded.epochs.assign(read_front(buffer, start)[2], span[2])
         producers.learn(segment, buffer, start, span)
         next_offset = span[3] + 1

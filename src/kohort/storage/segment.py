@@ -40,6 +40,8 @@ INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 DELETED_SUFFIX = ".deleted"
 RELATIVE_OFFSET_MAX = (1 << 31) - 1
+SIZE_BYTES_MAX = (1 << 31) - 1
+"""Source: segment.bytes is an int, and so are the positions in an index."""
 
 _WALK_BYTES = 8192
 """How much of the file one step of a walk over headers reads: an index entry is at most some 4096 bytes away."""
@@ -244,6 +246,11 @@ class Segment:
         found = self._locate(offset)
         return None if found is None else self.index.first_offset_from(found[0] + size)
 
+    def position_of(self, offset: int) -> int:
+        """Where the batch that holds `offset`, or the next one, begins; the segment's end when there is none."""
+        found = self._locate(offset)
+        return self.size_bytes if found is None else found[0]
+
     def _locate(self, offset: int) -> Span | None:
         start = self.index.position_for(offset)
         for span in self._walk_indexed(start, lambda first: first[3] <= offset):
@@ -289,6 +296,8 @@ class Segment:
         Raises:
             CorruptError: what should be a batch is none.
         """
+        if position < 0:
+            raise CorruptError(f"{self.path}: no batch begins at {position}")
         chunk, chunk_position = b"", position
         while position < self.size_bytes:
             at = position - chunk_position
@@ -305,6 +314,8 @@ class Segment:
             if magic != MAGIC or size < HEADER_BYTES or position + size > self.size_bytes:
                 raise CorruptError(f"{self.path}: no whole batch at {position} (magic {magic}, {size} bytes)")
             last_offset_delta, _, max_timestamp_ms = read_deltas(chunk, at + DELTAS_BEGIN)
+            if last_offset_delta < 0:
+                raise CorruptError(f"{self.path}: the batch at {position} ends before it begins")
             yield position, size, base_offset, base_offset + last_offset_delta, max_timestamp_ms
             position += size
 
@@ -364,18 +375,30 @@ class Segment:
             if self.handles is not None:
                 self.handles.remove(self)
 
-    def scan(self, config: LogConfig, *, next_offset: int) -> Iterator[tuple[memoryview, int, Span]]:
+    def scan(
+        self, config: LogConfig, *, next_offset: int, gapless_from: int | None = None
+    ) -> Iterator[tuple[memoryview, int, Span]]:
         """
         Check every batch with its checksum, rebuild the indexes, and cut off what follows the last good one.
 
         Yields per good batch a buffer, where in it the batch begins, and its span in the file; the cut is made when the scan is
         over.
 
+        Args:
+            gapless_from: from this offset on none is left out; None where some may be anywhere.
+
+        Raises:
+            ConfigError: the file is none that a start may cut.
+
         Source: Kafka LogSegment.recover.
         """
         if self._fd < 0:
             self.open()
         file_bytes = os.fstat(self._fd).st_size
+        if file_bytes > SIZE_BYTES_MAX:
+            raise ConfigError(
+                f"{self.path} has {file_bytes} bytes, and a segment {SIZE_BYTES_MAX} at most: move it away."
+            )
         self._reset()
         position, buffer, buffer_position = 0, memoryview(b""), 0
         # No checksum covers a base offset: one that no index of this segment could hold is damage, too.
@@ -387,6 +410,8 @@ class Segment:
                 buffer, buffer_position = self._scan_buffer(position, file_bytes), position
                 at, span = 0, _good_batch(buffer, 0)
             if span is None or not next_offset <= span[2] <= span[3] <= offset_max:
+                break
+            if gapless_from is not None and span[2] > max(next_offset, gapless_from):
                 break
             _, size, base_offset, last_offset, max_timestamp_ms = span
             self._count(position, size, base_offset, last_offset, max_timestamp_ms, config.index_interval_bytes)
@@ -441,11 +466,13 @@ class Segment:
 
     def _load_indexes(self) -> bool:
         offset_max = self.base_offset + RELATIVE_OFFSET_MAX
+        entries_max = self.size_bytes // HEADER_BYTES + 1
         return (
-            self.index.load()
-            and self.time_index.load()
+            self.index.load(entries_max * self.index.ENTRY.size)
+            and self.time_index.load(entries_max * self.time_index.ENTRY.size)
             and self.index.is_plausible(self.size_bytes)
             and self.time_index.is_plausible(offset_max)
+            and self.aborted.is_plausible(self.base_offset, offset_max)
         )
 
     def load_active(self) -> int | None:
@@ -459,9 +486,12 @@ class Segment:
             return None
         self.max_timestamp = self.time_index.last
         next_offset = self.base_offset
+        offset_max = self.base_offset + RELATIVE_OFFSET_MAX
         position = self.index.entry(self.index.count - 1)[1] if self.index.count else 0
         try:
             for at, size, base_offset, last_offset, max_timestamp_ms in self.walk(position):
+                if not next_offset <= base_offset <= last_offset <= offset_max:
+                    return None
                 if max_timestamp_ms > self.max_timestamp[0]:
                     self.max_timestamp = max_timestamp_ms, last_offset
                 self._recent_offsets.append(base_offset)

@@ -16,6 +16,7 @@ from struct import Struct
 
 from kohort.model.errors import CorruptError
 from kohort.storage import syscalls
+from kohort.storage.directory import offset_of
 from kohort.storage.producers import NO_SEQUENCE, Producers, ProducerState, Written
 from kohort.wire.native import crc32c
 
@@ -87,9 +88,8 @@ def write_snapshot(directory: Path, offset: int, producers: Producers) -> Path:
 
 def find_snapshots(directory: Path) -> list[int]:
     """The offsets of the snapshots that are there, rising."""
-    names = (path.name for path in directory.iterdir() if path.suffix == SNAPSHOT_SUFFIX)
-    stems = (name[: -len(SNAPSHOT_SUFFIX)] for name in names)
-    return sorted(int(stem) for stem in stems if stem.isdecimal())
+    found = ((path, offset_of(path.name)) for path in directory.iterdir() if path.suffix == SNAPSHOT_SUFFIX)
+    return sorted(offset for path, offset in found if offset is not None and path == snapshot_path(directory, offset))
 
 
 def load_newest(directory: Path, up_to: int) -> tuple[Producers, int] | None:

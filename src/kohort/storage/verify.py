@@ -26,7 +26,7 @@ from kohort.storage.checkpoints import (
     read_partition_metadata,
     read_properties,
 )
-from kohort.storage.directory import partition_of
+from kohort.storage.directory import offset_of, partition_of
 from kohort.storage.dump import Row, dump
 from kohort.storage.epochs import CHECKPOINT_NAME
 from kohort.storage.log import NO_TOPIC_ID
@@ -111,6 +111,9 @@ def _verify_partition(directory: Path, summary: Verified, *, durable_until: int 
             yield Problem(path, problem.what, is_mended=True)
     next_offset = 0
     paths = sorted(directory.glob(f"*{LOG_SUFFIX}"))
+    for path in [path for path in paths if offset_of(path.name) is None]:
+        paths.remove(path)
+        yield Problem(path, "is no segment, whose name is its first offset in twenty digits")
     for path in paths:
         is_written = path == paths[-1] and durable_until is not None
         segment = _Segment(path, next_offset, durable_until, may_lack_indexes=is_written)
