@@ -46,6 +46,9 @@ NO_KEY = -2
 """In the place of a newest offset, for a record without a key; -1 is for a key that is not in the map."""
 _RECORD_BYTES_MIN = 8
 _KEYS_AT_ONCE = 16_384
+_UNPACKED_AT_ONCE = 16 << 20
+"""Some kB of a log may unpack to many times that: so many bytes of records are held at a time, and those of one batch more."""
+_RECORD_OBJECT_BYTES = 100
 
 
 class StoppedError(Exception):
@@ -123,6 +126,8 @@ class Done(msgspec.Struct, frozen=True, tag=True):
 
 Report: TypeAlias = Callable[[Group], None]
 _Batch: TypeAlias = tuple[BatchHeader, bytes]
+_Shown: TypeAlias = tuple[BatchHeader, bytes, Sequence[LogRecord], bool]
+"""A batch, its records, and whether it is of no use to its transaction."""
 
 
 def compact(
@@ -197,13 +202,16 @@ class _Pass:
         self._latest_offset = job.first_dirty_offset - 1
         keys: list[bytes] = []
         offsets: list[int] = []
+        keys_bytes = 0
         for source in dirty:
             for batches in self._read(source, self._position_in(source)):
                 for header, batch in batches:
                     if header.last_offset >= job.first_dirty_offset:
-                        self._collect(header, batch, transactions, keys, offsets)
-                if len(keys) >= _KEYS_AT_ONCE and not self._put(keys, offsets):
-                    return
+                        keys_bytes += self._collect(header, batch, transactions, keys, offsets)
+                    if len(keys) >= _KEYS_AT_ONCE or keys_bytes >= _UNPACKED_AT_ONCE:
+                        keys_bytes = 0
+                        if not self._put(keys, offsets):
+                            return
             if not self._put(keys, offsets):
                 return
             self._latest_offset = source.next_base_offset - 1
@@ -213,7 +221,12 @@ class _Pass:
         if source.base_offset >= self._job.first_dirty_offset:
             return 0
         segment = Segment(self._directory, source.base_offset, self._job.config, created_ms=0)
-        return segment.index.position_for(self._job.first_dirty_offset) if segment.index.load() else 0
+        segment.size_bytes = source.size_bytes
+        segment.index.release()
+        try:
+            return segment.position_of(self._job.first_dirty_offset)
+        finally:
+            segment.close()
 
     def _collect(
         self,
@@ -222,7 +235,9 @@ class _Pass:
         transactions: CleanedTransactions,
         keys: list[bytes],
         offsets: list[int],
-    ) -> None:
+    ) -> int:
+        """Add the keys of a batch, and their offsets; how many bytes they are."""
+        before = len(keys)
         if header.is_control:
             transactions.on_control(header, read_records(batch, header=header))
         elif not transactions.on_data(header) and header.record_count:
@@ -233,6 +248,7 @@ class _Pass:
                 found = _without(found, lambda key, offset: key is None or offset < first)
             keys += found[0]  # type: ignore[arg-type]  # no key is None here
             offsets += found[1]
+        return sum(map(len, keys[before:]))
 
     def _put(self, keys: list[bytes], offsets: list[int]) -> bool:
         """Whether there was room for all; if not, the pass ends before the first record for which there was none."""
@@ -256,7 +272,8 @@ class _Pass:
             transactions.keep_aborted = cleaned.aborted.append
             for source in group:
                 for batches in self._read(source, 0):
-                    self._filter_into(cleaned, batches, transactions)
+                    for shown in self._show_all(batches, transactions):
+                        self._filter_into(cleaned, shown)
             cleaned.seal()
             _make_swap(cleaned, group[-1].modified_ns)
         except BaseException:
@@ -268,16 +285,28 @@ class _Pass:
         bases = [source.base_offset for source in group]
         self._report(Group(group[0].base_offset, bases, cleaned.size_bytes, cleaned.max_timestamp))
 
-    def _filter_into(self, cleaned: Segment, batches: list[_Batch], transactions: CleanedTransactions) -> None:
+    def _show_all(self, batches: list[_Batch], transactions: CleanedTransactions) -> Iterator[list[_Shown]]:
+        """The batches with their records, so many at a time as do not unpack to too much, one at least."""
+        shown: list[_Shown] = []
+        unpacked_bytes = 0
+        for header, batch in batches:
+            records, can_discard = self._show(header, batch, transactions)
+            shown.append((header, batch, records, can_discard))
+            unpacked_bytes += _unpacked_bytes(header, records)
+            if unpacked_bytes >= _UNPACKED_AT_ONCE:
+                yield shown
+                shown, unpacked_bytes = [], 0
+        yield shown
+
+    def _filter_into(self, cleaned: Segment, shown: list[_Shown]) -> None:
         """Source: Cleaner.cleanInto."""
-        shown = [self._show(header, batch, transactions) for header, batch in batches]
         # The map is asked once for a whole chunk: a call for every batch would cost more than its answer.
-        keys = [[record.key for record in records] for records, _ in shown]
+        keys = [[record.key for record in records] for _, _, records, _ in shown]
         newest = self._find([key for some in keys for key in some if key is not None])
         asked = 0
         out = bytearray()
         spans: list[Span] = []
-        for (header, batch), (records, can_discard), some in zip(batches, shown, keys, strict=True):
+        for (header, batch, records, can_discard), some in zip(shown, keys, strict=True):
             answers = newest[asked : asked + len(some)]
             if None in some:
                 answers = _spread(some, answers)
@@ -396,6 +425,13 @@ class _Pass:
         for header, batch in batches:
             if header.magic != MAGIC or not check_crc(batch):
                 raise CorruptError(f"{path}: the batch at offset {header.base_offset} is damaged")
+
+
+def _unpacked_bytes(header: BatchHeader, records: Sequence[LogRecord]) -> int:
+    """About what the records take; those of a batch that is not compressed are bounded by what was read of the log."""
+    if not header.codec:
+        return 0
+    return sum(len(record.key or b"") + len(record.value or b"") + _RECORD_OBJECT_BYTES for record in records)
 
 
 def _without(
