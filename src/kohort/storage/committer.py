@@ -45,6 +45,7 @@ from kohort.storage.journal import (
     pack_length,
     pack_offset,
 )
+from kohort.storage.parallel import for_each
 from kohort.storage.watermarks import Watermarks
 
 _log = logging.getLogger("kohort.storage")
@@ -333,9 +334,7 @@ class Committer:
 
     def _write_checkpoint(self, checkpoint: Checkpoint) -> None:
         """On any thread."""
-        for path, text in checkpoint.epochs.items():
-            with suppress(FileNotFoundError):
-                write_atomically(path, text, syncs_directory=False)
+        for_each(list(checkpoint.epochs.items()), _write_epochs_of)
         self._sync_files(checkpoint.files | {path.parent for path in checkpoint.epochs})
         text = offsets_to_text(checkpoint.offsets)
         write_atomically(self._data_dir / RECOVERY_POINTS, text)
@@ -378,16 +377,19 @@ class Committer:
 
     def _sync_files(self, files: set[Path]) -> None:
         """On any thread. Whether a file may be gone is for the owner's thread to say, before what was flushed counts."""
-        for path in sorted(files, reverse=True):
-            try:
-                fd = syscalls.open_file(path, os.O_RDONLY | os.O_CLOEXEC)
-            except FileNotFoundError as exc:
-                self._post_done(Missing(path, exc))
-                continue
-            try:
-                self._sync(fd)
-            finally:
-                os.close(fd)
+        for_each(sorted(files, reverse=True), self._sync_file)
+
+    def _sync_file(self, path: Path) -> None:
+        """On any thread."""
+        try:
+            fd = syscalls.open_file(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError as exc:
+            self._post_done(Missing(path, exc))
+            return
+        try:
+            self._sync(fd)
+        finally:
+            os.close(fd)
 
     # Coming back
 
@@ -465,6 +467,11 @@ class Committer:
 
 _Done: TypeAlias = Round[DiskLog] | Checkpoint | FailedCheckpoint | Missing | OSError
 """What the threads give back."""
+
+
+def _write_epochs_of(item: tuple[Path, str]) -> None:
+    with suppress(FileNotFoundError):  # the partition was deleted meanwhile
+        write_atomically(item[0], item[1], syncs_directory=False)
 
 
 def remove_files(paths: list[Path]) -> None:

@@ -1,0 +1,42 @@
+"""Many files are flushed some at a time: each once, none after a failure, and whoever asked is told of it."""
+
+import threading
+
+import pytest
+
+from kohort.storage.parallel import ITEMS_MIN, THREADS, for_each
+
+
+@pytest.mark.parametrize("count", [0, 1, ITEMS_MIN - 1, ITEMS_MIN, 1000])
+def test_each_is_done_once(count: int) -> None:
+    done: list[int] = []
+    for_each(range(count), done.append)
+    assert sorted(done) == list(range(count))
+    if count < ITEMS_MIN:
+        assert done == list(range(count)), "few are done in order"
+
+
+def test_many_are_done_at_once() -> None:
+    """Each waits until so many others have begun."""
+    together = threading.Barrier(THREADS, timeout=30)
+
+    def wait(_: int) -> None:
+        together.wait()
+
+    for_each(range(THREADS * 8), wait)
+
+
+@pytest.mark.parametrize("count", [3, ITEMS_MIN * 100])
+def test_after_a_failure_nothing_is_begun(count: int) -> None:
+    begun: list[int] = []
+
+    def fail_at_the_second(item: int) -> None:
+        begun.append(item)
+        if item == 1:
+            raise OSError(5, "Input/output error")
+
+    with pytest.raises(OSError, match="Input/output error"):
+        for_each(range(count), fail_at_the_second)
+    assert begun[:2] == [0, 1] or count > ITEMS_MIN
+    assert len(begun) < count
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("kohort-each")]
