@@ -9,6 +9,7 @@ import pytest
 from kohort.client.cluster import Client
 from kohort.client.connection import Versions
 from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode, WireError
+from kohort.pipeline.sources.live import first_broker
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey
 from kohort.wire.headers import api_versions_downgrade
@@ -48,6 +49,22 @@ def test_a_request_goes_out_in_the_newest_version_that_both_know(served: tuple[i
     with ScriptedBroker(script) as broker, Client(broker.address) as client:
         assert client.brokers() == {3: ("127.0.0.1", 1)}
     assert broker.asked == [(ApiKey.API_VERSIONS, 4), (ApiKey.METADATA, asked)]
+
+
+def test_the_next_address_is_asked_when_the_first_speaks_no_kafka() -> None:
+    """Neither a listener of another protocol nor a port where nobody listens ends the search."""
+    script = answering(API_VERSIONS=versions(METADATA=(0, 13)), METADATA=BROKERS)
+    with ScriptedBroker(lambda *_: b"HTTP/1.1 400 Bad Request\r\n\r\n") as other, ScriptedBroker(script) as broker:
+        with socket.create_server(("127.0.0.1", 0)) as closed:
+            nobody = f"127.0.0.1:{closed.getsockname()[1]}"
+        bootstrap = f"{nobody},{other.address},{broker.address}"
+        with Client(bootstrap) as client:
+            assert client.serves(ApiKey.METADATA)
+        with first_broker(f"kafka://{bootstrap}") as connection:
+            assert connection.versions
+        assert len(other.asked) == 2
+        with pytest.raises(WireError), Client(f"{nobody},{other.address}") as client:
+            client.brokers()
 
 
 def test_versions_are_asked_once_a_connection() -> None:

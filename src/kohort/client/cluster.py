@@ -5,7 +5,7 @@ Source: Kafka AdminApiDriver, CoordinatorStrategy, for what is asked again.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar
 from kohort.client.addresses import Address, parse_bootstrap
 from kohort.client.connection import ANY, TIMEOUT_S, Connection, Versions, refusal
 from kohort.client.security import PLAINTEXT, Security
-from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode
+from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode, WireError
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey
 
@@ -26,6 +26,21 @@ _NOT_YET = frozenset(
     {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
 )
 """What a cluster answers while a group's coordinator is being found, moved or loaded (Kafka CoordinatorStrategy)."""
+
+
+def first_answering(addresses: Sequence[Address], connect: Callable[[Address], Connection]) -> Connection:
+    """
+    A connection to the first broker of a bootstrap list that answers as one; what keeps the last one from it is raised.
+
+    Raises:
+        ConfigError: nobody answers at the last address, or it does not let us in.
+        WireError: what answers there does not speak Kafka's protocol.
+    """
+    *others, last = addresses
+    for address in others:
+        with suppress(ConfigError, WireError):
+            return connect(address)
+    return connect(last)
 
 
 class Client:
@@ -148,10 +163,7 @@ class Client:
         """A connection that is open, else the first broker of the bootstrap list that answers."""
         if self._connections:
             return next(iter(self._connections.values()))
-        for address in self._bootstrap[:-1]:
-            with suppress(ConfigError):
-                return self._connection(address)
-        return self._connection(self._bootstrap[-1])
+        return first_answering(self._bootstrap, self._connection)
 
     def _connection(self, address: Address) -> Connection:
         if address not in self._connections:

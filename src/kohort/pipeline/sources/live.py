@@ -10,13 +10,14 @@ Source: Kafka protocol guide; KIP-227 (Fetch without a session).
 
 import struct
 from collections.abc import Collection, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from kohort.client.addresses import Address, parse_bootstrap
+from kohort.client.cluster import first_answering
 from kohort.client.connection import Connection, Versions
 from kohort.client.security import PLAINTEXT, Security
-from kohort.model.errors import ConfigError, ErrorCode, WireError
+from kohort.model.errors import ConfigError, ErrorCode
 from kohort.pipeline.decode.batches import HEADER_BYTES, PREFIX_BYTES
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey
@@ -82,11 +83,7 @@ def first_broker(path: str, security: Security = PLAINTEXT) -> Connection:
     brokers = path.removeprefix(SCHEME)
     if not brokers.strip(", "):
         raise ConfigError(f"{path} names no broker; write {SCHEME}HOST:PORT")
-    *others, last = parse_bootstrap(brokers)
-    for address in others:
-        with suppress(ConfigError, WireError):
-            return _connect(address, security)
-    return _connect(last, security)
+    return first_answering(parse_bootstrap(brokers), partial(_connect, security=security))
 
 
 def _connect(address: Address, security: Security) -> Connection:
