@@ -7,14 +7,14 @@ exit code 2. Spark and what draws tables are imported when a command runs: `koho
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kohort.cli.options import CommandConfig
 from kohort.cli.pipeline_columns import show, to_json
+from kohort.cli.pipeline_options import Asked, LogSource, on_source
 from kohort.cli.pipeline_progress import shown_progress
 from kohort.model.errors import ConfigError, WireError
 
@@ -26,76 +26,23 @@ app = typer.Typer(
     name="pipeline", no_args_is_help=True, help="Tables out of the logs of group coordinators, with Spark."
 )
 
-Source = Annotated[
-    str,
-    typer.Argument(
-        metavar="SOURCE",
-        help="Data directory of Kohort or of Apache Kafka (log.dirs), kafka://HOST:PORT, or what `run` has published.",
-    ),
-]
-LogSource = Annotated[
-    str, typer.Argument(metavar="SOURCE", help="Data directory of Kohort or of Apache Kafka, or kafka://HOST:PORT.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON value on standard output instead of a table.")]
-Group = Annotated[str | None, typer.Option(help="Only this group.")]
-TransactionalId = Annotated[str | None, typer.Option(help="Only this transactional id.")]
-Out = Annotated[str | None, typer.Option(metavar="DIR", help="Write the tables as Parquet into folders of this one.")]
-Report = Annotated[Path | None, typer.Option("--report", metavar="FILE", help="Write an HTML report with pictures.")]
-Master = Annotated[str | None, typer.Option(metavar="URL", help="Spark master; default local[*].")]
-AsOf = Annotated[
-    str | None,
-    typer.Option(
-        "--as-of", metavar="TIME", help="As it was at this instant: 2026-11-21T09:30:00 (UTC), or milliseconds."
-    ),
-]
-
 _EXIT_MENDABLE = 2
 _LATEST = ("offsets", "lag")
 _DEFAULT_REPORT = Path("kohort-report.html")
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What a command was asked for besides its table."""
-
-    source: str
-    as_json: bool = False
-    group: str | None = None
-    out: str | None = None
-    report_file: Path | None = None
-    master: str | None = None
-    as_of: str | None = None
-    transactional_id: str | None = None
-    rules: "Rules | None" = None
-    config: Path | None = None
-
-    @property
-    def where(self) -> dict[str, str]:
-        """Values that columns must have."""
-        given = {"group": self.group, "transactional_id": self.transactional_id}
-        return {name: value for name, value in given.items() if value is not None}
-
-
 @app.command()
-def offsets(
-    source: Source,
-    as_json: AsJson = False,
-    group: Group = None,
-    as_of: AsOf = None,
-    out: Out = None,
-    report_file: Report = None,
-    config: CommandConfig = None,
-    master: Master = None,
-) -> None:
+@on_source()
+def offsets(asked: Asked) -> None:
     """The offsets that groups have committed."""
-    _table(Asked(source, as_json, group, out, report_file, master, as_of, config=config), "offsets")
+    _table(asked, "offsets")
 
 
 @app.command()
+@on_source()
 def lag(
-    source: Source,
-    as_json: AsJson = False,
-    group: Group = None,
+    asked: Asked,
+    *,
     time: Annotated[
         bool,
         typer.Option("--time", help="How long the oldest unread record has waited, too (reads all of the topics)."),
@@ -103,22 +50,16 @@ def lag(
     history: Annotated[
         bool, typer.Option("--history", help="The lag of each group after every event (reads all of the topics).")
     ] = False,
-    as_of: AsOf = None,
-    out: Out = None,
-    report_file: Report = None,
-    config: CommandConfig = None,
-    master: Master = None,
 ) -> None:
     """The offsets that groups have committed, and how far behind they are."""
-    asked = Asked(source, as_json, group, out, report_file, master, as_of, config=config)
     _table(asked, "lag_over_time" if history else "time_lag" if time else "lag")
 
 
 @app.command()
+@on_source()
 def status(
-    source: Source,
-    as_json: AsJson = False,
-    group: Group = None,
+    asked: Asked,
+    *,
     history: Annotated[
         bool, typer.Option("--history", help="Every status that it would have been, and from when to when.")
     ] = False,
@@ -127,101 +68,63 @@ def status(
     min_distance: Annotated[
         int | None, typer.Option(metavar="SECONDS", min=0, help="Commits closer to each other count as one; default 0.")
     ] = None,
-    as_of: AsOf = None,
-    out: Out = None,
-    report_file: Report = None,
-    config: CommandConfig = None,
-    master: Master = None,
 ) -> None:
     """What Burrow would say of each partition: OK, WARN, STOP, STALL or REWIND."""
     with _console():
         rules = _rules(intervals, allowed_lag, min_distance)
-    asked = Asked(source, as_json, group, out, report_file, master, as_of, rules=rules, config=config)
-    _table(asked, "status_history" if history else "status")
+    _table(replace(asked, rules=rules), "status_history" if history else "status")
 
 
 @app.command()
+@on_source()
 def rebalances(
-    source: Source,
-    as_json: AsJson = False,
-    group: Group = None,
+    asked: Asked,
+    *,
     cost: Annotated[bool, typer.Option("--cost", help="The lag that it cost, too (reads all of the topics).")] = False,
-    as_of: AsOf = None,
-    out: Out = None,
-    report_file: Report = None,
-    config: CommandConfig = None,
-    master: Master = None,
 ) -> None:
     """What happened to the membership of groups: why, who joined, who left, how long it took, what it moved."""
-    asked = Asked(source, as_json, group, out, report_file, master, as_of, config=config)
     _table(asked, "rebalance_costs" if cost else "rebalances")
 
 
 @app.command()
+@on_source(without=("report_file",))
 def partitions(
-    source: Source,
-    as_json: AsJson = False,
-    group: Group = None,
+    asked: Asked,
+    *,
     unowned: Annotated[bool, typer.Option("--unowned", help="When nobody owned a partition, and how long.")] = False,
     owners: Annotated[bool, typer.Option("--owners", help="Who owned which partition, from when to when.")] = False,
-    as_of: AsOf = None,
-    out: Out = None,
-    config: CommandConfig = None,
-    master: Master = None,
 ) -> None:
     """How often partitions changed their owner within a group."""
-    asked = Asked(source, as_json, group, out, master=master, as_of=as_of, config=config)
     _table(asked, "time_without_owner" if unowned else "assignments" if owners else "partition_flapping")
 
 
 @app.command()
-def commits(
-    source: Source,
-    as_json: AsJson = False,
-    group: Group = None,
-    as_of: AsOf = None,
-    out: Out = None,
-    config: CommandConfig = None,
-    master: Master = None,
-) -> None:
+@on_source(without=("report_file",))
+def commits(asked: Asked) -> None:
     """How often groups commit, and whether that moves them."""
-    _table(Asked(source, as_json, group, out, master=master, as_of=as_of, config=config), "commit_frequency")
+    _table(asked, "commit_frequency")
 
 
 @app.command()
-def share(
-    source: Source,
-    as_json: AsJson = False,
-    group: Group = None,
-    as_of: AsOf = None,
-    out: Out = None,
-    config: CommandConfig = None,
-    master: Master = None,
-) -> None:
+@on_source(without=("report_file",))
+def share(asked: Asked) -> None:
     """Where share groups stand, and how far behind they are."""
-    _table(Asked(source, as_json, group, out, master=master, as_of=as_of, config=config), "share_state")
+    _table(asked, "share_state")
 
 
 @app.command()
-def members(
-    source: Source,
-    as_json: AsJson = False,
-    group: Group = None,
-    as_of: AsOf = None,
-    out: Out = None,
-    report_file: Report = None,
-    config: CommandConfig = None,
-    master: Master = None,
-) -> None:
+@on_source()
+def members(asked: Asked) -> None:
     """Who was in which group, from when to when: classic, consumer, share and streams groups."""
-    _table(Asked(source, as_json, group, out, report_file, master, as_of, config=config), "members")
+    _table(asked, "members")
 
 
 @app.command()
+@on_source(without=("group", "report_file"))
 def transactions(
-    source: Source,
-    as_json: AsJson = False,
-    transactional_id: TransactionalId = None,
+    asked: Asked,
+    *,
+    transactional_id: Annotated[str | None, typer.Option(help="Only this transactional id.")] = None,
     is_open: Annotated[
         bool, typer.Option("--open", help="Those that are not complete, and the partitions that they hold back.")
     ] = False,
@@ -235,30 +138,18 @@ def transactions(
         bool, typer.Option("--blocking", help="All that are open in the logs of topics, hanging, long or ongoing.")
     ] = False,
     statistics: Annotated[bool, typer.Option("--statistics", help="Durations and abort rate of each id.")] = False,
-    as_of: AsOf = None,
-    out: Out = None,
-    config: CommandConfig = None,
-    master: Master = None,
 ) -> None:
     """What became of every transaction: how long it took, how it ended, which partitions it wrote to."""
     choices = {"blocking_transactions": hanging or blocking, "open_transactions": is_open}
     choices |= {"transaction_statistics": statistics}
     name = next((name for name, is_chosen in choices.items() if is_chosen), "transactions")
-    asked = Asked(
-        source, as_json, out=out, master=master, as_of=as_of, transactional_id=transactional_id, config=config
-    )
-    rows = _rows(asked, name)
-    show([row for row in rows if not hanging or row["verdict"] == "hanging"], as_json, name)
+    rows = _rows(replace(asked, transactional_id=transactional_id), name)
+    show([row for row in rows if not hanging or row["verdict"] == "hanging"], asked.as_json, name)
 
 
 @app.command()
-def export_offsets(
-    source: Source,
-    group: Group = None,
-    as_of: AsOf = None,
-    config: CommandConfig = None,
-    master: Master = None,
-) -> None:
+@on_source(without=("as_json", "out", "report_file"))
+def export_offsets(asked: Asked) -> None:
     """Offsets as CSV for `kafka-consumer-groups --reset-offsets --from-file`.
 
     Lines are group,topic,partition,offset; with --group they are topic,partition,offset, as that tool wants them.
@@ -266,17 +157,19 @@ def export_offsets(
     import csv
     import sys
 
-    columns = ("topic", "partition", "offset") if group is not None else ("group", "topic", "partition", "offset")
-    rows = _rows(Asked(source, group=group, master=master, as_of=as_of, config=config), "offsets")
+    of_one = ("topic", "partition", "offset")
+    columns = of_one if asked.group is not None else ("group", *of_one)
+    rows = _rows(asked, "offsets")
     csv.writer(sys.stdout, lineterminator="\n").writerows([row[name] for name in columns] for row in rows)
 
 
 @app.command()
+@on_source(source=LogSource, without=("as_json", "group", "out", "report_file"))
 def run(
-    source: LogSource,
+    asked: Asked,
+    *,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the tables are published.")],
     groups: Annotated[str | None, typer.Option(metavar="NAMES", help="Only these groups, with commas between.")] = None,
-    as_of: AsOf = None,
     is_stream: Annotated[bool, typer.Option("--stream", help="Go on until told to stop (Ctrl-C).")] = False,
     every: Annotated[float, typer.Option(metavar="SECONDS", help="With --stream: no sooner again than this.")] = 10.0,
     is_anew: Annotated[bool, typer.Option("--anew", help="Forget what was read before.")] = False,
@@ -284,8 +177,6 @@ def run(
         bool,
         typer.Option("--history", help="What Burrow would have said of the past, too (of many commits it takes long)."),
     ] = False,
-    config: CommandConfig = None,
-    master: Master = None,
 ) -> None:
     """Publish tables: only what is new is read, and nothing is written when there is none."""
     from kohort.cli.pipeline_runs import Asked as AskedRun
@@ -293,29 +184,22 @@ def run(
 
     chosen = None if groups is None else frozenset(name.strip() for name in groups.split(",") if name.strip())
     with _console() as console:
-        asked = AskedRun(source, out, chosen, _milliseconds(as_of), is_anew, config, master, history)
-        publish_runs(asked, console, every_s=every if is_stream else None)
+        as_of_ms = _milliseconds(asked.as_of)
+        wanted = AskedRun(asked.source, out, chosen, as_of_ms, is_anew, asked.config, asked.master, history)
+        publish_runs(wanted, console, every_s=every if is_stream else None)
 
 
 @app.command()
-def report(
-    source: LogSource,
-    as_json: AsJson = False,
-    group: Group = None,
-    as_of: AsOf = None,
-    out: Out = None,
-    report_file: Report = None,
-    config: CommandConfig = None,
-    master: Master = None,
-) -> None:
+@on_source(source=LogSource)
+def report(asked: Asked) -> None:
     """Everything as one HTML file that needs nothing else (default kohort-report.html)."""
-    asked = Asked(source, as_json, group, out, report_file, master, as_of, config=config)
     with _console() as console, _tables(asked, console, "report") as tables:
         names = ("offsets", "lag", "lag_over_time", "rebalances", "damage")
-        shown = {name: _publish(tables, name, out) for name in names if as_json or out is not None}
-        _report(tables, report_file or _DEFAULT_REPORT)
+        is_shown = asked.as_json or asked.out is not None
+        shown = {name: _publish(tables, name, asked.out) for name in names if is_shown}
+        _report(tables, asked.report_file or _DEFAULT_REPORT)
         _complain(tables)
-    if as_json:
+    if asked.as_json:
         typer.echo(to_json(shown))
 
 
