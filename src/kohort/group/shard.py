@@ -155,14 +155,14 @@ class GroupShard:
             self._timers.schedule(DELETED_TOPICS_TIMER, 0, self._delete_topics, retry=True)
 
     def on_unloaded(self) -> Iterable[Release]:
-        """Whoever waits is sent to look for the new coordinator."""
-        releases: Releases = []
+        """Whoever waits is sent to look for the new coordinator; group by group, there may be many."""
         for group in self.groups.values():
+            releases: Releases = []
             group.move_to(DEAD, group.state_timestamp_ms or 0)
             for member in group.members.values():
                 refuse_parked_join(group, member, releases, ErrorCode.NOT_COORDINATOR, member.member_id)
                 refuse_parked_sync(member, releases, ErrorCode.NOT_COORDINATOR)
-        return releases
+            yield from releases
 
     def _schedule_sweep(self) -> None:
         delay_ms = self._config.offsets_retention_check_interval_ms

@@ -210,7 +210,12 @@ class Shard(Protocol[R_contra]):
         """The cluster has changed. What follows from it in records is the business of a timer that is due at once."""
 
     def on_unloaded(self) -> Iterable[Release]:
-        """This node no longer runs the shard: what is parked is answered with what is returned."""
+        """
+        This node no longer runs the shard: what is parked is answered with what is returned.
+
+        Whoever has many to answer returns an iterator that finds them one by one: it is advanced for some milliseconds at a
+        time, with others' turns in between, while nothing else of the shard runs.
+        """
 
 
 class PlainShard(ABC, Generic[R]):

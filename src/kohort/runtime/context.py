@@ -1,17 +1,17 @@
 """
 One partition's shard and everything the runtime knows of it; its states are drawn in `kohort.runtime.states`.
 
-Operations run one at a time: what arrives while one runs, or while the high watermark's consequences are drawn, waits in a
-queue of the partition. Replies leave when the state is consistent again, so a reply may well cause the next operation.
+Operations run one at a time (`kohort.runtime.exclusive`): what arrives while one runs, or while the high watermark's
+consequences are drawn, waits.
 
 Source: Kafka CoordinatorRuntime.CoordinatorContext.
 """
 
 import logging
-from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from functools import partial
+from itertools import chain
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -23,7 +23,9 @@ from kohort.model.ids import TopicPartition
 from kohort.runtime.appender import Appender, Appending
 from kohort.runtime.background import ShardExecutor
 from kohort.runtime.batch import OpenBatch
-from kohort.runtime.deferred import Answer, DeferredQueue, Waiting, answers
+from kohort.runtime.deferred import DeferredQueue, Waiting, answers
+from kohort.runtime.exclusive import Exclusive
+from kohort.runtime.farewells import Farewells
 from kohort.runtime.loader import LoadSummary, load
 from kohort.runtime.metrics import ShardMetrics
 from kohort.runtime.ports import Clock, PartitionLog
@@ -49,9 +51,10 @@ class Environment(msgspec.Struct, Generic[S], frozen=True):
     write_timeout_ms: int
     on_failed: Callable[[int], None]
     """Told when a partition went to FAILED by itself and wants to be loaded again."""
+    farewells: Farewells
 
 
-class Context(Generic[S]):
+class Context(Exclusive, Generic[S]):
     """
     The runtime's record of one partition.
 
@@ -59,16 +62,14 @@ class Context(Generic[S]):
     """
 
     def __init__(self, environment: Environment[S], partition: int, lane: Lane, metrics: ShardMetrics) -> None:
+        super().__init__(partition, environment.clock, metrics)
         self._env = environment
-        self._now_ms = environment.clock.now_ms
         self._lane = lane
-        self._metrics = metrics
-        self.partition = partition
         self.state = State.INITIAL
         self.leader_epoch = -1
         self.shard: S | None = None
         self.log: PartitionLog | None = None
-        self.timers = ShardTimers(lane.wheel, environment.clock, self._expire)
+        self._timers: ShardTimers | None = None
         self.position = Position()
         self.generation = 0
         """Counts loads, so that the end of an old one is never taken for the end of a newer one."""
@@ -79,11 +80,8 @@ class Context(Generic[S]):
         self._appender: Appender | None = None
         self._deferred = DeferredQueue()
         self._timeout: WheelTimer | None = None
-        self._busy = False
-        self._queue: deque[Callable[[], None]] = deque()
         self._high_watermark: int | None = None
         """One that has been told of and whose turn has not come."""
-        self._outbox: list[Answer] = []
 
     # -- states ------------------------------------------------------------------------------------------------
 
@@ -117,7 +115,8 @@ class Context(Generic[S]):
         self.log = log
         self.leader_epoch = leader_epoch
         self.position = Position()
-        self.shard = self._env.make_shard(self.partition, self.position.registry, self.timers)
+        self._timers = ShardTimers(self._lane.wheel, self._env.clock, self._expire)
+        self.shard = self._env.make_shard(self.partition, self.position.registry, self._timers)
         use_executor = getattr(self.shard, "use_executor", None)
         if use_executor is not None:
             self._executor = ShardExecutor(self._lane, self._env.clock, self._expire, self._metrics)
@@ -175,12 +174,13 @@ class Context(Generic[S]):
         """
         Stop: go to FAILED or CLOSED, and answer whoever waits with NOT_COORDINATOR.
 
-        Order as in Kafka: listener, timers, tasks, deferred replies, the open batch, the shard.
+        Order as in Kafka: listener, timers, tasks, deferred replies, the open batch, the shard. Whoever is parked in the
+        shard is answered in turns that others can come between; nothing of it runs meanwhile.
         """
         self.move_to(state)
         if self.log is not None:
             self.log.unlisten(self.on_high_watermark)
-        self._cancel_scheduled()
+        cancelled = self._cancel_scheduled()
         if self._timeout is not None:
             self._timeout.cancel()
             self._timeout = None
@@ -189,22 +189,32 @@ class Context(Generic[S]):
         appender, self._appender = self._appender, None
         if appender is not None:
             self.fail(appender.close(), error)
-        shard, self.shard = self.shard, None
-        if shard is not None:
-            try:
-                self._outbox.extend(answers(shard.on_unloaded()))
-            except Exception:  # noqa: BLE001 -- a shard that fails to say goodbye is gone all the same
-                _log.exception("shard.unload_failed partition=%d", self.partition)
         # What was told of the failure above may have scheduled some anew.
-        self._cancel_scheduled()
+        cancelled = chain(cancelled, self._cancel_scheduled())
         while self.loading:
             self.loading.pop().set_exception(error)
         self._deliver()
+        shard, self.shard = self.shard, None
+        if shard is not None:
+            self._env.farewells.begin(chain(self._part_from(shard, self._timers), cancelled), self._lane)
 
-    def _cancel_scheduled(self) -> None:
-        self.timers.cancel_all()
+    def _part_from(self, shard: S, timers: ShardTimers | None) -> Iterator[None]:
+        try:
+            for release in shard.on_unloaded():
+                self._outbox.append((release.reply, release.response))
+                self._deliver()
+                yield
+        except Exception:  # noqa: BLE001 -- a shard that fails to say goodbye is gone all the same
+            _log.exception("shard.unload_failed partition=%d", self.partition)
+        if timers is not None:
+            # It may have scheduled some on its way.
+            yield from timers.cancel_all()
+
+    def _cancel_scheduled(self) -> Iterator[None]:
+        """Nothing that is scheduled runs from now on; the iterator frees it."""
         if self._executor is not None:
             self._executor.cancel_all()
+        return iter(()) if self._timers is None else self._timers.cancel_all()
 
     # -- operations --------------------------------------------------------------------------------------------
 
@@ -439,52 +449,6 @@ class Context(Generic[S]):
             return msgspec.structs.replace(result, response=_DONE) if result.records else result
 
         self.write(run, _nothing, failed)
-
-    # -- one at a time -----------------------------------------------------------------------------------------
-
-    def _exclusively(self, action: Callable[[], None]) -> None:
-        if self._busy:
-            self._enqueue(action)
-            return
-        self._busy = True
-        try:
-            action()
-        finally:
-            self._busy = False
-            if self._outbox or self._queue:
-                self._settle()
-
-    def _enqueue(self, action: Callable[[], None]) -> None:
-        metrics, clock = self._metrics, self._env.clock
-        arrived_ms = clock.now_ms()
-        metrics.events_queued += 1
-
-        def run() -> None:
-            metrics.events_queued -= 1
-            metrics.event_queue_time.record(clock.now_ms() - arrived_ms)
-            action()
-
-        self._queue.append(run)
-
-    def _settle(self) -> None:
-        """Answer who is to be answered, and run what arrived meanwhile, until nothing is left."""
-        while self._outbox or self._queue:
-            self._deliver()
-            if self._queue and not self._busy:
-                self._busy = True
-                try:
-                    self._queue.popleft()()
-                finally:
-                    self._busy = False
-
-    def _deliver(self) -> None:
-        while self._outbox:
-            outbox, self._outbox = self._outbox, []
-            for reply, response in outbox:
-                try:
-                    reply(response)
-                except Exception:  # noqa: BLE001 -- one caller's failure must not keep the others waiting
-                    _log.exception("shard.reply_failed partition=%d", self.partition)
 
     def _logged(self, error: Exception) -> Exception:
         # What the log could not do has been told by the appender; a refusal is nobody's fault.

@@ -25,6 +25,7 @@ from kohort.model.errors import CoordinatorError, ErrorCode, KohortError
 from kohort.model.image import ClusterImage, TopicImage
 from kohort.runtime.appender import ADAPTIVE, Appending
 from kohort.runtime.context import Context, Environment
+from kohort.runtime.farewells import Farewells
 from kohort.runtime.metrics import RuntimeMetrics, ShardMetrics
 from kohort.runtime.ports import Clock, PartitionLog, Verify
 from kohort.runtime.processors import Lane, Processor
@@ -110,6 +111,7 @@ class Runtime(Generic[S]):
             appending=Appending(linger_ms, codec),
             write_timeout_ms=write_timeout_ms,
             on_failed=self._reload,
+            farewells=Farewells(clock),
         )
         self._is_closed = False
 
@@ -180,6 +182,7 @@ class Runtime(Generic[S]):
             with self._changing:
                 self._contexts.pop(context.partition, None)
             context.unload(State.CLOSED)
+        self._environment.farewells.finish()
 
     # -- operations --------------------------------------------------------------------------------------------
 

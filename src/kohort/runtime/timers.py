@@ -1,6 +1,6 @@
 """The deadlines of one shard, by key, over the node's timing wheel. Their expiry is an operation like any other."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from kohort.machine.shard import RETRY_BACKOFF_MS, Result
@@ -24,6 +24,8 @@ class _Armed:
         self.timer: WheelTimer | None = None
 
     def fire(self) -> None:
+        if self.timers._armed.get(self.key) is not self:
+            return
         self.timers._expire(self.take_off, self.operation, self.try_again)
 
     def take_off(self) -> bool:
@@ -107,9 +109,17 @@ class ShardTimers:
         if armed is not None and armed.timer is not None:
             armed.timer.cancel()
 
-    def cancel_all(self) -> None:
-        for key in list(self._armed):
-            self.cancel(key)
+    def cancel_all(self) -> Iterator[None]:
+        """None of those armed now runs. There may be thousands: what they hold is let go while the iterator is advanced."""
+        armed, self._armed = self._armed, {}
+        return _let_go(armed)
 
     def is_scheduled(self, key: str) -> bool:
         return key in self._armed
+
+
+def _let_go(armed: dict[str, _Armed]) -> Iterator[None]:
+    for each in armed.values():
+        if each.timer is not None:
+            each.timer.cancel()
+        yield
