@@ -1,17 +1,14 @@
 """
-Which logs are cleaned, when, and how far; and what becomes of what a pass has written.
+Which log is cleaned next, and what becomes of what a pass has written.
 
 The owner's thread chooses a log, a thread of the cleaner (for large logs a process) makes the pass, and each segment that it
-has made is put in its place on the owner's thread: some renames, no reading and no waiting for the disk. A log is cleaned up
-to the first segment that is active, newer than the minimum lag, holds what readers of committed data may not see yet, or is
-not known to be durable: what a crash may cut off is never rewritten.
+has made is put in its place on the owner's thread: some renames, no reading and no waiting for the disk.
 
-Source: Kafka LogCleaner, LogCleanerManager, LogToClean.
+Source: Kafka LogCleaner, LogCleanerManager.
 """
 
 import logging
 import threading
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
@@ -24,10 +21,11 @@ from kohort.runtime.ports import Clock
 from kohort.storage import syscalls
 from kohort.storage.checkpoints import offsets_to_text, read_offsets, write_atomically
 from kohort.storage.cleaner_process import CleanerProcess, Pace
-from kohort.storage.compaction import SWAP_SUFFIX, Done, Group, Job, LastRecord, Report, Source, compact
+from kohort.storage.compaction import SWAP_SUFFIX, Done, Group, Job, Report, compact
 from kohort.storage.disklog import DiskLog
 from kohort.storage.flusher import Background
-from kohort.storage.log import LONG_MAX, CleanerConfig, CleanerMetrics
+from kohort.storage.log import CleanerConfig, CleanerMetrics
+from kohort.storage.log_to_clean import LogToClean, is_compacted, job_of, look_at
 from kohort.storage.segment import Segment
 
 _log = logging.getLogger("kohort.storage")
@@ -35,37 +33,6 @@ _log = logging.getLogger("kohort.storage")
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 PROCESS_BYTES = 4 << 20
 """From so many bytes on a pass is worth a process."""
-
-
-@dataclass(frozen=True, slots=True)
-class LogToClean:
-    """
-    How dirty a log is.
-
-    Attributes:
-        delay_ms: by how much max.compaction.lag.ms is exceeded.
-        segments: those below `first_uncleanable_offset`.
-    """
-
-    log: DiskLog
-    first_dirty_offset: int
-    first_uncleanable_offset: int
-    clean_bytes: int
-    cleanable_bytes: int
-    delay_ms: int
-    segments: list[Segment]
-
-    @property
-    def ratio(self) -> float:
-        total = self.clean_bytes + self.cleanable_bytes
-        return self.cleanable_bytes / total if total else 0.0
-
-    @property
-    def is_due(self) -> bool:
-        """Source: LogCleanerManager.grabFilthiestCompactedLog."""
-        return self.ratio > self.log.config.min_cleanable_dirty_ratio or (
-            self.delay_ms > 0 and self.cleanable_bytes > 0
-        )
 
 
 @dataclass(slots=True)
@@ -98,10 +65,6 @@ class _Pass:
     ended: threading.Event = field(default_factory=threading.Event)
     is_running: bool = True
     is_void: bool = False
-
-
-def is_compacted(log: DiskLog) -> bool:
-    return "compact" in log.config.cleanup_policy.split(",")
 
 
 class Cleaner:
@@ -229,25 +192,16 @@ class Cleaner:
         return max((dirty for dirty in found if dirty.is_due), key=lambda dirty: dirty.ratio, default=None)
 
     def look_at(self, log: DiskLog) -> LogToClean:
-        """How dirty a log is. Source: LogCleanerManager.cleanableOffsets, LogToClean."""
-        segments = log.segments
-        first_dirty = self._first_dirty_offset(log)
-        bases = [segment.base_offset for segment in segments]
-        floor = max(bisect_right(bases, first_dirty) - 1, 0)
-        end = self._first_uncleanable(log, segments, floor)
-        durable = max(bisect_right(bases, self._recovery_point(log.topic_partition)) - 1, 0) if bases else 0
-        if durable < end:
-            end = durable
-            self._want_checkpoint()
-        return LogToClean(
+        """How dirty a log is; a checkpoint is asked for when it could be cleaned further if more of it were durable."""
+        found = look_at(
             log,
-            first_dirty,
-            max(first_dirty, bases[end] if bases else 0),
-            sum(segment.size_bytes for segment in segments if segment.base_offset < first_dirty),
-            sum(segment.size_bytes for segment in segments[floor:end]),
-            self._delay_ms(log, segments[floor:-1]),
-            list(segments[:end]),
+            first_dirty_offset=self._first_dirty_offset(log),
+            recovery_point=self._recovery_point(log.topic_partition),
+            now_ms=self._clock.now_ms(),
         )
+        if found.waits_for_checkpoint:
+            self._want_checkpoint()
+        return found
 
     def _first_dirty_offset(self, log: DiskLog) -> int:
         offset = self.offsets.get(log.topic_partition, log.log_start_offset)
@@ -256,70 +210,18 @@ class Cleaner:
         self.offsets[log.topic_partition] = log.log_start_offset
         return log.log_start_offset
 
-    def _first_uncleanable(self, log: DiskLog, segments: tuple[Segment, ...], first_dirty: int) -> int:
-        """The place of the first segment that may not be cleaned."""
-        stable = log.last_stable_offset
-        lag_ms = log.config.min_compaction_lag_ms
-        newest_ms = self._clock.now_ms() - lag_ms
-        last = max(len(segments) - 1, 0)
-        for place in range(first_dirty, last):
-            if segments[place + 1].base_offset > stable or (lag_ms > 0 and segments[place].newest_ms > newest_ms):
-                return place
-        return last
-
-    def _delay_ms(self, log: DiskLog, dirty: tuple[Segment, ...]) -> int:
-        """Source: LogCleanerManager.maxCompactionDelay."""
-        lag_ms = log.config.max_compaction_lag_ms
-        if lag_ms >= LONG_MAX:
-            return 0
-        firsts = [first[4] for segment in dirty if (first := next(segment.walk(), None)) is not None]
-        earliest_ms = min((first_ms for first_ms in firsts if first_ms > 0), default=LONG_MAX)
-        return max(self._clock.now_ms() - lag_ms - earliest_ms, 0)
-
     # A pass
 
     def _begin(self, worker: _Worker, dirty: LogToClean) -> None:
         log = dirty.log
         try:
-            job = self._job(dirty)
+            job = job_of(dirty, self.config, now_ms=self._clock.now_ms())
         except (StorageError, OSError) as error:
             self._set_aside(log.topic_partition, error)
             return
         self._passes[log.topic_partition] = pass_ = _Pass(log, job, worker)
         worker.is_busy = True
         worker.thread.submit(lambda: self._run(pass_))
-
-    def _job(self, dirty: LogToClean) -> Job:
-        log, config = dirty.log, self.config
-        bases = [segment.base_offset for segment in dirty.segments]
-        bytes_per_second = config.io_max_bytes_per_second
-        return Job(
-            directory=str(log.directory),
-            sources=[
-                _source(segment, next_base)
-                for segment, next_base in zip(dirty.segments, [*bases[1:], dirty.first_uncleanable_offset], strict=True)
-            ],
-            first_dirty_offset=dirty.first_dirty_offset,
-            first_uncleanable_offset=dirty.first_uncleanable_offset,
-            aborted=[
-                aborted
-                for segment in log.segments
-                for aborted in segment.aborted.entries
-                if aborted.first_offset < dirty.first_uncleanable_offset and aborted.last_offset >= bases[0]
-            ],
-            last_records={
-                state.producer_id: LastRecord(
-                    state.batches[-1].last_offset if state.batches else -1, state.producer_epoch
-                )
-                for state in log.producers.states.values()
-            },
-            config=log.config,
-            now_ms=self._clock.now_ms(),
-            buffer_bytes=config.dedupe_buffer_size // max(config.threads, 1),
-            load_factor=config.io_buffer_load_factor,
-            io_bytes=max(config.io_buffer_size // max(config.threads, 1) // 2, 4096),
-            bytes_per_second=bytes_per_second if bytes_per_second < 1e18 else 0.0,
-        )
 
     def _run(self, pass_: _Pass) -> None:
         """On a thread of the cleaner."""
@@ -502,17 +404,6 @@ def _is_obsolete(pass_: _Pass) -> bool:
     present = {segment.base_offset for segment in pass_.log.segments}
     begin = pass_.job.sources[0].base_offset
     return pass_.log.is_deleted or begin not in present
-
-
-def _source(segment: Segment, next_base_offset: int) -> Source:
-    return Source(
-        base_offset=segment.base_offset,
-        size_bytes=segment.size_bytes,
-        index_bytes=segment.index.path.stat().st_size,
-        time_index_bytes=segment.time_index.path.stat().st_size,
-        next_base_offset=next_base_offset,
-        modified_ns=segment.path.stat().st_mtime_ns,
-    )
 
 
 def _cleaned(log: DiskLog, group: Group, now_ms: int) -> Segment:
