@@ -1,7 +1,9 @@
 """Loading a partition is replaying it, however the log is cut into batches; and it never takes long at a time."""
 
+import os
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -103,3 +105,25 @@ def test_a_step_ends_when_its_time_is_over() -> None:
         assert now - before <= loader.STEP_MS + 2
         before = now
     assert len(shard.table) == 4096
+
+
+@pytest.mark.parametrize("wanted", [None, "3"])
+def test_numpy_is_imported_without_threads_of_its_own_unless_somebody_wants_them(
+    wanted: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "OPENBLAS_NUM_THREADS"
+    if wanted is None:
+        monkeypatch.delenv(name, raising=False)
+    else:
+        monkeypatch.setenv(name, wanted)
+    seen: list[str | None] = []
+
+    def look(_: str) -> None:
+        seen.append(os.environ.get(name))
+
+    monkeypatch.setattr(loader, "import_module", look)
+    monkeypatch.setattr(loader._Bulk, "module", None)
+    monkeypatch.setattr(loader._Bulk, "_is_asked_for", False)
+    loader._Bulk._import()
+    assert seen == [wanted or "1"]
+    assert os.environ.get(name) == wanted

@@ -13,9 +13,11 @@ Source: Kafka CoordinatorLoaderImpl.
 """
 
 import logging
+import os
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from heapq import merge
 from importlib import import_module
 from operator import attrgetter
@@ -43,6 +45,7 @@ BULK_RECORDS_MIN = 8_192
 """From so many records on numpy is used where it is there already."""
 IMPORT_RECORDS_MIN = 100_000
 """From so many on it is imported."""
+_BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
 
 class LoadSummary(msgspec.Struct):
@@ -174,9 +177,27 @@ class _Bulk:
     def _import(cls) -> None:
         cls._is_asked_for = True
         try:
-            cls.module = import_module("kohort.runtime.bulk")
+            with _without_threads_of_blas():
+                cls.module = import_module("kohort.runtime.bulk")
         except ImportError:
             _log.info("load.without_numpy")
+
+
+@contextmanager
+def _without_threads_of_blas() -> Iterator[None]:
+    """
+    Nobody multiplies matrices here. The library that could starts its threads while it is imported, and all others of this
+    process stand still for that: 40 ms instead of 5.
+    """
+    if _BLAS_THREADS in os.environ:
+        yield
+        return
+    os.environ[_BLAS_THREADS] = "1"
+    try:
+        yield
+    finally:
+        # Processes that are started from here make up their own minds.
+        os.environ.pop(_BLAS_THREADS, None)
 
 
 def _load_window(load: Load, start: int, end: int) -> Generator[None, None, int | None]:
