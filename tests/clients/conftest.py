@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.clients)
-            item.add_marker(pytest.mark.timeout(900))
+            item.add_marker(pytest.mark.timeout(1_800))
             if "java" in getattr(item, "fixturenames", ()):
                 item.add_marker(pytest.mark.java)
                 item.add_marker(pytest.mark.maven)

@@ -7,7 +7,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 INTERVAL_S = 0.02
-PATIENCE_S = 120
+PATIENCE_S = 300
 """For what is to come: who waits in vain has failed however long it took, and a busy machine may be slow."""
 
 

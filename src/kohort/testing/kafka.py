@@ -22,8 +22,8 @@ from kohort.testing.ports import free_ports
 RELEASE = "4.2.1"
 ROOT = Path(__file__).parents[3]
 RESOLVE_TIMEOUT_S = 240.0
-FORMAT_TIMEOUT_S = 180.0
-START_TIMEOUT_S = 180.0
+FORMAT_TIMEOUT_S = 300.0
+START_TIMEOUT_S = 300.0
 STOP_TIMEOUT_S = 60.0
 
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"

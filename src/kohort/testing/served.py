@@ -11,7 +11,7 @@ from typing import Self
 
 from kohort.testing.ports import free_ports
 
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 60.0
 KOHORT = (sys.executable, "-m", "kohort.cli.main")
 
