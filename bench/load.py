@@ -22,8 +22,6 @@ from bench.client import ask_all
 STALLED_SECONDS: Final = 30.0
 """When nothing is answered for so long, the measure is broken off."""
 
-NOWHERE: Final = range(0)
-
 
 class LoadError(Exception):
     """The server gave another answer than the one expected, or none."""
@@ -36,13 +34,13 @@ class Lane:
 
     Attributes:
         answer: the whole frame that answers each of the requests.
-        varying: where answers may differ from it, as the base offset does when records are produced.
+        varying: where answers may differ from it, in order, as base offsets do when records are produced.
     """
 
     connection: socket.socket
     requests: Sequence[bytes]
     answer: bytes
-    varying: range = NOWHERE
+    varying: Sequence[range] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,10 +194,16 @@ def expect(lane: Lane, data: bytes) -> None:
         LoadError: it is another answer, or the end of the connection.
     """
     data = _whole(lane.connection, data)
-    cut, on = lane.varying.start, lane.varying.stop
-    if len(data) != len(lane.answer) or data[:cut] != lane.answer[:cut] or data[on:] != lane.answer[on:]:
+    if len(data) != len(lane.answer) or _fixed(data, lane.varying) != _fixed(lane.answer, lane.varying):
         told = data[:200].hex() or "the end of the connection"
         raise LoadError(f"expected the answer {lane.answer[:200].hex()}, got {told}")
+
+
+def _fixed(answer: bytes, varying: Sequence[range]) -> list[bytes]:
+    """What of an answer has to be as it was."""
+    begins = [0, *(part.stop for part in varying)]
+    ends = [*(part.start for part in varying), len(answer)]
+    return [answer[begin:end] for begin, end in zip(begins, ends, strict=True)]
 
 
 def _whole(connection: socket.socket, data: bytes) -> bytes:
@@ -216,7 +220,7 @@ def lanes_of(
     sockets: Sequence[socket.socket],
     requests: Sequence[bytes],
     check: Callable[[bytes], None],
-    varying: range = NOWHERE,
+    varying: Sequence[range] = (),
 ) -> list[Lane]:
     """
     Lanes among which the requests are dealt out; each request has been answered once, and on one lane all in the same way.
@@ -233,7 +237,7 @@ def lanes_of(
     lanes = []
     for index, connection in enumerate(sockets):
         own = answers[index :: len(sockets)]
-        kinds = {answer[: varying.start] + answer[varying.stop :] for answer in own}
+        kinds = {b"".join(_fixed(answer, varying)) for answer in own}
         if len(kinds) != 1:
             raise LoadError(f"{len(own)} requests of one kind have {len(kinds)} different answers")
         lanes.append(Lane(connection, tuple(requests[index :: len(sockets)]), own[0], varying))

@@ -40,7 +40,7 @@ class Measure:
 
     Attributes:
         groups: over how many groups the requests are spread.
-        partitions: in each commit or fetch of offsets.
+        partitions: in each commit, fetch of offsets, or produce.
         rate: requests per second of an open loop; None: a closed loop.
         goal: requests per second of Kohort aimed at on the developers' machine (2 cores, shared with the load).
         growth: one of a row that shows how cost grows with groups, members or partitions.
@@ -84,6 +84,7 @@ MEASURES: Final = (
     Measure("offset fetch", "os", 8, partitions=100),
     Measure("rebalance", "os", 64),
     Measure("produce", "os", 8),
+    Measure("produce", "os", 8, partitions=8),
     Measure("fetch", "os", 8),
     Measure("heartbeat", "os", 64, rate=2_000),
     Measure("commit", "os", 64, rate=2_000),
@@ -94,6 +95,7 @@ MEASURES: Final = (
     Measure("commit", "commit", 64, partitions=100),
     Measure("rebalance", "commit", 64),
     Measure("produce", "commit", 8),
+    Measure("produce", "commit", 8, partitions=8),
     Measure("commit", "commit", 64, rate=200),
 )
 GROWTH: Final = (
@@ -275,7 +277,7 @@ def load(measure: Measure, port: int, opened: ExitStack) -> tuple[Drive, int]:
         case "offset fetch":
             lanes = fetch_offsets_lanes(sockets, groups, partitions)
         case "produce":
-            lanes = produce_lanes(sockets)
+            lanes = produce_lanes(sockets, partitions)
         case "fetch":
             lanes = fetch_lanes(sockets)
         case name:

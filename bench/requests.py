@@ -217,23 +217,32 @@ def batch() -> bytes:
     return build_batch([record] * BATCH_RECORDS, timestamp_ms=1_700_000_000_000)
 
 
-def produce_request(partition: int) -> Any:
-    data = messages.ProduceRequestPartitionProduceData(index=partition, records=batch())
-    topic = messages.ProduceRequestTopicProduceData(name=DATA_TOPIC, partition_data=[data])
+def produce_request(*partitions: int) -> Any:
+    """A batch to each of them."""
+    data = [messages.ProduceRequestPartitionProduceData(index=index, records=batch()) for index in partitions]
+    topic = messages.ProduceRequestTopicProduceData(name=DATA_TOPIC, partition_data=data)
     return messages.ProduceRequest(transactional_id=None, acks=-1, timeout_ms=30_000, topic_data=[topic])
 
 
 def produce_code(produced: Any) -> int:
-    return int(produced.responses[0].partition_responses[0].error_code)
+    """The first error, if there is one."""
+    return next((int(it.error_code) for it in produced.responses[0].partition_responses if it.error_code), 0)
 
 
-def produce_lanes(sockets: Sequence[socket.socket]) -> list[Lane]:
-    """A partition a connection. The base offset, and nothing else, differs from answer to answer."""
-    asked = [produce_request(index % DATA_PARTITIONS) for index in range(len(sockets))]
+def produce_lanes(sockets: Sequence[socket.socket], partitions: int = 1) -> list[Lane]:
+    """
+    A partition a connection, or as many as a request has. Base offsets, and nothing else, differ from answer to answer.
+    """
+    asked = [
+        produce_request(*((index + place) % DATA_PARTITIONS for place in range(partitions)))
+        for index in range(len(sockets))
+    ]
     ask_all_until_ready(sockets, *PRODUCE, asked, produce_code)
-    # Size, correlation id, tags; count of topics, name with its length, count of partitions, index, error code.
-    begin = 4 + 4 + 1 + 1 + 1 + len(DATA_TOPIC) + 1 + 4 + 2
-    return lanes_of(sockets, [request_frame(*PRODUCE, it) for it in asked], _check_produced, range(begin, begin + 8))
+    # Size, correlation id, tags; count of topics, name with its length, count of partitions.
+    begin = 4 + 4 + 1 + 1 + 1 + len(DATA_TOPIC) + 1
+    # Of each partition: index, error code, base offset, append time, log start, two that are empty, tags.
+    varying = [range(at + 6, at + 14) for at in range(begin, begin + partitions * 33, 33)]
+    return lanes_of(sockets, [request_frame(*PRODUCE, it) for it in asked], _check_produced, varying)
 
 
 def _check_produced(answer: bytes) -> None:

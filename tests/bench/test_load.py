@@ -51,9 +51,9 @@ def test_another_answer_is_an_error(answer: bytes) -> None:
 
 def test_an_answer_may_vary_where_it_is_said_to() -> None:
     with server([b"\0\0\0\4yes!", b"\0\0\0\4yus!"]) as connection:
-        assert run([Lane(connection, (REQUEST,), ANSWER, range(5, 6))], 0.01).requests >= 1
+        assert run([Lane(connection, (REQUEST,), ANSWER, [range(5, 6)])], 0.01).requests >= 1
     with server([b"\0\0\0\4yes?"]) as connection, pytest.raises(LoadError):
-        run([Lane(connection, (REQUEST,), ANSWER, range(5, 6))], 0.01)
+        run([Lane(connection, (REQUEST,), ANSWER, [range(5, 6)])], 0.01)
 
 
 def test_an_open_loop_sends_as_many_as_are_due() -> None:
