@@ -5,8 +5,12 @@ from pathlib import Path
 import pytest
 
 from kohort.model.errors import ConfigError
+from kohort.pipeline.decode import storage
+from kohort.pipeline.decode.batches import scan
 from kohort.pipeline.decode.log import Decoder
+from kohort.pipeline.decode.records import windows
 from kohort.pipeline.decode.segments import Segment, list_segments, newest_segments, pack_segments
+from tests.pipeline.logbytes import batch, offset_key, offset_value
 
 LOG = "00000000000000000000.log"
 # fmt: off
@@ -83,3 +87,25 @@ PACKS = [  # sizes           packs of 100 bytes
 def test_segments_are_packed_by_bytes(sizes: tuple[int, ...], packs: list[tuple[int, ...]]) -> None:
     got = pack_segments(sized(*sizes), pack_bytes=100)
     assert [tuple(segment.size_bytes for segment in pack) for pack in got] == packs
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="only Linux tells what of a mapping is in memory")
+def test_of_a_segment_only_a_part_stays_in_memory(tmp_path: Path) -> None:
+    path = tmp_path / f"{0:020}.log"
+    one = batch(0, [(offset_key("g", "t", 0), offset_value(5, metadata="m" * 30_000))] * 30)
+    path.write_bytes(one * 40)
+    mapping = storage.mapped(str(path))
+    found = scan(mapping)
+    assert in_memory(path) < 1 << 20
+    for window in windows(found, window_bytes=8 << 20):
+        assert window.data[: len(one)].tobytes() == one
+        assert in_memory(path) < 1 << 20
+    assert mapping[: len(one)] == one
+
+
+def in_memory(path: Path) -> int:
+    """How many bytes of a mapped file this process holds."""
+    lines = Path("/proc/self/smaps").read_text().splitlines()
+    at = next(row for row, line in enumerate(lines) if line.endswith(str(path)))
+    rss = next(line for line in lines[at:] if line.startswith("Rss:"))
+    return int(rss.split()[1]) << 10

@@ -12,12 +12,14 @@ Source: Kafka DefaultRecordBatch (layout), LogSegment.recover (what a broker cut
 import struct
 from array import array
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
+from kohort.pipeline.decode.storage import release
 from kohort.wire.layout import HEADER_DTYPE
 from kohort.wire.vectors import Bytes, Ints, big_endian
 
@@ -30,6 +32,8 @@ _CRC_FROM = 21
 _MAGIC_AT = 16
 _PREFIX = struct.Struct(">qiibI")
 _SEARCH_BYTES = 1 << 20
+_RELEASE_BYTES = 16 << 20
+"""How much of a mapped segment stays in memory while it is walked."""
 
 ATTRIBUTE_CODEC = 0x07
 ATTRIBUTE_LOG_APPEND_TIME = 0x08
@@ -64,12 +68,18 @@ class Scan:
         data: the segment's bytes.
         positions: where each batch begins.
         headers: their headers, `HEADER_DTYPE`.
+        mapped: what `data` is a view of, see `release`.
     """
 
     data: Bytes
     positions: Ints
     headers: Headers
     damage: list[Damage] = field(default_factory=list)
+    mapped: Any = None
+
+    def release(self, begin: int, end: int) -> None:
+        """These bytes are not looked at again soon."""
+        release(self.mapped, begin, end)
 
     @property
     def ends(self) -> Ints:
@@ -98,7 +108,11 @@ def scan(segment: Any, *, check_crc: bool = True, begin: int = 0, until: int | N
     damage: list[Damage] = []
     at = begin
     unpack = _PREFIX.unpack_from
+    released = begin
     while at < size:
+        if at - released >= _RELEASE_BYTES:
+            release(segment, released, at)
+            released = at
         if size - at >= HEADER_BYTES:
             _, length, _, magic, crc = unpack(view, at)
             end = at + PREFIX_BYTES + length
@@ -115,14 +129,23 @@ def scan(segment: Any, *, check_crc: bool = True, begin: int = 0, until: int | N
         damage.append(Damage(at, resumed - at, problem))
         at = resumed
     found = np.array(positions, dtype=np.int64)
-    return Scan(data, found, _headers(data, found), damage)
+    headers = _headers(data, found, segment)
+    release(segment, begin, size)
+    return Scan(data, found, headers, damage, segment)
 
 
-def _headers(data: Bytes, positions: Ints) -> Headers:
+def _headers(data: Bytes, positions: Ints, segment: Any) -> Headers:
+    headers = np.empty(len(positions), HEADER_DTYPE)
     if not len(positions):
-        return np.empty(0, HEADER_DTYPE)
-    rows = np.lib.stride_tricks.sliding_window_view(data, HEADER_BYTES)[positions]
-    return np.ascontiguousarray(rows).view(HEADER_DTYPE).reshape(-1)
+        return headers
+    rows = np.lib.stride_tricks.sliding_window_view(data, HEADER_BYTES)
+    bounds = np.searchsorted(positions, np.arange(positions[0], positions[-1] + 1, _RELEASE_BYTES)).tolist()
+    for first, until in pairwise([*bounds, len(positions)]):
+        if first < until:
+            part = positions[first:until]
+            headers[first:until] = np.ascontiguousarray(rows[part]).view(HEADER_DTYPE).reshape(-1)
+            release(segment, int(part[0]), int(part[-1]))
+    return headers
 
 
 def _resume(data: Bytes, view: memoryview, at: int) -> tuple[int, str]:

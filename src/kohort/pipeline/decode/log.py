@@ -104,7 +104,7 @@ class Decoder:
         """The records of a segment, window by window, without those that are not asked for."""
         if self.from_ms is not None:
             late = found.headers["max_timestamp"].astype(np.int64) >= self.from_ms
-            found = Scan(found.data, found.positions[late], found.headers[late])
+            found = Scan(found.data, found.positions[late], found.headers[late], mapped=found.mapped)
         return (self._timely(lay_out(one)) for one in windows(found, window_bytes=self.window_bytes))
 
     def _timely(self, records: Records) -> Records:

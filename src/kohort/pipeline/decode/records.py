@@ -179,6 +179,7 @@ def _contiguous(found: Scan, first: int, until: int, ends: Ints) -> Window:
     begin, end = int(found.positions[first]), int(ends[until - 1])
     data = np.zeros(end - begin + PADDING_BYTES, np.uint8)
     data[: end - begin] = found.data[begin:end]
+    found.release(begin, end)
     positions = found.positions[first:until]
     return Window(
         data, positions - begin + HEADER_BYTES, ends[first:until] - begin, found.headers[first:until], positions
@@ -206,6 +207,7 @@ def _unpacked(found: Scan, first: int, until: int, window_bytes: int) -> Iterato
         pieces.append(records)
         filled_bytes += len(records)
         if filled_bytes >= window_bytes:
+            found.release(int(found.positions[first]), int(ends[batch]))
             yield _joined(found, chosen, pieces, damage)
             chosen, pieces, damage, filled_bytes = [], [], [], 0
     if chosen or damage:

@@ -52,7 +52,7 @@ def scan_slice(data: Any, stretch: Slice) -> Scan:
     base_offsets = found.headers["base_offset"].astype(np.int64)
     chosen = (base_offsets >= stretch.start) & (base_offsets < stretch.end)
     damage = [one for one in found.damage if _has_damage(one, found, base_offsets, stretch, is_whole=until is None)]
-    return Scan(found.data, found.positions[chosen], found.headers[chosen], damage)
+    return Scan(found.data, found.positions[chosen], found.headers[chosen], damage, found.mapped)
 
 
 def _has_damage(damage: Damage, found: Scan, base_offsets: Any, stretch: Slice, *, is_whole: bool) -> bool:

@@ -17,6 +17,8 @@ from typing import IO, Any, NamedTuple
 from kohort.model.errors import ConfigError
 
 _COPY_BYTES = 8 << 20
+_DONTNEED: int | None = getattr(mmap, "MADV_DONTNEED", None)
+"""Not every system has it."""
 
 
 class Found(NamedTuple):
@@ -84,6 +86,18 @@ def mapped(path: str) -> Any:
     with tempfile.TemporaryFile(prefix="kohort-segment-") as copy:
         _download(path, copy)
         return _map(copy)
+
+
+def release(data: Any, begin: int, end: int) -> None:
+    """
+    A part of a mapped file need not stay in memory: it comes again when it is looked at. Of other bytes nothing happens.
+
+    The system would keep every page that was touched for as long as the file is mapped.
+    """
+    if isinstance(data, mmap.mmap) and _DONTNEED is not None:
+        first = begin - begin % mmap.PAGESIZE
+        if end > first:
+            data.madvise(_DONTNEED, first, end - first)
 
 
 def _map(file: IO[bytes]) -> Any:
