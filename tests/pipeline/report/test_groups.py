@@ -14,6 +14,7 @@ from kohort.pipeline.report.owners import LANES_MAX, owners
 from kohort.pipeline.report.page import ReportData, render
 
 T = 1_795_252_834_123
+STATUSES = ("STOP", "WARN", "REWIND")
 EVIL = '<script>alert("x")</script>&'
 
 
@@ -94,15 +95,36 @@ def test_too_many_partitions_are_said() -> None:
 
 
 def test_the_worst_come_first_and_three_of_a_kind() -> None:
-    lag = [{"group": "g", "topic": "t", "partition": one, "lag": one} for one in range(6)]
+    """A line for each group: three partitions of one do not hide the others."""
+    lag = [{"group": f"g{at % 5}", "topic": "t", "partition": at, "lag": at} for at in range(6)]
     nothing: dict[str, Any] = {"status": (), "flapping": (), "unowned": (), "statistics": (), "blocking": ()}
-    assert re.findall(r"<dd>g, t-(\d)", offenders(lag=lag, **nothing)) == ["5", "4", "3"]
+    assert re.findall(r"<dd>(.*?)</dd>", offenders(lag=lag, **nothing)) == [
+        "g0: 5 records in t-5",
+        "g4: 4 records in t-4",
+        "g3: 3 records in t-3",
+    ]
+    two = [row | {"group": "g"} for row in lag[4:]]
+    assert "<dd>g: 9 records in 2 partitions, 5 of them in t-5</dd>" in offenders(lag=two, **nothing)
     assert offenders(lag=lag[:1], **nothing) == ""
+    stuck = [
+        {"group": "g", "topic": "t", "partition": at, "lag": 2, "status": name} for at, name in enumerate(STATUSES)
+    ]
+    assert "<dd>g: REWIND, STOP, 2 partitions, 4 records behind</dd>" in offenders(
+        lag=(), **nothing | {"status": stuck}
+    )
     open_ = {"topic": "t", "partition": 0, "verdict": "ongoing", "duration_ms": 5}
     blocking = [open_, open_ | {"partition": 1, "verdict": "hanging"}]
     assert re.findall(r"<dd>(.*?)</dd>", offenders(lag=(), **nothing | {"blocking": blocking})) == [
         "t-1: hanging for 5 ms"
     ]
+
+
+def test_an_empty_group_is_not_without_owners() -> None:
+    gap = {"group": "g", "topic": "t", "partition": 0, "since_ms": T, "until_ms": None, "unowned_ms": 9000}
+    told = "<dd>g: t-0 for up to 9.0 s</dd>"
+    for members, until_ms, is_told in (([], None, False), ([], T + 9000, True), ([member("a", "x")], None, True)):
+        data = ReportData("/", T, 1, members=members, time_without_owner=[gap | {"until_ms": until_ms}])
+        assert (told in render(data)) == is_told
 
 
 def test_durations_from_the_median_to_the_longest() -> None:

@@ -113,6 +113,13 @@ def test_names_are_only_text() -> None:
     assert "&lt;script&gt;" in render(data())
 
 
+def test_long_metadata_does_not_stretch_the_table() -> None:
+    lag = data().lag[0]
+    text = render(data(lag=[lag | {"metadata": "<" * 4000}]))
+    assert f"<td>{'&lt;' * 60}\N{HORIZONTAL ELLIPSIS}</td>" in re.sub(r' title="[^"]*"', "", text)
+    assert f'title="{"&lt;" * 4000}"' in text
+
+
 def test_an_empty_directory_makes_a_page_too() -> None:
     page = Page(render(data(lag=[], lag_picture=[], rebalances=[], damage=[])))
     assert page.open == []
@@ -160,7 +167,7 @@ def test_every_time_label_is_another_instant(span_ms: int, labels: int) -> None:
 def test_lag_is_drawn_in_steps() -> None:
     text = lag_chart([Point(0, 0, 0), Point(50, 10, 10), Point(100, 0, 0)], label="lag")
     # Zero until half of the time, then ten at once, then zero again.
-    assert 'd="M56.0 144.0H382.0V12.0V12.0H708.0V144.0V144.0H708.0"' in text
+    assert 'd="M56.0 144.0H382.0V26.0V26.0H708.0V144.0V144.0H708.0"' in text
 
 
 def test_a_single_point_is_a_picture() -> None:

@@ -12,7 +12,7 @@ Scale: TypeAlias = Callable[[int], float]
 
 WIDTH = 720
 HEIGHT = 170
-_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 12, 12, 26
+_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 12, 26, 26
 _TIME_LABELS_MAX = 4
 
 
@@ -25,13 +25,14 @@ class Point:
     lag_max: int
 
 
-def lag_chart(points: Sequence[Point], *, label: str) -> str:
+def lag_chart(points: Sequence[Point], *, label: str, until_ms: int = 0) -> str:
     """
     Args:
         points: at least one, by rising time.
         label: what the picture shows, for those who do not see it.
+        until_ms: how far the picture goes; after the last event lag stands still.
     """
-    first_ms, last_ms = points[0].timestamp_ms, points[-1].timestamp_ms
+    first_ms, last_ms = points[0].timestamp_ms, max(points[-1].timestamp_ms, until_ms)
     span_ms = max(last_ms - first_ms, 1)
     top = round_up(max(point.lag_max for point in points))
     right, bottom = WIDTH - _RIGHT, HEIGHT - _BOTTOM
@@ -52,7 +53,7 @@ def lag_chart(points: Sequence[Point], *, label: str) -> str:
         f'<path class="area" d="{area}"/>',
         f'<path class="line" d="{line}"/>',
         *(_spot(x(point.timestamp_ms), y(point.lag), point) for point in points),
-        f'<text class="now" x="{right:.1f}" y="{max(y(last.lag) - 6, 10):.1f}" text-anchor="end">{number(last.lag)}</text>',
+        f'<text class="now" x="{right:.1f}" y="{y(last.lag) - 6:.1f}" text-anchor="end">{number(last.lag)}</text>',
         "</svg>",
     ]
     return "".join(parts)

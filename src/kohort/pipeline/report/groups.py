@@ -53,9 +53,15 @@ def pages(**tables: Sequence[Row]) -> list[GroupPage]:
     return sorted(found.values(), key=lambda page: (page.worst not in _BAD, -page.total_lag, page.name))
 
 
+def heads(*left: str, right: Sequence[str] = (), last: Sequence[str] = ()) -> str:
+    """The titles of a table's columns: text, numbers, and text again."""
+    numbers = "".join(f'<th class="n">{name}</th>' for name in right)
+    return "".join(f"<th>{name}</th>" for name in left) + numbers + "".join(f"<th>{name}</th>" for name in last)
+
+
 def index(listed: Sequence[GroupPage]) -> str:
     """A line for each group that leads to its part."""
-    head = "".join(f"<th>{name}</th>" for name in ("Group", "Kind", "Status", "Lag", "Members", "Rebalances"))
+    head = heads("Group", "Kind", "Status", right=("Lag", "Members", "Rebalances"))
     body = "".join(
         f'<tr><td><a href="#group-{at}">{escape(page.name)}</a></td><td class="t">{escape(page.kind)}</td>'
         f'<td class="t{" behind" if page.worst in _BAD else ""}">{page.worst or "-"}</td>'
@@ -76,20 +82,22 @@ def parts(listed: Sequence[GroupPage], *, until_ms: int) -> str:
 
 
 def _part(at: int, page: GroupPage, until_ms: int) -> str:
-    facts = f"{page.kind} group, {number(page.total_lag)} records behind in {len(page.lag)} partitions"
+    partitions = "1 partition" if len(page.lag) == 1 else f"{len(page.lag)} partitions"
+    facts = f"{page.kind} group" + (f", {number(page.total_lag)} records behind in {partitions}" if page.lag else "")
     status = f', <b class="{"behind" if page.worst in _BAD else ""}">{page.worst}</b>' if page.worst else ""
     return (
         f'<section id="group-{at}"><h2>{escape(page.name)}</h2>'
         f'<p class="soft">{escape(facts)}{status}. <a href="#groups">All groups</a></p>'
-        f"{_lag(page)}{_owners(page, until_ms)}{_rebalances(page)}</section>"
+        f"{_lag(page, until_ms)}{_owners(page, until_ms)}{_rebalances(page)}</section>"
     )
 
 
-def _lag(page: GroupPage) -> str:
+def _lag(page: GroupPage, until_ms: int) -> str:
     if not page.picture:
         return ""
     points = [Point(row["timestamp_ms"], row["lag"], row["lag_max"]) for row in page.picture]
-    return f'<div class="card"><h3>Lag</h3>{lag_chart(points, label=f"Lag of group {page.name}")}</div>'
+    chart = lag_chart(points, label=f"Lag of group {page.name}", until_ms=until_ms)
+    return f'<div class="card"><h3>Lag</h3>{chart}</div>'
 
 
 def _owners(page: GroupPage, until_ms: int) -> str:
@@ -105,7 +113,7 @@ def _rebalances(page: GroupPage) -> str:
     if not page.rebalances:
         return ""
     newest = page.rebalances[-REBALANCES_MAX:]
-    head = "".join(f"<th>{name}</th>" for name in ("When (UTC)", "Event", "Why", "Who", "Moved", "Took", "Lag"))
+    head = heads("When (UTC)", "Event", "Why", "Who", right=("Moved", "Took", "Lag"))
     body = "".join(
         f'<tr><td class="t">{instant(row["completed_at_ms"] or row["began_at_ms"])}</td><td class="t">{row["event"]}</td>'
         f"<td>{', '.join(row['why'] or ())}</td><td>{_who(row)}</td>"

@@ -29,13 +29,14 @@ def owners(
     Args:
         stays: rows of `assignments` of one group, at least one.
         changes_ms: when it rebalanced; drawn as upright lines.
-        until_ms: how far the picture goes.
+        until_ms: how far the picture goes; not beyond the last stay where nobody owns anything any more.
         names: what members are called, by id.
     """
     lanes = sorted({_lane(stay) for stay in stays})
     shown = {lane: _TOP + _ROW * index for index, lane in enumerate(lanes[:LANES_MAX])}
     colours = _colours(stays, names)
     first_ms = min(stay["since_ms"] for stay in stays)
+    until_ms = max(until_ms if stay["until_ms"] is None else stay["until_ms"] for stay in stays)
     span_ms = max(until_ms - first_ms, 1)
     height = _TOP + _ROW * len(shown) + _BOTTOM
 

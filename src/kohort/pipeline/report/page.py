@@ -15,6 +15,9 @@ from kohort.pipeline.report.style import STYLE
 from kohort.pipeline.report.timeline import timeline
 
 CHARTS_MAX = 50
+METADATA_LENGTH_MAX = 60
+OVERVIEW_CHARTS_MAX = 6
+"""Where every group has its own chart further down."""
 ROWS_MAX = 2000
 TIMELINES_MAX = 60
 """Beyond these a page no longer helps; what is left out is said, and Parquet has it all."""
@@ -65,7 +68,7 @@ def render(data: ReportData) -> str:
             _damage(data.damage),
             _offenders(data),
             _group_index(data),
-            _charts(data.lag_picture),
+            _charts(data),
             _offsets(data.lag),
             _rebalances(data.rebalances),
             _transactions(data.transaction_statistics, data.open_transactions),
@@ -80,10 +83,16 @@ def _offenders(data: ReportData) -> str:
         lag=data.lag,
         status=data.status,
         flapping=data.partition_flapping,
-        unowned=data.time_without_owner,
+        unowned=_of_the_living(data),
         statistics=data.transaction_statistics,
         blocking=data.blocking_transactions,
     )
+
+
+def _of_the_living(data: ReportData) -> list[dict[str, Any]]:
+    """Times without owner that are over, or that a group has now which has members: of an empty group nobody expects any."""
+    living = {row["group"] for row in data.members if row["until_ms"] is None}
+    return [row for row in data.time_without_owner if row["until_ms"] is not None or row["group"] in living]
 
 
 def _group_index(data: ReportData) -> str:
@@ -131,39 +140,53 @@ def _damage(rows: Sequence[dict[str, Any]]) -> str:
     return f'<h2>Unreadable</h2><div class="card"><p>Not all of the log could be read:</p><ul>{told}</ul></div>'
 
 
-def _charts(rows: Sequence[dict[str, Any]]) -> str:
+def _charts(data: ReportData) -> str:
+    """Those furthest behind, now or ever."""
     series = {
         group: [Point(row["timestamp_ms"], row["lag"], row["lag_max"]) for row in some]
-        for group, some in groupby(rows, key=lambda row: row["group"])
+        for group, some in groupby(data.lag_picture, key=lambda row: row["group"])
     }
-    worst_first = sorted(series.items(), key=lambda item: (-item[1][-1].lag, item[0]))
-    if not worst_first:
+    if not series:
         return '<h2>Lag over time</h2><p class="soft">No group has committed to a topic whose log is in this directory.</p>'
-    cards = "".join(
-        f'<div class="card"><h3>{escape(group)}</h3>{lag_chart(points, label=f"Lag of group {group} over time")}</div>'
-        for group, points in worst_first[:CHARTS_MAX]
-    )
-    return f"<h2>Lag over time</h2>{_left_out(len(worst_first), CHARTS_MAX, 'groups, those furthest behind')}{cards}"
+    peaks = {group: max(point.lag_max for point in points) for group, points in series.items()}
+    worst_first = sorted(series, key=lambda group: (-series[group][-1].lag, -peaks[group], group))
+    shown_max = OVERVIEW_CHARTS_MAX if data.members else CHARTS_MAX
+    cards = "".join(_chart(group, series[group], data.at_ms) for group in worst_first[:shown_max])
+    return f"<h2>Lag over time</h2>{_left_out(len(series), shown_max, 'groups, those furthest behind')}{cards}"
+
+
+def _chart(group: str, points: Sequence[Point], until_ms: int) -> str:
+    chart = lag_chart(points, label=f"Lag of group {group} over time", until_ms=until_ms)
+    return f'<div class="card"><h3>{escape(group)}</h3>{chart}</div>'
 
 
 def _offsets(rows: Sequence[dict[str, Any]]) -> str:
-    head = ("Group", "Topic", "Partition", "Offset", "End", "Lag", "Committed (UTC)", "Metadata")
+    last = ("Committed (UTC)", "Metadata")
+    head = groups.heads("Group", "Topic", right=("Partition", "Offset", "End", "Lag"), last=last)
     body = (
         f"<tr><td>{escape(row['group'])}</td><td>{escape(row['topic'])}</td>"
         f'<td class="n">{row["partition"]}</td><td class="n">{number(row["offset"])}</td>'
         f'<td class="n">{number(row["end_offset"])}</td>'
         f'<td class="n{" behind" if row["lag"] else ""}">{number(row["lag"])}</td>'
-        f'<td class="t">{instant(row["commit_timestamp_ms"])}</td><td>{escape(row["metadata"] or "")}</td></tr>'
+        f'<td class="t">{instant(row["commit_timestamp_ms"])}</td>{_metadata(row["metadata"] or "")}</tr>'
         for row in rows[:ROWS_MAX]
     )
     return f"<h2>Offsets</h2>{_left_out(len(rows), ROWS_MAX, 'rows')}{_table(head, body)}"
 
 
+def _metadata(text: str) -> str:
+    """What a group notes beside an offset may be thousands of characters: the first are shown, all of it where one points."""
+    if len(text) <= METADATA_LENGTH_MAX:
+        return f"<td>{escape(text)}</td>"
+    return f'<td title="{escape(text)}">{escape(text[:METADATA_LENGTH_MAX])}\N{HORIZONTAL ELLIPSIS}</td>'
+
+
 def _rebalances(rows: Sequence[dict[str, Any]]) -> str:
     if not rows:
-        return '<h2>Rebalances</h2><p class="soft">No classic group has left a trace here.</p>'
+        return '<h2>Rebalances</h2><p class="soft">No group has left a trace here.</p>'
     shown = sorted({row["group"] for row in rows})[:TIMELINES_MAX]
-    head = ("Completed (UTC)", "Group", "Event", "Generation", "Members", "Joined", "Left", "Took")
+    head = groups.heads("Completed (UTC)", "Group", "Event", right=("Generation", "Members"), last=("Joined", "Left"))
+    head += groups.heads(right=("Took",))
     body = (
         f'<tr><td class="t">{instant(row["completed_at_ms"])}</td><td>{escape(row["group"])}</td>'
         f'<td class="t">{row["event"]}</td>'
@@ -174,8 +197,8 @@ def _rebalances(rows: Sequence[dict[str, Any]]) -> str:
     )
     picture = timeline([row for row in rows if row["group"] in set(shown)])
     return (
-        f'<h2>Rebalances</h2><p class="soft">How long a rebalance took is known whole for a group\'s first one only;'
-        f" of the others the log tells the last phase.</p>"
+        f'<h2>Rebalances</h2><p class="soft">How long a rebalance of a classic group took is known whole for its first one'
+        f" only; of the others the log tells the last phase.</p>"
         f'<div class="card scroll wide">{picture}</div>{_left_out(len(rows), ROWS_MAX, "rows")}{_table(head, body)}'
     )
 
@@ -184,7 +207,8 @@ def _transactions(statistics: Sequence[dict[str, Any]], open_: Sequence[dict[str
     """Per transactional id, those that took longest first; nothing where there was no transaction."""
     if not statistics:
         return ""
-    head = ("Transactional id", "Transactions", "Aborted", "Timed out", "Fenced", "P50", "P95", "Longest")
+    counts = ("Transactions", "Aborted", "Timed out", "Fenced", "P50", "P95", "Longest")
+    head = groups.heads("Transactional id", right=counts)
     slowest_first = sorted(statistics, key=lambda row: (-(row["duration_max_ms"] or 0), row["transactional_id"]))
     body = (
         f"<tr><td>{escape(row['transactional_id'])}</td>"
@@ -202,7 +226,7 @@ def _transactions(statistics: Sequence[dict[str, Any]], open_: Sequence[dict[str
 def _open_transactions(rows: Sequence[dict[str, Any]]) -> str:
     if not rows:
         return '<p class="soft">None was open at the end.</p>'
-    head = ("Held back", "Transactional id", "State", "Begun (UTC)", "Age", "Timeout")
+    head = groups.heads("Held back", "Transactional id", "State", "Begun (UTC)", right=("Age", "Timeout"))
     body = (
         f"<tr><td>{escape(_place(row))}</td><td>{escape(row['transactional_id'])}</td>"
         f'<td class="t">{escape(row["state"])}</td><td class="t">{instant(row["start_ms"])}</td>'
@@ -224,11 +248,8 @@ def _members(members: Sequence[dict[str, Any]] | None) -> str:
     return ", ".join(escape(member["instance_id"] or member["client_id"]) for member in members)
 
 
-def _table(head: Iterable[str], body: Iterable[str]) -> str:
-    names = "".join(f"<th>{name}</th>" for name in head)
-    return (
-        f'<div class="card scroll"><table><thead><tr>{names}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
-    )
+def _table(head: str, body: Iterable[str]) -> str:
+    return f'<div class="card scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
 
 
 def _left_out(count: int, shown: int, what: str) -> str:

@@ -30,12 +30,14 @@ rect { fill: var(--c); fill-opacity: .85; } rect:hover { fill-opacity: 1; } a { 
 .change { stroke: var(--soft); stroke-dasharray: 2 3; } .mark { stroke: var(--text); stroke-width: 1.5; }
 .legend { display: flex; flex-wrap: wrap; gap: 4px 14px; font-size: 13px; }
 .legend i { display: inline-block; width: 10px; height: 10px; border-radius: 2px; margin-right: 5px; background: var(--c); }
+.legend .created { --c: var(--new); } .legend .emptied, .legend .deleted { --c: var(--soft); }
+.legend .replaced { --c: var(--good); } .legend .rebalanced, .legend .converted { --c: var(--line); }
 dl { margin: 0; } dt { color: var(--soft); font-size: 13px; margin-top: 8px; } dt:first-child { margin-top: 0; }
 dd { margin: 0; overflow-wrap: anywhere; } section { border-top: 2px solid var(--rule); margin-top: 48px; }
 section h2 { overflow-wrap: anywhere; margin-top: 20px; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; font-size: 14px; }
-th { text-align: left; color: var(--soft); font-weight: 500; }
+th { text-align: left; } th.n { text-align: right; } th { color: var(--soft); font-weight: 500; }
 th, td { padding: 5px 10px; border-bottom: 1px solid var(--rule); }
 td { vertical-align: top; overflow-wrap: anywhere; } .n { text-align: right; white-space: nowrap; overflow-wrap: normal; }
 .t { white-space: nowrap; } .behind { color: var(--warn); font-weight: 600; }

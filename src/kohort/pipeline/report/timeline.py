@@ -43,7 +43,12 @@ def timeline(rows: Sequence[dict[str, Any]]) -> str:
     ):
         text = clock(at_ms, span_ms=span_ms)
         parts.append(f'<text class="tick" x="{x}" y="{height - 8}" text-anchor="{anchor}">{text}</text>')
-    return "".join([*parts, "</svg>"])
+    return "".join([*parts, "</svg>", _legend(rows)])
+
+
+def _legend(rows: Sequence[dict[str, Any]]) -> str:
+    told = (f'<span><i class="{event}"></i>{event}</span>' for event in sorted({row["event"] for row in rows}))
+    return f'<p class="legend">{" ".join(told)}</p>'
 
 
 def _at_ms(row: dict[str, Any]) -> int:
