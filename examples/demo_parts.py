@@ -19,7 +19,7 @@ from rich.console import Console
 
 TOPICS: Final = {"orders": 6, "payments": 3}
 GROUP: Final = "shop"
-WAIT_SECONDS_MAX: Final = 45.0
+WAIT_SECONDS_MAX: Final = 120.0
 KOHORT: Final = str(Path(sys.executable).with_name("kohort"))
 
 Position = tuple[str, int]

@@ -21,7 +21,7 @@ def bench(*arguments: str) -> str:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=1_200,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

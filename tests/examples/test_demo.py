@@ -16,7 +16,7 @@ DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
 def demo(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, str(DEMO), *arguments]
     return subprocess.run(
-        command, check=False, env=os.environ | environment, capture_output=True, text=True, timeout=240
+        command, check=False, env=os.environ | environment, capture_output=True, text=True, timeout=1_200
     )
 
 

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from tests.clients.waiting import wait_until
 
-TIMEOUT_S = 60
+TIMEOUT_S = 300
 ORDERS, OUT = "live-orders", "live-out"
 PARTITIONS = {ORDERS: 4, OUT: 2}
 

@@ -25,7 +25,7 @@ def kohort_pipeline(*arguments: str, **environment: str) -> subprocess.Completed
         [sys.executable, "-c", ENTRY, *arguments],
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=1_200,
         check=False,
         env={**os.environ, **environment},
     )

@@ -44,7 +44,7 @@ def test_the_example_runs_on_two_executors(spark: Any, recorded: Callable[[str],
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
     done = subprocess.run(
-        command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False
+        command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=1_200, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
     found = {(row["group"], row["topic"], row["partition"], row["lag"]) for row in pq.read_table(target).to_pylist()}

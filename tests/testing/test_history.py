@@ -122,7 +122,7 @@ def test_a_seed_gives_the_same_bytes_in_every_process(tmp_path: Path) -> None:
     )
     for hash_seed in ("1", "2"):
         command = [sys.executable, "-c", code, str(tmp_path / hash_seed)]
-        subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": hash_seed}, check=True, timeout=60)
+        subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": hash_seed}, check=True, timeout=300)
     first, second = (
         {path.relative_to(root): path.read_bytes() for path in root.rglob("*.log")}
         for root in (tmp_path / "1", tmp_path / "2")

@@ -77,7 +77,7 @@ def test_the_same_lines(told: tuple[Tables, Path], capsys: pytest.CaptureFixture
 
 def test_published_tables_are_read_without_spark(told: tuple[Tables, Path]) -> None:
     command = (sys.executable, "-c", ALONE, "rebalances", str(told[1]))
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
     assert done.stdout.splitlines()[-1] == "False"
 
 

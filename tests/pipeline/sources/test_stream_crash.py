@@ -17,7 +17,7 @@ pytestmark = pytest.mark.spark
 KILLS = 4 if LONG else 1
 RECORDS = 240 if LONG else 96
 COLUMNS = "log_partition,log_offset,kind,group,topic,partition,offset,control"
-TIMEOUT_S = 120.0
+TIMEOUT_S = 300.0
 
 # Two queries over the same logs: Spark's file sink, and foreachBatch that writes one directory a batch.
 CODE = """
