@@ -16,6 +16,8 @@ from kohort.wire.readers import response_reader
 
 KOHORT: Final = str(Path(sys.executable).with_name("kohort"))
 WAIT_SECONDS_MAX: Final = 120.0
+_KEEPS_EVERYTHING: Final = ("log.retention.ms=-1",)
+"""What writers write is old, and what is looked for must not have expired: retention begins 30 s after a start."""
 _PORT = re.compile(r"\bport=(\d+)")
 
 
@@ -25,7 +27,7 @@ class Broker:
     def __init__(self, data_dir: Path, *, flush: str, settings: tuple[str, ...] = ()) -> None:
         self._command = [KOHORT, "serve", "--host", "127.0.0.1", "--port", "0", "--flush", flush]
         self._command += ["--data-dir", str(data_dir)]
-        for setting in settings:
+        for setting in (*_KEEPS_EVERYTHING, *settings):
             self._command += ["--set", setting]
         self._stderr = data_dir.with_name("stderr")
         self._process: subprocess.Popen[str] | None = None

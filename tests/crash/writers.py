@@ -237,7 +237,7 @@ def _fetch_all(connection: Connection, partition: int) -> Iterator[tuple[int, in
             topics=[messages.FetchRequestFetchTopic(topic=TOPIC, partitions=[wanted])],
         )
         ((fetched,),) = [topic.partitions for topic in connection.ask(ApiKey.FETCH, 11, request).responses]
-        assert fetched.error_code == ErrorCode.NONE
+        assert fetched.error_code == ErrorCode.NONE, f"offset {offset}: {ErrorCode(fetched.error_code).name}"
         if not fetched.records:
             assert offset == fetched.high_watermark
             return
