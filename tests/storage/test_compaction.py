@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kohort.storage.cleaner import CLEANER_OFFSETS
-from kohort.storage.compaction import Source, group_segments
+from kohort.storage.compaction import group_segments
+from kohort.storage.compaction_job import Source
 from kohort.storage.compaction_map import DictMap, HashMap, OffsetMap, make_offset_map
 from kohort.storage.log import CleanerConfig, LogConfig
 from kohort.storage.verify import Verified, verify

@@ -15,7 +15,8 @@ import msgspec
 import pytest
 
 from kohort.storage.aborted import from_bytes
-from kohort.storage.compaction import SWAP_SUFFIX, Done, Group, Job, LastRecord, Source, compact
+from kohort.storage.compaction import SWAP_SUFFIX, compact
+from kohort.storage.compaction_job import Done, Group, Job, LastRecord, Source
 from kohort.storage.log import LogConfig
 from kohort.storage.producers import Aborted, Producers
 from kohort.testing.clock import ManualClock

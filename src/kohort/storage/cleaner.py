@@ -21,7 +21,8 @@ from kohort.runtime.ports import Clock
 from kohort.storage import syscalls
 from kohort.storage.checkpoints import offsets_to_text, read_offsets, write_atomically
 from kohort.storage.cleaner_process import CleanerProcess, Pace
-from kohort.storage.compaction import SWAP_SUFFIX, Done, Group, Job, Report, compact
+from kohort.storage.compaction import SWAP_SUFFIX, Report, compact
+from kohort.storage.compaction_job import Done, Group, Job
 from kohort.storage.disklog import DiskLog
 from kohort.storage.flusher import Background
 from kohort.storage.log import CleanerConfig, CleanerMetrics

@@ -18,7 +18,8 @@ import msgspec
 
 from kohort.model.errors import CorruptError, StorageError
 from kohort.runtime.clock import SystemClock
-from kohort.storage.compaction import Done, Group, Job, Report, compact
+from kohort.storage.compaction import Report, compact
+from kohort.storage.compaction_job import Done, Group, Job
 
 if TYPE_CHECKING:
     import subprocess

@@ -10,7 +10,7 @@ Source: Kafka LogCleanerManager, LogToClean.
 from bisect import bisect_right
 from dataclasses import dataclass
 
-from kohort.storage.compaction import Job, LastRecord, Source
+from kohort.storage.compaction_job import Job, LastRecord, Source
 from kohort.storage.disklog import DiskLog
 from kohort.storage.log import LONG_MAX, CleanerConfig
 from kohort.storage.segment import Segment
