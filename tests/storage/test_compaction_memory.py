@@ -71,7 +71,7 @@ def segment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def told(program: str, segment: Path) -> str:
-    command = [sys.executable, "-c", program, segment.parent]
+    command = [sys.executable, "-c", program, str(segment.parent)]
     run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert run.returncode == 0, run.stderr[-2000:]
     return run.stdout
