@@ -2,12 +2,12 @@
 
 import os
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 LONG = bool(os.environ.get("KOHORT_LONG"))
 """Whether the long versions of crash, fuzz and simulation tests run (`make test-long`)."""
 
 # How long an example takes depends on what else the machine does; a test says what is right, not how fast. The short versions
 # try the same examples every time, so that a change is judged by what it did; the long ones look for new ones.
-settings.register_profile("kohort", deadline=None, derandomize=not LONG)
+settings.register_profile("kohort", deadline=None, derandomize=not LONG, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("kohort")

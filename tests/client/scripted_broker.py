@@ -3,6 +3,7 @@
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -54,7 +55,8 @@ class ScriptedBroker:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
-            with connection:
+            # A client may leave in the middle of it.
+            with connection, suppress(ConnectionError):
                 self._converse(connection)
 
     def _converse(self, connection: socket.socket) -> None:

@@ -156,7 +156,9 @@ def test_reading(store: LogStore, case: str, index_interval_bytes: int) -> None:
     assert offsets(log.read(offset, bytes_max=batches_max * len(batch("x", "y")), up_to=up_to)) == expected
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None
+)
 @given(
     sizes=st.lists(st.integers(1, 4), min_size=1, max_size=30),
     segment_bytes=st.integers(300, 900),
@@ -261,7 +263,9 @@ def test_searching_by_time(log: Log) -> None:
     assert log.max_timestamp() == TimestampOffset(4, 500, 2)
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None
+)
 @given(timestamps=st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=3), max_size=15), asked=st.integers(0, 31))
 @pytest.mark.parametrize("kind", STORES)
 def test_searching_by_time_agrees_with_looking_at_every_record(

@@ -47,7 +47,9 @@ def journal(directory: Path) -> Journal:
     return Journal(directory / "journal", file_bytes=4096, sync=syscalls.data_sync)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None, max_examples=50
+)
 @given(rounds=ROUNDS)
 def test_the_rounds_of_the_two_newest_files_come_back_in_order(
     tmp_path_factory: pytest.TempPathFactory, rounds: list[tuple[list[JournalEntry], bool]]

@@ -261,7 +261,9 @@ def histories(draw: st.DrawFn) -> list[bytes]:
 
 
 @pytest.mark.parametrize("leave", [lambda store, _: store.close(), crash], ids=["clean", "crash"])
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=40, deadline=None
+)
 @given(history=histories())
 def test_a_restart_knows_what_was_known(
     leave: Callable[[DiskStore, Owner], None], history: list[bytes], tmp_path_factory: pytest.TempPathFactory

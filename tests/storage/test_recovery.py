@@ -158,7 +158,9 @@ def test_an_offset_beyond_what_a_segment_holds_is_damage(owner: Owner, tmp_path:
     store.close()
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None
+)
 @given(data=st.data())
 def test_the_journal_puts_back_whatever_the_segments_lost(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

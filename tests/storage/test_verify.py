@@ -67,7 +67,9 @@ def damaged(partition: Path, to: Path, name: str, change: Callable[[bytearray], 
     return directory
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=60, deadline=None
+)
 @given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
 def test_a_flipped_bit_of_a_segment_is_found(partition: Path, tmp_path: Path, place: float, bit: int) -> None:
     """All but those of base offsets and leader epochs, which no checksum covers: a gap in the offsets may be right."""
