@@ -168,7 +168,11 @@ def export_offsets(asked: Asked) -> None:
 def run(
     asked: Asked,
     *,
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the tables are published.")],
+    out: Annotated[str, typer.Option("--out", metavar="DIR", help="Where the tables are published: a directory here.")],
+    store: Annotated[
+        str | None,
+        typer.Option(metavar="URI", help="Publish them there, too: s3://bucket/kohort, gs://, abfs:// or file://."),
+    ] = None,
     groups: Annotated[str | None, typer.Option(metavar="NAMES", help="Only these groups, with commas between.")] = None,
     is_stream: Annotated[bool, typer.Option("--stream", help="Go on until told to stop (Ctrl-C).")] = False,
     every: Annotated[float, typer.Option(metavar="SECONDS", help="With --stream: no sooner again than this.")] = 10.0,
@@ -180,12 +184,15 @@ def run(
 ) -> None:
     """Publish tables: only what is new is read, and nothing is written when there is none."""
     from kohort.cli.pipeline_runs import Asked as AskedRun
+    from kohort.cli.pipeline_runs import local_out
     from kohort.cli.pipeline_runs import run as publish_runs
 
     chosen = None if groups is None else frozenset(name.strip() for name in groups.split(",") if name.strip())
     with _console() as console:
         as_of_ms = _milliseconds(asked.as_of)
-        wanted = AskedRun(asked.source, out, chosen, as_of_ms, is_anew, asked.config, asked.master, history)
+        wanted = AskedRun(
+            asked.source, local_out(out), chosen, as_of_ms, is_anew, asked.config, asked.master, history, store
+        )
         publish_runs(wanted, console, every_s=every if is_stream else None)
 
 

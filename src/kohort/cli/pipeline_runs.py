@@ -13,6 +13,7 @@ import typer
 
 from kohort.cli.pipeline_progress import shown_progress
 from kohort.client.security import KNOWN, read_properties
+from kohort.model.errors import ConfigError
 
 LOOK_EVERY_S = 1.0
 
@@ -29,6 +30,7 @@ class Asked:
     config: Path | None
     master: str | None
     has_history: bool = False
+    store: str | None = None
 
 
 def run(asked: Asked, console: Any, *, every_s: float | None) -> None:
@@ -41,10 +43,12 @@ def run(asked: Asked, console: Any, *, every_s: float | None) -> None:
     Raises:
         ConfigError: the source cannot be read, or the directory holds something else.
     """
-    from kohort.pipeline.jobs import published
+    from kohort.pipeline.jobs import published, stores
     from kohort.pipeline.runs.run import Run, Source
     from kohort.pipeline.runs.state import Wanted
 
+    # A store that cannot be opened is said before anything is read.
+    store = None if asked.store is None else stores.opened(asked.store)
     with ExitStack() as stack:
         running = Run(
             Source(_absolute(asked.source), connection_options(asked.config)),
@@ -54,11 +58,11 @@ def run(asked: Asked, console: Any, *, every_s: float | None) -> None:
             is_anew=asked.is_anew,
         )
         if every_s is None:
-            _once(running, console, asked.out)
+            _once(running, console, asked.out, store)
             return
         with _told_to_stop() as stopped:
             while not stopped.is_set():
-                _once(running, console, asked.out)
+                _once(running, console, asked.out, store)
                 stopped.wait(every_s)
                 while not stopped.is_set() and not running.has_news():
                     stopped.wait(LOOK_EVERY_S)
@@ -79,11 +83,24 @@ def connection_options(config: Path | None) -> dict[str, str]:
     return {SECURITY + name: text for name, text in given.items() if name in KNOWN}
 
 
+def local_out(out: str) -> Path:
+    """
+    Raises:
+        ConfigError: it is in an object store.
+    """
+    if "://" in out:
+        raise ConfigError(
+            f"--out {out}: Spark writes no object store without connectors of its own, and a run keeps what it has read;"
+            f" name a directory here with --out, and --store {out}"
+        )
+    return Path(out)
+
+
 def _absolute(source: str) -> str:
     return source if "://" in source else str(Path(source).absolute())
 
 
-def _once(running: Any, console: Any, out: Path) -> None:
+def _once(running: Any, console: Any, out: Path, store: Any) -> None:
     with shown_progress(console, running):
         outcome = running.once()
     for sentence in outcome.lost:
@@ -97,6 +114,21 @@ def _once(running: Any, console: Any, out: Path) -> None:
     typer.echo(
         f"{out}: version {outcome.version}, {told}" if outcome.is_new else f"{out}: {told} (version {outcome.version})"
     )
+    if store is not None:
+        _stored(store, out)
+
+
+def _stored(store: Any, out: Path) -> None:
+    """Also what an earlier run has published here but did not get there."""
+    from kohort.pipeline.jobs import published, stores
+
+    done = stores.publish(store, published.current(out))
+    told = (
+        f"version {done.version}, {done.bytes_written:,} bytes"
+        if done.is_new
+        else f"up to date (version {done.version})"
+    )
+    typer.echo(f"{store.uri}: {told}")
 
 
 @dataclass

@@ -23,8 +23,8 @@ from kohort.model.errors import ConfigError
 from kohort.pipeline.jobs.publish import in_order
 
 POINTER = "current.json"
-_VERSIONS = "versions"
-_FORMAT = 1
+VERSIONS = "versions"
+FORMAT = 1
 
 TABLES = (
     "offsets",
@@ -61,18 +61,23 @@ USUAL = tuple(name for name in TABLES if name not in ON_DEMAND)
 class Published:
     """A version: its number, the source it was made of, and what tells this state of it from another."""
 
-    directory: Path
+    directory: str | Path
     version: int
     source: str
     fingerprint: Any
 
     @property
     def path(self) -> Path:
-        return self.directory / _VERSIONS / str(self.version)
+        """Of its tables; in a local directory."""
+        return Path(self.directory) / VERSIONS / str(self.version)
 
 
 def is_published(directory: str | Path) -> bool:
-    """Whether a run has published into this directory."""
+    """Whether a run has published into this directory, or into this place of an object store."""
+    from kohort.pipeline.jobs import stores
+
+    if stores.is_store(directory):
+        return stores.current(stores.opened(str(directory))) is not None
     return (Path(directory) / POINTER).is_file()
 
 
@@ -85,11 +90,25 @@ def current(directory: str | Path) -> Published:
     """
     pointer = Path(directory) / POINTER
     try:
-        told = json.loads(pointer.read_text(encoding="utf-8"))
-        if told["format"] != _FORMAT:
+        return pointed(Path(directory), pointer.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as exc:
+        raise ConfigError(f"{pointer} does not say which tables are current: {exc}") from exc
+
+
+def pointed(directory: str | Path, text: str) -> Published:
+    """
+    What a pointer file says.
+
+    Raises:
+        ConfigError: it is not one of ours.
+    """
+    pointer = f"{str(directory).rstrip('/')}/{POINTER}"
+    try:
+        told = json.loads(text)
+        if told["format"] != FORMAT:
             raise ConfigError(f"{pointer} was written by a newer release of Kohort")
-        return Published(Path(directory), told["version"], told["source"], told["fingerprint"])
-    except (OSError, ValueError, KeyError, TypeError) as exc:
+        return Published(directory, told["version"], told["source"], told["fingerprint"])
+    except (ValueError, KeyError, TypeError) as exc:
         raise ConfigError(f"{pointer} does not say which tables are current: {exc}") from exc
 
 
@@ -119,7 +138,7 @@ def publish(
     write(made.path)
     sync(made.path)
     on_step("written")
-    pointer = {"format": _FORMAT, "version": version, "source": made.source, "fingerprint": made_of}
+    pointer = {"format": FORMAT, "version": version, "source": made.source, "fingerprint": made_of}
     _replace(root / POINTER, json.dumps(pointer))
     on_step("published")
     return made
@@ -137,7 +156,7 @@ def sync(root: Path) -> None:
 
 
 def _remove_other_versions(root: Path, *, keep: Sequence[int]) -> None:
-    versions = root / _VERSIONS
+    versions = root / VERSIONS
     for path in versions.iterdir() if versions.is_dir() else ():
         if path.name not in {str(version) for version in keep}:
             shutil.rmtree(path)
@@ -189,15 +208,28 @@ def offsets_as_of(directory: str | Path, at_ms: int, *, where: dict[str, str] | 
 def _read(directory: str | Path, name: str, where: dict[str, str]) -> Any:
     import pyarrow.dataset as ds
 
-    path = current(directory).path / name
-    if not path.is_dir():
+    table = _table(directory, name)
+    if table is None:
         if name in ON_DEMAND:
             raise ConfigError(f"{directory} holds no table {name}; `kohort pipeline run --history` writes it")
         raise ConfigError(f"{directory} holds no table {name}; `kohort pipeline run` writes {', '.join(USUAL)}")
-    table = ds.dataset(path, format="parquet")
     condition = None
     for column, value in where.items():
         if column in table.schema.names:
             one = ds.field(column) == value
             condition = one if condition is None else condition & one
     return table.to_table(filter=condition)
+
+
+def _table(directory: str | Path, name: str) -> Any:
+    """A table of the current version as a dataset, or None where there is none."""
+    import pyarrow.dataset as ds
+
+    from kohort.pipeline.jobs import stores
+
+    if stores.is_store(directory):
+        store = stores.opened(str(directory))
+        found = stores.current(store)
+        return None if found is None else stores.table(store, found, name)
+    path = current(directory).path / name
+    return ds.dataset(path, format="parquet") if path.is_dir() else None

@@ -3,10 +3,12 @@ Rows of the version before that nothing new has touched, taken over into the nex
 
 A file that holds no touched row becomes part of the next version as it is, by a hard link; of the others the rows that stay are
 copied. So groups that rest come to lie in files of their own, and cost nothing. Two tables tell how long something has lasted
-by now: their rows are copied with the new time.
+by now: their rows are copied with the new time. No file has the name of another one, Spark's neither: whoever copies versions
+knows by its name what it has already.
 """
 
 import os
+import uuid
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
@@ -71,7 +73,7 @@ def keep(name: str, before: Path, after: Path, touched: Collection[str], *, at_m
         whole, mixed = [], whole + mixed
     for file in whole:
         os.link(file, after / file.name)
-    _copy(mixed, after / f"kept-{after.parent.name}.parquet", ~pc.is_in(ds.field(key), value_set=values), name, at_ms)
+    _copy(mixed, after / f"kept-{uuid.uuid4()}.parquet", ~pc.is_in(ds.field(key), value_set=values), name, at_ms)
 
 
 def _copy(files: list[Path], target: Path, condition: Any, name: str, at_ms: int) -> None:

@@ -1,0 +1,174 @@
+"""
+Published tables in an object store (`s3://`, `gs://`, `abfs://`), or in a directory as `file://`, through Arrow's file systems.
+
+The same layout as a published directory, without the rows of runs: `current.json` and `versions/<number>/`. A version is
+written beside the old one, and then the pointer is replaced: one object, which a store shows as a whole or not at all, or a
+rename. So who reads sees one version or the other. The numbers of versions are the store's own, so that no file that counts is
+written over.
+
+Source: pyarrow.fs.FileSystem.from_uri.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kohort.model.errors import ConfigError
+from kohort.pipeline.jobs import published
+from kohort.pipeline.sources.live import is_live
+
+_COPY_BYTES = 8 << 20
+_SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss", "file")
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """A directory in a file system of Arrow's (`system`, a pyarrow.fs.FileSystem)."""
+
+    uri: str
+    system: Any
+    path: str
+
+    def at(self, *names: str) -> str:
+        return "/".join((self.path.rstrip("/"), *names))
+
+    def text(self, name: str) -> str | None:
+        """A small object, or None where there is none."""
+        from pyarrow.fs import FileType
+
+        if self.system.get_file_info(self.at(name)).type != FileType.File:
+            return None
+        with self.system.open_input_stream(self.at(name)) as stream:
+            return bytes(stream.read()).decode()
+
+    def replace(self, name: str, text: str) -> None:
+        """All of the text or what was there before."""
+        from pyarrow.fs import LocalFileSystem
+
+        is_renamed = isinstance(self.system, LocalFileSystem)
+        written = self.at(f".{name}.new" if is_renamed else name)
+        with self.system.open_output_stream(written) as stream:
+            stream.write(text.encode())
+        if is_renamed:
+            self.system.move(written, self.at(name))
+
+    def sizes(self, *names: str) -> dict[str, int]:
+        """The files below a directory, by path from there, with their sizes; none where it is missing."""
+        from pyarrow.fs import FileSelector, FileType
+
+        base = self.at(*names)
+        found = self.system.get_file_info(FileSelector(base, recursive=True, allow_not_found=True))
+        return {one.path.removeprefix(base).lstrip("/"): one.size for one in found if one.type == FileType.File}
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What publishing came to: the store's version, how many bytes went there, and whether there was anything new."""
+
+    version: int
+    bytes_written: int
+    is_new: bool
+
+
+def is_store(directory: str | Path) -> bool:
+    """Whether tables there are reached through Arrow's file systems."""
+    return "://" in str(directory) and not is_live(str(directory))
+
+
+def opened(uri: str) -> Store:
+    """
+    Raises:
+        ConfigError: nothing that can be opened, or a file system without a way to replace the pointer at once.
+    """
+    import pyarrow as pa
+    from pyarrow.fs import FileSystem
+
+    scheme = uri.partition("://")[0]
+    if scheme not in _SCHEMES:
+        raise ConfigError(f"{uri}: tables can be published to {', '.join(f'{one}://' for one in _SCHEMES)} alone")
+    try:
+        return Store(uri, *FileSystem.from_uri(uri))
+    except (pa.ArrowException, OSError, ValueError) as exc:
+        raise ConfigError(f"{uri} cannot be opened: {exc}") from exc
+
+
+def current(store: Store) -> published.Published | None:
+    """
+    The version that counts, or None where nothing was published.
+
+    Raises:
+        ConfigError: the pointer does not parse, or the store does not answer.
+    """
+    try:
+        text = store.text(published.POINTER)
+    except OSError as exc:
+        raise ConfigError(f"{store.uri} cannot be read: {exc}") from exc
+    return None if text is None else published.pointed(store.uri, text)
+
+
+def publish(store: Store, made: published.Published) -> Stored:
+    """
+    Copy a version that was published into a local directory, and make it the store's current one. One run at a time may
+    publish into a store; nothing there holds it.
+
+    Raises:
+        ConfigError: the store holds tables of another source, or cannot be written.
+    """
+    before = current(store)
+    if before is not None and before.source != made.source:
+        raise ConfigError(f"{store.uri} holds tables of {before.source}; name another place")
+    if before is not None and before.fingerprint == _as_json(made.fingerprint):
+        return Stored(before.version, 0, is_new=False)
+    version = 1 if before is None else before.version + 1
+    try:
+        _remove_others(store, keep=None if before is None else before.version)
+        written = _copy(store, made.path, version, None if before is None else before.version)
+        pointer = {"format": published.FORMAT, "version": version, "source": made.source}
+        store.replace(published.POINTER, json.dumps(pointer | {"fingerprint": made.fingerprint}))
+    except OSError as exc:
+        raise ConfigError(f"{store.uri} cannot be written: {exc}") from exc
+    return Stored(version, written, is_new=True)
+
+
+def table(store: Store, found: published.Published, name: str) -> Any:
+    """A table of a version as a dataset, or None where there is none."""
+    import pyarrow.dataset as ds
+
+    base = (published.VERSIONS, str(found.version), name)
+    files = [store.at(*base, file) for file in sorted(store.sizes(*base)) if file.endswith(".parquet")]
+    return ds.dataset(files, format="parquet", filesystem=store.system) if files else None
+
+
+def _copy(store: Store, directory: Path, version: int, before: int | None) -> int:
+    """The files of a version; what the one before has already, under a name that no other file has, the store copies itself."""
+    here = store.sizes(published.VERSIONS, str(before)) if before is not None else {}
+    written = 0
+    for file in sorted(directory.glob("*/*.parquet")):
+        name, size = file.relative_to(directory).as_posix(), file.stat().st_size
+        target = store.at(published.VERSIONS, str(version), name)
+        store.system.create_dir(target.rpartition("/")[0], recursive=True)
+        if here.get(name) == size:
+            store.system.copy_file(store.at(published.VERSIONS, str(before), name), target)
+            continue
+        with file.open("rb") as source, store.system.open_output_stream(target) as stream:
+            while part := source.read(_COPY_BYTES):
+                stream.write(part)
+        written += size
+    return written
+
+
+def _remove_others(store: Store, *, keep: int | None) -> None:
+    """Versions but one: older ones, and those that were never finished."""
+    from pyarrow.fs import FileSelector, FileType
+
+    base = store.at(published.VERSIONS)
+    for one in store.system.get_file_info(FileSelector(base, allow_not_found=True)):
+        if one.type == FileType.Directory and one.base_name != str(keep):
+            store.system.delete_dir(one.path)
+
+
+def _as_json(value: Mapping[str, Any]) -> Any:
+    """As it is after it was written and read."""
+    return json.loads(json.dumps(value))
