@@ -52,6 +52,7 @@ _LOCKSTEP_MIN = 48
 """From so many batches on a step for all costs less than a walk through each."""
 _RECORD_BYTES_MIN = 7
 _PREFIX = Struct(">qiibIhi")
+_VARINT_SHIFT_MAX = 28
 _MALFORMED = "records do not fit into their batch"
 
 
@@ -261,9 +262,11 @@ def _walk(raw: bytes, at: int, count: int) -> list[int]:
 
 
 def _behind_long(raw: bytes, at: int) -> int:
-    """Where a record ends whose length has three bytes or more."""
+    """Where a record ends whose length has three bytes or more; five at most. Raises CorruptError."""
     length = shift = 0
     while raw[at] >= 0x80:
+        if shift == _VARINT_SHIFT_MAX:
+            raise CorruptError(_MALFORMED)
         length |= (raw[at] & 0x7F) << shift
         shift += 7
         at += 1

@@ -1,0 +1,123 @@
+"""
+A batch with a right checksum may hold anything: whoever reads records from a log reads them, or says that they are damaged.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kohort.model.errors import CorruptError
+from kohort.storage.batchset import iter_spans
+from kohort.storage.dump import _batch, as_text
+from kohort.storage.producers import Producers
+from kohort.storage.timestamps import first_at_least
+from kohort.wire.batches import (
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    BatchRecord,
+    build_batch,
+    read_records,
+    write_crc,
+)
+from kohort.wire.compression import Codec
+from kohort.wire.layout import Stretch
+from tests.conftest import LONG
+
+ATTRIBUTES_AT = 21
+LONG_VARINTS = [b"\xff" * 9 + b"\x01", b"\xff\xff\xff\xff\x0f", b"\xfe\xff\xff\xff\x0f", b"\xff" * 10]
+
+
+def lay_out(batch: bytes) -> None:
+    stretch = Stretch()
+    stretch.add(batch, bytes_max=1 << 20)
+    steps = stretch.lay_out()
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            rows = np.arange(len(end.value))
+            end.value.offsets(rows)
+            end.value.values(rows)
+            return
+
+
+READERS: dict[str, Callable[[bytes], object]] = {
+    "one by one": lambda batch: list(read_records(batch)),
+    "all together": lay_out,
+    "dump": lambda batch: _batch(0, batch, as_text),
+    "by time": lambda batch: first_at_least(batch, 500, 0),
+    "producers": lambda batch: Producers().learn(batch, next(iter_spans(batch))),
+}
+
+
+def strange_batch(chance: Random) -> bytes:
+    """A batch of which some bytes were changed, behind the checksum's place, which is then set anew."""
+    records = [
+        BatchRecord(
+            chance.choice([None, b"k", chance.randbytes(70)]),
+            chance.choice([None, b"v", chance.randbytes(200)]),
+            headers=chance.choice([(), (("h", b"x"), ("g", None))]),
+            timestamp_ms=chance.choice([1, 1000, 1 << 41]),
+        )
+        for _ in range(chance.choice([1, 2, 5, 60]))
+    ]
+    batch = bytearray(
+        build_batch(
+            records,
+            timestamp_ms=5,
+            compression=chance.choice([Codec.NONE, Codec.NONE, Codec.NONE, *Codec]),
+            control=chance.random() < 0.1,
+            producer_id=chance.choice([-1, 5]),
+            producer_epoch=0,
+            base_sequence=0,
+            transactional=chance.random() < 0.3,
+        )
+    )
+    for _ in range(chance.choice([1, 1, 2, 5])):
+        end = len(batch) if chance.random() < 0.5 else min(len(batch), HEADER_BYTES + 30)
+        change(batch, chance.randrange(ATTRIBUTES_AT, end), chance)
+    if chance.random() < 0.3:
+        del batch[chance.randrange(HEADER_BYTES, len(batch) + 1) :]
+    return sealed(batch)
+
+
+def change(batch: bytearray, at: int, chance: Random) -> None:
+    match chance.choice(["flip", "set", "put"]):
+        case "flip":
+            batch[at] ^= 1 << chance.randrange(8)
+        case "set":
+            batch[at] = chance.choice([0, 1, 0x7F, 0x80, 0xFF])
+        case "put":
+            some = chance.choice([*LONG_VARINTS, chance.randbytes(10)])[: len(batch) - at]
+            batch[at : at + len(some)] = some
+
+
+def sealed(batch: bytearray) -> bytes:
+    batch[8:12] = (len(batch) - LOG_OVERHEAD_BYTES).to_bytes(4, "big")
+    batch[16] = MAGIC
+    write_crc(batch)
+    return bytes(batch)
+
+
+@settings(max_examples=10_000 if LONG else 200)
+@given(seed=st.integers(0, 1 << 40))
+def test_any_batch_is_read_or_refused(seed: int) -> None:
+    batch = strange_batch(Random(seed))
+    for read in READERS.values():
+        with suppress(CorruptError):
+            read(batch)
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("length", LONG_VARINTS)
+def test_a_record_of_an_impossible_length(reader: str, length: bytes) -> None:
+    batch = bytearray(build_batch([BatchRecord(b"k", b"v" * 20)], timestamp_ms=1))
+    batch[HEADER_BYTES : HEADER_BYTES + len(length)] = length
+    with suppress(CorruptError):
+        READERS[reader](sealed(batch))
