@@ -55,7 +55,7 @@ BULK_BYTES = 256 * 1024
 _JOURNAL_LENGTH_MAX = 4
 """How many times its size a journal file may reach while a checkpoint lasts; from then on files are flushed themselves."""
 OWNER_FLUSH_MS_MAX = 0.5
-"""Up to which time of a flush waiting for it costs less than a hand-over and back; nothing else is done meanwhile."""
+"""While the slowest flush of late took no longer, the owner waits for the next one itself; nothing else is done meanwhile."""
 _OWNER_FLUSHES_MAX = 16
 """How many rounds the owner flushes in a row without the loop having asked for input: answers may bring on requests."""
 CHECKPOINT_INTERVAL_MS = 60_000

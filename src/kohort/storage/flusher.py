@@ -60,7 +60,7 @@ class Flusher(Generic[L]):
         on_done: called on the flusher's thread with a round that is durable.
         on_failed: called on the flusher's thread, once; nothing is flushed afterwards.
         sync_files: flushes files by their names; OSError when that failed.
-        owner_flush_ms_max: the owner may flush while flushes take no longer than this on average.
+        owner_flush_ms_max: the owner may flush while none has taken longer than this of late.
         now: seconds, to take the time of flushes.
     """
 
@@ -81,7 +81,7 @@ class Flusher(Generic[L]):
         self._owner_flush_ms_max = owner_flush_ms_max
         self._now = now
         self._flush_ms = math.inf
-        """What a flush takes: an average in which the last one counts an eighth."""
+        """What a flush takes at worst: the slowest of late, of which each quicker one lets an eighth of the difference go."""
         self._condition = threading.Condition()
         self._waiting: Round[L] | None = None
         self._is_busy = False
@@ -167,7 +167,10 @@ class Flusher(Generic[L]):
         started = self._now()
         self._make_durable(round_)
         took_ms = (self._now() - started) * 1000
-        self._flush_ms = took_ms if self._flush_ms == math.inf else self._flush_ms + (took_ms - self._flush_ms) / 8
+        if took_ms >= self._flush_ms or self._flush_ms == math.inf:
+            self._flush_ms = took_ms
+        else:
+            self._flush_ms += (took_ms - self._flush_ms) / 8
 
     def _make_durable(self, round_: Round[L]) -> None:
         if round_.on_begun is not None:

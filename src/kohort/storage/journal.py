@@ -28,6 +28,7 @@ import msgspec
 
 from kohort.model.ids import TopicPartition
 from kohort.storage import syscalls
+from kohort.storage.directory import partition_of
 from kohort.wire.native import crc32c
 
 APPEND = 1
@@ -41,10 +42,12 @@ _ENTRY = Struct(">B16siH")
 _LENGTH = Struct(">I")
 _OFFSET = Struct(">q")
 _EPOCH = Struct(">iq")
+_LENGTHS = {DELETE: 0, START: _OFFSET.size, EPOCH: _EPOCH.size}
 _CRC_COVERS_FROM = 8
-_FILL_BYTES = 512 * 1024
+_FILL_BYTES = 128 * 1024
+_FILL_ROUNDS = 4
 _FILL_SHARE = 64
-"""How far ahead of its rounds a file is filled with zeros: so many bytes, or this share of a small file."""
+"""How far ahead a file is filled with zeros: so many bytes, or rounds as the last one; at most this share of a file."""
 ROUND_HEADER_BYTES = _ROUND.size
 
 pack_length = _LENGTH.pack
@@ -132,7 +135,8 @@ class Journal:
 
     def _fill(self, fd: int, end: int) -> None:
         """Zeros behind a round that was written where nothing was before, to be flushed with it."""
-        size = min(_FILL_BYTES, self._file_bytes // _FILL_SHARE, self._file_bytes - end)
+        wanted = max(_FILL_BYTES, _FILL_ROUNDS * (end - self._position))
+        size = min(wanted, self._file_bytes // _FILL_SHARE, self._file_bytes - end)
         if size > 0:
             end += syscalls.pwrite(fd, bytes(size), end)
         self._filled[self._generation & 1] = end
@@ -214,6 +218,9 @@ def _entries_of_round(content: bytes, position: int, end: int) -> Iterator[Journ
         except (error, UnicodeDecodeError):  # a whole round of another version's making
             return
         position += _LENGTH.size
+        is_known = _LENGTHS.get(kind, length) == length <= end - position
+        if not is_known or partition_of(f"{topic}-{partition}") is None:
+            return
         yield JournalEntry(
             kind, TopicPartition(topic, partition), UUID(bytes=topic_id), content[position : position + length]
         )
