@@ -16,7 +16,8 @@ from bench.report import OURS
 
 TIMEOUT_SECONDS: Final = 300.0
 STORAGE_MEGABYTES: Final = 256
-PIPELINE_MEGABYTES: Final = 300
+PIPELINE_MEGABYTES: Final = 1000
+EXECUTORS_MEGABYTES: Final = 300
 
 
 def alone(on_step: Callable[[str], None]) -> list[Figure]:
@@ -75,6 +76,15 @@ def _pipeline(told: dict[str, Any]) -> Iterator[Figure]:
         yield Figure(f"pipeline: Spark, {_SPARK[name]}: memory", "MB", OURS, one["memory_mib"] * 1.048576, goal=2_000.0)
 
 
+def _scale(told: dict[str, Any]) -> Iterator[Figure]:
+    for one in told["growth"]:
+        name = f"pipeline: latest offsets of {one['records'] / 1e6:,.0f} million records"
+        yield Figure(f"{name}, each million", "s", OURS, one["seconds_per_million"])
+        yield Figure(f"{name}: memory", "MB", OURS, one["memory_mib"] * 1.048576, goal=2_000.0)
+    ratio = told["executors"]["times_as_quick"]
+    yield Figure("pipeline: two executors of one core beside one, how much as quick", "", OURS, ratio, goal=1.0)
+
+
 _SPARK: Final = {"source": "source to noop", "latest": "latest offsets", "bronze": "everything to Parquet"}
 _PARTS: Final[tuple[tuple[str, list[str], Callable[[Any], Iterator[Figure]]], ...]] = (
     ("runtime", ["bench.runtime", "--json"], _runtime),
@@ -83,5 +93,10 @@ _PARTS: Final[tuple[tuple[str, list[str], Callable[[Any], Iterator[Figure]]], ..
         "pipeline",
         ["bench.pipeline", "--only", "decoder,source,latest,bronze", "--mib", str(PIPELINE_MEGABYTES), "--rounds", "2"],
         _pipeline,
+    ),
+    (
+        "pipeline at scale",
+        ["bench.pipeline", "--only", "growth,executors", "--mib", str(EXECUTORS_MEGABYTES), "--rounds", "2"],
+        _scale,
     ),
 )

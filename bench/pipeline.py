@@ -4,14 +4,15 @@
 | measure        | what                                                                                                   |
 |----------------|--------------------------------------------------------------------------------------------------------|
 | `decoder`      | segments to Arrow in one thread, checksums compared, the columns that the table of commits needs       |
-| `source`       | `spark.read.format("kohort")` to the `noop` sink, the same columns                                     |
+| `source`       | `spark.read.format("kohort")` to the `noop` sink: offset commits with these columns                   |
 | `latest`       | latest offsets out of the raw log                                                                      |
 | `bronze`       | all columns to Parquet, as `kohort pipeline run` keeps them                                            |
-| `growth`       | seconds per million records, latest offsets, from small logs to large ones                             |
-| `executors`    | the same with one executor of one core and with two, processes of their own                            |
+| `growth`       | latest offsets, from small logs to large ones: seconds per million records, and memory                 |
+| `executors`    | `source` with one executor of one core and with two, processes of their own, and how much quicker two are |
 
 Each figure is the best of `--rounds`, for the machine does other things too. Memory is the greatest of what the driver, its
-JVM and the Python workers hold together, sampled; pages that several of them map are counted once.
+JVM and the Python workers hold together, sampled; pages that several of them map are counted once. `--curve` prints `growth`
+up to 100 million records as a table; that takes some minutes and 7 GB on the disk of `--directory`.
 """
 
 import argparse
@@ -39,10 +40,14 @@ COLUMNS: Final = (
     "kind,log_partition,log_offset,timestamp_ms,producer_id,transactional,group,tombstone,topic,partition,offset,leader_epoch,"
     "metadata,commit_timestamp_ms"
 )
+OF_ONE_KIND: Final = COLUMNS.removeprefix("kind,")
 COMMIT_KINDS: Final = (schemas.OFFSET_COMMIT, schemas.MARKER, schemas.DAMAGE)
 """What the table of commits reads; other records are a hundredth of these logs, and are read one at a time."""
 DECODER_BYTES: Final = 100 << 20
-BYTES_PER_RECORD: Final = 78
+BYTES_PER_RECORD: Final = 67.6
+CURVE: Final = "1,3,10,30,100"
+LONG_MILLIONS: Final = 30
+"""From so many on one round says enough."""
 SAMPLE_S: Final = 0.2
 MIB: Final = 1 << 20
 
@@ -95,8 +100,8 @@ class Spark:
     def source(self) -> Figures:
         frame = (
             self.spark.read.format("kohort")
-            .option("columns", COLUMNS)
-            .option("kinds", ",".join(COMMIT_KINDS))
+            .option("columns", OF_ONE_KIND)
+            .option("kinds", schemas.OFFSET_COMMIT)
             .load(str(self.logs))
         )
         return self.timed(lambda: frame.write.format("noop").mode("overwrite").save())
@@ -147,11 +152,11 @@ def peak_memory() -> Iterator[list[int]]:
 
 
 @contextmanager
-def logs_of(size_bytes: int) -> Iterator[tuple[Path, int]]:
+def logs_of(size_bytes: int, directory: str | None = None) -> Iterator[tuple[Path, int]]:
     """A directory with logs of about this size, and how many records they hold."""
-    with tempfile.TemporaryDirectory(prefix="kohort-bench-") as name:
-        directory = Path(name) / "logs"
-        yield directory, write_logs(directory, size_bytes=size_bytes)
+    with tempfile.TemporaryDirectory(prefix="kohort-bench-", dir=directory) as name:
+        logs = Path(name) / "logs"
+        yield logs, write_logs(logs, size_bytes=size_bytes)
 
 
 def with_spark(master: str, size_bytes: int, rounds: int, names: tuple[str, ...]) -> Figures:
@@ -168,14 +173,31 @@ def with_spark(master: str, size_bytes: int, rounds: int, names: tuple[str, ...]
         return figures
 
 
-def growth(millions: list[int], rounds: int) -> list[Figures]:
+def growth(millions: list[int], rounds: int, directory: str | None) -> list[Figures]:
+    """In one session, so that Java has compiled the same for all of them; the first size is run once more for that."""
+    from kohort.pipeline.session import session
+
     told = []
-    for size in millions:
-        found = with_spark("local[2]", size * 1_000_000 * BYTES_PER_RECORD, rounds, ("latest",))
-        seconds, records = found["latest"]["seconds"], found["records"]
-        cost = round(seconds / records * 1e6, 3)
-        told.append({"records": records, "seconds_per_million": cost, "memory_mib": found["latest"]["memory_mib"]})
+    with session("local[2]", is_short=False) as spark:
+        for at, size in enumerate([millions[0], *millions]):
+            with logs_of(round(size * 1e6 * BYTES_PER_RECORD), directory) as (logs, records):
+                log_bytes = sum(path.stat().st_size for path in logs.rglob("*.log"))
+                tell(f"latest offsets of {records:,} records")
+                found = Spark(spark, logs, log_bytes, 1 if size >= LONG_MILLIONS else rounds).latest()
+            cost = round(found["seconds"] / records * 1e6, 3)
+            if at:
+                told.append({"records": records, **found, "seconds_per_million": cost})
     return told
+
+
+def curve(told: list[Figures]) -> str:
+    """`growth` as a table."""
+    lines = ["     records  seconds  s/million   MB/s  memory MiB"]
+    for one in told:
+        cost = one["seconds_per_million"]
+        figures = f"{one['seconds']:7.2f}  {cost:9.3f}  {one['mb_per_s']:5}  {one['memory_mib']:10}"
+        lines.append(f"{one['records']:12,}  {figures}")
+    return "\n".join(lines)
 
 
 def executors(size_bytes: int, rounds: int) -> Figures:
@@ -183,10 +205,11 @@ def executors(size_bytes: int, rounds: int) -> Figures:
     import pyspark
 
     os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))
-    return {
+    found: Figures = {
         str(count): with_spark(f"local-cluster[{count},1,1024]", size_bytes, rounds, ("source",))["source"]
         for count in (1, 2)
     }
+    return {**found, "times_as_quick": round(found["1"]["seconds"] / found["2"]["seconds"], 2)}
 
 
 def tell(text: str) -> None:
@@ -199,11 +222,16 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--mib", type=int, default=500, help="size of the logs that Spark reads")
     parser.add_argument("--millions", default="1,3,10", help="records of the curve, in millions (100 takes minutes)")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--curve", action="store_true", help=f"growth alone, at {CURVE} million records, as a table")
+    parser.add_argument("--directory", metavar="DIR", help="where the logs of the curve are written for a while")
     return parser.parse_args()
 
 
 def main() -> None:
     asked = parse()
+    if asked.curve:
+        print(curve(growth([int(word) for word in CURVE.split(",")], asked.rounds, asked.directory)))
+        return
     names = asked.only.split(",")
     if unknown := sorted(set(names) - set(MEASURES)):
         sys.exit(f"there is no measure {unknown[0]!r}; there are {', '.join(MEASURES)}")
@@ -213,7 +241,7 @@ def main() -> None:
     if chosen := tuple(name for name in ("source", "latest", "bronze") if name in names):
         figures["spark"] = with_spark("local[2]", asked.mib * MIB, asked.rounds, chosen)
     if "growth" in names:
-        figures["growth"] = growth([int(word) for word in asked.millions.split(",")], asked.rounds)
+        figures["growth"] = growth([int(word) for word in asked.millions.split(",")], asked.rounds, asked.directory)
     if "executors" in names:
         figures["executors"] = executors(asked.mib * MIB, asked.rounds)
     print(json.dumps(figures, indent=2))
