@@ -4,7 +4,6 @@ import base64
 import hashlib
 import hmac
 import json
-import socket
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from kohort.pipeline.sources import live
 from kohort.pipeline.sources.options import SourceOptions
 from kohort.pipeline.sources.topic_ids import topic_ids
 from kohort.testing.kafka import KafkaNode, UnavailableKafkaError
+from kohort.testing.ports import free_ports
 from tests.clients.waiting import wait_until
 from tests.conftest import LONG
 
@@ -40,13 +40,6 @@ class Secured:
 
     def path(self, protocol: str) -> str:
         return f"kafka://127.0.0.1:{self.ports[protocol]}"
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
 
 
 def certificate(directory: Path) -> tuple[Path, Path]:
@@ -90,7 +83,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         node = KafkaNode(directory / "kafka")
     except UnavailableKafkaError as exc:
         pytest.skip(str(exc))
-    found = Secured(*certificate(directory), {"SSL": free_port(), "SASL_SSL": free_port()})
+    found = Secured(*certificate(directory), dict(zip(("SSL", "SASL_SSL"), free_ports(2), strict=True)))
     file = directory / "kafka" / "server.properties"
     told = dict(line.split("=", 1) for line in file.read_text().splitlines())
     more = properties(found, node.port, told["listeners"].rpartition(",")[2])
