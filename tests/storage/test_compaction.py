@@ -1,6 +1,7 @@
 """What is cleaned, when, and how far; what the map of offsets holds; what becomes of a log whose cleaning fails."""
 
 from collections.abc import Callable
+from errno import ENOENT
 from pathlib import Path
 
 import msgspec
@@ -14,6 +15,7 @@ from kohort.storage.compaction_job import Source
 from kohort.storage.compaction_map import DictMap, HashMap, OffsetMap, make_offset_map
 from kohort.storage.log import CleanerConfig, LogConfig
 from kohort.storage.verify import Verified, verify
+from kohort.testing.faulty_files import FaultyFiles
 from tests.storage.compacted import (
     CONFIG,
     batches,
@@ -325,3 +327,33 @@ def test_a_store_that_is_closed_while_it_cleans_leaves_nothing_half_done(tmp_pat
     store = owner.disk(tmp_path)
     assert newest(open_log(store)) == expected
     store.close()
+
+
+def test_a_checkpoint_may_meet_a_segment_that_is_being_replaced(base: Path) -> None:
+    """The name is not there for a moment; when it comes to that, a cleaned segment has it. One that stays away is a loss."""
+    root, owner = base / "data", Owner()
+    with FaultyFiles(root) as files:
+        store = owner.disk(root)
+        log = open_log(store)
+        put(log, ("a", "1"))
+        segment = log.segments[0].path
+        missed: list[Path] = []
+
+        def miss_once(call: str, path: Path) -> int | None:
+            if call != "open" or path != segment or missed:
+                return None
+            missed.append(path)
+            return ENOENT
+
+        files.refuse = miss_once
+        make_durable(owner, store)
+        owner.run_posted()
+        assert missed
+        assert log.refusal is None
+        put(log, ("a", "2"))
+        store.flush()
+        segment.unlink()
+        store._committer.want_checkpoint()
+        owner.run_turn()
+        owner.wait_for(lambda: log.refusal is not None)
+        store.close()

@@ -350,10 +350,13 @@ class DiskStore:
     # Durability
 
     def _on_missing(self, path: Path, error: OSError) -> None:
-        """Partitions and segments are deleted while a flush is on its way; nobody else may delete files here."""
+        """
+        Partitions and segments are deleted while a flush is on its way; nobody else may delete files here. A file that is there
+        again is a cleaned segment, which has taken the place of another one meanwhile, and was flushed before it did.
+        """
         topic_partition = partition_of(path.name) or partition_of(path.parent.name)
         log = self._logs.get(topic_partition) if topic_partition else None
-        if log is not None and log.refusal is None and log.owns(path):
+        if log is not None and log.refusal is None and log.owns(path) and not path.exists():
             log.fail(error)
 
     def _refuse_everything(self, reason: str) -> None:
