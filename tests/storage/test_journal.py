@@ -12,6 +12,7 @@ from kohort.storage import syscalls
 from kohort.storage.journal import (
     APPEND,
     DELETE,
+    EPOCH,
     ROUND_HEADER_BYTES,
     START,
     Journal,
@@ -41,6 +42,25 @@ def encode(entries: list[JournalEntry]) -> bytearray:
         data += entry_prefix(entry.topic_partition, entry.topic_id, entry.kind)
         data += pack_length(len(entry.content)) + entry.content
     return data
+
+
+STRANGE = [
+    JournalEntry(START, TopicPartition("a", 0), UUID(int=1), b"short"),
+    JournalEntry(EPOCH, TopicPartition("a", 0), UUID(int=1), b"short"),
+    JournalEntry(DELETE, TopicPartition("a", 0), UUID(int=1), b"not empty"),
+    JournalEntry(APPEND, TopicPartition("../a", 0), UUID(int=1), b"x"),
+    JournalEntry(APPEND, TopicPartition("a", -1), UUID(int=1), b"x"),
+]
+
+
+@pytest.mark.parametrize("strange", STRANGE)
+def test_an_entry_that_is_none_ends_its_round(tmp_path: Path, strange: JournalEntry) -> None:
+    """Its checksum is right: it is of another version's making."""
+    good = JournalEntry(APPEND, TopicPartition("a", 0), UUID(int=1), b"x")
+    written = journal(tmp_path)
+    written.write(encode([good, strange, good]))
+    written.close()
+    assert list(read_journal(journal_files(tmp_path / "journal"))) == [good]
 
 
 def journal(directory: Path) -> Journal:

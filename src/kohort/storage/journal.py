@@ -219,9 +219,8 @@ def _entries_of_round(content: bytes, position: int, end: int) -> Iterator[Journ
             return
         position += _LENGTH.size
         is_known = _LENGTHS.get(kind, length) == length <= end - position
-        if not is_known or partition_of(f"{topic}-{partition}") is None:
+        topic_partition = TopicPartition(topic, partition)
+        if not is_known or partition_of(str(topic_partition)) != topic_partition:
             return
-        yield JournalEntry(
-            kind, TopicPartition(topic, partition), UUID(bytes=topic_id), content[position : position + length]
-        )
+        yield JournalEntry(kind, topic_partition, UUID(bytes=topic_id), content[position : position + length])
         position += length
