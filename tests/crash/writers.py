@@ -88,7 +88,7 @@ class Writers:
         for thread in self._threads:
             thread.join(WAIT_SECONDS_MAX)
             assert not thread.is_alive()
-        assert not self.refusals, self.refusals
+        assert not self.refusals, f"{self.refusals}; the broker said:\n{broker.told()}"
         assert is_enough, f"{self._ledger.acknowledged} of {self._wanted} requests were acknowledged"
 
     def _acknowledged(self) -> None:
