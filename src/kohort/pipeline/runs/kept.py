@@ -9,7 +9,7 @@ knows by its name what it has already.
 
 import os
 import uuid
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +74,12 @@ def keep(name: str, before: Path, after: Path, touched: Collection[str], *, at_m
     for file in whole:
         os.link(file, after / file.name)
     _copy(mixed, after / f"kept-{uuid.uuid4()}.parquet", ~pc.is_in(ds.field(key), value_set=values), name, at_ms)
+
+
+def fits(before: Path, columns: Mapping[str, Sequence[str]]) -> bool:
+    """Whether the tables of a version have these columns; another release may have given them others."""
+    files = {name: sorted((before / name).glob("*.parquet")) for name in columns}
+    return all(files[name] and pq.read_schema(files[name][0]).names == list(columns[name]) for name in columns)
 
 
 def _copy(files: list[Path], target: Path, condition: Any, name: str, at_ms: int) -> None:

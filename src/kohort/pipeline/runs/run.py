@@ -29,7 +29,7 @@ from kohort.model.errors import ConfigError
 from kohort.model.ids import CONSUMER_OFFSETS, INTERNAL_TOPICS
 from kohort.pipeline.jobs import published
 from kohort.pipeline.runs import bronze
-from kohort.pipeline.runs.kept import KEYS, keep
+from kohort.pipeline.runs.kept import KEYS, fits, keep
 from kohort.pipeline.runs.lock import locked
 from kohort.pipeline.runs.state import Known, Part, RunState, Wanted, check_followable
 from kohort.pipeline.runs.touched import READ, Touched, latest_ms, touched
@@ -207,6 +207,8 @@ class Run:
         following = replace(following, parts=parts, known=self._known(files, state, new))
         changed = None if before is None else self._touched(before, state, following, new)
         tables = self._tables(spark, files, following, changed, before)
+        if changed is not None and before is not None and not self._fits(tables, before):
+            changed, tables = None, self._tables(spark, files, following, None, None)
         names = {row["topic_id"]: row["topic"] for row in tables.reading.topic_names.collect()}
         assert following.known is not None
         following = replace(following, known=replace(following.known, names=names))
@@ -279,6 +281,9 @@ class Run:
             before=None if before is None else before.path,
         )
         return Tables(reading)
+
+    def _fits(self, tables: Any, before: published.Published) -> bool:
+        return fits(before.path, {name: getattr(tables, name).columns for name in self.wanted.tables if name in KEYS})
 
     def _write(self, tables: Any, changed: Touched | None, before: published.Published | None, directory: Path) -> None:
         from kohort.pipeline.jobs.publish import write_parquet
