@@ -190,6 +190,10 @@ def test_a_session_of_ids_notices_that_its_topic_is_another_one() -> None:
     harness.create("t")
     another = {0: (int(ErrorCode.INCONSISTENT_TOPIC_ID), 0)}
     assert ask(harness, (session, 2), version=IDS) == (0, session, another)
+    ((answer,),) = [
+        topic.partitions for topic in harness.ask(ApiKey.FETCH, request((session, 3)), version=IDS).responses
+    ]
+    assert answer.aborted_transactions is None, "as Apache Kafka has it; of a topic that is gone the list is empty"
 
 
 def test_a_session_of_names_goes_on_with_a_new_topic_of_the_name() -> None:

@@ -128,9 +128,7 @@ def _refuse_all(request: m.FetchRequest, api_version: int) -> ErrorCode | None:
     return None
 
 
-_NOT_ASKED = frozenset(
-    {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID}
-)
+_NOT_ASKED = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 """Errors of partitions whose log was never asked."""
 
 
