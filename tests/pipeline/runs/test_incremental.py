@@ -27,7 +27,8 @@ from tests.conftest import LONG
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
-TABLES = published.TABLES
+MORE = ("lag_over_time", "rebalances", "time_without_owner", "damage")
+TABLES = published.TABLES if LONG else (*READ, *MORE)
 FEW = TABLES if LONG else READ
 """What has to be published for the next run to see what is touched."""
 SEEDS = (3, 17, 40, 71, 88, 102) if LONG else (3,)
