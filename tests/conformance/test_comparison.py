@@ -71,6 +71,15 @@ def test_records_that_a_story_left() -> None:
     assert fields(outcome({"@g": [record]})) == [("@g", [record], "(absent)")]
 
 
+def test_of_a_story_that_was_told_before_only_what_differed_then_counts() -> None:
+    wrong = {**ANSWER, "error_code": 25}
+    before = compare(STORY, outcome(answer=wrong, elapsed_ms=9_000), outcome())
+    now = compare(STORY, outcome(answer=wrong, during="9"), outcome(), only=before)
+    assert [each.field for each in now.differences] == ["error_code"]
+    again = compare(STORY, outcome(during="9"), outcome(), only=before)
+    assert (again.differences, again.answers) == ((), (("JoinGroup", 5, True),))
+
+
 def test_an_api_that_is_not_served_is_no_difference() -> None:
     def versions(*served: tuple[int, int]) -> Outcome:
         keys = [{"api_key": key, "min_version": 0, "max_version": newest} for key, newest in served]

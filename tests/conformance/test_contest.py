@@ -2,13 +2,28 @@
 
 import asyncio
 from collections.abc import Sequence
+from typing import cast
 
 import pytest
 
 from kohort.conformance import coverage
+from kohort.conformance.cluster import Cluster
 from kohort.conformance.compare import Comparison, Difference
+from kohort.conformance.outcome import Outcome, StepOutcome
 from kohort.conformance.restarting import CommonRestart
-from kohort.conformance.run import AGAIN_MAX, STRAIN_MS, TELLINGS, TELLINGS_MAX, Doubts, Report, calm, is_doubtful
+from kohort.conformance.run import (
+    AGAIN_MAX,
+    STRAIN_MS,
+    TELLINGS,
+    TELLINGS_MAX,
+    Doubts,
+    Recorded,
+    Report,
+    calm,
+    contest,
+    is_doubtful,
+)
+from kohort.conformance.script import Step
 from kohort.conformance.story import Story
 
 
@@ -82,6 +97,52 @@ def test_how_often_a_story_is_told_until_a_difference_counts(
     strains_ms: list[int], fields: list[str], count: int, again: list[int]
 ) -> None:
     assert tellings(strains_ms, *fields, count=count) == again
+
+
+class Teller:
+    """A side of which it is known what it says, and how late it is, each time that it is asked."""
+
+    def __init__(self, *tellings: tuple[int, StepOutcome]) -> None:
+        self.versions: dict[str, tuple[int, int]] = {}
+        self.strains_ms: dict[str, int] = {}
+        self._tellings = iter(tellings)
+
+    async def tell(self, stories: Sequence[Story], **_: object) -> dict[str, Outcome]:
+        strain_ms, answered = next(self._tellings)
+        self.strains_ms = {story.name: strain_ms for story in stories}
+        return {story.name: Outcome(steps={"1": answered}) for story in stories}
+
+
+LATE = StepOutcome(api="Heartbeat", version=0, answer={"error_code": 0}, during="3")
+WRONG = StepOutcome(api="Heartbeat", version=0, answer={"error_code": 7})
+LATE_AND_WRONG = StepOutcome(api="Heartbeat", version=0, answer={"error_code": 7}, during="3")
+RIGHT = StepOutcome(api="Heartbeat", version=0, answer={"error_code": 0})
+
+
+@pytest.mark.parametrize(
+    ("tellings", "fields"),
+    [
+        ([(LATE_MS, LATE), (0, RIGHT)], []),
+        ([(LATE_MS, LATE), (LATE_MS, WRONG)], []),
+        ([(LATE_MS, LATE_AND_WRONG), (LATE_MS, LATE), (LATE_MS, WRONG)], []),
+        ([(LATE_MS, LATE), (0, WRONG)], ["error_code"]),
+    ],
+)
+def test_what_differs_on_a_late_machine_has_to_differ_every_time(
+    tellings: list[tuple[int, StepOutcome]], fields: list[str]
+) -> None:
+    story = Story(
+        name="s/0",
+        about="",
+        steps=(Step(label="1", send="Heartbeat"),),
+        topics={},
+        versions={"Heartbeat": 0},
+        values={},
+    )
+    ours, theirs = Teller(*tellings), Recorded({"s/0": Outcome(steps={"1": RIGHT})})
+    report = asyncio.run(contest(cast("Cluster", ours), theirs, [story], broker="b", reference="r"))
+    assert [each.field for each in report.differences] == fields
+    assert report.told_again == {"s/0": len(tellings) - 1}
 
 
 def test_a_machine_that_does_not_come_to_rest_is_not_waited_for_longer_than_that() -> None:

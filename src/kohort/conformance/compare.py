@@ -22,6 +22,9 @@ WAITING = frozenset({"JoinGroup", "SyncGroup", "Fetch"})
 TIMING = frozenset({"(during)", "(order)", "(elapsed_ms)"})
 """The fields of a difference that say when an answer came, and not what it was."""
 
+RECORDS = "records"
+"""In place of a step, for what is in `__consumer_offsets`."""
+
 _ABSENT = "(absent)"
 
 
@@ -64,6 +67,10 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     unsupported: str = ""
     answers: tuple[tuple[str, int, bool], ...] = ()
 
+    def has(self, step: str, field: str) -> bool:
+        """Whether there is a difference in this place."""
+        return any((each.step, each.field) == (step, field) for each in self.differences)
+
 
 class Deliberate(msgspec.Struct, frozen=True, kw_only=True):
     """
@@ -88,9 +95,19 @@ class Deliberate(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def compare(story: Story, ours: Outcome, theirs: Outcome, deliberate: Sequence[Deliberate] = ()) -> Comparison:
+def compare(
+    story: Story,
+    ours: Outcome,
+    theirs: Outcome,
+    deliberate: Sequence[Deliberate] = (),
+    *,
+    only: Comparison | None = None,
+) -> Comparison:
     """
     Every step's outcome, then the records that the story left.
+
+    Args:
+        only: differences count that are in this one, too: it was told before, and not at its pace.
 
     Raises:
         ConfigError: the two were not told the same story, because one is recorded and older than its script.
@@ -119,14 +136,16 @@ def compare(story: Story, ours: Outcome, theirs: Outcome, deliberate: Sequence[D
                 story=story.name, step=step.label, api=api, version=version, field=field, ours=mine, theirs=other
             )
             for field, mine, other in _step_differences(our, their, counter)
+            if only is None or only.has(step.label, field)
         ]
         differences += found
         if api:
             answers.append((api, version, all(_reason(each, deliberate) for each in found)))
-    for field, mine, other in _differences(ours.records, theirs.records, "", counter):
-        differences.append(
-            Difference(story=story.name, step="records", api="", version=-1, field=field, ours=mine, theirs=other)
-        )
+    differences += [
+        Difference(story=story.name, step=RECORDS, api="", version=-1, field=field, ours=mine, theirs=other)
+        for field, mine, other in _differences(ours.records, theirs.records, "", counter)
+        if only is None or only.has(RECORDS, field)
+    ]
     judged = tuple(msgspec.structs.replace(each, reason=_reason(each, deliberate)) for each in differences)
     return Comparison(story=story.name, compared=counter.count, differences=judged, answers=tuple(answers))
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 import msgspec
@@ -125,8 +126,13 @@ async def contest(
             told_again |= {story.name: telling for story in waiting}
         other = await theirs.tell(waiting, concurrent=concurrent_reference)
         own = await ours.tell(waiting, concurrent=concurrent, progress=None if telling else progress)
-        found |= {story.name: compare(story, own[story.name], other[story.name], deliberate) for story in waiting}
         strains_ms = {each.name: max(side.strains_ms.get(each.name, 0) for side in (ours, theirs)) for each in waiting}
+        for story in waiting:
+            told = partial(compare, story, own[story.name], other[story.name], deliberate)
+            comparison = told()
+            if telling and is_doubtful(comparison, strains_ms[story.name]):
+                comparison = told(only=found[story.name])
+            found[story.name] = comparison
         waiting = doubts.among(waiting, found, strains_ms)
         if not waiting:
             break
