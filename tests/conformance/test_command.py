@@ -7,6 +7,8 @@ import pytest
 
 from kohort.cli.main import run
 from kohort.conformance import library
+from kohort.model.errors import ConfigError
+from kohort.testing.conformance import main
 from kohort.testing.served import ServedKohort
 
 
@@ -48,3 +50,17 @@ def test_a_report_card(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert all(row["same"] == row["answers"] for row in rows)
     assert "0 differences" in printed.err
     assert broker.bootstrap in page.read_text()
+
+
+@pytest.mark.parametrize("command", ["live", "replay", "record"])
+def test_no_story_of_that_name(command: str) -> None:
+    """Nothing is started, and no recording is written."""
+    with pytest.raises(ConfigError, match="no story begins with nothing_like_this"):
+        main([command, "nothing_like_this"])
+
+
+def test_a_command_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as refused:
+        main(["--tell"])
+    assert refused.value.code == 2
+    assert "unrecognized arguments: --tell" in capsys.readouterr().err

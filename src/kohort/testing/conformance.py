@@ -6,6 +6,7 @@ in `replay`, a recorded run of Apache Kafka stands in for it. `record` makes tha
 come out the same in all of them is left out by name, for it is chance.
 """
 
+import argparse
 import asyncio
 import sys
 import tempfile
@@ -171,10 +172,34 @@ def _oracle() -> Iterator[KafkaNode]:
             raise
 
 
+def _asked_for(arguments: Sequence[str]) -> tuple[str, list[str]]:
+    parser = argparse.ArgumentParser(
+        prog="python -m kohort.testing.conformance", description="Kohort beside its oracle, story by story."
+    )
+    parser.add_argument(
+        "command",
+        nargs="?",
+        default="live",
+        choices=("live", "replay", "record"),
+        help="live: both are started and told the stories (default); replay: Apache Kafka's recording stands in; "
+        "record: that recording is made anew",
+    )
+    parser.add_argument("names", nargs="*", help="stories whose names begin like this; default: all")
+    asked = parser.parse_args(arguments)
+    return asked.command, asked.names
+
+
 def main(arguments: Sequence[str]) -> int:
-    """The command; its exit code is 1 when there are differences."""
-    command, *names = arguments or ("live",)
+    """
+    The command; its exit code is 1 when there are differences.
+
+    Raises:
+        ConfigError: there is no story of that name.
+    """
+    command, names = _asked_for(arguments)
     stories = [each for each in library.all_stories(library.home()) if not names or each.name.startswith(tuple(names))]
+    if not stories:
+        raise ConfigError(f"no story begins with {' or '.join(names)}; `kohort conformance --list` names them.")
     if command == "record":
         recording = record(stories)
         path = library.home() / "recorded" / library.RECORDED
