@@ -16,8 +16,8 @@ from bench.report import OURS
 
 TIMEOUT_SECONDS: Final = 300.0
 STORAGE_MEGABYTES: Final = 256
-PIPELINE_MEGABYTES: Final = 1000
-EXECUTORS_MEGABYTES: Final = 300
+PIPELINE_MEGABYTES: Final = 600
+EXECUTORS_MEGABYTES: Final = 200
 
 
 def alone(on_step: Callable[[str], None]) -> list[Figure]:
@@ -96,7 +96,7 @@ _PARTS: Final[tuple[tuple[str, list[str], Callable[[Any], Iterator[Figure]]], ..
     ),
     (
         "pipeline at scale",
-        ["bench.pipeline", "--only", "growth,executors", "--mib", str(EXECUTORS_MEGABYTES), "--rounds", "2"],
+        ["bench.pipeline", "--only", "growth,executors", "--mib", str(EXECUTORS_MEGABYTES), "--rounds", "1"],
         _scale,
     ),
 )

@@ -129,7 +129,7 @@ class Plan:
 
     warm_up_seconds: float = 0.5
     warm_up_jit_seconds: float = 2.0
-    round_seconds: float = 1.0
+    round_seconds: float = 0.8
     rounds: int = 3
     growth_rounds: int = 2
     starts: int = 6
