@@ -128,11 +128,11 @@ class Plan:
     """
 
     warm_up_seconds: float = 0.5
-    warm_up_jit_seconds: float = 2.0
-    round_seconds: float = 0.8
+    warm_up_jit_seconds: float = 1.5
+    round_seconds: float = 0.75
     rounds: int = 3
     growth_rounds: int = 2
-    starts: int = 6
+    starts: int = 5
     offsets: tuple[int, ...] = (1_000, 10_000, 100_000)
 
 
