@@ -85,8 +85,10 @@ def same_as_from_scratch(spark: Any, logs: Path, out: Path, names: tuple[str, ..
 
 
 def records_read(spark: Any) -> int:
-    """By all stages so far."""
-    gateway, store = spark.sparkContext._gateway, spark.sparkContext._jsc.sc().statusStore()
+    """By all stages so far; what the stages tell is counted by a thread of its own, which is waited for."""
+    gateway, context = spark.sparkContext._gateway, spark.sparkContext._jsc.sc()
+    context.listenerBus().waitUntilEmpty()
+    store = context.statusStore()
     nothing = gateway.jvm.java.util.ArrayList()
     stages = store.stageList(nothing, False, False, gateway.new_array(gateway.jvm.double, 0), nothing)
     return sum(stages.apply(at).inputRecords() for at in range(stages.length()))
