@@ -15,7 +15,7 @@ import msgspec
 
 from kohort.group.offsets.commit import NO_RETENTION_MS, accept
 from kohort.group.offsets.fetch import topic_refused
-from kohort.group.offsets.plans import CommitPlan
+from kohort.group.offsets.plans import GROWTH_MAX, CommitPlan
 from kohort.group.records import NO_TIMESTAMP_MS
 from kohort.machine.shard import Reply
 from kohort.model.context import RequestContext
@@ -24,6 +24,7 @@ from kohort.model.image import ClusterImage, TopicImage
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.encoders import PreparedResponse, response_encoder
+from kohort.wire.repeats import Pattern
 
 TOPIC_IDS_SINCE = 10
 
@@ -115,7 +116,7 @@ class KnownCommit(msgspec.Struct, frozen=True):
     Attributes:
         topics: the topics that it names, as they were then; None for one that did not exist.
         plan: what is the same in each of them; None if they have to be looked at one by one: with a retention time of their
-            own, of nothing, or with partitions that do not exist.
+            own, of nothing, with partitions that do not exist, or where that would be too large to keep.
     """
 
     is_by_id: bool
@@ -130,14 +131,18 @@ class KnownCommit(msgspec.Struct, frozen=True):
         return True
 
 
-def know_commit(request: m.OffsetCommitRequest, context: RequestContext, image: ClusterImage) -> KnownCommit:
+def know_commit(pattern: Pattern, context: RequestContext, image: ClusterImage) -> KnownCommit:
     """Check a commit for all that will come with other offsets."""
+    request: m.OffsetCommitRequest = pattern.request
     checked = check_commit(request, context, image)
     plan = None
     if request.retention_time_ms == NO_RETENTION_MS and checked.request.topics and not checked.refused:
         commits, response = accept(checked.request, _ANY_LENGTH, 0, NO_TIMESTAMP_MS)
         encode = response_encoder(ApiKey.OFFSET_COMMIT, context.api_version)
-        plan = CommitPlan(checked.request, commits, PreparedResponse(encode(0, checked.merge(response))))
+        answer = checked.merge(response)
+        plan = CommitPlan(checked.request, commits, answer, PreparedResponse(encode(0, answer)))
+        if plan.size_bytes > GROWTH_MAX * pattern.body_bytes:
+            plan = None
     is_by_id = context.api_version >= TOPIC_IDS_SINCE
     keys = [topic.topic_id if is_by_id else topic.name for topic in request.topics]
     return KnownCommit(is_by_id, [(key, _topic(image, key, is_by_id=is_by_id)) for key in keys], plan)

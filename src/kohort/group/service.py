@@ -216,7 +216,7 @@ class GroupService:
         pattern = request.pattern
         known = pattern.memo
         if known is None or not known.is_current(self.image):
-            known = pattern.memo = offset_requests.know_commit(pattern.request, context, self.image)
+            known = pattern.memo = offset_requests.know_commit(pattern, context, self.image)
         plan: CommitPlan | None = known.plan
         if plan is None or plan.metadata_length > self._config.offset_metadata_max_bytes:
             return None
@@ -229,7 +229,7 @@ class GroupService:
             coordinator_partition(plan.request.group_id, self._runner.partition_count),
             lambda shard, now_ms: shard.commit_again(plan, offsets, context, now_ms),
             reply,
-            lambda error: commit_refused(plan.request, append_error(error)),
+            lambda error: commit_refused(plan.answer, append_error(error)),
         )
 
     def _commit(

@@ -18,9 +18,17 @@ from kohort.wire.encoders import request_encoder
 from kohort.wire.readers import Reader, request_reader
 
 BODY_BYTES_MAX = 8_192
-"""Longer requests are not remembered: a pattern takes some thirty times the bytes of its request."""
-MEMORY_BYTES = 2 << 20
-"""Requests that all connections of a server may remember together: 1,000 consumers of 100 partitions each."""
+"""Longer requests are not remembered."""
+MEMORY_BYTES = 128 << 20
+"""What all connections of a server may remember together: 500 consumers of 100 partitions each, or 4,000 of ten."""
+MET_OVERHEAD_BYTES = 512
+"""What a request takes that was met once, beside its bytes."""
+PATTERN_OVERHEAD_BYTES = 4_096
+PATTERN_FACTOR = 128
+"""
+What a pattern takes, with what its handler keeps with it: so much, and so much for each byte of its request. That is an upper
+bound, found by measuring; whoever keeps something with a pattern sees to it that it stays one.
+"""
 _NUMBER_BYTES = 8
 _NUMBER = b"\xff" * _NUMBER_BYTES
 """Where one stands, in the difference between a request with zeros and the same with minus ones."""
@@ -38,15 +46,17 @@ class Pattern:
     Attributes:
         request: as it was read when the pattern was made.
         body_bytes: the size of each.
-        memo: what its handler keeps of it from one request to the next.
+        memo: what its handler keeps of it from one request to the next; None until one was recognised.
+        misses: of the request that it was made of.
     """
 
-    __slots__ = ("_around", "_fixed", "_kept", "_numbers", "body_bytes", "memo", "request", "with_numbers")
+    __slots__ = ("_fixed", "_kept", "_numbers", "body_bytes", "memo", "misses", "request", "with_numbers")
 
     def __init__(self, request: Any, body: bytes, positions: list[int], with_numbers: WithNumbers) -> None:
         self.request = request
         self.with_numbers = with_numbers
         self.memo: Any = None
+        self.misses = 0
         self.body_bytes = len(body)
         kept = bytearray(b"\xff" * len(body))
         form, end = ">", 0
@@ -58,7 +68,11 @@ class Pattern:
         self._kept = int.from_bytes(kept, "little")
         self._fixed = int.from_bytes(body, "little") & self._kept
         self._numbers = Struct(form).unpack_from
-        self._around = (body[: positions[0]], body[end:]) if len(positions) == 1 else None
+
+    @property
+    def held_bytes(self) -> int:
+        """At most what it takes, with its memo."""
+        return PATTERN_OVERHEAD_BYTES + PATTERN_FACTOR * self.body_bytes
 
     def numbers_of(self, frame: bytes, start: int) -> tuple[int, ...] | None:
         """The numbers of a request whose body begins there; None when it is not of this pattern."""
@@ -91,9 +105,14 @@ class Met:
         self.misses = misses
         """How often what came next was something else."""
 
+    @property
+    def held_bytes(self) -> int:
+        """At most what it takes."""
+        return MET_OVERHEAD_BYTES + len(self.body)
+
 
 class Memory:
-    """What the connections of one server may remember together."""
+    """How much the connections of one server may remember together."""
 
     __slots__ = ("bytes_left",)
 
@@ -111,23 +130,30 @@ class Remembered:
         self._memory = memory
         self._bytes = 0
 
-    def add(self, key: bytes, body: bytes) -> None:
-        """Remember one of a new key, unless the server's memory is full of what others remember."""
-        if self._memory.bytes_left < len(body):
-            self.forget()
-        if self._memory.bytes_left >= len(body):
-            self.requests[key] = Met(body, 0)
-            self.resize(len(body))
+    def put(self, key: bytes, request: Pattern | Met) -> bool:
+        """Remember it in place of what is known by that key; False where the server's memory is full."""
+        known = self.requests.get(key)
+        more_bytes = request.held_bytes - (0 if known is None else known.held_bytes)
+        if more_bytes > self._memory.bytes_left:
+            return False
+        self.requests[key] = request
+        self._take(more_bytes)
+        return True
 
-    def resize(self, by_bytes: int) -> None:
-        """What is remembered under a key is another now."""
-        self._bytes += by_bytes
-        self._memory.bytes_left -= by_bytes
+    def add(self, key: bytes, request: Met) -> None:
+        """Remember one of a new key, if need be in place of everything else of this connection."""
+        if not self.put(key, request):
+            self.forget()
+            self.put(key, request)
 
     def forget(self) -> None:
         """Everything; to be called when the connection is lost."""
         self.requests.clear()
-        self.resize(-self._bytes)
+        self._take(-self._bytes)
+
+    def _take(self, more_bytes: int) -> None:
+        self._bytes += more_bytes
+        self._memory.bytes_left -= more_bytes
 
 
 class RepeatReader:
@@ -165,21 +191,19 @@ class RepeatReader:
         self, key: bytes, request: Any, body: bytes, found: Pattern | Met | None, remembered: Remembered
     ) -> None:
         if found is None:
-            remembered.add(key, body)
-            return
-        if isinstance(found, Pattern):
-            remembered.requests[key] = Met(body, 0)
-            remembered.resize(len(body) - found.body_bytes)
+            remembered.add(key, Met(body, 0))
             return
         # Every miss makes the next attempt come later: who never repeats itself is hardly looked at.
+        if isinstance(found, Pattern):
+            remembered.put(key, Met(body, found.misses + 1 if found.memo is None else 0))
+            return
         if len(found.body) == len(body) and not found.misses & (found.misses + 1):
             pattern = self._pattern(request, body)
             if pattern is not None and pattern.numbers_of(found.body, 0) is not None:
-                remembered.requests[key] = pattern
-                return
-        remembered.resize(len(body) - len(found.body))
-        found.body = body
-        found.misses += 1
+                pattern.misses = found.misses
+                if remembered.put(key, pattern):
+                    return
+        remembered.put(key, Met(body, found.misses + 1))
 
     def _pattern(self, request: Any, body: bytes) -> Pattern | None:
         """Written with two different numbers, the request shows where they stand."""

@@ -75,7 +75,7 @@ def commit_again(
     try:
         _check(registry, plan.request, context)
     except CoordinatorError as exc:
-        return Result(response=commit_refused(plan.request, exc.code))
+        return Result(response=commit_refused(plan.answer, exc.code))
     registry.counters.offset_commits += len(offsets)
     return Result(CommitRun(plan, offsets, now_ms), plan.response)
 
@@ -125,8 +125,8 @@ def check_commit(group: ClassicGroup, request: m.OffsetCommitRequest) -> None:
         raise CoordinatorError(ErrorCode.REBALANCE_IN_PROGRESS)
 
 
-def commit_refused(request: m.OffsetCommitRequest, code: ErrorCode) -> m.OffsetCommitResponse:
-    """The same error for every partition."""
+def commit_refused(request: m.OffsetCommitRequest | m.OffsetCommitResponse, code: ErrorCode) -> m.OffsetCommitResponse:
+    """The same error for every partition of a request, or of what would have been its answer."""
     return m.OffsetCommitResponse(
         topics=[
             m.OffsetCommitResponseTopic(

@@ -27,7 +27,12 @@ from kohort.wire.batches import RECORD_OVERHEAD_BYTES, record_front
 from kohort.wire.encoders import PreparedResponse
 from kohort.wire.primitives import INT64
 
-_LAYOUTS_MAX = 8
+GROWTH_MAX = 12
+"""
+Records may take so many times the bytes of the request: each repeats the names of group and topic. That and the number of
+layouts keep a plan below what `kohort.wire.repeats` takes it for.
+"""
+_LAYOUTS_MAX = 3
 """A commit has a layout for each place in a batch that it has had: the first, or behind others of its partition."""
 
 
@@ -65,17 +70,19 @@ class CommitPlan:
     Args:
         request: one of them.
         commits: what it logs, with an offset for each number of the pattern; their offsets and times do not matter.
-        response: what it is answered when that is committed.
+        answer: what it is answered when that is committed.
+        response: the same, encoded.
 
     Attributes:
         partitions: of the records, in the order of the offsets.
         encoded: per record its key, and of its value what stands before the offset, between offset and time, and behind both.
         metadata_length: of the longest metadata, as `offset.metadata.max.bytes` counts it.
-        size_bytes: an upper bound of what the records take in a batch.
+        size_bytes: an upper bound of what the records take in a batch, the same as if they had been encoded one by one.
     """
 
     __slots__ = (
         "_layouts",
+        "answer",
         "commits",
         "encoded",
         "leader_epochs",
@@ -89,10 +96,15 @@ class CommitPlan:
     )
 
     def __init__(
-        self, request: m.OffsetCommitRequest, commits: Sequence[OffsetCommit], response: PreparedResponse
+        self,
+        request: m.OffsetCommitRequest,
+        commits: Sequence[OffsetCommit],
+        answer: m.OffsetCommitResponse,
+        response: PreparedResponse,
     ) -> None:
         self.request = request
         self.commits = commits
+        self.answer = answer
         self.response = response
         self.partitions: list[Partition] = [(commit.topic, commit.partition) for commit in commits]
         self.leader_epochs = [commit.leader_epoch for commit in commits]
@@ -107,7 +119,10 @@ class CommitPlan:
         ]
         self.metadata_length = max(map(utf16_length, self.metadata))
         self._layouts: dict[int, tuple[Struct, list[Any]]] = {}
-        self.size_bytes = self.layout(0)[0].size + RECORD_OVERHEAD_BYTES * len(commits)
+        self.size_bytes = sum(
+            RECORD_OVERHEAD_BYTES + len(key) + len(front) + len(middle) + len(back) + 2 * INT64.size
+            for key, front, middle, back in self.encoded
+        )
 
     def layout(self, first_delta: int) -> tuple[Struct, list[Any]]:
         """How the records are packed into a batch, and the arguments: of every four the second an offset, the fourth a time."""
