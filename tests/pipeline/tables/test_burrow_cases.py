@@ -36,6 +36,7 @@ GROWING = [(at, 10 * at) for at in range(0, 101, 5)]
 """Ten records a second, in batches of fifty."""
 LATE = [(60, 700), (75, 750), (80, 800), (100, 1000)]
 DELETED, ABORTED, PENDING = "deleted", "aborted", "pending"
+"""In place of an offset; a pair is an offset in a transaction that completed at the second number, later than what follows."""
 
 # fmt: off
 CASES: dict[str, tuple[list[tuple[int, int]], list[tuple[int, Any]], str | None]] = {
@@ -61,6 +62,9 @@ CASES: dict[str, tuple[list[tuple[int, int]], list[tuple[int, Any]], str | None]
     "aborted: not even the only one":          (GROWING,     [(90, ABORTED)],                                     None),
     "aborted: silence goes on":                (GROWING,     [(20, 50), (30, 90), (99, ABORTED)],                 "STOP"),
     "pending: no commit yet":                  (GROWING,     [(20, 50), (30, 90), (99, PENDING)],                 "STOP"),
+    "late: where it belongs, with no lag":      (GROWING,     [(70, 600), (75, (700, 90)), (80, 650), (95, 690)],  "REWIND"),
+    "late: it is not the last":                (GROWING,     [(70, 600), (80, (1000, 99)), (90, 650), (95, 1000)], "OK"),
+    "late: deleted before it came":            (GROWING,     [(70, 600), (75, (650, 99)), (90, DELETED)],         None),
     "its log is not known":                    ([],          [(95, 10)],                                          None),
 }
 # fmt: on
@@ -73,11 +77,12 @@ def built(spark: Any) -> tuple[Any, Any]:
         for at, told in committed:
             fate = told if told in (ABORTED, PENDING) else "plain"
             row = {"log_partition": 0, "log_offset": len(commits), "group": group, "topic": group, "partition": 0}
+            told, visible = told if isinstance(told, tuple) else (told, at)
             row |= {
                 "tombstone": told == DELETED,
                 "offset": 1000 if fate != "plain" else None if told == DELETED else told,
             }
-            visible_at_ms = None if fate != "plain" else (BASE_S + at) * 1000
+            visible_at_ms = None if fate != "plain" else (BASE_S + visible) * 1000
             commits.append(row | {"fate": fate, "visible_at_ms": visible_at_ms})
         for at, end in produced:
             place = {"log_topic": group, "log_partition": 0}

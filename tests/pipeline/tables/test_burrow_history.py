@@ -27,12 +27,14 @@ def told(history: BurrowHistory, events: list[Event]) -> list[Event]:
 
 @st.composite
 def events(draw: st.DrawFn) -> list[Event]:
-    """What is produced and committed, deletions among it, at times that are often the same."""
+    """What is produced and committed, deletions among it, at times that are often the same; some commits count late."""
     found: list[Event] = []
     at_ms = end = 0
-    for _ in range(draw(st.integers(1, 9))):
+    count = draw(st.integers(1, 9))
+    orders = draw(st.permutations(range(count))) if draw(st.booleans()) else range(count)
+    for order in orders:
         at_ms += draw(st.sampled_from((0, 0, 1, 3, 10, 25)))
-        event: Event = {"timestamp_ms": at_ms, "committed": None, "end_offset": end, "behind": None}
+        event: Event = {"timestamp_ms": at_ms, "committed": None, "end_offset": end, "behind": None, "order": order}
         match draw(st.sampled_from(("produced", "committed", "committed", "deleted"))):
             case "produced":
                 end += draw(st.integers(1, 5))
@@ -67,8 +69,8 @@ def test_a_window_that_gets_shorter_is_silent_earlier() -> None:
     rows = [(25, 0, 0), (50, 0, 0), (75, None, 7), (125, 1, 7)]
     story: list[Event] = [
         {"timestamp_ms": at_ms, "committed": None if offset is None else {"offset": offset}, "end_offset": end}
-        | {"behind": None if offset is None else end - offset}
-        for at_ms, offset, end in rows
+        | {"behind": None if offset is None else end - offset, "order": order}
+        for order, (at_ms, offset, end) in enumerate(rows)
     ]
     rules = Rules(intervals=3, refresh_ms=5, expire_ms=60)
     found = told(BurrowHistory("g", "t", 0, rules=rules, until_ms=140), story)

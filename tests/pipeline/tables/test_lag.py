@@ -118,6 +118,26 @@ def test_a_transaction_counts_when_it_completes(spark: Any) -> None:
     assert frames.tuples(series(spark, commits, batches), "timestamp_ms", "lag") == [(10, 5), (30, 7), (40, 2)]
 
 
+def test_a_group_stands_where_the_log_says_though_an_older_transaction_completes_later(spark: Any) -> None:
+    """As `latest_offsets`: a plain commit behind a pending one keeps its place when that one's transaction is committed."""
+    commits = [commit(40, 0, 3, fate="committed"), commit(20, 1, 8), commit(50, 2, 9)]
+    batches = [produced(10, 10)]
+    assert frames.tuples(series(spark, commits, batches), "timestamp_ms", "lag") == [(20, 2), (40, 2), (50, 1)]
+
+
+def test_a_deleted_offset_does_not_come_back_with_an_older_transaction(spark: Any) -> None:
+    commits = [commit(10, 0, 2), commit(40, 1, 3, fate="committed"), commit(20, 2, None)]
+    batches = [produced(5, 10)]
+    assert frames.tuples(series(spark, commits, batches), "timestamp_ms", "lag") == [(10, 8), (20, 0), (40, 0)]
+
+
+def test_a_clock_that_went_back_moves_no_group_back(spark: Any) -> None:
+    """The coordinator moved to a broker whose clock is late."""
+    commits = [commit(100, 0, 4), commit(60, 1, 9)]
+    batches = [produced(5, 10)]
+    assert frames.tuples(series(spark, commits, batches), "timestamp_ms", "lag") == [(60, 1), (100, 1)]
+
+
 def test_a_clock_that_goes_back_makes_no_negative_lag(spark: Any) -> None:
     commits = [commit(10, 0, 8)]
     batches = [produced(50, 9), produced(-1, 4), produced(20, 12), produced(5, 3)]

@@ -59,22 +59,23 @@ class Status(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A commit and the lag it left; `lag` is None where it is not known."""
+    """A commit and the lag it left; `lag` is None where it is not known. `order` is its place in the coordinator's log."""
 
     offset: int
     timestamp_ms: int
     lag: int | None
+    order: int = 0
 
 
 def window(commits: Iterable[Commit], *, intervals: int = INTERVALS, distance_min_ms: int = 0) -> tuple[Commit, ...]:
     """
-    The commits that Burrow's ring holds, oldest first.
+    The commits that Burrow's ring holds, oldest first by their place in the coordinator's log.
 
     A commit sooner than `distance_min_ms` after the one before takes its place and keeps its time.
     """
     kept: list[Commit] = []
     for commit in commits:
-        if kept and commit.timestamp_ms - kept[-1].timestamp_ms < distance_min_ms:
+        if distance_min_ms and kept and commit.timestamp_ms - kept[-1].timestamp_ms < distance_min_ms:
             kept[-1] = replace(commit, timestamp_ms=kept[-1].timestamp_ms)
         else:
             kept.append(commit)

@@ -10,10 +10,10 @@ stored falls out of the ring, when commits expire. Those instants are known, so 
 Source: as `burrow`.
 """
 
-from bisect import bisect_right
+from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from kohort.pipeline.tables.burrow import Commit, Rules, Status, evaluate, window
@@ -35,6 +35,7 @@ class BurrowHistory:
     rules: Rules
     until_ms: int
     _commits: deque[Commit] = field(default_factory=deque)
+    _deleted_at: int = -1
     _ends: deque[tuple[int, int]] = field(default_factory=deque)
     _at_ms: int | None = None
     _open: Row | None = None
@@ -48,9 +49,9 @@ class BurrowHistory:
         if event["committed"] is None:
             self._produced(at_ms, event["end_offset"])
         elif event["committed"]["offset"] is None:
-            self._commits.clear()
+            self._deleted(event["order"])
         else:
-            self._committed(Commit(event["committed"]["offset"], at_ms, event["behind"]))
+            self._committed(Commit(event["committed"]["offset"], at_ms, event["behind"], event["order"]))
 
     def finish(self) -> Iterator[Row]:
         if self._at_ms is not None:
@@ -66,15 +67,23 @@ class BurrowHistory:
         while len(self._ends) > 1 and self._ends[1][0] <= oldest_ms:
             self._ends.popleft()
 
+    def _deleted(self, order: int) -> None:
+        self._deleted_at = max(self._deleted_at, order)
+        self._commits = deque(one for one in self._commits if one.order > order)
+
     def _committed(self, commit: Commit) -> None:
-        if not self.rules.distance_min_ms:
+        if commit.order < self._deleted_at:
+            return
+        if self._commits and commit.order < self._commits[-1].order:
+            # Burrow puts a commit that comes late where it belongs, and knows no lag of it.
+            insort(self._commits, replace(commit, lag=None), key=lambda one: one.order)
+        else:
             self._commits.append(commit)
+        if not self.rules.distance_min_ms:
             if len(self._commits) > self.rules.intervals:
                 self._commits.popleft()
             return
-        found = window(
-            [*self._commits, commit], intervals=self.rules.intervals, distance_min_ms=self.rules.distance_min_ms
-        )
+        found = window(self._commits, intervals=self.rules.intervals, distance_min_ms=self.rules.distance_min_ms)
         self._commits = deque(found)
 
     def _look_until(self, next_ms: int) -> Iterator[Row]:
@@ -90,24 +99,29 @@ class BurrowHistory:
     def _expiries(self, next_ms: int) -> Iterator[int]:
         for commit in self._commits:
             at_ms = commit.timestamp_ms + self.rules.expire_ms + 1
-            if at_ms >= next_ms:
-                return
-            yield at_ms
+            if at_ms < next_ms:
+                yield at_ms
 
     def _turns(self, next_ms: int) -> Iterator[int]:
         """Instants at which time alone may change the status of who has a lag: STOP begins, or an end falls out of the ring."""
         assert self._at_ms is not None
         expired_ms = self._at_ms - self.rules.expire_ms
-        firsts = [one.timestamp_ms for one in self._commits if one.timestamp_ms >= expired_ms]
-        if not firsts:
+        live = [one for one in self._commits if one.timestamp_ms >= expired_ms]
+        if not live:
             return
-        last = self._commits[-1]
         # How long the window lasted changes when its first commit expires.
-        silences = [2 * last.timestamp_ms - first_ms + 1 for first_ms in firsts]
-        if silences[0] >= next_ms and firsts[0] + self.rules.expire_ms >= next_ms:
+        firsts = [one.timestamp_ms for one in live]
+        is_quiet = 2 * firsts[-1] - firsts[0] + 1 >= next_ms
+        if is_quiet and min(firsts) + self.rules.expire_ms >= next_ms:
             return
-        yield from silences
-        beyond = next((at_ms for at_ms, end in self._ends if end > last.offset), None)
+        # Its last one may expire before others do where commits came late.
+        for last in live if firsts != sorted(firsts) else live[-1:]:
+            yield from (2 * last.timestamp_ms - first_ms + 1 for first_ms in firsts)
+            yield from self._turns_of_ends(last.offset)
+
+    def _turns_of_ends(self, offset: int) -> Iterator[int]:
+        """Instants at which an end falls out of the ring: one that was not beyond an offset, or the oldest."""
+        beyond = next((at_ms for at_ms, end in self._ends if end > offset), None)
         for moment in {beyond, self._ends[0][0] if self._ends else None} - {None}:
             assert moment is not None
             asked_ms = self.rules.asked_ms(moment)

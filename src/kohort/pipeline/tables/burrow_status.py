@@ -48,13 +48,13 @@ def burrow_status(
     settings = rules or Rules(intervals=intervals, allowed_lag=allowed_lag)
     past = batches.where(fn.col("timestamp_ms") <= at_ms)
     events = lag_over_time.partition_lag(as_of.commits_as_of(commits, at_ms=at_ms), past)
-    windows = _windows(events, settings, at_ms)
+    windows = _windows(events, settings)
     joined = windows.join(_ring(past, settings, at_ms), on=["topic", "partition"], how="left")
 
     def judge(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for part in parts:
             rows = [_judged(row, at_ms, settings) for row in part.to_pylist()]
-            yield pa.RecordBatch.from_pylist(rows, schema=STATUS_SCHEMA)
+            yield pa.RecordBatch.from_pylist([row for row in rows if row is not None], schema=STATUS_SCHEMA)
 
     return joined.mapInArrow(judge, from_arrow_schema(STATUS_SCHEMA))
 
@@ -74,7 +74,7 @@ def burrow_history(commits: Any, batches: Any, *, until_ms: int, rules: Rules | 
     return replayed(
         events.select(*_PARTITION, "timestamp_ms", "order", "committed", "end_offset", "behind"),
         keys=_PARTITION,
-        order=("timestamp_ms", "order", "end_offset"),
+        order=lag_over_time.ORDER,
         start=partial(BurrowHistory, rules=rules or Rules(), until_ms=until_ms),
         schema=HISTORY_SCHEMA,
     )
@@ -94,30 +94,30 @@ def _ring(batches: Any, rules: Rules, at_ms: int) -> Any:
     )
 
 
-def _windows(events: Any, rules: Rules, at_ms: int) -> Any:
+def _windows(events: Any, rules: Rules) -> Any:
     """The last commits of each partition, since its last tombstone; all of them where close ones count as one."""
     backwards = Window.partitionBy(*_PARTITION).orderBy(fn.desc("order"))
     committed = events.where(fn.col("committed").isNotNull())
     is_over = fn.max(fn.col("committed.offset").isNull()).over(backwards)
-    commit = fn.struct(
-        "order", fn.col("committed.offset").alias("offset"), "timestamp_ms", fn.col("behind").alias("lag")
-    )
-    live = (
-        committed.withColumn("is_over", is_over)
-        .where(~fn.col("is_over"))
-        .where(fn.col("timestamp_ms") >= at_ms - rules.expire_ms)
-    )
+    # Of a commit that came late Burrow knows no lag.
+    lag = fn.when(~fn.col("is_late"), fn.col("behind")).alias("lag")
+    commit = fn.struct("order", fn.col("committed.offset").alias("offset"), "timestamp_ms", lag)
+    live = committed.withColumn("is_over", is_over).where(~fn.col("is_over"))
     if not rules.distance_min_ms:
         live = live.withColumn("place", fn.row_number().over(backwards)).where(fn.col("place") <= rules.intervals)
     return live.groupBy(*_PARTITION).agg(fn.sort_array(fn.collect_list(commit)).alias("window"))
 
 
-def _judged(row: dict[str, Any], at_ms: int, rules: Rules) -> dict[str, Any]:
-    commits = window(
+def _judged(row: dict[str, Any], at_ms: int, rules: Rules) -> dict[str, Any] | None:
+    """The row of a partition, None where all of its commits have expired."""
+    kept = window(
         (Commit(one["offset"], one["timestamp_ms"], one["lag"]) for one in row["window"]),
         intervals=rules.intervals,
         distance_min_ms=rules.distance_min_ms,
     )
+    commits = [one for one in kept if at_ms - one.timestamp_ms <= rules.expire_ms]
+    if not commits:
+        return None
     lag = max((row["end_now"] or 0) - commits[-1].offset, 0)
     status = evaluate(
         commits,

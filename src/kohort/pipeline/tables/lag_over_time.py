@@ -20,6 +20,8 @@ INPUT_COLUMNS = ("log_topic", "log_partition", "timestamp_ms", "next_offset")
 """What has to be read of `kind` batch."""
 
 _PARTITION = ("group", "topic", "partition")
+ORDER = ("timestamp_ms", "order", "end_offset")
+"""Of what happens to a partition of a group."""
 
 
 def lag_over_time(commits: Any, batches: Any) -> Any:
@@ -37,7 +39,9 @@ def partition_lag(commits: Any, batches: Any) -> Any:
     """
     Each partition of a group at every event that concerns it: `group`, `topic`, `partition`, `timestamp_ms`, `order` (offset
     in the coordinator's log, -1 for what was produced), `committed` (null for what was produced; `committed.offset` is null in
-    a tombstone), `begun` (there was a commit or tombstone already), `behind` (the lag; null without an offset).
+    a tombstone), `begun` (there was a commit or tombstone already), `behind` (the lag; null without an offset), `is_late` (a
+    commit that lies in the log before one that counted already: its transaction completed later, or the clock went back. The
+    group stays where it stands then, see `latest_offsets`).
 
     Args:
         commits, batches: as for `lag_over_time`.
@@ -45,10 +49,11 @@ def partition_lag(commits: Any, batches: Any) -> Any:
     events = _events(commits, batches)
     so_far = _in_order().rowsBetween(Window.unboundedPreceding, Window.currentRow)
     end_offset = fn.coalesce(fn.max("end_offset").over(so_far), fn.lit(0))
-    last = fn.last("committed", ignorenulls=True).over(so_far)
+    last = fn.max_by("committed", "order").over(so_far)
     behind = fn.greatest(end_offset - last["offset"], fn.lit(0).cast("bigint"))
     known = events.withColumn("behind", fn.when(last["offset"].isNotNull(), behind))
-    return known.withColumn("begun", last.isNotNull())
+    is_late = fn.col("committed").isNotNull() & (fn.col("order") < fn.max("order").over(so_far))
+    return known.withColumn("begun", last.isNotNull()).withColumn("is_late", is_late)
 
 
 def _events(commits: Any, batches: Any) -> Any:
@@ -95,7 +100,7 @@ def _partition_steps(known: Any) -> Any:
 
 
 def _in_order() -> Any:
-    return Window.partitionBy(*_PARTITION).orderBy("timestamp_ms", "order", "end_offset")
+    return Window.partitionBy(*_PARTITION).orderBy(*ORDER)
 
 
 def _sums(steps: Any) -> Any:

@@ -98,10 +98,12 @@ class Truth:
     def partition_lag(self, key: Key) -> Iterator[tuple[int, int]]:
         """The time and the lag after each event of a partition, from its first commit on."""
         offset: int | None = None
-        has_begun, end = False, 0
-        for at_ms, _, is_commit, value in self.events(key):
+        has_begun, end, last_order = False, 0, -1
+        for at_ms, order, is_commit, value in self.events(key):
             if is_commit:
-                offset, has_begun = value, True
+                # A transaction may complete when a later commit has been counting already.
+                offset, has_begun = value if order > last_order else offset, True
+                last_order = max(order, last_order)
             else:
                 end = max(end, value or 0)
             if has_begun:
