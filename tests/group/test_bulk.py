@@ -5,7 +5,7 @@ from collections.abc import Generator
 
 import pytest
 
-from kohort.group.records import GroupRecordSerde
+from kohort.group.records import GroupRecord, GroupRecordSerde, GroupTombstone, OffsetCommit, OffsetTombstone
 from kohort.group.shard import GroupShard
 from kohort.machine.shard import UnknownRecordTypeError
 from kohort.model.errors import KohortError
@@ -76,6 +76,20 @@ def test_a_large_log_is_loaded_in_bulk_by_itself() -> None:
         """A step of the load."""
     assert picture(shard) == picture(replay_one_by_one(log))
     assert summary.replayed < summary.records
+
+
+@pytest.mark.parametrize("count", [64, 5_000])
+def test_there_may_be_nothing_but_tombstones_and_groups(count: int) -> None:
+    """What a deleted topic leaves, or members without offsets; many, so that thousands in a row hold no offset."""
+    serde = GroupRecordSerde()
+    records: list[GroupRecord] = [OffsetTombstone("group", "orders", partition) for partition in range(count)]
+    records += [GroupTombstone(f"group-{number}") for number in range(count)]
+    records.append(OffsetCommit("group", "payments", 0, 5, -1, "", 7))
+    pairs = [BatchRecord(*serde.encode(record)) for record in records]
+    log = RawLog([build_batch(pairs, timestamp_ms=5)])
+    loaded, summary = load_in_bulk(log)
+    assert picture(loaded) == picture(replay_one_by_one(log))
+    assert summary.records == 2 * count + 1
 
 
 def test_a_load_at_once_may_start_within_a_batch() -> None:

@@ -69,7 +69,7 @@ def replay_offsets(
                 yield
             else:
                 places = np.flatnonzero(plain)
-                rows = _rows(some.take(places), topic_at[places], columns.take(places))
+                rows = _rows(some.take(places), topic_at[places], columns.take(places)) if len(places) else iter(())
                 yield from _write_among(tables, rows, plain.tolist(), low, replay_one)
         except UnicodeDecodeError as exc:
             raise CorruptError(f"a record of __consumer_offsets does not hold what its key promises: {exc}") from exc
