@@ -145,6 +145,7 @@ def tell(story: Story) -> None:
     story.append(B)
     story.flush()
     story.checkpoint()
+    story.delete_before(GONE, 2)
     _roll_under_a_checkpoint(story)
     story.raise_epoch(A, 3)
     story.delete_before(B, 4)

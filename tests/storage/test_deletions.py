@@ -1,12 +1,18 @@
 """A partition that was deleted stays so, whatever a crash leaves of its directory; its successor by name gets nothing."""
 
 import shutil
+from errno import EROFS
 from pathlib import Path
 from uuid import UUID
 
+import pytest
+
+from kohort.model.errors import UnavailableError
 from kohort.storage.checkpoints import PARTITION_METADATA
+from kohort.storage.committer import CHECKPOINT_INTERVAL_MS
 from kohort.storage.disk import DiskStore
 from kohort.storage.log import LogConfig
+from kohort.testing.faulty_files import FaultyFiles, fail_on
 from tests.storage.owner import PARTITION, Owner, batch
 
 FIRST, SECOND = UUID(int=1), UUID(int=2)
@@ -77,6 +83,84 @@ def test_a_directory_that_came_back_in_part_is_deleted_again(tmp_path: Path) -> 
     store = Owner().disk(data_dir)
     assert list(store.partitions()) == []
     store.close()
+
+
+@pytest.mark.parametrize("count", [3, 9], ids=["shorter than its namesake was cut", "longer"])
+@pytest.mark.parametrize("when", ["after a checkpoint", "during one"])
+@pytest.mark.parametrize("flush", ["commit", "os"])
+def test_a_partition_made_again_does_not_begin_where_its_namesake_did(
+    tmp_path: Path, flush: str, when: str, count: int
+) -> None:
+    """The checkpoint files name partitions, not topics: what they say of the old one would hide the new one's records."""
+    owner = Owner()
+    store = owner.disk(tmp_path / "data", flush=flush)
+    log = store.open(PARTITION, FIRST, LogConfig())
+    for _ in range(8):
+        log.append(batch("first's"), leader_epoch=0)
+    store.flush()
+    log.delete_before(6)
+    owner.clock.set(owner.clock.now_ms() + CHECKPOINT_INTERVAL_MS)
+    log.append(batch("first's"), leader_epoch=0)
+    owner.run_turn()
+    if when == "after a checkpoint":
+        store.flush()
+        owner.wait_for(lambda: store._committer._running is None)
+    store.delete(PARTITION)
+    log = store.open(PARTITION, SECOND, LogConfig())
+    for number in range(count):
+        log.append(batch(f"second's {number}"), leader_epoch=0)
+    owner.run_turn()
+    store.flush()
+    owner.wait_for(lambda: store._committer._running is None)
+    data_dir = crashed(tmp_path, store, "crashed")
+    store.close()
+    store = Owner().disk(data_dir, flush=flush)
+    log = store.open(PARTITION, SECOND, LogConfig())
+    assert (log.log_start_offset, log.end_offset) == (0, count)
+    store.close()
+
+
+def test_a_partition_that_lost_its_directory_does_not_begin_where_it_did(tmp_path: Path) -> None:
+    """What a start finds of no partition that is there, the next one of that name does not find either."""
+    owner = Owner()
+    store = owner.disk(tmp_path / "data", flush="os")
+    log = store.open(PARTITION, FIRST, LogConfig())
+    for _ in range(8):
+        log.append(batch("first's"), leader_epoch=0)
+    store.flush()
+    log.delete_before(6)
+    store.close()
+    shutil.rmtree(log.directory)
+    store = Owner().disk(tmp_path / "data", flush="os")
+    store.open(PARTITION, SECOND, LogConfig()).append(batch("second's"), leader_epoch=0)
+    data_dir = crashed(tmp_path, store, "crashed")
+    store.close()
+    store = Owner().disk(data_dir, flush="os")
+    log = store.open(PARTITION, SECOND, LogConfig())
+    assert (log.log_start_offset, log.end_offset) == (0, 1)
+    store.close()
+
+
+@pytest.mark.parametrize("is_stray", [False, True])
+def test_a_directory_that_cannot_be_renamed_is_nobody_elses(base: Path, *, is_stray: bool) -> None:
+    """A log that cannot be taken up, and not be moved away either: the next topic of that name must not write to it."""
+    with FaultyFiles(base / "data") as files:
+        store = Owner().disk(base / "data")
+        store.open(PARTITION, FIRST, LogConfig()).append(batch("first's"), leader_epoch=0)
+        store.close()
+        strange = base / "data" / str(PARTITION) / "7.log"
+        strange.write_bytes(b"")
+        store = Owner().disk(base / "data")
+        files.refuse = fail_on("rename", str(PARTITION), code=EROFS)
+        if is_stray:
+            with pytest.raises(UnavailableError):
+                store.set_aside(PARTITION)
+        else:
+            store.delete(PARTITION)
+        files.refuse = lambda _call, _path: None
+        with pytest.raises(UnavailableError):
+            store.open(PARTITION, SECOND, LogConfig())
+        store.close()
 
 
 def test_a_journal_that_was_being_removed_counts_no_more(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ offsets; where there is a journal, rounds go to its other file from then on, and
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -23,13 +23,7 @@ from kohort.model.errors import UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Clock, Defer
 from kohort.storage import syscalls
-from kohort.storage.checkpoints import (
-    HIGH_WATERMARKS,
-    LOG_START_OFFSETS,
-    RECOVERY_POINTS,
-    offsets_to_text,
-    write_atomically,
-)
+from kohort.storage.checkpoints import write_atomically
 from kohort.storage.directory import JOURNAL, OLD_JOURNAL
 from kohort.storage.disklog import DiskLog
 from kohort.storage.epochs import CHECKPOINT_NAME
@@ -47,6 +41,7 @@ from kohort.storage.journal import (
 )
 from kohort.storage.parallel import for_each
 from kohort.storage.watermarks import Watermarks
+from kohort.storage.written_offsets import WrittenOffsets
 
 _log = logging.getLogger("kohort.storage")
 
@@ -80,13 +75,14 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What is to be flushed, and what may be written down then."""
+    """What is to be flushed, and what may be written down then, but of what was deleted since."""
 
     logs: list[DiskLog]
     files: set[Path]
     epochs: dict[Path, str]
     offsets: dict[TopicPartition, int]
     start_offsets: dict[TopicPartition, int]
+    deleted: set[TopicPartition] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +122,9 @@ class Committer:
         self.offline_reason: str | None = None
         self.on_append = self._on_append_journaled if flush == "commit" else self._on_append_unflushed
         self._data_dir = data_dir
+        self._written = WrittenOffsets(data_dir)
+        self._deleted: set[TopicPartition] = set()
+        """Partitions that are gone, and that what is written down may still name."""
         self._is_journaled = flush == "commit"
         self._defer = defer
         self._post = post
@@ -154,6 +153,18 @@ class Committer:
             sync_files=self._sync_files,
             owner_flush_ms_max=owner_flush_ms_max,
         )
+
+    def take_up(self, found: Container[TopicPartition]) -> None:
+        """
+        Read what is written down of the partitions that are there.
+
+        Raises:
+            CorruptError: a file holds something else.
+        """
+        self.offsets, self.start_offsets = self._written.read()
+        for topic_partition in {*self.offsets, *self.start_offsets}:
+            if topic_partition not in found:
+                self.on_gone(topic_partition)
 
     # Appends
 
@@ -189,10 +200,28 @@ class Committer:
 
     def on_delete(self, log: DiskLog) -> None:
         """The log's directory is gone: recovery must not bring it back."""
-        self.offsets.pop(log.topic_partition, None)
-        self.start_offsets.pop(log.topic_partition, None)
+        self.on_gone(log.topic_partition)
         if self._is_journaled and log.has_segments:
             self._enter(log, DELETE, b"")
+
+    def on_gone(self, topic_partition: TopicPartition) -> None:
+        """The partition has no directory any more."""
+        self.offsets.pop(topic_partition, None)
+        self.start_offsets.pop(topic_partition, None)
+        self._deleted.add(topic_partition)
+        if self._running is not None:
+            self._running.deleted.add(topic_partition)
+
+    def on_new(self, topic_partition: TopicPartition) -> None:
+        """
+        A log begins that may have had a namesake: of that one nothing may be found.
+
+        Raises:
+            OSError: it could not be written down.
+        """
+        if topic_partition in self._deleted:
+            self._written.forget(self._deleted)
+            self._deleted.clear()
 
     def _enter(self, log: DiskLog, kind: int, content: bytes) -> None:
         """Write down in the round that is filling what is no append."""
@@ -336,10 +365,7 @@ class Committer:
         """On any thread."""
         for_each(list(checkpoint.epochs.items()), _write_epochs_of)
         self._sync_files(checkpoint.files | {path.parent for path in checkpoint.epochs})
-        text = offsets_to_text(checkpoint.offsets)
-        write_atomically(self._data_dir / RECOVERY_POINTS, text)
-        write_atomically(self._data_dir / HIGH_WATERMARKS, text)
-        write_atomically(self._data_dir / LOG_START_OFFSETS, offsets_to_text(checkpoint.start_offsets))
+        self._written.write(checkpoint.offsets, checkpoint.start_offsets, deleted=checkpoint.deleted)
 
     def checkpoint_now(self, logs: Iterable[DiskLog], files: Iterable[Path]) -> None:
         """
@@ -372,6 +398,7 @@ class Committer:
                 if start_offset is not None:
                     self.start_offsets[topic_partition] = start_offset
                     dropped += log.drop_before(start_offset)
+        self._deleted &= checkpoint.deleted
         self._running = None
         return dropped
 

@@ -9,7 +9,6 @@ their recovery points, torn tails cut off, and what is missing put back from the
 
 import logging
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -20,11 +19,8 @@ from kohort.runtime.ports import Clock, Defer
 from kohort.storage import syscalls
 from kohort.storage.checkpoints import (
     CLEAN_SHUTDOWN,
-    LOG_START_OFFSETS,
-    RECOVERY_POINTS,
     DirectoryLock,
     claim_directory,
-    read_offsets,
     read_partition_metadata,
     write_atomically,
     write_partition_metadata,
@@ -156,8 +152,7 @@ class DiskStore:
         """Believe the directory after a clean stop, else recover it; from here on a stop is unclean until `close`."""
         self._found = find_partitions(self.data_dir)
         try:
-            self._committer.offsets = read_offsets(self.data_dir / RECOVERY_POINTS)
-            self._committer.start_offsets = read_offsets(self.data_dir / LOG_START_OFFSETS)
+            self._committer.take_up(self._found)
         except CorruptError as exc:
             raise ConfigError(
                 f"{exc}. Without it every log is read and checked at the next start: move it away."
@@ -257,7 +252,10 @@ class DiskStore:
                 log.take_config(config)
                 return log
             self.set_aside(topic_partition)
-        return self._new_log(topic_partition, topic_id, config)
+        try:
+            return self._new_log(topic_partition, topic_id, config)
+        except OSError as exc:
+            raise UnavailableError(f"{topic_partition} cannot be made: {exc}; {advice(exc)}") from exc
 
     def get(self, topic_partition: TopicPartition) -> DiskLog | None:
         if topic_partition in self._found:
@@ -275,24 +273,28 @@ class DiskStore:
         return sorted({*self._found, *self._logs})
 
     def delete(self, topic_partition: TopicPartition) -> None:
-        with suppress(OSError):  # the log says so, and the next start goes on
-            try:
-                log = self.get(topic_partition)
-            except UnavailableError:
-                directory = set_aside(self._found.pop(topic_partition), uuid4(), suffix="delete")
-                self._committer.submit(partial(syscalls.remove_tree, directory))
-            else:
-                if log is not None:
-                    self._remove(log)
+        try:
+            path = self._take_out(topic_partition)
+        except OSError as exc:  # the next start goes on
+            _log.error("log.not_deleted partition=%s error=%r advice=%r", topic_partition, str(exc), advice(exc))
+            return
+        if path is not None:
+            self._committer.submit(partial(syscalls.remove_tree, path))
+
+    def _take_out(self, topic_partition: TopicPartition) -> Path | None:
+        try:
+            log = self.get(topic_partition)
+        except UnavailableError:  # nobody can read it, and it goes all the same
+            return self._set_found_aside(topic_partition, "delete")
+        return None if log is None else self._set_aside(log, "delete")
 
     def set_aside(self, topic_partition: TopicPartition) -> None:
-        directory = self._found.pop(topic_partition, None)
-        log = self._logs.get(topic_partition)
+        directory, log = None, self._logs.get(topic_partition)
         try:
             if log is not None:
                 directory = self._set_aside(log, "stray")
-            elif directory is not None:
-                directory = set_aside(directory, uuid4(), suffix="stray")
+            elif topic_partition in self._found:
+                directory = self._set_found_aside(topic_partition, "stray")
         except OSError as exc:
             raise UnavailableError(f"{topic_partition} belongs to no topic and cannot be renamed: {exc}") from exc
         _log.warning("log.stray partition=%s directory=%s", topic_partition, directory and directory.name)
@@ -321,7 +323,20 @@ class DiskStore:
         self._committer.on_delete(log)
         return path
 
+    def _set_found_aside(self, topic_partition: TopicPartition, suffix: str) -> Path:
+        """
+        The same for one that nobody has asked for yet, or that cannot be taken up.
+
+        Raises:
+            OSError: it could not be renamed, and keeps its place.
+        """
+        path = set_aside(self._found[topic_partition], uuid4(), suffix=suffix)
+        del self._found[topic_partition]
+        self._committer.on_gone(topic_partition)
+        return path
+
     def _new_log(self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig) -> DiskLog:
+        self._committer.on_new(topic_partition)
         log = self._make_log(topic_partition, topic_id, config, Loaded([], 0, 0, EpochCache()))
         self._logs[topic_partition] = log
         return log
