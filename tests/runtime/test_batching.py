@@ -144,6 +144,18 @@ def test_a_result_in_pieces_is_answered_with_its_last_piece() -> None:  # [49]
     assert bench.read() == dict(puts)
 
 
+def test_batches_of_pieces_alone_are_written_while_others_wait() -> None:
+    """Nobody waits for the first of them; who waits already is timed as before."""
+    bench = Bench(linger_ms=0, batch_bytes_max=61 + 3 * 48).load()
+    bench.put("before", ("b", 1))
+    puts = [("x" * 25 + str(number), number) for number in range(8)]
+    bench.write("all", lambda shard, _: shard.put("ok", *puts, is_atomic=False))
+    assert [read_header(batch).record_count for batch in bench.log.batches] == [1, 3, 3, 2]
+    bench.log.commit()
+    assert bench.answers == {"before": ["ok"], "all": ["ok"]}
+    assert bench.read() == {"b": 1, **dict(puts)}
+
+
 def test_a_piece_that_no_batch_can_hold_fails_alone() -> None:  # [50]
     bench = Bench(linger_ms=10, batch_bytes_max=200).load()
     bench.put("before", ("a", 1))

@@ -333,6 +333,9 @@ class Context(Exclusive, Generic[S]):
                 _log.exception("shard.completion_failed partition=%d", self.partition)
 
     def wait(self, offset: int, events: list[Waiting], now_ms: int, /) -> None:
+        if not events:
+            # Pieces of an operation that filled a batch; it waits for its last.
+            return
         self._deferred.add(offset, events, now_ms)
         timeout = self._timeout
         if timeout is None or not timeout.is_armed:
