@@ -10,7 +10,8 @@ import pytest
 
 from kohort.group.classic.states import PREPARING_REBALANCE
 from kohort.group.configs import GroupConfig
-from kohort.group.offsets.expiry import TOMBSTONES_AT_ONCE, Sweep, sweep
+from kohort.group.offsets.expiry import sweep
+from kohort.group.offsets.walk import TOMBSTONES_AT_ONCE, Walk
 from kohort.group.records import GroupRecord, GroupTombstone, OffsetCommit, OffsetTombstone
 from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from kohort.model.errors import UnavailableError
@@ -26,7 +27,7 @@ GROUP = GroupTombstone("group")
 def swept(coordinator: Coordinator, now_ms: int) -> list[GroupRecord]:
     """All of it, in one."""
     shard = coordinator.shard
-    records, following = sweep(shard.registry, shard.offsets, now_ms, Sweep(list(shard.groups)))
+    records, following = sweep(shard.registry, shard.offsets, now_ms, Walk(list(shard.groups)))
     assert following is None
     return records
 
@@ -135,7 +136,7 @@ def test_a_large_sweep_is_done_in_parts_that_others_can_come_between() -> None:
     assert coordinator.end == before + 2 * len(groups)
     shard = coordinator.shard
     coordinator.commit({("orders", 0): 1})
-    some = Sweep(["gone", "group", "gone too"], 1)
+    some = Walk(["gone", "group", "gone too"], 1)
     assert sweep(shard.registry, shard.offsets, coordinator.now_ms, some) == ([], None)
 
 
@@ -153,7 +154,7 @@ def committed(coordinator: Coordinator, count: int) -> None:
 def parts(coordinator: Coordinator, now_ms: int) -> Iterator[list[GroupRecord]]:
     """What each operation of a sweep writes; they are written before the next."""
     shard = coordinator.shard
-    under_way: Sweep | None = Sweep(list(shard.groups))
+    under_way: Walk | None = Walk(list(shard.groups))
     while under_way is not None:
         records, under_way = sweep(shard.registry, shard.offsets, now_ms, under_way)
         replayed(coordinator, *records)

@@ -1,12 +1,18 @@
 """Offsets of groups: commit, fetch, delete, and what transactions hold back."""
 
+from uuid import UUID
+
 import pytest
 
 from kohort.group.configs import GroupConfig
-from kohort.group.records import GroupTombstone, OffsetCommit, OffsetTombstone
+from kohort.group.offsets.deletion import TopicDeletion
+from kohort.group.offsets.walk import TOMBSTONES_AT_ONCE
+from kohort.group.records import GroupRecord, GroupTombstone, OffsetCommit, OffsetTombstone
+from kohort.machine.shard import Result
 from kohort.model.errors import ErrorCode, UnavailableError
 from kohort.wire import messages as m
-from tests.group.harness import Coordinator, Image, subscription
+from tests.conftest import LONG
+from tests.group.harness import Coordinator, Image, Topic, subscription
 
 NONE = ErrorCode.NONE
 UNKNOWN_TOPIC = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -320,6 +326,81 @@ def test_a_deleted_topic_is_not_forgotten_when_the_log_fails() -> None:
     coordinator.runtime.on_image(["another"])
     coordinator.advance(1)
     assert coordinator.fetch() == {ORDERS: 2}
+
+
+def many_offsets(coordinator: Coordinator, count: int, *, groups: int = 1) -> None:
+    """So many offsets in `orders`, and one elsewhere."""
+    coordinator.image.by_name["orders"] = Topic("orders", UUID(int=1), count)
+    for group in range(groups):
+        places = range(group * count // groups, (group + 1) * count // groups)
+        for low in range(places.start, places.stop, 1_000):
+            high = min(low + 1_000, places.stop)
+            coordinator.commit({("orders", index): 1 for index in range(low, high)}, group=f"group-{group}")
+    coordinator.commit({("payments", 0): 2}, group="group-0")
+
+
+@pytest.mark.parametrize(("count", "groups"), [(100_000 if LONG else 20_000, 1), (10_000, 100), (2_000, 2_000)])
+def test_many_offsets_of_a_deleted_topic_go_in_parts_that_others_can_come_between(
+    count: int, groups: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A topic read by many groups, or by one with many partitions: not one operation of a second, nor one that fails whole."""
+    coordinator = Coordinator(batch_bytes_max=100_000)
+    many_offsets(coordinator, count, groups=groups)
+    written: list[int] = []
+    delete_part = coordinator.shard._delete_part
+
+    def watched(under_way: TopicDeletion, now_ms: int) -> Result[GroupRecord, None]:
+        result = delete_part(under_way, now_ms)
+        written.append(len(result.records))
+        return result
+
+    monkeypatch.setattr(coordinator.shard, "_delete_part", watched)
+    end, log_end = len(coordinator.log.batches), coordinator.end
+    coordinator.runtime.on_image(["orders"])
+    coordinator.advance(1)
+    assert coordinator.fetch("group-0") == {("payments", 0): 2}
+    assert sum(written) == count == coordinator.end - log_end
+    assert max(written) <= 2 * TOMBSTONES_AT_ONCE
+    assert max(len(batch) for batch in coordinator.log.batches[end:]) <= 100_000
+    coordinator.restart()
+    assert coordinator.fetch("group-0") == {("payments", 0): 2}
+
+
+def test_what_is_committed_in_a_topic_made_anew_stays_while_the_old_offsets_go() -> None:
+    coordinator = Coordinator()
+    many_offsets(coordinator, 2 * TOMBSTONES_AT_ONCE)
+    new = {("orders", 0): 7, ("orders", 2 * TOMBSTONES_AT_ONCE - 1): 8}
+    coordinator.runtime.on_image(["orders"])
+    coordinator.commit(new, group="group-0")
+    coordinator.shard.replay(coordinator.end, 7, 0, OffsetCommit("group-0", "orders", 5, 9, -1, "", 0))
+    coordinator.advance(1)
+    assert coordinator.fetch("group-0") == {("payments", 0): 2, ("orders", 5): 1} | new
+    coordinator.shard.replay_end_transaction_marker(7, 0, committed=True)
+    found = {partition: offset.offset for partition, offset in coordinator.shard.offsets.by_group["group-0"].items()}
+    assert found == {("payments", 0): 2, ("orders", 5): 9} | new
+
+
+def test_a_loaded_shard_knows_what_was_committed_before_a_topic_went() -> None:
+    coordinator = Coordinator()
+    many_offsets(coordinator, 10)
+    coordinator.restart()
+    coordinator.runtime.on_image(["orders"])
+    coordinator.advance(1)
+    assert coordinator.fetch("group-0") == {("payments", 0): 2}
+
+
+def test_topics_that_go_while_others_go_come_when_those_are_done() -> None:
+    coordinator = Coordinator()
+    many_offsets(coordinator, 3 * TOMBSTONES_AT_ONCE)
+    coordinator.runtime.on_image(["orders"])
+    coordinator.node.settle()
+    coordinator.runtime.on_image(["payments"])
+    coordinator.advance(1)
+    assert coordinator.fetch("group-0") == {}
+    coordinator.commit({("payments", 0): 3}, group="group-0")
+    coordinator.runtime.on_image(["another"])
+    coordinator.advance(1)
+    assert coordinator.fetch("group-0") == {("payments", 0): 3}
 
 
 # Transactions

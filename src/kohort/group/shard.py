@@ -25,11 +25,12 @@ from kohort.group.deletion import DeleteGroupResults, delete_groups
 from kohort.group.listing import list_groups
 from kohort.group.metrics import GroupCounters, GroupGauges
 from kohort.group.offsets.commit import commit_again, offset_commit
-from kohort.group.offsets.deletion import offset_delete, topic_tombstones
-from kohort.group.offsets.expiry import Sweep, sweep
+from kohort.group.offsets.deletion import TopicDeletion, offset_delete, topic_tombstones
+from kohort.group.offsets.expiry import sweep
 from kohort.group.offsets.fetch import fetch_offsets
 from kohort.group.offsets.offsets import Offsets
 from kohort.group.offsets.plans import CommitPlan, CommitRun
+from kohort.group.offsets.walk import Walk
 from kohort.group.records import GroupMetadata, GroupRecord, GroupTombstone, OffsetCommit, OffsetTombstone
 from kohort.machine.bulk import RawRecords
 from kohort.machine.shard import NO_PRODUCER_ID, Release, Reply, Result, Timers
@@ -68,7 +69,10 @@ class GroupShard:
         self.offsets = Offsets(snapshots)
         self._timers = timers
         self._config = config
-        self._deleted_topics: set[str] = set()
+        self._snapshots = snapshots
+        self._deleted_topics: dict[str, int] = {}
+        """Those whose offsets are still to be deleted, as `TopicDeletion.topics`, without those of the deletion under way."""
+        self._deletion: TopicDeletion | None = None
 
     @property
     def groups(self) -> TimelineDict[str, ClassicGroup]:
@@ -96,6 +100,7 @@ class GroupShard:
         if type(records) is CommitRun and producer_id == NO_PRODUCER_ID:
             group_id = records.plan.request.group_id
             self._know_group(group_id)
+            self.offsets.newest_record_offset = offset + len(records.offsets) - 1
             records.replay_into(self.offsets.to_fill(group_id), offset)
             return
         commits: list[OffsetCommit] = []
@@ -149,10 +154,19 @@ class GroupShard:
         self._schedule_sweep()
 
     def on_image(self, _image: ClusterImage, deleted_topics: Sequence[str], /) -> None:
-        """Offsets of topics that are gone get tombstones, in an operation of their own."""
+        """Offsets of topics that are gone get tombstones, in operations of their own."""
         if deleted_topics:
-            self._deleted_topics.update(deleted_topics)
-            self._timers.schedule(DELETED_TOPICS_TIMER, 0, self._delete_topics, retry=True)
+            self._deleted_topics.update(dict.fromkeys(deleted_topics, self._newest_record_offset()))
+            if self._deletion is None:
+                self._begin_deletion()
+            elif self._timers.is_scheduled(DELETED_TOPICS_TIMER):
+                # One that failed need not wait any longer.
+                self._go_on_deleting(self._deletion)
+
+    def _newest_record_offset(self) -> int:
+        """Whatever is committed from now on lies behind it."""
+        snapshot = self._snapshots.newest
+        return max(self.offsets.newest_record_offset, -1 if snapshot is None else snapshot.epoch - 1)
 
     def on_unloaded(self) -> Iterable[Release]:
         """Whoever waits is sent to look for the new coordinator; group by group, there may be many."""
@@ -170,13 +184,13 @@ class GroupShard:
 
     def _sweep(self, _now_ms: int) -> Result[GroupRecord, None]:
         self._schedule_sweep()
-        self._schedule_part(Sweep(list(self.groups)))
+        self._schedule_part(Walk(list(self.groups)))
         return Result()
 
-    def _schedule_part(self, under_way: Sweep) -> None:
+    def _schedule_part(self, under_way: Walk) -> None:
         self._timers.schedule(SWEEP_PART_TIMER, 0, partial(self._sweep_part, under_way), retry=True)
 
-    def _sweep_part(self, under_way: Sweep, now_ms: int) -> Result[GroupRecord, None]:
+    def _sweep_part(self, under_way: Walk, now_ms: int) -> Result[GroupRecord, None]:
         """Some offsets in an operation, and the rest in the next when this one is written; one that fails is tried again."""
         records, following = sweep(self.registry, self.offsets, now_ms, under_way)
 
@@ -187,15 +201,27 @@ class GroupShard:
 
         return Result(records, after=after, is_atomic=False)
 
-    def _delete_topics(self, _now_ms: int) -> Result[GroupRecord, None]:
-        topics = frozenset(self._deleted_topics)
+    def _begin_deletion(self) -> None:
+        topics, self._deleted_topics = self._deleted_topics, {}
+        self._go_on_deleting(TopicDeletion(topics) if topics else None)
+
+    def _go_on_deleting(self, under_way: TopicDeletion | None) -> None:
+        self._deletion = under_way
+        if under_way is not None:
+            self._timers.schedule(DELETED_TOPICS_TIMER, 0, partial(self._delete_part, under_way), retry=True)
+
+    def _delete_part(self, under_way: TopicDeletion, _now_ms: int) -> Result[GroupRecord, None]:
+        """As `_sweep_part`; topics that were deleted meanwhile come when these are done."""
+        records, following = topic_tombstones(self.offsets, under_way)
 
         def after(error: Exception | None) -> Iterable[Release]:
-            if error is None:
-                self._deleted_topics -= topics
+            if error is None and following is not None:
+                self._go_on_deleting(following)
+            elif error is None:
+                self._begin_deletion()
             return ()
 
-        return Result(topic_tombstones(self.offsets, topics), after=after, is_atomic=False)
+        return Result(records, after=after, is_atomic=False)
 
     # Classic groups
 

@@ -4,12 +4,15 @@ OffsetDelete (47), version 0 (KIP-496), and the other ways in which offsets go: 
 Source: Kafka OffsetMetadataManager.deleteOffsets, deleteAllOffsets, onPartitionsDeleted; ClassicGroup.validateOffsetDelete.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
+
+import msgspec
 
 from kohort.group.classic.group import ClassicGroup
 from kohort.group.classic.registry import GroupRegistry
 from kohort.group.classic.states import DEAD, EMPTY
-from kohort.group.offsets.offsets import Offsets
+from kohort.group.offsets.offsets import Offsets, Partition
+from kohort.group.offsets.walk import OFFSETS_AT_ONCE, TOMBSTONES_AT_ONCE, Walk
 from kohort.group.records import GroupRecord, OffsetTombstone
 from kohort.machine.shard import Result
 from kohort.model.errors import CoordinatorError, ErrorCode
@@ -67,17 +70,43 @@ def _known_tombstones(
 
 def offset_tombstones(offsets: Offsets, group_id: str) -> list[OffsetTombstone]:
     """Tombstones for all positions of a group, and for those that an open transaction would add."""
-    partitions = dict.fromkeys(partition for partition, _ in offsets.of_group(group_id))
-    partitions |= dict.fromkeys(offsets.pending_of_group(group_id))
-    return [OffsetTombstone(group_id, topic, partition) for topic, partition in partitions]
+    return [OffsetTombstone(group_id, *partition) for partition in offsets.partitions_of(group_id)]
 
 
-def topic_tombstones(offsets: Offsets, topics: Collection[str]) -> list[OffsetTombstone]:
-    """Tombstones for every position in these topics, of any group."""
-    group_ids = dict.fromkeys((*offsets.by_group, *offsets.writers))
-    return [
-        tombstone
-        for group_id in group_ids
-        for tombstone in offset_tombstones(offsets, group_id)
-        if tombstone.topic in topics
-    ]
+class TopicDeletion(msgspec.Struct, frozen=True):
+    """
+    How far the deletion of topics' offsets is.
+
+    Attributes:
+        topics: which, each with the place in the log of the newest commit that there was when it was deleted. Later ones are of
+            a topic that has the name now.
+        walk: None before it has begun.
+    """
+
+    topics: Mapping[str, int]
+    walk: Walk | None = None
+
+
+def topic_tombstones(offsets: Offsets, under_way: TopicDeletion) -> tuple[list[OffsetTombstone], TopicDeletion | None]:
+    """Tombstones for some positions in these topics, of any group; and where to go on, if that was not all."""
+    records: list[OffsetTombstone] = []
+    topics, looked_at = under_way.topics, 0
+    walk = under_way.walk or Walk(list(dict.fromkeys((*offsets.by_group, *offsets.writers))))
+    while not walk.is_over:
+        if looked_at >= OFFSETS_AT_ONCE or len(records) >= TOMBSTONES_AT_ONCE:
+            return records, TopicDeletion(topics, walk)
+        step = walk.step(offsets.partitions_of)
+        walk = step.rest
+        looked_at += 1 + len(step.partitions)
+        records += [
+            OffsetTombstone(step.group_id, *partition)
+            for partition in step.partitions
+            if partition[0] in topics and _is_of_before(offsets, step.group_id, partition, topics[partition[0]])
+        ]
+    return records, None
+
+
+def _is_of_before(offsets: Offsets, group_id: str, partition: Partition, newest: int) -> bool:
+    """Whether there is a position, and none that was written later than that one."""
+    places = offsets.record_offsets(group_id, partition)
+    return bool(places) and max(places) <= newest

@@ -16,67 +16,42 @@ Source: Kafka OffsetMetadataManager.cleanupExpiredOffsets, ClassicGroup.offsetEx
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-import msgspec
-
 from kohort.group.classic.group import ClassicGroup
 from kohort.group.classic.registry import GroupRegistry
 from kohort.group.classic.states import EMPTY, STABLE
 from kohort.group.offsets.offsets import CommittedOffset, Offsets, Partition
+from kohort.group.offsets.walk import OFFSETS_AT_ONCE, TOMBSTONES_AT_ONCE, Walk
 from kohort.group.records import NO_TIMESTAMP_MS, GroupRecord, GroupTombstone, OffsetTombstone
-
-OFFSETS_AT_ONCE = 5_000
-TOMBSTONES_AT_ONCE = 1_000
-"""When a part of a sweep is enough: some milliseconds of looking, or of writing."""
 
 BaseTimestamp: TypeAlias = Callable[[CommittedOffset], int]
 
 
-class Sweep(msgspec.Struct, frozen=True):
-    """
-    How far a sweep is.
-
-    Attributes:
-        group_ids: the groups that there were when it began.
-        index: the group that is next.
-        partitions: those with an offset in that group when its turn came, if they are too many for one operation.
-        place: which of them is next.
-    """
-
-    group_ids: Sequence[str]
-    index: int = 0
-    partitions: Sequence[Partition] = ()
-    place: int = 0
-
-
 def sweep(
-    registry: GroupRegistry, offsets: Offsets, now_ms: int, under_way: Sweep
-) -> tuple[list[GroupRecord], Sweep | None]:
+    registry: GroupRegistry, offsets: Offsets, now_ms: int, under_way: Walk
+) -> tuple[list[GroupRecord], Walk | None]:
     """
     Tombstones for what has lapsed by now; and where to go on, if that was not all.
 
     It stops when enough has been looked at, within a group if need be: it is one operation, and others wait for its end.
     """
     records: list[GroupRecord] = []
-    looked_at, index = 0, under_way.index
-    partitions, place = under_way.partitions, under_way.place
-    while index < len(under_way.group_ids):
+    looked_at = 0
+    while not under_way.is_over:
         if looked_at >= OFFSETS_AT_ONCE or len(records) >= TOMBSTONES_AT_ONCE:
-            return records, Sweep(under_way.group_ids, index)
-        group_id = under_way.group_ids[index]
-        group = registry.groups.get(group_id)
-        if group is not None:
-            if not place:
-                partitions = list(offsets.by_group.get(group_id, ()))
-            until = place + TOMBSTONES_AT_ONCE
-            looked_at += 1 + len(partitions[place:until])
-            lapsed = _lapsed(registry, group, offsets, partitions[place:until], now_ms)
-            records += lapsed
-            if until < len(partitions):
-                return records, Sweep(under_way.group_ids, index, partitions, until)
-            is_bare = len(lapsed) == len(offsets.by_group.get(group_id, ())) and group_id not in offsets.writers
-            if is_bare and group.state is EMPTY:
-                records.append(GroupTombstone(group_id))
-        index, place = index + 1, 0
+            return records, under_way
+        step = under_way.step(lambda group_id: list(offsets.by_group.get(group_id, ())))
+        under_way = step.rest
+        group = registry.groups.get(step.group_id)
+        if group is None:
+            continue
+        looked_at += 1 + len(step.partitions)
+        lapsed = _lapsed(registry, group, offsets, step.partitions, now_ms)
+        records += lapsed
+        if not step.is_last:
+            return records, under_way
+        has_none = len(lapsed) == len(offsets.by_group.get(step.group_id, ())) and step.group_id not in offsets.writers
+        if has_none and group.state is EMPTY:
+            records.append(GroupTombstone(step.group_id))
     return records, None
 
 

@@ -7,7 +7,7 @@ record is the later one in the log, so that the state does not depend on what co
 Source: Kafka OffsetMetadataManager (Offsets, OpenTransactions), OffsetAndMetadata.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 from uuid import UUID
 
@@ -53,15 +53,17 @@ class Offsets:
         by_group: committed, per group; a group without any is not in it.
         pending: written by producers whose transaction is open, per producer id.
         writers: the producers with a pending offset, per group and partition; a group without any is not in it.
+        newest_record_offset: the place in the log of the newest of them that was replayed one by one, or in runs.
     """
 
-    __slots__ = ("_registry", "by_group", "pending", "writers")
+    __slots__ = ("_registry", "by_group", "newest_record_offset", "pending", "writers")
 
     def __init__(self, registry: SnapshotRegistry) -> None:
         self._registry = registry
         self.by_group: TimelineDict[str, GroupOffsets] = TimelineDict(registry)
         self.pending: TimelineDict[int, TimelineDict[GroupPartition, CommittedOffset]] = TimelineDict(registry)
         self.writers: TimelineDict[str, TimelineDict[Partition, frozenset[int]]] = TimelineDict(registry)
+        self.newest_record_offset = NO_OFFSET
 
     # Reading
 
@@ -69,9 +71,9 @@ class Offsets:
         committed = self.by_group.get(group_id)
         return None if committed is None else committed.get(partition)
 
-    def of_group(self, group_id: str) -> Iterator[tuple[Partition, CommittedOffset]]:
-        """The newest positions of one group; may be changed while it is read."""
-        return iter(list(self.by_group.get(group_id, {}).items()))
+    def partitions_of(self, group_id: str) -> list[Partition]:
+        """The partitions of a group with a position, committed or pending."""
+        return list(dict.fromkeys((*self.by_group.get(group_id, ()), *self.writers.get(group_id, ()))))
 
     def has(self, group_id: str, partition: Partition) -> bool:
         """Whether there is a position, committed or pending."""
@@ -80,17 +82,23 @@ class Offsets:
     def has_pending(self, group_id: str, partition: Partition) -> bool:
         return partition in self.writers.get(group_id, ())
 
-    def pending_of_group(self, group_id: str) -> list[Partition]:
-        """The partitions of a group with a pending position."""
-        return list(self.writers.get(group_id, ()))
+    def record_offsets(self, group_id: str, partition: Partition) -> list[int]:
+        """Where in the log the positions of one partition lie, committed and pending."""
+        committed = self.get(group_id, partition)
+        found = [] if committed is None else [committed.record_offset]
+        writers = self.writers.get(group_id)
+        producer_ids = writers.get(partition, ()) if writers else ()
+        return found + [self.pending[producer_id][group_id, partition].record_offset for producer_id in producer_ids]
 
     # Replay
 
     def replay_commit(self, record_offset: int, record: OffsetCommit) -> None:
+        self.newest_record_offset = record_offset
         self._put(record.group_id, (record.topic, record.partition), _committed(record_offset, record))
 
     def replay_commits(self, record_offset: int, records: Sequence[OffsetCommit]) -> None:
         """`replay_commit` of records of one group that follow each other."""
+        self.newest_record_offset = record_offset + len(records) - 1
         self.to_fill(records[0].group_id).put_all(
             {
                 (record.topic, record.partition): _committed(offset, record)
@@ -100,6 +108,7 @@ class Offsets:
 
     def replay_transactional_commit(self, record_offset: int, producer_id: int, record: OffsetCommit) -> None:
         """Keep it until the transaction ends."""
+        self.newest_record_offset = record_offset
         group_id, partition = record.group_id, (record.topic, record.partition)
         written = self.pending.get(producer_id)
         if written is None:
