@@ -206,3 +206,58 @@ def test_a_checkpoint_that_failed_is_over(base: Path) -> None:
         owner.wait_for(lambda: store.offline_reason is not None)
         assert store._committer._running is None
         store.close()
+
+
+def test_segments_that_cannot_be_taken_out_take_their_partition_offline_alone(base: Path) -> None:
+    """The checkpoint that deletes them is over all the same: one that never ended would be the last, and the journal grow."""
+    owner, other = Owner(), TopicPartition("t", 1)
+    with FaultyFiles(base / "data") as files:
+        store = owner.disk(base / "data")
+        logs = [store.open(partition, TOPIC_ID, LogConfig(segment_bytes=300)) for partition in (A, other)]
+        for _ in range(9):
+            for log in logs:
+                log.append(batch("x" * 80), leader_epoch=0)
+        store.flush()
+        hit = fail_on("rename", ".log", code=EROFS)
+        files.refuse = lambda name, path: hit(name, path) if path.parent == logs[0].directory else None
+        for log in logs:
+            log.delete_before(8)
+        store.flush()
+        owner.wait_for(lambda: logs[1].first_base_offset > 0)
+        assert store._committer._running is None
+        with pytest.raises(UnavailableError, match=r"t-0 is offline .* make that file system writable"):
+            logs[0].read(8, bytes_max=1)
+        assert logs[1].append(batch("more"), leader_epoch=0) == 10
+        store.flush()
+        assert logs[1].high_watermark == 10
+        files.refuse = lambda _name, _path: None
+        store.close()
+        store = open_store(base / "data")
+        assert (logs[0].log_start_offset, store.open(A, TOPIC_ID, LogConfig()).log_start_offset) == (8, 8)
+        store.close()
+
+
+@pytest.mark.parametrize("where", [".journal", ".log"], ids=["a flush", "a checkpoint"])
+@pytest.mark.parametrize("owner_flush_ms_max", [0, math.inf], ids=["by the flusher", "by the owner"])
+def test_what_is_no_error_of_the_disk_ends_a_store_too(base: Path, owner_flush_ms_max: float, where: str) -> None:
+    """No memory, no thread: whoever waits must not wait for ever, nor a checkpoint last for ever."""
+
+    def refuse(call: str, path: Path) -> int | None:
+        if call == "sync" and path.suffix == where:
+            raise MemoryError("no room for it")
+        return None
+
+    with FaultyFiles(base / "data") as files:
+        owner = Owner()
+        store = owner.disk(base / "data", owner_flush_ms_max=owner_flush_ms_max)
+        log = store.open(A, TOPIC_ID, LogConfig())
+        log.append(batch("before"), leader_epoch=0)
+        store.flush()
+        files.refuse = refuse
+        with suppress(UnavailableError):
+            log.append(batch("x"), leader_epoch=0)
+        store._committer.want_checkpoint()
+        owner.wait_for(lambda: store.offline_reason is not None)
+        assert "no room for it; look at what the log says of it" in (store.offline_reason or "")
+        files.refuse = lambda _call, _path: None
+        store.close()

@@ -151,8 +151,8 @@ def test_after_a_failed_flush_nobody_may(tmp_path: Path) -> None:
     def sync(_fd: int) -> None:
         raise OSError("the disk is gone")
 
-    failed: list[OSError] = []
-    fail: Callable[[OSError], None] = failed.append
+    failed: list[Exception] = []
+    fail: Callable[[Exception], None] = failed.append
     flusher: Flusher[str] = Flusher(
         Journal(tmp_path / "journal", file_bytes=1 << 16, sync=sync),
         on_done=lambda _: None,

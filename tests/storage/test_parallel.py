@@ -40,3 +40,21 @@ def test_after_a_failure_nothing_is_begun(count: int) -> None:
     assert begun[:2] == [0, 1] or count > ITEMS_MIN
     assert len(begun) < count
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("kohort-each")]
+
+
+@pytest.mark.parametrize("allowed", [0, 3])
+def test_without_more_threads_it_is_done_by_those_that_there_are(monkeypatch: pytest.MonkeyPatch, allowed: int) -> None:
+    start = threading.Thread.start
+    started: list[threading.Thread] = []
+
+    def start_some(thread: threading.Thread) -> None:
+        if len(started) == allowed:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_some)
+    done: list[int] = []
+    for_each(range(ITEMS_MIN), done.append)
+    assert sorted(done) == list(range(ITEMS_MIN))
+    assert len(started) == allowed

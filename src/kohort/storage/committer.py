@@ -89,7 +89,7 @@ class Checkpoint:
 class FailedCheckpoint:
     """What became of a checkpoint that could not be written."""
 
-    error: OSError
+    error: Exception
 
 
 class Committer:
@@ -297,7 +297,7 @@ class Committer:
     def _flush_round(self, round_: Round[DiskLog]) -> None:
         try:
             self._flusher.flush_by_owner(round_)
-        except OSError as exc:
+        except Exception as exc:  # noqa: BLE001 -- told to everybody who waits
             self._done.append(exc)
         else:
             self._done.append(round_)
@@ -356,7 +356,7 @@ class Committer:
         """On the background thread."""
         try:
             self._write_checkpoint(checkpoint)
-        except OSError as exc:
+        except Exception as exc:  # noqa: BLE001 -- a checkpoint that never ends would keep the journal growing
             self._post_done(FailedCheckpoint(exc))
         else:
             self._post_done(checkpoint)
@@ -428,7 +428,7 @@ class Committer:
     def _drain(self) -> None:
         while self._done:
             done = self._done.popleft()
-            if isinstance(done, OSError):
+            if isinstance(done, Exception):
                 self._go_offline(done)
             elif isinstance(done, FailedCheckpoint):
                 self._running = None
@@ -445,11 +445,12 @@ class Committer:
                 for waiter in done.waiters:
                     waiter()
 
-    def _go_offline(self, exc: OSError) -> None:
+    def _go_offline(self, exc: Exception) -> None:
         """A failed flush is not tried again: nobody knows what it left on the disk."""
         if self.offline_reason is None:
             self.offline_reason = f"{self._data_dir} is offline since a flush failed: {exc}; {advice(exc)}"
-            _log.error("store.offline path=%s error=%r", self._data_dir, str(exc))
+            is_strange = not isinstance(exc, OSError)
+            _log.error("store.offline path=%s error=%r", self._data_dir, str(exc), exc_info=exc if is_strange else None)
             self._on_offline(self.offline_reason)
 
     def flush(self) -> None:
@@ -492,7 +493,7 @@ class Committer:
         self._background.stop()  # a checkpoint that had ended has left files to remove
 
 
-_Done: TypeAlias = Round[DiskLog] | Checkpoint | FailedCheckpoint | Missing | OSError
+_Done: TypeAlias = Round[DiskLog] | Checkpoint | FailedCheckpoint | Missing | Exception
 """What the threads give back."""
 
 

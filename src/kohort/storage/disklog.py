@@ -292,7 +292,11 @@ class DiskLog(LogBase):
         return len(self._bases) > 1 and self._bases[1] <= self.log_start_offset
 
     def drop_before(self, start_offset: int) -> list[Path]:
-        """Take the segments that lie before it out of the log; their files, renamed, are the caller's to remove."""
+        """
+        Take the segments that lie before it out of the log; their files, renamed, are the caller's to remove.
+
+        A log whose files cannot be renamed goes offline.
+        """
         count = min(bisect_right(self._bases, start_offset), len(self._bases)) - 1
         if count <= 0:
             return []
@@ -300,7 +304,11 @@ class DiskLog(LogBase):
         del self._segments[:count], self._bases[:count]
         self._unsynced = [segment for segment in self._unsynced if segment not in dropped]
         _log.info("log.dropped partition=%s segments=%d start_offset=%d", self.topic_partition, count, start_offset)
-        return [path for segment in dropped for path in segment.set_aside()]
+        try:
+            return [path for segment in dropped for path in segment.set_aside()]
+        except OSError as exc:
+            self.fail(exc)
+            return []
 
     def apply_retention(self, now_ms: int) -> None:
         sizes = [segment.size_bytes for segment in self._segments]

@@ -1,4 +1,4 @@
-"""What a failed system call means to whoever runs the broker: what to do before it is started again."""
+"""What a failure means to whoever runs the broker: what to do before it is started again."""
 
 import errno
 
@@ -16,6 +16,8 @@ _ADVICE = {
 }
 
 
-def advice(error: OSError) -> str:
+def advice(error: Exception) -> str:
     """The end of a sentence: what to do now."""
+    if not isinstance(error, OSError):
+        return "look at what the log says of it, at memory and at the number of threads, and start again"
     return _ADVICE.get(error.errno or 0, "look after the disk") + ", and start again"

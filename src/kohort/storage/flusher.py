@@ -8,6 +8,7 @@ On a disk that is quick the hand-over costs more than the flush: two threads hav
 interpreter from each other at every system call. There the owner may flush by itself, while the thread rests.
 """
 
+import logging
 import math
 import threading
 import time
@@ -17,6 +18,8 @@ from queue import SimpleQueue
 from typing import Generic, TypeVar
 
 from kohort.storage.journal import ROUND_HEADER_BYTES, Journal
+
+_log = logging.getLogger("kohort.storage")
 
 L = TypeVar("L")
 
@@ -58,7 +61,7 @@ class Flusher(Generic[L]):
 
     Args:
         on_done: called on the flusher's thread with a round that is durable.
-        on_failed: called on the flusher's thread, once; nothing is flushed afterwards.
+        on_failed: called on the flusher's thread, once, with what was raised; nothing is flushed afterwards.
         sync_files: flushes files by their names; OSError when that failed.
         owner_flush_ms_max: the owner may flush while none has taken longer than this of late.
         now: seconds, to take the time of flushes.
@@ -69,7 +72,7 @@ class Flusher(Generic[L]):
         journal: Journal,
         *,
         on_done: Callable[[Round[L]], None],
-        on_failed: Callable[[OSError], None],
+        on_failed: Callable[[Exception], None],
         sync_files: Callable[[set[Path]], None],
         owner_flush_ms_max: float,
         now: Callable[[], float] = time.perf_counter,
@@ -118,11 +121,11 @@ class Flusher(Generic[L]):
         Make a round durable on the thread of the owner, who was told that he may.
 
         Raises:
-            OSError: nothing is flushed afterwards.
+            Exception: nothing is flushed afterwards.
         """
         try:
             self._flush(round_)
-        except OSError:
+        except Exception:
             with self._condition:
                 self._has_failed = True
             raise
@@ -145,7 +148,7 @@ class Flusher(Generic[L]):
         while (round_ := self._take()) is not None:
             try:
                 self._flush(round_)
-            except OSError as exc:
+            except Exception as exc:  # noqa: BLE001 -- the edge of the thread: whoever waits for it must be told
                 self._on_failed(exc)
                 with self._condition:
                     self._has_failed = True
@@ -192,7 +195,7 @@ class Background:
         self._thread: threading.Thread | None = None
 
     def submit(self, job: Callable[[], None]) -> None:
-        """Run a job that catches its own errors."""
+        """Run a job; what it does not catch is logged, and the next one's turn comes."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="kohort-storage", daemon=True)
             self._thread.start()
@@ -207,4 +210,7 @@ class Background:
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
-            job()
+            try:
+                job()
+            except Exception:  # noqa: BLE001 -- the edge of the thread
+                _log.exception("store.job_failed")

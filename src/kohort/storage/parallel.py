@@ -6,12 +6,14 @@ A few are done one after the other, in order, by whoever asks.
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
 T = TypeVar("T")
 
 THREADS = 16
+"""With the one that asks."""
 ITEMS_MIN = 64
 """From so many on threads are worth their while."""
 
@@ -28,9 +30,13 @@ def for_each(items: Sequence[T], action: Callable[[T], None]) -> None:
             action(item)
         return
     work = _Work(items, action)
-    threads = [threading.Thread(target=work.run, name=f"kohort-each-{number}") for number in range(THREADS)]
-    for thread in threads:
-        thread.start()
+    threads = []
+    with suppress(RuntimeError):  # the system has no more threads for us: those that began do it all
+        for number in range(1, THREADS):
+            thread = threading.Thread(target=work.run, name=f"kohort-each-{number}")
+            thread.start()
+            threads.append(thread)
+    work.run()
     for thread in threads:
         thread.join()
     if work.errors:
