@@ -73,7 +73,8 @@ class Offsets:
 
     def partitions_of(self, group_id: str) -> list[Partition]:
         """The partitions of a group with a position, committed or pending."""
-        return list(dict.fromkeys((*self.by_group.get(group_id, ()), *self.writers.get(group_id, ()))))
+        committed = self.by_group.get(group_id, ())
+        return [*committed, *(partition for partition in self.writers.get(group_id, ()) if partition not in committed)]
 
     def has(self, group_id: str, partition: Partition) -> bool:
         """Whether there is a position, committed or pending."""
