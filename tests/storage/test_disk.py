@@ -219,6 +219,44 @@ def test_segments_roll_by_size_time_and_full_indexes(owner: Owner, tmp_path: Pat
     store.close()
 
 
+def test_a_jitter_spreads_the_rolls_of_partitions_and_is_less_than_the_time_itself(
+    owner: Owner, tmp_path: Path
+) -> None:
+    """Source: Kafka LogConfig.randomSegmentJitter: below the smaller of jitter and time, another one for each segment."""
+
+    def age_at_roll(partition: int, jitter_ms: int) -> int:
+        log = store.open(
+            TopicPartition(f"j{jitter_ms}", partition),
+            TOPIC_ID,
+            LogConfig(segment_ms=1000, segment_jitter_ms=jitter_ms),
+        )
+        log.append(batch("first", timestamp_ms=0), leader_epoch=0)
+        for timestamp_ms in range(0, 1100, 20):
+            log.append(batch("v", timestamp_ms=timestamp_ms), leader_epoch=0)
+            if len(log.segments) > 1:
+                return timestamp_ms
+        raise AssertionError("it never rolled")
+
+    store = owner.disk(tmp_path)
+    assert age_at_roll(0, 0) == 1020
+    for jitter_ms in (500, 1000, 5000):
+        ages = [age_at_roll(partition, jitter_ms) for partition in range(12)]
+        assert len(set(ages)) > 6, "all at once is what the jitter is there against"
+        assert all(max(1000 - jitter_ms, 0) < age <= 1020 for age in ages)
+    store.close()
+
+
+def test_a_batch_without_time_is_no_reason_to_roll_where_others_have_one(owner: Owner, tmp_path: Path) -> None:
+    """Source: Kafka LogSegment.timeWaitedForRoll: the clock counts only where the first batch has no timestamp."""
+    store = owner.disk(tmp_path)
+    log = store.open(PARTITION, TOPIC_ID, LogConfig(segment_ms=1000))
+    log.append(batch("a", timestamp_ms=5), leader_epoch=0)
+    owner.clock.set(owner.clock.now_ms() + 5000)
+    log.append(batch("b", timestamp_ms=-1), leader_epoch=0)
+    assert len(log.segments) == 1
+    store.close()
+
+
 def test_records_without_time_age_by_the_clock(owner: Owner, tmp_path: Path) -> None:
     store = owner.disk(tmp_path)
     log = store.open(PARTITION, TOPIC_ID, LogConfig(segment_ms=1000))

@@ -161,15 +161,19 @@ class Segment:
         if not size:
             return False
         first_ms = self.rolling_timestamp_ms
-        is_timed = first_ms >= 0 and max_timestamp_ms >= 0
-        waited_ms = max_timestamp_ms - first_ms if is_timed else clock.now_ms() - self.created_ms
+        waited_ms = max_timestamp_ms - first_ms if first_ms >= 0 else clock.now_ms() - self.created_ms
         return (
             size > config.segment_bytes - incoming_bytes
-            or waited_ms > config.segment_ms - config.segment_jitter_ms
+            or waited_ms > config.segment_ms - self._jitter_ms(config)
             or last_offset - self.base_offset > RELATIVE_OFFSET_MAX
             or self.index.is_full
             or self.time_index.is_full
         )
+
+    def _jitter_ms(self, config: LogConfig) -> int:
+        """By how much earlier this one ends than others: by its name, so that partitions made at once do not roll at once."""
+        bound_ms = min(config.segment_jitter_ms, config.segment_ms)
+        return zlib.crc32(f"{self.directory.name}/{self.base_offset}".encode()) % bound_ms if bound_ms > 0 else 0
 
     def seal(self) -> None:
         """The last entry of the time index, and both indexes into their files: before a roll and before a clean end."""
