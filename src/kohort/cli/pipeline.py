@@ -381,6 +381,7 @@ def _report(tables: "Tables", file: Path | None) -> None:
         blocking_transactions=rows(tables.blocking_transactions, "blocking_transactions") if is_whole else (),
         open_transactions=rows(tables.open_transactions, "open_transactions") if is_whole else (),
         transaction_statistics=rows(tables.transaction_statistics, "transaction_statistics") if is_whole else (),
+        share_state=rows(tables.share_state, "share_state"),
         damage=rows(tables.damage, "damage"),
     )
     try:

@@ -169,6 +169,33 @@ def test_every_group_has_its_part_and_the_index_leads_there() -> None:
     assert "+12" in text
 
 
+def shared(partition: int, **other: Any) -> dict[str, Any]:
+    row: dict[str, Any] = {"group": "jobs", "topic": "orders", "topic_id": "id", "partition": partition}
+    row |= {"start_offset": 10, "end_offset": 31, "lag": 20, "delivery_complete_count": 1, "written_at_ms": T}
+    return row | {"batches": [{"first_offset": 12, "last_offset": 14, "state": "available", "deliveries": 3}]} | other
+
+
+def test_a_share_group_is_behind_too() -> None:
+    """In its part, in the index, among the offenders and in the sum; one that has committed nothing has no other place."""
+    unread = shared(1, topic=None, start_offset=-1, end_offset=None, lag=None, batches=[])
+    text = render(ReportData("/", T, 1, share_state=[shared(0), unread]))
+    assert "<b>20</b>records behind" in text
+    assert "<b>1</b>groups" in text
+    assert "<dt>Furthest behind</dt><dd>jobs: 20 records in orders-0</dd>" in text
+    index = text[text.index('id="groups"') : text.index("<section")]
+    assert re.findall(r"<td[^>]*>([^<]*)</td>", index)[:3] == ["share", "-", "20"]
+    part = text[text.index("<section") :]
+    assert "share group, 20 records behind in 2 partitions" in part
+    cells = re.findall(r"<td[^>]*>([^<]*)</td>", part)
+    assert cells[:7] == ["orders-0", "10", "31", "20", "1", "3", "3"]
+    assert cells[8:15] == ["id-1", *"\N{EN DASH}" * 3, "1", "0", "\N{EN DASH}"]
+
+
+def test_the_instant_that_the_tables_stand_for_is_said() -> None:
+    assert "as of 2026-11-21 09:20:34.123 UTC" in render(ReportData("/", T + 60_000, 1, at_ms=T))
+    assert "as of" not in render(ReportData("/", T, 1))
+
+
 @pytest.mark.parametrize(("width", "dark"), [(390, False), (1000, True)])
 def test_in_a_browser(tmp_path: Path, width: int, dark: bool) -> None:
     """Nothing is wider than the screen but what scrolls in itself, and the picture is neither empty nor of one colour."""

@@ -9,6 +9,7 @@ from typing import Any
 from kohort.pipeline.report.chart import Point, lag_chart
 from kohort.pipeline.report.moments import duration, instant, number
 from kohort.pipeline.report.owners import owners
+from kohort.pipeline.report.places import place_name
 
 GROUPS_MAX = 100
 REBALANCES_MAX = 50
@@ -28,10 +29,16 @@ class GroupPage:
     stays: list[Row] = field(default_factory=list)
     members: list[Row] = field(default_factory=list)
     status: list[Row] = field(default_factory=list)
+    share: list[Row] = field(default_factory=list)
 
     @property
     def total_lag(self) -> int:
-        return sum(row["lag"] or 0 for row in self.lag)
+        return sum(row["lag"] or 0 for row in (*self.lag, *self.share))
+
+    @property
+    def partitions(self) -> int:
+        """How many it has a place in."""
+        return len(self.lag) + len(self.share)
 
     @property
     def worst(self) -> str:
@@ -41,7 +48,8 @@ class GroupPage:
 
     @property
     def kind(self) -> str:
-        return next((row["group_type"] for row in reversed(self.rebalances)), "simple")
+        untold = "share" if self.share else "simple"
+        return next((row["group_type"] for row in reversed(self.rebalances)), untold)
 
 
 def pages(**tables: Sequence[Row]) -> list[GroupPage]:
@@ -82,13 +90,14 @@ def parts(listed: Sequence[GroupPage], *, until_ms: int) -> str:
 
 
 def _part(at: int, page: GroupPage, until_ms: int) -> str:
-    partitions = "1 partition" if len(page.lag) == 1 else f"{len(page.lag)} partitions"
-    facts = f"{page.kind} group" + (f", {number(page.total_lag)} records behind in {partitions}" if page.lag else "")
+    partitions = "1 partition" if page.partitions == 1 else f"{page.partitions} partitions"
+    facts = f"{page.kind} group"
+    facts += f", {number(page.total_lag)} records behind in {partitions}" if page.partitions else ""
     status = f', <b class="{"behind" if page.worst in _BAD else ""}">{page.worst}</b>' if page.worst else ""
     return (
         f'<section id="group-{at}"><h2>{escape(page.name)}</h2>'
         f'<p class="soft">{escape(facts)}{status}. <a href="#groups">All groups</a></p>'
-        f"{_lag(page, until_ms)}{_owners(page, until_ms)}{_rebalances(page)}</section>"
+        f"{_lag(page, until_ms)}{_share(page)}{_owners(page, until_ms)}{_rebalances(page)}</section>"
     )
 
 
@@ -98,6 +107,35 @@ def _lag(page: GroupPage, until_ms: int) -> str:
     points = [Point(row["timestamp_ms"], row["lag"], row["lag_max"]) for row in page.picture]
     chart = lag_chart(points, label=f"Lag of group {page.name}", until_ms=until_ms)
     return f'<div class="card"><h3>Lag</h3>{chart}</div>'
+
+
+def _share(page: GroupPage) -> str:
+    """Where a share group stands: records from the start on are done with, waiting to be delivered again, or still to be."""
+    if not page.share:
+        return ""
+    head = heads("Partition", right=("Start", "End", "Lag", "Done", "Again", "Deliveries"), last=("Written (UTC)",))
+    body = "".join(
+        f'<tr><td>{escape(place_name(row))}</td><td class="n">{number(_start(row))}</td>'
+        f'<td class="n">{number(row["end_offset"])}</td>'
+        f'<td class="n{" behind" if row["lag"] else ""}">{number(row["lag"])}</td>'
+        f'<td class="n">{number(max(row["delivery_complete_count"], 0))}</td><td class="n">{number(_again(row))}</td>'
+        f'<td class="n">{number(max((one["deliveries"] for one in row["batches"]), default=None))}</td>'
+        f'<td class="t">{instant(row["written_at_ms"])}</td></tr>'
+        for row in page.share
+    )
+    told = "Again: records that were given back and wait for another delivery. Deliveries: of the record that had most."
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f'<div class="card scroll"><h3>Where it stands</h3><p class="soft">{told}</p>{table}</div>'
+
+
+def _start(row: Row) -> int | None:
+    """None where nothing was read yet."""
+    start: int = row["start_offset"]
+    return start if start >= 0 else None
+
+
+def _again(row: Row) -> int:
+    return sum(one["last_offset"] - one["first_offset"] + 1 for one in row["batches"] if one["state"] == "available")
 
 
 def _owners(page: GroupPage, until_ms: int) -> str:

@@ -53,6 +53,7 @@ class ReportData:
     partition_flapping: Sequence[dict[str, Any]] = ()
     time_without_owner: Sequence[dict[str, Any]] = ()
     blocking_transactions: Sequence[dict[str, Any]] = ()
+    share_state: Sequence[dict[str, Any]] = ()
 
 
 def render(data: ReportData) -> str:
@@ -63,7 +64,8 @@ def render(data: ReportData) -> str:
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>Kohort: {escape(data.directory)}</title><style>{STYLE}</style></head><body>",
             "<h1>Consumer groups</h1>",
-            f'<p class="soft">From the logs in <code>{escape(data.directory)}</code>, read {instant(data.made_at_ms)} UTC</p>',
+            f'<p class="soft">From the logs in <code>{escape(data.directory)}</code>{_as_of(data.at_ms)},'
+            f" read {instant(data.made_at_ms)} UTC</p>",
             _tiles(data),
             _damage(data.damage),
             _offenders(data),
@@ -78,9 +80,13 @@ def render(data: ReportData) -> str:
     )
 
 
+def _as_of(at_ms: int) -> str:
+    return f", as of {instant(at_ms)} UTC" if at_ms else ""
+
+
 def _offenders(data: ReportData) -> str:
     return offenders(
-        lag=data.lag,
+        lag=(*data.lag, *data.share_state),
         status=data.status,
         flapping=data.partition_flapping,
         unowned=_of_the_living(data),
@@ -101,8 +107,8 @@ def _group_index(data: ReportData) -> str:
 
 
 def _group_pages(data: ReportData) -> list[groups.GroupPage]:
-    """The parts of groups, where it is known who owned what."""
-    if not data.members:
+    """The parts of groups, where it is known who owned what, or where share groups stand."""
+    if not _has_parts(data):
         return []
     return groups.pages(
         lag=data.lag,
@@ -111,12 +117,17 @@ def _group_pages(data: ReportData) -> list[groups.GroupPage]:
         stays=data.assignments,
         members=data.members,
         status=data.status,
+        share=data.share_state,
     )
 
 
+def _has_parts(data: ReportData) -> bool:
+    return bool(data.members or data.share_state)
+
+
 def _tiles(data: ReportData) -> str:
-    groups = {row["group"] for row in data.lag} | {row["group"] for row in data.rebalances}
-    total_lag = sum(row["lag"] or 0 for row in data.lag)
+    groups = {row["group"] for rows in (data.lag, data.rebalances, data.share_state) for row in rows}
+    total_lag = sum(row["lag"] or 0 for row in (*data.lag, *data.share_state))
     finished = sum(row["event"] == "rebalanced" for row in data.rebalances)
     facts = (
         ("groups", number(len(groups))),
@@ -150,7 +161,7 @@ def _charts(data: ReportData) -> str:
         return '<h2>Lag over time</h2><p class="soft">No group has committed to a topic whose log is in this directory.</p>'
     peaks = {group: max(point.lag_max for point in points) for group, points in series.items()}
     worst_first = sorted(series, key=lambda group: (-series[group][-1].lag, -peaks[group], group))
-    shown_max = OVERVIEW_CHARTS_MAX if data.members else CHARTS_MAX
+    shown_max = OVERVIEW_CHARTS_MAX if _has_parts(data) else CHARTS_MAX
     cards = "".join(_chart(group, series[group], data.at_ms) for group in worst_first[:shown_max])
     return f"<h2>Lag over time</h2>{_left_out(len(series), shown_max, 'groups, those furthest behind')}{cards}"
 
