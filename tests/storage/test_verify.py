@@ -2,6 +2,8 @@
 
 import gzip
 import shutil
+import struct
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from kohort.storage.checkpoints import CLEAN_SHUTDOWN
 from kohort.storage.dump import dump
 from kohort.storage.log import LogConfig
 from kohort.storage.verify import Problem, Verified, verify
+from kohort.wire.batches import stamp
 from tests.storage.owner import PARTITION, TOPIC_ID, Owner, batch
 from tests.storage.test_recorded import unpack
 
@@ -222,3 +225,54 @@ def test_a_running_broker_has_no_problems(tmp_path: Path) -> None:
     assert problems(tmp_path) == []
     store.close()
     assert problems(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "entry", "what"),
+    [
+        ("index", (0, 7), "no batch begins"),
+        ("index", (1 << 20, 1 << 30), "no batch begins"),
+        ("index", (1 << 20, 0), "is the next to be written"),
+        ("timeindex", (1 << 60, 0), "where the largest so far is"),
+        ("timeindex", (5, 1 << 20), "which is not there"),
+    ],
+)
+def test_an_entry_that_speaks_of_what_is_not_so(
+    name: str, entry: tuple[int, int], what: str, partition: Path, tmp_path: Path
+) -> None:
+    form = {"index": ">ii", "timeindex": ">qi"}[name]
+
+    def only(content: bytearray) -> None:
+        content[:] = struct.pack(form, *entry)
+
+    (problem,) = problems(damaged(partition, tmp_path, f"{SEGMENT}.{name}", only))
+    assert what in problem.what
+
+
+def test_a_segment_of_many_batches_takes_no_more_memory_than_one_of_few(tmp_path: Path) -> None:
+    """Nothing is kept of a batch or of an index entry when the next one is looked at."""
+    few, many = (_held_by_verify(tmp_path / f"orders-{count}", count) for count in (1_000, 10_000))
+    assert many < few + 500_000
+
+
+def _held_by_verify(directory: Path, count: int) -> int:
+    """At most, in bytes, of a segment with so many batches that has an entry for each in both indexes."""
+    directory.mkdir()
+    (directory / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAg\n")
+    log, offsets, times = bytearray(), bytearray(), bytearray()
+    for number in range(count):
+        one = bytearray(batch("value", timestamp_ms=number))
+        stamp(one, base_offset=number, leader_epoch=0)
+        offsets += struct.pack(">ii", number, len(log)) if number else b""
+        times += struct.pack(">qi", number, number)
+        log += one
+    for suffix, content in (("log", log), ("index", offsets), ("timeindex", times)):
+        (directory / f"{SEGMENT}.{suffix}").write_bytes(content)
+    summary = Verified()
+    tracemalloc.start()
+    try:
+        assert list(verify(directory, summary)) == []
+        assert summary.batches == count
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()

@@ -7,11 +7,11 @@ counts as durable there (everything below the recovery point) must be in order i
 Source: Kafka LogSegment.sanityCheck, LogSegment.recover, DumpLogSegments (index sanity check, verify index only).
 """
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple
 
 from kohort.model.errors import CorruptError
 from kohort.model.ids import TopicPartition
@@ -119,7 +119,7 @@ def _verify_partition(directory: Path, summary: Verified, *, durable_until: int 
         segment = _Segment(path, next_offset, durable_until, may_lack_indexes=is_written)
         yield from segment.verify()
         summary.segments += 1
-        summary.batches += len(segment.positions)
+        summary.batches += segment.batches
         summary.size_bytes += path.stat().st_size
         next_offset = segment.next_offset
 
@@ -130,42 +130,159 @@ def _rows_problems(path: Path) -> Iterator[Problem]:
             yield Problem(path, row["problem"])
 
 
-_Check: TypeAlias = Callable[[Row, Row], str | None]
-"""What is wrong with an entry, given the one before it; None when it is right."""
+class _Batch(NamedTuple):
+    """
+    What indexes may say of a batch.
+
+    Attributes:
+        newest_ms: the largest timestamp of it and all before it in the segment.
+    """
+
+    position: int
+    base_offset: int
+    last_offset: int
+    newest_ms: int
+
+
+class _Index(ABC):
+    """
+    The entries of an index, each held against the batch that it speaks of when that comes by: nothing is kept of either.
+
+    Attributes:
+        what: what is wrong with the first entry that is; the rest is not looked at.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.what: str | None = None
+        self._rows = dump(path)
+        self._before: Row | None = None
+        self._entry: Row | None = None
+        self._advance()
+
+    def meet(self, batch: _Batch) -> None:
+        """The next batch of the segment."""
+        while self._entry is not None and self.is_reached(self._entry, batch):
+            self.what = self.check(self._entry, batch)
+            self._advance()
+
+    def end(self, next_offset: int) -> None:
+        """There are no more batches, and this is the offset behind the last."""
+        if self._entry is not None:
+            self.what = self.unmet(self._entry)
+        elif self.what is None and self._before is not None:
+            self.what = self.check_last(self._before, next_offset)
+
+    def _advance(self) -> None:
+        self._before, self._entry = self._entry, None
+        if self.what is not None:
+            return
+        entry = next(self._rows, None)
+        if entry is None:
+            return
+        self.what = entry.get("problem") or (None if self._before is None else self.check_order(self._before, entry))
+        if self.what is None:
+            self._entry = entry
+
+    @abstractmethod
+    def is_reached(self, entry: Row, batch: _Batch) -> bool:
+        """Whether the entry speaks of this batch or of none."""
+
+    @abstractmethod
+    def check(self, entry: Row, batch: _Batch) -> str | None: ...
+
+    @abstractmethod
+    def check_order(self, before: Row, entry: Row) -> str | None: ...
+
+    @abstractmethod
+    def unmet(self, entry: Row) -> str:
+        """What to say of an entry behind all batches."""
+
+    def check_last(self, _entry: Row, _next_offset: int) -> str | None:
+        return None
+
+
+class _OffsetIndex(_Index):
+    """An entry has the position of a batch, and an offset of what was appended with it."""
+
+    def is_reached(self, entry: Row, batch: _Batch) -> bool:
+        return bool(entry["position"] <= batch.position)
+
+    def check(self, entry: Row, batch: _Batch) -> str | None:
+        if entry["position"] < batch.position:
+            return self.unmet(entry)
+        if entry["offset"] < batch.base_offset:
+            return f"offset {entry['offset']} at byte {entry['position']}, where {batch.base_offset} begins"
+        return None
+
+    def check_order(self, before: Row, entry: Row) -> str | None:
+        if entry["offset"] > before["offset"] and entry["position"] > before["position"]:
+            return None
+        return f"offset {entry['offset']} at byte {entry['position']} follows {before['offset']} at byte {before['position']}"
+
+    def unmet(self, entry: Row) -> str:
+        return f"offset {entry['offset']} at byte {entry['position']}, where no batch begins"
+
+    def check_last(self, entry: Row, next_offset: int) -> str | None:
+        if entry["offset"] < next_offset:
+            return None
+        return f"offset {entry['offset']} at byte {entry['position']}, though {next_offset} is the next to be written"
+
+
+class _TimeIndex(_Index):
+    """An entry has a timestamp that no batch exceeds up to an offset."""
+
+    def is_reached(self, entry: Row, batch: _Batch) -> bool:
+        return bool(entry["offset"] <= batch.last_offset)
+
+    def check(self, entry: Row, batch: _Batch) -> str | None:
+        timestamp_ms, offset = entry["timestamp_ms"], entry["offset"]
+        if timestamp_ms <= batch.newest_ms:
+            return None
+        return f"timestamp {timestamp_ms} at offset {offset}, where the largest so far is {batch.newest_ms}"
+
+    def check_order(self, before: Row, entry: Row) -> str | None:
+        if entry["timestamp_ms"] <= before["timestamp_ms"]:
+            return f"timestamp {entry['timestamp_ms']} follows {before['timestamp_ms']}"
+        if entry["offset"] < before["offset"]:
+            return f"timestamp {entry['timestamp_ms']} at offset {entry['offset']} follows one at {before['offset']}"
+        return None
+
+    def unmet(self, entry: Row) -> str:
+        return f"timestamp {entry['timestamp_ms']} at offset {entry['offset']}, which is not there"
 
 
 class _Segment:
-    """One segment with its indexes."""
+    """One segment with its indexes, read once."""
 
     def __init__(self, path: Path, next_offset: int, durable_until: int | None, *, may_lack_indexes: bool) -> None:
         """`may_lack_indexes`: those of the segment that appends go to are in the broker's memory until it ends."""
         self.path = path
         self.base_offset = int(path.stem)
         self.next_offset = max(self.base_offset, next_offset)
+        self.batches = 0
         self._is_overlapping = self.base_offset < next_offset
         self._durable_until = durable_until
         self._may_lack_indexes = may_lack_indexes
-        self.positions: list[int] = []
-        self._rows: list[tuple[int, int, int]] = []
-        """Base offset, last offset and largest timestamp so far of each batch."""
 
     def verify(self) -> Iterator[Problem]:
         if self._is_overlapping:
             yield Problem(self.path, f"begins before the segment before it ends ({self.next_offset})")
-        yield from self._verify_batches()
-        for suffix, check in (
-            (INDEX_SUFFIX, self._check_offset_entry),
-            (TIME_INDEX_SUFFIX, self._check_time_entry),
-            (TXN_INDEX_SUFFIX, self._check_aborted),
-        ):
-            path = self.path.with_suffix(suffix)
-            if not path.exists():
-                if suffix != TXN_INDEX_SUFFIX and not self._may_lack_indexes:
-                    yield Problem(path, "is missing", is_mended=True)
-                continue
-            yield from self._verify_entries(path, check)
+        kinds: dict[str, type[_Index]] = {INDEX_SUFFIX: _OffsetIndex, TIME_INDEX_SUFFIX: _TimeIndex}
+        paths = {self.path.with_suffix(suffix): kind for suffix, kind in kinds.items()}
+        indexes = [kind(path) for path, kind in paths.items() if path.exists()]
+        yield from self._verify_batches(indexes)
+        for index in indexes:
+            index.end(self.next_offset)
+        found = {index.path: index.what for index in indexes}
+        for path in paths:
+            if path in found:
+                yield from self._problem(path, found[path])
+            elif not self._may_lack_indexes:
+                yield Problem(path, "is missing", is_mended=True)
+        yield from self._verify_aborted(self.path.with_suffix(TXN_INDEX_SUFFIX))
 
-    def _verify_batches(self) -> Iterator[Problem]:
+    def _verify_batches(self, indexes: Sequence[_Index]) -> Iterator[Problem]:
         newest_ms = -1
         for row in dump(self.path, has_records=False):
             what = row.get("problem")
@@ -175,45 +292,29 @@ class _Segment:
                 yield Problem(self.path, f"at byte {row['position']}: {what}", is_mended=self._is_beyond_durable())
                 return
             newest_ms = max(newest_ms, row["max_timestamp_ms"])
-            self.positions.append(row["position"])
-            self._rows.append((row["base_offset"], row["last_offset"], newest_ms))
+            batch = _Batch(row["position"], row["base_offset"], row["last_offset"], newest_ms)
+            for index in indexes:
+                index.meet(batch)
+            self.batches += 1
             self.next_offset = row["last_offset"] + 1
 
     def _is_beyond_durable(self) -> bool:
         return self._durable_until is not None and self.next_offset >= self._durable_until
 
-    def _verify_entries(self, path: Path, check: _Check) -> Iterator[Problem]:
+    def _problem(self, path: Path, what: str | None) -> Iterator[Problem]:
         """The first wrong entry tells enough. After an unclean stop the indexes above the recovery point are built anew."""
-        is_mended = self._durable_until is not None and self.next_offset > self._durable_until
+        if what is not None:
+            is_mended = self._durable_until is not None and self.next_offset > self._durable_until
+            yield Problem(path, what, is_mended=is_mended)
+
+    def _verify_aborted(self, path: Path) -> Iterator[Problem]:
         before: Row = {}
-        for row in dump(path):
-            what = row.get("problem") or check(row, before)
+        for row in dump(path) if path.exists() else ():
+            what = row.get("problem") or self._check_aborted(row, before)
             if what is not None:
-                yield Problem(path, what, is_mended=is_mended)
+                yield from self._problem(path, what)
                 return
             before = row
-
-    def _check_offset_entry(self, row: Row, before: Row) -> str | None:
-        offset, position = row["offset"], row["position"]
-        place = bisect_left(self.positions, position)
-        if place == len(self.positions) or self.positions[place] != position:
-            return f"offset {offset} at byte {position}, where no batch begins"
-        if not self._rows[place][0] <= offset < self.next_offset:
-            return f"offset {offset} at byte {position}, where {self._rows[place][0]} begins"
-        if before and (offset <= before["offset"] or position <= before["position"]):
-            return f"offset {offset} at byte {position} follows {before['offset']} at byte {before['position']}"
-        return None
-
-    def _check_time_entry(self, row: Row, before: Row) -> str | None:
-        timestamp_ms, offset = row["timestamp_ms"], row["offset"]
-        place = bisect_left(self._rows, offset, key=lambda found: found[1])
-        if place == len(self._rows):
-            return f"timestamp {timestamp_ms} at offset {offset}, which is not there"
-        if timestamp_ms > self._rows[place][2]:
-            return f"timestamp {timestamp_ms} at offset {offset}, where the largest so far is {self._rows[place][2]}"
-        if before and timestamp_ms <= before["timestamp_ms"]:
-            return f"timestamp {timestamp_ms} follows {before['timestamp_ms']}"
-        return None
 
     def _check_aborted(self, row: Row, before: Row) -> str | None:
         if not self.base_offset <= row["last_offset"] < self.next_offset or row["first_offset"] > row["last_offset"]:
