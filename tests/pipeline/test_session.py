@@ -1,11 +1,21 @@
-"""Java is found, or the operator is told how to get it."""
+"""Java is found, or the operator is told how to get it; what a session takes of the machine."""
 
+import os
+import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import psutil
+import pyarrow as pa
 import pytest
 
 from kohort.model.errors import ConfigError
-from kohort.pipeline.session import find_java
+from kohort.pipeline.session import cores_of, find_java, heap_mib
+from kohort.testing.history import History
+
+MIB = 1 << 20
 
 
 def java(directory: Path, version: str, *, exit_code: int = 0) -> Path:
@@ -64,3 +74,58 @@ def test_a_java_that_does_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(ConfigError, match=r"does not run"):
         find_java()
+
+
+# fmt: off
+CORES = {
+    "local":                    1,
+    "local[4]":                 4,
+    "local[4,2]":               4,
+    "local[*]":                 os.cpu_count(),
+    "local[*,3]":               os.cpu_count(),
+    "local-cluster[2,1,1024]":  None,
+    "spark://host:7077":        None,
+    "yarn":                     None,
+}
+# fmt: on
+
+
+@pytest.mark.parametrize("master", CORES)
+def test_whether_tasks_run_in_the_driver_and_how_many_at_once(master: str) -> None:
+    assert cores_of(master) == CORES[master]
+
+
+def test_the_heap_of_a_local_session_grows_with_its_cores() -> None:
+    assert [heap_mib(cores) for cores in (1, 2, 8)] == [640, 768, 1536]
+
+
+@pytest.mark.spark
+def test_a_session_has_the_heap_of_its_cores(spark: Any) -> None:
+    runtime = spark.sparkContext._jvm.java.lang.Runtime.getRuntime()
+    # One of the two spaces between which survivors are copied does not count.
+    assert 0.9 * heap_mib(2) <= runtime.maxMemory() / MIB <= heap_mib(2)
+
+
+@pytest.mark.spark
+def test_sources_and_functions_share_their_workers_and_these_what_was_imported(spark: Any, tmp_path: Path) -> None:
+    """Of two sets of workers one would lie idle, and hold what it has read."""
+    History(1).write(tmp_path)
+
+    def ask(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            told = {"knows": "kohort.pipeline.decode.log" in sys.modules, "threads": threading.active_count()}
+            yield pa.RecordBatch.from_pylist([told])
+
+    spark.read.format("kohort").option("columns", "log_offset").load(str(tmp_path)).count()
+    told = spark.range(1).mapInArrow(ask, "knows boolean, threads bigint").toArrow().to_pylist()
+    assert told == [{"knows": True, "threads": 1}]
+    kinds = [process.cmdline()[-1] for process in psutil.Process().children(recursive=True) if is_daemon(process)]
+    assert kinds.count("pyspark.worker") == 1
+
+
+def is_daemon(process: psutil.Process) -> bool:
+    """Whether Spark's JVM has started it, to fork workers off."""
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE and process.parent().name() == "java")
+    except psutil.NoSuchProcess:
+        return False

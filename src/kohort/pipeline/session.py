@@ -37,12 +37,22 @@ logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = error
 """
 # A session starts in 3 s with these, in 4 to 8 s without; the heavy work is done in Python anyway.
-_SHORT_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-# Throughput is all that counts in a long run, and there is no barrier at each reference as G1 has it.
-_LONG_JAVA_OPTIONS = "-XX:+UseParallelGC"
+_SHORT_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=160m"
+# Throughput is all that counts in a long run, and neither has a barrier at each reference as G1 has it. On two cores, which
+# the workers want as well, several collecting threads win nothing, and their tables take a tenth of the heap.
+_SERIAL = "-XX:+UseSerialGC"
+_PARALLEL = "-XX:+UseParallelGC"
+_SERIAL_CORES_MAX = 2
 # The workers make all Arrow batches. Looking at bounds once more at each value costs a tenth of the time; and Spark asks
 # whether a value is null before it gets it.
 _ARROW_OPTIONS = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
+_DAEMON = "kohort.pipeline.sources.worker_daemon"
+# What a heap needs whatever it is used for, and what the rows and pages of a task do; a session on two cores has 768 MiB.
+_HEAP_BASE_MIB = 512
+_HEAP_MIB_PER_CORE = 128
+_LOCAL = re.compile(r"local(?:\[(?P<cores>\*|\d+)(?:,\d+)?\])?")
+_LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*\d+\s*,\s*(?P<cores>\d+)\s*,\s*\d+\s*\]")
+_SPARK_HEAP = "SPARK_DRIVER_MEMORY"
 
 
 def find_java() -> str:
@@ -92,9 +102,26 @@ def session(
         settings = _settings(master, Path(scratch), shuffle_partitions, is_short=is_short)
         spark = _start(master, app_name, settings, Path(scratch) / "spark.log")
         try:
+            _share_workers(spark)
             yield spark
         finally:
             spark.stop()
+
+
+def _share_workers(spark: Any) -> None:
+    """
+    One set of Python workers for sources and for functions; were it two, both would hold memory.
+
+    Spark keeps a set for each environment that is asked for, and for sources that it finds by itself it asks for this one.
+    Nothing of what workers get changes: they inherit what is left out.
+
+    Source: Spark's PythonUtils.createPythonFunction, PythonWorkerFactory.
+    """
+    asked, jvm = spark.sparkContext.environment, spark.sparkContext._jvm
+    paths = (jvm.org.apache.spark.api.python.PythonUtils.sparkPythonPath(), jvm.System.getenv("PYTHONPATH"))
+    for name in [name for name, value in asked.items() if value == jvm.System.getenv(name)]:
+        del asked[name]
+    asked["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
 
 
 def _settings(master: str, scratch: Path, shuffle_partitions: int, *, is_short: bool) -> dict[str, str]:
@@ -108,12 +135,40 @@ def _settings(master: str, scratch: Path, shuffle_partitions: int, *, is_short: 
     if master.startswith("local"):
         settings["spark.driver.bindAddress"] = settings["spark.driver.host"] = "127.0.0.1"
         settings["spark.sql.warehouse.dir"] = str(scratch / "warehouse")
-        work = [_ARROW_OPTIONS, _SHORT_JAVA_OPTIONS if is_short else _LONG_JAVA_OPTIONS]
+        settings["spark.python.daemon.module"] = _DAEMON
+        work = [_ARROW_OPTIONS, _SHORT_JAVA_OPTIONS if is_short else _collector(master)]
         java_options += work
         # Those of `local-cluster`; whoever runs another cluster has said how its executors run.
         settings["spark.executor.extraJavaOptions"] = " ".join(work)
+    if (cores := cores_of(master)) is not None and not os.environ.get(_SPARK_HEAP):
+        settings["spark.driver.memory"] = f"{heap_mib(cores)}m"
     settings["spark.driver.extraJavaOptions"] = " ".join(java_options)
     return settings
+
+
+def _collector(master: str) -> str:
+    """For the JVM that tasks run in."""
+    cluster = _LOCAL_CLUSTER.fullmatch(master)
+    cores = int(cluster["cores"]) if cluster else cores_of(master) or 1
+    return _SERIAL if cores <= _SERIAL_CORES_MAX else _PARALLEL
+
+
+def cores_of(master: str) -> int | None:
+    """How many tasks run at once in the driver's own JVM; None where tasks run elsewhere."""
+    found = _LOCAL.fullmatch(master)
+    if found is None:
+        return None
+    return (os.cpu_count() or 1) if found["cores"] == "*" else int(found["cores"] or 1)
+
+
+def heap_mib(cores: int) -> int:
+    """
+    How large the heap of a session grows that runs its tasks itself.
+
+    Spark's own default is 1 GiB for any number of cores: too much for two beside the workers, too little for sixteen. What
+    does not fit into it Spark writes to disk.
+    """
+    return _HEAP_BASE_MIB + _HEAP_MIB_PER_CORE * cores
 
 
 def _start(master: str, app_name: str, settings: dict[str, str], noise: Path) -> Any:

@@ -7,6 +7,7 @@ is not too small, so that who looks for some groups alone can skip the rest.
 """
 
 import uuid
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kohort.pipeline.decode import schemas
+from kohort.pipeline.sources.memory import give_back
 from kohort.pipeline.sources.options import SourceOptions
 from kohort.pipeline.sources.ranges import RangeTask
 from kohort.pipeline.sources.tasks import read_task
 
 ROW_GROUP_ROWS = 1 << 18
 ROW_GROUP_ROWS_MIN = 4096
+ROW_GROUP_BYTES = 64 << 20
+"""Rows that wait for their group are held in memory: a group is written when either is reached."""
 _KIND, _TOPIC, _PARTITION = "kind", "log_topic", "log_partition"
 _SCHEMA = schemas.SCHEMA.remove(schemas.SCHEMA.get_field_index(_KIND))
 
@@ -35,6 +39,7 @@ class _File:
         self._writer = pq.ParquetWriter(self._beside, _SCHEMA, compression="zstd", compression_level=1)
         self._waiting: list[pa.RecordBatch] = []
         self._rows = 0
+        self._bytes = 0
         self._place: tuple[str, int] | None = None
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -42,9 +47,11 @@ class _File:
         if place != self._place and self._rows >= ROW_GROUP_ROWS_MIN:
             self._write()
         self._place = place
-        self._waiting.append(batch.drop_columns([_KIND]))
-        self._rows += batch.num_rows
-        if self._rows >= ROW_GROUP_ROWS:
+        rows = batch.drop_columns([_KIND])
+        self._waiting.append(rows)
+        self._rows += rows.num_rows
+        self._bytes += rows.nbytes
+        if self._rows >= ROW_GROUP_ROWS or self._bytes >= ROW_GROUP_BYTES:
             self._write()
 
     def close(self) -> None:
@@ -56,7 +63,7 @@ class _File:
     def _write(self) -> None:
         if self._waiting:
             self._writer.write_table(pa.Table.from_batches(self._waiting, _SCHEMA), row_group_size=ROW_GROUP_ROWS)
-        self._waiting, self._rows = [], 0
+        self._waiting, self._rows, self._bytes = [], 0, 0
 
 
 def write_task(directory: str, options: SourceOptions, task: RangeTask) -> int:
@@ -73,6 +80,8 @@ def write_task(directory: str, options: SourceOptions, task: RangeTask) -> int:
             rows += batch.num_rows
     for file in files.values():
         file.close()
+    # What follows is done by the JVM.
+    give_back()
     return rows
 
 
@@ -80,5 +89,17 @@ def write_tasks(spark: Any, directory: Path, options: SourceOptions, tasks: list
     """All tasks, spread over the workers; returns the number of rows."""
     if not tasks:
         return 0
-    spread = spark.sparkContext.parallelize(tasks, len(tasks))
-    return int(spread.map(partial(write_task, str(directory), options)).sum())
+    # A task a row, by number. Workers of this kind are those that read the source as well; those of an RDD would be others,
+    # and each kind holds memory of its own.
+    numbers = spark.range(0, len(tasks), 1, len(tasks))
+    written = numbers.mapInArrow(partial(_written, str(directory), options, tasks), "rows bigint")
+    return int(written.agg({"rows": "sum"}).first()[0])
+
+
+def _written(
+    directory: str, options: SourceOptions, tasks: list[RangeTask], numbers: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """For each number of a task the rows that it wrote."""
+    for batch in numbers:
+        rows = [write_task(directory, options, tasks[number]) for number in batch.column(0).to_pylist()]
+        yield pa.record_batch({"rows": pa.array(rows, pa.int64())})
