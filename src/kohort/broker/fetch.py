@@ -1,6 +1,6 @@
 """
-Fetch (1), versions 4 to 18: v5 log start offset; v7 sessions; v9 leader epochs; v11 racks; v12 diverging epochs; v13 topic
-ids; v15 replica state; v16 node endpoints; v17 directory ids; v18 a follower's high watermark.
+Fetch (1), versions 4 to 18: v5 log start offset; v6 errors of the disk; v7 sessions; v9 leader epochs; v11 racks; v12
+diverging epochs; v13 topic ids; v15 replica state; v16 node endpoints; v17 directory ids; v18 a follower's high watermark.
 
 A request that finds too little waits, at most `max_wait_ms`, until a partition it asks for has more. Batches are sent as
 they were written, whole and undecoded.
@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from kohort.broker.catalog import Catalog
 from kohort.broker.cluster import Cluster
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 READ_COMMITTED = 1
 
 _TOPIC_IDS_SINCE = 13
+_STORAGE_ERRORS_SINCE = 6
 _TELLS_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 _TELLS_LEADER_SINCE = 16
 
@@ -166,8 +169,14 @@ class _Read:
                 found += size
                 bytes_left = max(bytes_left - size, 0)
                 is_urgent |= answer.error_code != 0 or answer.diverging_epoch.epoch != NO_EPOCH
-            answers.append(answer)
+            answers.append(self._as_known(answer))
         return answers, is_urgent or found >= bytes_min
+
+    def _as_known(self, answer: Data) -> Data:
+        """Old clients would give up on what they do not know. Source: KafkaApis.handleFetchRequest."""
+        if answer.error_code != ErrorCode.KAFKA_STORAGE_ERROR or self.api_version >= _STORAGE_ERRORS_SINCE:
+            return answer
+        return msgspec.structs.replace(answer, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def respond(self, answers: Sequence[Data]) -> m.FetchResponse:
         tells_leader = self.api_version >= _TELLS_LEADER_SINCE and any(
@@ -182,6 +191,7 @@ class _Read:
         if asked.partition_max_bytes < 0:
             return _refusal(asked, ErrorCode.UNKNOWN_SERVER_ERROR)
         try:
+            partition.check()
             if problem := leader_epoch_problem(asked.current_leader_epoch, log.leader_epoch):
                 return self._refuse_epoch(asked, problem, log.leader_epoch)
             if asked.last_fetched_epoch != NO_EPOCH and (diverging := _diverging(asked, partition)):

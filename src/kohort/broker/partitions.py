@@ -19,7 +19,7 @@ import msgspec
 from kohort.broker.catalog import Catalog, CatalogChange, Topic
 from kohort.broker.produced import ProduceRules
 from kohort.broker.topic_configs import TopicConfigs
-from kohort.model.errors import ErrorCode, StorageError
+from kohort.model.errors import ErrorCode, StorageError, UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.purgatory import Purgatory
 from kohort.storage.log import Log, LogConfig, LogStore
@@ -47,6 +47,15 @@ class Partition:
         self._fetches = fetches
         self.is_deleted = False
         log.listen(self._on_high_watermark)
+        log.when_offline(self._on_offline)
+
+    def check(self) -> None:
+        """
+        Raises:
+            UnavailableError: the log failed. Kafka has no leader then, so that nobody is told offsets either.
+        """
+        if self.log.refusal is not None:
+            raise UnavailableError(self.log.refusal)
 
     def append(self, batch: bytes | bytearray) -> int:
         """Write a batch; returns the new end offset. Raises: as `PartitionLog.append`."""
@@ -71,8 +80,14 @@ class Partition:
     def on_deleted(self) -> None:
         self.is_deleted = True
         self.log.unlisten(self._on_high_watermark)
+        self._end_waits(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def _on_offline(self) -> None:
+        self._end_waits(ErrorCode.KAFKA_STORAGE_ERROR)
+
+    def _end_waits(self, code: ErrorCode) -> None:
         while self._writes:
-            self._writes.popleft()[1](ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            self._writes.popleft()[1](code)
         self._fetches.check_and_complete(self)
 
 
@@ -99,9 +114,12 @@ class Partitions:
         The partition; None when there is no such topic or index.
 
         Raises:
-            StorageError: its log cannot be opened.
+            StorageError: its log cannot be opened, or has failed.
         """
-        return self._open.get((topic, index)) or self._open_log(topic, index)
+        partition = self._open.get((topic, index)) or self._open_log(topic, index)
+        if partition is not None:
+            partition.check()
+        return partition
 
     def _open_log(self, name: str, index: int) -> Partition | None:
         topic = self._catalog.topic(name)

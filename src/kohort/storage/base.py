@@ -49,6 +49,7 @@ class LogBase(ABC):
         self.high_watermark = end_offset
         self.refusal: str | None = None
         self._listeners: list[HighWatermarkListener] = []
+        self._offline_listeners: list[Callable[[], None]] = []
 
     @property
     def batch_bytes_max(self) -> int:
@@ -131,6 +132,19 @@ class LogBase(ABC):
         if listener in self._listeners:
             self._listeners.remove(listener)
 
+    def when_offline(self, listener: Callable[[], None]) -> None:
+        self._offline_listeners.append(listener)
+
+    def _refuse(self, refusal: str) -> None:
+        """Nothing can be done any more, and who waits is told so."""
+        self.refusal = refusal
+        listeners, self._offline_listeners = self._offline_listeners, []
+        for listener in listeners:
+            try:
+                listener()
+            except Exception:  # noqa: BLE001 -- what waits for other partitions must not hang because of this one
+                _log.exception("log.listener_failed partition=%s", self.topic_partition)
+
     def advance(self, high_watermark: int) -> None:
         """Everything below is durable. A log that was closed or failed meanwhile tells nobody."""
         if high_watermark <= self.high_watermark or self.refusal is not None:
@@ -140,7 +154,7 @@ class LogBase(ABC):
         for listener in self._listeners.copy():
             try:
                 listener(high_watermark)
-            except Exception:  # noqa: BLE001 -- what waits for other partitions must not hang because of this one
+            except Exception:  # noqa: BLE001 -- as above
                 _log.exception("log.listener_failed partition=%s", self.topic_partition)
 
     def become_leader(self, leader_epoch: int) -> None:

@@ -168,9 +168,10 @@ class DiskLog(LogBase):
 
     def _go_offline(self, exc: OSError) -> NoReturn:
         """Other partitions go on; this one is taken up again by the next start."""
-        self.refusal = f"{self.topic_partition} is offline since {self.directory} failed: {exc}; {advice(exc)}"
+        refusal = f"{self.topic_partition} is offline since {self.directory} failed: {exc}; {advice(exc)}"
         _log.error("log.offline partition=%s error=%r advice=%r", self.topic_partition, str(exc), advice(exc))
-        raise UnavailableError(self.refusal) from exc
+        self._refuse(refusal)
+        raise UnavailableError(refusal) from exc
 
     def restore(self, batches: bytes) -> int:
         """

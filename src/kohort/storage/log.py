@@ -114,6 +114,10 @@ class Log(PartitionLog, Protocol):
     def topic_id(self) -> UUID: ...
 
     @property
+    def refusal(self) -> str | None:
+        """Why nothing can be done any more, a sentence; None while the log is well."""
+
+    @property
     def leader_epoch(self) -> int:
         """The newest epoch seen; -1 when there was none."""
 
@@ -128,6 +132,9 @@ class Log(PartitionLog, Protocol):
     @property
     def size_bytes(self) -> int:
         """Bytes of batches, indexes not counted."""
+
+    def when_offline(self, listener: Callable[[], None]) -> None:
+        """Tell this one when the partition fails while the store goes on: nothing that is waited for comes any more."""
 
     def become_leader(self, leader_epoch: int) -> None:
         """

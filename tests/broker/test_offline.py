@@ -1,0 +1,103 @@
+"""A partition whose disk fails: whoever waits for it is told at once, and nobody else notices."""
+
+from collections.abc import Iterator
+from errno import ENOSPC
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kohort.model.errors import ErrorCode
+from kohort.model.ids import TopicPartition
+from kohort.testing.faulty_files import FaultyFiles, fail_on
+from kohort.wire import messages as m
+from kohort.wire.apis import ApiKey
+from tests.broker.harness import Harness, batch, produce_request
+from tests.broker.test_fetch import asked, fetch_request
+from tests.storage.owner import Owner
+
+
+class Failing:
+    """A broker over a disk; topic `t` with two partitions, of which the first one's files can be made to fail."""
+
+    def __init__(self, files: FaultyFiles, data_dir: Path) -> None:
+        self.owner = Owner()
+        self.store = self.owner.disk(data_dir)
+        self.harness = Harness(store=self.store, node=self.owner.node)
+        creating = self.harness.begin(ApiKey.CREATE_TOPICS, self._topic())
+        self.owner.wait_for(lambda: bool(creating))
+        self._files = files
+        self._directory = data_dir / "t-0"
+
+    def _topic(self) -> m.CreateTopicsRequest:
+        wanted = m.CreateTopicsRequestCreatableTopic(name="t", num_partitions=2, replication_factor=1)
+        return m.CreateTopicsRequest(topics=[wanted], timeout_ms=1000)
+
+    def write(self, partition: int = 0, *, acks: int = -1) -> list[Any]:
+        return self.harness.begin(ApiKey.PRODUCE, produce_request("t", {partition: batch(b"v")}, acks=acks), version=12)
+
+    def fail(self) -> None:
+        hit = fail_on("write", ".log", code=ENOSPC)
+        self._files.refuse = lambda call, path: hit(call, path) if path.parent == self._directory else None
+
+    def codes(self, answers: list[Any]) -> list[int]:
+        return [answer.responses[0].partition_responses[0].error_code for answer in answers]
+
+
+@pytest.fixture
+def failing(tmp_path: Path) -> Iterator[Failing]:
+    with FaultyFiles(tmp_path / "data") as files:
+        failing = Failing(files, tmp_path / "data")
+        yield failing
+        files.refuse = lambda _call, _path: None
+        failing.store.close()
+
+
+def test_who_waits_to_be_acknowledged_is_told(failing: Failing) -> None:
+    """Not when his time is up: he may have half a minute of it."""
+    first, other = failing.write(), failing.write(1)
+    failing.fail()
+    second = failing.write()
+    assert failing.codes(second) == failing.codes(first) == [ErrorCode.KAFKA_STORAGE_ERROR]
+    failing.owner.wait_for(lambda: bool(other))
+    assert failing.codes(other) == [ErrorCode.NONE]
+
+
+@pytest.mark.parametrize(
+    ("version", "code"),
+    [(4, ErrorCode.NOT_LEADER_OR_FOLLOWER), (5, ErrorCode.NOT_LEADER_OR_FOLLOWER), (6, ErrorCode.KAFKA_STORAGE_ERROR)],
+)
+def test_who_waits_for_records_is_told(failing: Failing, version: int, code: ErrorCode) -> None:
+    """Clients of before version 6 do not know the error. Source: KafkaApis.handleFetchRequest, maybeDownConvertStorageError."""
+    request = fetch_request(asked(0), asked(0, partition=1), max_wait_ms=30_000)
+    waiting = failing.harness.begin(ApiKey.FETCH, request, version=version)
+    assert waiting == []
+    failing.fail()
+    failing.write()
+    (answer,) = waiting
+    assert [data.error_code for data in answer.responses[0].partitions] == [code, ErrorCode.NONE]
+
+
+def test_an_offline_partition_tells_no_offsets_either(failing: Failing) -> None:
+    failing.fail()
+    failing.write()
+    at_end = m.ListOffsetsRequest(
+        replica_id=-1,
+        topics=[
+            m.ListOffsetsTopic(
+                name="t", partitions=[m.ListOffsetsPartition(partition_index=index, timestamp=-1) for index in (0, 1)]
+            )
+        ],
+    )
+    (found,) = failing.harness.ask(ApiKey.LIST_OFFSETS, at_end).topics
+    assert [data.error_code for data in found.partitions] == [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE]
+
+
+def test_nobody_is_told_of_a_partition_that_is_well(failing: Failing) -> None:
+    waiting = failing.harness.begin(ApiKey.FETCH, fetch_request(asked(0, partition=1), max_wait_ms=30_000), version=12)
+    failing.fail()
+    failing.write()
+    assert waiting == []
+    log = failing.store.get(TopicPartition("t", 0))
+    assert log is not None
+    assert "make room" in (log.refusal or "")
