@@ -25,7 +25,7 @@ from kohort.group.service import GroupService
 from kohort.group.shard import GroupShard
 from kohort.machine.shard import EndTransaction
 from kohort.machine.timeline import SnapshotRegistry
-from kohort.model.errors import ConfigError, ErrorCode
+from kohort.model.errors import ConfigError, ErrorCode, StorageError
 from kohort.model.ids import CONSUMER_OFFSETS
 from kohort.runtime.background import BackgroundThread
 from kohort.runtime.clock import SystemClock
@@ -206,9 +206,16 @@ class Node:
         self._groups.on_image(deleted)
 
     def _load_groups(self) -> None:
-        """Coordinate the groups of every partition of `__consumer_offsets`; those that are coordinated stay as they are."""
+        """
+        Coordinate the groups of every partition of `__consumer_offsets` that can be read; those that are coordinated stay as
+        they are.
+        """
         for partition in range(self._groups.partition_count):
-            found = self._broker.partitions.find(CONSUMER_OFFSETS, partition)
+            try:
+                found = self._broker.partitions.find(CONSUMER_OFFSETS, partition)
+            except StorageError as error:  # the groups of the others need not suffer
+                _log.error("groups.not_loaded partition=%d error=%r", partition, str(error))
+                continue
             if found is not None:
                 self._groups.load(partition, found.log, max(found.log.leader_epoch, 0))
 
