@@ -1,7 +1,6 @@
 """Loading many records at once gives what replaying them one by one gives, whatever the log holds."""
 
 import random
-from collections.abc import Generator
 
 import pytest
 
@@ -15,6 +14,7 @@ from kohort.testing import ManualClock
 from kohort.wire.batches import BatchRecord, build_batch, iter_batches, stamp
 from tests.conftest import LONG
 from tests.group.raw_offsets import RUNS, LogMaker, RawLog, fresh, picture, recorded, replay_one_by_one
+from tests.wire.sealed import drained
 
 SEEDS = range(500 if LONG else 40)
 
@@ -24,17 +24,8 @@ def load_in_bulk(log: RawLog, *, start: int = 0, bytes_max: int = 1 << 24) -> tu
     under_way = Load(log, shard, GroupRecordSerde(), summary, ManualClock().now_ms)  # type: ignore[arg-type]
     offset: int | None = start
     while offset is not None and offset < log.end_offset:
-        offset = drain(load_window(under_way, offset, log.end_offset, bytes_max=bytes_max))
+        offset = drained(load_window(under_way, offset, log.end_offset, bytes_max=bytes_max))
     return shard, summary
-
-
-def drain(steps: Generator[None, None, int | None]) -> int | None:
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            found: int | None = end.value
-            return found
 
 
 @pytest.mark.parametrize("run", RUNS)
@@ -110,7 +101,7 @@ def test_with_a_snapshot_the_past_can_still_be_read() -> None:
     registry = shard.groups._registry
     registry.create(5)
     under_way = Load(log, shard, GroupRecordSerde(), LoadSummary(), ManualClock().now_ms)  # type: ignore[arg-type]
-    drain(load_window(under_way, 0, log.end_offset))
+    drained(load_window(under_way, 0, log.end_offset))
     assert picture(shard) == picture(replay_one_by_one(log))
     registry.revert_to(5)
     assert picture(shard) == before

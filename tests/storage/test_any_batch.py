@@ -16,18 +16,11 @@ from kohort.storage.batchset import iter_spans
 from kohort.storage.dump import _batch, as_text
 from kohort.storage.producers import Producers
 from kohort.storage.timestamps import first_at_least
-from kohort.wire.batches import (
-    HEADER_BYTES,
-    LOG_OVERHEAD_BYTES,
-    MAGIC,
-    BatchRecord,
-    build_batch,
-    read_records,
-    write_crc,
-)
+from kohort.wire.batches import HEADER_BYTES, BatchRecord, build_batch, read_records
 from kohort.wire.compression import Codec
 from kohort.wire.layout import Stretch
 from tests.conftest import LONG
+from tests.wire.sealed import drained, sealed
 
 ATTRIBUTES_AT = 21
 LONG_VARINTS = [b"\xff" * 9 + b"\x01", b"\xff\xff\xff\xff\x0f", b"\xfe\xff\xff\xff\x0f", b"\xff" * 10]
@@ -36,15 +29,10 @@ LONG_VARINTS = [b"\xff" * 9 + b"\x01", b"\xff\xff\xff\xff\x0f", b"\xfe\xff\xff\x
 def lay_out(batch: bytes) -> None:
     stretch = Stretch()
     stretch.add(batch, bytes_max=1 << 20)
-    steps = stretch.lay_out()
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            rows = np.arange(len(end.value))
-            end.value.offsets(rows)
-            end.value.values(rows)
-            return
+    layout = drained(stretch.lay_out())
+    rows = np.arange(len(layout))
+    layout.offsets(rows)
+    layout.values(rows)
 
 
 READERS: dict[str, Callable[[bytes], object]] = {
@@ -96,13 +84,6 @@ def change(batch: bytearray, at: int, chance: Random) -> None:
         case "put":
             some = chance.choice([*LONG_VARINTS, chance.randbytes(10)])[: len(batch) - at]
             batch[at : at + len(some)] = some
-
-
-def sealed(batch: bytearray) -> bytes:
-    batch[8:12] = (len(batch) - LOG_OVERHEAD_BYTES).to_bytes(4, "big")
-    batch[16] = MAGIC
-    write_crc(batch)
-    return bytes(batch)
 
 
 @settings(max_examples=10_000 if LONG else 200)

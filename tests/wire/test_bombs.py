@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from kohort.wire.batches import HEADER_BYTES, BatchRecord, build_batch, write_crc
+from kohort.wire.batches import HEADER_BYTES, BatchRecord, build_batch
 from kohort.wire.compression import Codec, compress
+from tests.wire.sealed import sealed
 
 MEMORY_BYTES = 900 << 20
 UNPACKED_BYTES = 2 << 30
@@ -48,13 +49,10 @@ for read in one_by_one, all_together:
 def batch_of(packed: bytes, codec: Codec, count: int) -> bytes:
     """A batch with these bytes where its records are."""
     batch = bytearray(build_batch([BatchRecord(None, b"x")], timestamp_ms=1000)[:HEADER_BYTES])
-    struct.pack_into(">i", batch, 8, HEADER_BYTES - 12 + len(packed))
     struct.pack_into(">h", batch, 21, codec)
     struct.pack_into(">i", batch, 23, count - 1)
     struct.pack_into(">i", batch, 57, count)
-    batch += packed
-    write_crc(batch)
-    return bytes(batch)
+    return sealed(batch + packed)
 
 
 def zeros(codec: Codec) -> bytes:

@@ -1,7 +1,6 @@
 """Records that are found all together are those that are found one by one."""
 
 import random
-from collections.abc import Generator
 
 import numpy as np
 import pytest
@@ -9,18 +8,9 @@ import pytest
 from kohort.model.errors import CorruptError
 from kohort.wire.batches import BatchRecord, build_batch, iter_batches, read_records, stamp
 from kohort.wire.compression import Codec
-from kohort.wire.layout import PADDING_BYTES, Layout, Stretch
+from kohort.wire.layout import PADDING_BYTES, Stretch
 from kohort.wire.vectors import VARINT_BYTES_MAX, alike, behind_varint, big_endian, unsigned_varint
-
-
-def laid_out(stretch: Stretch) -> Layout:
-    steps: Generator[None, None, Layout] = stretch.lay_out()
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            found: Layout = end.value
-            return found
+from tests.wire.sealed import drained
 
 
 def some_log(seed: int) -> bytes:
@@ -58,7 +48,7 @@ def test_what_is_laid_out_is_what_is_read(seed: int) -> None:
         stretch = Stretch()
         assert stretch.add(log, bytes_max=random.Random(seed).choice((1, 50_000, 1 << 30)))
         taken = sum(header.size_bytes for _, header in list(iter_batches(log))[: len(stretch)])
-        layout = laid_out(stretch)
+        layout = drained(stretch.lay_out())
         rows = np.arange(len(layout))
         value_at, value_bytes = layout.values(rows)
         columns = (layout.offsets(rows), layout.key_at, layout.key_bytes, value_at, value_bytes)
@@ -89,7 +79,7 @@ def test_records_that_do_not_fill_their_batch_are_refused(place: int, byte: int)
     stretch = Stretch()
     stretch.add(bytes(batch), bytes_max=1 << 20)
     with pytest.raises(CorruptError, match="do not fit"):
-        laid_out(stretch)
+        drained(stretch.lay_out())
 
 
 def test_numbers_of_any_length_are_read() -> None:
