@@ -81,10 +81,12 @@ def _scale(told: dict[str, Any]) -> Iterator[Figure]:
         name = f"pipeline: latest offsets of {one['records'] / 1e6:,.0f} million records"
         yield Figure(f"{name}, each million", "s", OURS, one["seconds_per_million"])
         yield Figure(f"{name}: memory", "MB", OURS, one["memory_mib"] * 1.048576, goal=2_000.0)
-    ratio = told["executors"]["times_as_quick"]
-    yield Figure("pipeline: two executors of one core beside one, how much as quick", "", OURS, ratio, goal=1.0)
+    for way, ratio in told["executors"]["times_as_quick"].items():
+        name = f"pipeline: two executors of one core beside one, {_BOUND[way]}, how much as quick"
+        yield Figure(name, "", OURS, ratio, goal=1.0)
 
 
+_BOUND: Final = {"unbound": "unbound", "bound": "each bound to its core"}
 _SPARK: Final = {"source": "source to noop", "latest": "latest offsets", "bronze": "everything to Parquet"}
 _PARTS: Final[tuple[tuple[str, list[str], Callable[[Any], Iterator[Figure]]], ...]] = (
     ("runtime", ["bench.runtime", "--json"], _runtime),
