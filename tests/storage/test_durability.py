@@ -18,6 +18,7 @@ from kohort.storage.batchset import iter_spans
 from kohort.storage.committer import BULK_BYTES
 from kohort.storage.disk import DiskStore
 from kohort.storage.log import Log, LogConfig
+from kohort.testing.crashed_disk import Synced
 from kohort.testing.faulty_files import FaultyFiles
 from tests.conftest import LONG
 from tests.storage.owner import TOPIC_ID, Owner, batch
@@ -66,6 +67,39 @@ def test_nothing_is_acknowledged_before_its_flush_and_what_came_meanwhile_shares
     owner.wait_for(lambda: [log.high_watermark for log in logs] == [5, 4, 4])
     assert len(disk.flushed) == 2
     store.close()
+
+
+@pytest.mark.parametrize("messages", [1, 3])
+def test_flush_messages_holds_back_what_the_system_has(base: Path, messages: int) -> None:
+    """
+    With `--flush os` a topic may ask for a flush after so many records, which are acknowledged when it is done.
+
+    Source: UnifiedLog.append, flush.messages.
+    """
+    owner = Owner()
+    with FaultyFiles(base / "data") as files:
+        store = owner.disk(base / "data", flush="os")
+        log = store.open(PARTITIONS[0], TOPIC_ID, LogConfig(flush_messages=messages))
+        other = store.open(TopicPartition("other", 0), TOPIC_ID, LogConfig())
+        log.append(batch("a"), leader_epoch=0)
+        if messages > 1:
+            owner.wait_for(lambda: log.high_watermark == 1)
+        files.hold("kohort-flusher")
+        log.append(batch("b", "c"), leader_epoch=0)
+        other.append(batch("d"), leader_epoch=0)
+        owner.run_turn()
+        files.await_held()
+        assert (log.high_watermark < 3, other.high_watermark) == (True, 1)
+        before = len(files.operations)
+        files.release("kohort-flusher")
+        owner.wait_for(lambda: log.high_watermark == 3)
+        synced = [operation for operation in files.operations[before:] if isinstance(operation, Synced)]
+        assert synced, "the partition's files were flushed"
+        assert not (base / "data" / "journal").exists()
+        log.append(batch("e"), leader_epoch=0)
+        store.flush()
+        assert log.high_watermark == 4
+        store.close()
 
 
 def test_a_bulk_flush_covers_what_a_running_checkpoint_has_not_flushed_yet(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ HEEDED = frozenset(
         "log.cleaner.min.compaction.lag.ms",
         "log.cleaner.threads",
         "log.cleanup.policy",
+        "log.flush.interval.messages",
         "log.flush.offset.checkpoint.interval.ms",
         "log.index.interval.bytes",
         "log.index.size.max.bytes",

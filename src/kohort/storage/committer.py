@@ -4,9 +4,10 @@ What makes appends durable and moves high watermarks: rounds to the flusher, and
 Everything here runs on the owner's thread but what is marked otherwise.
 
 With "commit", a round that is filling is flushed at the end of the turn: by the flusher, and high watermarks move when it comes
-back; or at once, where that is quick and nobody else is at the disk. With "os" they move at the end of the turn. A checkpoint
-flushes the files written since the last one, and writes Kafka's checkpoints of recovery points, high watermarks and start
-offsets; where there is a journal, rounds go to its other file from then on, and this one is free when the checkpoint has ended.
+back; or at once, where that is quick and nobody else is at the disk. With "os" they move at the end of the turn, but for topics
+that ask for flushes themselves. A checkpoint flushes the files written since the last one, and writes Kafka's checkpoints of
+recovery points, high watermarks and start offsets; where there is a journal, rounds go to its other file from then on, and this
+one is free when the checkpoint has ended.
 """
 
 import logging
@@ -39,6 +40,7 @@ from kohort.storage.journal import (
     pack_length,
     pack_offset,
 )
+from kohort.storage.log import LONG_MAX
 from kohort.storage.parallel import for_each
 from kohort.storage.watermarks import Watermarks
 from kohort.storage.written_offsets import WrittenOffsets
@@ -190,13 +192,23 @@ class Committer:
         entries += data
 
     def _on_append_unflushed(self, log: DiskLog, data: bytearray) -> None:
+        self._dirty_bytes += len(data)
+        self._mark_dirty(log)
+        if log.config.flush_messages < LONG_MAX:
+            self._flush_if_many(log)
+            return
         if self._behind.is_empty:
             self._defer(self._checkpoint_if_due)
         self._behind.add(log)
-        self._dirty_bytes += len(data)
-        if not log.is_dirty:
-            log.is_dirty = True
-            self._dirty.append(log)
+
+    def _flush_if_many(self, log: DiskLog) -> None:
+        """A topic's own `flush.messages`, where nothing else is flushed. Rounds keep the order of what waits for a flush."""
+        if not self._round.ends:
+            self._defer(self._end_turn)
+        self._round.ends[log] = log.end_offset
+        if log.end_offset - log.flushed_offset >= log.config.flush_messages:
+            log.flushed_offset = log.end_offset
+            self._round.bulk.add(log)
 
     def on_delete(self, log: DiskLog) -> None:
         """The log's directory is gone: recovery must not bring it back."""
@@ -460,10 +472,9 @@ class Committer:
         Raises:
             UnavailableError: the flush failed.
         """
-        if self._is_journaled:
-            self._end_turn()
-            self._flusher.wait()
-        else:
+        self._end_turn()
+        self._flusher.wait()
+        if not self._is_journaled:
             self._flush_files()
         self._drain()
         if self.offline_reason is not None:

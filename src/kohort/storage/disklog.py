@@ -55,6 +55,7 @@ class DiskLog(LogBase):
         handles: where its segments count their open files.
         journal_prefix: what this partition's entries in the journal begin with.
         round: the round its bytes are counted for in `round_bytes`; both are the store's.
+        flushed_offset: up to here the topic's `flush.messages` had it flushed; the store's.
         is_dirty: whether anything came since the last checkpoint was begun.
         is_deleted: whether the store knows it no more.
     """
@@ -86,6 +87,7 @@ class DiskLog(LogBase):
         self.journal_prefix = entry_prefix(topic_partition, topic_id)
         self.round: object = None
         self.round_bytes = 0
+        self.flushed_offset = self.end_offset
         self.is_dirty = False
         self.is_deleted = False
         self._clock = clock

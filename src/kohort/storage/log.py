@@ -42,6 +42,7 @@ class LogConfig(msgspec.Struct, frozen=True):
     max_message_bytes: int = 1_048_588
     message_timestamp_type: str = "CreateTime"
     cleanup_policy: str = "delete"
+    flush_messages: int = LONG_MAX
     retention_ms: int = 604_800_000
     retention_bytes: int = -1
     delete_retention_ms: int = 86_400_000
