@@ -48,6 +48,8 @@ def _rows(files: list[Path], *, has_records: bool) -> Iterator[Row]:
     from kohort.storage.dump import dump
 
     for path in files:
+        if not path.exists():
+            raise ConfigError(f"{path} cannot be read: there is no such file")
         try:
             for row in dump(path, decode=_decoder(path), has_records=has_records):
                 yield {"file": str(path), **row}
