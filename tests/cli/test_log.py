@@ -43,6 +43,41 @@ def test_without_records(recorded: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert (row["count"], "records" in row) == (6, False)
 
 
+def test_rows_are_printed_as_they_are_read(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A segment may be larger than the memory. What comes before a file that cannot be read is whole, and valid JSON."""
+    good = segment(recorded, "d-txn-0")
+    assert run(["log", "dump", "--json", good]) == 0
+    whole = capsys.readouterr().out
+    assert run(["log", "dump", "--json", good, str(recorded / "nothing.log")]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == whole == json.dumps(json.loads(whole), indent=2, ensure_ascii=False) + "\n"
+    assert "nothing.log cannot be read" in captured.err
+
+
+def test_an_empty_file_is_an_empty_array(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / f"{0:020d}.log"
+    path.write_bytes(b"")
+    assert run(["log", "dump", "--json", str(path)]) == 0
+    assert capsys.readouterr().out == "[]\n"
+
+
+def test_a_part_of_a_segment(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """From the batch that holds an offset on, and so many bytes: as `--max-bytes` of Kafka's DumpLogSegments."""
+
+    def dumped(*options: str) -> list[dict[str, int]]:
+        assert run(["log", "dump", "--json", "--no-records", *options, segment(recorded, "d-txn-0")]) == 0
+        rows: list[dict[str, int]] = json.loads(capsys.readouterr().out)
+        return rows
+
+    whole = dumped()
+    third = whole[2]
+    assert dumped("--offset", str(third["last_offset"])) == whole[2:]
+    assert dumped("--offset", "1000000") == []
+    assert dumped("--max-bytes", "1") == whole[:1]
+    assert dumped("--max-bytes", str(whole[0]["size"] + whole[1]["size"])) == whole[:2]
+    assert dumped("--offset", str(third["base_offset"]), "--max-bytes", str(third["size"] + 1)) == whole[2:3]
+
+
 def test_a_sound_directory(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["log", "verify", str(recorded)]) == 0
     assert capsys.readouterr().out.startswith("56 partitions, 67 segments, ")

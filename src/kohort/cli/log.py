@@ -33,25 +33,48 @@ def dump_files(
     ],
     is_json: AsJson = False,
     has_records: Annotated[bool, typer.Option("--records/--no-records", help="Batches with their records.")] = True,
+    offset: Annotated[int, typer.Option(min=0, help="Of segments: begin with the batch that holds it.")] = 0,
+    max_bytes: Annotated[
+        int | None, typer.Option(min=1, help="Of each segment: no more than this, but one batch at least.")
+    ] = None,
 ) -> None:
     """Print batches, records, decoded coordinator records and index entries. Nothing is changed."""
-    rows = _rows(files, has_records=has_records)
+    rows = _rows(files, has_records=has_records, from_offset=offset, bytes_max=max_bytes)
     if is_json:
-        print_json(list(rows))
+        _print_array(rows)
         return
     for row in rows:
         for line in _lines(row):
             typer.echo(line)
 
 
-def _rows(files: list[Path], *, has_records: bool) -> Iterator[Row]:
+def _print_array(rows: Iterator[Row]) -> None:
+    """What `print_json` prints of a list, one by one: a segment may be larger than the memory."""
+    import msgspec
+
+    before = "[\n  "
+    try:
+        for row in rows:
+            text = msgspec.json.format(msgspec.json.encode(row), indent=2).decode()
+            typer.echo(before + text.replace("\n", "\n  "), nl=False)
+            before = ",\n  "
+    finally:
+        if before.startswith(","):
+            typer.echo("\n]")
+    if before.startswith("["):
+        typer.echo("[]")
+
+
+def _rows(files: list[Path], *, has_records: bool, from_offset: int = 0, bytes_max: int | None = None) -> Iterator[Row]:
     from kohort.storage.dump import dump
 
     for path in files:
         if not path.exists():
             raise ConfigError(f"{path} cannot be read: there is no such file")
         try:
-            for row in dump(path, decode=_decoder(path), has_records=has_records):
+            for row in dump(
+                path, decode=_decoder(path), has_records=has_records, from_offset=from_offset, bytes_max=bytes_max
+            ):
                 yield {"file": str(path), **row}
         except (CorruptError, OSError) as error:
             raise ConfigError(f"{path} cannot be read: {error}") from error

@@ -53,16 +53,31 @@ def _text(data: bytes | None) -> str | None:
     return None if data is None else data.decode("utf-8", "backslashreplace")
 
 
-def dump(path: Path, *, decode: DecodeRecord = as_text, has_records: bool = True) -> Iterator[Row]:
+def dump(
+    path: Path,
+    *,
+    decode: DecodeRecord = as_text,
+    has_records: bool = True,
+    from_offset: int = 0,
+    bytes_max: int | None = None,
+) -> Iterator[Row]:
     """
     The rows of one file.
+
+    Args:
+        from_offset, bytes_max: of a segment, where to begin, and how much of it; at least one batch.
 
     Raises:
         CorruptError: nothing is known of files of this name.
         OSError: the file cannot be read.
     """
     if path.suffix == LOG_SUFFIX:
-        yield from _batches(path, decode if has_records else None)
+        size_bytes = 0
+        for row in _batches(path, decode if has_records else None, from_offset):
+            size_bytes += row.get("size", 0)
+            if bytes_max is not None and size_bytes > max(bytes_max, row.get("size", 0)):
+                return
+            yield row
         return
     read = _FILE_KINDS.get(path.suffix) or _FILE_NAMES.get(path.name)
     if read is None:
@@ -74,7 +89,7 @@ def dump(path: Path, *, decode: DecodeRecord = as_text, has_records: bool = True
         yield {"problem": str(error)}
 
 
-def _batches(path: Path, decode: DecodeRecord | None) -> Iterator[Row]:
+def _batches(path: Path, decode: DecodeRecord | None, from_offset: int) -> Iterator[Row]:
     with path.open("rb") as file:
         size_bytes = os.fstat(file.fileno()).st_size
         position = 0
@@ -84,7 +99,8 @@ def _batches(path: Path, decode: DecodeRecord | None) -> Iterator[Row]:
             chunk = os.pread(file.fileno(), max(batch_bytes, _READ_BYTES), position) if batch_bytes else b""
             at = 0
             while (span := span_at(chunk, at)) is not None:
-                yield _batch(position + at, chunk[at : at + span[1]], decode)
+                if span[3] >= from_offset:
+                    yield _batch(position + at, chunk[at : at + span[1]], decode)
                 at += span[1]
             if not at:
                 left = size_bytes - position
