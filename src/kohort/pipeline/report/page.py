@@ -64,8 +64,7 @@ def render(data: ReportData) -> str:
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>Kohort: {escape(data.directory)}</title><style>{STYLE}</style></head><body>",
             "<h1>Consumer groups</h1>",
-            f'<p class="soft">From the logs in <code>{escape(data.directory)}</code>{_as_of(data.at_ms)},'
-            f" read {instant(data.made_at_ms)} UTC</p>",
+            _source(data),
             _tiles(data),
             _damage(data.damage),
             _offenders(data),
@@ -80,8 +79,10 @@ def render(data: ReportData) -> str:
     )
 
 
-def _as_of(at_ms: int) -> str:
-    return f", as of {instant(at_ms)} UTC" if at_ms else ""
+def _source(data: ReportData) -> str:
+    as_of = f", as of {instant(data.at_ms)} UTC" if data.at_ms else ""
+    where = f"From the logs in <code>{escape(data.directory)}</code>"
+    return f'<p class="soft">{where}{as_of}, read {instant(data.made_at_ms)} UTC</p>'
 
 
 def _offenders(data: ReportData) -> str:
