@@ -2,6 +2,7 @@
 
 import struct
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from kohort.pipeline.decode.batches import (
     OLD_FORMAT,
     ZERO_BYTES,
     scan,
+    scans,
 )
 from tests.pipeline.logbytes import batch, sealed
 
@@ -101,3 +103,17 @@ def test_any_bytes_are_accounted_for(raw: bytes) -> None:
 def test_a_header_that_promises_a_right_crc_is_believed() -> None:
     resealed = sealed(bytearray(flipped(TWO, 70)))
     assert scan(ONE + resealed + THREE).damage == []
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from([ONE, TWO, THREE, TWO[:90], flipped(ONE, 70), bytes(80), b"noise"])), st.integers(1, 4))
+def test_some_at_a_time_are_the_same_batches_and_damage(parts: list[bytes], batches_max: int) -> None:
+    raw = b"".join(parts)
+    whole, some = scan(raw), list(scans(raw, batches_max=batches_max))
+    assert max(len(found.positions) for found in some) <= batches_max
+    assert np.concatenate([found.positions for found in some]).tolist() == whole.positions.tolist()
+    assert np.concatenate([found.headers for found in some]).tolist() == whole.headers.tolist()
+    assert [one for found in some for one in found.damage] == whole.damage
+    # What is damaged comes with the batch behind it.
+    for found in some[:-1]:
+        assert all(one.position < found.positions[-1] for one in found.damage)

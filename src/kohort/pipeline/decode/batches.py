@@ -10,7 +10,9 @@ Source: Kafka DefaultRecordBatch (layout), LogSegment.recover (what a broker cut
 """
 
 import struct
+import sys
 from array import array
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -34,6 +36,8 @@ _PREFIX = struct.Struct(">qiibI")
 _SEARCH_BYTES = 1 << 20
 _RELEASE_BYTES = 16 << 20
 """How much of a mapped segment stays in memory while it is walked."""
+SCAN_BATCHES = 1 << 17
+"""How many batches are held at once: a segment of 1 GiB may be ten million of one record each."""
 
 ATTRIBUTE_CODEC = 0x07
 ATTRIBUTE_LOG_APPEND_TIME = 0x08
@@ -62,7 +66,7 @@ class Damage:
 @dataclass(frozen=True, slots=True)
 class Scan:
     """
-    The batches of one segment.
+    Batches of one segment, and the damage before them; behind them where they are its last.
 
     Attributes:
         data: the segment's bytes.
@@ -96,19 +100,36 @@ class Scan:
 
 def scan(segment: Any, *, check_crc: bool = True, begin: int = 0, until: int | None = None) -> Scan:
     """
-    The batches in a segment's bytes (anything with the buffer protocol, not empty bytes of an mmap).
+    All batches in a segment's bytes (anything with the buffer protocol, not empty bytes of an mmap).
 
     Args:
         begin, until: look at this part alone; positions are still those in the segment. `begin` is where a batch begins.
+    """
+    (found,) = scans(segment, check_crc=check_crc, begin=begin, until=until, batches_max=sys.maxsize)
+    return found
+
+
+def scans(
+    segment: Any,
+    *,
+    check_crc: bool = True,
+    begin: int = 0,
+    until: int | None = None,
+    batches_max: int = SCAN_BATCHES,
+) -> Iterator[Scan]:
+    """
+    The same, some batches at a time; what comes last may hold none. Damage comes with the batch behind it, or last.
+
+    Args:
+        batches_max: how many batches at once.
     """
     view = memoryview(segment)[:until]
     data = np.frombuffer(view, np.uint8)
     size = len(view)
     positions = array("q")
     damage: list[Damage] = []
-    at = begin
+    at = released = begun = begin
     unpack = _PREFIX.unpack_from
-    released = begin
     while at < size:
         if at - released >= _RELEASE_BYTES:
             release(segment, released, at)
@@ -124,13 +145,20 @@ def scan(segment: Any, *, check_crc: bool = True, begin: int = 0, until: int | N
             ):
                 positions.append(at)
                 at = end
+                if len(positions) == batches_max:
+                    yield _scanned(data, positions, damage, segment, begun, at)
+                    positions, damage, begun = array("q"), [], at
                 continue
         resumed, problem = _resume(data, view, at)
         damage.append(Damage(at, resumed - at, problem))
         at = resumed
+    yield _scanned(data, positions, damage, segment, begun, size)
+
+
+def _scanned(data: Bytes, positions: "array[int]", damage: list[Damage], segment: Any, begin: int, end: int) -> Scan:
     found = np.array(positions, dtype=np.int64)
     headers = _headers(data, found, segment)
-    release(segment, begin, size)
+    release(segment, begin, end)
     return Scan(data, found, headers, damage, segment)
 
 

@@ -17,7 +17,7 @@ from kohort.pipeline.decode.batches import (
     Damage,
     Headers,
     Scan,
-    scan,
+    scans,
 )
 from kohort.pipeline.decode.compact import Fold
 from kohort.pipeline.decode.records import WINDOW_BYTES, Records, lay_out, windows
@@ -69,17 +69,23 @@ class Decoder:
         Args:
             stretch: when given, the rows of this stretch alone, and none of kind segment.
         """
-        found = scan(data) if stretch is None else scan_slice(data, stretch)
-        damage = list(found.damage)
+        end = _End(segment.base_offset)
+        found_here = scans(data) if stretch is None else scan_slice(data, stretch)
+        for found in found_here:
+            damage = list(found.damage)
+            end.add(found)
+            yield from self._found(found, segment, damage)
+            if schemas.DAMAGE in self.kinds and damage:
+                yield self._damage(damage, segment)
+        if schemas.SEGMENT in self.kinds and stretch is None:
+            yield self._segment(end, len(data), segment)
+
+    def _found(self, found: Scan, segment: Segment, damage: list[Damage]) -> Iterator[pa.RecordBatch]:
         if schemas.BATCH in self.kinds and (batches := self._batches_in_time(found)):
             yield self._batches(batches, segment)
         if segment.topic in INTERNAL_TOPICS and not schemas.RECORD_KINDS.isdisjoint(self.kinds):
             for records in self._laid_out(found):
                 yield from self._window(records, segment, damage)
-        if schemas.SEGMENT in self.kinds and stretch is None:
-            yield self._segment(found, segment)
-        if schemas.DAMAGE in self.kinds and damage:
-            yield self._damage(damage, segment)
 
     def rest(self) -> Iterator[pa.RecordBatch]:
         """When everything has been decoded, the rows of the commits that are left of a fold."""
@@ -220,15 +226,13 @@ class Decoder:
         }
         return schemas.record_batch(self.schema, count, columns)
 
-    def _segment(self, found: Scan, segment: Segment) -> pa.RecordBatch:
-        """A segment without a batch still says where its log goes on: its name is the next offset."""
-        next_offsets, timestamps = found.next_offsets, found.headers["max_timestamp"]
+    def _segment(self, end: "_End", size_bytes: int, segment: Segment) -> pa.RecordBatch:
         row = {
             "log_offset": segment.base_offset,
-            "next_offset": int(next_offsets[-1]) if len(next_offsets) else segment.base_offset,
-            "timestamp_ms": int(timestamps.max()) if len(timestamps) else None,
+            "next_offset": end.next_offset,
+            "timestamp_ms": end.timestamp_ms,
             "position": 0,
-            "size_bytes": len(found.data),
+            "size_bytes": size_bytes,
         }
         return self._built(schemas.SEGMENT, [row], segment)
 
@@ -243,6 +247,24 @@ class Decoder:
             "segment": segment.name,
         }
         return schemas.from_rows(self.schema, [{**place, **row} for row in rows])
+
+
+@dataclass(slots=True)
+class _End:
+    """
+    Where a segment's log goes on, and its latest time. A segment without a batch still says the first: its name is the next
+    offset.
+    """
+
+    next_offset: int
+    timestamp_ms: int | None = None
+
+    def add(self, found: Scan) -> None:
+        if not len(found.positions):
+            return
+        self.next_offset = int(found.next_offsets[-1])
+        latest_ms = int(found.headers["max_timestamp"].max())
+        self.timestamp_ms = latest_ms if self.timestamp_ms is None else max(latest_ms, self.timestamp_ms)
 
 
 def damage_row(damage: Damage, segment: Segment) -> dict[str, Any]:

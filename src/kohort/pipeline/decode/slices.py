@@ -10,12 +10,13 @@ is being written.
 """
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from kohort.pipeline.decode.batches import HEADER_BYTES, PREFIX_BYTES, Damage, Scan, scan
+from kohort.pipeline.decode.batches import HEADER_BYTES, PREFIX_BYTES, SCAN_BATCHES, Damage, Scan, scan, scans
 
 _PREFIX = struct.Struct(">qi")
 
@@ -44,15 +45,18 @@ class Slice:
     has_tail: bool = False
 
 
-def scan_slice(data: Any, stretch: Slice) -> Scan:
-    """The batches of a stretch in a segment's bytes. Marks that no longer fit (compaction has moved batches) are not used."""
+def scan_slice(data: Any, stretch: Slice, *, batches_max: int = SCAN_BATCHES) -> Iterator[Scan]:
+    """
+    The batches of a stretch in a segment's bytes, as `batches.scans`. Marks that no longer fit (compaction has moved batches)
+    are not used.
+    """
     begin = stretch.begin.position if stretch.begin is not None and _is_there(data, stretch.begin) else 0
     until = stretch.until.position if stretch.until is not None and _is_there(data, stretch.until) else None
-    found = scan(data, begin=begin, until=until)
-    base_offsets = found.headers["base_offset"].astype(np.int64)
-    chosen = (base_offsets >= stretch.start) & (base_offsets < stretch.end)
-    damage = [one for one in found.damage if _has_damage(one, found, base_offsets, stretch, is_whole=until is None)]
-    return Scan(found.data, found.positions[chosen], found.headers[chosen], damage, found.mapped)
+    for found in scans(data, begin=begin, until=until, batches_max=batches_max):
+        base_offsets = found.headers["base_offset"].astype(np.int64)
+        chosen = (base_offsets >= stretch.start) & (base_offsets < stretch.end)
+        damage = [one for one in found.damage if _has_damage(one, found, base_offsets, stretch, is_whole=until is None)]
+        yield Scan(found.data, found.positions[chosen], found.headers[chosen], damage, found.mapped)
 
 
 def _has_damage(damage: Damage, found: Scan, base_offsets: Any, stretch: Slice, *, is_whole: bool) -> bool:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kohort.pipeline.decode.batches import Damage, scan
+from kohort.pipeline.decode.batches import Damage, Scan, scans
 from kohort.pipeline.decode.segments import Segment
 from kohort.pipeline.decode.slices import Mark
 from kohort.pipeline.decode.storage import mapped
@@ -57,17 +57,19 @@ class SegmentMarks:
 
     def tail(self, segment: Segment) -> list[Damage]:
         """What lies behind the last whole batch."""
-        return (
-            scan(mapped(segment.path), begin=self.end_position).damage if self.end_position < self.walked_bytes else []
-        )
+        if self.end_position >= self.walked_bytes:
+            return []
+        return [one for found in scans(mapped(segment.path), begin=self.end_position) for one in found.damage]
 
     def walk(self, segment: Segment) -> None:
         """Go on to the end of the file."""
         data = mapped(segment.path)
-        found = scan(data, check_crc=False, begin=self.end_position)
+        for found in scans(data, check_crc=False, begin=self.end_position):
+            if len(found.positions):
+                self._mark(found)
         self.walked_bytes = len(data)
-        if not len(found.positions):
-            return
+
+    def _mark(self, found: Scan) -> None:
         self.end_position = int(found.ends[-1])
         # A header's offset is under no checksum: one that leads back is not believed.
         self.end_offset = max(self.end_offset, int(found.next_offsets.max()))
