@@ -200,7 +200,11 @@ def test_long_requests_are_not_remembered() -> None:
     assert not client.remembered.requests
 
 
-def test_who_never_repeats_itself_is_compared_ever_less(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("times", "attempts_max"), [(1, 11), (2, 20)])
+def test_who_repeats_itself_never_or_once_is_compared_ever_less(
+    times: int, attempts_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where each comes twice, each second one looks as if it came again; a pattern by which none is known is a miss, too."""
     client = Client()
     attempts = 0
     learn = client.reader._pattern
@@ -212,25 +216,8 @@ def test_who_never_repeats_itself_is_compared_ever_less(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(client.reader, "_pattern", counted)
     for number in range(1000):
-        client.send(commit([number], generation=number))
-    assert attempts <= 11
-
-
-def test_who_sends_each_but_twice_is_compared_ever_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each second request looks as if it came again; a pattern that none is recognised by is a miss, too."""
-    client = Client()
-    attempts = 0
-    learn = client.reader._pattern
-
-    def counted(request: object, body: bytes) -> Pattern | None:
-        nonlocal attempts
-        attempts += 1
-        return learn(request, body)
-
-    monkeypatch.setattr(client.reader, "_pattern", counted)
-    for number in range(1000):
-        client.send(commit([number], generation=number // 2))
-    assert attempts <= 20
+        client.send(commit([number], generation=number // times))
+    assert attempts <= attempts_max
 
 
 def test_a_client_that_speaks_for_some_groups_is_known_for_each() -> None:
