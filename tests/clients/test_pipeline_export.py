@@ -19,10 +19,13 @@ from tests.clients.waiting import PATIENCE_S
 Offsets = dict[tuple[str, int], int]
 
 
-def exported(directory: Path, offsets: dict[str, Offsets], *options: str) -> Path:
+def exported(
+    directory: Path, offsets: dict[str, Offsets], *options: str, metadata: str = "", leader_epoch: int = 0
+) -> Path:
     """What `export-offsets` prints of published tables, in a file."""
     rows = [
-        {"group": group, "topic": topic, "partition": partition, "offset": offset, "leader_epoch": 0, "metadata": ""}
+        {"group": group, "topic": topic, "partition": partition, "offset": offset}
+        | {"leader_epoch": leader_epoch, "metadata": metadata}
         for group, places in offsets.items()
         for (topic, partition), offset in places.items()
     ]
@@ -60,6 +63,24 @@ def test_our_import_restores_them(broker: Broker, make_topic: Callable[..., str]
     offsets: dict[str, Offsets] = {group: {(topic, 0): 3, (topic, 1): 8}, other: {(topic, 1): 5}}
     kohort("groups", "import", str(exported(tmp_path, offsets)), "--execute", bootstrap=broker.bootstrap)
     assert {name: positions(broker, name) for name in offsets} == offsets
+
+
+def test_our_import_restores_metadata_and_leader_epochs_too(
+    broker: Broker, make_topic: Callable[..., str], group: str, tmp_path: Path
+) -> None:
+    topic = filled(broker, make_topic(2), 9)
+    file = exported(tmp_path, {group: {(topic, 0): 3}}, "--json", metadata="m\u00e9ta", leader_epoch=0)
+    kohort("groups", "import", str(file), "--execute", bootstrap=broker.bootstrap)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    told = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(PATIENCE_S)
+    assert [(one.offset, one.metadata, one.leader_epoch) for one in told.topic_partitions] == [(3, "m\u00e9ta", 0)]
+
+
+def test_nothing_to_export_is_no_success(tmp_path: Path) -> None:
+    """Whoever restores an empty file later has lost the offsets."""
+    exported(tmp_path, {"g": {("t", 0): 3}})
+    done = CliRunner().invoke(app, ["export-offsets", str(tmp_path / "published"), "--group", "typo"])
+    assert (done.exit_code, done.stdout) == (2, "")
 
 
 def test_kafkas_tool_restores_them(

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from kohort.cli.pipeline import app
 from kohort.cli.pipeline_columns import show
 from kohort.model.errors import ConfigError
+from kohort.pipeline.jobs import published
 from kohort.pipeline.session import find_java
 
 ENTRY = "from kohort.cli.pipeline import app; app(prog_name='kohort pipeline')"
@@ -71,6 +72,37 @@ def test_no_java_is_a_sentence(recorded: Callable[[str], Path], tmp_path: Path) 
     assert (done.returncode, done.stdout) == (2, "")
     assert "there is no Java in JAVA_HOME" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+# fmt: off
+REFUSED = [
+    (("lag", "LOGS", "--time", "--history"),                 "--time and --history are different tables"),
+    (("partitions", "LOGS", "--owners", "--unowned"),        "--unowned and --owners are different tables"),
+    (("transactions", "LOGS", "--open", "--statistics"),     "--open and --statistics are different tables"),
+    (("lag", "LOGS", "--report", "LOGS/nowhere/page.html"),  "there is no such directory"),
+    (("report", "LOGS", "--report", "LOGS/nowhere/x.html"),  "there is no such directory"),
+    (("report", "OUT"),                                      "holds published tables; this needs logs"),
+    (("run", "OUT", "--out", "LOGS/out"),                    "holds published tables; this needs logs"),
+    (("run", "LOGS", "--out", "LOGS/out", "--every", "5"),   "--every is for --stream"),
+    (("run", "LOGS", "--out", "LOGS/out", "--groups", ","),  "--groups names no group"),
+    (("run", "LOGS", "--out", "LOGS/out", "--stream", "--as-of", "9"), "--as-of stands still and --stream goes on"),
+]
+# fmt: on
+
+
+@pytest.mark.parametrize(("words", "sentence"), REFUSED)
+def test_what_cannot_be_meant_is_a_sentence(
+    words: tuple[str, ...], sentence: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """At once: nothing is read, no option is silently left out of account."""
+    places = {"LOGS": tmp_path / "logs", "OUT": tmp_path / "out"}
+    places["LOGS"].mkdir()
+    published.publish(places["OUT"], "/a/source", lambda path: None, made_of={})
+    arguments = [word.replace("LOGS", str(places["LOGS"])).replace("OUT", str(places["OUT"])) for word in words]
+    assert CliRunner().invoke(app, arguments).exit_code == 2
+    told = capfd.readouterr().err
+    assert sentence in told
+    assert told.count("\n") == 1
 
 
 @pytest.mark.spark

@@ -29,6 +29,8 @@ app = typer.Typer(
 _EXIT_MENDABLE = 2
 _LATEST = ("offsets", "lag")
 _DEFAULT_REPORT = Path("kohort-report.html")
+EVERY_S = 10.0
+"""How often `run --stream` publishes at most."""
 
 
 @app.command()
@@ -52,6 +54,7 @@ def lag(
     ] = False,
 ) -> None:
     """The offsets that groups have committed, and how far behind they are."""
+    _one_of({"--time": time, "--history": history})
     _table(asked, "lag_over_time" if history else "time_lag" if time else "lag")
 
 
@@ -95,6 +98,7 @@ def partitions(
     owners: Annotated[bool, typer.Option("--owners", help="Who owned which partition, from when to when.")] = False,
 ) -> None:
     """How often partitions changed their owner within a group."""
+    _one_of({"--unowned": unowned, "--owners": owners})
     _table(asked, "time_without_owner" if unowned else "assignments" if owners else "partition_flapping")
 
 
@@ -140,6 +144,7 @@ def transactions(
     statistics: Annotated[bool, typer.Option("--statistics", help="Durations and abort rate of each id.")] = False,
 ) -> None:
     """What became of every transaction: how long it took, how it ended, which partitions it wrote to."""
+    _one_of({"--open": is_open, "--hanging": hanging, "--blocking": blocking, "--statistics": statistics})
     choices = {"blocking_transactions": hanging or blocking, "open_transactions": is_open}
     choices |= {"transaction_statistics": statistics}
     name = next((name for name, is_chosen in choices.items() if is_chosen), "transactions")
@@ -148,19 +153,20 @@ def transactions(
 
 
 @app.command()
-@on_source(without=("as_json", "out", "report_file"))
+@on_source(without=("out", "report_file"))
 def export_offsets(asked: Asked) -> None:
-    """Offsets as CSV for `kafka-consumer-groups --reset-offsets --from-file`.
+    """Offsets as CSV for `kafka-consumer-groups --reset-offsets --from-file` and for `kohort groups import`.
 
-    Lines are group,topic,partition,offset; with --group they are topic,partition,offset, as that tool wants them.
+    Lines are group,topic,partition,offset; with --group they are topic,partition,offset, as Kafka's tool wants them. With
+    --json there are metadata and leader epochs, too, which `kohort groups import` restores.
     """
-    import csv
-    import sys
+    from kohort.cli.offset_files import csv_text
 
-    of_one = ("topic", "partition", "offset")
-    columns = of_one if asked.group is not None else ("group", *of_one)
     rows = _rows(asked, "offsets")
-    csv.writer(sys.stdout, lineterminator="\n").writerows([row[name] for name in columns] for row in rows)
+    if not rows:
+        whose = "" if asked.group is None else f" of group {asked.group!r}"
+        _refuse(f"{asked.source} has no offsets{whose} to export")
+    typer.echo(to_json(rows) if asked.as_json else csv_text(rows, with_group=asked.group is None), nl=asked.as_json)
 
 
 @app.command()
@@ -175,7 +181,10 @@ def run(
     ] = None,
     groups: Annotated[str | None, typer.Option(metavar="NAMES", help="Only these groups, with commas between.")] = None,
     is_stream: Annotated[bool, typer.Option("--stream", help="Go on until told to stop (Ctrl-C).")] = False,
-    every: Annotated[float, typer.Option(metavar="SECONDS", help="With --stream: no sooner again than this.")] = 10.0,
+    every: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", min=0, help="With --stream: no sooner again than this; default 10."),
+    ] = None,
     is_anew: Annotated[bool, typer.Option("--anew", help="Forget what was read before.")] = False,
     history: Annotated[
         bool,
@@ -189,18 +198,26 @@ def run(
 
     chosen = None if groups is None else frozenset(name.strip() for name in groups.split(",") if name.strip())
     with _console() as console:
+        _check_run(asked, chosen, every_s=every, is_stream=is_stream)
         as_of_ms = _milliseconds(asked.as_of)
         wanted = AskedRun(
             asked.source, local_out(out), chosen, as_of_ms, is_anew, asked.config, asked.master, history, store
         )
-        publish_runs(wanted, console, every_s=every if is_stream else None)
+        publish_runs(wanted, console, every_s=(EVERY_S if every is None else every) if is_stream else None)
 
 
 @app.command()
 @on_source(source=LogSource)
 def report(asked: Asked) -> None:
     """Everything as one HTML file that needs nothing else (default kohort-report.html)."""
-    with _console() as console, _tables(asked, console, "report") as tables:
+    with _console() as console:
+        _check_logs(asked)
+        _check_place(asked.report_file)
+        _report_all(asked, console)
+
+
+def _report_all(asked: Asked, console: Any) -> None:
+    with _tables(asked, console, "report") as tables:
         names = ("offsets", "lag", "lag_over_time", "rebalances", "damage")
         is_shown = asked.as_json or asked.out is not None
         shown = {name: _publish(tables, name, asked.out) for name in names if is_shown}
@@ -208,6 +225,44 @@ def report(asked: Asked) -> None:
         _complain(tables)
     if asked.as_json:
         typer.echo(to_json(shown))
+
+
+def _refuse(sentence: str) -> None:
+    """A sentence and exit code 2."""
+    with _console():
+        raise ConfigError(sentence)
+
+
+def _one_of(given: dict[str, bool]) -> None:
+    """Options that ask for another table each."""
+    chosen = [name for name, is_given in given.items() if is_given]
+    if len(chosen) > 1:
+        _refuse(f"{' and '.join(chosen)} are different tables: ask for one at a time")
+
+
+def _check_run(asked: Asked, groups: frozenset[str] | None, *, every_s: float | None, is_stream: bool) -> None:
+    if groups is not None and not groups:
+        raise ConfigError("--groups names no group; leave it out for all of them")
+    if every_s is not None and not is_stream:
+        raise ConfigError("--every is for --stream")
+    if is_stream and asked.as_of is not None:
+        raise ConfigError("--as-of stands still and --stream goes on: choose one")
+    _check_logs(asked)
+
+
+def _check_logs(asked: Asked) -> None:
+    from kohort.pipeline.jobs import published
+
+    if published.is_published(asked.source):
+        raise ConfigError(
+            f"{asked.source} holds published tables; this needs logs: a data directory or kafka://HOST:PORT"
+        )
+
+
+def _check_place(report_file: Path | None) -> None:
+    """Before all is read, not after."""
+    if report_file is not None and not report_file.absolute().parent.is_dir():
+        raise ConfigError(f"the report cannot be written to {report_file}: there is no such directory")
 
 
 def _table(asked: Asked, name: str) -> None:
@@ -222,6 +277,7 @@ def _rows(asked: Asked, name: str) -> list[dict[str, Any]]:
 
         if published.is_published(asked.source):
             return _published_rows(asked, name)
+        _check_place(asked.report_file)
         with _tables(asked, console, name) as tables:
             rows = _publish(tables, name, asked.out)
             _report(tables, asked.report_file)
