@@ -420,7 +420,7 @@ def _report(tables: "Tables", file: Path | None) -> None:
 
     # Transactions belong to no group.
     reading = tables.reading
-    is_whole = reading.group is None
+    is_whole = reading.groups is None
     data = ReportData(
         directory=reading.directory,
         made_at_ms=int(time.time() * 1000),

@@ -112,7 +112,7 @@ class Reading:
             ConfigError: nobody can connect like that.
         """
         self.directory = str(directory)
-        self.group = group
+        self.groups: Collection[str] | None = None if group is None else (group,)
         self.as_of_ms = as_of_ms
         self.is_latest_only = is_latest_only
         self.connection = dict(connection or {})
@@ -225,9 +225,9 @@ class Reading:
         return progress.Progress(sum(one.bytes_read for one in told), sum(one.rows for one in told))
 
     def _of_group(self, records: Any) -> Any:
-        if self.group is None:
+        if self.groups is None:
             return records
-        return records.where(records["kind"].isin(MARKER, DAMAGE) | (records["group"] == self.group))
+        return records.where(records["kind"].isin(MARKER, DAMAGE) | records["group"].isin(*self.groups))
 
     def _read(
         self, kinds: Sequence[str], columns: Sequence[str], topics: Collection[str] | None, *, newest: bool = False

@@ -18,34 +18,17 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from kohort.pipeline.jobs.published import TABLES
+
 FILES_MAX = 32
 """More files than these in a table are made one."""
 
-KEYS = {
-    **dict.fromkeys(
-        (
-            "offsets",
-            "lag",
-            "time_lag",
-            "lag_over_time",
-            "status",
-            "status_history",
-            "commit_frequency",
-            "offset_commits",
-            "rebalances",
-            "rebalance_costs",
-            "members",
-            "assignments",
-            "partition_flapping",
-            "time_without_owner",
-            "share_state",
-        ),
-        "group",
-    ),
-    "transactions": "transactional_id",
-    "transaction_statistics": "transactional_id",
-}
-"""The column that says what belongs together, for each table of which rows are kept; the others are small, and made anew."""
+_MADE_ANEW = ("open_transactions", "blocking_transactions", "damage")
+"""Tables that are small, and say little of one group."""
+_OF_TRANSACTIONS = ("transactions", "transaction_statistics")
+
+KEYS = {name: "transactional_id" if name in _OF_TRANSACTIONS else "group" for name in TABLES if name not in _MADE_ANEW}
+"""The column that says what belongs together, for each table of which rows are kept."""
 
 _LASTING: dict[str, tuple[str, str, str | None]] = {
     "time_lag": ("time_lag_ms", "next_produced_at_ms", None),

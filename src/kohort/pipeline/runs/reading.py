@@ -13,7 +13,6 @@ from kohort.pipeline.decode.schemas import (
     COORDINATOR,
     DAMAGE,
     GROUP_METADATA,
-    MARKER,
     OFFSET_COMMIT,
     SEGMENT,
     TRANSACTION,
@@ -54,6 +53,7 @@ class BronzeReading(Reading):
             before: with `touched`, the tables of the version before.
         """
         super().__init__(spark, source, as_of_ms=state.wanted.as_of_ms, connection=connection)
+        self.groups = state.wanted.groups
         self._bronze = bronze
         self._state = state
         self._at_ms = at_ms
@@ -88,12 +88,6 @@ class BronzeReading(Reading):
         before = self._spark.read.parquet(str(self._before / "transactions"))
         rest = before.where(~before["transactional_id"].isin(*self._touched.transactional_ids))
         return self.transactions.unionByName(rest)
-
-    def _of_group(self, records: Any) -> Any:
-        groups = self._state.wanted.groups
-        if groups is None:
-            return records
-        return records.where(records["kind"].isin(MARKER, DAMAGE) | records["group"].isin(*groups))
 
     def _load(
         self, kinds: Sequence[str], columns: Sequence[str], topics: Collection[str] | None, *, newest: bool
