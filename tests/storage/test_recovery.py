@@ -13,7 +13,7 @@ from kohort.model.errors import ConfigError
 from kohort.model.ids import TopicPartition
 from kohort.storage.batchset import iter_spans
 from kohort.storage.checkpoints import read_offsets
-from kohort.storage.committer import BULK_BYTES
+from kohort.storage.committer import BULK_BYTES, CHECKPOINT_INTERVAL_MS
 from kohort.storage.disk import DiskStore
 from kohort.storage.log import Log, LogConfig
 from kohort.wire.batches import read_header
@@ -374,6 +374,32 @@ def test_a_recovery_point_beyond_the_end_is_not_believed(owner: Owner, tmp_path:
     first[list(iter_spans(content))[1][0] + 70] ^= 1
     (at / LOG).write_bytes(first)
     assert recover(owner, at) == (content[: list(iter_spans(content))[1][0]], 1)
+    store.close()
+
+
+@pytest.mark.parametrize("how", ["missing", "empty"])
+def test_without_recovery_points_everything_is_checked_and_nothing_dropped(
+    owner: Owner, tmp_path: Path, how: str
+) -> None:
+    """Nobody knows then from where on a gap would be a loss: the log may begin, and have been cleaned, anywhere."""
+    store = filled(owner, tmp_path / "data")
+    log = store.get(PARTITION)
+    assert log is not None
+    log.delete_before(8)
+    for _ in range(4):  # both files of the journal are begun anew
+        owner.clock.set(owner.clock.now_ms() + CHECKPOINT_INTERVAL_MS)
+        log.append(batch("x" * 200), leader_epoch=3)
+        store.flush()
+        owner.wait_for(lambda: store._committer._running is None)
+    log.append(batch("more"), leader_epoch=3)
+    store.flush()
+    at = crash(store, tmp_path / "crashed")
+    content = everything(log)
+    for name in ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint"):
+        (at / name).unlink() if how == "missing" else (at / name).write_bytes(b"")
+    restored, end_offset = recover(owner, at)
+    assert end_offset == 17
+    assert restored.endswith(content)
     store.close()
 
 

@@ -101,6 +101,7 @@ class Committer:
     Attributes:
         offsets: recovery points as last written down, of all partitions on the disk.
         start_offsets: log start offsets of those whose first segment begins before it.
+        written: what a start finds of all that.
         offline_reason: why nothing is acknowledged any more, a sentence; None while all is well.
     """
 
@@ -124,7 +125,7 @@ class Committer:
         self.offline_reason: str | None = None
         self.on_append = self._on_append_journaled if flush == "commit" else self._on_append_unflushed
         self._data_dir = data_dir
-        self._written = WrittenOffsets(data_dir)
+        self.written = WrittenOffsets(data_dir)
         self._deleted: set[TopicPartition] = set()
         """Partitions that are gone, and that what is written down may still name."""
         self._is_journaled = flush == "commit"
@@ -163,7 +164,7 @@ class Committer:
         Raises:
             CorruptError: a file holds something else.
         """
-        self.offsets, self.start_offsets = self._written.read()
+        self.offsets, self.start_offsets = self.written.read()
         for topic_partition in {*self.offsets, *self.start_offsets}:
             if topic_partition not in found:
                 self.on_gone(topic_partition)
@@ -232,7 +233,7 @@ class Committer:
             OSError: it could not be written down.
         """
         if topic_partition in self._deleted:
-            self._written.forget(self._deleted)
+            self.written.forget(self._deleted)
             self._deleted.clear()
 
     def _enter(self, log: DiskLog, kind: int, content: bytes) -> None:
@@ -377,7 +378,7 @@ class Committer:
         """On any thread."""
         for_each(list(checkpoint.epochs.items()), _write_epochs_of)
         self._sync_files(checkpoint.files | {path.parent for path in checkpoint.epochs})
-        self._written.write(checkpoint.offsets, checkpoint.start_offsets, deleted=checkpoint.deleted)
+        self.written.write(checkpoint.offsets, checkpoint.start_offsets, deleted=checkpoint.deleted)
 
     def checkpoint_now(self, logs: Iterable[DiskLog], files: Iterable[Path]) -> None:
         """

@@ -155,7 +155,8 @@ class DiskStore:
             self._committer.take_up(self._found)
         except CorruptError as exc:
             raise ConfigError(
-                f"{exc}. Without it every log is read and checked at the next start: move it away."
+                f"{exc}: move it away. Without recovery points every log is read and checked at the next start, without log "
+                "starts records that were deleted may be there again."
             ) from exc
         marker = self.data_dir / CLEAN_SHUTDOWN
         journal = self.data_dir / JOURNAL
@@ -163,6 +164,7 @@ class DiskStore:
             self._recover(journal_files(journal), is_journaled=journal.is_dir())
         remove_journal(self.data_dir)
         if self._is_journaled:
+            self._committer.written.begin()
             syscalls.ensure_directory(journal)
             syscalls.sync_directory(self.data_dir)
         if marker.exists():
@@ -170,7 +172,12 @@ class DiskStore:
             syscalls.sync_directory(self.data_dir)
 
     def _recover(self, left_behind: list[Path], *, is_journaled: bool) -> None:
-        """Scan what is not known to be durable, put back what the journal has, and checkpoint before anything else."""
+        """
+        Scan what is not known to be durable, put back what the journal has, and checkpoint before anything else.
+
+        Without recovery points nobody knows from where on a gap would be a loss. Then none is one.
+        """
+        is_gapless = is_journaled and self._committer.written.has_points
         started_ms = self._clock.now_ms()
         entries: dict[TopicPartition, list[JournalEntry]] = {}
         for entry in read_journal(left_behind):
@@ -180,7 +187,7 @@ class DiskStore:
         for topic_partition in sorted(self._found):
             self._on_recovery(recovered)
             recovery_point = self._committer.offsets.get(topic_partition, 0)
-            loaded = self._load(topic_partition, recovery_point, is_gapless=is_journaled)
+            loaded = self._load(topic_partition, recovery_point, is_gapless=is_gapless)
             recovered.add(loaded)
             for segment in loaded.scanned:
                 files |= {segment.path, segment.index.path, segment.time_index.path, segment.directory}

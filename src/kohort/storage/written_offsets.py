@@ -26,9 +26,16 @@ Offsets: TypeAlias = dict[TopicPartition, int]
 
 
 class WrittenOffsets:
-    """The checkpoint files of one data directory. Threads write them one after the other."""
+    """
+    The checkpoint files of one data directory. Threads write them one after the other.
+
+    Attributes:
+        has_points: whether there are recovery points, though they may be of no partition. Where a journal was begun there are,
+            unless somebody took them away.
+    """
 
     def __init__(self, data_dir: Path) -> None:
+        self.has_points = False
         self._data_dir = data_dir
         self._writing = threading.Lock()
         self._offsets: Offsets = {}
@@ -41,9 +48,22 @@ class WrittenOffsets:
         Raises:
             CorruptError: a file holds something else.
         """
-        self._offsets = read_offsets(self._data_dir / RECOVERY_POINTS)
+        path = self._data_dir / RECOVERY_POINTS
+        self._offsets = read_offsets(path)
+        self.has_points = path.exists() and path.stat().st_size > 0
         self._start_offsets = read_offsets(self._data_dir / LOG_START_OFFSETS)
         return dict(self._offsets), dict(self._start_offsets)
+
+    def begin(self) -> None:
+        """
+        Have recovery points, if there are none: of no partition.
+
+        Raises:
+            OSError: there may be none.
+        """
+        if not self.has_points:
+            self._write(RECOVERY_POINTS, self._offsets)
+            self.has_points = True
 
     def write(self, offsets: Offsets, start_offsets: Offsets, *, deleted: Container[TopicPartition] = ()) -> None:
         """
