@@ -9,7 +9,7 @@ import math
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
-from errno import EIO, ENOSPC, EROFS
+from errno import EIO, ENOSPC, EOPNOTSUPP, EROFS
 from functools import partial
 from pathlib import Path
 
@@ -17,8 +17,11 @@ import pytest
 
 from kohort.model.errors import ConfigError, ErrorCode, StorageError, UnavailableError
 from kohort.model.ids import TopicPartition
+from kohort.storage import syscalls
+from kohort.storage.aborted import AbortedIndex
 from kohort.storage.committer import BULK_BYTES
 from kohort.storage.log import LogConfig
+from kohort.storage.producers import Aborted
 from kohort.testing.crashed_disk import Mark
 from kohort.testing.faulty_files import FaultyFiles, fail_on
 from tests.conftest import LONG
@@ -165,6 +168,44 @@ def test_a_directory_that_cannot_be_used_is_a_sentence(base: Path) -> None:
         Owner().disk(base / "data")
     with FaultyFiles(base / "data"):
         Owner().disk(base / "data").close()
+
+
+def test_a_file_system_that_allocates_nothing_has_a_journal_all_the_same(base: Path) -> None:
+    """Some know no fallocate, and not every C library writes zeros instead. It only saves time."""
+    with FaultyFiles(base / "data", refuse=fail_on("allocate", ".journal", code=EOPNOTSUPP)):
+        store = Owner().disk(base / "data")
+        log = store.open(A, TOPIC_ID, LogConfig())
+        log.append(batch("v"), leader_epoch=0)
+        store.flush()
+        assert (log.high_watermark, store.offline_reason) == (1, None)
+        store.close()
+
+
+def test_a_directory_that_becomes_a_topics_and_cannot_be_written_to_is_unavailable(base: Path) -> None:
+    with FaultyFiles(base / "data") as files:
+        store = Owner().disk(base / "data")
+        store.open(A, TOPIC_ID, LogConfig()).append(batch("v"), leader_epoch=0)
+        store.close()
+        (base / "data" / str(A) / "partition.metadata").unlink()
+        files.refuse = fail_on("open", "partition.metadata", code=EROFS)
+        store = Owner().disk(base / "data")
+        with pytest.raises(UnavailableError, match="make that file system writable"):
+            store.open(A, TOPIC_ID, LogConfig())
+        files.refuse = lambda _call, _path: None
+        assert store.open(A, TOPIC_ID, LogConfig()).end_offset == 1
+        store.close()
+
+
+def test_an_entry_that_the_system_takes_in_parts_is_written_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = syscalls.write
+    monkeypatch.setattr(syscalls, "write", lambda fd, data: write(fd, data[:10]))
+    index = AbortedIndex(tmp_path / "0.txnindex")
+    entries = [Aborted(7, first, first + 1, first) for first in range(3)]
+    for entry in entries:
+        index.append(entry)
+    assert AbortedIndex(tmp_path / "0.txnindex").entries == entries
 
 
 @pytest.mark.parametrize("owner_flush_ms_max", [0, math.inf], ids=["by the flusher", "by the owner"])

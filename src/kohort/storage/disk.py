@@ -253,16 +253,16 @@ class DiskStore:
         if self._is_closed or self.offline_reason is not None:
             raise UnavailableError(self.offline_reason or f"{self.data_dir} is closed")
         log = self.get(topic_partition)
-        if log is not None:
-            self._adopt(log, topic_id)
-            if log.topic_id == topic_id:
-                log.take_config(config)
-                return log
-            self.set_aside(topic_partition)
         try:
+            if log is not None:
+                self._adopt(log, topic_id)
+                if log.topic_id == topic_id:
+                    log.take_config(config)
+                    return log
+                self.set_aside(topic_partition)
             return self._new_log(topic_partition, topic_id, config)
         except OSError as exc:
-            raise UnavailableError(f"{topic_partition} cannot be made: {exc}; {advice(exc)}") from exc
+            raise UnavailableError(f"{topic_partition} cannot be opened: {exc}; {advice(exc)}") from exc
 
     def get(self, topic_partition: TopicPartition) -> DiskLog | None:
         if topic_partition in self._found:
@@ -365,9 +365,9 @@ class DiskStore:
     def _adopt(self, log: DiskLog, topic_id: UUID) -> None:
         """A directory that does not say whose it is becomes this topic's. Source: Kafka UnifiedLog.assignTopicId."""
         if log.topic_id == NO_TOPIC_ID and topic_id != NO_TOPIC_ID:
-            log.assign_topic_id(topic_id)
             if log.directory.exists():
                 write_partition_metadata(log.directory, topic_id, is_synced=True)
+            log.assign_topic_id(topic_id)
 
     # Durability
 

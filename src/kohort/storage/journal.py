@@ -18,6 +18,7 @@ that has the offset (int64) instead; a leader epoch that began without a batch h
 began (int64). Ours alone: a clean stop leaves no journal behind.
 """
 
+import errno
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -44,6 +45,8 @@ _OFFSET = Struct(">q")
 _EPOCH = Struct(">iq")
 _LENGTHS = {DELETE: 0, START: _OFFSET.size, EPOCH: _EPOCH.size}
 _CRC_COVERS_FROM = 8
+_NO_ALLOCATION = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+"""What a file system says that cannot; the file then grows as it is written."""
 _FILL_BYTES = 128 * 1024
 _FILL_ROUNDS = 4
 _FILL_SHARE = 64
@@ -147,7 +150,11 @@ class Journal:
         fd = syscalls.open_file(self._directory / f"{turn}.journal", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self._fds[turn] = fd
         if syscalls.allocate is not None:
-            syscalls.allocate(fd, 0, self._file_bytes)
+            try:
+                syscalls.allocate(fd, 0, self._file_bytes)
+            except OSError as exc:
+                if exc.errno not in _NO_ALLOCATION:
+                    raise
         syscalls.fsync(fd)
         for directory in (self._directory, self._directory.parent):
             syscalls.sync_directory(directory)

@@ -55,20 +55,25 @@ def write_file(path: Path, data: Buffer, *, is_synced: bool = False) -> None:
     """The file's whole content. Its name, if it is new, is durable when its directory is flushed."""
     fd = open_file(path, _NEW, 0o644)
     try:
-        view = memoryview(data)
-        while view:
-            view = view[write(fd, view) :]
+        _write_all(fd, data)
         if is_synced:
             fsync(fd)
     finally:
         os.close(fd)
 
 
+def _write_all(fd: int, data: Buffer) -> None:
+    """The system may take less than it is given."""
+    view = memoryview(data)
+    while view:
+        view = view[write(fd, view) :]
+
+
 def append_to(path: Path, data: Buffer) -> None:
     """To the end of a file, which is made when it is not there."""
     fd = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     try:
-        write(fd, data)
+        _write_all(fd, data)
     finally:
         os.close(fd)
 
