@@ -1,6 +1,7 @@
 """The bytes of the records: as Apache Kafka 4.2.1 wrote and read them, and whatever else may stand there."""
 
 import base64
+import tracemalloc
 from contextlib import suppress
 from typing import Any
 from uuid import UUID
@@ -197,3 +198,15 @@ def test_damaged_records_are_a_record_or_refused(record: GoldenRecord, data: st.
     cut = data.draw(st.integers(0, len(value)))
     with suppress(CorruptError):
         SERDE.decode(record.key_bytes, bytes(value[:cut]))
+
+
+def test_what_clients_call_their_groups_does_not_pile_up() -> None:
+    """Keys of usual length are kept for the next commit; a group id may have 32 kB, and each partition a key."""
+    tracemalloc.start()
+    try:
+        for partition in range(300):
+            key, _ = SERDE.encode(OffsetCommit("g" * 30_000, "orders", partition, 1, -1, "", 0))
+            assert len(key) > 30_000
+        assert tracemalloc.get_traced_memory()[0] < 1_000_000
+    finally:
+        tracemalloc.stop()

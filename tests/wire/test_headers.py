@@ -1,6 +1,7 @@
 """Request headers, and what a client is told that asks for an unknown version of ApiVersions."""
 
 import struct
+import tracemalloc
 
 import pytest
 
@@ -65,6 +66,16 @@ def test_headers_that_close_the_connection(what: str) -> None:
 def test_many_client_ids_do_not_pile_up() -> None:
     for number in range(10_000):
         assert read_request_header(header(12, 3, b"%d" % number))[3] == str(number)
+
+
+def test_long_client_ids_do_not_pile_up_either() -> None:
+    tracemalloc.start()
+    try:
+        for number in range(200):
+            assert read_request_header(header(12, 3, b"%030000d" % number))[3] == f"{number:030000d}"
+        assert tracemalloc.get_traced_memory()[0] < 1_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_the_answer_to_an_unknown_version_of_api_versions() -> None:

@@ -118,7 +118,6 @@ _OFFSET_V1_HEAD = Struct(">hq")
 _OFFSET_V1_TAIL = Struct(">qq")
 
 
-@lru_cache(maxsize=65_536)
 def offset_key(group_id: str, topic: str, partition: int) -> bytes:
     """The key under which a group's offset for one partition is compacted."""
     key = bytearray(INT16.pack(_KEY_TYPE_OFFSET))
@@ -126,6 +125,11 @@ def offset_key(group_id: str, topic: str, partition: int) -> bytes:
     write_string(key, topic)
     key += INT32.pack(partition)
     return bytes(key)
+
+
+_KNOWN_GROUP_ID_MAX = 128
+_known_offset_key = lru_cache(maxsize=65_536)(offset_key)
+"""Most commits are of keys that were committed before. Group ids may have 32 kB: keys of longer ones are not kept."""
 
 
 def group_key(group_id: str) -> bytes:
@@ -140,7 +144,8 @@ class GroupRecordSerde:
     def encode(self, record: GroupRecord, /) -> tuple[bytes, bytes | None]:
         match record:
             case OffsetCommit():
-                key = offset_key(record.group_id, record.topic, record.partition)
+                key_of = _known_offset_key if len(record.group_id) <= _KNOWN_GROUP_ID_MAX else offset_key
+                key = key_of(record.group_id, record.topic, record.partition)
                 if record.metadata or record.topic_id is not None or record.expire_timestamp_ms != NO_TIMESTAMP_MS:
                     return key, _encode_offset(record)
                 return key, _pack_plain(4, record.offset, record.leader_epoch, 1, record.commit_timestamp_ms, 0)

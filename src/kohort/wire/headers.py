@@ -27,8 +27,9 @@ _KNOWN = {
 """Key and version as they stand in a frame together: key, version, whether tagged fields follow."""
 
 _CLIENT_IDS_MAX = 4_096
+_CLIENT_ID_BYTES_MAX = 256
 _client_ids: dict[bytes, str] = {}
-"""Client ids that were met, decoded: every request of a connection repeats the same."""
+"""Client ids that were met, decoded, unless they are long: every request of a connection repeats the same."""
 
 
 def read_request_header(frame: bytes) -> RequestHeader:
@@ -79,9 +80,10 @@ def _new_client_id(encoded: bytes, length: int) -> str:
         client_id = encoded.decode()
     except UnicodeDecodeError:
         raise WireError("a client id is not UTF-8") from None
-    if len(_client_ids) >= _CLIENT_IDS_MAX:
-        _client_ids.clear()
-    _client_ids[encoded] = client_id
+    if length <= _CLIENT_ID_BYTES_MAX:
+        if len(_client_ids) >= _CLIENT_IDS_MAX:
+            _client_ids.clear()
+        _client_ids[encoded] = client_id
     return client_id
 
 
