@@ -147,7 +147,8 @@ def peak_memory() -> Iterator[list[int]]:
             total = 0
             for process in (here, *here.children(recursive=True)):
                 try:
-                    total += process.memory_full_info().pss
+                    if not is_starting(process):
+                        total += process.memory_full_info().pss
                 except psutil.Error:
                     continue
             found[0] = max(found[0], total)
@@ -159,6 +160,12 @@ def peak_memory() -> Iterator[list[int]]:
     finally:
         done.set()
         watcher.join()
+
+
+def is_starting(process: psutil.Process) -> bool:
+    """Whether it is Java about to run something else, with all memory of the machine that started it: that counts once."""
+    parent = process.parent()
+    return parent is not None and process.name() != "java" and process.exe() == parent.exe() and "java" in parent.name()
 
 
 @contextmanager
