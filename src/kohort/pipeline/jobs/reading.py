@@ -80,6 +80,19 @@ def task_bytes(log_bytes: int, cores: int, *, bytes_max: int) -> int:
     return max(_TASK_BYTES_MIN, min(bytes_max, -(-log_bytes // (cores * _TASKS_PER_CORE))))
 
 
+def end_of_logs(latest_ms: Mapping[str, int]) -> int:
+    """
+    When the last record was written: of a coordinator, or to a topic that went on when all its readers had fallen silent.
+
+    What a producer dates in the future does not count, nor do other records of its topic.
+
+    Args:
+        latest_ms: of each topic the greatest time of a batch.
+    """
+    now_ms = int(time.time() * 1000)
+    return max((at for topic, at in latest_ms.items() if topic in INTERNAL_TOPICS or at <= now_ms), default=0)
+
+
 class Reading:
     """
     Reads frames out of one directory.
@@ -139,14 +152,15 @@ class Reading:
     def at_ms(self) -> int:
         """
         The instant that the tables stand for: the one asked for, else now for a running cluster, and for a directory that of
-        the last record of a coordinator.
+        the last record, see `end_of_logs`.
         """
         if self.as_of_ms is not None:
             return self.as_of_ms
         if is_live(self.directory):
             return int(time.time() * 1000)
-        ends = self._read([SEGMENT], ["timestamp_ms"], sorted(INTERNAL_TOPICS), newest=True)
-        return int(ends.agg({"timestamp_ms": "max"}).first()[0] or 0)
+        ends = self._read([SEGMENT], ["log_topic", "timestamp_ms"], None, newest=True)
+        latest = ends.where("timestamp_ms is not null").groupBy("log_topic").agg({"timestamp_ms": "max"}).collect()
+        return end_of_logs(dict(latest))
 
     @cached_property
     def offset_commits(self) -> Any:

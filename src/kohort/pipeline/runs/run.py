@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from kohort.model.errors import ConfigError
-from kohort.model.ids import CONSUMER_OFFSETS, INTERNAL_TOPICS
+from kohort.model.ids import CONSUMER_OFFSETS
 from kohort.pipeline.jobs import published
 from kohort.pipeline.runs import bronze
 from kohort.pipeline.runs.kept import KEYS, fits, keep
@@ -229,14 +229,14 @@ class Run:
 
     def _known(self, files: bronze.Bronze, state: RunState, new: Path | None) -> Known:
         """What is known with the new rows, names excepted: they are told by a frame."""
+        from kohort.pipeline.jobs.reading import end_of_logs
+
         known = state.known
         read = [] if new is None else [new]
         if known is None:
             known, read = Known(), [*(files.path(part.name) for part in state.parts), *read]
         latest = latest_ms(read, known.latest_ms)
-        at_ms = max((latest[topic] for topic in INTERNAL_TOPICS if topic in latest), default=0)
-        if is_live(self.source.path):
-            at_ms = int(time.time() * 1000)
+        at_ms = int(time.time() * 1000) if is_live(self.source.path) else end_of_logs(latest)
         return replace(known, latest_ms=latest, at_ms=at_ms if self.wanted.as_of_ms is None else self.wanted.as_of_ms)
 
     def _touched(

@@ -78,11 +78,12 @@ class Truth:
             batches = [batch for batch in self._log(row).batches if batch.at_ms <= self.at_ms]
             unread = [one for one in batches if one.last_offset >= row["offset"] and one.marker is None]
             told: Row = dict.fromkeys(("next_produced_at_ms", "time_lag_ms", "records_lost"))
-            if batches:
+            if batches or not self._log(row).batches:
                 first = unread[0].at_ms if unread else None
                 told["next_produced_at_ms"] = first
                 told["time_lag_ms"] = 0 if first is None else self.at_ms - first
-                told["records_lost"] = max(batches[0].base_offset - row["offset"], 0)
+                begin = batches[0].base_offset if batches else row["end_offset"]
+                told["records_lost"] = max(begin - row["offset"], 0)
             rows.append(row | told)
         return rows
 

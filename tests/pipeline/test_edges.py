@@ -1,0 +1,101 @@
+"""
+Small logs written by hand, with their truth worked out on paper: what breaks tools that look at lag.
+
+Each is read twice, as it lies in the data directory and as a run has published it: both say the same.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kohort.model.ids import CONSUMER_OFFSETS
+from kohort.pipeline.jobs import publish, published
+from kohort.pipeline.jobs.reading import Reading
+from kohort.pipeline.jobs.tables import Tables
+from kohort.pipeline.runs.run import Run, Source
+from kohort.pipeline.runs.state import Wanted
+from kohort.testing.history.logs import Log, Record
+from kohort.testing.history.values import offset_commit
+from kohort.testing.history.world import START_MS
+
+pytestmark = pytest.mark.spark
+
+HOUR_MS = 3_600_000
+TOLD = ("lag", "time_lag", "status")
+
+Row = dict[str, Any]
+Told = Callable[[Iterable[Log]], dict[str, list[Row]]]
+
+
+@pytest.fixture
+def told(spark: Any, tmp_path: Path) -> Told:
+    def read(logs: Iterable[Log]) -> dict[str, list[Row]]:
+        for log in logs:
+            log.write(tmp_path / "logs", batches_per_segment=100)
+        source, out = str(tmp_path / "logs"), tmp_path / "out"
+        Run(Source(source), out, Wanted(tables=TOLD), lambda _: nullcontext(spark)).once()
+        tables = Tables(Reading(spark, source))
+        found = {name: publish.rows(getattr(tables, name), name) for name in TOLD}
+        assert found == {name: published.rows(out, name) for name in TOLD}
+        spark.catalog.clearCache()
+        return found
+
+    return read
+
+
+def offsets(*commits: tuple[str, str, int]) -> Log:
+    """The log of a coordinator in which groups have committed at `START_MS`, never to be heard of again."""
+    log = Log(CONSUMER_OFFSETS, 0)
+    log.append([offset_commit(group, topic, 0, offset, at_ms=START_MS) for group, topic, offset in commits], START_MS)
+    return log
+
+
+def produced(topic: str, *at_ms: int) -> Log:
+    """A record at each of these times."""
+    log = Log(topic, 0)
+    for moment in at_ms:
+        log.append([Record(None, b"x")], moment)
+    return log
+
+
+def column(rows: list[Row], *names: str) -> list[tuple[Any, ...]]:
+    return [tuple(row[name] for name in names) for row in rows]
+
+
+def test_the_only_group_has_died_and_its_topic_goes_on(told: Told) -> None:
+    """The coordinator's log ends with its last commit; for an hour nobody has read what was produced."""
+    found = told([offsets(("dead", "t", 1)), produced("t", *(START_MS + at for at in (-5, 60_000, HOUR_MS)))])
+    assert column(found["lag"], "lag") == [(2,)]
+    assert column(found["time_lag"], "next_produced_at_ms", "time_lag_ms") == [(START_MS + 60_000, HOUR_MS - 60_000)]
+    assert column(found["status"], "status", "lag") == [("STOP", 2)]
+
+
+def test_a_producer_whose_clock_is_far_ahead_moves_no_time(told: Told) -> None:
+    future_ms = int(time.time() * 1000) + 24 * HOUR_MS
+    logs = [
+        offsets(("g", "t", 1), ("h", "wild", 0)),
+        produced("t", START_MS, START_MS + 10, START_MS + 70),
+        produced("wild", future_ms),
+    ]
+    assert column(told(logs)["time_lag"], "group", "lag", "time_lag_ms") == [("g", 2, 60), ("h", 1, None)]
+
+
+def test_a_log_that_retention_has_emptied(told: Told) -> None:
+    """Nothing is left to wait for, and what was not read in time is lost."""
+    empty = Log("t", 0, next_offset=100)
+    found = told([offsets(("behind", "t", 80), ("there", "t", 100), ("beyond", "t", 120)), empty])
+    names = ("group", "end_offset", "lag", "next_produced_at_ms", "time_lag_ms", "records_lost")
+    assert column(found["time_lag"], *names) == [
+        ("behind", 100, 20, None, 0, 20),
+        ("beyond", 100, 0, None, 0, 0),
+        ("there", 100, 0, None, 0, 0),
+    ]
+
+
+def test_logs_of_one_record(told: Told) -> None:
+    found = told([offsets(("g", "t", 0)), produced("t", START_MS - 7)])
+    assert column(found["time_lag"], "lag", "time_lag_ms", "records_lost") == [(1, 7, 0)]
