@@ -1,5 +1,6 @@
 """What is cleaned, when, and how far; what the map of offsets holds; what becomes of a log whose cleaning fails."""
 
+import threading
 from collections.abc import Callable
 from errno import ENOENT
 from pathlib import Path
@@ -9,10 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kohort.storage.checkpoints import read_offsets
 from kohort.storage.cleaner import CLEANER_OFFSETS
 from kohort.storage.compaction import group_segments
 from kohort.storage.compaction_job import Source
 from kohort.storage.compaction_map import DictMap, HashMap, OffsetMap, make_offset_map
+from kohort.storage.disk import DiskStore
 from kohort.storage.log import CleanerConfig, LogConfig
 from kohort.storage.verify import Verified, verify
 from kohort.testing.faulty_files import FaultyFiles
@@ -28,7 +31,7 @@ from tests.storage.compacted import (
     records,
     roll,
 )
-from tests.storage.owner import PARTITION, Owner
+from tests.storage.owner import PARTITION, WAIT_SECONDS, Owner
 
 NOW_MS = 1_700_000_000_000
 HALF = msgspec.structs.replace(CONFIG, min_cleanable_dirty_ratio=0.5)
@@ -157,6 +160,46 @@ def test_a_checkpoint_out_of_range_makes_everything_dirty(tmp_path: Path) -> Non
     for offset in (-1, 2):
         store.cleaner.offsets[PARTITION] = offset
         assert store.cleaner.look_at(log).first_dirty_offset == 0
+    store.close()
+
+
+def idle(store: DiskStore) -> None:
+    """The background thread has done what it was given so far; the owner has not heard of it."""
+    done = threading.Event()
+    store._committer.submit(done.set)
+    assert done.wait(WAIT_SECONDS)
+
+
+@pytest.mark.parametrize("when", ["after a pass", "at its end"])
+def test_a_log_made_again_is_dirty_from_its_beginning(tmp_path: Path, when: str) -> None:
+    """How far its namesake was clean says nothing of it, not after a crash either."""
+    owner = Owner()
+    store = owner.disk(tmp_path)
+    log = open_log(store)
+    for _ in range(3):
+        put(log, ("k", "v"))
+        roll(log)
+    put(log, ("k", "active"))
+    path = tmp_path / "cleaner-offset-checkpoint"
+    if when == "after a pass":
+        clean(owner, store)
+        idle(store)
+        assert read_offsets(path) == {PARTITION: 3}
+        store.delete(PARTITION)
+    else:
+        make_durable(owner, store)
+        store.clean(CleanerConfig())
+        (pass_,) = store.cleaner._passes.values()
+        owner.wait_for(lambda: not pass_.is_running)
+        idle(store)
+        owner.run_posted()  # the new segment has its final name
+        idle(store)
+        assert pass_.swapping == 1, "it is flushed, and that is still to be told"
+        store.delete(PARTITION)
+    owner.wait_for(lambda: not store.cleaner.in_progress)
+    idle(store)
+    assert store.cleaner.offsets == {}
+    assert read_offsets(path) == {}
     store.close()
 
 

@@ -324,7 +324,7 @@ class Cleaner:
             return
         topic_partition, done = pass_.log.topic_partition, pass_.done
         del self._passes[topic_partition]
-        if done is not None and not pass_.is_void:
+        if done is not None and not pass_.is_void and not pass_.log.is_deleted:
             _log.info(
                 "log.cleaned partition=%s end_offset=%d read_bytes=%d written_bytes=%d elapsed_s=%.3f",
                 *(topic_partition, done.end_offset, done.bytes_read, done.bytes_written, done.elapsed_s),
@@ -377,7 +377,8 @@ class Cleaner:
 
     def forget(self, topic_partition: TopicPartition) -> None:
         """The log is about to be deleted. Waits until nothing is written to its directory any more: milliseconds."""
-        self.offsets.pop(topic_partition, None)
+        if self.offsets.pop(topic_partition, None) is not None:
+            self._keep_offsets()
         self.uncleanable.discard(topic_partition)
         pass_ = self._passes.get(topic_partition)
         if pass_ is not None:
