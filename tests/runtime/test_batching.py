@@ -144,7 +144,7 @@ def test_a_result_in_pieces_is_answered_with_its_last_piece() -> None:  # [49]
     assert bench.read() == dict(puts)
 
 
-def test_batches_of_pieces_alone_are_written_while_others_wait() -> None:
+def test_batches_of_pieces_alone_are_written_while_others_wait() -> None:  # [49]
     """Nobody waits for the first of them; who waits already is timed as before."""
     bench = Bench(linger_ms=0, batch_bytes_max=61 + 3 * 48).load()
     bench.put("before", ("b", 1))
