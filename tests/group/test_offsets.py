@@ -403,6 +403,30 @@ def test_topics_that_go_while_others_go_come_when_those_are_done() -> None:
     assert coordinator.fetch("group-0") == {("payments", 0): 3}
 
 
+def test_a_part_that_is_written_late_is_followed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was tried again whenever its time was up; all of them are committed then, and other topics wait."""
+    coordinator = Coordinator()
+    many_offsets(coordinator, 3 * TOMBSTONES_AT_ONCE)
+    followed: list[TopicDeletion | None] = []
+    go_on = coordinator.shard._go_on_deleting
+
+    def watched(under_way: TopicDeletion | None) -> None:
+        followed.append(under_way)
+        go_on(under_way)
+
+    monkeypatch.setattr(coordinator.shard, "_go_on_deleting", watched)
+    coordinator.log.is_held = True
+    coordinator.runtime.on_image(["orders"])
+    coordinator.advance(20_000)
+    coordinator.runtime.on_image(["payments"])
+    coordinator.log.is_held = False
+    coordinator.log.commit()
+    coordinator.advance(1_000)
+    assert coordinator.fetch("group-0") == {}
+    orders = [under_way for under_way in followed if under_way is not None and "orders" in under_way.topics]
+    assert [under_way.walk and under_way.walk.place for under_way in orders] == [None, TOMBSTONES_AT_ONCE]
+
+
 # Transactions
 
 

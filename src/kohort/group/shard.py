@@ -215,10 +215,12 @@ class GroupShard:
         records, following = topic_tombstones(self.offsets, under_way)
 
         def after(error: Exception | None) -> Iterable[Release]:
-            if error is None and following is not None:
-                self._go_on_deleting(following)
-            elif error is None:
-                self._begin_deletion()
+            # A part that was not written in time is tried again, and may be written twice: that counts once.
+            if error is None and under_way is self._deletion:
+                if following is None:
+                    self._begin_deletion()
+                else:
+                    self._go_on_deleting(following)
             return ()
 
         return Result(records, after=after, is_atomic=False)
