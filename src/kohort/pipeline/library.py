@@ -124,11 +124,16 @@ def topic_names(records: Any) -> Any:
     return table.topic_names(records.select(*table.INPUT_COLUMNS))
 
 
-def partition_flapping(owned: Any) -> Any:
-    """How often partitions changed their owner, from what `assignments` returns; see `tables.ownership`."""
+def partition_flapping(owned: Any, there: Any = None) -> Any:
+    """
+    How often partitions changed their owner, from what `assignments` returns; see `tables.ownership`.
+
+    Args:
+        there: as `members` returns them, to know static members again.
+    """
     from kohort.pipeline.tables.ownership import partition_flapping as flapping
 
-    return flapping(owned)
+    return flapping(owned, there)
 
 
 def time_without_owner(owned: Any, *, at_ms: int) -> Any:

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from kohort.pipeline.tables import memberships, ownership
@@ -125,6 +126,37 @@ def test_tasks_of_streams_groups(spark: Any) -> None:
     ]
     moved = ownership.partition_flapping(frame)
     assert frames.tuples(moved, "subtopology", "partition", "stays", "moves") == [("0", 0, 1, 0), ("0", 1, 2, 1)]
+
+
+def test_a_static_member_that_comes_back_is_the_same_owner(spark: Any) -> None:
+    """Restarting it moves nothing; another one does, and so does whoever has no instance id."""
+    stays = [
+        ("a1", 0, 10, 0),
+        ("a2", 10, 20, 0),
+        ("b1", 20, 30, 0),
+        ("a3", 30, None, 0),
+        ("c", 0, 5, 1),
+        ("d", 5, None, 1),
+    ]
+    names = {"a1": "a", "a2": "a", "a3": "a", "b1": "b", "c": None, "d": None}
+    text, number = pa.string(), pa.int64()
+    owned = pa.schema(
+        [(name, text) for name in ("group", "group_type", "member_id", "topic", "topic_id", "subtopology", "role")]
+    )
+    for name in ("partition", "since_ms", "until_ms", "first_log_offset"):
+        owned = owned.append(pa.field(name, number))
+    rows: list[frames.Row] = [
+        {"group": "g", "group_type": "consumer", "member_id": who, "topic": "t", "partition": partition}
+        | {"since_ms": since, "until_ms": until, "first_log_offset": since}
+        for who, since, until, partition in stays
+    ]
+    there = pa.schema([("group", text), ("member_id", text), ("instance_id", text)])
+    members: list[frames.Row] = [{"group": "g", "member_id": who, "instance_id": name} for who, name in names.items()]
+    found = ownership.partition_flapping(frames.of_schema(spark, owned, rows), frames.of_schema(spark, there, members))
+    assert frames.tuples(found, "partition", "stays", "owners", "moves", "returns") == [
+        (0, 4, 2, 2, 1),
+        (1, 2, 2, 1, 0),
+    ]
 
 
 def test_partitions_of_groups_that_the_coordinator_assigns(spark: Any) -> None:

@@ -113,6 +113,14 @@ def test_how_often_a_group_commits(spark: Any) -> None:
     ]
 
 
+def test_between_commits_no_time_is_negative(spark: Any) -> None:
+    """Of two interleaved transactions the one that committed first completed last; intervals are those of time."""
+    rows = [commit(0, 30, 3, fate="committed"), commit(1, 20, 5, fate="committed"), commit(2, 70, 6)]
+    frame = commit_frequency.commit_frequency(frames.of_schema(spark, COMMITS, rows))
+    names = ("commits", "first_commit_ms", "last_commit_ms", "interval_p50_ms", "interval_max_ms", "unmoved", "rewinds")
+    assert frames.tuples(frame, *names) == [(3, 20, 70, 10, 40, 0, 0)]
+
+
 def test_burrow_of_the_past(spark: Any) -> None:
     second = 1000
     log = batches(spark, [batch(10 * at, 10 * at + 10, at * second) for at in range(200)])

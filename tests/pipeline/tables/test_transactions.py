@@ -51,6 +51,31 @@ def found(spark: Any, rows: list[frames.Row]) -> Any:
     return table.transactions(frames.records(spark, table.INPUT_COLUMNS, rows))
 
 
+def test_what_damage_has_taken_joins_no_transactions(spark: Any) -> None:
+    """The end of the first and the begin of the second lie in a range that cannot be read; each is told by its own time."""
+    rows = [
+        step(0, "Ongoing", 10, start_ms=10, places=2),
+        step(7, "PrepareAbort", 90, start_ms=70, places=1),
+        step(8, "CompleteAbort", 95, start_ms=70),
+        step(9, "Ongoing", 100, start_ms=100, places=1),
+    ]
+    rows += [
+        step(0, "PrepareCommit", 10, start_ms=10, places=1, name="prepared"),
+        step(5, "Empty", 60, name="prepared"),
+    ]
+    frame = found(spark, rows)
+    assert frames.tuples(frame, "transactional_id", "start_ms", "state", "outcome", "duration_ms") == [
+        ("prepared", T + 10, "CompleteCommit", "committed", None),
+        ("tx", T + 10, None, None, None),
+        ("tx", T + 70, "CompleteAbort", "aborted", 26),
+        ("tx", T + 100, "Ongoing", "open", None),
+    ]
+    # Whoever goes on has ended what was before: nobody is held back by it.
+    assert frames.tuples(table.open_transactions(frame, at_ms=T + 200), "start_ms", "partition") == [(T + 100, 0)]
+    told = frames.tuples(table.transaction_statistics(frame), "transactional_id", "transactions", "open", "abort_rate")
+    assert told == [("prepared", 1, 0, 0.0), ("tx", 3, 1, 1.0)]
+
+
 def test_a_transaction_from_its_begin_to_its_markers(spark: Any) -> None:
     rows = [
         step(0, "Empty", 0),
@@ -117,7 +142,8 @@ def test_one_transaction_follows_another(spark: Any) -> None:
         step(6, "Ongoing", 70, start_ms=70, places=2),
     ]
     got = frames.tuples(found(spark, rows), "first_log_offset", "last_log_offset", "start_ms", "outcome")
-    assert got == [(0, 2, T + 10, "aborted"), (3, 3, T + 40, "open"), (6, 6, T + 70, "open")]
+    # An id has one open transaction at most; how the one before its tombstone ended is not told.
+    assert got == [(0, 2, T + 10, "aborted"), (3, 3, T + 40, None), (6, 6, T + 70, "open")]
 
 
 def test_of_a_compacted_transaction_the_end_is_left(spark: Any) -> None:

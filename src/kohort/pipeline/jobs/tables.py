@@ -102,7 +102,7 @@ class Tables:
     @cached_property
     def partition_flapping(self) -> Any:
         """How often partitions changed their owner."""
-        return ownership.partition_flapping(self.assignments)
+        return ownership.partition_flapping(self.assignments, self.members)
 
     @cached_property
     def time_without_owner(self) -> Any:

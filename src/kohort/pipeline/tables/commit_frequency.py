@@ -13,14 +13,15 @@ _PARTITION = ("group", "topic", "partition")
 def commit_frequency(commits: Any) -> Any:
     """
     Per group and partition: `commits`, `first_commit_ms`, `last_commit_ms`, `interval_p50_ms` and `interval_max_ms` (between a
-    commit and the one before it; null for a single one), `unmoved` (commits of the same offset again) and `rewinds` (commits of
-    a smaller offset).
+    commit and the one that counted before it; null for a single one), `unmoved` (commits of the same offset again) and
+    `rewinds` (commits of a smaller offset), both in the order of the log.
 
     Args:
         commits: as `offset_commits` returns them; tombstones and what an aborted transaction committed do not count.
     """
-    in_order = Window.partitionBy(*_PARTITION).orderBy("log_offset")
-    offset_before, ms_before = fn.lag("offset").over(in_order), fn.lag("visible_at_ms").over(in_order)
+    in_log = Window.partitionBy(*_PARTITION).orderBy("log_offset")
+    in_time = Window.partitionBy(*_PARTITION).orderBy("visible_at_ms", "log_offset")
+    offset_before, ms_before = fn.lag("offset").over(in_log), fn.lag("visible_at_ms").over(in_time)
     told = counting(commits).where(~fn.col("tombstone"))
     return (
         told.withColumn("moved", fn.col("offset") - offset_before)

@@ -18,7 +18,7 @@ _PARTITION = ("group", "group_type", "topic", "topic_id", "subtopology", "partit
 _FOREVER_MS = (1 << 63) - 1
 
 
-def partition_flapping(assignments: Any) -> Any:
+def partition_flapping(assignments: Any, members: Any = None) -> Any:
     """
     Per partition (or task) of a group: `group`, `group_type`, `topic`, `topic_id`, `subtopology`, `partition`, `stays` (times
     that a member got it),
@@ -28,13 +28,15 @@ def partition_flapping(assignments: Any) -> Any:
 
     Args:
         assignments: as `memberships.assignment_intervals` returns them.
+        members: as `memberships.member_intervals` returns them; with them a static member is the same one under a new id, so
+            that restarting it moves nothing.
     """
     in_order = Window.partitionBy(*_PARTITION).orderBy("since_ms", "first_log_offset")
-    of_member = Window.partitionBy(*_PARTITION, "member_id").orderBy("since_ms", "first_log_offset")
-    before = fn.lag("member_id").over(in_order)
-    has_moved = before.isNotNull() & (before != fn.col("member_id"))
+    of_member = Window.partitionBy(*_PARTITION, "owner").orderBy("since_ms", "first_log_offset")
+    before = fn.lag("owner").over(in_order)
+    has_moved = before.isNotNull() & (before != fn.col("owner"))
     return (
-        _owned(assignments)
+        _with_owner(_owned(assignments), members)
         .where(fn.col("group_type") != SHARE)
         .withColumn("has_moved", has_moved)
         .withColumn("was_here", fn.row_number().over(of_member) > 1)
@@ -42,7 +44,7 @@ def partition_flapping(assignments: Any) -> Any:
         .groupBy(*_PARTITION)
         .agg(
             fn.count("*").alias("stays"),
-            fn.count_distinct("member_id").alias("owners"),
+            fn.count_distinct("owner").alias("owners"),
             fn.count_if("has_moved").alias("moves"),
             fn.count_if(fn.col("has_moved") & fn.col("was_here")).alias("returns"),
             fn.percentile_approx("held_ms", 0.5).alias("held_p50_ms"),
@@ -78,6 +80,15 @@ def time_without_owner(assignments: Any, *, at_ms: int) -> Any:
         fn.col("next_since_ms").alias("until_ms"),
         (end_ms - fn.col("owned_until_ms")).alias("unowned_ms"),
     )
+
+
+def _with_owner(stays: Any, members: Any) -> Any:
+    """With `owner`: the instance id of a static member, else the id of the member."""
+    if members is None:
+        return stays.withColumn("owner", fn.col("member_id"))
+    static = members.where(fn.col("instance_id").isNotNull()).select("group", "member_id", "instance_id").distinct()
+    known = stays.join(static, on=["group", "member_id"], how="left")
+    return known.withColumn("owner", fn.coalesce("instance_id", "member_id"))
 
 
 def _owned(assignments: Any) -> Any:

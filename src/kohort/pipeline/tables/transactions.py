@@ -4,7 +4,8 @@ What became of every transaction, from the records of `__transaction_state`.
 The coordinator writes a record at each step of a transactional id: Empty (InitProducerId), Ongoing (each time partitions are
 added), PrepareCommit or PrepareAbort, and CompleteCommit or CompleteAbort once all markers are written. A transaction is what
 lies between two Empty or Complete records. Compaction keeps the last record of an id, so of an old transaction there may be the
-end alone: `start_ms` is in every record, the partitions are not, and the epoch may be one that the end has raised.
+end alone: `start_ms` is in every record, the partitions are not, and the epoch may be one that the end has raised. Where
+damage has taken the end of one and the begin of the next, their `start_ms` tells them apart.
 
 Source: Kafka TransactionStateManager, TransactionCoordinator; KIP-98, KIP-890.
 """
@@ -47,15 +48,17 @@ def transactions(records: Any) -> Any:
     completion), `markers_ms` (preparation to completion), `state`, `outcome`, `ended_by`, `first_log_offset`,
     `last_log_offset`.
 
-    `outcome` is what was decided, also before the markers are written. `ended_by` is `timeout` when it was aborted after its
-    timeout had passed, `fence` when its epoch was raised to abort it, `client` when it was not; null where the log does not
-    tell: with transaction version 2 a client's own abort raises the epoch, too.
+    `outcome` is what was decided, also before the markers are written; null, as `state`, where damage has taken that.
+    `ended_by` is `timeout` when it was aborted after its timeout had passed, `fence` when its epoch was raised to abort it,
+    `client` when it was not; null where the log does not tell: with transaction version 2 a client's own abort raises the
+    epoch, too.
 
     Args:
         records: `INPUT_COLUMNS`.
     """
     steps = _numbered(records).where(~fn.col("is_empty"))
     grouped = steps.groupBy("log_partition", "transactional_id", "number").agg(*_aggregates())
+    grouped = grouped.withColumn("state", _ended_state())
     known = grouped.withColumn("outcome", _outcome()).withColumn("producer_epoch", _wrote_with())
     known = known.withColumn("ended_by", _ended_by())
     return known.select(
@@ -85,13 +88,21 @@ def _numbered(records: Any) -> Any:
     state = fn.col("transaction.state")
     is_empty = fn.col("tombstone") | fn.coalesce(state.isin("Empty", "Dead"), fn.lit(False))
     is_end = is_empty | fn.coalesce(state.startswith("Complete"), fn.lit(False))
-    before = in_order.rowsBetween(Window.unboundedPreceding, -1)
+    start_ms, previous_ms = fn.col("transaction.start_ms"), fn.lag("transaction.start_ms").over(in_order)
+    is_other = (start_ms >= 0) & (previous_ms >= 0) & (start_ms != previous_ms)
+    follows_end = fn.coalesce(fn.lag("is_end").over(in_order), fn.lit(False))
+    begins = is_empty | follows_end | fn.coalesce(is_other, fn.lit(False))
+    whole = Window.partitionBy("log_partition", "transactional_id")
     return (
         records.where(fn.col("kind") == TRANSACTION)
         .withColumn("is_empty", is_empty)
-        .withColumn("number", fn.coalesce(fn.sum(is_end.cast("int")).over(before), fn.lit(0)))
+        .withColumn("is_end", is_end)
+        .withColumn("begins", begins.cast("int"))
+        .withColumn("number", fn.sum("begins").over(in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)))
+        .withColumn("last_number", fn.max("number").over(whole))
         .select(
-            "log_partition", "log_offset", "timestamp_ms", "transactional_id", "is_empty", "number", "transaction.*"
+            *("log_partition", "log_offset", "timestamp_ms", "transactional_id"),
+            *("is_empty", "number", "last_number", "transaction.*"),
         )
     )
 
@@ -112,6 +123,7 @@ def _aggregates() -> list[Any]:
         fn.min(fn.when(is_prepare, fn.col("last_update_ms"))).alias("prepared_at_ms"),
         fn.max(fn.when(is_complete, fn.col("timestamp_ms"))).alias("completed_at_ms"),
         fn.max_by("state", "log_offset").alias("state"),
+        (fn.max("number") == fn.max("last_number")).alias("is_last"),
         fn.min("log_offset").alias("first_log_offset"),
         fn.max("log_offset").alias("last_log_offset"),
     ]
@@ -125,10 +137,21 @@ def _wrote_with() -> Any:
     return fn.coalesce("producer_epoch", from_end.when(~is_bumped & (fn.col("outcome") == COMMITTED), ended))
 
 
+def _ended_state() -> Any:
+    """
+    The state of a transaction; of one that is not the last of its id, what must have followed, since Kafka begins no other
+    before. Null where that may have been either.
+    """
+    state = fn.col("state")
+    ended = fn.when(state.startswith("Prepare"), fn.concat(fn.lit("Complete"), fn.substring(state, 8, 6)))
+    return fn.when(fn.col("is_last") | state.startswith("Complete"), state).otherwise(ended)
+
+
 def _outcome() -> Any:
     return (
         fn.when(fn.col("state").endswith("Commit"), COMMITTED)
         .when(fn.col("state") == "Ongoing", OPEN)
+        .when(fn.col("state").isNull(), None)
         .otherwise(ABORTED)
     )
 

@@ -144,10 +144,11 @@ class Truth:
 
     def partition_flapping(self) -> list[Row]:
         rows = []
+        names = {(row["group"], row["member_id"]): row["instance_id"] for row in self.members() if row["instance_id"]}
         for key, stays in _by_partition(self.assignments()):
             if key[1] == "share":
                 continue
-            owners = [stay["member_id"] for stay in stays]
+            owners = [names.get((stay["group"], stay["member_id"]), stay["member_id"]) for stay in stays]
             moves = [at for at in range(1, len(owners)) if owners[at] != owners[at - 1]]
             held = sorted(stay["until_ms"] - stay["since_ms"] for stay in stays if stay["until_ms"] is not None)
             rows.append(
@@ -242,9 +243,9 @@ def _key(row: Row) -> Key:
 
 
 def _frequency(key: Key, told: list[Row]) -> Row:
-    pairs = list(pairwise(told))
-    intervals = sorted(after["visible_at_ms"] - before["visible_at_ms"] for before, after in pairs)
-    moves = [after["offset"] - before["offset"] for before, after in pairs]
+    moments = sorted(row["visible_at_ms"] for row in told)
+    intervals = sorted(after - before for before, after in pairwise(moments))
+    moves = [after["offset"] - before["offset"] for before, after in pairwise(told)]
     return {
         **dict(zip(("group", "topic", "partition"), key, strict=True)),
         "commits": len(told),
