@@ -135,7 +135,9 @@ def _settings(master: str, scratch: Path, shuffle_partitions: int, *, is_short: 
     if master.startswith("local"):
         settings["spark.driver.bindAddress"] = settings["spark.driver.host"] = "127.0.0.1"
         settings["spark.sql.warehouse.dir"] = str(scratch / "warehouse")
-        settings["spark.python.daemon.module"] = _DAEMON
+        if sys.platform.startswith("linux"):
+            # Elsewhere libraries are not sure to survive a fork.
+            settings["spark.python.daemon.module"] = _DAEMON
         work = [_ARROW_OPTIONS, _SHORT_JAVA_OPTIONS if is_short else _collector(master)]
         java_options += work
         # Those of `local-cluster`; whoever runs another cluster has said how its executors run.
