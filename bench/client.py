@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from kohort.client.cluster import COORDINATOR_NOT_YET
 from kohort.model.errors import ErrorCode
 from kohort.wire.apis import API_KEYS
 from kohort.wire.encoders import request_encoder
@@ -15,16 +16,11 @@ CORRELATION_ID: Final = 7
 """Of every request: with one request in flight nothing is to be told apart, and equal requests have equal answers."""
 READY_SECONDS_MAX: Final = 60.0
 NOT_YET_SECONDS: Final = 0.02
-NOT_YET: Final = frozenset(
-    {
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    }
-)
+NOT_YET: Final = COORDINATOR_NOT_YET | {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+}
 
 
 class RefusedError(Exception):

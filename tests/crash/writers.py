@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
+from kohort.client.cluster import COORDINATOR_NOT_YET
 from kohort.model.errors import ErrorCode
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey
@@ -18,14 +19,7 @@ FETCH_BYTES: Final = 8 * 1024 * 1024
 
 GroupPartition: TypeAlias = tuple[str, int]
 
-NOT_YET: Final = frozenset(
-    {
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    }
-)
+NOT_YET: Final = COORDINATOR_NOT_YET | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
 @dataclass

@@ -22,7 +22,7 @@ T = TypeVar("T")
 RETRY_FIRST_S = 0.05
 RETRY_LAST_S = 1.0
 
-_NOT_YET = frozenset(
+COORDINATOR_NOT_YET = frozenset(
     {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
 )
 """What a cluster answers while a group's coordinator is being found, moved or loaded (Kafka CoordinatorStrategy)."""
@@ -127,7 +127,7 @@ class Client:
         def once() -> Any:
             response = self.ask(api_key, request, at=self.coordinator(group_id), within=within)
             code = error_code(response)
-            if code in _NOT_YET:
+            if code in COORDINATOR_NOT_YET:
                 self._coordinators.pop(group_id, None)
                 raise CoordinatorError(ErrorCode(code))
             return response
@@ -150,7 +150,7 @@ class Client:
             try:
                 return attempt()
             except CoordinatorError as exc:
-                if exc.code not in _NOT_YET:
+                if exc.code not in COORDINATOR_NOT_YET:
                     raise
                 if time.monotonic() + pause_s > deadline:
                     raise ConfigError(

@@ -19,6 +19,7 @@ from uuid import UUID
 
 import msgspec
 
+from kohort.client.cluster import COORDINATOR_NOT_YET
 from kohort.conformance.canon import NAMESPACE, Names
 from kohort.conformance.connection import Connection
 from kohort.conformance.offsets_log import GroupRecords
@@ -26,7 +27,7 @@ from kohort.conformance.outcome import Outcome
 from kohort.conformance.restarting import CommonRestart
 from kohort.conformance.runner import Restart, Telling
 from kohort.conformance.story import Story, asked_versions
-from kohort.model.errors import ConfigError, ErrorCode, WireError
+from kohort.model.errors import ConfigError, WireError
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.encoders import request_encoder
@@ -36,7 +37,6 @@ ANSWER_TIMEOUT_S = 60.0
 READY_TIMEOUT_S = 60.0
 _OFFSETS = "__consumer_offsets"
 _POLL_S = 0.05
-_NOT_YET = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
 _WARM_GROUPS = 64
 """Enough that every one of a few partitions is met."""
 _ALIVE_TIMEOUT_S = 20.0
@@ -322,14 +322,14 @@ class Cluster:
             return False
         request = m.DescribeGroupsRequest(groups=tuple(f"{NAMESPACE}-warm-{n}" for n in range(_WARM_GROUPS)))
         response = await self._ask(ApiKey.DESCRIBE_GROUPS, self._version(ApiKey.DESCRIBE_GROUPS), request)
-        return all(group.error_code not in _NOT_YET for group in response.groups)
+        return all(group.error_code not in COORDINATOR_NOT_YET for group in response.groups)
 
     async def _has_producer_ids(self) -> bool:
         if ApiKey.INIT_PRODUCER_ID.api_name not in self.versions:
             return True
         request = m.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
         response = await self._ask(ApiKey.INIT_PRODUCER_ID, self._version(ApiKey.INIT_PRODUCER_ID), request)
-        return response.error_code not in _NOT_YET
+        return response.error_code not in COORDINATOR_NOT_YET
 
     async def _group_records(self) -> GroupRecords:
         """What all groups left in `__consumer_offsets`, read partition by partition."""
