@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kohort.pipeline import assignments, commits, lag, members, offsets
+from kohort.pipeline import assignments, commits, lag, members, offsets, rebalances
 from kohort.pipeline.decode import schemas
 from kohort.pipeline.jobs import published
 from kohort.pipeline.sources.options import SourceOptions
@@ -83,3 +83,8 @@ def test_frames_out_of_one_read(spark: Any, recorded: Callable[[str], Path]) -> 
     # One owner after the other, and nobody twice at a time.
     assert all(until == since for (_, until), (since, _) in pairwise(owners))
     assert members(records).where("group = 'classic-three'").count() == 3
+    # Changes up to an instant are those of all the time up to it.
+    changes = frames.tuples(rebalances(records).where("group = 'classic-three'"), "completed_at_ms", "event")
+    middle_ms = changes[len(changes) // 2][0]
+    past = rebalances(records, as_of_ms=middle_ms).where("group = 'classic-three'")
+    assert frames.tuples(past, "completed_at_ms", "event") == [one for one in changes if one[0] <= middle_ms]

@@ -48,11 +48,11 @@ def lag(latest: Any, batches: Any, *, at_ms: int) -> Any:
     return time_lag(behind(latest, ends_as_of(batches, at_ms=at_ms)), batches, at_ms=at_ms)
 
 
-def rebalances(records: Any) -> Any:
+def rebalances(records: Any, *, as_of_ms: int | None = None) -> Any:
     """What happened to the membership of groups, and why; see `tables.rebalances`."""
     from kohort.pipeline.tables import rebalances as table
 
-    return table.rebalances(records.select(*table.INPUT_COLUMNS))
+    return table.rebalances(_until(records, as_of_ms).select(*table.INPUT_COLUMNS))
 
 
 def members(records: Any, *, as_of_ms: int | None = None) -> Any:
