@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from kohort.model.errors import ConfigError, CorruptError
+from kohort.model.errors import CorruptError
 from kohort.runtime.ports import Clock
 from kohort.storage import syscalls
 from kohort.storage.aborted import TXN_INDEX_SUFFIX, AbortedIndex
@@ -24,14 +24,13 @@ from kohort.storage.batchset import (
     Span,
     read_deltas,
     read_front,
-    span_at,
 )
+from kohort.storage.good_batches import GoodBatches
 from kohort.storage.handles import OpenFiles
 from kohort.storage.index import OffsetIndex, TimeIndex
 from kohort.storage.log import NO_TIMESTAMP, LogConfig
 from kohort.storage.snapshots import SNAPSHOT_SUFFIX
-from kohort.wire.batches import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, check_crc
-from kohort.wire.compression import Buffer
+from kohort.wire.batches import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC
 
 _log = logging.getLogger("kohort.storage")
 
@@ -40,12 +39,9 @@ INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 DELETED_SUFFIX = ".deleted"
 RELATIVE_OFFSET_MAX = (1 << 31) - 1
-SIZE_BYTES_MAX = (1 << 31) - 1
-"""Source: segment.bytes is an int, and so are the positions in an index."""
 
 _WALK_BYTES = 8192
 """How much of the file one step of a walk over headers reads: an index entry is at most some 4096 bytes away."""
-_SCAN_BYTES = 4 << 20
 
 
 def segment_path(directory: Path, base_offset: int, suffix: str) -> Path:
@@ -398,57 +394,23 @@ class Segment:
         """
         if self._fd < 0:
             self.open()
-        file_bytes = os.fstat(self._fd).st_size
-        if file_bytes > SIZE_BYTES_MAX:
-            raise ConfigError(
-                f"{self.path} has {file_bytes} bytes, and a segment {SIZE_BYTES_MAX} at most: move it away."
-            )
+        good = GoodBatches(
+            self._fd,
+            self.path,
+            next_offset=next_offset,
+            offset_max=self.base_offset + RELATIVE_OFFSET_MAX,
+            gapless_from=gapless_from,
+        )
         self._reset()
-        position, buffer, buffer_position = 0, memoryview(b""), 0
-        # No checksum covers a base offset: one that no index of this segment could hold is damage, too.
-        offset_max = self.base_offset + RELATIVE_OFFSET_MAX
-        while True:
-            at = position - buffer_position
-            span = _good_batch(buffer, at)
-            if span is None and buffer_position + len(buffer) < file_bytes:
-                buffer, buffer_position = self._scan_buffer(position, file_bytes), position
-                at, span = 0, _good_batch(buffer, 0)
-            if span is None or not next_offset <= span[2] <= span[3] <= offset_max:
-                break
-            if gapless_from is not None and span[2] > max(next_offset, gapless_from):
-                break
-            _, size, base_offset, last_offset, max_timestamp_ms = span
-            self._count(position, size, base_offset, last_offset, max_timestamp_ms, config.index_interval_bytes)
-            if position == 0:
-                self.rolling_timestamp_ms = max_timestamp_ms
-            yield buffer, at, (position, size, base_offset, last_offset, max_timestamp_ms)
-            position += size
-            next_offset = last_offset + 1
-        if position < file_bytes:
-            self._refuse_old_format(buffer[position - buffer_position :])
-            syscalls.truncate(self._fd, position)
-        self.size_bytes = position
-
-    def _scan_buffer(self, position: int, file_bytes: int) -> memoryview:
-        """The bytes from `position` on, so many that the batch that begins there is whole if the file has it whole."""
-        data = os.pread(self._fd, min(_SCAN_BYTES, file_bytes - position), position)
-        if len(data) >= HEADER_BYTES:
-            size = read_front(data)[1] + LOG_OVERHEAD_BYTES
-            if len(data) < size <= file_bytes - position:
-                data = os.pread(self._fd, size, position)
-        return memoryview(data)
-
-    def _refuse_old_format(self, tail: memoryview) -> None:
-        """Batches of before Kafka 0.11 are good data that is not read here: never to be cut off."""
-        if len(tail) < LOG_OVERHEAD_BYTES + 14 or tail[16] > 1:
-            return
-        size = read_front(tail)[1] + LOG_OVERHEAD_BYTES
-        crc = int.from_bytes(tail[12:16], "big")
-        if LOG_OVERHEAD_BYTES + 14 <= size <= len(tail) and zlib.crc32(tail[16:size]) == crc:
-            raise ConfigError(
-                f"{self.path} holds messages of a format before Kafka 0.11 (magic {tail[16]}), which is not read here. "
-                "Copy the topic with Kafka's own tools to bring it to the present format."
-            )
+        for buffer, at, span in good:
+            self._count(*span, config.index_interval_bytes)
+            if span[0] == 0:
+                self.rolling_timestamp_ms = span[4]
+            yield buffer, at, span
+        if good.end < good.file_bytes:
+            good.refuse_old_format()
+            syscalls.truncate(self._fd, good.end)
+        self.size_bytes = good.end
 
     def _reset(self) -> None:
         self.index.clear()
@@ -507,11 +469,3 @@ class Segment:
         except CorruptError:
             return None
         return next_offset
-
-
-def _good_batch(buffer: Buffer, start: int) -> Span | None:
-    """The batch that begins there, if it is whole and its checksum right."""
-    span = span_at(buffer, start)
-    if span is None:
-        return None
-    return span if check_crc(buffer, start) else None
