@@ -146,6 +146,13 @@ def test_a_node_shows_what_it_does() -> None:
         assert changed['kohort_group_coordinator_classic_groups{state="Empty"}'] == 1
         assert after["kohort_connections"] == after["kohort_connections_accepted_total"] == 1
         assert after['kohort_group_coordinator_partitions{state="active"}'] == 50
+        (ended,) = [name for name in changed if name.startswith("kohort_log_end_offset{")]
+        assert changed[ended] == 3
+        label = ended.removeprefix("kohort_log_end_offset")
+        assert label.startswith('{topic="__consumer_offsets",partition="')
+        assert changed[f"kohort_log_size_bytes{label}"] > 0
+        assert after[f"kohort_log_segments{label}"] == 1
+        assert after["kohort_log_offline_partitions"] == 0
         assert after["kohort_uptime_seconds"] > 0
         assert after['kohort_group_coordinator_batch_flush_time_ms_bucket{le="+Inf"}'] >= 1
 

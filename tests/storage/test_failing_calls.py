@@ -124,6 +124,10 @@ def test_one_partition_goes_offline_and_the_others_go_on(base: Path, what: str) 
         assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
         assert "t-0 is offline" in str(refused.value)
         assert store.offline_reason is None
+        metrics = store.metrics()
+        assert [log.is_offline for log in metrics.logs] == [True, False]
+        assert metrics.flushes == 2
+        assert metrics.flush_time_s > 0
         assert logs[1].high_watermark == 6
         acknowledged = logs[0].high_watermark
         files.refuse = lambda _name, _path: None

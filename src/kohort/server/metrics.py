@@ -15,7 +15,7 @@ from kohort.group.metrics import GroupCounters, GroupGauges
 from kohort.runtime.metrics import Histogram, RuntimeMetrics
 from kohort.server.connection import Connections
 from kohort.server.exposition import Family, Sample, counter, gauge, labelled
-from kohort.storage.log import CleanerMetrics
+from kohort.storage.log import CleanerMetrics, StoreMetrics
 
 _BOUNDS_MS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000)
 _STATM = Path("/proc/self/statm")
@@ -58,6 +58,25 @@ def group_families(gauges: GroupGauges, counters: GroupCounters) -> Iterator[Fam
     yield counter(f"{prefix}_offset_deletions_total", "Offsets that clients deleted.", counters.offset_deletions)
     about = "How often a classic group became Stable."
     yield counter(f"{prefix}_completed_rebalances_total", about, counters.completed_rebalances)
+
+
+def log_families(metrics: StoreMetrics) -> Iterator[Family]:
+    """Kafka's gauges of `Log` and `LogManager`, and its `LogFlushStats`."""
+    logs = metrics.logs
+    gauges: tuple[tuple[str, str, list[float]], ...] = (
+        ("size_bytes", "Bytes of batches.", [log.size_bytes for log in logs]),
+        ("segments", "Segments.", [log.segments for log in logs]),
+        ("start_offset", "The first offset that is there.", [log.log_start_offset for log in logs]),
+        ("end_offset", "The offset that the next record gets.", [log.end_offset for log in logs]),
+    )
+    labels = [{"topic": log.topic_partition.topic, "partition": str(log.topic_partition.partition)} for log in logs]
+    for name, about, values in gauges:
+        samples = [Sample(value, label) for value, label in zip(values, labels, strict=True)]
+        yield Family(f"kohort_log_{name}", "gauge", about, samples)
+    about = "Partitions whose disk failed; they answer KAFKA_STORAGE_ERROR until the next start."
+    yield gauge("kohort_log_offline_partitions", about, sum(log.is_offline for log in logs))
+    yield counter("kohort_log_flushes_total", "Flushes that acknowledgements waited for.", metrics.flushes)
+    yield counter("kohort_log_flush_seconds_total", "How long those took in all.", metrics.flush_time_s)
 
 
 def cleaner_families(metrics: CleanerMetrics) -> Iterator[Family]:

@@ -266,6 +266,7 @@ class Node:
             [
                 *metrics.process_families(self._started_at_s),
                 *metrics.server_families(self._connections),
+                *metrics.log_families(self._store.metrics()),
                 *metrics.cleaner_families(self._store.cleaner_metrics()),
                 *metrics.group_families(
                     self._group_service.gauges(), GroupCounters.total(self._group_counters.values())

@@ -10,7 +10,7 @@ from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import HighWatermarkListener
 from kohort.storage.batchset import Span, iter_spans, read_front, seal
 from kohort.storage.epochs import EpochCache
-from kohort.storage.log import NO_TIMESTAMP, BatchSetTooLargeError, LogConfig, TimestampOffset
+from kohort.storage.log import NO_TIMESTAMP, BatchSetTooLargeError, LogConfig, LogMetrics, TimestampOffset
 from kohort.storage.producers import PRODUCER_ID_AT, Aborted, Producers
 from kohort.storage.timestamps import first_at_least
 
@@ -68,6 +68,20 @@ class LogBase(ABC):
     @property
     @abstractmethod
     def size_bytes(self) -> int: ...
+
+    @property
+    def segment_count(self) -> int:
+        return 1
+
+    def metrics(self) -> LogMetrics:
+        return LogMetrics(
+            self.topic_partition,
+            self.log_start_offset,
+            self.end_offset,
+            self.segment_count,
+            self.size_bytes,
+            self.refusal is not None,
+        )
 
     def append(self, batch: bytes | bytearray, *, leader_epoch: int) -> int:
         if self.refusal is not None:

@@ -493,6 +493,11 @@ class Committer:
         else:
             self._behind.advance_all()
 
+    @property
+    def flushes(self) -> tuple[int, float]:
+        """How many rounds were flushed, and how many seconds that took."""
+        return self._flusher.flushes, self._flusher.flush_time_s
+
     def submit(self, job: Callable[[], None]) -> None:
         """Run something in the background that may take long."""
         self._background.submit(job)

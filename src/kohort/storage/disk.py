@@ -41,7 +41,7 @@ from kohort.storage.epochs import EpochCache
 from kohort.storage.failures import advice
 from kohort.storage.handles import OpenFiles, open_files_max
 from kohort.storage.journal import DELETE, EPOCH, START, JournalEntry, journal_files, read_journal
-from kohort.storage.log import NO_TOPIC_ID, CleanerConfig, CleanerMetrics, LogConfig
+from kohort.storage.log import NO_TOPIC_ID, CleanerConfig, CleanerMetrics, LogConfig, StoreMetrics
 from kohort.storage.recovery import Loaded, Recovered, load_partition
 
 _log = logging.getLogger("kohort.storage")
@@ -393,6 +393,10 @@ class DiskStore:
         self.cleaner.config = config
         if self.offline_reason is None:
             self.cleaner.clean()
+
+    def metrics(self) -> StoreMetrics:
+        flushes, flush_time_s = self._committer.flushes
+        return StoreMetrics(tuple(log.metrics() for log in self._logs.values()), flushes, flush_time_s)
 
     def cleaner_metrics(self) -> CleanerMetrics:
         return self.cleaner.metrics()

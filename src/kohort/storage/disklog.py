@@ -112,6 +112,10 @@ class DiskLog(LogBase):
         return sum(segment.size_bytes for segment in self._segments)
 
     @property
+    def segment_count(self) -> int:
+        return len(self._segments)
+
+    @property
     def has_segments(self) -> bool:
         return self._active is not None
 

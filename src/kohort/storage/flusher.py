@@ -91,6 +91,9 @@ class Flusher(Generic[L]):
         self._is_stopping = False
         self._has_failed = False
         self._thread: threading.Thread | None = None
+        self.flushes = 0
+        self.flush_time_s = 0.0
+        """For who looks: how many rounds were flushed, and how long that took in all."""
         self.journal_bytes = 0
         """Bytes in the present journal file, as of the last round."""
 
@@ -170,6 +173,8 @@ class Flusher(Generic[L]):
         started = self._now()
         self._make_durable(round_)
         took_ms = (self._now() - started) * 1000
+        self.flushes += 1
+        self.flush_time_s += took_ms / 1000
         if took_ms >= self._flush_ms or self._flush_ms == math.inf:
             self._flush_ms = took_ms
         else:

@@ -86,6 +86,30 @@ class CleanerMetrics(msgspec.Struct):
     since_last_run_s: float = 0.0
 
 
+class LogMetrics(msgspec.Struct, frozen=True):
+    """One log. Source: the gauges of Kafka's UnifiedLog."""
+
+    topic_partition: TopicPartition
+    log_start_offset: int
+    end_offset: int
+    segments: int
+    size_bytes: int
+    is_offline: bool
+
+
+class StoreMetrics(msgspec.Struct, frozen=True):
+    """
+    The logs that were opened, and the flushes before acknowledgements. Source: Kafka UnifiedLog, LogFlushStats.
+
+    Attributes:
+        flush_time_s: of all of them together.
+    """
+
+    logs: tuple[LogMetrics, ...]
+    flushes: int = 0
+    flush_time_s: float = 0.0
+
+
 class TimestampOffset(msgspec.Struct, frozen=True, gc=False):
     """A record found by its time: where it is, its timestamp, and the leader epoch it was written under."""
 
@@ -229,6 +253,9 @@ class LogStore(Protocol):
 
         Source: Kafka LogCleaner.CleanerThread.doWork.
         """
+
+    def metrics(self) -> StoreMetrics:
+        """What there is, and what flushing it has cost so far."""
 
     def cleaner_metrics(self) -> CleanerMetrics:
         """What cleaning has done so far."""

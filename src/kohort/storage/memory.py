@@ -11,7 +11,7 @@ from kohort.storage.aborted import overlapping
 from kohort.storage.base import LogBase
 from kohort.storage.batchset import Span, iter_spans
 from kohort.storage.epochs import EpochCache
-from kohort.storage.log import NO_OFFSET, NO_TIMESTAMP, CleanerConfig, CleanerMetrics, LogConfig
+from kohort.storage.log import NO_OFFSET, NO_TIMESTAMP, CleanerConfig, CleanerMetrics, LogConfig, StoreMetrics
 from kohort.storage.producers import Aborted
 from kohort.storage.retention import count_expired
 from kohort.storage.watermarks import Watermarks
@@ -133,6 +133,9 @@ class MemoryStore:
 
     def clean(self, config: CleanerConfig) -> None:
         """Nothing: what is kept in memory lives as long as a test."""
+
+    def metrics(self) -> StoreMetrics:
+        return StoreMetrics(tuple(log.metrics() for log in self._logs.values()))
 
     def cleaner_metrics(self) -> CleanerMetrics:
         return CleanerMetrics()
