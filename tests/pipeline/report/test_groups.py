@@ -191,6 +191,19 @@ def test_a_share_group_is_behind_too() -> None:
     assert cells[8:15] == ["id-1", *"\N{EN DASH}" * 3, "1", "0", "\N{EN DASH}"]
 
 
+def test_a_deleted_group_is_not_one_of_those_that_there_are() -> None:
+    """It has its part, for what it was; made again, or with offsets since, it is there."""
+    gone = [change(0), change(1, event="deleted")]
+    there = [row | {"group": "h"} for row in (*gone, change(2, event="created"))]
+    text = render(ReportData("/", T, 1, rebalances=[*gone, *there], members=[member("a", "x", T)]))
+    assert "<b>1</b>groups" in text
+    index = text[text.index('id="groups"') :].partition("</table>")[0]
+    assert re.findall(r'<td class="t">([^<]*)</td>', index) == ["consumer", "deleted", "consumer", "-"]
+    lag = {"group": "g", "topic": "t", "partition": 0, "offset": 3, "leader_epoch": 0, "metadata": ""}
+    lag |= {"commit_timestamp_ms": T, "end_offset": 3, "lag": 0}
+    assert "<b>2</b>groups" in render(ReportData("/", T, 1, rebalances=[*gone, *there], lag=[lag]))
+
+
 def test_the_instant_that_the_tables_stand_for_is_said() -> None:
     assert "as of 2026-11-21 09:20:34.123 UTC" in render(ReportData("/", T + 60_000, 1, at_ms=T))
     assert "as of" not in render(ReportData("/", T, 1))

@@ -47,6 +47,17 @@ class GroupPage:
         return max((row["status"] for row in self.status), key=order.index, default="")
 
     @property
+    def is_deleted(self) -> bool:
+        """Whether all that is left of it is its history."""
+        last = self.rebalances[-1]["event"] if self.rebalances else None
+        return last == "deleted" and not self.lag and not self.share
+
+    @property
+    def standing(self) -> str:
+        """Its status in a word; a dash where it has committed nothing."""
+        return self.worst or ("deleted" if self.is_deleted else "-")
+
+    @property
     def kind(self) -> str:
         untold = "share" if self.share else "simple"
         return next((row["group_type"] for row in reversed(self.rebalances)), untold)
@@ -72,7 +83,7 @@ def index(listed: Sequence[GroupPage]) -> str:
     head = heads("Group", "Kind", "Status", right=("Lag", "Members", "Rebalances"))
     body = "".join(
         f'<tr><td><a href="#group-{at}">{escape(page.name)}</a></td><td class="t">{escape(page.kind)}</td>'
-        f'<td class="t{" behind" if page.worst in _BAD else ""}">{page.worst or "-"}</td>'
+        f'<td class="t{" behind" if page.worst in _BAD else ""}">{page.standing}</td>'
         f'<td class="n">{number(page.total_lag)}</td>'
         f'<td class="n">{sum(row["until_ms"] is None for row in page.members)}</td>'
         f'<td class="n">{sum(row["event"] == "rebalanced" for row in page.rebalances)}</td></tr>'

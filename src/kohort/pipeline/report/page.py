@@ -109,8 +109,10 @@ def _group_index(data: ReportData) -> str:
 
 def _group_pages(data: ReportData) -> list[groups.GroupPage]:
     """The parts of groups, where it is known who owned what, or where share groups stand."""
-    if not _has_parts(data):
-        return []
+    return _groups(data) if _has_parts(data) else []
+
+
+def _groups(data: ReportData) -> list[groups.GroupPage]:
     return groups.pages(
         lag=data.lag,
         picture=data.lag_picture,
@@ -127,11 +129,10 @@ def _has_parts(data: ReportData) -> bool:
 
 
 def _tiles(data: ReportData) -> str:
-    groups = {row["group"] for rows in (data.lag, data.rebalances, data.share_state) for row in rows}
     total_lag = sum(row["lag"] or 0 for row in (*data.lag, *data.share_state))
     finished = sum(row["event"] == "rebalanced" for row in data.rebalances)
     facts = (
-        ("groups", number(len(groups))),
+        ("groups", number(sum(not group.is_deleted for group in _groups(data)))),
         ("committed partitions", number(len(data.lag))),
         ("records behind", number(total_lag)),
         ("rebalances", number(finished)),
