@@ -145,7 +145,7 @@ class LogMaker:
         if chance.random() < 0.3:
             self.groups += ["", "x" * 300, "grüße-" + "ß" * 40]
         self.partitions = chance.choice((2, 40))
-        self.odd_share = chance.choice((0.0, 0.02, 0.3))
+        self.odd_share = chance.choice((0.0, 0.02, 0.3, 1.0))
         self.transactional_share = chance.choice((0.0, 0.0, 0.1, 0.5))
         self.records_max = chance.choice((1, 5, 200))
         self.versions = chance.choice(((4,), (4, 4, 4, 1), (0, 1, 2, 3, 4)))
