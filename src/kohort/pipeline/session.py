@@ -47,8 +47,9 @@ _SERIAL_CORES_MAX = 2
 # whether a value is null before it gets it.
 _ARROW_OPTIONS = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 _DAEMON = "kohort.pipeline.sources.worker_daemon"
-# What a heap needs whatever it is used for, and what the rows and pages of a task do; a session on two cores has 768 MiB.
-_HEAP_BASE_MIB = 512
+# What a heap needs whatever it is used for, and what the rows and pages of a task do; a session on two cores has 1 GiB.
+# With 768 MiB all tables of 30 million commits did not fit.
+_HEAP_BASE_MIB = 768
 _HEAP_MIB_PER_CORE = 128
 _LOCAL = re.compile(r"local(?:\[(?P<cores>\*|\d+)(?:,\d+)?\])?")
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*\d+\s*,\s*(?P<cores>\d+)\s*,\s*\d+\s*\]")
@@ -165,10 +166,9 @@ def cores_of(master: str) -> int | None:
 
 def heap_mib(cores: int) -> int:
     """
-    How large the heap of a session grows that runs its tasks itself.
+    How large the heap of a session may grow that runs its tasks itself.
 
-    Spark's own default is 1 GiB for any number of cores: too much for two beside the workers, too little for sixteen. What
-    does not fit into it Spark writes to disk.
+    Spark's own default is 1 GiB for any number of cores, which is too little for sixteen.
     """
     return _HEAP_BASE_MIB + _HEAP_MIB_PER_CORE * cores
 
