@@ -14,8 +14,7 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable, Container, Iterable
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -24,8 +23,9 @@ from kohort.model.errors import UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Clock, Defer
 from kohort.storage import syscalls
+from kohort.storage.checkpoint_job import Checkpoint, FailedCheckpoint
 from kohort.storage.checkpoints import write_atomically
-from kohort.storage.directory import JOURNAL, OLD_JOURNAL
+from kohort.storage.directory import JOURNAL
 from kohort.storage.disklog import DiskLog
 from kohort.storage.epochs import CHECKPOINT_NAME
 from kohort.storage.failures import advice
@@ -73,25 +73,6 @@ class Missing:
 
     path: Path
     error: OSError
-
-
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """What is to be flushed, and what may be written down then, but of what was deleted since."""
-
-    logs: list[DiskLog]
-    files: set[Path]
-    epochs: dict[Path, str]
-    offsets: dict[TopicPartition, int]
-    start_offsets: dict[TopicPartition, int]
-    deleted: set[TopicPartition] = field(default_factory=set)
-
-
-@dataclass(frozen=True, slots=True)
-class FailedCheckpoint:
-    """What became of a checkpoint that could not be written."""
-
-    error: Exception
 
 
 class Committer:
@@ -343,21 +324,7 @@ class Committer:
 
     def _begin_checkpoint(self, logs: Iterable[DiskLog], files: Iterable[Path] = ()) -> Checkpoint:
         """Note what was written so far; appends go on at once."""
-        checkpoint = Checkpoint(
-            [log for log in logs if log.has_segments and not log.is_deleted],
-            set(files),
-            {},
-            dict(self.offsets),
-            dict(self.start_offsets),
-        )
-        for log in checkpoint.logs:
-            checkpoint.files.update(log.begin_checkpoint())
-            checkpoint.offsets[log.topic_partition] = log.end_offset
-            if log.log_start_offset > log.first_base_offset:
-                checkpoint.start_offsets[log.topic_partition] = log.log_start_offset
-            if log.epochs.is_dirty:
-                log.epochs.is_dirty = False
-                checkpoint.epochs[log.directory / CHECKPOINT_NAME] = log.epochs.to_text()
+        checkpoint = Checkpoint.begin(logs, files, self.offsets, self.start_offsets)
         self._dirty = []
         self._dirty_bytes = 0
         self._wants_checkpoint = False
@@ -368,17 +335,11 @@ class Committer:
     def _run_checkpoint(self, checkpoint: Checkpoint) -> None:
         """On the background thread."""
         try:
-            self._write_checkpoint(checkpoint)
+            checkpoint.write(self.written, self._sync_files)
         except Exception as exc:  # noqa: BLE001 -- a checkpoint that never ends would keep the journal growing
             self._post_done(FailedCheckpoint(exc))
         else:
             self._post_done(checkpoint)
-
-    def _write_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """On any thread."""
-        for_each(list(checkpoint.epochs.items()), _write_epochs_of)
-        self._sync_files(checkpoint.files | {path.parent for path in checkpoint.epochs})
-        self.written.write(checkpoint.offsets, checkpoint.start_offsets, deleted=checkpoint.deleted)
 
     def checkpoint_now(self, logs: Iterable[DiskLog], files: Iterable[Path]) -> None:
         """
@@ -389,11 +350,11 @@ class Committer:
         """
         checkpoint = self._begin_checkpoint(logs, files)
         try:
-            self._write_checkpoint(checkpoint)
+            checkpoint.write(self.written, self._sync_files)
         except OSError:
             self._running = None
             raise
-        remove_files(self._end_checkpoint(checkpoint))
+        syscalls.remove_files(self._end_checkpoint(checkpoint))
 
     def _end_checkpoint(self, checkpoint: Checkpoint) -> list[Path]:
         """
@@ -451,7 +412,7 @@ class Committer:
             elif isinstance(done, Checkpoint):
                 dropped = self._end_checkpoint(done)
                 if dropped:
-                    self._background.submit(partial(remove_files, dropped))
+                    self._background.submit(partial(syscalls.remove_files, dropped))
             elif self.offline_reason is None:
                 for log, end_offset in done.ends.items():
                     log.advance(end_offset)
@@ -512,30 +473,3 @@ class Committer:
 
 _Done: TypeAlias = Round[DiskLog] | Checkpoint | FailedCheckpoint | Missing | Exception
 """What the threads give back."""
-
-
-def _write_epochs_of(item: tuple[Path, str]) -> None:
-    with suppress(FileNotFoundError):  # the partition was deleted meanwhile
-        write_atomically(item[0], item[1], syncs_directory=False)
-
-
-def remove_files(paths: list[Path]) -> None:
-    """Remove what is not needed any more; what cannot be removed now is removed at the next start."""
-    for path in paths:
-        with suppress(OSError):
-            syscalls.unlink(path)
-
-
-def remove_journal(data_dir: Path) -> None:
-    """
-    What the journal held is in the segments for good. It goes in one step: of half of it, what a deletion in the other half
-    took away would come back.
-    """
-    directory, old = data_dir / JOURNAL, data_dir / OLD_JOURNAL
-    if old.is_dir():
-        syscalls.remove_tree(old)
-    if directory.is_dir():
-        syscalls.rename(directory, old)
-        syscalls.sync_directory(data_dir)
-        syscalls.remove_tree(old)
-        syscalls.sync_directory(data_dir)

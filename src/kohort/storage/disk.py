@@ -33,14 +33,13 @@ from kohort.storage.committer import (
     FlushMode,
     Post,
     Sync,
-    remove_journal,
 )
 from kohort.storage.directory import JOURNAL, find_partitions, partition_of, set_aside
 from kohort.storage.disklog import DiskLog
 from kohort.storage.epochs import EpochCache
 from kohort.storage.failures import advice
 from kohort.storage.handles import OpenFiles, open_files_max
-from kohort.storage.journal import DELETE, EPOCH, START, JournalEntry, journal_files, read_journal
+from kohort.storage.journal import DELETE, EPOCH, START, JournalEntry, journal_files, read_journal, remove_journal
 from kohort.storage.log import NO_TOPIC_ID, CleanerConfig, CleanerMetrics, LogConfig, StoreMetrics
 from kohort.storage.recovery import Loaded, Recovered, load_partition
 

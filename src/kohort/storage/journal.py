@@ -29,7 +29,7 @@ import msgspec
 
 from kohort.model.ids import TopicPartition
 from kohort.storage import syscalls
-from kohort.storage.directory import partition_of
+from kohort.storage.directory import JOURNAL, OLD_JOURNAL, partition_of
 from kohort.wire.native import crc32c
 
 APPEND = 1
@@ -173,6 +173,21 @@ class Journal:
 
 def journal_files(directory: Path) -> list[Path]:
     return sorted(directory.glob("*.journal"))
+
+
+def remove_journal(data_dir: Path) -> None:
+    """
+    What the journal held is in the segments for good. It goes in one step: of half of it, what a deletion in the other half
+    took away would come back.
+    """
+    directory, old = data_dir / JOURNAL, data_dir / OLD_JOURNAL
+    if old.is_dir():
+        syscalls.remove_tree(old)
+    if directory.is_dir():
+        syscalls.rename(directory, old)
+        syscalls.sync_directory(data_dir)
+        syscalls.remove_tree(old)
+        syscalls.sync_directory(data_dir)
 
 
 def read_journal(files: list[Path]) -> Iterator[JournalEntry]:

@@ -7,7 +7,7 @@ leave behind. In the server they are the functions of `os` themselves.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
@@ -93,6 +93,13 @@ def remove(path: Path) -> None:
     """Remove a file; one that is not there is no error."""
     with suppress(FileNotFoundError):
         unlink(path)
+
+
+def remove_files(paths: Iterable[Path]) -> None:
+    """Remove what is not needed any more; what cannot be removed now is left to the next start."""
+    for path in paths:
+        with suppress(OSError):
+            unlink(path)
 
 
 def remove_tree(path: Path) -> None:
