@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
+from kafka import KafkaAdminClient
 from typer.testing import CliRunner
 
 from kohort.cli.pipeline import app
@@ -71,9 +72,11 @@ def test_our_import_restores_metadata_and_leader_epochs_too(
     topic = filled(broker, make_topic(2), 9)
     file = exported(tmp_path, {group: {(topic, 0): 3}}, "--json", metadata="m\u00e9ta", leader_epoch=0)
     kohort("groups", "import", str(file), "--execute", bootstrap=broker.bootstrap)
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    told = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(PATIENCE_S)
-    assert [(one.offset, one.metadata, one.leader_epoch) for one in told.topic_partitions] == [(3, "m\u00e9ta", 0)]
+    # Not with librdkafka's admin client, which reads metadata beyond its end.
+    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    (told,) = admin.list_group_offsets({group: None})[group].values()
+    admin.close()
+    assert (told.offset, told.metadata, told.leader_epoch) == (3, "m\u00e9ta", 0)
 
 
 def test_nothing_to_export_is_no_success(tmp_path: Path) -> None:
