@@ -8,7 +8,7 @@ TESTS ?= tests
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long crash lint format serve bench bench-compare profile conformance conformance-record lock clean
+.PHONY: help setup demo test test-long crash lint format serve bench bench-java bench-compare profile conformance conformance-record lock clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -62,6 +62,9 @@ bench: $(READY) ## Kohort, Apache Kafka and kfake side by side, in under 15 minu
 bench-compare: $(READY) ## two runs, measure by measure: make bench-compare A=one.json B=other.json
 	@test -n "$(A)" && test -n "$(B)" || { echo "Name two files: make bench-compare A=bench/results/one.json B=bench/results/other.json" >&2; exit 2; }
 	@$(BIN)/python -m bench --compare $(A) $(B)
+
+bench-java: $(READY) ## what Apache Kafka's own Java clients make of each server (JAVA="--rounds 1" for less; needs Java and Maven)
+	@$(BIN)/python -m bench.java_tools $(JAVA)
 
 profile: $(READY) ## where the server's time goes: make profile MEASURE=commit (FLAME=flame.svg draws it, if py-spy is there)
 	@$(BIN)/python -m bench --profile --flush $(or $(FLUSH),os) --only "$(or $(MEASURE),heartbeat)" --connections $(or $(CONNECTIONS),64) \

@@ -45,17 +45,19 @@ def prepare(port: int) -> None:
     """The topics, and every coordinator that the groups need, loaded."""
     find = messages.FindCoordinatorRequest(coordinator_keys=[group_of(number) for number in range(GROUPS)])
     with open_socket(port) as connection:
-        for name, partitions in ((TOPIC, PARTITIONS), (DATA_TOPIC, DATA_PARTITIONS)):
-            topic = messages.CreateTopicsRequestCreatableTopic(
-                name=name, num_partitions=partitions, replication_factor=1
-            )
-            create = messages.CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
-            ask_until_ready(connection, ApiKey.CREATE_TOPICS, 7, create, lambda created: created.topics[0].error_code)
+        create_topic(connection, TOPIC, PARTITIONS)
+        create_topic(connection, DATA_TOPIC, DATA_PARTITIONS)
         ask_until_ready(
             connection, ApiKey.FIND_COORDINATOR, 4, find, lambda found: max(it.error_code for it in found.coordinators)
         )
         commits = [commit_request(group_of(number), 1) for number in range(GROUPS)]
         ask_all_until_ready([connection], *OFFSET_COMMIT, commits, commit_code)
+
+
+def create_topic(connection: socket.socket, name: str, partitions: int) -> None:
+    topic = messages.CreateTopicsRequestCreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
+    create = messages.CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
+    ask_until_ready(connection, ApiKey.CREATE_TOPICS, 7, create, lambda created: created.topics[0].error_code)
 
 
 def refuse_unless_none(code: int, what: str) -> None:

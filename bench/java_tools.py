@@ -1,0 +1,230 @@
+"""
+`python -m bench.java_tools`: what Apache Kafka's own Java clients make of each server, by the tools of its release.
+
+| tool                  | what                                                                                          |
+|-----------------------|-----------------------------------------------------------------------------------------------|
+| `ProducerPerformance` | records as fast as they go, acks=all, over some partitions; the client's default batches        |
+| `ConsumerPerformance` | the same records by a group of one member; the time of its first rebalance is not counted       |
+| `EndToEndLatency`     | one record at a time, from the producer's send to the consumer's hand, acks=all                 |
+
+The clients run with their defaults and use more of the machine than the server does: this says what an application sees,
+`python -m bench` what a server can do. Each round starts every server anew on a fresh directory; the JVM among them has a
+short warm-up that does not count. Medians of the rounds.
+"""
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Final
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from bench.client import open_socket
+from bench.failures import FAILURES, reason
+from bench.requests import create_topic
+from bench.rivals import RIVALS, Rival, fresh, present
+from kohort.testing.kafka import UnavailableKafkaError, java, kafka_jars
+
+TOPIC: Final = "records"
+WARM_UP_TOPIC: Final = "warm-up"
+LATENCY_TOPIC: Final = "latency"
+PARTITIONS: Final = 8
+WARM_UP_RECORDS: Final = 50_000
+LATENCY_RECORDS: Final = 2_000
+TOOL_SECONDS_MAX: Final = 300.0
+FLUSHES: Final = ("os", "commit")
+_SENT: Final = re.compile(r"records sent, ([\d.]+) records/sec.* (\d+) ms 99th")
+_COLUMNS: Final = 10
+_RECEIVED: Final = 4
+"""Of what ConsumerPerformance prints: how many columns there are, and the one that has the number of records."""
+_LATENCY: Final = re.compile(r"Avg latency: ([\d.]+) ms")
+
+
+class ToolError(Exception):
+    """A tool did not say what it was to find out: the last line of what it said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """
+    What the clients saw of one server.
+
+    Attributes:
+        sent_per_s, received_per_s: records.
+        sent_p99_ms: from send to acknowledgement, while records go as fast as they go.
+        end_to_end_ms: mean of records that go one at a time.
+    """
+
+    flush: str
+    rival: str
+    sent_per_s: float
+    sent_p99_ms: float
+    received_per_s: float
+    end_to_end_ms: float
+
+
+def run_tool(name: str, *arguments: str) -> str:
+    """
+    Its output.
+
+    Raises:
+        ToolError: it failed.
+    """
+    command = (java(), "-Xmx512m", "-Dlog4j2.level=OFF", "-cp", f"{kafka_jars()}/*", f"org.apache.kafka.tools.{name}")
+    try:
+        done = subprocess.run(
+            (*command, *arguments), capture_output=True, text=True, timeout=TOOL_SECONDS_MAX, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ToolError(f"{name} took more than {TOOL_SECONDS_MAX:g} s") from error
+    if done.returncode:
+        raise ToolError(f"{name}: {((done.stderr or done.stdout).strip().splitlines() or ['it says nothing'])[-1]}")
+    return done.stdout
+
+
+def measure(flush: str, rival: Rival, records: int, record_bytes: int) -> Seen:
+    """
+    Raises:
+        ToolError: a tool failed.
+        One of `FAILURES`: the server did not come up, or its process is gone.
+    """
+    with fresh(rival, flush) as server:
+        with open_socket(server.port) as connection:
+            for topic in (WARM_UP_TOPIC, TOPIC):
+                create_topic(connection, topic, PARTITIONS)
+            create_topic(connection, LATENCY_TOPIC, 1)
+        server_option = ("--bootstrap-server", f"127.0.0.1:{server.port}")
+        if rival.has_jit:
+            _produce(server_option, WARM_UP_TOPIC, WARM_UP_RECORDS, record_bytes)
+        sent_per_s, sent_p99_ms = sent(_produce(server_option, TOPIC, records, record_bytes))
+        what = ("--topic", TOPIC, "--num-records", str(records), "--hide-header")
+        received_per_s = received(run_tool("ConsumerPerformance", *server_option, *what), records)
+        how = ("--producer-acks", "all", "--num-records", str(LATENCY_RECORDS), "--record-size", str(record_bytes))
+        said = run_tool("EndToEndLatency", *server_option, "--topic", LATENCY_TOPIC, *how)
+        end_to_end_ms = mean_latency_ms(said)
+    return Seen(flush, rival.name, sent_per_s, sent_p99_ms, received_per_s, end_to_end_ms)
+
+
+def _produce(server_option: tuple[str, str], topic: str, records: int, record_bytes: int) -> str:
+    size = ("--num-records", str(records), "--record-size", str(record_bytes), "--throughput", "-1")
+    how = (*server_option, "--topic", topic, "--command-property", "acks=all")
+    return run_tool("ProducerPerformance", *how, *size)
+
+
+def sent(said: str) -> tuple[float, float]:
+    """
+    What ProducerPerformance found, in its last line: records a second, and the 99th percentile of their latency in ms.
+
+    Raises:
+        ToolError: it says something else.
+    """
+    last = (said.strip().splitlines() or [""])[-1]
+    if found := _SENT.search(last):
+        return float(found[1]), float(found[2])
+    raise ToolError(f"ProducerPerformance said {last!r}")
+
+
+def received(said: str, records: int) -> float:
+    """
+    What ConsumerPerformance found: records a second of the time spent fetching.
+
+    Raises:
+        ToolError: it says something else, or did not get them all.
+    """
+    columns = (said.strip().splitlines() or [""])[-1].split(",")
+    if len(columns) == _COLUMNS and float(columns[_RECEIVED]) >= records:
+        return float(columns[-1])
+    raise ToolError(f"ConsumerPerformance said {columns} where {records} records were to come")
+
+
+def mean_latency_ms(said: str) -> float:
+    """
+    What EndToEndLatency found.
+
+    Raises:
+        ToolError: it says something else.
+    """
+    if found := _LATENCY.search(said):
+        return float(found[1])
+    raise ToolError(f"EndToEndLatency said {said.strip()[-200:]!r}")
+
+
+def medians(rounds: Sequence[Seen]) -> Iterator[Seen]:
+    for flush, name in dict.fromkeys((it.flush, it.rival) for it in rounds):
+        own = [it for it in rounds if (it.flush, it.rival) == (flush, name)]
+        yield Seen(
+            flush,
+            name,
+            sent_per_s=median(it.sent_per_s for it in own),
+            sent_p99_ms=median(it.sent_p99_ms for it in own),
+            received_per_s=median(it.received_per_s for it in own),
+            end_to_end_ms=median(it.end_to_end_ms for it in own),
+        )
+
+
+def table(seen: Sequence[Seen]) -> Table:
+    shown = Table(box=box.SIMPLE_HEAD)
+    for heading in ("flush", "server"):
+        shown.add_column(heading)
+    for heading in ("sent/s", "acknowledged, p99 ms", "received/s", "one at a time, ms"):
+        shown.add_column(heading, justify="right")
+    for it in seen:
+        figures = (
+            f"{it.sent_per_s:,.0f}",
+            f"{it.sent_p99_ms:,.0f}",
+            f"{it.received_per_s:,.0f}",
+            f"{it.end_to_end_ms:.2f}",
+        )
+        shown.add_row(it.flush, it.rival, *figures)
+    return shown
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.java_tools", description="What Apache Kafka's own Java clients make of each server."
+    )
+    names = ",".join(rival.name for rival in RIVALS)
+    parser.add_argument("--rivals", default=names, metavar="NAMES", help=f"those alone, of {names}")
+    parser.add_argument("--flush", choices=FLUSHES, help="this flush mode alone")
+    parser.add_argument("--records", type=int, default=500_000)
+    parser.add_argument("--bytes", type=int, default=200, help="of each record")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", action="store_true", help="every round, as JSON")
+    return parser.parse_args()
+
+
+def main() -> int:
+    asked, told = parse(), Console(stderr=True)
+    try:
+        java()
+        kafka_jars()
+    except UnavailableKafkaError as error:
+        print(error, file=sys.stderr)
+        return 2
+    rivals = present(asked.rivals.split(","), lambda name, why: told.print(f"{name} is left out: {why}"))
+    rounds, failed = [], False
+    for number in range(asked.rounds):
+        for flush in (asked.flush,) if asked.flush else FLUSHES:
+            for rival in rivals:
+                told.print(f"round {number + 1} of {asked.rounds}: {rival.name}, {flush}", style="dim")
+                try:
+                    rounds.append(measure(flush, rival, asked.records, asked.bytes))
+                except (ToolError, *FAILURES) as error:
+                    told.print(f"{rival.name}, {flush}: {reason(error)}")
+                    failed |= rival.name == "kohort"
+    if asked.json:
+        print(json.dumps([asdict(it) for it in rounds], indent=2))
+    else:
+        Console().print(table(list(medians(rounds))))
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
