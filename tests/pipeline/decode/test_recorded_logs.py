@@ -218,6 +218,30 @@ def test_batches_are_those_that_kafka_lists(recorded: Callable[[str], Path], run
         assert got == expected
 
 
+@pytest.mark.parametrize("run", RUNS)
+def test_batches_say_when_they_begin_and_what_they_end(recorded: Callable[[str], Path], run: str) -> None:
+    """As Kafka reads their records, those that compaction has given a delete horizon included."""
+    names = ("first_timestamp_ms", "record_count", "control")
+    listed = {path.stem for path in (recorded(run) / "records").glob("*.jsonl")}
+    got = {
+        (place, row["segment"], row["position"]): tuple(row[name] for name in names)
+        for row in rows_of(recorded(run) / "logs")
+        if row["kind"] == "batch" and (place := f"{row['log_topic']}-{row['log_partition']}") in listed
+    }
+    expected = {
+        (path.stem, batch["segment"], batch["position"]): (
+            records[0]["timestamp"] if records else None,
+            len(records),
+            records[0]["control_type"] if batch["control"] and records else None,
+        )
+        for path in (recorded(run) / "records").glob("*.jsonl")
+        for batch in expected_batches(recorded(run), path.stem)
+        for records in [batch["records"]]
+    }
+    assert len(expected) > 10
+    assert got == expected
+
+
 DAMAGE = {
     ("__consumer_offsets", 2): (8838, 193, "incomplete batch"),
     ("u-data", 0): (None, None, "incomplete batch"),

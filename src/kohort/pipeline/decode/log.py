@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from kohort.model.ids import CONSUMER_OFFSETS, INTERNAL_TOPICS, TRANSACTION_STATE
-from kohort.pipeline.decode import coordinator_records, groups, markers, offsets, schemas, transactions
+from kohort.pipeline.decode import batch_rows, coordinator_records, groups, markers, offsets, schemas, transactions
 from kohort.pipeline.decode.batches import (
     ATTRIBUTE_CONTROL,
     ATTRIBUTE_TRANSACTIONAL,
@@ -223,6 +223,9 @@ class Decoder:
             "is_control": lambda: pa.array((headers["attributes"] & ATTRIBUTE_CONTROL) != 0),
             "position": lambda: pa.array(found.positions),
             "size_bytes": lambda: pa.array(found.ends - found.positions),
+            "control": lambda: batch_rows.controls(found),
+            "first_timestamp_ms": lambda: batch_rows.first_timestamps_ms(found),
+            "record_count": lambda: integers(headers["count"].astype(np.int32), pa.int32()),
         }
         return schemas.record_batch(self.schema, count, columns)
 

@@ -8,11 +8,12 @@ The columns of everything that the decoder gives out: one schema for every kind 
 | `transaction`    | a TransactionLog record of `__transaction_state`, tombstones included | `transactional_id`, `transaction` |
 | `coordinator`    | any other record of a coordinator, see `coordinator_records`    | `record_type` to `raw_value`      |
 | `marker`         | an end-of-transaction marker                                    | `control`, `coordinator_epoch`    |
-| `batch`          | a record batch of any topic                                     | `next_offset` to `size_bytes`     |
+| `batch`          | a record batch of any topic                                     | `next_offset` to `record_count`   |
 | `segment`        | a segment file of any topic, empty ones too                     | `next_offset` to `size_bytes`     |
 | `damage`         | a range of a segment file that cannot be read                   | `segment` to `problem`            |
 
-The `log_offset` of a batch or a segment is its base offset.
+The `log_offset` of a batch or a segment is its base offset, its `timestamp_ms` the greatest of its records;
+`first_timestamp_ms` is that of a batch's first record. A batch that ends a transaction has `control` too.
 `transaction` and `coordinator` rows hold their key and value in Kafka's JSON form too; records of an unknown type are kept in
 `raw_key` and `raw_value`. `group` and `member_id` are filled wherever the key names them.
 
@@ -118,7 +119,7 @@ SCHEMA = pa.schema(
         pa.field("value", pa.string()),
         pa.field("raw_key", pa.binary()),
         pa.field("raw_value", pa.binary()),
-        # Markers.
+        # Markers; of the batches that hold one the first column, too.
         pa.field("control", pa.string()),
         pa.field("coordinator_epoch", pa.int32()),
         # Batches, segments and damage: a place in a file.
@@ -127,6 +128,9 @@ SCHEMA = pa.schema(
         pa.field("segment", pa.string()),
         pa.field("position", pa.int64()),
         pa.field("size_bytes", pa.int64()),
+        # Of the records that compaction has left in a batch.
+        pa.field("first_timestamp_ms", pa.int64()),
+        pa.field("record_count", pa.int32()),
         pa.field("problem", pa.string()),
     ]
 )

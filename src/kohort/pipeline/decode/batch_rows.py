@@ -1,0 +1,68 @@
+"""
+What a row of kind batch says that its header does not say outright: which end of a transaction the batch is, and when its first
+record was written.
+
+The headers do for nearly all batches. Records are looked at in control batches, and for the time in batches that compaction has
+given a delete horizon: it stands where the time of the first record stood. Records that cannot be read say nothing here.
+
+Source: Kafka DefaultRecordBatch, MemoryRecordsBuilder (base timestamp), EndTransactionMarker; KIP-534 (delete horizon).
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from kohort.pipeline.decode import markers
+from kohort.pipeline.decode.batches import ATTRIBUTE_CONTROL, ATTRIBUTE_LOG_APPEND_TIME, Scan
+from kohort.pipeline.decode.records import WINDOW_BYTES, Records, lay_out, windows
+from kohort.pipeline.decode.schemas import ABORT, COMMIT
+from kohort.pipeline.decode.vectors import integers
+from kohort.wire.batches import DELETE_HORIZON
+from kohort.wire.vectors import Ints
+
+_ENDS = (ABORT, COMMIT)
+_NO_END = -1
+
+
+def controls(found: Scan) -> pa.Array:
+    """COMMIT or ABORT for each batch that ends a transaction, null for every other."""
+    count = len(found.headers)
+    chosen = np.flatnonzero(found.headers["attributes"] & ATTRIBUTE_CONTROL)
+    if not len(chosen):
+        return pa.nulls(count, pa.string())
+    ends = np.full(count, _NO_END, np.int8)
+    for records, batch in _records(found, chosen):
+        for row in markers.decode(records):
+            ends[batch[row["row"]]] = _ENDS.index(row["control"])
+    return pa.array(_ENDS, pa.string()).take(pa.array(ends, mask=ends == _NO_END))
+
+
+def first_timestamps_ms(found: Scan) -> pa.Array:
+    """
+    The time of each batch's first record; null where compaction has left none, the greatest time where the log's append time
+    counts, or where that is all that can be read.
+    """
+    headers = found.headers
+    is_appended = (headers["attributes"] & ATTRIBUTE_LOG_APPEND_TIME) != 0
+    is_moved = (headers["attributes"] & DELETE_HORIZON) != 0
+    first_ms = np.where(is_appended | is_moved, headers["max_timestamp"], headers["base_timestamp"]).astype(np.int64)
+    chosen = np.flatnonzero(is_moved & ~is_appended)
+    for records, batch in _records(found, chosen):
+        batches, first = np.unique(batch, return_index=True)
+        first_ms[batches] = records.timestamp_ms[first]
+    return integers(first_ms, pa.int64(), headers["count"] > 0)
+
+
+def _records(found: Scan, chosen: Ints) -> Iterator[tuple[Records, Ints]]:
+    """The records of chosen batches, a window at a time, and for each record the index of its batch in `found`."""
+    sizes = (found.ends - found.positions)[chosen]
+    parts = np.split(chosen, np.flatnonzero(np.diff(np.cumsum(sizes) // WINDOW_BYTES)) + 1) if len(chosen) else ()
+    for part in parts:
+        places = zip(found.positions[part].tolist(), found.ends[part].tolist(), strict=True)
+        pieces = [found.data[begin:end] for begin, end in places]
+        # They lie one behind the other here, so that nothing between them is copied.
+        begins = np.cumsum([0, *(len(piece) for piece in pieces[:-1])])
+        for window in windows(Scan(np.concatenate(pieces), begins, found.headers[part])):
+            records = lay_out(window)
+            yield records, part[np.searchsorted(begins, window.positions)[records.batch]]
