@@ -10,6 +10,8 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from kohort.model.ids import CONSUMER_OFFSETS
@@ -18,9 +20,10 @@ from kohort.pipeline.jobs.reading import Reading
 from kohort.pipeline.jobs.tables import Tables
 from kohort.pipeline.runs.run import Run, Source
 from kohort.pipeline.runs.state import Wanted
-from kohort.testing.history.logs import Log, Record
+from kohort.testing.history.logs import ABORT, Log, Record
 from kohort.testing.history.values import offset_commit
 from kohort.testing.history.world import START_MS
+from kohort.wire.compression import Codec
 
 pytestmark = pytest.mark.spark
 
@@ -31,13 +34,17 @@ Row = dict[str, Any]
 Told = Callable[[Iterable[Log]], dict[str, list[Row]]]
 
 
+def once(spark: Any, source: Path, out: Path) -> None:
+    Run(Source(str(source)), out, Wanted(tables=TOLD), lambda _: nullcontext(spark)).once()
+
+
 @pytest.fixture
 def told(spark: Any, tmp_path: Path) -> Told:
     def read(logs: Iterable[Log]) -> dict[str, list[Row]]:
         for log in logs:
             log.write(tmp_path / "logs", batches_per_segment=100)
         source, out = str(tmp_path / "logs"), tmp_path / "out"
-        Run(Source(source), out, Wanted(tables=TOLD), lambda _: nullcontext(spark)).once()
+        once(spark, tmp_path / "logs", out)
         tables = Tables(Reading(spark, source))
         found = {name: publish.rows(getattr(tables, name), name) for name in TOLD}
         assert found == {name: published.rows(out, name) for name in TOLD}
@@ -99,3 +106,44 @@ def test_a_log_that_retention_has_emptied(told: Told) -> None:
 def test_logs_of_one_record(told: Told) -> None:
     found = told([offsets(("g", "t", 0)), produced("t", START_MS - 7)])
     assert column(found["time_lag"], "lag", "time_lag_ms", "records_lost") == [(1, 7, 0)]
+
+
+def test_who_reads_committed_records_waits_for_no_others(told: Told) -> None:
+    """Three offsets behind, and nothing to read; or what a producer wrote after it had aborted, from its first record on."""
+    log, later = produced("t", START_MS - 60_000), produced("later", START_MS - 60_000)
+    for one in (log, later):
+        one.append([Record(None, b"x")] * 2, START_MS - 50_000, producer=(7, 0), transactional=True)
+        one.mark(ABORT, START_MS - 40_000, producer=(7, 0))
+    later.append(
+        [Record(None, b"y")] * 3, START_MS, producer=(7, 0), transactional=True, codec=Codec.ZSTD, open_ms=9_000
+    )
+    found = told(
+        [offsets(("begin", "later", 1), ("inside", "later", 5), ("data", "t", 1), ("marker", "t", 3)), log, later]
+    )
+    assert column(found["time_lag"], "group", "lag", "next_produced_at_ms", "time_lag_ms") == [
+        ("begin", 6, START_MS - 9_000, 9_000),
+        ("data", 3, None, 0),
+        ("inside", 2, START_MS, 0),
+        ("marker", 1, None, 0),
+    ]
+
+
+def test_rows_that_an_older_release_has_kept(spark: Any, tmp_path: Path) -> None:
+    """It did not look at markers and first records: what it kept is precise to a batch, what is read now to a record."""
+    old, out = Log("t", 0), tmp_path / "out"
+    old.append([Record(None, b"x")] * 2, START_MS - 50_000, producer=(7, 0), transactional=True, open_ms=5_000)
+    old.mark(ABORT, START_MS - 40_000, producer=(7, 0))
+    for log in (old, offsets(("begin", "t", 0), ("later", "t", 3))):
+        log.write(tmp_path / "logs", batches_per_segment=100)
+    once(spark, tmp_path / "logs", out)
+    for part in (out / "bronze").glob("*/kind=batch/*.parquet"):
+        rows = pq.read_table(part)
+        kept = rows.drop_columns(["first_timestamp_ms", "record_count", "control"])
+        pq.write_table(kept.append_column("control", pa.nulls(len(rows), pa.string())), part)
+    new = Log("t", 0, next_offset=old.next_offset)
+    new.append([Record(None, b"y")] * 2, START_MS, open_ms=5_000)
+    new.write(tmp_path / "more", batches_per_segment=100)
+    (tmp_path / "more/t-0/00000000000000000003.log").rename(tmp_path / "logs/t-0/00000000000000000003.log")
+    once(spark, tmp_path / "logs", out)
+    assert column(published.rows(out, "time_lag"), "group", "time_lag_ms") == [("begin", 50_000), ("later", 5_000)]
+    spark.catalog.clearCache()

@@ -5,7 +5,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kohort.pipeline.tables import as_of, commit_frequency, latest_offsets, time_lag
+from kohort.pipeline.tables import as_of, commit_frequency, latest_offsets
 from kohort.pipeline.tables.burrow_status import burrow_status
 from tests.pipeline import frames
 
@@ -73,33 +73,6 @@ def test_the_end_of_a_log_as_of_an_instant(spark: Any) -> None:
     log = batches(spark, [batch(0, 10, 100), batch(10, 15, 200), batch(0, 4, 150, partition=1)])
     ends = [frames.tuples(as_of.ends_as_of(log, at_ms=at), "partition", "end_offset") for at in (99, 100, 200)]
     assert ends == [[], [(0, 10)], [(0, 15), (1, 4)]]
-
-
-# fmt: off
-TIME_LAGS = [
-    # offset  partition  next produced  time lag  lost
-    (3,       0,         100,           400,      0),   # within the first batch
-    (10,      0,         200,           300,      0),
-    (15,      0,         None,          0,        0),   # only a marker is left
-    (16,      0,         None,          0,        0),
-    (99,      0,         None,          0,        0),   # the broker lost its tail
-    (2,       1,         300,           200,      5),   # 2 to 6 were deleted before they were read
-    (0,       2,         None,          None,     None),
-]
-# fmt: on
-
-
-def test_how_long_the_oldest_unread_record_has_waited(spark: Any) -> None:
-    log = [batch(0, 10, 100), batch(10, 15, 200), batch(15, 16, 210, control=True), batch(16, 20, 501)]
-    log.append(batch(7, 9, 300, partition=1))
-    rows = [
-        commit(index, 90, offset, group=f"g{index}", partition=partition)
-        for index, (offset, partition, *_) in enumerate(TIME_LAGS)
-    ]
-    latest = latest_offsets.latest_offsets(frames.of_schema(spark, COMMITS, rows))
-    frame = time_lag.time_lag(latest, batches(spark, log), at_ms=500)
-    columns = ("group", "offset", "partition", "next_produced_at_ms", "time_lag_ms", "records_lost")
-    assert frames.tuples(frame, *columns) == [(f"g{index}", *case) for index, case in enumerate(TIME_LAGS)]
 
 
 def test_how_often_a_group_commits(spark: Any) -> None:

@@ -8,8 +8,20 @@ from typing import Any
 
 from pyspark.sql import functions as fn
 
-BATCH_COLUMNS = ("log_topic", "log_partition", "log_offset", "timestamp_ms", "next_offset", "is_control")
-"""What has to be read of `kind` batch."""
+BATCH_COLUMNS = (
+    "log_topic",
+    "log_partition",
+    "log_offset",
+    "timestamp_ms",
+    "producer_id",
+    "transactional",
+    "control",
+    "next_offset",
+    "is_control",
+    "first_timestamp_ms",
+    "record_count",
+)
+"""What has to be read of `kind` batch, so that all that looks at the logs of topics reads them once."""
 
 
 def commits_as_of(commits: Any, *, at_ms: int) -> Any:
@@ -22,7 +34,7 @@ def ends_as_of(batches: Any, *, at_ms: int) -> Any:
     The ends of logs at `at_ms`: `topic`, `partition`, `end_offset`, by the greatest timestamp of each batch.
 
     Args:
-        batches: `BATCH_COLUMNS`.
+        batches: `log_topic`, `log_partition`, `timestamp_ms` and `next_offset` of `BATCH_COLUMNS`.
     """
     return (
         batches.where(fn.col("timestamp_ms") <= at_ms)

@@ -1,18 +1,28 @@
 """
 How long the oldest unread record has waited: exact, from the times in the data log, where others poll and interpolate.
 
-Precise to a batch: a record counts with the greatest timestamp of its batch. Markers of transactions are no records, so a group
-that has read everything waits for nothing though a marker follows its offset. Records of aborted transactions count as unread
-until the group has moved past them.
+What nobody waits for is left out: markers of transactions, records of transactions that were aborted, batches of which
+compaction has left no record. A group that has read everything else waits for nothing, though such a thing follows its offset.
+Records of a transaction that is still open count: it may yet commit them, and `blocking_transactions` names their producer.
+
+A committed offset at the begin of a batch has the time of the batch's first record: exact. Inside a batch the headers tell
+only that no record is later than its greatest time, which is taken; the difference is at most the time for which the batch was
+open in its producer. The same goes for rows that a release has kept which did not know of first records.
+
+Source: KIP-98 (which records an ABORT marker ends); Kafka CompletedFetch (what readers of committed records skip).
 """
 
 from typing import Any
 
+from pyspark.sql import Window
 from pyspark.sql import functions as fn
 
+from kohort.pipeline.decode.schemas import ABORT
 from kohort.pipeline.tables.as_of import BATCH_COLUMNS
 
 INPUT_COLUMNS = BATCH_COLUMNS
+
+_PLACE = ("topic", "partition")
 
 
 def time_lag(latest: Any, batches: Any, *, at_ms: int) -> Any:
@@ -27,7 +37,6 @@ def time_lag(latest: Any, batches: Any, *, at_ms: int) -> Any:
         batches: `INPUT_COLUMNS` of the topics that groups commit to.
         at_ms: now, or the instant that `latest` stands for; batches of later are left out.
     """
-    place = ["topic", "partition"]
     columns = latest.columns
     if "end_offset" not in columns:
         latest = latest.withColumn("end_offset", fn.lit(None).cast("bigint"))
@@ -36,26 +45,25 @@ def time_lag(latest: Any, batches: Any, *, at_ms: int) -> Any:
         fn.col("log_partition").alias("partition"),
         fn.col("log_offset").alias("base_offset"),
         "next_offset",
-        fn.col("timestamp_ms").alias("produced_at_ms"),
+        fn.col("timestamp_ms").alias("latest_ms"),
+        fn.coalesce("first_timestamp_ms", "timestamp_ms").alias("first_ms"),
+        fn.coalesce(fn.col("record_count") > 0, fn.lit(True)).alias("has_records"),
+        "producer_id",
+        "transactional",
         "is_control",
+        "control",
     )
-    is_past = fn.col("produced_at_ms") <= at_ms
-    starts = known.groupBy(*place).agg(fn.min(fn.when(is_past, fn.col("base_offset"))).alias("start_offset"))
+    is_past = fn.col("latest_ms") <= at_ms
+    starts = known.groupBy(*_PLACE).agg(fn.min(fn.when(is_past, fn.col("base_offset"))).alias("start_offset"))
     starts = starts.withColumn("has_batch", fn.lit(True))
-    unread = (
-        latest.select("group", *place, "offset")
-        .join(known.where(is_past & ~fn.col("is_control")), on=place)
-        .where(fn.col("next_offset") > fn.col("offset"))
-        .groupBy("group", *place)
-        .agg(fn.min_by("produced_at_ms", "base_offset").alias("next_produced_at_ms"))
-    )
+    unread = _first_unread(latest.select("group", *_PLACE, "offset"), _waiting(known.where(is_past)))
     waited = fn.greatest(fn.lit(at_ms) - fn.col("next_produced_at_ms"), fn.lit(0)).cast("bigint")
     begin = fn.when(fn.col("has_batch"), fn.col("start_offset")).otherwise(fn.col("end_offset"))
     missing = begin - fn.col("offset")
     lost = fn.when(missing.isNotNull(), fn.greatest(missing, fn.lit(0).cast("bigint")))
     return (
-        latest.join(starts, on=place, how="left")
-        .join(unread, on=["group", *place], how="left")
+        latest.join(starts, on=[*_PLACE], how="left")
+        .join(unread, on=["group", *_PLACE], how="left")
         .select(
             *columns,
             "next_produced_at_ms",
@@ -63,3 +71,34 @@ def time_lag(latest: Any, batches: Any, *, at_ms: int) -> Any:
             lost.alias("records_lost"),
         )
     )
+
+
+def _first_unread(committed: Any, waiting: Any) -> Any:
+    """When the first record behind each committed offset was produced: `group`, `topic`, `partition`, `next_produced_at_ms`."""
+    is_whole = fn.col("offset") <= fn.col("base_offset")
+    produced_at_ms = fn.when(is_whole, fn.col("first_ms")).otherwise(fn.col("latest_ms"))
+    return (
+        committed.join(waiting, on=[*_PLACE])
+        .where(fn.col("next_offset") > fn.col("offset"))
+        .groupBy("group", *_PLACE)
+        .agg(fn.min_by(produced_at_ms, "base_offset").alias("next_produced_at_ms"))
+    )
+
+
+def _waiting(known: Any) -> Any:
+    """
+    The batches whose records somebody may wait for.
+
+    Only transactions are put in order: a log without any costs no sort. A transaction ends with the next control batch of its
+    producer; where that cannot be read, or was kept by a release that did not look at it, it may be a COMMIT.
+    """
+    is_transactional, is_control = fn.col("transactional"), fn.col("is_control")
+    columns = (*_PLACE, "base_offset", "next_offset", "latest_ms", "first_ms")
+    plain = known.where(~is_transactional & ~is_control & fn.col("has_records")).select(*columns)
+    # Backwards, so that what lies ahead is what the window has seen.
+    ahead = Window.partitionBy(*_PLACE, "producer_id").orderBy(fn.col("base_offset").desc())
+    ahead = ahead.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    end = fn.last(fn.when(is_control, fn.coalesce("control", fn.lit(""))), ignorenulls=True).over(ahead)
+    decided = known.where(is_transactional | is_control).withColumn("end", end)
+    theirs = decided.where(~is_control & fn.col("has_records") & ~fn.col("end").eqNullSafe(ABORT))
+    return plain.unionByName(theirs.select(*columns))

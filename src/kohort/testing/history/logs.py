@@ -43,6 +43,7 @@ class Batch:
     Attributes:
         records: by offset; cleaning takes some away, and leaves the offsets of the batch as they were.
         marker: COMMIT or ABORT where it is the end of a transaction.
+        open_ms: how long before `at_ms`, which is the time of all others, its first record was produced.
     """
 
     base_offset: int
@@ -54,18 +55,24 @@ class Batch:
     transactional: bool = False
     marker: str | None = None
     codec: Codec = Codec.NONE
+    open_ms: int = 0
+
+    @property
+    def began_ms(self) -> int:
+        """The time of the first record that is left."""
+        return self.at_ms - (self.open_ms if self.base_offset in self.records else 0)
 
     def encoded(self) -> bytes:
         """The batch as bytes."""
         body = bytearray()
-        for offset, record in self.records.items():
-            body += _record(offset - self.base_offset, record)
+        for index, (offset, record) in enumerate(self.records.items()):
+            body += _record(offset - self.base_offset, record, delta_ms=self.at_ms - self.began_ms if index else 0)
         packed = compress(bytes(body), self.codec)
         attributes = int(self.codec) | (_TRANSACTIONAL if self.transactional else 0)
         attributes |= _CONTROL if self.marker is not None else 0
         header = _HEADER.pack(
             *(self.base_offset, _HEADER.size - 12 + len(packed), 0, 2, 0, attributes),
-            *(self.last_offset - self.base_offset, self.at_ms, self.at_ms, self.producer_id, self.producer_epoch),
+            *(self.last_offset - self.base_offset, self.began_ms, self.at_ms, self.producer_id, self.producer_epoch),
             *(-1 if self.marker is not None or self.producer_id < 0 else 0, len(self.records)),
         )
         raw = bytearray(header + packed)
@@ -73,8 +80,9 @@ class Batch:
         return bytes(raw)
 
 
-def _record(offset_delta: int, record: Record) -> bytes:
-    body = bytearray(b"\x00\x00")
+def _record(offset_delta: int, record: Record, *, delta_ms: int) -> bytes:
+    body = bytearray(b"\x00")
+    write_varint(body, delta_ms)
     write_varint(body, offset_delta)
     for part in (record.key, record.value):
         write_varint(body, -1 if part is None else len(part))
@@ -103,13 +111,15 @@ class Log:
         producer: tuple[int, int] | None = None,
         transactional: bool = False,
         codec: Codec = Codec.NONE,
+        open_ms: int = 0,
     ) -> Batch:
-        """Append a batch; `producer` is id and epoch."""
+        """Append a batch; `producer` is id and epoch. A batch of one record was open for no time."""
         base = self.next_offset
         numbered = dict(enumerate(records, base))
         producer_id, producer_epoch = producer or (_NO_PRODUCER, -1)
         batch = Batch(base, base + len(numbered) - 1, at_ms, numbered, producer_id, producer_epoch, transactional)
         batch.codec = codec
+        batch.open_ms = open_ms if len(numbered) > 1 else 0
         return self._appended(batch)
 
     def mark(self, kind: str, at_ms: int, *, producer: tuple[int, int]) -> Batch:

@@ -116,8 +116,10 @@ class TransactionalProducer:
     def _write(self, place: Place) -> None:
         records = [Record(None, b"t" * 9) for _ in range(self.world.chance.randint(1, 3))]
         log = self.world.logs[place]
-        producer = (self.producer_id, self.epoch)
-        batch = log.append(records, self.world.now_ms, producer=producer, transactional=True, codec=self.world.codec())
+        producer, codec, open_ms = (self.producer_id, self.epoch), self.world.codec(), len(records)
+        batch = log.append(
+            records, self.world.now_ms, producer=producer, transactional=True, codec=codec, open_ms=open_ms
+        )
         self._wrote(place, batch.base_offset)
 
     def _wrote(self, place: Place, offset: int) -> None:

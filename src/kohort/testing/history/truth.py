@@ -76,10 +76,10 @@ class Truth:
         rows = []
         for row in self.lag():
             batches = [batch for batch in self._log(row).batches if batch.at_ms <= self.at_ms]
-            unread = [one for one in batches if one.last_offset >= row["offset"] and one.marker is None]
+            unread = [batch for batch in _waiting(batches) if batch.last_offset >= row["offset"]]
             told: Row = dict.fromkeys(("next_produced_at_ms", "time_lag_ms", "records_lost"))
             if batches or not self._log(row).batches:
-                first = unread[0].at_ms if unread else None
+                first = _produced_ms(unread[0], row["offset"]) if unread else None
                 told["next_produced_at_ms"] = first
                 told["time_lag_ms"] = 0 if first is None else self.at_ms - first
                 begin = batches[0].base_offset if batches else row["end_offset"]
@@ -240,6 +240,24 @@ class Truth:
 
 def _key(row: Row) -> Key:
     return row["group"], row["topic"], row["partition"]
+
+
+def _waiting(batches: list[Batch]) -> list[Batch]:
+    """Those that somebody may wait for: no markers, and nothing that was aborted."""
+    pending: dict[int, list[int]] = {}
+    aborted: set[int] = set()
+    for batch in batches:
+        if batch.marker is not None:
+            ended = pending.pop(batch.producer_id, [])
+            aborted.update(() if batch.marker == COMMIT else ended)
+        elif batch.transactional:
+            pending.setdefault(batch.producer_id, []).append(batch.base_offset)
+    return [batch for batch in batches if batch.marker is None and batch.base_offset not in aborted]
+
+
+def _produced_ms(batch: Batch, offset: int) -> int:
+    """When the first unread record was produced, as far as headers tell: of those behind the first, the time of the last."""
+    return batch.began_ms if offset <= batch.base_offset else batch.at_ms
 
 
 def _frequency(key: Key, told: list[Row]) -> Row:

@@ -79,4 +79,4 @@ class World:
         """Somebody produces some records."""
         count = self.chance.randint(1, 5)
         records = [Record(None, b"x" * self.chance.randint(1, 30)) for _ in range(count)]
-        self.logs[topic, partition].append(records, self.now_ms, codec=self.codec())
+        self.logs[topic, partition].append(records, self.now_ms, codec=self.codec(), open_ms=count)
