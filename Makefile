@@ -56,7 +56,7 @@ format: $(READY) ## format the code and mend what ruff can mend
 serve: $(READY) ## a broker on 127.0.0.1:9092 with its data in ./kohort-data
 	@$(BIN)/kohort serve --host 127.0.0.1 --port 9092 --data-dir kohort-data
 
-bench: $(READY) ## Kohort, Apache Kafka and kfake side by side, in under 15 minutes (BENCH="--only commit" for less)
+bench: $(READY) ## Kohort, Apache Kafka and kfake side by side, some 15 minutes (BENCH="--only commit" for less)
 	@$(BIN)/python -m bench --out bench/results $(BENCH)
 
 bench-compare: $(READY) ## two runs, measure by measure: make bench-compare A=one.json B=other.json
