@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from kohort.conformance import card, library
+from kohort.conformance.compare import TIMING
 from kohort.conformance.recording import load
 from kohort.conformance.run import TELLINGS, Report
 from kohort.testing.conformance import replay
@@ -27,7 +28,9 @@ def told(defect: str, *names: str) -> Report:
 
 def test_a_changed_error_code_is_found() -> None:
     report = told("code", "group_of_two/")
-    assert {(each.api, each.field, each.ours, each.theirs) for each in report.differences} == {
+    # When an answer came is the matter of the tests below; a machine that is late may add to it here.
+    told_wrong = [each for each in report.differences if each.field not in TIMING]
+    assert {(each.api, each.field, each.ours, each.theirs) for each in told_wrong} == {
         ("Heartbeat", "error_code", 22, 27)
     }
     assert any(row.different for row in card.rows(report) if row.api == "Heartbeat")
