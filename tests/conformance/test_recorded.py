@@ -56,6 +56,13 @@ def test_a_broker_that_dies_is_one_finding_a_story_and_is_restarted() -> None:
     assert len(report.comparisons) > 5
 
 
+def test_stories_that_change_what_others_see_are_told_after_them() -> None:
+    known = [story for story in library.all_stories(library.home()) if story.alone]
+    assert known
+    others = [story for story in library.all_stories(library.home()) if story.script == "describe_states"]
+    assert replay([*known, *others, *known]).differences == []
+
+
 def test_the_recording_knows_every_story() -> None:
     home = library.home()
     recording = load(home / "recorded" / library.RECORDED)

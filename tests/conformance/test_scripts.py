@@ -85,6 +85,11 @@ def test_a_story_for_every_case() -> None:
     assert told[0].values["x"] == 1
 
 
+def test_what_changes_the_world_of_others_is_told_when_no_other_is() -> None:
+    assert [story.alone for story in stories([script(HEARTBEAT, alone=True, newest_only=True)])] == [True]
+    assert not any(story.alone for story in stories([script(HEARTBEAT)]))
+
+
 def test_every_request_of_every_story_can_be_written() -> None:
     written = 0
     for story in library.all_stories(library.home()):

@@ -4,7 +4,8 @@ A side: the broker at one address, what it serves, and all stories told to it.
 Before the first story its group coordinator is asked until every partition of `__consumer_offsets` answers, so that no story
 meets one that is being loaded; after the last one those partitions are read.
 
-Stories in which the broker is restarted are told together, after all others: it is restarted when each of them wants it.
+Stories that change what others see are told after those, one at a time. Stories in which the broker is restarted are told
+together, after all others: it is restarted when each of them wants it.
 
 A broker that does not survive a story is started again, if there is a way to do that. Which story it was is found by telling
 those that were being told when it died once more, in smaller and smaller company.
@@ -103,7 +104,8 @@ class Cluster:
         steady = [story for story in stories if not story.restarts]
         try:
             await self._warm_up()
-            await self._tell_all(steady, concurrent, told)
+            await self._tell_all([story for story in steady if not story.alone], concurrent, told)
+            await self._tell_all([story for story in steady if story.alone], 1, told)
             await self._tell_restarting([story for story in stories if story.restarts], told)
             records = await self._group_records()
         except _LOST as exc:

@@ -102,12 +102,14 @@ def compare(
     deliberate: Sequence[Deliberate] = (),
     *,
     only: Comparison | None = None,
+    settled: Sequence[Difference] = (),
 ) -> Comparison:
     """
     Every step's outcome, then the records that the story left.
 
     Args:
         only: differences count that are in this one, too: it was told before, and not at its pace.
+        settled: what earlier tellings of the story found beyond doubt; it stays, whether it shows again or not.
 
     Raises:
         ConfigError: the two were not told the same story, because one is recorded and older than its script.
@@ -138,16 +140,24 @@ def compare(
             for field, mine, other in _step_differences(our, their, counter)
             if only is None or only.has(step.label, field)
         ]
+        found += _not_in(found, settled, step.label)
         differences += found
         if api:
             answers.append((api, version, all(_reason(each, deliberate) for each in found)))
-    differences += [
+    found = [
         Difference(story=story.name, step=RECORDS, api="", version=-1, field=field, ours=mine, theirs=other)
         for field, mine, other in _differences(ours.records, theirs.records, "", counter)
         if only is None or only.has(RECORDS, field)
     ]
+    differences += [*found, *_not_in(found, settled, RECORDS)]
     judged = tuple(msgspec.structs.replace(each, reason=_reason(each, deliberate)) for each in differences)
     return Comparison(story=story.name, compared=counter.count, differences=judged, answers=tuple(answers))
+
+
+def _not_in(found: Sequence[Difference], settled: Sequence[Difference], step: str) -> list[Difference]:
+    """What is settled of a step and did not show in this telling."""
+    fields = {each.field for each in found}
+    return [each for each in settled if each.step == step and each.field not in fields]
 
 
 def _life(outcome: Outcome) -> str:

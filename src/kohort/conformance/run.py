@@ -105,10 +105,11 @@ async def contest(
     """
     Tell both sides all stories and compare.
 
-    A story is told again, with fewer and fewer beside it and when the machine has come to rest, if its differences are about
-    time alone, or if the machine was late by more than `STRAIN_MS` while it was told: then it was another story that was told.
+    A story is told again, with fewer and fewer beside it and when the machine has come to rest, if one of its differences is
+    about time, or if the machine was late by more than `STRAIN_MS` while it was told: then it was another story that was told.
     What is different in `TELLINGS` that kept pace is a difference, and so is what is different in all of `TELLINGS_MAX`. One
-    that is not about time and shows in a story told at its pace counts at once. `AGAIN_MAX` bounds what that may cost.
+    that is not about time and shows in a story told at its pace counts at once, and stays when the story is told again for
+    another. `AGAIN_MAX` bounds what that may cost.
 
     Raises:
         ConfigError: a side went away.
@@ -116,6 +117,7 @@ async def contest(
     """
     began_s = asyncio.get_running_loop().time()
     found: dict[str, Comparison] = {}
+    settled: dict[str, tuple[Difference, ...]] = {}
     told_again: dict[str, int] = {}
     doubts = Doubts()
     waiting: Sequence[Story] = stories
@@ -128,11 +130,20 @@ async def contest(
         own = await ours.tell(waiting, concurrent=concurrent, progress=None if telling else progress)
         strains_ms = {each.name: max(side.strains_ms.get(each.name, 0) for side in (ours, theirs)) for each in waiting}
         for story in waiting:
-            told = partial(compare, story, own[story.name], other[story.name], deliberate)
+            told = partial(
+                compare,
+                story,
+                own[story.name],
+                other[story.name],
+                deliberate,
+                settled=settled.get(story.name, ()),
+            )
             comparison = told()
             if telling and is_doubtful(comparison, strains_ms[story.name]):
                 comparison = told(only=found[story.name])
             found[story.name] = comparison
+            if strains_ms[story.name] <= STRAIN_MS:
+                settled[story.name] = tuple(each for each in comparison.differences if each.field not in TIMING)
         waiting = doubts.among(waiting, found, strains_ms)
         if not waiting:
             break
@@ -187,7 +198,7 @@ async def calm(timeout_s: float = _CALM_TIMEOUT_S) -> None:
 def is_doubtful(comparison: Comparison, strain_ms: int) -> bool:
     """Whether the differences may be the machine's doing."""
     fields = {each.field for each in comparison.differences if not each.reason} - {_BROKER}
-    return bool(fields) and (fields <= TIMING or strain_ms > STRAIN_MS)
+    return bool(fields & TIMING) or (bool(fields) and strain_ms > STRAIN_MS)
 
 
 _BROKER = "(broker)"

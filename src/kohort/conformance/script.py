@@ -4,6 +4,7 @@ Scripts: one story a file, in TOML.
     about = "What the story shows"
     topics = { orders = 2 }                      # made before the story begins: name and partitions
     versions = { JoinGroup = "4-9" }             # which versions the story is told in; all of them if nothing is said
+    alone = true                                 # optional: told when no other is, for it changes what others see
 
     [[case]]                                     # optional: the story is told once per case, with these values as $names
     name = "empty"
@@ -100,6 +101,7 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
         topics: partitions by name.
         versions: oldest and newest version by API, where the script says so.
         newest_only: the story is told once, in the newest version of everything.
+        alone: the story changes what others see, and takes it back at its end: it is told when no other is.
         cases: values by name; one empty case where there are none.
     """
 
@@ -109,6 +111,7 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     topics: dict[str, int] = {}
     versions: dict[str, tuple[int, int]] = {}
     newest_only: bool = False
+    alone: bool = False
     cases: tuple[dict[str, Any], ...] = ({},)
 
 
@@ -143,7 +146,7 @@ def parse_script(name: str, content: Mapping[str, Any], defaults: Mapping[str, A
         ScriptError: what it says cannot be told.
     """
     head = {key: value for key, value in content.items() if not key.isdigit()}
-    unknown = head.keys() - {"about", "topics", "versions", "newest_only", "case", "defaults"}
+    unknown = head.keys() - {"about", "topics", "versions", "newest_only", "alone", "case", "defaults"}
     if unknown or not head.get("about"):
         raise ScriptError(f"{name}: {'unknown: ' + ', '.join(sorted(unknown)) if unknown else 'it says nothing about'}")
     own_defaults = {
@@ -159,6 +162,7 @@ def parse_script(name: str, content: Mapping[str, Any], defaults: Mapping[str, A
         topics=head.get("topics", {}),
         versions={api: _range(name, api, text) for api, text in head.get("versions", {}).items()},
         newest_only=head.get("newest_only", False),
+        alone=head.get("alone", False),
         cases=tuple(head.get("case", ({},))),
     )
 

@@ -21,6 +21,7 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
         name: unique: script, case, number.
         versions: by API, for the steps that name none themselves.
         values: what `$name` is from the beginning.
+        alone: it is told when no other is.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
     topics: dict[str, int]
     versions: dict[str, int]
     values: dict[str, Any]
+    alone: bool = False
 
     @property
     def script(self) -> str:
@@ -64,6 +66,7 @@ def _told_in_versions(script: Script, case: dict[str, Any]) -> Iterator[Story]:
             topics=script.topics,
             versions={api: min(oldest + number, newest) for api, (oldest, newest) in ranges.items()},
             values=case,
+            alone=script.alone,
         )
 
 
