@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ KILLS = 4 if LONG else 1
 RECORDS = 240 if LONG else 96
 COLUMNS = "log_partition,log_offset,kind,group,topic,partition,offset,control"
 TIMEOUT_S = 300.0
+STARTS = 3
+TRIPPED = "Task serialization failed"
+"""Spark says so now and then, when it writes a task while another of its threads changes it; it is started anew."""
 
 # Two queries over the same logs: Spark's file sink, and foreachBatch that writes one directory a batch.
 CODE = """
@@ -50,15 +54,28 @@ def begun(out: Path) -> int:
 
 
 def killed_under_way(logs: Path, out: Path, *, after: int) -> None:
-    """Start, and kill with everything it started when `after` micro-batches more have begun."""
-    process = start_process(CODE, str(logs), str(out), COLUMNS)
+    """Start, and kill with everything it started when `after` micro-batches more have begun; or it died by itself."""
     before, deadline = begun(out), time.monotonic() + TIMEOUT_S
+    process = start_process(CODE, str(logs), str(out), COLUMNS)
     while begun(out) < before + after and process.poll() is None:
         assert time.monotonic() < deadline
         time.sleep(0.005)
-    assert process.poll() is None, process.communicate()[0]
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate(timeout=TIMEOUT_S)
+    died = process.poll() is not None
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    told, _ = process.communicate(timeout=TIMEOUT_S)
+    assert not died or TRIPPED in told, told
+
+
+def run_to_its_end(logs: Path, out: Path) -> None:
+    """Start, again where Spark tripped over itself, until everything is written."""
+    for _ in range(STARTS):
+        process = start_process(CODE, str(logs), str(out), COLUMNS)
+        told, _ = process.communicate(timeout=TIMEOUT_S)
+        if process.returncode == 0:
+            return
+        assert TRIPPED in told, told
+    raise AssertionError(told)
 
 
 def test_sinks_hold_everything_once(spark: Any, tmp_path: Path) -> None:
@@ -70,9 +87,7 @@ def test_sinks_hold_everything_once(spark: Any, tmp_path: Path) -> None:
     for kill in range(KILLS):
         killed_under_way(logs, out, after=2 + kill)
         first.commits(10)
-    process = start_process(CODE, str(logs), str(out), COLUMNS)
-    told, _ = process.communicate(timeout=TIMEOUT_S)
-    assert process.returncode == 0, told
+    run_to_its_end(logs, out)
     frame = spark.read.format("kohort").option("columns", COLUMNS).load(str(logs))
     expected = [
         {name: value for name, value in row.items() if value is not None}
