@@ -93,6 +93,47 @@ def test_an_offline_partition_tells_no_offsets_either(failing: Failing) -> None:
     assert [data.error_code for data in found.partitions] == [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE]
 
 
+@pytest.mark.parametrize("version", [4, 5, 13])
+def test_an_offline_partition_has_no_leader(failing: Failing, version: int) -> None:
+    """Seen of a 4.2.1 of which one log directory failed; there the controller begins a new leader epoch besides."""
+    failing.fail()
+    failing.write()
+    wanted = m.MetadataRequest(topics=[m.MetadataRequestTopic(name="t")])
+    (topic,) = failing.harness.ask(ApiKey.METADATA, wanted, version=version).topics
+    offline = (1,) if version >= 5 else ()
+    assert topic.error_code == ErrorCode.NONE
+    assert [
+        (data.error_code, data.leader_id, data.replica_nodes, data.isr_nodes, data.offline_replicas)
+        for data in topic.partitions
+    ] == [(ErrorCode.LEADER_NOT_AVAILABLE, -1, (1,), (), offline), (ErrorCode.NONE, 1, (1,), (1,), ())]
+    assert [data.leader_epoch for data in topic.partitions] == [0 if version >= 7 else -1] * 2
+
+
+def test_an_offline_partition_is_described_without_a_leader(failing: Failing) -> None:
+    failing.fail()
+    failing.write()
+    asked = m.DescribeTopicPartitionsRequest(
+        topics=[m.DescribeTopicPartitionsRequestTopicRequest(name="t")], response_partition_limit=10, cursor=None
+    )
+    (topic,) = failing.harness.ask(ApiKey.DESCRIBE_TOPIC_PARTITIONS, asked).topics
+    failed, well = topic.partitions
+    assert (failed.error_code, failed.leader_id, failed.isr_nodes) == (ErrorCode.NONE, -1, ())
+    assert failed.eligible_leader_replicas == failed.last_known_elr == failed.offline_replicas == (1,)
+    assert (well.leader_id, well.isr_nodes, well.offline_replicas) == (1, (1,), ())
+
+
+def test_a_partition_that_cannot_be_taken_up_has_no_leader(failing: Failing) -> None:
+    """Nobody has asked for it since the start."""
+    failing.write()
+    failing.store.close()
+    directory = failing.store.data_dir / "t-0"
+    (directory / "7.log").write_bytes(b"")
+    failing.store = failing.owner.disk(failing.store.data_dir)
+    harness = Harness(store=failing.store, node=failing.owner.node)
+    (topic,) = harness.ask(ApiKey.METADATA, m.MetadataRequest(topics=[m.MetadataRequestTopic(name="t")])).topics
+    assert [data.leader_id for data in topic.partitions] == [-1, 1]
+
+
 def test_nobody_is_told_of_a_partition_that_is_well(failing: Failing) -> None:
     waiting = failing.harness.begin(ApiKey.FETCH, fetch_request(asked(0, partition=1), max_wait_ms=30_000), version=12)
     failing.fail()

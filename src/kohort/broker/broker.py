@@ -119,7 +119,7 @@ class Broker:
         catalog, partitions, cluster, config = self.catalog, self.partitions, self.cluster, self.config
         metadata = Metadata(catalog, partitions, cluster, self.creation, config)
         describe = DescribeTopicPartitions(catalog, partitions, cluster, config)
-        find = Coordinators(catalog, self.creation, cluster, coordinators)
+        find = Coordinators(catalog, partitions, self.creation, cluster, coordinators)
         self.serve(ApiKey.METADATA, metadata.metadata)
         self.serve(ApiKey.DESCRIBE_TOPIC_PARTITIONS, describe.describe_topic_partitions)
         self.serve(ApiKey.DESCRIBE_CLUSTER, cluster.describe_cluster)

@@ -2,7 +2,8 @@
 FindCoordinator (10), versions 0 to 6: v1 transactional ids; v4 several keys; v6 share groups.
 
 A coordinator lives where the partition of its internal topic does. The topic is created when it is first asked for; until
-it is there, and for coordinators that this cluster does not have, the answer is that it is not available.
+it is there, while its partition is offline, and for coordinators that this cluster does not have, the answer is that it is not
+available.
 
 Source: KIP-699, KIP-932; Kafka KafkaApis.handleFindCoordinatorRequest.
 """
@@ -15,10 +16,11 @@ from enum import IntEnum
 from kohort.broker.catalog import Catalog
 from kohort.broker.cluster import NO_NODE_ID, Cluster
 from kohort.broker.creation import TopicCreation
+from kohort.broker.partitions import Partitions
 from kohort.broker.ports import Context
 from kohort.machine.shard import Reply
 from kohort.model.errors import ErrorCode
-from kohort.model.ids import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
+from kohort.model.ids import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE, coordinator_partition
 from kohort.wire import messages as m
 
 
@@ -58,9 +60,15 @@ class Coordinators:
     """Says who coordinates a group, a transactional id or a share partition. `served` are those that this cluster has."""
 
     def __init__(
-        self, catalog: Catalog, creation: TopicCreation, cluster: Cluster, served: Collection[CoordinatorType]
+        self,
+        catalog: Catalog,
+        partitions: Partitions,
+        creation: TopicCreation,
+        cluster: Cluster,
+        served: Collection[CoordinatorType],
     ) -> None:
         self._catalog = catalog
+        self._partitions = partitions
         self._creation = creation
         self._cluster = cluster
         self._served = served
@@ -103,11 +111,14 @@ class Coordinators:
             return ErrorCode.INVALID_REQUEST
         if kind not in self._served:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        topic = INTERNAL_TOPIC[kind]
-        if self._catalog.topic(topic) is None:
-            self._creation.create_unasked(topic)
+        name = INTERNAL_TOPIC[kind]
+        topic = self._catalog.topic(name)
+        if topic is None:
+            self._creation.create_unasked(name)
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        return ErrorCode.NONE
+        index = coordinator_partition(key, topic.partition_count)
+        is_offline = self._partitions.leadership(name, index).is_offline
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE if is_offline else ErrorCode.NONE
 
 
 def _is_share_key(key: str) -> bool:

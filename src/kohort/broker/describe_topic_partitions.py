@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kohort.broker.catalog import Catalog, Topic
-from kohort.broker.cluster import TOPIC_OPERATIONS, Cluster
+from kohort.broker.cluster import NO_NODE_ID, TOPIC_OPERATIONS, Cluster
 from kohort.broker.configs import BrokerConfig
 from kohort.broker.partitions import Partitions
 from kohort.broker.ports import Context
@@ -67,24 +67,28 @@ class DescribeTopicPartitions:
         return _response(answers, None)
 
     def _describe(self, topic: Topic, indexes: range) -> TopicAnswer:
-        nodes = self._cluster.nodes
         return m.DescribeTopicPartitionsResponseTopic(
             name=topic.name,
             topic_id=topic.topic_id,
             is_internal=topic.name in INTERNAL_TOPICS,
-            partitions=[
-                m.DescribeTopicPartitionsResponsePartition(
-                    partition_index=index,
-                    leader_id=self._cluster.node_id,
-                    leader_epoch=self._partitions.leader_epoch(topic.name, index),
-                    replica_nodes=nodes,
-                    isr_nodes=nodes,
-                    eligible_leader_replicas=(),
-                    last_known_elr=(),
-                )
-                for index in indexes
-            ],
+            partitions=[self._partition(topic.name, index) for index in indexes],
             topic_authorized_operations=TOPIC_OPERATIONS,
+        )
+
+    def _partition(self, topic: str, index: int) -> m.DescribeTopicPartitionsResponsePartition:
+        """One whose disk failed has no leader, and no error for it; its replica may lead again. Source: a 4.2.1; KIP-966."""
+        nodes = self._cluster.nodes
+        leader_epoch, is_offline = self._partitions.leadership(topic, index)
+        online, offline = ((), nodes) if is_offline else (nodes, ())
+        return m.DescribeTopicPartitionsResponsePartition(
+            partition_index=index,
+            leader_id=NO_NODE_ID if is_offline else self._cluster.node_id,
+            leader_epoch=leader_epoch,
+            replica_nodes=nodes,
+            isr_nodes=online,
+            eligible_leader_replicas=offline,
+            last_known_elr=offline,
+            offline_replicas=offline,
         )
 
 

@@ -3,7 +3,7 @@ Metadata (3), versions 0 to 13: v1 null for all topics, controller and internal 
 auto-creation; v5 offline replicas; v7 leader epoch; v8 authorized operations; v10 topic ids, v12 asked by id; v13 an error
 of the whole answer.
 
-Racks and several listeners are not served: the cluster has one listener.
+Racks and several listeners are not served: the cluster has one listener. A partition whose disk failed has no leader.
 
 Source: KIP-516, KIP-951; Kafka KafkaApis.handleTopicMetadataRequest, KRaftMetadataCache.
 """
@@ -14,7 +14,13 @@ from collections.abc import Iterable, Sequence
 from uuid import UUID
 
 from kohort.broker.catalog import Catalog, Topic
-from kohort.broker.cluster import CLUSTER_OPERATIONS, NO_AUTHORIZED_OPERATIONS, TOPIC_OPERATIONS, Cluster
+from kohort.broker.cluster import (
+    CLUSTER_OPERATIONS,
+    NO_AUTHORIZED_OPERATIONS,
+    NO_NODE_ID,
+    TOPIC_OPERATIONS,
+    Cluster,
+)
 from kohort.broker.configs import BrokerConfig
 from kohort.broker.creation import TopicCreation
 from kohort.broker.partitions import Partitions
@@ -118,24 +124,34 @@ class Metadata:
         )
 
     def _known(self, topic: Topic, operations: int) -> m.MetadataResponseTopic:
-        nodes = self._cluster.nodes
-        leader = self._cluster.node_id
-        epoch_of = self._partitions.leader_epoch
         return m.MetadataResponseTopic(
             name=topic.name,
             topic_id=topic.topic_id,
             is_internal=topic.name in INTERNAL_TOPICS,
-            partitions=[
-                m.MetadataResponsePartition(
-                    partition_index=index,
-                    leader_id=leader,
-                    leader_epoch=epoch_of(topic.name, index),
-                    replica_nodes=nodes,
-                    isr_nodes=nodes,
-                )
-                for index in range(topic.partition_count)
-            ],
+            partitions=[self._partition(topic.name, index) for index in range(topic.partition_count)],
             topic_authorized_operations=operations,
+        )
+
+    def _partition(self, topic: str, index: int) -> m.MetadataResponsePartition:
+        """Source: KRaftMetadataCache.partitionMetadata; a 4.2.1 of which one log directory failed."""
+        nodes = self._cluster.nodes
+        leader_epoch, is_offline = self._partitions.leadership(topic, index)
+        if is_offline:
+            return m.MetadataResponsePartition(
+                error_code=ErrorCode.LEADER_NOT_AVAILABLE,
+                partition_index=index,
+                leader_id=NO_NODE_ID,
+                leader_epoch=leader_epoch,
+                replica_nodes=nodes,
+                isr_nodes=(),
+                offline_replicas=nodes,
+            )
+        return m.MetadataResponsePartition(
+            partition_index=index,
+            leader_id=self._cluster.node_id,
+            leader_epoch=leader_epoch,
+            replica_nodes=nodes,
+            isr_nodes=nodes,
         )
 
 

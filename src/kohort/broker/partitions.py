@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -26,6 +26,18 @@ from kohort.storage.log import Log, LogConfig, LogStore
 
 Written: TypeAlias = Callable[[ErrorCode], None]
 Fetches: TypeAlias = "Purgatory[Partition]"
+
+
+class Leadership(NamedTuple):
+    """
+    What clients are told of a partition's leader.
+
+    Attributes:
+        is_offline: its log failed, or cannot be taken up: nobody leads it.
+    """
+
+    leader_epoch: int
+    is_offline: bool = False
 
 
 class Partition:
@@ -131,14 +143,19 @@ class Partitions:
         partition = self._open[name, index] = Partition(topic, index, log, settings.rules, self._fetches)
         return partition
 
-    def leader_epoch(self, topic: str, index: int) -> int:
-        """The epoch that clients are told; a partition that was not opened yet is not opened for it."""
+    def leadership(self, topic: str, index: int) -> Leadership:
+        """
+        What clients are told of its leader; a partition that was not opened yet is not opened for it.
+
+        Kafka's controller begins a new leader epoch without a leader. Here the epoch stays: nobody leads in between, and after
+        the next start clients would take an older epoch for old news.
+        """
         partition = self._open.get((topic, index))
         try:
             log = partition.log if partition else self._store.get(TopicPartition(topic, index))
-        except StorageError:  # whoever reads or writes it is told
-            return 0
-        return max(log.leader_epoch, 0) if log else 0
+        except StorageError:
+            return Leadership(0, is_offline=True)
+        return Leadership(max(log.leader_epoch, 0), log.refusal is not None) if log else Leadership(0)
 
     def _settings_of(self, topic: Topic) -> _Settings:
         """Parsed once for all partitions of a topic, until its configuration changes."""
