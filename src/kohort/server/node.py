@@ -12,6 +12,7 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -216,8 +217,11 @@ class Node:
             except StorageError as error:  # the groups of the others need not suffer
                 _log.error("groups.not_loaded partition=%d error=%r", partition, str(error))
                 continue
-            if found is not None:
-                self._groups.load(partition, found.log, max(found.log.leader_epoch, 0))
+            if found is None:
+                continue
+            if partition not in self._groups.states():
+                found.log.when_offline(partial(self._turn.defer, partial(self._groups.unload, partition, None)))
+            self._groups.load(partition, found.log, max(found.log.leader_epoch, 0))
 
     # -- life --------------------------------------------------------------------------------------------------
 
