@@ -18,6 +18,7 @@ from kohort.storage.disk import DiskStore
 from kohort.storage.log import Log, LogConfig
 from kohort.wire.batches import read_header
 from tests.conftest import LONG
+from tests.storage.compacted import make_durable
 from tests.storage.owner import PARTITION, TOPIC_ID, Owner, batch
 
 CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=100)
@@ -437,3 +438,25 @@ def test_a_recovery_says_how_far_it_is_and_what_it_did(
     assert told == [(0, 3, 0), (1, 3, size_bytes), (2, 3, size_bytes), (3, 3, 2 * size_bytes)]
     summary = f"store.recovered partitions=3 segments=3 bytes={2 * size_bytes} cut_bytes=4 restored_bytes={size_bytes}"
     assert summary in caplog.text
+
+
+def test_a_recovery_of_one_large_partition_says_how_far_it_is(owner: Owner, tmp_path: Path) -> None:
+    """By bytes, of as many as will be read: what lies below the recovery point is not counted."""
+    store = owner.disk(tmp_path / "data", journal_file_bytes=1 << 26)
+    log = store.open(PARTITION, TOPIC_ID, LogConfig(segment_bytes=1 << 25))
+    log.append(batch("x" * 900_000), leader_epoch=0)
+    log._roll()
+    make_durable(owner, store)
+    for _ in range(10):
+        log.append(batch("x" * 900_000), leader_epoch=0)
+    store.flush()
+    size_bytes = sum(segment.size_bytes for segment in log.segments[1:])
+    shutil.copytree(tmp_path / "data", tmp_path / "crashed")
+    store.close()
+    told: list[tuple[int, int]] = []
+    owner.disk(tmp_path / "crashed", on_recovery=lambda it: told.append((it.scanned_bytes, it.bytes_total))).close()
+    scanned = [scanned_bytes for scanned_bytes, _ in told]
+    assert {total for _, total in told} == {size_bytes + log.segments[0].size_bytes}  # its index may not be durable
+    assert len(told) >= 4
+    assert scanned == sorted(scanned)
+    assert scanned[-1] == told[-1][1]

@@ -160,8 +160,11 @@ def _recovery_line() -> "Callable[[Recovered], None]":
         if now - shown_at[0] < PROGRESS_SECONDS and not is_over:
             return
         shown_at[0] = now
-        mib = recovered.scanned_bytes / (1 << 20)
-        line = f"recovering: {recovered.partitions} of {recovered.partitions_total} partitions, {mib:,.0f} MiB checked"
+        mib, total_mib = recovered.scanned_bytes / (1 << 20), recovered.bytes_total / (1 << 20)
+        line = (
+            f"recovering: {mib:,.0f} of {total_mib:,.0f} MiB checked, "
+            f"{recovered.partitions} of {recovered.partitions_total} partitions"
+        )
         print("\r" + line, end="\n" if is_over else "", file=sys.stderr, flush=True)
 
     return show

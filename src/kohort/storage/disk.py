@@ -41,7 +41,7 @@ from kohort.storage.failures import advice
 from kohort.storage.handles import OpenFiles, open_files_max
 from kohort.storage.journal import DELETE, EPOCH, START, JournalEntry, journal_files, read_journal, remove_journal
 from kohort.storage.log import NO_TOPIC_ID, CleanerConfig, CleanerMetrics, LogConfig, StoreMetrics
-from kohort.storage.recovery import Loaded, Recovered, load_partition
+from kohort.storage.recovery import Loaded, Recovered, bytes_to_scan, load_partition
 
 _log = logging.getLogger("kohort.storage")
 
@@ -63,7 +63,7 @@ class DiskStore:
         owner_flush_ms_max: while no flush of late took longer, the owner's thread waits for them itself; 0: it never does.
         sync: makes a file descriptor's data durable; for tests of failing disks.
         on_offline: told the reason when a flush failed and nothing is acknowledged any more.
-        on_recovery: told how far a recovery is, before each partition and at the end; it takes place in here.
+        on_recovery: told how far a recovery is, many times; it takes place in here.
 
     Raises:
         ConfigError: the directory is in use, belongs to somebody else, or holds what this version cannot read.
@@ -182,11 +182,19 @@ class DiskStore:
         for entry in read_journal(left_behind):
             entries.setdefault(entry.topic_partition, []).append(entry)
         files: set[Path] = set()
-        recovered = Recovered(len(self._found))
-        for topic_partition in sorted(self._found):
+        points = {topic_partition: self._committer.offsets.get(topic_partition, 0) for topic_partition in self._found}
+        bytes_total = sum(
+            bytes_to_scan(self._found[topic_partition], point) for topic_partition, point in points.items()
+        )
+        recovered = Recovered(len(points), bytes_total)
+
+        def on_scan(size_bytes: int) -> None:
+            recovered.advance(size_bytes)
             self._on_recovery(recovered)
-            recovery_point = self._committer.offsets.get(topic_partition, 0)
-            loaded = self._load(topic_partition, recovery_point, is_gapless=is_gapless)
+
+        for topic_partition in sorted(points):
+            self._on_recovery(recovered)
+            loaded = self._load(topic_partition, points[topic_partition], is_gapless=is_gapless, on_scan=on_scan)
             recovered.add(loaded)
             for segment in loaded.scanned:
                 files |= {segment.path, segment.index.path, segment.time_index.path, segment.directory}
@@ -230,7 +238,14 @@ class DiskStore:
             _log.info("log.recovered partition=%s bytes=%d", topic_partition, restored_bytes)
         return restored_bytes
 
-    def _load(self, topic_partition: TopicPartition, recovery_point: int | None, *, is_gapless: bool = False) -> Loaded:
+    def _load(
+        self,
+        topic_partition: TopicPartition,
+        recovery_point: int | None,
+        *,
+        is_gapless: bool = False,
+        on_scan: Callable[[int], None] = lambda _bytes: None,
+    ) -> Loaded:
         """Take up a partition that was found; it is among the logs afterwards."""
         directory = self._found[topic_partition]
         loaded = load_partition(
@@ -240,6 +255,7 @@ class DiskStore:
             log_start_offset=self._committer.start_offsets.get(topic_partition, 0),
             recovery_point=recovery_point,
             is_gapless=is_gapless,
+            on_scan=on_scan,
         )
         topic_id = read_partition_metadata(directory)
         self._logs[topic_partition] = self._make_log(topic_partition, topic_id, LogConfig(), loaded)

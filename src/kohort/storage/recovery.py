@@ -11,6 +11,7 @@ Source: Kafka LogLoader, LogSegment.recover.
 
 import logging
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -43,6 +44,7 @@ class Loaded:
     Attributes:
         scanned: the segments whose data was read and checked now; they may be on their way to the disk still.
         cut_bytes: what was cut off behind the last good batch, whole segments included.
+        on_scan: told how many bytes more were read.
     """
 
     segments: list[Segment]
@@ -52,6 +54,7 @@ class Loaded:
     producers: Producers = field(default_factory=Producers)
     scanned: list[Segment] = field(default_factory=list)
     cut_bytes: int = 0
+    on_scan: Callable[[int], None] = lambda _bytes: None
 
 
 @dataclass
@@ -60,23 +63,51 @@ class Recovered:
     How far a recovery is.
 
     Attributes:
+        bytes_total: about how much has to be read.
         scanned_bytes: what was read and checked.
         cut_bytes: what was cut off, because it was torn or damaged.
         restored_bytes: what the journal put back.
     """
 
     partitions_total: int
+    bytes_total: int = 0
     partitions: int = 0
     segments: int = 0
     scanned_bytes: int = 0
     cut_bytes: int = 0
     restored_bytes: int = 0
+    _under_way_bytes: int = 0
+
+    def advance(self, size_bytes: int) -> None:
+        """So much was read of the partition that is being taken up."""
+        self.scanned_bytes += size_bytes
+        self._under_way_bytes += size_bytes
 
     def add(self, loaded: Loaded) -> None:
         self.partitions += 1
         self.segments += len(loaded.scanned)
-        self.scanned_bytes += sum(segment.size_bytes for segment in loaded.scanned)
+        self.scanned_bytes += sum(segment.size_bytes for segment in loaded.scanned) - self._under_way_bytes
+        self._under_way_bytes = 0
         self.cut_bytes += loaded.cut_bytes
+
+
+def bytes_to_scan(directory: Path, recovery_point: int) -> int:
+    """
+    About how much of a partition is read when it is recovered; what is strange there is for the recovery to say.
+
+    Raises:
+        OSError: the directory cannot be read.
+    """
+    found = sorted(
+        (base_offset, path.stat().st_size)
+        for path in directory.iterdir()
+        if path.suffix == LOG_SUFFIX and (base_offset := offset_of(path.name)) is not None
+    )
+    bases = [base_offset for base_offset, _ in found]
+    first = max(bisect_right(bases, recovery_point) - 1, 0)
+    if first and bases[first] == recovery_point:
+        first -= 1
+    return sum(size_bytes for _, size_bytes in found[first:])
 
 
 def load_partition(
@@ -87,6 +118,7 @@ def load_partition(
     log_start_offset: int,
     recovery_point: int | None,
     is_gapless: bool = False,
+    on_scan: Callable[[int], None] = lambda _bytes: None,
 ) -> Loaded:
     """
     Take up one partition.
@@ -97,13 +129,14 @@ def load_partition(
         is_gapless: whether segments above the recovery point follow each other without a gap, so that a gap is a loss and
             what comes behind it was never acknowledged, or is in the journal. So it is where this program wrote with a
             journal: it cleans and deletes below the recovery point only. Apache Kafka's cleaner may leave gaps above.
+        on_scan: told from time to time how many bytes more were read and checked.
 
     Raises:
         ConfigError: the directory holds what this version cannot take up.
         OSError: the directory cannot be read.
     """
     segments = _find_segments(directory, config, clock)
-    loaded = Loaded(segments, log_start_offset, log_start_offset, _read_epochs(directory))
+    loaded = Loaded(segments, log_start_offset, log_start_offset, _read_epochs(directory), on_scan=on_scan)
     known_until = log_start_offset if recovery_point is None else max(recovery_point, log_start_offset)
     if is_gapless and segments and segments[0].base_offset > known_until:
         _drop(loaded, 0)
@@ -283,7 +316,13 @@ def _scan(
     before_bytes = segment.path.stat().st_size
     next_offset = segment.base_offset
     segment.aborted.clear()
+    last_buffer, told_bytes = None, 0
     for buffer, start, span in segment.scan(config, next_offset=next_offset, gapless_from=gapless_from):
+        if buffer is not last_buffer:
+            last_buffer = buffer
+            if span[0] > told_bytes:
+                loaded.on_scan(span[0] - told_bytes)
+                told_bytes = span[0]
         loaded.epochs.assign(read_front(buffer, start)[2], span[2])
         producers.learn(segment, buffer, start, span)
         next_offset = span[3] + 1
