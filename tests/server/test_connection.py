@@ -220,6 +220,31 @@ def test_a_fetch_whose_client_has_gone_is_forgotten() -> None:
     play(story)
 
 
+@pytest.mark.parametrize("is_abrupt", [False, True], ids=["closed", "reset"])
+def test_a_lost_connection_gives_back_what_was_remembered_of_it(is_abrupt: bool) -> None:
+    """All connections together may remember so much; what one that is gone had would be taken from the others for ever."""
+
+    async def story(node: Node, connect: Callable[[], Awaitable[Client]]) -> None:
+        memory = node._connections.memory
+        staying = await connect()
+        await with_topic(staying)
+        await staying.ask(ApiKey.OFFSET_COMMIT, 9, commit(1))
+        left = memory.bytes_left
+        leaving = await connect()
+        for offset in range(5):
+            await leaving.ask(ApiKey.OFFSET_COMMIT, 9, commit(offset))
+        assert memory.bytes_left < left
+        if is_abrupt:
+            leaving.writer.transport.abort()
+        else:
+            leaving.writer.close()
+        while len(node._connections.open) > 1:
+            await asyncio.sleep(0)
+        assert memory.bytes_left == left
+
+    play(story)
+
+
 def test_a_client_that_does_not_read_is_not_read_from() -> None:
     async def story(node: Node, connect: Callable[[], Awaitable[Client]]) -> None:
         client = await connect()
