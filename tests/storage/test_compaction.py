@@ -16,9 +16,10 @@ from kohort.storage.compaction import group_segments
 from kohort.storage.compaction_job import Source
 from kohort.storage.compaction_map import DictMap, HashMap, OffsetMap, make_offset_map
 from kohort.storage.disk import DiskStore
-from kohort.storage.log import CleanerConfig, LogConfig
+from kohort.storage.log import LONG_MAX, CleanerConfig, LogConfig
 from kohort.storage.verify import Verified, verify
 from kohort.testing.faulty_files import FaultyFiles
+from kohort.wire.batches import BatchRecord, build_batch
 from tests.storage.compacted import (
     CONFIG,
     batches,
@@ -216,6 +217,49 @@ def test_tombstones_go_in_a_pass_after_their_time(tmp_path: Path) -> None:
         owner.node.advance(elapsed_ms)
         clean(owner, store)
         assert sum(value is None for _, _, value in records(log)) == tombstones
+    store.close()
+
+
+@pytest.mark.parametrize("retention_ms", [LONG_MAX, LONG_MAX - NOW_MS + 1])
+def test_tombstones_whose_time_is_beyond_all_times_stay(tmp_path: Path, retention_ms: int) -> None:
+    """`delete.retention.ms` may be that large. Kafka's sum turns negative, which is no horizon."""
+    owner = Owner()
+    owner.clock.set(NOW_MS)
+    store = owner.disk(tmp_path)
+    log = open_log(store, msgspec.structs.replace(CONFIG, delete_retention_ms=retention_ms))
+    put(log, ("k", "v"))
+    put(log, ("k", None), ("l", "v"))
+    for _ in range(3):
+        roll(log)
+        put(log, ("active", "v"))
+        clean(owner, store)
+        assert not store.cleaner.uncleanable
+        assert records(log)[:2] == [(1, b"k", None), (2, b"l", b"v")]
+        assert not any(header.has_delete_horizon for header, _ in batches(log))
+    store.close()
+
+
+@pytest.mark.parametrize("retention_ms", [0, LONG_MAX - NOW_MS])
+@pytest.mark.parametrize("latest_ms", [0, LONG_MAX])
+def test_times_at_the_ends_of_all_times_are_kept(tmp_path: Path, retention_ms: int, latest_ms: int) -> None:
+    """A client may send them, and the distance from a batch's base to them may be more than fits."""
+    owner = Owner()
+    owner.clock.set(NOW_MS)
+    store = owner.disk(tmp_path)
+    log = open_log(store, msgspec.structs.replace(CONFIG, delete_retention_ms=retention_ms))
+    times_ms = [0, -LONG_MAX, latest_ms, NOW_MS]
+    found = [BatchRecord(key.encode(), None, timestamp_ms=time) for key, time in zip("abcd", times_ms, strict=True)]
+    log.append(build_batch(found, timestamp_ms=0), leader_epoch=0)
+    put(log, ("a", "v"))
+    roll(log)
+    put(log, ("active", "v"))
+    clean(owner, store)
+    assert not store.cleaner.uncleanable
+    ((header, left), *_) = batches(log)
+    assert header.has_delete_horizon
+    assert [(record.key, record.timestamp) for record in left] == list(
+        zip((b"b", b"c", b"d"), times_ms[1:], strict=True)
+    )
     store.close()
 
 

@@ -24,7 +24,7 @@ from kohort.storage.compaction_batches import empty, rebuild
 from kohort.storage.compaction_job import Done, Group, Job, Source
 from kohort.storage.compaction_map import OffsetMap, make_offset_map
 from kohort.storage.compaction_transactions import CleanedTransactions
-from kohort.storage.log import NO_TIMESTAMP, LogConfig
+from kohort.storage.log import LONG_MAX, NO_TIMESTAMP, LogConfig
 from kohort.storage.segment import RELATIVE_OFFSET_MAX, Segment
 from kohort.wire.batches import (
     HEADER_BYTES,
@@ -289,8 +289,10 @@ class _Pass:
         if not kept:
             is_needed = self._is_last_of_producer(header) or header.next_offset == self._job.first_uncleanable_offset
             return empty(header) if is_needed else b""
-        if wants_horizon and not has_horizon:
-            return rebuild(header, kept, delete_horizon_ms=now_ms + self._job.config.delete_retention_ms)
+        new_horizon_ms = now_ms + self._job.config.delete_retention_ms
+        # One beyond what an int64 holds never comes: Kafka's sum turns negative there, which is none.
+        if wants_horizon and not has_horizon and new_horizon_ms <= LONG_MAX:
+            return rebuild(header, kept, delete_horizon_ms=new_horizon_ms)
         if len(kept) == len(records):
             return batch
         return rebuild(header, kept, delete_horizon_ms=header.base_timestamp if has_horizon else NO_TIMESTAMP)

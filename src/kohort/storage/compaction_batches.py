@@ -11,7 +11,7 @@ Source: Kafka MemoryRecords.filterTo, buildRetainedRecordsInto, DefaultRecordBat
 from collections.abc import Sequence
 from struct import Struct
 
-from kohort.storage.log import NO_TIMESTAMP
+from kohort.storage.log import LONG_MAX, NO_TIMESTAMP
 from kohort.wire.batches import (
     CONTROL,
     DELETE_HORIZON,
@@ -29,6 +29,7 @@ from kohort.wire.native import DefaultRecordBatchBuilder
 
 _HEADER = Struct(">qiibIhiqqqhii")
 _SIZE_MAX = (1 << 31) - 1
+_SIGN, _INT64_MASK = 1 << 63, (1 << 64) - 1
 _ORIGIN_BYTES = 7
 """A record without key, value and headers, at offset and time 0."""
 
@@ -65,10 +66,16 @@ def _encode(header: BatchHeader, kept: Sequence[LogRecord], base_timestamp: int,
         builder.append(0, 0, None, None, [])
     base_offset = header.base_offset
     for record in kept:
-        builder.append(
-            record.offset - base_offset, record.timestamp - base_timestamp, record.key, record.value, record.headers
-        )
+        since_ms = record.timestamp - base_timestamp
+        if not -LONG_MAX <= since_ms <= LONG_MAX:
+            since_ms = _wrapped(since_ms)
+        builder.append(record.offset - base_offset, since_ms, record.key, record.value, record.headers)
     return bytes(memoryview(builder.build())[HEADER_BYTES + (_ORIGIN_BYTES if has_origin else 0) :])
+
+
+def _wrapped(since_ms: int) -> int:
+    """What is too far from the base for an int64 comes out right again when it is added to it, as in Java."""
+    return ((since_ms + _SIGN) & _INT64_MASK) - _SIGN
 
 
 def empty(header: BatchHeader) -> bytes:
