@@ -105,6 +105,8 @@ def _once(running: Any, console: Any, out: Path, store: Any) -> None:
         outcome = running.once()
     for sentence in outcome.lost:
         typer.echo(f"Lost: {sentence}", err=True)
+    for ended in outcome.over:
+        typer.echo(f"Begun again: {ended}", err=True)
     for row in outcome.damage:
         where = f"{row['log_topic']}-{row['log_partition']}/{row['segment']}, byte {row['position']}"
         typer.echo(f"Left out: {where}: {row['size_bytes']} bytes, {row['problem']}", err=True)

@@ -69,6 +69,7 @@ def killed_under_way(logs: Path, out: Path, *, after: int) -> None:
 
 def run_to_its_end(logs: Path, out: Path) -> None:
     """Start, again where Spark tripped over itself, until everything is written."""
+    told = ""
     for _ in range(STARTS):
         process = start_process(CODE, str(logs), str(out), COLUMNS)
         told, _ = process.communicate(timeout=TIMEOUT_S)

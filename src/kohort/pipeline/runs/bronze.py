@@ -7,17 +7,20 @@ many runs there are.
 """
 
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kohort.pipeline.decode import schemas
 from kohort.pipeline.runs.state import Part
-from kohort.pipeline.runs.writing import write_tasks
+from kohort.pipeline.runs.writing import write_rows, write_tasks
 from kohort.pipeline.sources.options import SourceOptions
+from kohort.pipeline.sources.positions import Place
 from kohort.pipeline.sources.ranges import RangeTask
+from kohort.pipeline.tables.lives import LIFE
 
 KINDS = (*schemas.DEFAULT_KINDS, schemas.BATCH)
 _DIRECTORY = "bronze"
@@ -50,23 +53,29 @@ class Bronze:
         writer.option("parquet.compression.codec.zstd.level", "1").parquet(str(path))
         return Part(name, _count(path))
 
-    def write_tasks(self, spark: Any, options: SourceOptions, tasks: Sequence[RangeTask], name: str) -> Part:
-        """What tasks read as a new part."""
+    def write_tasks(
+        self, spark: Any, options: SourceOptions, tasks: Sequence[RangeTask], name: str, lives: Mapping[Place, int]
+    ) -> Part:
+        """What tasks read as a new part; `lives` as for `writing.write_tasks`."""
         path = self.path(name)
         shutil.rmtree(path, ignore_errors=True)
         path.mkdir(parents=True)
-        return Part(name, write_tasks(spark, path, options, list(tasks)))
+        return Part(name, write_tasks(spark, path, options, list(tasks), lives))
+
+    def add(self, part: Part, kind: str, rows: Sequence[Mapping[str, Any]]) -> Part:
+        """A new part with a few rows more, which nothing was read for."""
+        return Part(part.name, part.rows + (write_rows(self.path(part.name), kind, rows) if rows else 0))
 
     def read(self, spark: Any, parts: Sequence[Part]) -> Any:
-        """All rows of some parts, with the decoder's columns."""
+        """All rows of some parts, with the decoder's columns and that of `lives`."""
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        schema = from_arrow_schema(schemas.SCHEMA)
+        schema = from_arrow_schema(schemas.SCHEMA.append(pa.field(LIFE, pa.int32())))
         if not parts:
             return spark.createDataFrame([], schema)
         paths = [str(self.path(part.name)) for part in parts]
         found = spark.read.schema(schema).option("basePath", str(self.root)).parquet(*paths)
-        return found.select(*schemas.SCHEMA.names)
+        return found.select(*schemas.SCHEMA.names, LIFE)
 
     def merged(self, spark: Any, parts: Sequence[Part], name: str) -> tuple[Part, ...]:
         """The parts, the last ones merged into one of this name if it is time."""

@@ -22,6 +22,7 @@ from kohort.pipeline.runs.bronze import Bronze
 from kohort.pipeline.runs.state import RunState
 from kohort.pipeline.runs.touched import VALUES_MAX, Touched
 from kohort.pipeline.tables import blocking_transactions
+from kohort.pipeline.tables.lives import LIFE
 
 _KEYS = {OFFSET_COMMIT: "group", GROUP_METADATA: "group", COORDINATOR: "group", TRANSACTION: "transactional_id"}
 """By what rows of these kinds are left out that nothing has touched."""
@@ -94,6 +95,8 @@ class BronzeReading(Reading):
     ) -> Any:
         if newest:
             return self._rows(self._ends(topics), columns)
+        if BATCH in kinds and self._state.lives:
+            columns = (*columns, LIFE)
         frames = [found.select(*columns) for found in self._kept(kinds, topics)]
         if DAMAGE in kinds and self._state.tails:
             tails = [one for one in self._state.tails if topics is None or one["log_topic"] in topics]

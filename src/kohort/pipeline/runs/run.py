@@ -27,18 +27,22 @@ from typing import Any
 
 from kohort.model.errors import ConfigError
 from kohort.model.ids import CONSUMER_OFFSETS
+from kohort.pipeline.decode.schemas import BATCH
 from kohort.pipeline.jobs import published
 from kohort.pipeline.runs import bronze
 from kohort.pipeline.runs.kept import KEYS, fits, keep
+from kohort.pipeline.runs.lives import Ended, beginnings, changed_topics, ended, going_on
 from kohort.pipeline.runs.lock import locked
 from kohort.pipeline.runs.state import Known, Part, RunState, Wanted, check_followable
-from kohort.pipeline.runs.touched import READ, Touched, latest_ms, touched
+from kohort.pipeline.runs.touched import READ, Touched, first_ms, latest_ms, touched
 from kohort.pipeline.sources import progress
 from kohort.pipeline.sources.directory import DirectoryLogs
 from kohort.pipeline.sources.live import is_live
 from kohort.pipeline.sources.marks import Walked
 from kohort.pipeline.sources.options import SourceOptions
+from kohort.pipeline.sources.positions import Place
 from kohort.pipeline.sources.ranges import Logs
+from kohort.pipeline.sources.topic_ids import topic_ids
 
 TASK_BYTES = 64 << 20
 TOUCHED_SHARE_MAX = 0.5
@@ -69,16 +73,24 @@ class Source:
 
         return open_logs(self.reading())
 
+    def topic_ids(self) -> dict[str, str]:
+        """Of each topic, where the source tells it."""
+        return {topic: topic_id for topic_id, topic in topic_ids(self.path, self.reading().security).items()}
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run came to; `is_new` is false when there was nothing to do, `touched` None when all tables were made again."""
+    """
+    What a run came to; `is_new` is false when there was nothing to do, `touched` None when all tables were made again. `over`
+    are the logs that are other ones than before.
+    """
 
     version: int
     is_new: bool
     rows_read: int = 0
     read: progress.Progress = progress.NOTHING
     lost: Sequence[str] = ()
+    over: Sequence[Ended] = ()
     damage: Sequence[Mapping[str, Any]] = ()
     touched: Touched | None = None
 
@@ -121,15 +133,18 @@ class Run:
             state = self._state(before)
             # Of a run that was killed.
             bronze.Bronze(self.out).keep(self._named(before))
-            bounds = self.logs.bounds()
+            bounds, ids = self._bounds(state)
             self._check(bounds)
+            over = ended(state, bounds, ids)
+            state = going_on(state, over)
             lost = check_followable(state.positions, bounds)
             ends = {**state.positions, **{place: end for place, (_, end) in bounds.items()}}
             following = replace(state, positions=ends, wanted=self.wanted, tails=self._tails(), walked=self._walked())
-            if before is not None and not self.is_anew and following == state:
+            following = replace(following, topic_ids={**state.topic_ids, **ids})
+            if before is not None and not self.is_anew and not over and following == state:
                 return Outcome(before.version, is_new=False)
             version = 1 if before is None else before.version + 1
-            return self._publish(stack, before, version, state, following, lost)
+            return replace(self._publish(stack, before, version, state, following, over), lost=lost, over=over)
 
     @property
     def logs(self) -> Logs:
@@ -142,8 +157,21 @@ class Run:
         before = self._before()
         if before is None:
             return True
-        positions = RunState.of(before).positions
-        return any(positions.get(place) != end for place, (_, end) in self.logs.bounds().items())
+        state = RunState.of(before)
+        bounds, ids = self._bounds(state)
+        has_grown = any(state.positions.get(place) != end for place, (_, end) in bounds.items())
+        return has_grown or bool(changed_topics(state, ids))
+
+    def _bounds(self, state: RunState) -> tuple[Mapping[Place, tuple[int, int]], Mapping[str, str]]:
+        """The bounds of all logs, and the ids that their topics have."""
+        ids = self.source.topic_ids()
+        while True:
+            if isinstance(self.logs, DirectoryLogs) and (changed := changed_topics(state, ids)):
+                self.logs.forget(changed)
+            before, bounds = ids, self.logs.bounds()
+            # A topic that was made again in between would have the id of one log and the bounds of the other.
+            if (ids := self.source.topic_ids()) == before:
+                return bounds, ids
 
     def _before(self) -> published.Published | None:
         if not published.is_published(self.out):
@@ -188,7 +216,7 @@ class Run:
         version: int,
         state: RunState,
         following: RunState,
-        lost: Sequence[str],
+        over: Sequence[Ended],
     ) -> Outcome:
         has_news = following.positions != state.positions
         tasks = self.logs.tasks(state.positions, following.positions) if has_news else ()
@@ -197,14 +225,19 @@ class Run:
         spark = stack.enter_context(self.sessions(self.planned_bytes))
         files = bronze.Bronze(self.out)
         parts, new = state.parts, None
-        if has_news:
-            written = files.write_tasks(spark, self.source.reading(progressDir=self._notes), tasks, str(version))
+        if has_news or over:
+            reading = self.source.reading(progressDir=self._notes)
+            written = files.write_tasks(spark, reading, tasks, str(version), following.lives)
             new = files.path(written.name)
+            known = self._known(files, state, new)
+            written = files.add(written, BATCH, beginnings(over, state, self._began_ms(state, known, new, over)))
             self.on_step("rows")
             parts = files.merged(spark, (*parts, written), f"{version}.1")
             published.sync(files.root)
             self.on_step("merged")
-        following = replace(following, parts=parts, known=self._known(files, state, new))
+        else:
+            known = self._known(files, state, None)
+        following = replace(following, parts=parts, known=known)
         changed = None if before is None else self._touched(before, state, following, new)
         tables = self._tables(spark, files, following, changed, before)
         if changed is not None and before is not None and not self._fits(tables, before):
@@ -225,7 +258,19 @@ class Run:
         spark.catalog.clearCache()
         self._read, self._notes = self.progress(), None
         rows = sum(part.rows for part in parts) - sum(part.rows for part in state.parts)
-        return Outcome(made.version, True, rows, self._read, lost, damage, changed)
+        return Outcome(made.version, True, rows, self._read, damage=damage, touched=changed)
+
+    def _began_ms(self, state: RunState, known: Known, new: Path, over: Sequence[Ended]) -> dict[str, int]:
+        """
+        Of topics whose logs began again, when they did: with the first record since, but not before what was read of the old
+        ones, nor later than the end of all logs. Nobody has written down when the old ones went.
+        """
+        from kohort.pipeline.jobs.reading import end_of_logs
+
+        end_ms = int(time.time() * 1000) if is_live(self.source.path) else end_of_logs(known.latest_ms)
+        first = first_ms(new, {one.topic for one in over})
+        was = {} if state.known is None else state.known.latest_ms
+        return {one.topic: min(max(first.get(one.topic, end_ms), was.get(one.topic, 0)), end_ms) for one in over}
 
     def _known(self, files: bronze.Bronze, state: RunState, new: Path | None) -> Known:
         """What is known with the new rows, names excepted: they are told by a frame."""

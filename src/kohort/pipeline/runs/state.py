@@ -57,6 +57,8 @@ class RunState:
         positions: the next offset to read of each partition.
         parts: the rows that were read, oldest first.
         tails: what could not be read at the ends of the newest segments, where the next run looks again: rows of kind damage.
+        topic_ids: of the topics that were there.
+        lives: how often logs were made again, where they were, see `lives`.
         walked: how far the newest segments were looked through, so that the next run need not.
         known: None in what an older release has published; then all tables are made of all rows once.
     """
@@ -65,6 +67,8 @@ class RunState:
     parts: tuple[Part, ...] = ()
     wanted: Wanted = field(default_factory=Wanted)
     tails: tuple[Mapping[str, Any], ...] = ()
+    lives: Mapping[Place, int] = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict, compare=False)
     walked: tuple[Walked, ...] = field(default=(), compare=False)
     known: Known | None = field(default=None, compare=False)
 
@@ -83,6 +87,9 @@ class RunState:
                 parts=tuple(Part(name, rows) for name, rows in told["parts"]),
                 wanted=Wanted(groups, wanted["as_of_ms"], tuple(wanted["tables"])),
                 tails=tuple(told["tails"]),
+                # Releases that told neither knew of no topic that was made again.
+                lives=from_json(told.get("lives", {})),
+                topic_ids=dict(told.get("topic_ids", {})),
                 walked=tuple(Walked(*one) for one in told["walked"]),
                 known=Known(**told["known"]) if told.get("known") is not None else None,
             )
@@ -98,6 +105,8 @@ class RunState:
             "parts": [[part.name, part.rows] for part in self.parts],
             "wanted": {"groups": groups, "as_of_ms": self.wanted.as_of_ms, "tables": list(self.wanted.tables)},
             "tails": [dict(tail) for tail in self.tails],
+            "lives": to_json(self.lives),
+            "topic_ids": dict(self.topic_ids),
             "walked": [list(one) for one in self.walked],
             "known": None if self.known is None else _known(self.known),
         }

@@ -112,6 +112,23 @@ def latest_ms(parts: Iterable[Path], before: Mapping[str, int]) -> dict[str, int
     return found
 
 
+def first_ms(part: Path, topics: Collection[str]) -> dict[str, int]:
+    """The smallest time of a record of some topics in a part, where there is one."""
+    kind = part / f"kind={BATCH}"
+    if not topics or not kind.is_dir():
+        return {}
+    table = ds.dataset(kind, format="parquet")
+    columns = {
+        "topic": ds.field("log_topic"),
+        "at_ms": pc.coalesce(ds.field("first_timestamp_ms"), ds.field("timestamp_ms")),
+    }
+    rows = table.to_table(columns=columns, filter=ds.field("log_topic").isin(list(topics))).filter(
+        ds.field("at_ms") >= 0
+    )
+    told = rows.group_by("topic").aggregate([("at_ms", "min")])
+    return {row["topic"]: row["at_ms_min"] for row in told.to_pylist()}
+
+
 class _New:
     """The rows of a part, a directory for each kind."""
 

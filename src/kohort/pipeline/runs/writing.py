@@ -7,10 +7,10 @@ is not too small, so that who looks for some groups alone can skip the rest.
 """
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,25 +18,29 @@ import pyarrow.parquet as pq
 from kohort.pipeline.decode import schemas
 from kohort.pipeline.sources.memory import give_back
 from kohort.pipeline.sources.options import SourceOptions
+from kohort.pipeline.sources.positions import Place
 from kohort.pipeline.sources.ranges import RangeTask
 from kohort.pipeline.sources.tasks import read_task
+from kohort.pipeline.tables.lives import LIFE
 
 ROW_GROUP_ROWS = 1 << 18
 ROW_GROUP_ROWS_MIN = 4096
 ROW_GROUP_BYTES = 64 << 20
 """Rows that wait for their group are held in memory: a group is written when either is reached."""
 _KIND, _TOPIC, _PARTITION = "kind", "log_topic", "log_partition"
-_SCHEMA = schemas.SCHEMA.remove(schemas.SCHEMA.get_field_index(_KIND))
+_SCHEMA = schemas.SCHEMA.remove(schemas.SCHEMA.get_field_index(_KIND)).append(pa.field(LIFE, pa.int32()))
+_Lives: TypeAlias = Mapping[Place, int]
 
 
 class _File:
     """Rows of one kind on their way into a file."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, lives: _Lives) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
         self._beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
         self._writer = pq.ParquetWriter(self._beside, _SCHEMA, compression="zstd", compression_level=1)
+        self._lives = lives
         self._waiting: list[pa.RecordBatch] = []
         self._rows = 0
         self._bytes = 0
@@ -47,7 +51,8 @@ class _File:
         if place != self._place and self._rows >= ROW_GROUP_ROWS_MIN:
             self._write()
         self._place = place
-        rows = batch.drop_columns([_KIND])
+        life = pa.repeat(pa.scalar(self._lives.get(place, 0), pa.int32()), batch.num_rows)
+        rows = batch.drop_columns([_KIND]).append_column(_SCHEMA.field(LIFE), life)
         self._waiting.append(rows)
         self._rows += rows.num_rows
         self._bytes += rows.nbytes
@@ -66,7 +71,7 @@ class _File:
         self._waiting, self._rows, self._bytes = [], 0, 0
 
 
-def write_task(directory: str, options: SourceOptions, task: RangeTask) -> int:
+def write_task(directory: str, options: SourceOptions, task: RangeTask, lives: _Lives | None = None) -> int:
     """Write the rows of a task below a directory, and return how many they are."""
     files: dict[str, _File] = {}
     rows = 0
@@ -75,7 +80,7 @@ def write_task(directory: str, options: SourceOptions, task: RangeTask) -> int:
             # The decoder's batches are of one kind each.
             kind = batch.column(_KIND)[0].as_py()
             if kind not in files:
-                files[kind] = _File(Path(directory) / f"{_KIND}={kind}" / f"part-{task.task:05}.parquet")
+                files[kind] = _File(Path(directory) / f"{_KIND}={kind}" / f"part-{task.task:05}.parquet", lives or {})
             files[kind].add(batch)
             rows += batch.num_rows
     for file in files.values():
@@ -85,21 +90,37 @@ def write_task(directory: str, options: SourceOptions, task: RangeTask) -> int:
     return rows
 
 
-def write_tasks(spark: Any, directory: Path, options: SourceOptions, tasks: list[RangeTask]) -> int:
-    """All tasks, spread over the workers; returns the number of rows."""
+def write_rows(directory: Path, kind: str, rows: Sequence[Mapping[str, Any]]) -> int:
+    """A few rows that no task has read, with the columns that they have."""
+    path = directory / f"{_KIND}={kind}" / "told.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = pa.Table.from_pylist([{name: row.get(name) for name in _SCHEMA.names} for row in rows], _SCHEMA)
+    pq.write_table(table, path)
+    return len(rows)
+
+
+def write_tasks(
+    spark: Any, directory: Path, options: SourceOptions, tasks: list[RangeTask], lives: _Lives | None = None
+) -> int:
+    """
+    All tasks, spread over the workers; returns the number of rows.
+
+    Args:
+        lives: how often logs were made again, where they were.
+    """
     if not tasks:
         return 0
     # A task a row, by number. Workers of this kind are those that read the source as well; those of an RDD would be others,
     # and each kind holds memory of its own.
     numbers = spark.range(0, len(tasks), 1, len(tasks))
-    written = numbers.mapInArrow(partial(_written, str(directory), options, tasks), "rows bigint")
+    written = numbers.mapInArrow(partial(_written, str(directory), options, tasks, dict(lives or {})), "rows bigint")
     return int(written.agg({"rows": "sum"}).first()[0])
 
 
 def _written(
-    directory: str, options: SourceOptions, tasks: list[RangeTask], numbers: Iterator[pa.RecordBatch]
+    directory: str, options: SourceOptions, tasks: list[RangeTask], lives: _Lives, numbers: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """For each number of a task the rows that it wrote."""
     for batch in numbers:
-        rows = [write_task(directory, options, tasks[number]) for number in batch.column(0).to_pylist()]
+        rows = [write_task(directory, options, tasks[number], lives) for number in batch.column(0).to_pylist()]
         yield pa.record_batch({"rows": pa.array(rows, pa.int64())})

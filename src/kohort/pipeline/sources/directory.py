@@ -1,6 +1,6 @@
 """Ranges of the logs in a data directory, which may grow, or of segments that were copied from one."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -85,6 +85,10 @@ class DirectoryLogs:
     def remember(self, walked: Iterable[Walked]) -> None:
         """Take over what `walked` told another time, where this has seen nothing yet."""
         self._marks.remember(walked)
+
+    def forget(self, topics: Collection[str]) -> None:
+        """Nothing that is known of the segments of some topics holds any more: they were made again."""
+        self._marks.forget(segment.path for segment in list_segments(self._options.path, topics=topics))
 
     def _logs(self) -> dict[Place, list[Segment]]:
         options = self._options

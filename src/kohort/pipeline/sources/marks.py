@@ -123,6 +123,11 @@ class Marks:
                     one.identity, one.end_offset, one.end_position, one.walked_bytes, offsets, positions
                 )
 
+    def forget(self, paths: Iterable[str]) -> None:
+        """Other files have their names now; the system may have given them the same numbers."""
+        for path in paths:
+            self._known.pop(path, None)
+
     def of(self, segment: Segment) -> SegmentMarks:
         """
         The marks of a segment as it is now.

@@ -8,6 +8,8 @@ from typing import Any
 
 from pyspark.sql import functions as fn
 
+from kohort.pipeline.tables.lives import current
+
 BATCH_COLUMNS = (
     "log_topic",
     "log_partition",
@@ -37,7 +39,8 @@ def ends_as_of(batches: Any, *, at_ms: int) -> Any:
         batches: `log_topic`, `log_partition`, `timestamp_ms` and `next_offset` of `BATCH_COLUMNS`.
     """
     return (
-        batches.where(fn.col("timestamp_ms") <= at_ms)
+        current(batches, at_ms=at_ms)
+        .where(fn.col("timestamp_ms") <= at_ms)
         .groupBy(fn.col("log_topic").alias("topic"), fn.col("log_partition").alias("partition"))
         .agg(fn.max("next_offset").alias("end_offset"))
     )

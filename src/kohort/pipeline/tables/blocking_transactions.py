@@ -15,6 +15,8 @@ from typing import Any
 from pyspark.sql import Window
 from pyspark.sql import functions as fn
 
+from kohort.pipeline.tables.lives import current
+
 INPUT_COLUMNS = (
     "log_topic",
     "log_partition",
@@ -49,7 +51,7 @@ def blocking_transactions(batches: Any, found: Any, *, at_ms: int, long_ms: int 
         found: as `transactions.transactions` returns them, as of `at_ms`.
     """
     place = ["log_topic", "log_partition"]
-    known = batches.where(fn.col("timestamp_ms") <= at_ms)
+    known = current(batches, at_ms=at_ms).where(fn.col("timestamp_ms") <= at_ms)
     of_producer = [*place, "producer_id"]
     theirs = known.where(fn.col("producer_id") >= 0)
     markers = theirs.where("is_control").groupBy(*of_producer).agg(fn.max("log_offset").alias("marker_offset"))

@@ -14,9 +14,11 @@ from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import islice, pairwise
 from typing import Any, TypeAlias
 
 from kohort.pipeline.tables.burrow import Commit, Rules, Status, evaluate, window
+from kohort.pipeline.tables.lives import LIFE
 
 Row: TypeAlias = dict[str, Any]
 
@@ -37,6 +39,7 @@ class BurrowHistory:
     _commits: deque[Commit] = field(default_factory=deque)
     _deleted_at: int = -1
     _ends: deque[tuple[int, int]] = field(default_factory=deque)
+    _life: int = 0
     _at_ms: int | None = None
     _open: Row | None = None
 
@@ -47,7 +50,7 @@ class BurrowHistory:
             yield from self._look_until(at_ms)
         self._at_ms = at_ms
         if event["committed"] is None:
-            self._produced(at_ms, event["end_offset"])
+            self._produced(at_ms, event["end_offset"] or 0, event.get(LIFE) or 0)
         elif event["committed"]["offset"] is None:
             self._deleted(event["order"])
         else:
@@ -59,8 +62,12 @@ class BurrowHistory:
         if self._open is not None:
             yield self._open
 
-    def _produced(self, at_ms: int, end: int) -> None:
-        end = max(end, self._ends[-1][1]) if self._ends else end
+    def _produced(self, at_ms: int, end: int, life: int) -> None:
+        if life <= self._life:
+            # What lies in a life that is over, or before what was produced earlier, moves no end.
+            before = self._ends[-1][1] if self._ends else 0
+            end = max(end, before) if life == self._life else before
+        self._life = max(life, self._life)
         self._ends.append((at_ms, end))
         # What is older than the ring matters as the one end that held when the ring began.
         oldest_ms = at_ms - (self.rules.intervals + 1) * self.rules.refresh_ms
@@ -120,10 +127,9 @@ class BurrowHistory:
             yield from self._turns_of_ends(last.offset)
 
     def _turns_of_ends(self, offset: int) -> Iterator[int]:
-        """Instants at which an end falls out of the ring: one that was not beyond an offset, or the oldest."""
-        beyond = next((at_ms for at_ms, end in self._ends if end > offset), None)
-        for moment in {beyond, self._ends[0][0] if self._ends else None} - {None}:
-            assert moment is not None
+        """Instants at which an end falls out of the ring: the oldest, or the last before they passed an offset."""
+        turned = (later for before, later in pairwise(self._ends) if (before[1] > offset) != (later[1] > offset))
+        for moment in {at_ms for at_ms, _ in (*islice(self._ends, 1), *turned)}:
             asked_ms = self.rules.asked_ms(moment)
             yield from (asked_ms + step * self.rules.refresh_ms for step in range(1, self.rules.intervals + 2))
 

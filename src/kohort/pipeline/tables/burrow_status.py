@@ -12,6 +12,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from kohort.pipeline.tables import as_of, lag_over_time
 from kohort.pipeline.tables.burrow import INTERVALS, Commit, Rules, evaluate, window
 from kohort.pipeline.tables.burrow_history import BurrowHistory
+from kohort.pipeline.tables.lives import last_end
 from kohort.pipeline.tables.replayed import replayed
 
 _PARTITION = ("group", "topic", "partition")
@@ -72,9 +73,9 @@ def burrow_history(commits: Any, batches: Any, *, until_ms: int, rules: Rules | 
     past = batches.where(fn.col("timestamp_ms") <= until_ms)
     events = lag_over_time.partition_lag(as_of.commits_as_of(commits, at_ms=until_ms), past)
     return replayed(
-        events.select(*_PARTITION, "timestamp_ms", "order", "committed", "end_offset", "behind"),
+        events.select(*_PARTITION, "committed", "behind", *lag_over_time.order(events)),
         keys=_PARTITION,
-        order=lag_over_time.ORDER,
+        order=lag_over_time.order(events),
         start=partial(BurrowHistory, rules=rules or Rules(), until_ms=until_ms),
         schema=HISTORY_SCHEMA,
     )
@@ -84,13 +85,13 @@ def _ring(batches: Any, rules: Rules, at_ms: int) -> Any:
     """The end of each log as `end_now`, and the `ends` that Burrow has stored; null from before the log began."""
     asked_ms = rules.asked_ms(at_ms)
     ends = [
-        fn.max(fn.when(fn.col("timestamp_ms") <= asked_ms - step * rules.refresh_ms, fn.col("next_offset")))
+        last_end(batches, "next_offset", where=fn.col("timestamp_ms") <= asked_ms - step * rules.refresh_ms)
         for step in range(rules.intervals)
     ]
     return (
         batches.where(fn.col("timestamp_ms") >= 0)
         .groupBy(fn.col("log_topic").alias("topic"), fn.col("log_partition").alias("partition"))
-        .agg(fn.max("next_offset").alias("end_now"), fn.array(*ends).alias("ends"))
+        .agg(last_end(batches, "next_offset").alias("end_now"), fn.array(*ends).alias("ends"))
     )
 
 

@@ -14,14 +14,15 @@ from typing import Any
 from pyspark.sql import Window
 from pyspark.sql import functions as fn
 
+from kohort.pipeline.tables.lives import LIFE, last_end
 from kohort.pipeline.tables.offset_commits import counting
 
 INPUT_COLUMNS = ("log_topic", "log_partition", "timestamp_ms", "next_offset")
 """What has to be read of `kind` batch."""
 
 _PARTITION = ("group", "topic", "partition")
-ORDER = ("timestamp_ms", "order", "end_offset")
-"""Of what happens to a partition of a group."""
+ORDER = ("timestamp_ms", "order", LIFE, "end_offset")
+"""Of what happens to a partition of a group; a log that was never made again has no life."""
 
 
 def lag_over_time(commits: Any, batches: Any) -> Any:
@@ -47,8 +48,8 @@ def partition_lag(commits: Any, batches: Any) -> Any:
         commits, batches: as for `lag_over_time`.
     """
     events = _events(commits, batches)
-    so_far = _in_order().rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    end_offset = fn.coalesce(fn.max("end_offset").over(so_far), fn.lit(0))
+    so_far = _in_order(events).rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    end_offset = fn.coalesce(last_end(events, "end_offset", over=so_far), fn.lit(0))
     last = fn.max_by("committed", "order").over(so_far)
     behind = fn.greatest(end_offset - last["offset"], fn.lit(0).cast("bigint"))
     known = events.withColumn("behind", fn.when(last["offset"].isNotNull(), behind))
@@ -63,6 +64,7 @@ def _events(commits: Any, batches: Any) -> Any:
         fn.col("log_partition").alias("partition"),
         fn.col("timestamp_ms"),
         fn.col("next_offset").alias("end_offset"),
+        *(column for column in batches.columns if column == LIFE),
     )
     told = counting(commits).join(appended.select("topic", "partition").distinct(), ["topic", "partition"], "left_semi")
     committed = told.select(
@@ -83,14 +85,15 @@ def _events(commits: Any, batches: Any) -> Any:
             fn.lit(-1).cast("bigint").alias("order"),
             fn.lit(None).cast("struct<offset:bigint>").alias("committed"),
             "end_offset",
+            *(column for column in appended.columns if column == LIFE),
         )
     )
-    return committed.unionByName(produced)
+    return committed.unionByName(produced, allowMissingColumns=True)
 
 
 def _partition_steps(known: Any) -> Any:
     """By how much the lag of a partition changes at each event."""
-    before = fn.lag("behind").over(_in_order())
+    before = fn.lag("behind").over(_in_order(known))
     return known.select(
         "group",
         "timestamp_ms",
@@ -99,8 +102,13 @@ def _partition_steps(known: Any) -> Any:
     )
 
 
-def _in_order() -> Any:
-    return Window.partitionBy(*_PARTITION).orderBy(*ORDER)
+def order(events: Any) -> list[str]:
+    """The columns that sort the events of a partition of a group."""
+    return [column for column in ORDER if column in events.columns]
+
+
+def _in_order(events: Any) -> Any:
+    return Window.partitionBy(*_PARTITION).orderBy(*order(events))
 
 
 def _sums(steps: Any) -> Any:

@@ -19,6 +19,7 @@ from pyspark.sql import functions as fn
 
 from kohort.pipeline.decode.schemas import ABORT
 from kohort.pipeline.tables.as_of import BATCH_COLUMNS
+from kohort.pipeline.tables.lives import current
 
 INPUT_COLUMNS = BATCH_COLUMNS
 
@@ -40,7 +41,7 @@ def time_lag(latest: Any, batches: Any, *, at_ms: int) -> Any:
     columns = latest.columns
     if "end_offset" not in columns:
         latest = latest.withColumn("end_offset", fn.lit(None).cast("bigint"))
-    known = batches.select(
+    known = current(batches, at_ms=at_ms).select(
         fn.col("log_topic").alias("topic"),
         fn.col("log_partition").alias("partition"),
         fn.col("log_offset").alias("base_offset"),
