@@ -359,7 +359,7 @@ def test_a_full_disk_takes_only_the_partition_offline(owner: Owner, tmp_path: Pa
     store = owner.disk(tmp_path)
     log = store.open(PARTITION, TOPIC_ID, CONFIG)
     assert log.end_offset == 1
-    assert log.append(batch("e"), leader_epoch=0) == 2
+    assert log.append(batch("e"), leader_epoch=log.leader_epoch) == 2
     store.close()
 
 

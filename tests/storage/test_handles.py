@@ -30,7 +30,7 @@ for round_ in range(3):
     logs = [store.open(partition, TOPIC_ID, LogConfig()) for partition in partitions]
     assert {log.end_offset for log in logs} == {round_}
     for number, log in enumerate(logs):
-        log.append(batch(f"{round_} of {number}"), leader_epoch=0)
+        log.append(batch(f"{round_} of {number}"), leader_epoch=max(log.leader_epoch, 0))
     store.flush()
     for number, log in enumerate(logs):
         for offset in range(round_ + 1):

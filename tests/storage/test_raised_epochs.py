@@ -1,11 +1,16 @@
-"""A leader epoch that began is never forgotten, though nothing was appended in it: clients may have seen it."""
+"""
+A leader epoch that began is never forgotten, though nothing was appended in it: clients may have seen it. Where they may have
+seen records that are gone, a new one begins.
+"""
 
 import shutil
 from pathlib import Path
 
 import pytest
 
+from kohort.storage.disklog import DiskLog
 from kohort.storage.log import LogConfig
+from tests.storage.compacted import make_durable
 from tests.storage.owner import PARTITION, TOPIC_ID, Owner, batch
 
 
@@ -30,9 +35,106 @@ def test_an_epoch_without_records_is_there_after_a_start(
     store.close()
     store = Owner().disk(tmp_path / ("data" if is_clean else "killed"), flush=flush)
     log = store.open(PARTITION, TOPIC_ID, LogConfig())
-    assert (log.leader_epoch, log.end_offset) == (7, appended)
-    assert log.end_offset_for_epoch(7) == (7, appended)
+    newest = 8 if flush == "os" and not is_clean else 7
+    assert (log.leader_epoch, log.end_offset) == (newest, appended)
+    assert log.end_offset_for_epoch(newest) == (newest, appended)
     assert log.end_offset_for_epoch(3)[1] == appended
-    log.append(batch("y"), leader_epoch=7)
-    assert log.epoch_for_offset(appended) == 7
+    log.append(batch("y"), leader_epoch=newest)
+    assert log.epoch_for_offset(appended) == newest
+    store.close()
+
+
+def lose_the_last_record(log: DiskLog, data_dir: Path) -> None:
+    """A power cut: of three batches the first two are there."""
+    path = data_dir / log.directory.name / log.segments[-1].path.name
+    spans = list(log.segments[-1].walk())
+    with path.open("r+b") as file:
+        file.truncate(spans[-1][0])
+
+
+@pytest.mark.parametrize("starts", [1, 2])
+def test_what_readers_saw_and_a_power_cut_took_is_told_apart_from_what_follows(tmp_path: Path, starts: int) -> None:
+    """
+    `--flush os` acknowledges what the operating system holds. A reader at offset 3 who is not told would miss what gets offset
+    2 next, or read on in the middle of something else. Source: KIP-320; a start of Apache Kafka is an election.
+    """
+    store = Owner().disk(tmp_path / "data", flush="os")
+    log = store.open(PARTITION, TOPIC_ID, LogConfig())
+    for _ in range(3):
+        log.append(batch("seen"), leader_epoch=0)
+    store.flush()
+    assert log.high_watermark == 3
+    shutil.copytree(tmp_path / "data", tmp_path / "0")
+    lose_the_last_record(log, tmp_path / "0")
+    store.close()
+    for start in range(starts):
+        store = Owner().disk(tmp_path / str(start), flush="os" if start else "commit")
+        shutil.copytree(tmp_path / str(start), tmp_path / str(start + 1))
+        log = store.open(PARTITION, TOPIC_ID, LogConfig())
+        assert log.leader_epoch == 1
+        assert log.end_offset_for_epoch(0) == (0, 2)
+        log.append(batch("other"), leader_epoch=1)
+        store.close()
+
+
+@pytest.mark.parametrize("flush", ["commit", "os"])
+def test_who_lost_nothing_goes_on_as_before(tmp_path: Path, flush: str) -> None:
+    """A process that was killed may have written what nobody saw; after a clean stop there is nothing to part with at all."""
+    store = Owner().disk(tmp_path / "data", flush=flush)
+    log = store.open(PARTITION, TOPIC_ID, LogConfig())
+    for _ in range(3):
+        log.append(batch("seen"), leader_epoch=0)
+    store.flush()
+    shutil.copytree(tmp_path / "data", tmp_path / "killed")
+    store.close()
+    for data_dir in ("data", "killed") if flush == "commit" else ("data",):
+        store = Owner().disk(tmp_path / data_dir, flush=flush)
+        log = store.open(PARTITION, TOPIC_ID, LogConfig())
+        assert (log.leader_epoch, log.end_offset) == (0, 3)
+        store.close()
+
+
+def test_a_disk_that_lost_what_was_flushed_is_told_of(tmp_path: Path) -> None:
+    """And what a journal would put back is not there either."""
+    owner = Owner()
+    store = owner.disk(tmp_path / "data")
+    log = store.open(PARTITION, TOPIC_ID, LogConfig())
+    for _ in range(3):
+        log.append(batch("seen"), leader_epoch=0)
+    lost_from = log.segments[-1].size_bytes * 2 // 3
+    make_durable(owner, store)
+    shutil.copytree(tmp_path / "data", tmp_path / "damaged")
+    store.close()
+    with (tmp_path / "damaged" / str(PARTITION) / f"{0:020d}.log").open("r+b") as file:
+        file.truncate(lost_from)
+    for path in (tmp_path / "damaged" / "journal").iterdir():
+        path.unlink()
+    store = Owner().disk(tmp_path / "damaged")
+    log = store.open(PARTITION, TOPIC_ID, LogConfig())
+    assert (log.leader_epoch, log.end_offset) == (1, 2)
+    assert log.end_offset_for_epoch(0) == (0, 2)
+    store.close()
+
+
+def test_a_log_that_the_journal_does_not_reach_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Its files take turns: what was checkpointed long ago is in none of them."""
+    owner = Owner()
+    store = owner.disk(tmp_path / "data")
+    log = store.open(PARTITION, TOPIC_ID, LogConfig())
+    for _ in range(3):
+        log.append(batch("seen"), leader_epoch=0)
+    lost_from = log.segments[-1].size_bytes * 2 // 3
+    for _ in range(8):
+        log.append(batch("x" * 40_000), leader_epoch=0)
+        make_durable(owner, store)
+    log.append(batch("seen"), leader_epoch=0)
+    store.flush()
+    shutil.copytree(tmp_path / "data", tmp_path / "damaged")
+    store.close()
+    with (tmp_path / "damaged" / str(PARTITION) / f"{0:020d}.log").open("r+b") as file:
+        file.truncate(lost_from)
+    store = Owner().disk(tmp_path / "damaged")
+    assert "log.not_restored partition=orders-0" in caplog.text
+    log = store.open(PARTITION, TOPIC_ID, LogConfig())
+    assert (log.leader_epoch, log.end_offset) == (1, 2)
     store.close()

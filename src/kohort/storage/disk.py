@@ -202,7 +202,11 @@ class DiskStore:
                     segment.aborted.is_unsynced = False
                     files.add(segment.aborted.path)
         for topic_partition in sorted(entries):
-            recovered.restored_bytes += self._replay(topic_partition, entries[topic_partition])
+            recovered.restored_bytes += self._replay(topic_partition, entries[topic_partition], recovered)
+        for topic_partition, log in self._logs.items():
+            is_short = log.end_offset < points.get(topic_partition, 0) or topic_partition in recovered.short
+            if is_short or not is_journaled:
+                log.part_with_the_lost()
         self._on_recovery(recovered)
         if self._logs:
             self._committer.checkpoint_now(self._logs.values(), files)
@@ -213,7 +217,7 @@ class DiskStore:
                 *(recovered.cut_bytes, recovered.restored_bytes, elapsed_ms),
             )
 
-    def _replay(self, topic_partition: TopicPartition, entries: list[JournalEntry]) -> int:
+    def _replay(self, topic_partition: TopicPartition, entries: list[JournalEntry], recovered: Recovered) -> int:
         """
         Do again what was done to one partition, which may have belonged to several topics, one after the other; the bytes that
         were missing.
@@ -233,6 +237,7 @@ class DiskStore:
                     restored_bytes += _restore(log, entry)
                 except (OffsetOutOfRangeError, CorruptError) as exc:
                     gone.add(entry.topic_id)
+                    recovered.short.add(topic_partition)
                     _log.error("log.not_restored partition=%s error=%r", topic_partition, str(exc))
         if restored_bytes:
             _log.info("log.recovered partition=%s bytes=%d", topic_partition, restored_bytes)

@@ -16,6 +16,7 @@ from kohort.storage.aborted import overlapping
 from kohort.storage.base import LogBase
 from kohort.storage.batchset import Span, iter_spans, read_front
 from kohort.storage.checkpoints import PARTITION_METADATA, write_partition_metadata
+from kohort.storage.epochs import EPOCH_MAX
 from kohort.storage.failures import advice
 from kohort.storage.handles import OpenFiles
 from kohort.storage.journal import entry_prefix
@@ -223,6 +224,17 @@ class DiskLog(LogBase):
         self._ensure_directory()
         self.epochs.assign(leader_epoch, min(start_offset, self.end_offset))
         self.leader_epoch = self.epochs.latest
+
+    def part_with_the_lost(self) -> None:
+        """
+        Readers may have seen more than there is now. What is written next gets a leader epoch of its own, so that who has read
+        on is told where the log was cut, instead of taking other records for the following ones.
+
+        Source: KIP-101, KIP-320; there every start is an election.
+        """
+        if self._active is not None and 0 <= self.leader_epoch < EPOCH_MAX:
+            self.leader_epoch += 1
+            self.epochs.assign(self.leader_epoch, self.end_offset)
 
     def _keep_aborted(self, aborted: Aborted) -> None:
         assert self._active is not None, "a batch was written"

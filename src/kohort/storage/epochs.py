@@ -12,7 +12,7 @@ from kohort.storage.log import NO_EPOCH, NO_OFFSET
 
 CHECKPOINT_NAME = "leader-epoch-checkpoint"
 _VERSION = "0"
-_EPOCH_MAX = (1 << 31) - 1
+EPOCH_MAX = (1 << 31) - 1
 
 
 class EpochCache:
@@ -94,7 +94,7 @@ class EpochCache:
                     f"a leader epoch checkpoint of version {version} with {len(entries)} of {count} entries"
                 )
             for epoch, start in entries:
-                if not 0 <= int(epoch) <= _EPOCH_MAX or not 0 <= int(start) <= OFFSET_MAX:
+                if not 0 <= int(epoch) <= EPOCH_MAX or not 0 <= int(start) <= OFFSET_MAX:
                     raise CorruptError(f"a leader epoch checkpoint with epoch {epoch} from offset {start} on")
                 cache.assign(int(epoch), int(start))
         except (ValueError, IndexError) as exc:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kohort.model.errors import ConfigError, CorruptError
+from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Clock
 from kohort.storage import syscalls
 from kohort.storage.aborted import TXN_INDEX_SUFFIX
@@ -67,6 +68,7 @@ class Recovered:
         scanned_bytes: what was read and checked.
         cut_bytes: what was cut off, because it was torn or damaged.
         restored_bytes: what the journal put back.
+        short: partitions of which the journal could not put back all that it has.
     """
 
     partitions_total: int
@@ -76,6 +78,7 @@ class Recovered:
     scanned_bytes: int = 0
     cut_bytes: int = 0
     restored_bytes: int = 0
+    short: set[TopicPartition] = field(default_factory=set)
     _under_way_bytes: int = 0
 
     def advance(self, size_bytes: int) -> None:
