@@ -27,7 +27,6 @@ class Failing:
         creating = self.harness.begin(ApiKey.CREATE_TOPICS, self._topic())
         self.owner.wait_for(lambda: bool(creating))
         self._files = files
-        self._directory = data_dir / "t-0"
 
     def _topic(self) -> m.CreateTopicsRequest:
         wanted = m.CreateTopicsRequestCreatableTopic(name="t", num_partitions=2, replication_factor=1)
@@ -36,9 +35,9 @@ class Failing:
     def write(self, partition: int = 0, *, acks: int = -1) -> list[Any]:
         return self.harness.begin(ApiKey.PRODUCE, produce_request("t", {partition: batch(b"v")}, acks=acks), version=12)
 
-    def fail(self) -> None:
-        hit = fail_on("write", ".log", code=ENOSPC)
-        self._files.refuse = lambda call, path: hit(call, path) if path.parent == self._directory else None
+    def fail(self, name: str = "t-0") -> None:
+        hit, directory = fail_on("write", ".log", code=ENOSPC), self.store.data_dir / name
+        self._files.refuse = lambda call, path: hit(call, path) if path.parent == directory else None
 
     def codes(self, answers: list[Any]) -> list[int]:
         return [answer.responses[0].partition_responses[0].error_code for answer in answers]
@@ -132,6 +131,20 @@ def test_a_partition_that_cannot_be_taken_up_has_no_leader(failing: Failing) -> 
     harness = Harness(store=failing.store, node=failing.owner.node)
     (topic,) = harness.ask(ApiKey.METADATA, m.MetadataRequest(topics=[m.MetadataRequestTopic(name="t")])).topics
     assert [data.leader_id for data in topic.partitions] == [-1, 1]
+
+
+def test_whoever_waits_for_the_catalog_is_told(failing: Failing) -> None:
+    """An id for a producer has no time of its own after which it is given up."""
+    harness = failing.harness
+    waiting = harness.begin(ApiKey.INIT_PRODUCER_ID, m.InitProducerIdRequest(transactional_id=None))
+    failing.fail("__kohort_catalog-0")
+    wanted = m.CreateTopicsRequestCreatableTopic(name="u", num_partitions=1, replication_factor=1)
+    refused = harness.begin(ApiKey.CREATE_TOPICS, m.CreateTopicsRequest(topics=[wanted], timeout_ms=600_000))
+    assert [answer.error_code for answer in waiting] == [ErrorCode.KAFKA_STORAGE_ERROR]
+    assert [answer.topics[0].error_code for answer in refused] == [ErrorCode.KAFKA_STORAGE_ERROR]
+    written = failing.write()
+    failing.owner.wait_for(lambda: bool(written))
+    assert failing.codes(written) == [ErrorCode.NONE]
 
 
 def test_nobody_is_told_of_a_partition_that_is_well(failing: Failing) -> None:

@@ -66,3 +66,20 @@ def test_a_directory_of_another_broker_is_left_alone(tmp_path: Path, caplog: pyt
     assert GONE in list(harness.store.partitions())
     assert "store.foreign partitions=1 first=gone-0" in caplog.text
     harness.store.close()
+
+
+def test_a_log_of_a_deleted_topic_says_nothing_of_its_namesake(tmp_path: Path) -> None:
+    """A crash between the deletion and the renaming: clients who hear of the old one's leader epoch believe no lower one."""
+    harness = started(tmp_path)
+    topic_id = harness.create("kept", 2)
+    log = harness.store.open(KEPT, UUID(int=9), LogConfig())
+    log.append(build_batch([BatchRecord(None, b"x")], timestamp_ms=1000), leader_epoch=0)
+    log.become_leader(5)
+    harness.store.close()
+    harness = started(tmp_path)
+    wanted = m.MetadataRequest(topics=[m.MetadataRequestTopic(name="kept")])
+    for _ in range(2):
+        (topic,) = harness.ask(ApiKey.METADATA, wanted).topics
+        assert [(data.error_code, data.leader_id, data.leader_epoch) for data in topic.partitions] == [(0, 1, 0)] * 2
+        assert harness.store.open(KEPT, topic_id, LogConfig()).end_offset == 0
+    harness.store.close()

@@ -159,6 +159,7 @@ class Catalog:
         self._load(self._log)
         self._log.become_leader(max(self._log.leader_epoch, 0))
         self._log.listen(self._on_high_watermark)
+        self._log.when_offline(self._on_offline)
 
     # What is durable, for everybody.
 
@@ -237,6 +238,11 @@ class Catalog:
                 for listener in self._listeners:
                     listener(pending.change)
             pending.done(ErrorCode.NONE)
+
+    def _on_offline(self) -> None:
+        """What is under way may be found at the next start, and nobody is told that before."""
+        while self._pending:
+            self._pending.popleft().done(ErrorCode.KAFKA_STORAGE_ERROR)
 
     def _load(self, log: Log) -> None:
         offset = log.log_start_offset

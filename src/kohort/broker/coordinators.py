@@ -117,7 +117,7 @@ class Coordinators:
             self._creation.create_unasked(name)
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         index = coordinator_partition(key, topic.partition_count)
-        is_offline = self._partitions.leadership(name, index).is_offline
+        is_offline = self._partitions.leadership(topic, index).is_offline
         return ErrorCode.COORDINATOR_NOT_AVAILABLE if is_offline else ErrorCode.NONE
 
 

@@ -71,11 +71,11 @@ class DescribeTopicPartitions:
             name=topic.name,
             topic_id=topic.topic_id,
             is_internal=topic.name in INTERNAL_TOPICS,
-            partitions=[self._partition(topic.name, index) for index in indexes],
+            partitions=[self._partition(topic, index) for index in indexes],
             topic_authorized_operations=TOPIC_OPERATIONS,
         )
 
-    def _partition(self, topic: str, index: int) -> m.DescribeTopicPartitionsResponsePartition:
+    def _partition(self, topic: Topic, index: int) -> m.DescribeTopicPartitionsResponsePartition:
         """One whose disk failed has no leader, and no error for it; its replica may lead again. Source: a 4.2.1; KIP-966."""
         nodes = self._cluster.nodes
         leader_epoch, is_offline = self._partitions.leadership(topic, index)

@@ -128,11 +128,11 @@ class Metadata:
             name=topic.name,
             topic_id=topic.topic_id,
             is_internal=topic.name in INTERNAL_TOPICS,
-            partitions=[self._partition(topic.name, index) for index in range(topic.partition_count)],
+            partitions=[self._partition(topic, index) for index in range(topic.partition_count)],
             topic_authorized_operations=operations,
         )
 
-    def _partition(self, topic: str, index: int) -> m.MetadataResponsePartition:
+    def _partition(self, topic: Topic, index: int) -> m.MetadataResponsePartition:
         """Source: KRaftMetadataCache.partitionMetadata; a 4.2.1 of which one log directory failed."""
         nodes = self._cluster.nodes
         leader_epoch, is_offline = self._partitions.leadership(topic, index)

@@ -22,7 +22,7 @@ from kohort.broker.topic_configs import TopicConfigs
 from kohort.model.errors import ErrorCode, StorageError, UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.purgatory import Purgatory
-from kohort.storage.log import Log, LogConfig, LogStore
+from kohort.storage.log import NO_TOPIC_ID, Log, LogConfig, LogStore
 
 Written: TypeAlias = Callable[[ErrorCode], None]
 Fetches: TypeAlias = "Purgatory[Partition]"
@@ -143,19 +143,22 @@ class Partitions:
         partition = self._open[name, index] = Partition(topic, index, log, settings.rules, self._fetches)
         return partition
 
-    def leadership(self, topic: str, index: int) -> Leadership:
+    def leadership(self, topic: Topic, index: int) -> Leadership:
         """
         What clients are told of its leader; a partition that was not opened yet is not opened for it.
 
         Kafka's controller begins a new leader epoch without a leader. Here the epoch stays: nobody leads in between, and after
-        the next start clients would take an older epoch for old news.
+        the next start clients would take an older epoch for old news. So they would if they were told that of a deleted topic,
+        whose log a crash has left in the place of this one's.
         """
-        partition = self._open.get((topic, index))
+        partition = self._open.get((topic.name, index))
         try:
-            log = partition.log if partition else self._store.get(TopicPartition(topic, index))
+            log = partition.log if partition else self._store.get(TopicPartition(topic.name, index))
         except StorageError:
             return Leadership(0, is_offline=True)
-        return Leadership(max(log.leader_epoch, 0), log.refusal is not None) if log else Leadership(0)
+        if log is None or log.topic_id not in (topic.topic_id, NO_TOPIC_ID):
+            return Leadership(0)
+        return Leadership(max(log.leader_epoch, 0), log.refusal is not None)
 
     def _settings_of(self, topic: Topic) -> _Settings:
         """Parsed once for all partitions of a topic, until its configuration changes."""
