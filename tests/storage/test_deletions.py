@@ -9,7 +9,7 @@ import pytest
 
 from kohort.model.errors import UnavailableError
 from kohort.storage.checkpoints import PARTITION_METADATA
-from kohort.storage.committer import CHECKPOINT_INTERVAL_MS
+from kohort.storage.committer import BULK_BYTES, CHECKPOINT_INTERVAL_MS
 from kohort.storage.disk import DiskStore
 from kohort.storage.log import LogConfig
 from kohort.testing.faulty_files import FaultyFiles, fail_on
@@ -177,3 +177,28 @@ def test_a_journal_that_was_being_removed_counts_no_more(tmp_path: Path) -> None
     assert list(store.partitions()) == []
     assert not (tmp_path / "data" / "journal.old").exists()
     store.close()
+
+
+@pytest.mark.parametrize("by", ["a checkpoint", "a flush past the journal"])
+def test_a_partition_made_again_does_not_miss_the_files_of_its_namesake(base: Path, by: str) -> None:
+    """They are gone when their flush comes to them. The new one has none yet, and is well."""
+    owner = Owner()
+    with FaultyFiles(base / "data") as files:
+        store = owner.disk(base / "data")
+        log = store.open(PARTITION, FIRST, LogConfig())
+        thread = "kohort-storage" if by == "a checkpoint" else "kohort-flusher"
+        files.hold(thread)
+        log.append(batch("first's" if by == "a checkpoint" else "x" * (BULK_BYTES + 1)), leader_epoch=0)
+        if by == "a checkpoint":
+            store._committer.want_checkpoint()
+        owner.run_turn()
+        files.await_held()
+        store.delete(PARTITION)
+        log = store.open(PARTITION, SECOND, LogConfig())
+        files.release(thread)
+        store.flush()
+        owner.wait_for(lambda: store._committer._running is None)
+        owner.run_posted()
+        assert log.refusal is None
+        assert log.append(batch("second's"), leader_epoch=0) == 1
+        store.close()

@@ -392,8 +392,8 @@ class DiskLog(LogBase):
             self._go_offline(exc)
 
     def owns(self, path: Path) -> bool:
-        """Whether a file or directory is there, if all is well."""
-        if self.is_deleted or not path.is_relative_to(self.directory):
+        """Whether a file or directory is there, if all is well. A log that was never written to has none."""
+        if self.is_deleted or self._active is None or not path.is_relative_to(self.directory):
             return False
         return path == self.directory or any(segment.path == path for segment in self._segments)
 
