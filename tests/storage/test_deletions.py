@@ -202,3 +202,32 @@ def test_a_partition_made_again_does_not_miss_the_files_of_its_namesake(base: Pa
         assert log.refusal is None
         assert log.append(batch("second's"), leader_epoch=0) == 1
         store.close()
+
+
+@pytest.mark.parametrize("flush", ["commit", "os"])
+def test_a_partition_made_again_does_not_get_its_namesakes_leader_epochs(base: Path, flush: str) -> None:
+    """They were on their way to the disk. Who asks where an epoch of the new one ends would be told of the old one's."""
+    owner = Owner()
+    with FaultyFiles(base / "data") as files:
+        store = owner.disk(base / "data", flush=flush)
+        log = store.open(PARTITION, FIRST, LogConfig())
+        log.append(batch("first's", "first's"), leader_epoch=0)
+        owner.run_turn()
+        files.hold("kohort-storage")
+        log.become_leader(7)
+        store._committer.want_checkpoint()
+        owner.run_turn()
+        files.await_held()
+        store.delete(PARTITION)
+        log = store.open(PARTITION, SECOND, LogConfig())
+        for _ in range(3):
+            log.append(batch("second's"), leader_epoch=0)
+        begun: list[bool] = []
+        store._committer.submit(lambda: owner.post(lambda: begun.append(True)))
+        files.release("kohort-storage")
+        owner.wait_for(lambda: bool(begun))
+        crashed(base, store, "crashed")
+        store.close()
+    store = Owner().disk(base / "crashed")
+    assert {epoch for epoch, _ in store.open(PARTITION, SECOND, LogConfig()).epochs.entries} <= {0, 1}
+    store.close()

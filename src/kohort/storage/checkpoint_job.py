@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kohort.model.ids import TopicPartition
-from kohort.storage.checkpoints import write_atomically
+from kohort.storage import syscalls
 from kohort.storage.disklog import DiskLog
 from kohort.storage.epochs import CHECKPOINT_NAME
 from kohort.storage.parallel import for_each
@@ -20,7 +20,7 @@ class Checkpoint:
 
     Attributes:
         files: what was written to since the last one, and directories.
-        epochs: the content of files of leader epochs that are to be written.
+        epochs: the content of files of leader epochs that are to be written, and whose they are.
         offsets: recovery points, of all partitions.
         start_offsets: log start offsets of those whose first segment begins before it.
         deleted: partitions that went away since; nothing is written down of them.
@@ -28,7 +28,7 @@ class Checkpoint:
 
     logs: list[DiskLog]
     files: set[Path]
-    epochs: dict[Path, str]
+    epochs: list[tuple[DiskLog, str]]
     offsets: dict[TopicPartition, int]
     start_offsets: dict[TopicPartition, int]
     deleted: set[TopicPartition] = field(default_factory=set)
@@ -50,7 +50,7 @@ class Checkpoint:
             offsets, start_offsets: what the last checkpoint has written down.
         """
         present = [log for log in logs if log.has_segments and not log.is_deleted]
-        begun = cls(present, set(files), {}, dict(offsets), dict(start_offsets))
+        begun = cls(present, set(files), [], dict(offsets), dict(start_offsets))
         for log in present:
             begun.files.update(log.begin_checkpoint())
             begun.offsets[log.topic_partition] = log.end_offset
@@ -58,7 +58,7 @@ class Checkpoint:
                 begun.start_offsets[log.topic_partition] = log.log_start_offset
             if log.epochs.is_dirty:
                 log.epochs.is_dirty = False
-                begun.epochs[log.directory / CHECKPOINT_NAME] = log.epochs.to_text()
+                begun.epochs.append((log, log.epochs.to_text()))
         return begun
 
     def write(self, written: WrittenOffsets, sync_files: Callable[[set[Path]], None]) -> None:
@@ -68,8 +68,8 @@ class Checkpoint:
         Raises:
             OSError: it could not be done.
         """
-        for_each(list(self.epochs.items()), _write_epochs)
-        sync_files(self.files | {path.parent for path in self.epochs})
+        for_each(self.epochs, write_epochs)
+        sync_files(self.files | {log.directory for log, _ in self.epochs})
         written.write(self.offsets, self.start_offsets, deleted=self.deleted)
 
 
@@ -80,6 +80,19 @@ class FailedCheckpoint:
     error: Exception
 
 
-def _write_epochs(item: tuple[Path, str]) -> None:
+def write_epochs(item: tuple[DiskLog, str]) -> None:
+    """
+    A log's file of leader epochs, without flushing its directory; on any thread.
+
+    Raises:
+        OSError: it could not be done.
+    """
+    log, text = item
+    path = log.directory / CHECKPOINT_NAME
+    temporary = path.with_name(path.name + ".tmp")
     with suppress(FileNotFoundError):  # the partition was deleted meanwhile
-        write_atomically(item[0], item[1], syncs_directory=False)
+        syscalls.write_file(temporary, text.encode(), is_synced=True)
+        if log.is_deleted:  # the directory of that name is its successor's
+            syscalls.remove(temporary)
+        else:
+            syscalls.rename(temporary, path)

@@ -26,18 +26,12 @@ META_PROPERTIES = "meta.properties"
 PARTITION_METADATA = "partition.metadata"
 
 
-def write_atomically(path: Path, text: str, *, syncs_directory: bool = True) -> None:
-    """
-    The file has the old or the new content whatever happens.
-
-    Args:
-        syncs_directory: whether it is the new content for good on return; else that is left to the caller.
-    """
+def write_atomically(path: Path, text: str) -> None:
+    """The file has the old or the new content whatever happens; on return it is the new one for good."""
     temporary = path.with_name(path.name + ".tmp")
     syscalls.write_file(temporary, text.encode(), is_synced=True)
     syscalls.rename(temporary, path)
-    if syncs_directory:
-        syscalls.sync_directory(path.parent)
+    syscalls.sync_directory(path.parent)
 
 
 def offsets_to_text(offsets: Mapping[TopicPartition, int]) -> str:

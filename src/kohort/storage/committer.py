@@ -23,11 +23,9 @@ from kohort.model.errors import UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Clock, Defer
 from kohort.storage import syscalls
-from kohort.storage.checkpoint_job import Checkpoint, FailedCheckpoint
-from kohort.storage.checkpoints import write_atomically
+from kohort.storage.checkpoint_job import Checkpoint, FailedCheckpoint, write_epochs
 from kohort.storage.directory import JOURNAL
 from kohort.storage.disklog import DiskLog
-from kohort.storage.epochs import CHECKPOINT_NAME
 from kohort.storage.failures import advice
 from kohort.storage.flusher import Background, Flusher, Round
 from kohort.storage.journal import (
@@ -231,15 +229,12 @@ class Committer:
         if self._is_journaled:
             self._enter(log, EPOCH, pack_epoch(log.leader_epoch, log.end_offset))
             return
-        path, text = log.directory / CHECKPOINT_NAME, log.epochs.to_text()
-        self._background.submit(partial(self._write_epochs, path, text))
+        self._background.submit(partial(self._write_epochs, (log, log.epochs.to_text())))
 
-    def _write_epochs(self, path: Path, text: str) -> None:
+    def _write_epochs(self, item: tuple[DiskLog, str]) -> None:
         """On the background thread."""
         try:
-            write_atomically(path, text, syncs_directory=False)
-        except FileNotFoundError:  # the partition was deleted meanwhile
-            pass
+            write_epochs(item)
         except OSError as exc:
             self._post_done(exc)
 
