@@ -86,6 +86,11 @@ REFUSED = [
     (("run", "LOGS", "--out", "LOGS/out", "--every", "5"),   "--every is for --stream"),
     (("run", "LOGS", "--out", "LOGS/out", "--groups", ","),  "--groups names no group"),
     (("run", "LOGS", "--out", "LOGS/out", "--stream", "--as-of", "9"), "--as-of stands still and --stream goes on"),
+    (("lag", "LOGS", "--as-of", "2999-01-01"),               "--as-of 2999-01-01 has not come yet: it is 20"),
+    (("lag", "LOGS", "--as-of", "9" * 30),                   "has not come yet"),
+    (("lag", "LOGS", "--as-of", "yesterday"),                "'yesterday' is no time"),
+    (("offsets", "OUT", "--group", "c"),                     "was published for groups a, b alone"),
+    (("offsets", "OUT", "--as-of", "1970-01-01T00:00:05"),   "published as of 1970-01-01 00:00:04.000 (UTC),"),
 ]
 # fmt: on
 
@@ -97,7 +102,9 @@ def test_what_cannot_be_meant_is_a_sentence(
     """At once: nothing is read, no option is silently left out of account."""
     places = {"LOGS": tmp_path / "logs", "OUT": tmp_path / "out"}
     places["LOGS"].mkdir()
-    published.publish(places["OUT"], "/a/source", lambda path: None, made_of={})
+    published.publish(
+        places["OUT"], "/a/source", lambda path: None, made_of={"wanted": {"groups": ["a", "b"], "as_of_ms": 4000}}
+    )
     arguments = [word.replace("LOGS", str(places["LOGS"])).replace("OUT", str(places["OUT"])) for word in words]
     assert CliRunner().invoke(app, arguments).exit_code == 2
     told = capfd.readouterr().err

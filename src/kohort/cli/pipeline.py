@@ -16,7 +16,7 @@ import typer
 from kohort.cli.pipeline_columns import show, to_json
 from kohort.cli.pipeline_options import Asked, LogSource, on_source
 from kohort.cli.pipeline_progress import shown_progress
-from kohort.model.errors import ConfigError, WireError
+from kohort.model.errors import ConfigError
 
 if TYPE_CHECKING:
     from kohort.pipeline.jobs.tables import Tables
@@ -295,6 +295,7 @@ def _published_rows(asked: Asked, name: str) -> list[dict[str, Any]]:
     if asked.out is not None or asked.report_file is not None:
         raise ConfigError(f"{asked.source} is published already; --out and --report need a data directory")
     at_ms = _milliseconds(asked.as_of)
+    _check_told(asked, at_ms)
     if at_ms is None:
         return published.rows(asked.source, name, where=asked.where)
     if name != "offsets":
@@ -302,6 +303,19 @@ def _published_rows(asked: Asked, name: str) -> list[dict[str, Any]]:
             f"of published tables only offsets are told for the past; {name} --as-of needs a data directory"
         )
     return published.offsets_as_of(asked.source, at_ms, where=asked.where)
+
+
+def _check_told(asked: Asked, at_ms: int | None) -> None:
+    """Tables that were made for some groups, or as of an instant, say nothing of others."""
+    from kohort.pipeline.jobs import published
+    from kohort.pipeline.report.moments import instant
+
+    wish = published.wish(asked.source)
+    groups, until_ms = wish.get("groups"), wish.get("as_of_ms")
+    if groups is not None and asked.group is not None and asked.group not in groups:
+        raise ConfigError(f"{asked.source} was published for groups {', '.join(groups)} alone")
+    if until_ms is not None and at_ms is not None and at_ms > until_ms:
+        raise ConfigError(f"{asked.source} was published as of {instant(until_ms)} (UTC), and tells nothing later")
 
 
 def _rules(intervals: int | None, allowed_lag: int | None, min_distance_s: int | None) -> "Rules | None":
@@ -319,17 +333,23 @@ def _milliseconds(as_of: str | None) -> int | None:
     An instant in milliseconds; a time without a zone is UTC.
 
     Raises:
-        ConfigError: it is neither.
+        ConfigError: it is neither, or has not come yet.
     """
     from datetime import UTC, datetime
 
-    if as_of is None or as_of.isdecimal():
-        return None if as_of is None else int(as_of)
+    if as_of is None:
+        return None
     try:
-        moment = datetime.fromisoformat(as_of)
+        moment = None if as_of.isdecimal() else datetime.fromisoformat(as_of)
     except ValueError as exc:
         raise ConfigError(f"--as-of {as_of!r} is no time; say 2026-11-21T09:30:00, or milliseconds since 1970") from exc
-    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+    if moment is not None and moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    at_ms = int(as_of) if moment is None else round(moment.timestamp() * 1000)
+    now = datetime.now(UTC)
+    if at_ms > now.timestamp() * 1000:
+        raise ConfigError(f"--as-of {as_of} has not come yet: it is {now:%Y-%m-%dT%H:%M:%S} (UTC)")
+    return at_ms
 
 
 @contextmanager
@@ -389,12 +409,18 @@ def _mendable(console: Any) -> Iterator[None]:
     """What the operator can mend is a sentence and exit code 2."""
     try:
         yield
-    except (ConfigError, WireError) as exc:
-        console.print(f"kohort pipeline: {exc}", markup=False, highlight=False, soft_wrap=True)
-        raise typer.Exit(_EXIT_MENDABLE) from exc
     except ImportError as exc:
         text = f"kohort pipeline: {exc.name} is missing: pip install 'kohort[pipeline]'"
         console.print(text, markup=False, highlight=False, soft_wrap=True)
+        raise typer.Exit(_EXIT_MENDABLE) from exc
+    except Exception as exc:
+        # Spark's exceptions and the system's are as many as what may go wrong there; what is ours goes on its way.
+        from kohort.pipeline.failures import sentence
+
+        told = sentence(exc)
+        if told is None:
+            raise
+        console.print(f"kohort pipeline: {told}", markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(_EXIT_MENDABLE) from exc
 
 

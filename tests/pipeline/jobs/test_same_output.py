@@ -1,5 +1,6 @@
 """Commands print the same of published tables as of the logs, and need no Spark for it."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from typer.testing import CliRunner
 
 from kohort.cli.pipeline import app
 from kohort.cli.pipeline_columns import COLUMNS, show
-from kohort.pipeline.jobs import publish, published
+from kohort.pipeline.jobs import contract, publish, published
 from kohort.pipeline.jobs.reading import Reading
 from kohort.pipeline.jobs.tables import Tables
 from kohort.testing.history import History
@@ -38,6 +39,7 @@ COMMANDS = {
     "open_transactions": ("transactions", "--open"),
     "transaction_statistics": ("transactions", "--statistics"),
 }
+DOCS = Path(__file__).parents[3] / "docs" / "pipeline.md"
 CHOSEN = tuple(COMMANDS) if LONG else tuple(COMMANDS)[:4]
 ALONE = """import sys
 from kohort.cli.pipeline import app
@@ -63,6 +65,18 @@ def told(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Tables, 
 def test_every_published_table_has_a_command() -> None:
     assert set(published.TABLES) - set(COMMANDS) == {"offset_commits", "damage"}
     assert set(COMMANDS) <= set(COLUMNS)
+
+
+def test_columns_are_those_that_readers_rely_on(told: tuple[Tables, Path]) -> None:
+    """And those of the documentation."""
+    for name in CHOSEN:
+        assert tuple(getattr(told[0], name).columns) == contract.COLUMNS[name], name
+    text = DOCS.read_text().partition("| table | one row for | columns |")[2]
+    rows = re.findall(r"^\| `(\w+)` \| .*? \| (and )?(`.*) \|$", text, re.MULTILINE)
+    assert {name for name, *_ in rows} == set(contract.COLUMNS) == set(published.TABLES)
+    for name, goes_on, columns in rows:
+        documented = tuple(re.findall(r"`(\w+)`", columns))
+        assert documented == (contract.COLUMNS[name][-len(documented) :] if goes_on else contract.COLUMNS[name]), name
 
 
 @pytest.mark.parametrize("name", CHOSEN)

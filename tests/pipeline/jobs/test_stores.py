@@ -12,6 +12,7 @@ from pyarrow.fs import LocalFileSystem, _MockFileSystem
 from kohort.cli.pipeline_runs import local_out
 from kohort.model.errors import ConfigError
 from kohort.pipeline.jobs import published, stores
+from kohort.pipeline.jobs.contract import COLUMNS
 from kohort.pipeline.jobs.stores import Store
 
 TABLES = ("offset_commits", "members")
@@ -38,9 +39,11 @@ def made(out: Path, number: int, *, source: str = "/logs") -> published.Publishe
         for name in TABLES:
             (directory / name).mkdir()
             for file, value in ((f"part-{number}.parquet", number), ("part-0.parquet", 0)):
-                columns = {"log_partition": [0], "log_offset": [value], "group": ["g"], "member_id": ["m"]}
-                columns["first_log_offset"] = [value]
-                pq.write_table(pa.table(columns), directory / name / file)
+                columns: dict[str, Any] = {column: [None] for column in COLUMNS[name]} | {
+                    "group": ["g"],
+                    "log_offset": [value],
+                }
+                pq.write_table(pa.table(columns | {"first_log_offset": [value]}), directory / name / file)
 
     return published.publish(out, source, write, made_of={"number": number})
 

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from kohort.model.errors import ConfigError
@@ -114,6 +115,26 @@ def test_another_wish_reads_nothing_again(
     told = run(tables=FEW, as_of_ms=at_ms, groups=frozenset({group}))
     assert (told.is_new, told.rows_read, told.version) == (True, 0, 2)
     assert tables_of(tmp_path / "out", FEW) == expected(spark, logs, FEW, group=group, as_of_ms=at_ms)
+
+
+def test_tables_of_another_release_are_made_again(
+    recorded: Callable[[str], Path], tmp_path: Path, logs: Path, run: Runner
+) -> None:
+    """Nothing is new in the logs, and nothing is read again: readers are told what to do, and a run does it."""
+    copied(recorded("tv1") / "logs", logs, share=1)
+    out = tmp_path / "out"
+    run(tables=FEW)
+    before = tables_of(out, FEW)
+    for file in (published.current(out).path / "offsets").glob("*.parquet"):
+        pq.write_table(pq.read_table(file).drop_columns(["leader_epoch"]), file)
+    with pytest.raises(
+        ConfigError, match=r"another release and has no leader_epoch; `kohort pipeline run` makes it again"
+    ):
+        published.rows(out, "offsets")
+    told = run(tables=FEW)
+    assert (told.version, told.is_new, told.rows_read) == (2, True, 0)
+    assert not run(tables=FEW).is_new
+    assert tables_of(out, FEW) == before
 
 
 @pytest.mark.parametrize("step", KILLED_AFTER)

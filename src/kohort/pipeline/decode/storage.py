@@ -63,6 +63,8 @@ def files(directory: str, suffix: str) -> Iterator[Found]:
         names = sorted(name for name in os.listdir(directory) if name.endswith(suffix))
     except FileNotFoundError:
         return
+    except OSError as exc:
+        raise ConfigError(f"{directory} cannot be read: {exc.strerror}") from exc
     for name in names:
         path = os.path.join(directory, name)
         try:
@@ -78,11 +80,16 @@ def mapped(path: str) -> Any:
 
     Raises:
         FileNotFoundError: it has gone.
-        ConfigError: a remote one cannot be read.
+        ConfigError: it cannot be read.
     """
     if not is_remote(path):
-        with Path(path).open("rb") as file:
-            return _map(file)
+        try:
+            with Path(path).open("rb") as file:
+                return _map(file)
+        except FileNotFoundError:
+            raise
+        except OSError as exc:
+            raise ConfigError(f"{path} cannot be read: {exc.strerror or exc}") from exc
     with tempfile.TemporaryFile(prefix="kohort-segment-") as copy:
         _download(path, copy)
         return _map(copy)

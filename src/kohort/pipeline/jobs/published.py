@@ -14,12 +14,13 @@ stays, for those who are reading it.
 import json
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kohort.model.errors import ConfigError
+from kohort.pipeline.jobs.contract import COLUMNS
 from kohort.pipeline.jobs.publish import in_order
 
 POINTER = "current.json"
@@ -205,6 +206,24 @@ def offsets_as_of(directory: str | Path, at_ms: int, *, where: dict[str, str] | 
     return [{name: row[name] for name in columns} for _, row in sorted(latest.items()) if not row["tombstone"]]
 
 
+def is_of_this_release(found: Published, names: Iterable[str]) -> bool:
+    """Whether tables of a version, in a local directory, have the columns that this release gives them."""
+    import pyarrow.parquet as pq
+
+    files = {name: next((found.path / name).glob("*.parquet"), None) for name in names}
+    return all(file is not None and tuple(pq.read_schema(file).names) == COLUMNS[name] for name, file in files.items())
+
+
+def wish(directory: str | Path) -> Mapping[str, Any]:
+    """What a run was asked to tell by the current version: `groups` (None is all) and `as_of_ms` (None is the end)."""
+    from kohort.pipeline.jobs import stores
+
+    found = stores.current(stores.opened(str(directory))) if stores.is_store(directory) else current(directory)
+    told = found.fingerprint if found is not None else None
+    wanted = told.get("wanted") if isinstance(told, dict) else None
+    return wanted if isinstance(wanted, dict) else {}
+
+
 def _read(directory: str | Path, name: str, where: dict[str, str]) -> Any:
     import pyarrow.dataset as ds
 
@@ -213,6 +232,12 @@ def _read(directory: str | Path, name: str, where: dict[str, str]) -> Any:
         if name in ON_DEMAND:
             raise ConfigError(f"{directory} holds no table {name}; `kohort pipeline run --history` writes it")
         raise ConfigError(f"{directory} holds no table {name}; `kohort pipeline run` writes {', '.join(USUAL)}")
+    missing = set(COLUMNS[name]) - set(table.schema.names)
+    if missing:
+        raise ConfigError(
+            f"table {name} of {directory} is of another release and has no {', '.join(sorted(missing))};"
+            " `kohort pipeline run` makes it again"
+        )
     condition = None
     for column, value in where.items():
         if column in table.schema.names:

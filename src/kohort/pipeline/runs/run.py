@@ -141,7 +141,8 @@ class Run:
             ends = {**state.positions, **{place: end for place, (_, end) in bounds.items()}}
             following = replace(state, positions=ends, wanted=self.wanted, tails=self._tails(), walked=self._walked())
             following = replace(following, topic_ids={**state.topic_ids, **ids})
-            if before is not None and not self.is_anew and not over and following == state:
+            is_current = before is not None and published.is_of_this_release(before, self.wanted.tables)
+            if before is not None and is_current and not self.is_anew and not over and following == state:
                 return Outcome(before.version, is_new=False)
             version = 1 if before is None else before.version + 1
             return replace(self._publish(stack, before, version, state, following, over), lost=lost, over=over)
@@ -289,6 +290,8 @@ class Run:
     ) -> Touched | None:
         """What the new rows change; None where all tables have to be made again."""
         was, known = state.known, following.known
+        if not published.is_of_this_release(before, self.wanted.tables):
+            return None
         is_same_wish = state.wanted == self.wanted and self.wanted.as_of_ms is None
         if was is None or known is None or not is_same_wish or not set(READ) <= set(self.wanted.tables):
             return None
