@@ -85,6 +85,11 @@ class Run:
         self.store: DiskStore = self.owner.disk(self.path)
         self.log: DiskLog = open_log(self.store, self.config)
 
+    @property
+    def timestamp_ms(self) -> int:
+        """Of the next batch."""
+        return 1000
+
     def put(self, found: list[tuple[str, bool]], producer_id: int = -1, *, transactional: bool = False) -> None:
         self.count += 1
         sent = [(key, f"{self.count}.{place}" if has_value else None) for place, (key, has_value) in enumerate(found)]
@@ -105,7 +110,7 @@ class Run:
                 "base_sequence": sequence,
                 "transactional": transactional,
             }
-        put(self.log, *sent, **producer)
+        put(self.log, *sent, timestamp_ms=self.timestamp_ms, **producer)
         self.model.written += [
             Written(
                 base_offset + place,
