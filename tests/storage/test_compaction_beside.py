@@ -1,6 +1,6 @@
 """
 What happens to a log while a pass of the cleaner is under way: appends, transactions of both kinds, rolls, deletions,
-retention, checkpoints, stops and kills, and the deletion of the whole partition. A reader gets what the model says all the time,
+retention, checkpoints, stops and kills, and the deletion of the whole partition. A reader gets what the model says at any time,
 and a restart knows the producers that were known before.
 """
 
