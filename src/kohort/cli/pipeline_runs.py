@@ -116,8 +116,19 @@ def _once(running: Any, console: Any, out: Path, store: Any) -> None:
     typer.echo(
         f"{out}: version {outcome.version}, {told}" if outcome.is_new else f"{out}: {told} (version {outcome.version})"
     )
+    if outcome.is_new:
+        tell_missing(out, running.wanted.groups)
     if store is not None:
         _stored(store, out)
+
+
+def tell_missing(out: Path, groups: frozenset[str] | None) -> None:
+    """A name that no group has makes empty tables, and is most often a pattern or a slip."""
+    from kohort.pipeline.jobs import published
+
+    there = published.groups(published.current(out)) if groups else set()
+    for name in sorted((groups or frozenset()) - there):
+        typer.echo(f"No such group: {name!r} (--groups takes names as they are, no patterns)", err=True)
 
 
 def _stored(store: Any, out: Path) -> None:

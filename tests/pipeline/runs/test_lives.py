@@ -123,7 +123,10 @@ def test_both_lives_are_told(interpreted: Any, broker: Broker, out: Path) -> Non
     broker.commits(95, ("g", "t", 0, 30))
     told = once(interpreted, broker, out, tables=TABLES)
     assert [(one.topic, one.partition, one.position) for one in told.over] == [("t", 0, 35), ("t", 1, 10)]
-    assert "t-0 was made again, and ends at 50; the one before was read to offset 35" in str(told.over[0])
+    assert [str(one) for one in told.over] == [
+        "t-0 was made again, and ends at 50; the one before was read to offset 35",
+        "t-1 is gone since its topic was made again; it was read to offset 10",
+    ]
     assert told.lost == []
     assert lags(out) == [("g", "t", 0, 50, 20, 10_000), ("h", "rest", 0, 10, 2, 90_000)]
     # Behind by 15 and 6 in the old one until its offsets went.

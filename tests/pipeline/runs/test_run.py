@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from kohort.cli.pipeline_runs import tell_missing
 from kohort.model.errors import ConfigError
 from kohort.pipeline.decode.batches import scan
 from kohort.pipeline.jobs import publish, published
@@ -105,7 +106,12 @@ def test_parts_make_the_whole(
 
 
 def test_another_wish_reads_nothing_again(
-    spark: Any, recorded: Callable[[str], Path], tmp_path: Path, logs: Path, run: Runner
+    spark: Any,
+    recorded: Callable[[str], Path],
+    tmp_path: Path,
+    logs: Path,
+    run: Runner,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     copied(recorded("tv1") / "logs", logs, share=1)
     run(tables=FEW)
@@ -115,6 +121,9 @@ def test_another_wish_reads_nothing_again(
     told = run(tables=FEW, as_of_ms=at_ms, groups=frozenset({group}))
     assert (told.is_new, told.rows_read, told.version) == (True, 0, 2)
     assert tables_of(tmp_path / "out", FEW) == expected(spark, logs, FEW, group=group, as_of_ms=at_ms)
+    # Of a name that nobody has there are no rows; it is said, since it is a slip or a pattern.
+    tell_missing(tmp_path / "out", frozenset({group, "gro*"}))
+    assert capsys.readouterr().err == "No such group: 'gro*' (--groups takes names as they are, no patterns)\n"
 
 
 def test_tables_of_another_release_are_made_again(

@@ -214,6 +214,21 @@ def is_of_this_release(found: Published, names: Iterable[str]) -> bool:
     return all(file is not None and tuple(pq.read_schema(file).names) == COLUMNS[name] for name, file in files.items())
 
 
+def groups(found: Published) -> set[str]:
+    """The groups that the tables of a version, in a local directory, tell of."""
+    import pyarrow.compute as pc
+    import pyarrow.dataset as ds
+
+    told: set[str] = set()
+    for name in ("offset_commits", "members", "share_state"):
+        if not (found.path / name).is_dir():
+            continue
+        table = ds.dataset(found.path / name, format="parquet")
+        for batch in table.to_batches(columns=["group"]):
+            told.update(one for one in pc.unique(batch.column("group")).to_pylist() if one is not None)
+    return told
+
+
 def wish(directory: str | Path) -> Mapping[str, Any]:
     """What a run was asked to tell by the current version: `groups` (None is all) and `as_of_ms` (None is the end)."""
     from kohort.pipeline.jobs import stores

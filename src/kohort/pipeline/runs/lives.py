@@ -40,10 +40,12 @@ class Ended:
     is_same_topic: bool
 
     def __str__(self) -> str:
-        place, now = f"{self.topic}-{self.partition}", "is gone" if self.bounds is None else f"ends at {self.bounds[1]}"
+        place, read = f"{self.topic}-{self.partition}", f"was read to offset {self.position}"
+        if self.bounds is None:
+            return f"{place} is gone since its topic was made again; it {read}"
         if self.is_same_topic:
-            return f"{place} {now}, and was read to offset {self.position} before: it was cut off, and is read again"
-        return f"{place} was made again, and {now}; the one before was read to offset {self.position}"
+            return f"{place} ends at {self.bounds[1]}, and {read} before: it was cut off, and is read again"
+        return f"{place} was made again, and ends at {self.bounds[1]}; the one before {read}"
 
 
 def changed_topics(state: RunState, topic_ids: Mapping[str, str]) -> set[str]:
