@@ -378,3 +378,30 @@ def test_a_full_index_ends_a_segment_after_a_start_too(owner: Owner, tmp_path: P
         log.append(batch(f"value {number}"), leader_epoch=0)
     assert len(list(log.directory.glob("*.log"))) > 1
     store.close()
+
+
+def test_a_search_by_time_reads_no_records_that_are_too_old(owner: Owner, tmp_path: Path, monkeypatch: Any) -> None:
+    """
+    The newest was deleted, and its segment is there still: all that follows would be read, and nobody be served meanwhile.
+    """
+    store = owner.disk(tmp_path)
+    log = store.open(PARTITION, TOPIC_ID, LogConfig(segment_bytes=20_000))
+    log.append(batch("newest", timestamp_ms=9000), leader_epoch=0)
+    for number in range(40):
+        log.append(batch("x" * 5000, timestamp_ms=number), leader_epoch=0)
+    store.flush()
+    log.delete_before(1)
+    assert len(log.segments) > 10
+    pread, read_bytes = os.pread, [0]
+
+    def counted(fd: int, size: int, position: int) -> bytes:
+        read_bytes[0] += size
+        return pread(fd, size, position)
+
+    monkeypatch.setattr(os, "pread", counted)
+    assert log.offset_for_timestamp(8000) is None
+    assert read_bytes[0] <= log.segments[0].size_bytes + 3 * 8192
+    found = log.offset_for_timestamp(39)
+    assert found is not None
+    assert (found.offset, found.timestamp_ms) == (40, 39)
+    store.close()

@@ -2,21 +2,19 @@
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from uuid import UUID
 
-from kohort.model.errors import CorruptError, FencedError, OffsetOutOfRangeError, UnavailableError
+from kohort.model.errors import FencedError, OffsetOutOfRangeError, UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import HighWatermarkListener
-from kohort.storage.batchset import Span, iter_spans, read_front, seal
+from kohort.storage.batchset import Span, read_front, seal
 from kohort.storage.epochs import EpochCache
 from kohort.storage.log import NO_TIMESTAMP, BatchSetTooLargeError, LogConfig, LogMetrics, TimestampOffset
 from kohort.storage.producers import PRODUCER_ID_AT, Aborted, Producers
 from kohort.storage.timestamps import first_at_least
 
 _log = logging.getLogger("kohort.storage")
-
-_SCAN_BYTES = 1 << 20
 
 
 class LogBase(ABC):
@@ -208,22 +206,16 @@ class LogBase(ABC):
         return self.epochs.epoch_for_offset(offset)
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
-        offset = max(self._scan_from(timestamp_ms), self.log_start_offset)
-        while data := self.read(offset, bytes_max=_SCAN_BYTES):
-            begin = offset
-            for start, size, _, last_offset, max_timestamp_ms in iter_spans(data):
-                if max_timestamp_ms >= timestamp_ms:
-                    found = first_at_least(data[start : start + size], timestamp_ms, self.log_start_offset)
-                    if found is not None:
-                        return found
-                offset = last_offset + 1
-            if offset <= begin:  # no checksum covers an offset
-                raise CorruptError(f"what was read of {self.topic_partition} from offset {begin} on ends at {offset}")
+        self._check_readable(self.log_start_offset)
+        for batch in self._batches_at_least(timestamp_ms):
+            found = first_at_least(batch, timestamp_ms, self.log_start_offset)
+            if found is not None:
+                return found
         return None
 
     @abstractmethod
-    def _scan_from(self, timestamp_ms: int) -> int:
-        """An offset such that no record before it has this timestamp or a later one."""
+    def _batches_at_least(self, timestamp_ms: int) -> Iterator[bytes]:
+        """The batches whose largest timestamp is at least this, in log order; none that ends before the log start."""
 
     def max_timestamp(self) -> TimestampOffset | None:
         timestamp_ms, offset = self._newest()

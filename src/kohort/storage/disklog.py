@@ -2,13 +2,13 @@
 
 import logging
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn, Protocol
 from uuid import UUID
 
-from kohort.model.errors import OffsetOutOfRangeError, UnavailableError
+from kohort.model.errors import CorruptError, OffsetOutOfRangeError, UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Clock
 from kohort.storage import syscalls
@@ -285,11 +285,24 @@ class DiskLog(LogBase):
                 break
         return found
 
-    def _scan_from(self, timestamp_ms: int) -> int:
-        for segment in self._segments:
-            if segment.max_timestamp[0] >= timestamp_ms:
-                return segment.time_index.offset_for(timestamp_ms)
-        return self.end_offset
+    def _batches_at_least(self, timestamp_ms: int) -> Iterator[bytes]:
+        """A segment that holds none is not read, and of the others the headers only."""
+        try:
+            for segment in tuple(self._segments):
+                if segment.max_timestamp[0] >= timestamp_ms:
+                    yield from self._batches_of(segment, timestamp_ms)
+        except OSError as exc:
+            self._go_offline(exc)
+
+    def _batches_of(self, segment: Segment, timestamp_ms: int) -> Iterator[bytes]:
+        next_offset = segment.base_offset
+        start = segment.position_of(max(segment.time_index.offset_for(timestamp_ms), self.log_start_offset))
+        for position, size, base_offset, last_offset, max_timestamp_ms in segment.walk(start):
+            if base_offset < next_offset:  # no checksum covers an offset
+                raise CorruptError(f"{segment.path}: offset {base_offset} at {position} follows {next_offset - 1}")
+            next_offset = last_offset + 1
+            if max_timestamp_ms >= timestamp_ms:
+                yield segment.read_at(position, size)
 
     def _newest(self) -> tuple[int, int]:
         newest = (segment.max_timestamp for segment in self._segments)

@@ -1,7 +1,7 @@
 """Logs that live as long as the process: for tests, and for clusters that keep nothing."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from uuid import UUID
 
 from kohort.model.errors import UnavailableError
@@ -91,9 +91,10 @@ class MemoryLog(LogBase):
         if count:
             self.delete_before(ends[count - 1])
 
-    def _scan_from(self, timestamp_ms: int) -> int:
-        index = bisect_left(self._max_timestamps, timestamp_ms)
-        return self._last_offsets[index - 1] + 1 if index else 0
+    def _batches_at_least(self, timestamp_ms: int) -> Iterator[bytes]:
+        for batch in self._batches[bisect_left(self._max_timestamps, timestamp_ms) :]:
+            if next(iter_spans(batch))[4] >= timestamp_ms:
+                yield batch
 
     def _newest(self) -> tuple[int, int]:
         return (self._max_timestamps[-1], self._newest_offset) if self._batches else (NO_TIMESTAMP, NO_OFFSET)
