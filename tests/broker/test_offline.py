@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kohort.model.errors import ErrorCode
-from kohort.model.ids import TopicPartition
+from kohort.model.ids import CONSUMER_OFFSETS, TopicPartition
 from kohort.testing.faulty_files import FaultyFiles, fail_on
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
@@ -145,6 +145,48 @@ def test_whoever_waits_for_the_catalog_is_told(failing: Failing) -> None:
     written = failing.write()
     failing.owner.wait_for(lambda: bool(written))
     assert failing.codes(written) == [ErrorCode.NONE]
+
+
+def test_markers_and_producers_of_an_offline_partition(failing: Failing) -> None:
+    """Seen of a 4.2.1 of which one log directory failed: to who writes markers there is no such partition."""
+    failing.fail()
+    failing.write()
+    topic = m.WriteTxnMarkersRequestWritableTxnMarkerTopic(name="t", partition_indexes=[0, 1])
+    marker = m.WriteTxnMarkersRequestWritableTxnMarker(
+        producer_id=7, producer_epoch=0, transaction_result=True, coordinator_epoch=0, topics=[topic]
+    )
+    waiting = failing.harness.begin(ApiKey.WRITE_TXN_MARKERS, m.WriteTxnMarkersRequest(markers=[marker]), version=1)
+    failing.owner.wait_for(lambda: bool(waiting))
+    (written,) = waiting[0].markers[0].topics
+    codes = {data.partition_index: data.error_code for data in written.partitions}
+    assert codes == {0: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 1: ErrorCode.NONE}
+    wanted = m.DescribeProducersRequestTopicRequest(name="t", partition_indexes=[0])
+    (described,) = failing.harness.ask(ApiKey.DESCRIBE_PRODUCERS, m.DescribeProducersRequest(topics=[wanted])).topics
+    (data,) = described.partitions
+    assert (data.error_code, data.error_message) == (ErrorCode.KAFKA_STORAGE_ERROR, None)
+
+
+@pytest.mark.parametrize(
+    ("ended", "told"),
+    [
+        (ErrorCode.NONE, ErrorCode.NONE),
+        (ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.KAFKA_STORAGE_ERROR),
+    ],
+)
+def test_markers_of_a_group_coordinator_that_is_away(ended: ErrorCode, told: ErrorCode) -> None:
+    """Source: KafkaApis.handleWriteTxnMarkersRequest."""
+    harness = Harness()
+    harness.ask(ApiKey.FIND_COORDINATOR, m.FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]))
+    harness.broker.write_txn_markers.end_offsets = lambda _partition, _end, answered: answered(ended)
+    topic = m.WriteTxnMarkersRequestWritableTxnMarkerTopic(name=CONSUMER_OFFSETS, partition_indexes=[0])
+    marker = m.WriteTxnMarkersRequestWritableTxnMarker(
+        producer_id=7, producer_epoch=0, transaction_result=True, coordinator_epoch=0, topics=[topic]
+    )
+    answer = harness.ask(ApiKey.WRITE_TXN_MARKERS, m.WriteTxnMarkersRequest(markers=[marker]), version=1)
+    assert answer.markers[0].topics[0].partitions[0].error_code == told
 
 
 def test_nobody_is_told_of_a_partition_that_is_well(failing: Failing) -> None:

@@ -42,7 +42,7 @@ class DescribeProducers:
         try:
             partition = self._partitions.find(topic, index)
         except StorageError as error:
-            return _refusal(index, error.code, str(error))
+            return _refusal(index, error.code, None)
         if partition is None:
             return _refusal(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
         return m.DescribeProducersResponsePartitionResponse(

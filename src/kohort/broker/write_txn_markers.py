@@ -38,6 +38,14 @@ def _refuse(_partition: int, _end: EndTransaction, ended: Callable[[ErrorCode], 
     ended(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
+_NO_COORDINATOR = frozenset(
+    {
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+
 _Place = tuple[int, str, int]
 """Producer id, topic and partition."""
 
@@ -76,14 +84,18 @@ class WriteTxnMarkers:
                     marker.producer_id, marker.producer_epoch, marker.coordinator_epoch, marker.transaction_result
                 )
                 write.pending[place] = None
-                self.end_offsets(index, end, partial(write.on_written, place))
+                self.end_offsets(index, end, partial(write.on_ended, place))
             else:
                 write.pending[place] = partition, self._append(partition, marker)
         except (CoordinatorError, StorageError) as error:
             write.codes[place] = error.code
 
     def _find(self, topic: str, index: int) -> Partition:
-        partition = self._partitions.find(topic, index)
+        """One whose disk failed is as good as none. Source: a 4.2.1 of which one log directory failed."""
+        try:
+            partition = self._partitions.find(topic, index)
+        except StorageError as error:
+            raise CoordinatorError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) from error
         if partition is None:
             raise CoordinatorError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return partition
@@ -133,6 +145,10 @@ class _Write:
             if wanted is not None:
                 partition, end_offset = wanted
                 partition.when_replicated(end_offset, partial(self.on_written, place))
+
+    def on_ended(self, place: _Place, code: ErrorCode) -> None:
+        """By the owner of the partition; who asks looks for a leader, not for a coordinator."""
+        self.on_written(place, ErrorCode.NOT_LEADER_OR_FOLLOWER if code in _NO_COORDINATOR else code)
 
     def on_written(self, place: _Place, code: ErrorCode) -> None:
         self.pending.pop(place, None)
