@@ -48,7 +48,7 @@ class ListedLog:
 
     Attributes:
         start, durable_start: where it begins, and where it begins at least after a crash.
-        is_whole: nothing was ever deleted or cleaned.
+        is_whole: nothing was ever cleaned.
     """
 
     batches: list[ListedBatch] = field(default_factory=list)

@@ -192,7 +192,7 @@ class Run(ExitStack):
             model.durable_start = max(model.durable_start, offset)
 
         if offset > model.start:
-            model.start, model.is_whole = offset, False
+            model.start = offset
             self.log.delete_before(offset, done)
 
     def retain(self, elapsed_ms: int) -> None:
@@ -205,7 +205,6 @@ class Run(ExitStack):
             assert self.log.log_start_offset == before
             return
         self.model.start = max(before, self.log.log_start_offset)
-        self.model.is_whole &= self.model.start == before
         gone = (record for record in self.model.records(before) if record.offset < self.model.start)
         assert all(record.timestamp_ms < limit_ms for record in gone)
         ends = [segment.base_offset for segment in self.log.segments[1:]]

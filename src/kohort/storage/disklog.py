@@ -26,6 +26,7 @@ from kohort.storage.recovery import Loaded
 from kohort.storage.retention import count_expired
 from kohort.storage.segment import Segment
 from kohort.storage.snapshots import write_snapshot
+from kohort.storage.timestamps import newest_from
 
 _log = logging.getLogger("kohort.storage")
 
@@ -305,8 +306,27 @@ class DiskLog(LogBase):
                 yield segment.read_at(position, size)
 
     def _newest(self) -> tuple[int, int]:
-        newest = (segment.max_timestamp for segment in self._segments)
+        newest = (self._newest_of(segment) for segment in self._segments)
         return max(newest, key=lambda entry: entry[0], default=(NO_TIMESTAMP, self.log_start_offset))
+
+    def _newest_of(self, segment: Segment) -> tuple[int, int]:
+        """As `max_timestamp`, but of what is left of a segment in which the log starts: its headers are looked at then."""
+        start_offset = self.log_start_offset
+        if segment.base_offset >= start_offset or segment.max_timestamp[0] <= NO_TIMESTAMP:
+            return segment.max_timestamp
+        newest = NO_TIMESTAMP, start_offset
+        try:
+            for position, size, base_offset, last_offset, max_timestamp_ms in segment.walk(
+                segment.position_of(start_offset)
+            ):
+                timestamp_ms = max_timestamp_ms
+                if base_offset < start_offset:
+                    timestamp_ms = newest_from(segment.read_at(position, size), start_offset)
+                if timestamp_ms > newest[0]:
+                    newest = timestamp_ms, last_offset
+        except OSError as exc:
+            self._go_offline(exc)
+        return newest
 
     # Deleting
 

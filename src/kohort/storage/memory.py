@@ -14,6 +14,7 @@ from kohort.storage.epochs import EpochCache
 from kohort.storage.log import NO_OFFSET, NO_TIMESTAMP, CleanerConfig, CleanerMetrics, LogConfig, StoreMetrics
 from kohort.storage.producers import Aborted
 from kohort.storage.retention import count_expired
+from kohort.storage.timestamps import newest_from
 from kohort.storage.watermarks import Watermarks
 
 
@@ -27,7 +28,6 @@ class MemoryLog(LogBase):
         self._last_offsets: list[int] = []
         self._max_timestamps: list[int] = []
         """The largest so far, batch by batch: rising, so that a search by time can bisect."""
-        self._newest_offset = NO_OFFSET
         self._size_bytes = 0
         self._aborted: list[Aborted] = []
 
@@ -44,11 +44,9 @@ class MemoryLog(LogBase):
     def _keep(self, batch: bytes, span: Span) -> None:
         _, size, _, last_offset, max_timestamp_ms = span
         newest = self._max_timestamps[-1] if self._max_timestamps else NO_TIMESTAMP
-        if max_timestamp_ms > newest:
-            newest, self._newest_offset = max_timestamp_ms, last_offset
         self._batches.append(batch)
         self._last_offsets.append(last_offset)
-        self._max_timestamps.append(newest)
+        self._max_timestamps.append(max(newest, max_timestamp_ms))
         self._size_bytes += size
 
     def read(self, offset: int, *, bytes_max: int, up_to: int | None = None) -> bytes:
@@ -97,7 +95,14 @@ class MemoryLog(LogBase):
                 yield batch
 
     def _newest(self) -> tuple[int, int]:
-        return (self._max_timestamps[-1], self._newest_offset) if self._batches else (NO_TIMESTAMP, NO_OFFSET)
+        newest = NO_TIMESTAMP, NO_OFFSET
+        for batch, last_offset in zip(self._batches, self._last_offsets, strict=True):
+            _, _, base_offset, _, timestamp_ms = next(iter_spans(batch))
+            if base_offset < self.log_start_offset:
+                timestamp_ms = newest_from(batch, self.log_start_offset)
+            if timestamp_ms > newest[0]:
+                newest = timestamp_ms, last_offset
+        return newest
 
 
 class MemoryStore:

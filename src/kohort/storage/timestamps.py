@@ -4,8 +4,14 @@ The one question about records that a log answers itself: which of a batch's rec
 Source: Kafka FileRecords.searchForOffsetWithTimestamp.
 """
 
-from kohort.storage.log import TimestampOffset
+from kohort.storage.log import NO_TIMESTAMP, TimestampOffset
 from kohort.wire.batches import read_header, read_records
+
+
+def newest_from(batch: bytes, offset_min: int) -> int:
+    """The largest timestamp of one batch's records from an offset on; -1 when there is none. Raises: as `first_at_least`."""
+    times = (record.timestamp for record in read_records(batch) if record.offset >= offset_min)
+    return max(times, default=NO_TIMESTAMP)
 
 
 def first_at_least(batch: bytes, timestamp_ms: int, offset_min: int) -> TimestampOffset | None:
