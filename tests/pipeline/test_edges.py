@@ -34,8 +34,8 @@ Row = dict[str, Any]
 Told = Callable[[Iterable[Log]], dict[str, list[Row]]]
 
 
-def once(spark: Any, source: Path, out: Path) -> None:
-    Run(Source(str(source)), out, Wanted(tables=TOLD), lambda _: nullcontext(spark)).once()
+def once(spark: Any, source: Path, out: Path, tables: tuple[str, ...] = TOLD) -> None:
+    Run(Source(str(source)), out, Wanted(tables=tables), lambda _: nullcontext(spark)).once()
 
 
 @pytest.fixture
@@ -147,3 +147,41 @@ def test_rows_that_an_older_release_has_kept(spark: Any, tmp_path: Path) -> None
     once(spark, tmp_path / "logs", out)
     assert column(published.rows(out, "time_lag"), "group", "time_lag_ms") == [("begin", 50_000), ("later", 5_000)]
     spark.catalog.clearCache()
+
+
+def test_what_retention_took_after_it_was_read_is_lost(spark: Any, tmp_path: Path) -> None:
+    """A run has read and kept it; whoever had not come so far will never get it, and waits for what is left."""
+    log = produced("t", START_MS - 9_000)
+    log.append([Record(None, b"x")], START_MS - 5_000, producer=(7, 0), transactional=True)
+    log.append([Record(None, b"x")], START_MS - 3_000)
+    for one in (log, offsets(("behind", "t", 0), ("there", "t", 2))):
+        one.write(tmp_path / "logs", batches_per_segment=1)
+    out = tmp_path / "out"
+    tables = (*TOLD, "blocking_transactions")
+    once(spark, tmp_path / "logs", out, tables)
+    assert len(published.rows(out, "blocking_transactions")) == 1
+    for offset in (0, 1):
+        (tmp_path / f"logs/t-0/{offset:020}.log").unlink()
+    once(spark, tmp_path / "logs", out, tables)
+    names = ("group", "lag", "next_produced_at_ms", "time_lag_ms", "records_lost")
+    expected = [("behind", 3, START_MS - 3_000, 3_000, 2), ("there", 1, START_MS - 3_000, 3_000, 0)]
+    assert column(publish.rows(Tables(Reading(spark, tmp_path / "logs")).time_lag, "time_lag"), *names) == expected
+    assert column(published.rows(out, "time_lag"), *names) == expected
+    # Nobody is held back by a transaction of which nothing is left.
+    assert published.rows(out, "blocking_transactions") == []
+    spark.catalog.clearCache()
+
+
+def test_what_compaction_took_is_not_lost(told: Told, tmp_path: Path) -> None:
+    """The first batches of a compacted log are gone, and it begins where it did: something newer has their keys."""
+    log = Log("t", 0)
+    for at in range(4):
+        log.append([Record(b"k", b"x")], START_MS - 4_000 + at * 1_000)
+    log.batches = log.batches[2:]
+    log.write(tmp_path / "compacted", batches_per_segment=100)
+    place = tmp_path / "compacted" / "t-0"
+    (place / f"{2:020}.log").rename(place / f"{0:020}.log")
+    (tmp_path / "logs").mkdir()
+    place.rename(tmp_path / "logs" / "t-0")
+    names = ("lag", "next_produced_at_ms", "time_lag_ms", "records_lost")
+    assert column(told([offsets(("g", "t", 0))])["time_lag"], *names) == [(4, START_MS - 2_000, 2_000, 0)]

@@ -6,6 +6,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from kohort.client.security import PLAINTEXT, Security
 from kohort.model.errors import ConfigError
 from kohort.model.ids import CONSUMER_OFFSETS, INTERNAL_TOPICS, SHARE_GROUP_STATE, TRANSACTION_STATE
@@ -23,6 +25,7 @@ from kohort.pipeline.decode.segments import list_segments, newest_segments
 from kohort.pipeline.sources import progress
 from kohort.pipeline.sources.live import is_live, list_logs
 from kohort.pipeline.sources.options import PACK_BYTES, connecting
+from kohort.pipeline.sources.positions import Place
 from kohort.pipeline.sources.topic_ids import topic_ids
 from kohort.pipeline.tables import (
     as_of,
@@ -42,6 +45,7 @@ SHORT_BYTES = 64 << 20
 _BYTES_PER_SHUFFLE_PARTITION = 32 << 20
 _TASKS_PER_CORE = 2
 _TASK_BYTES_MIN = 4 << 20
+_BEGINS = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("begin_offset", pa.int64())])
 _FOLD_BYTES = 256 << 20
 """What a task reads that gives out the last commits of keys alone: the more, the fewer rows leave it."""
 
@@ -225,6 +229,21 @@ class Reading:
         if self.as_of_ms is not None:
             return as_of.ends_as_of(self.batches(topics), at_ms=self.as_of_ms)
         return end_offsets.end_offsets(self._read([SEGMENT], end_offsets.INPUT_COLUMNS, topics, newest=True))
+
+    def log_begins(self, topics: Collection[str] | None) -> Any:
+        """Where the logs of some topics, or of all, begin now: `topic`, `partition`, `begin_offset`; None for the past."""
+        if self.as_of_ms is not None:
+            return None
+        if is_live(self.directory):
+            logs = list_logs(self.directory, topics=topics, security=self.security)
+            return self._begins({(log.topic, log.partition): log.start for log in logs})
+        # In order: the first segment of each comes last here, so that it stays.
+        segments = reversed(list_segments(self.directory, topics=topics))
+        return self._begins({(one.topic, one.partition): one.base_offset for one in segments})
+
+    def _begins(self, begins: Mapping[Place, int]) -> Any:
+        rows = [{"topic": topic, "partition": number, "begin_offset": at} for (topic, number), at in begins.items()]
+        return self._spark.createDataFrame(pa.Table.from_pylist(rows, _BEGINS))
 
     def batches(self, topics: Collection[str]) -> Any:
         """Every batch of some topics: when what was produced."""

@@ -62,7 +62,8 @@ class Tables:
     def time_lag(self) -> Any:
         """`lag` with how long the oldest unread record has waited; all of the data logs is read."""
         batches = self.reading.batches(_topics(self.offsets))
-        return time_lag.time_lag(self.lag, batches, at_ms=self.reading.at_ms)
+        begins = self.reading.log_begins(_topics(self.offsets))
+        return time_lag.time_lag(self.lag, batches, at_ms=self.reading.at_ms, begins=begins)
 
     @cached_property
     def offset_commits(self) -> Any:

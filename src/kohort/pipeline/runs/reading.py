@@ -23,6 +23,7 @@ from kohort.pipeline.runs.state import RunState
 from kohort.pipeline.runs.touched import VALUES_MAX, Touched
 from kohort.pipeline.tables import blocking_transactions
 from kohort.pipeline.tables.lives import LIFE
+from kohort.pipeline.tables.log_begins import since
 
 _KEYS = {OFFSET_COMMIT: "group", GROUP_METADATA: "group", COORDINATOR: "group", TRANSACTION: "transactional_id"}
 """By what rows of these kinds are left out that nothing has touched."""
@@ -78,9 +79,15 @@ class BronzeReading(Reading):
 
     @cached_property
     def all_batches(self) -> Any:
-        if self._touched is None:
-            return super().all_batches
-        return self._read([BATCH], blocking_transactions.INPUT_COLUMNS, self._touched.topics)
+        topics = None if self._touched is None else self._touched.topics
+        found = self._read([BATCH], blocking_transactions.INPUT_COLUMNS, topics)
+        return since(found, self.log_begins(topics))
+
+    def log_begins(self, topics: Collection[str] | None) -> Any:
+        if self.as_of_ms is not None:
+            return None
+        begins = self._state.begins
+        return self._begins({one: begins[one] for one in begins if topics is None or one[0] in topics})
 
     @property
     def all_transactions(self) -> Any:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from kohort.model.errors import ConfigError
-from kohort.model.ids import CONSUMER_OFFSETS
+from kohort.model.ids import CONSUMER_OFFSETS, INTERNAL_TOPICS
 from kohort.pipeline.decode.schemas import BATCH
 from kohort.pipeline.jobs import published
 from kohort.pipeline.runs import bronze
@@ -140,7 +140,8 @@ class Run:
             lost = check_followable(state.positions, bounds)
             ends = {**state.positions, **{place: end for place, (_, end) in bounds.items()}}
             following = replace(state, positions=ends, wanted=self.wanted, tails=self._tails(), walked=self._walked())
-            following = replace(following, topic_ids={**state.topic_ids, **ids})
+            begins = {place: first for place, (first, _) in bounds.items() if place[0] not in INTERNAL_TOPICS}
+            following = replace(following, begins=begins, topic_ids={**state.topic_ids, **ids})
             is_current = before is not None and published.is_of_this_release(before, self.wanted.tables)
             if before is not None and is_current and not self.is_anew and not over and following == state:
                 return Outcome(before.version, is_new=False)
@@ -296,6 +297,7 @@ class Run:
         if was is None or known is None or not is_same_wish or not set(READ) <= set(self.wanted.tables):
             return None
         grown = {place[0] for place, end in following.positions.items() if state.positions.get(place) != end}
+        grown |= {place[0] for place, begin in following.begins.items() if state.begins.get(place) != begin}
         passed = {topic for topic, latest in known.latest_ms.items() if latest > was.at_ms}
         return touched(
             before.path,

@@ -58,6 +58,7 @@ class RunState:
         parts: the rows that were read, oldest first.
         tails: what could not be read at the ends of the newest segments, where the next run looks again: rows of kind damage.
         topic_ids: of the topics that were there.
+        begins: the first offset of each log of a topic; no coordinator's, of which nothing is told by it.
         lives: how often logs were made again, where they were, see `lives`.
         walked: how far the newest segments were looked through, so that the next run need not.
         known: None in what an older release has published; then all tables are made of all rows once.
@@ -67,6 +68,7 @@ class RunState:
     parts: tuple[Part, ...] = ()
     wanted: Wanted = field(default_factory=Wanted)
     tails: tuple[Mapping[str, Any], ...] = ()
+    begins: Mapping[Place, int] = field(default_factory=dict)
     lives: Mapping[Place, int] = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict, compare=False)
     walked: tuple[Walked, ...] = field(default=(), compare=False)
@@ -87,7 +89,8 @@ class RunState:
                 parts=tuple(Part(name, rows) for name, rows in told["parts"]),
                 wanted=Wanted(groups, wanted["as_of_ms"], tuple(wanted["tables"])),
                 tails=tuple(told["tails"]),
-                # Releases that told neither knew of no topic that was made again.
+                # Older releases told none of these.
+                begins=from_json(told.get("begins", {})),
                 lives=from_json(told.get("lives", {})),
                 topic_ids=dict(told.get("topic_ids", {})),
                 walked=tuple(Walked(*one) for one in told["walked"]),
@@ -105,6 +108,7 @@ class RunState:
             "parts": [[part.name, part.rows] for part in self.parts],
             "wanted": {"groups": groups, "as_of_ms": self.wanted.as_of_ms, "tables": list(self.wanted.tables)},
             "tails": [dict(tail) for tail in self.tails],
+            "begins": to_json(self.begins),
             "lives": to_json(self.lives),
             "topic_ids": dict(self.topic_ids),
             "walked": [list(one) for one in self.walked],

@@ -20,13 +20,14 @@ from pyspark.sql import functions as fn
 from kohort.pipeline.decode.schemas import ABORT
 from kohort.pipeline.tables.as_of import BATCH_COLUMNS
 from kohort.pipeline.tables.lives import current
+from kohort.pipeline.tables.log_begins import since
 
 INPUT_COLUMNS = BATCH_COLUMNS
 
 _PLACE = ("topic", "partition")
 
 
-def time_lag(latest: Any, batches: Any, *, at_ms: int) -> Any:
+def time_lag(latest: Any, batches: Any, *, at_ms: int, begins: Any = None) -> Any:
     """
     Latest offsets with `next_produced_at_ms` (when the first unread record was produced; null when there is none),
     `time_lag_ms` (0 when there is none, null where the partition's log is not known or has nothing of before `at_ms`) and
@@ -36,12 +37,14 @@ def time_lag(latest: Any, batches: Any, *, at_ms: int) -> Any:
     Args:
         latest: as `lag` returns them, or as `latest_offsets` does: then a log without a batch is not known.
         batches: `INPUT_COLUMNS` of the topics that groups commit to.
+        begins: `topic`, `partition` and `begin_offset`: where logs begin. Without it they begin with the first batch, which is
+            not so where compaction took that, or where `batches` holds what has been deleted since.
         at_ms: now, or the instant that `latest` stands for; batches of later are left out.
     """
     columns = latest.columns
     if "end_offset" not in columns:
         latest = latest.withColumn("end_offset", fn.lit(None).cast("bigint"))
-    known = current(batches, at_ms=at_ms).select(
+    known = since(current(batches, at_ms=at_ms), begins).select(
         fn.col("log_topic").alias("topic"),
         fn.col("log_partition").alias("partition"),
         fn.col("log_offset").alias("base_offset"),
@@ -59,6 +62,11 @@ def time_lag(latest: Any, batches: Any, *, at_ms: int) -> Any:
     starts = starts.withColumn("has_batch", fn.lit(True))
     unread = _first_unread(latest.select("group", *_PLACE, "offset"), _waiting(known.where(is_past)))
     waited = fn.greatest(fn.lit(at_ms) - fn.col("next_produced_at_ms"), fn.lit(0)).cast("bigint")
+    if begins is not None:
+        # A log that has nothing of before `at_ms` stays one of which nothing is known.
+        starts = starts.join(begins, on=[*_PLACE], how="left")
+        told = fn.when(fn.col("start_offset").isNotNull(), fn.coalesce("begin_offset", "start_offset"))
+        starts = starts.withColumn("start_offset", told).drop("begin_offset")
     begin = fn.when(fn.col("has_batch"), fn.col("start_offset")).otherwise(fn.col("end_offset"))
     missing = begin - fn.col("offset")
     lost = fn.when(missing.isNotNull(), fn.greatest(missing, fn.lit(0).cast("bigint")))
