@@ -4,11 +4,15 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+COMPILED := $(CURDIR)/build/compiled
+COMPILER := $(shell command -v cc 2>/dev/null)
 TESTS ?= tests
+TESTS_COMPILED ?= tests/test_compiled.py tests/machine tests/runtime tests/group tests/wire tests/server tests/broker tests/clients \
+  tests/storage/test_contract.py tests/storage/test_list_model.py tests/conformance/test_recorded_written_groups.py
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long crash lint format serve bench bench-java bench-compare profile conformance conformance-record lock clean
+.PHONY: help setup demo test test-long test-compiled crash lint compiled format serve bench bench-java bench-compare profile conformance conformance-record lock clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -40,6 +44,23 @@ test: $(READY) java-note ## run every test (long ones in their short version)
 test-long: $(READY) ## run the long versions too: crash rounds, fuzzing, simulation
 	@KOHORT_LONG=1 $(BIN)/python -m pytest $(TESTS)
 
+compiled: $(COMPILED)/.ready ## Kohort with the way of a request compiled, in build/compiled (needs a C compiler)
+
+$(COMPILED)/.ready: $(READY) pyproject.toml $(shell find src/kohort -name '*.py')
+	@test -n "$(COMPILER)" || { echo "There is no C compiler (cc). Debian: apt-get install gcc. Kohort runs as well without, slower." >&2; exit 2; }
+	@echo "Compiling into $(COMPILED) (some two minutes) ..."
+	@rm -rf $(COMPILED) build/tree && mkdir -p build/tree
+	@tar -cf - --exclude='*.so' --exclude=__pycache__ pyproject.toml README.md LICENSE src conformance | tar -xf - -C build/tree
+	@HATCH_BUILD_HOOK_ENABLE_MYPYC=1 $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+	  --wheel-dir build/tree/wheels build/tree
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(COMPILED) build/tree/wheels/*.whl
+	@touch $@
+	@echo "Done: PYTHONPATH=$(COMPILED) $(BIN)/kohort serve"
+
+test-compiled: $(if $(COMPILER),$(COMPILED)/.ready) ## the tests of what is compiled, with it
+	@if [ -z "$(COMPILER)" ]; then echo "Note: no C compiler found: the compiled build is not tested." >&2; else \
+	  PYTHONPATH=$(COMPILED) $(BIN)/python -m pytest --numprocesses auto --dist loadfile $(TESTS_COMPILED); fi
+
 crash: $(READY) ## kill a busy broker again and again: make crash ROUNDS=1000
 	@KOHORT_CRASH_ROUNDS=$(or $(ROUNDS),1000) $(BIN)/python -m pytest --numprocesses $(or $(JOBS),2) tests/crash/test_rounds.py
 
@@ -56,15 +77,15 @@ format: $(READY) ## format the code and mend what ruff can mend
 serve: $(READY) ## a broker on 127.0.0.1:9092 with its data in ./kohort-data
 	@$(BIN)/kohort serve --host 127.0.0.1 --port 9092 --data-dir kohort-data
 
-bench: $(READY) ## Kohort, Apache Kafka and kfake side by side, some 15 minutes (BENCH="--only commit" for less)
-	@$(BIN)/python -m bench --out bench/results $(BENCH)
+bench: $(READY) $(if $(COMPILER),$(COMPILED)/.ready) ## Kohort (compiled where there is a C compiler), Apache Kafka and kfake side by side, some 15 minutes (BENCH="--only commit" for less)
+	@PYTHONPATH=$(if $(COMPILER),$(COMPILED)) $(BIN)/python -m bench --out bench/results $(BENCH)
 
 bench-compare: $(READY) ## two runs, measure by measure: make bench-compare A=one.json B=other.json
 	@test -n "$(A)" && test -n "$(B)" || { echo "Name two files: make bench-compare A=bench/results/one.json B=bench/results/other.json" >&2; exit 2; }
 	@$(BIN)/python -m bench --compare $(A) $(B)
 
-bench-java: $(READY) ## what Apache Kafka's own Java clients make of each server (JAVA="--rounds 1" for less; needs Java and Maven)
-	@$(BIN)/python -m bench.java_tools $(JAVA)
+bench-java: $(READY) $(if $(COMPILER),$(COMPILED)/.ready) ## what Apache Kafka's own Java clients make of each server (JAVA="--rounds 1" for less; needs Java and Maven)
+	@PYTHONPATH=$(if $(COMPILER),$(COMPILED)) $(BIN)/python -m bench.java_tools $(JAVA)
 
 profile: $(READY) ## where the server's time goes: make profile MEASURE=commit (FLAME=flame.svg draws it, if py-spy is there)
 	@$(BIN)/python -m bench --profile --flush $(or $(FLUSH),os) --only "$(or $(MEASURE),heartbeat)" --connections $(or $(CONNECTIONS),64) \

@@ -21,6 +21,7 @@ from bench.figures import Figure
 from bench.measures import Measure, Plan, Refused, Report, Result
 from bench.rivals import Rival
 from bench.starts import RESIDENT_GOAL_MB, START_GOAL_MS, Start
+from kohort.compiled import is_compiled
 
 OURS = "kohort"
 _HEADINGS = ("per s", "slowest", "fastest", "times", "p50 us", "p99 us", "MB/s", "cpu", "us each", "load")
@@ -144,6 +145,7 @@ def machine() -> dict[str, Any]:
         "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
         "load_average": os.getloadavg(),
         "python": platform.python_version(),
+        "compiled": is_compiled(),
         "java": _first_line("java", "-version"),
         "go": _first_line("go", "version"),
         "uvloop": version("uvloop"),

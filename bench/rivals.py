@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from bench.server import ROOT, Server, ServerError, running
+from kohort.compiled import is_compiled
 from kohort.testing.kafka import (
     CLUSTER_ID,
     FORMAT_TIMEOUT_S,
@@ -185,13 +186,17 @@ def start_kfake(flush: str, directory: Path) -> Iterator[Server]:
         yield server
 
 
+def _kohort_version() -> str:
+    return version("kohort") + (" compiled" if is_compiled() else "")
+
+
 def _kfake_version() -> str:
     """As go.mod names it: the day and the commit."""
     line = next(it for it in (KFAKE_SOURCE / "go.mod").read_text().splitlines() if "pkg/kfake v" in it)
     return line.split()[-1]
 
 
-KOHORT: Final = Rival("kohort", lambda: version("kohort"), start_kohort)
+KOHORT: Final = Rival("kohort", _kohort_version, start_kohort)
 KAFKA: Final = Rival("kafka", lambda: RELEASE, start_kafka, ready_kafka, has_jit=True)
 KFAKE: Final = Rival("kfake", _kfake_version, start_kfake, ready_kfake)
 RIVALS: Final = (KOHORT, KAFKA, KFAKE)

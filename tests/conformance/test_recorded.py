@@ -9,6 +9,7 @@ from kohort.conformance import card, library
 from kohort.conformance.recording import load
 from kohort.conformance.run import TELLINGS, Report
 from kohort.testing.conformance import replay
+from tests.conftest import watches_calls
 
 BROKER = str(Path(__file__).with_name("broker_with_a_defect.py"))
 SCRIPTS_MIN = 150
@@ -25,6 +26,7 @@ def told(defect: str, *names: str) -> Report:
     return replay(stories, command=(sys.executable, BROKER, defect))
 
 
+@watches_calls
 def test_a_changed_error_code_is_found() -> None:
     report = told("code", "group_of_two/")
     assert {(each.api, each.field, each.ours, each.theirs) for each in report.differences} == {
@@ -48,6 +50,7 @@ def test_an_answer_that_comes_too_late_is_found_however_often_the_story_is_told(
     assert min(report.told_again[each.story] for each in report.differences) >= TELLINGS - 1
 
 
+@watches_calls
 def test_a_broker_that_dies_is_one_finding_a_story_and_is_restarted() -> None:
     report = told("mortal", "heartbeat_refused/4", "group_of_two/", "leave_group/0")
     died = [each for each in report.differences if each.field == "(broker)"]

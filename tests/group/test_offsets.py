@@ -11,7 +11,7 @@ from kohort.group.records import GroupRecord, GroupTombstone, OffsetCommit, Offs
 from kohort.machine.shard import Result
 from kohort.model.errors import ErrorCode, UnavailableError
 from kohort.wire import messages as m
-from tests.conftest import LONG
+from tests.conftest import LONG, watches_calls
 from tests.group.harness import Coordinator, Image, Topic, subscription
 
 NONE = ErrorCode.NONE
@@ -339,6 +339,7 @@ def many_offsets(coordinator: Coordinator, count: int, *, groups: int = 1) -> No
     coordinator.commit({("payments", 0): 2}, group="group-0")
 
 
+@watches_calls
 @pytest.mark.parametrize(("count", "groups"), [(100_000 if LONG else 20_000, 1), (10_000, 100), (2_000, 2_000)])
 def test_many_offsets_of_a_deleted_topic_go_in_parts_that_others_can_come_between(
     count: int, groups: int, monkeypatch: pytest.MonkeyPatch
@@ -403,6 +404,7 @@ def test_topics_that_go_while_others_go_come_when_those_are_done() -> None:
     assert coordinator.fetch("group-0") == {("payments", 0): 3}
 
 
+@watches_calls
 def test_a_part_that_is_written_late_is_followed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """It was tried again whenever its time was up; all of them are committed then, and other topics wait."""
     coordinator = Coordinator()

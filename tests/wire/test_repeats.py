@@ -15,6 +15,7 @@ from kohort.wire.encoders import request_encoder
 from kohort.wire.headers import read_request_header
 from kohort.wire.readers import request_reader
 from kohort.wire.repeats import BODY_BYTES_MAX, Memory, Pattern, Remembered, Repeated, RepeatReader
+from tests.conftest import watches_calls
 
 COMMIT = ApiKey.OFFSET_COMMIT
 VERSIONS = range(2, 11)
@@ -200,6 +201,7 @@ def test_long_requests_are_not_remembered() -> None:
     assert not client.remembered.requests
 
 
+@watches_calls
 @pytest.mark.parametrize(("times", "attempts_max"), [(1, 11), (2, 20)])
 def test_who_repeats_itself_never_or_once_is_compared_ever_less(
     times: int, attempts_max: int, monkeypatch: pytest.MonkeyPatch

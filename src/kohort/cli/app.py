@@ -8,6 +8,7 @@ from kohort import __version__
 from kohort.cli import conformance, group_changes, log, offsets, pipeline, topics
 from kohort.cli.serve import SUMMARY as SERVE_SUMMARY
 from kohort.cli.serve import serve
+from kohort.compiled import is_compiled
 
 _EPILOG = """\
 Commands that ask a cluster take --bootstrap HOST:PORT, or read KOHORT_BOOTSTRAP, and work with Apache Kafka too; how to connect
@@ -37,7 +38,7 @@ app = typer.Typer(
 
 def _print_version(is_asked: bool) -> None:
     if is_asked:
-        typer.echo(f"kohort {__version__}")
+        typer.echo(f"kohort {__version__}{' (compiled)' if is_compiled() else ''}")
         raise typer.Exit
 
 

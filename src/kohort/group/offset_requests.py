@@ -8,6 +8,7 @@ Source: Kafka KafkaApis.handleOffsetCommitRequest, handleOffsetFetchRequest, han
 """
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -58,7 +59,13 @@ class CheckedCommit(msgspec.Struct, frozen=True):
         )
 
     def merging(self, reply: Reply[m.OffsetCommitResponse]) -> Reply[m.OffsetCommitResponse]:
-        return lambda response: reply(self.merge(response))
+        return partial(_reply_merged, self, reply)
+
+
+def _reply_merged(
+    checked: CheckedCommit, reply: Reply[m.OffsetCommitResponse], response: m.OffsetCommitResponse
+) -> None:
+    reply(checked.merge(response))
 
 
 def check_commit(request: m.OffsetCommitRequest, context: RequestContext, image: ClusterImage) -> CheckedCommit:

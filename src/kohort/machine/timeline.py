@@ -251,7 +251,7 @@ class TimelineDict(dict[K, V], Generic[K, V]):
     def items_at(self, epoch: int) -> Iterator[tuple[K, V]]:
         """Every pair at a snapshot, each once, unmoved by changes made meanwhile."""
         past: dict[K, V] = {}
-        for delta in reversed(list(self._registry.deltas(self, epoch))):
+        for delta in list(self._registry.deltas(self, epoch))[::-1]:
             past.update(delta)
         present = [pair for pair in self.items() if pair[0] not in past] if past else list(self.items())
         yield from present
@@ -262,7 +262,7 @@ class TimelineDict(dict[K, V], Generic[K, V]):
     def size_at(self, epoch: int) -> int:
         """How many keys there were at a snapshot."""
         past: dict[K, V] = {}
-        for delta in reversed(list(self._registry.deltas(self, epoch))):
+        for delta in list(self._registry.deltas(self, epoch))[::-1]:
             past.update(delta)
         existed = sum(value is not _ABSENT for value in past.values())
         return len(self) - sum(key in self for key in past) + existed

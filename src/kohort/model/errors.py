@@ -15,6 +15,7 @@ Source: Apache Kafka 4.2.1, org.apache.kafka.common.protocol.Errors.
 """
 
 from enum import IntEnum
+from typing import ClassVar
 
 
 class ErrorCode(IntEnum):
@@ -220,37 +221,37 @@ class CoordinatorError(KohortError):
 class StorageError(KohortError):
     """The log could not do what it was asked; `code` is what a client is told."""
 
-    code = ErrorCode.KAFKA_STORAGE_ERROR
+    code: ClassVar[ErrorCode] = ErrorCode.KAFKA_STORAGE_ERROR
 
 
 class FencedError(StorageError):
     """The caller's leader epoch is older than the log's: somebody else leads now."""
 
-    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    code: ClassVar[ErrorCode] = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 class UnavailableError(StorageError):
     """The log is closed or offline."""
 
-    code = ErrorCode.KAFKA_STORAGE_ERROR
+    code: ClassVar[ErrorCode] = ErrorCode.KAFKA_STORAGE_ERROR
 
 
 class CorruptError(StorageError):
     """What is on the disk is not what was written there."""
 
-    code = ErrorCode.CORRUPT_MESSAGE
+    code: ClassVar[ErrorCode] = ErrorCode.CORRUPT_MESSAGE
 
 
 class RecordTooLargeError(StorageError):
     """A batch is larger than the partition takes."""
 
-    code = ErrorCode.MESSAGE_TOO_LARGE
+    code: ClassVar[ErrorCode] = ErrorCode.MESSAGE_TOO_LARGE
 
 
 class OffsetOutOfRangeError(StorageError):
     """The offset lies outside what the log holds."""
 
-    code = ErrorCode.OFFSET_OUT_OF_RANGE
+    code: ClassVar[ErrorCode] = ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 class InvariantError(KohortError):

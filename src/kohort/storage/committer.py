@@ -14,7 +14,6 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable, Container, Iterable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -65,12 +64,14 @@ Sync: TypeAlias = Callable[[int], None]
 """Makes a file descriptor's data durable, or raises OSError."""
 
 
-@dataclass(frozen=True, slots=True)
 class Missing:
     """A file that was to be flushed, and is not there: deleted with its partition, or by somebody who should not have."""
 
-    path: Path
-    error: OSError
+    __slots__ = ("error", "path")
+
+    def __init__(self, path: Path, error: OSError) -> None:
+        self.path = path
+        self.error = error
 
 
 class Committer:

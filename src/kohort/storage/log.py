@@ -9,7 +9,7 @@ Source: Kafka UnifiedLog, LogManager, LogConfig.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import ClassVar, Protocol
 from uuid import UUID
 
 import msgspec
@@ -121,7 +121,7 @@ class TimestampOffset(msgspec.Struct, frozen=True, gc=False):
 class BatchSetTooLargeError(RecordTooLargeError):
     """What is appended at once is larger than a whole segment."""
 
-    code = ErrorCode.RECORD_LIST_TOO_LARGE
+    code: ClassVar[ErrorCode] = ErrorCode.RECORD_LIST_TOO_LARGE
 
 
 class Log(PartitionLog, Protocol):

@@ -9,7 +9,7 @@ Source: Kafka DefaultRecordBatch, LogValidator, EndTransactionMarker; KIP-98.
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from struct import Struct, error
 from typing import Protocol, TypeAlias
 
@@ -324,7 +324,7 @@ def read_records(
         whole = bytes(plain) + decompress(memoryview(whole)[HEADER_BYTES:], header.codec, decompressed_bytes_max)
     try:
         records = DefaultRecordBatch(whole)
-        return list(records) if header.record_count <= RECORDS_BELIEVED else _take_records(record for record in records)
+        return list(records) if header.record_count <= RECORDS_BELIEVED else _take_records(chain(records))
     except (CorruptRecordException, UnicodeDecodeError) as exc:
         raise CorruptError(f"records of the batch at offset {header.base_offset} cannot be read: {exc}") from exc
 

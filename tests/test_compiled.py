@@ -1,0 +1,25 @@
+"""The compiled build is of the modules that pyproject.toml lists, and of all of them."""
+
+import tomllib
+from importlib.util import find_spec
+from pathlib import Path
+
+from kohort.compiled import is_compiled
+
+ROOT = Path(__file__).parents[1]
+
+
+def listed() -> list[str]:
+    targets = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]
+    found: list[str] = targets["wheel"]["hooks"]["mypyc"]["include"]
+    return found
+
+
+def test_what_is_listed_is_there() -> None:
+    assert listed() == list(dict.fromkeys(listed()))
+    assert [path for path in listed() if not (ROOT / path).is_file()] == []
+
+
+def test_all_of_it_is_compiled_or_nothing() -> None:
+    origins = [find_spec(path.removeprefix("src/").removesuffix(".py").replace("/", ".")) for path in listed()]
+    assert {found is not None and not (found.origin or "").endswith(".py") for found in origins} == {is_compiled()}
