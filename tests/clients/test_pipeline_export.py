@@ -18,6 +18,7 @@ from tests.clients.kohort_command import kohort
 from tests.clients.waiting import PATIENCE_S
 
 Offsets = dict[tuple[str, int], int]
+COMMITTED_MS = 1_780_000_000_000
 
 
 def exported(
@@ -26,7 +27,7 @@ def exported(
     """What `export-offsets` prints of published tables, in a file."""
     rows = [
         {"group": group, "topic": topic, "partition": partition, "offset": offset}
-        | {"leader_epoch": leader_epoch, "metadata": metadata}
+        | {"leader_epoch": leader_epoch, "metadata": metadata, "commit_timestamp_ms": COMMITTED_MS}
         for group, places in offsets.items()
         for (topic, partition), offset in places.items()
     ]
