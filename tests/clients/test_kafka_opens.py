@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kohort.model import ids
@@ -130,10 +130,18 @@ def values(bootstrap: str, partition: int, isolation: str, until: int) -> list[t
         )
         assert high == until
         consumer.assign([TopicPartition(TOPIC, partition, low)])
-        found = []
-        while (message := consumer.poll(PATIENCE_S)) is not None and message.error() is None:
-            found.append((message.offset(), message.value()))
-        return found
+        found: list[tuple[int, bytes]] = []
+        told: list[str] = []
+        while (message := consumer.poll(PATIENCE_S)) is not None:
+            error = message.error()
+            if error is None:
+                found.append((message.offset(), message.value()))
+            elif error.code() == KafkaError._PARTITION_EOF:
+                return found
+            else:  # what passes, such as a node that has only just learnt that it leads
+                told.append(str(error))
+                assert error.code() != KafkaError._AUTO_OFFSET_RESET, told
+        raise AssertionError(f"no end of the partition came, but {told or 'nothing'}")
     finally:
         consumer.close()
 
