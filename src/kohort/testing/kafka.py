@@ -20,7 +20,9 @@ from typing import Self
 from kohort.testing.ports import free_ports
 
 RELEASE = "4.2.1"
-ROOT = Path(__file__).parents[3]
+_POM = Path("conformance") / "pom.xml"
+ROOT = next((each for each in Path(__file__).parents if (each / _POM).is_file()), Path(__file__).parents[3])
+"""The checkout, also for the compiled build, which lies deeper in it."""
 RESOLVE_TIMEOUT_S = 240.0
 FORMAT_TIMEOUT_S = 300.0
 START_TIMEOUT_S = 300.0
