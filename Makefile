@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 COMPILED := $(CURDIR)/build/compiled
 COMPILER := $(shell command -v cc 2>/dev/null)
+WITH_COMPILED := $(if $(COMPILER),$(COMPILED)/.ready)
 TESTS ?= tests
 TESTS_COMPILED ?= tests/test_compiled.py tests/machine tests/runtime tests/group tests/wire tests/server tests/broker tests/clients \
   tests/storage/test_contract.py tests/storage/test_list_model.py tests/conformance/test_recorded_written_groups.py
@@ -57,7 +58,7 @@ $(COMPILED)/.ready: $(READY) pyproject.toml $(shell find src/kohort -name '*.py'
 	@touch $@
 	@echo "Done: PYTHONPATH=$(COMPILED) $(BIN)/kohort serve"
 
-test-compiled: $(if $(COMPILER),$(COMPILED)/.ready) ## the tests of what is compiled, with it
+test-compiled: $(WITH_COMPILED) ## the tests of what is compiled, with it
 	@if [ -z "$(COMPILER)" ]; then echo "Note: no C compiler found: the compiled build is not tested." >&2; else \
 	  PYTHONPATH=$(COMPILED) $(BIN)/python -m pytest --numprocesses auto --dist loadfile $(TESTS_COMPILED); fi
 
@@ -77,15 +78,15 @@ format: $(READY) ## format the code and mend what ruff can mend
 serve: $(READY) ## a broker on 127.0.0.1:9092 with its data in ./kohort-data
 	@$(BIN)/kohort serve --host 127.0.0.1 --port 9092 --data-dir kohort-data
 
-bench: $(READY) $(if $(COMPILER),$(COMPILED)/.ready) ## Kohort (compiled where there is a C compiler), Apache Kafka and kfake side by side, some 15 minutes (BENCH="--only commit" for less)
-	@PYTHONPATH=$(if $(COMPILER),$(COMPILED)) $(BIN)/python -m bench --out bench/results $(BENCH)
+bench: $(READY) $(WITH_COMPILED) ## Kohort (compiled where there is a C compiler), Apache Kafka and kfake side by side, some 15 minutes (BENCH="--only commit" for less)
+	@PYTHONPATH=$(if $(WITH_COMPILED),$(COMPILED)) $(BIN)/python -m bench --out bench/results $(BENCH)
 
 bench-compare: $(READY) ## two runs, measure by measure: make bench-compare A=one.json B=other.json
 	@test -n "$(A)" && test -n "$(B)" || { echo "Name two files: make bench-compare A=bench/results/one.json B=bench/results/other.json" >&2; exit 2; }
 	@$(BIN)/python -m bench --compare $(A) $(B)
 
-bench-java: $(READY) $(if $(COMPILER),$(COMPILED)/.ready) ## what Apache Kafka's own Java clients make of each server (JAVA="--rounds 1" for less; needs Java and Maven)
-	@PYTHONPATH=$(if $(COMPILER),$(COMPILED)) $(BIN)/python -m bench.java_tools $(JAVA)
+bench-java: $(READY) $(WITH_COMPILED) ## what Apache Kafka's own Java clients make of each server (JAVA="--rounds 1" for less; needs Java and Maven)
+	@PYTHONPATH=$(if $(WITH_COMPILED),$(COMPILED)) $(BIN)/python -m bench.java_tools $(JAVA)
 
 profile: $(READY) ## where the server's time goes: make profile MEASURE=commit (FLAME=flame.svg draws it, if py-spy is there)
 	@$(BIN)/python -m bench --profile --flush $(or $(FLUSH),os) --only "$(or $(MEASURE),heartbeat)" --connections $(or $(CONNECTIONS),64) \

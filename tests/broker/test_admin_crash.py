@@ -7,7 +7,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 from uuid import UUID
@@ -17,7 +16,6 @@ from hypothesis import strategies as st
 
 from kohort.broker.catalog import CATALOG, Topic
 from kohort.storage.disk import DiskStore
-from kohort.testing.crashed_disk import Kept, write_tree
 from kohort.testing.faulty_files import FaultyFiles
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
@@ -27,6 +25,7 @@ from tests.conftest import LONG
 from tests.storage.compacted import make_durable
 from tests.storage.conftest import IN_MEMORY
 from tests.storage.owner import Owner
+from tests.storage.power_cut import cut_power
 
 NAMES = ["a", "a-0"]
 NO_TIME_LIMIT_MS = 1 << 30
@@ -232,14 +231,9 @@ class Run(ExitStack):
     def crash(self, seed: int) -> None:
         self.turn()
         self.abandon()
-        disk = self.files.disk()
-        for operation in self.files.operations:
-            disk.apply(operation)
-        tree = disk.crash(Random(seed), Random(seed).choice([Kept.ALL, Kept.NONE, Kept.MIXED, Kept.MIXED]))
-        self.files.__exit__(None, None, None)
         self.starts += 1
         self.path = self.base / str(self.starts)
-        write_tree(self.path, tree)
+        cut_power(self.files, seed, self.path)
         self.files = self.enter_context(FaultyFiles(self.path))
         self.open()
         self.compare()

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from kohort.storage.log import CleanerConfig
 from tests.conftest import LONG
-from tests.storage.compacted import end_transaction, make_durable, put, roll
+from tests.storage.compacted import end_transaction, make_durable, put
 from tests.storage.owner import PARTITION, Owner
-from tests.storage.test_compaction_property import PRODUCERS, RETENTION_MS, Run, Written, abandon, data_dir, pairs
+from tests.storage.test_compaction_property import PRODUCERS, RETENTION_MS, Run, Written, abandon, data_dir, do, pairs
 
 BUMPED = (21, 22)
 """Producers whose markers carry a higher epoch than the data: transaction version 2."""
@@ -139,22 +139,14 @@ class RunBeside(Run):
         super().check()
 
 
-def do(run: RunBeside, step: tuple[object, ...]) -> None:
+def do_beside(run: RunBeside, step: tuple[object, ...]) -> None:
     match step:
-        case ("put", found):
-            run.put(found)  # type: ignore[arg-type]
-        case ("idempotent", found):
-            run.put(found, 7)  # type: ignore[arg-type]
-        case ("transactional", producer_id, found):
-            run.put(found, producer_id, transactional=True)  # type: ignore[arg-type]
         case ("put_bumped", producer_id, found):
             run.put_bumped(found, producer_id)  # type: ignore[arg-type]
-        case ("roll",):
-            roll(run.log)
         case ("checkpoint",):
             make_durable(run.owner, run.store)
-        case (str(name), *arguments):
-            getattr(run, name)(*arguments)
+        case _:
+            do(run, step)
 
 
 @settings(max_examples=2000 if LONG else 40)
@@ -163,7 +155,7 @@ def test_a_log_agrees_with_a_list_while_it_is_cleaned(policy: str, chosen: list[
     with data_dir() as path:
         run = RunBeside(path, policy)
         for step in chosen:
-            do(run, step)
+            do_beside(run, step)
             run.check()
         run.idle()
         for _ in range(3):

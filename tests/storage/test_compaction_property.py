@@ -201,29 +201,27 @@ def abandon(store: DiskStore) -> None:
     store._lock.release()
 
 
+def do(run: Run, step: tuple[object, ...]) -> None:
+    match step:
+        case ("put", found):
+            run.put(found)  # type: ignore[arg-type]
+        case ("idempotent", found):
+            run.put(found, 7)  # type: ignore[arg-type]
+        case ("transactional", producer_id, found):
+            run.put(found, producer_id, transactional=True)  # type: ignore[arg-type]
+        case ("roll",):
+            roll(run.log)
+        case (str(name), *arguments):
+            getattr(run, name)(*arguments)
+
+
 @settings(max_examples=2000 if LONG else 40, deadline=None)
 @given(steps)
 def test_a_compacted_log_agrees_with_a_list(chosen: list[tuple[object, ...]]) -> None:
     with data_dir() as path:
         run = Run(path)
         for step in chosen:
-            match step:
-                case ("put", found):
-                    run.put(found)  # type: ignore[arg-type]
-                case ("idempotent", found):
-                    run.put(found, 7)  # type: ignore[arg-type]
-                case ("transactional", producer_id, found):
-                    run.put(found, producer_id, transactional=True)  # type: ignore[arg-type]
-                case ("end", producer_id, committed):
-                    run.end(producer_id, committed)  # type: ignore[arg-type]
-                case ("roll",):
-                    roll(run.log)
-                case ("delete", percent):
-                    run.delete(percent)  # type: ignore[arg-type]
-                case ("clean", elapsed_ms):
-                    run.clean(elapsed_ms)  # type: ignore[arg-type]
-                case ("restart", is_clean):
-                    run.restart(is_clean)  # type: ignore[arg-type]
+            do(run, step)
             run.check()
         for _ in range(3):
             run.clean(RETENTION_MS)

@@ -7,7 +7,6 @@ agree.
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -19,7 +18,6 @@ from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.storage.disk import DiskStore
 from kohort.storage.disklog import DiskLog
 from kohort.storage.log import LogConfig, TimestampOffset
-from kohort.testing.crashed_disk import Kept, write_tree
 from kohort.testing.faulty_files import FaultyFiles
 from kohort.wire.batches import (
     BatchRecord,
@@ -35,6 +33,7 @@ from tests.storage.compacted import clean, make_durable, roll
 from tests.storage.conftest import IN_MEMORY
 from tests.storage.listed import ListedBatch, ListedLog, ListedRecord
 from tests.storage.owner import PARTITION, TOPIC_ID, Owner
+from tests.storage.power_cut import cut_power
 
 RETENTION_MS = 1000
 CONFIGS = {
@@ -259,14 +258,9 @@ class Run(ExitStack):
         """What was acknowledged is there, and of the rest as much as can be read in order."""
         acknowledged = self.log.high_watermark
         self.abandon()
-        disk = self.files.disk()
-        for operation in self.files.operations:
-            disk.apply(operation)
-        tree = disk.crash(Random(seed), Random(seed).choice([Kept.ALL, Kept.NONE, Kept.MIXED, Kept.MIXED]))
-        self.files.__exit__(None, None, None)
         self.starts += 1
         self.path = self.base / str(self.starts)
-        write_tree(self.path, tree)
+        cut_power(self.files, seed, self.path)
         self.files = self.enter_context(FaultyFiles(self.path))
         self.open()
         assert acknowledged <= self.log.end_offset <= self.model.end
