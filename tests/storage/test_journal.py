@@ -58,7 +58,7 @@ def test_an_entry_that_is_none_ends_its_round(tmp_path: Path, strange: JournalEn
     """Its checksum is right: it is of another version's making."""
     good = JournalEntry(APPEND, TopicPartition("a", 0), UUID(int=1), b"x")
     written = journal(tmp_path)
-    written.write(encode([good, strange, good]))
+    written.write([encode([good, strange, good])])
     written.close()
     assert list(read_journal(journal_files(tmp_path / "journal"))) == [good]
 
@@ -81,7 +81,7 @@ def test_the_rounds_of_the_two_newest_files_come_back_in_order(
         if is_switched:
             written.switch()
             files.append([])
-        written.write(encode(entries))
+        written.write([encode(entries)])
         files[-1] += entries
     written.close()
     assert list(read_journal(journal_files(directory / "journal"))) == [entry for file in files[-2:] for entry in file]
@@ -92,7 +92,7 @@ def test_a_flipped_bit_ends_the_journal_there(tmp_path: Path) -> None:
     rounds = [[JournalEntry(APPEND, TopicPartition("a", number), UUID(int=number), b"batches")] for number in range(3)]
     ends = []
     for entries in rounds:
-        written.write(encode(entries))
+        written.write([encode(entries)])
         ends.append(written.position)
     written.close()
     (path,) = journal_files(tmp_path / "journal")
@@ -109,14 +109,14 @@ def test_rounds_of_an_earlier_use_of_the_file_are_not_read(tmp_path: Path) -> No
     for number, entry in enumerate(entries):
         if number > 2:
             written.switch()
-        written.write(encode([entry]))
+        written.write([encode([entry])])
     written.close()
     assert list(read_journal(journal_files(tmp_path / "journal"))) == entries[3:]
 
 
 def test_a_file_is_made_in_its_full_size(tmp_path: Path) -> None:
     written = journal(tmp_path)
-    written.write(encode([JournalEntry(APPEND, TopicPartition("a", 0), UUID(int=1), b"batches")]))
+    written.write([encode([JournalEntry(APPEND, TopicPartition("a", 0), UUID(int=1), b"batches")])])
     written.close()
     assert [path.stat().st_size for path in journal_files(tmp_path / "journal")] == [4096]
 
@@ -148,7 +148,7 @@ def use_of_a_file(files: FaultyFiles, written: Journal, entries: bytearray) -> l
     """Where and what is written to a file until it is full."""
     before = len(files.operations)
     while written.position + len(entries) <= 4096:
-        written.write(bytearray(entries))
+        written.write([bytearray(entries)])
     written.switch()
     return [(it.position, it.data) for it in files.operations[before:] if isinstance(it, Wrote)]
 

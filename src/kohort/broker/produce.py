@@ -162,7 +162,7 @@ class _Write:
         if header.size_bytes < len(records):
             records = records[: header.size_bytes]
         rules = partition.rules
-        batch = admit(records, header, rules, self._now_ms, where=str(partition.topic_partition))
+        batch = admit(records, header, rules, self._now_ms, where=partition.topic_partition)
         if header.producer_id >= 0 and (written := judge(log.producers, header)):
             return self._answer_again(partition, data, written)
         end_offset = partition.append(batch)

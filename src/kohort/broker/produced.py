@@ -35,13 +35,25 @@ class InvalidRecordsError(CoordinatorError):
 
 
 class ProduceRules(msgspec.Struct, frozen=True):
-    """What a topic's configuration says about batches. `codec` is None when the producer's is kept."""
+    """
+    What a topic's configuration says about batches.
+
+    Attributes:
+        codec: None when the producer's is kept.
+        takes_as_it_is: whether a batch that is not packed, and whose times are in order, is neither looked into nor changed:
+            so it is without configuration. Worked out of the others.
+    """
 
     is_compacted: bool
     is_log_append_time: bool
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
     codec: int | None
+    takes_as_it_is: bool = False
+
+    def __post_init__(self) -> None:
+        is_plain = not self.is_compacted and not self.is_log_append_time and self.codec is None
+        msgspec.structs.force_setattr(self, "takes_as_it_is", is_plain and self.timestamp_before_max_ms >= LONG_MAX)
 
     @classmethod
     def of(cls, configs: TopicConfigs, overrides: dict[str, str]) -> ProduceRules:
@@ -67,7 +79,9 @@ _RULES = (
 )
 
 
-def admit(data: bytes, header: BatchHeader, rules: ProduceRules, now_ms: int, *, where: str = "") -> bytes | bytearray:
+def admit(
+    data: bytes, header: BatchHeader, rules: ProduceRules, now_ms: int, *, where: object = ""
+) -> bytes | bytearray:
     """
     The batch as it is to be written.
 
@@ -77,6 +91,12 @@ def admit(data: bytes, header: BatchHeader, rules: ProduceRules, now_ms: int, *,
     Raises:
         CoordinatorError: the topic does not take it.
     """
+    if (
+        rules.takes_as_it_is
+        and not header.attributes & (batches.CODEC_MASK | batches.LOG_APPEND_TIME)
+        and NO_TIMESTAMP <= header.max_timestamp <= now_ms + rules.timestamp_after_max_ms
+    ):
+        return data
     records: Sequence[batches.LogRecord] | None = None
     latest_ms = header.max_timestamp
     if _must_look_inside(header, rules, now_ms):
@@ -108,7 +128,7 @@ def _must_look_inside(header: BatchHeader, rules: ProduceRules, now_ms: int) -> 
 
 
 def _check_records(
-    records: Sequence[batches.LogRecord], header: BatchHeader, rules: ProduceRules, now_ms: int, where: str
+    records: Sequence[batches.LogRecord], header: BatchHeader, rules: ProduceRules, now_ms: int, where: object
 ) -> None:
     """
     Each record by the topic's rules; the first that it breaks counts.

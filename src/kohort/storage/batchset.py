@@ -23,6 +23,8 @@ read_front = Struct(">qiibI").unpack_from
 read_deltas = Struct(">iqq").unpack_from
 """Last offset delta, base timestamp, largest timestamp: from byte 23 on."""
 DELTAS_BEGIN = 23
+_read_both = Struct(">qiibIhiqq").unpack_from
+"""What both of these read, and the attributes between them: the first 43 bytes."""
 _seal_front = Struct(">qii").pack_into
 
 
@@ -39,7 +41,7 @@ def seal(batches: bytearray, *, base_offset: int, leader_epoch: int, batch_bytes
     while start < end:
         if end - start < HEADER_BYTES:
             raise InvariantError(f"{end - start} bytes after the last whole batch of an append")
-        _, length, _, magic, _ = read_front(batches, start)
+        _, length, _, magic, _, _, last_offset_delta, _, max_timestamp_ms = _read_both(batches, start)
         size = length + LOG_OVERHEAD_BYTES
         if magic != MAGIC or size < HEADER_BYTES or size > end - start:
             raise InvariantError(
@@ -47,7 +49,6 @@ def seal(batches: bytearray, *, base_offset: int, leader_epoch: int, batch_bytes
             )
         if size > batch_bytes_max:
             raise RecordTooLargeError(f"a batch of {size} bytes where max.message.bytes is {batch_bytes_max}")
-        last_offset_delta, _, max_timestamp_ms = read_deltas(batches, start + DELTAS_BEGIN)
         _seal_front(batches, start, base_offset, length, leader_epoch)
         last_offset = base_offset + last_offset_delta
         spans.append((start, size, base_offset, last_offset, max_timestamp_ms))

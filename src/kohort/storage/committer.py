@@ -46,6 +46,8 @@ _log = logging.getLogger("kohort.storage")
 
 BULK_BYTES = 256 * 1024
 """A partition's bytes in one round from which on its own file is flushed. Writing them twice costs more than a flush."""
+_PIECE_BYTES = 4096
+"""From this size on an append's bytes are not copied for the journal, but written from where they are."""
 _JOURNAL_LENGTH_MAX = 4
 """How many times its size a journal file may reach while a checkpoint lasts; from then on files are flushed themselves."""
 OWNER_FLUSH_MS_MAX = 0.5
@@ -170,7 +172,10 @@ class Committer:
         entries = round_.entries
         entries += log.journal_prefix
         entries += pack_length(size)
-        entries += data
+        if size < _PIECE_BYTES:
+            entries += data
+        else:
+            round_.add_piece(data)
 
     def _on_append_unflushed(self, log: DiskLog, data: bytearray) -> None:
         self._dirty_bytes += len(data)

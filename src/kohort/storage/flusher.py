@@ -29,7 +29,8 @@ class Round(Generic[L]):
     What one flush covers.
 
     Attributes:
-        entries: the journal's bytes, behind room for the round's header.
+        pieces: the journal's bytes, behind room for the round's header, but for the last of them, which are in `entries`.
+        entries: where the next entry goes.
         ends: per log, the end offset that is durable when the round is.
         bulk: logs whose data is too large for the journal.
         files: the files of those, to be flushed themselves, and their directories.
@@ -39,6 +40,7 @@ class Round(Generic[L]):
     """
 
     def __init__(self) -> None:
+        self.pieces: list[bytearray] = []
         self.entries = bytearray(ROUND_HEADER_BYTES)
         self.ends: dict[L, int] = {}
         self.bulk: set[L] = set()
@@ -46,9 +48,24 @@ class Round(Generic[L]):
         self.waiters: list[Callable[[], None]] = []
         self.on_begun: Callable[[], None] | None = None
 
+    def add_piece(self, data: bytearray) -> None:
+        """Put something large behind the entries without copying it: it is not to change any more."""
+        self.pieces += (self.entries, data)
+        self.entries = bytearray()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no entries."""
+        return not self.pieces and len(self.entries) == ROUND_HEADER_BYTES
+
     def merge(self, later: "Round[L]") -> None:
         """Take up what came while this round waited."""
-        self.entries += memoryview(later.entries)[ROUND_HEADER_BYTES:]
+        if later.pieces:
+            del later.pieces[0][:ROUND_HEADER_BYTES]
+            self.pieces += (self.entries, *later.pieces)
+            self.entries = later.entries
+        else:
+            self.entries += memoryview(later.entries)[ROUND_HEADER_BYTES:]
         self.ends.update(later.ends)
         self.files |= later.files
         self.waiters += later.waiters
@@ -185,8 +202,8 @@ class Flusher(Generic[L]):
             self._journal.switch()
         if round_.files:
             self._sync_files(round_.files)
-        if len(round_.entries) > ROUND_HEADER_BYTES:
-            self._journal.write(round_.entries)
+        if not round_.is_empty:
+            self._journal.write([*round_.pieces, round_.entries])
         self.journal_bytes = self._journal.position
         if round_.on_begun is not None:
             round_.on_begun()

@@ -20,7 +20,7 @@ began (int64). Ours alone: a clean stop leaves no journal behind.
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from struct import Struct, error
 from uuid import UUID
@@ -109,27 +109,27 @@ class Journal:
         """Bytes in the present file: when they reach its size, the other's turn is due."""
         return self._position
 
-    def write(self, entries: bytearray) -> None:
+    def write(self, pieces: Sequence[bytearray]) -> None:
         """
         Make a round durable.
 
         Args:
-            entries: the entries, behind `ROUND_HEADER_BYTES` that are filled here.
+            pieces: the entries, one behind the other; the first begins with `ROUND_HEADER_BYTES` that are filled here.
 
         Raises:
             OSError: it is not known what is on the disk; nothing may be written here again.
         """
-        length = len(entries) - ROUND_HEADER_BYTES
-        _ROUND.pack_into(entries, 0, _MAGIC, 0, self._generation, self._sequence, length)
-        crc = crc32c(memoryview(entries)[_CRC_COVERS_FROM:])
-        _ROUND.pack_into(entries, 0, _MAGIC, crc, self._generation, self._sequence, length)
+        first = pieces[0]
+        length = sum(map(len, pieces)) - ROUND_HEADER_BYTES
+        _ROUND.pack_into(first, 0, _MAGIC, 0, self._generation, self._sequence, length)
+        crc = crc32c(memoryview(first)[_CRC_COVERS_FROM:])
+        for piece in pieces[1:]:
+            crc = crc32c(piece, crc)
+        _ROUND.pack_into(first, 0, _MAGIC, crc, self._generation, self._sequence, length)
         fd = self._fds.get(self._generation & 1)
         if fd is None:
             fd = self._open()
-        written = syscalls.pwrite(fd, entries, self._position)
-        while written < len(entries):
-            written += syscalls.pwrite(fd, memoryview(entries)[written:], self._position + written)
-        end = self._position + len(entries)
+        end = syscalls.write_at(fd, pieces, self._position)
         if end > self._filled[self._generation & 1]:
             self._fill(fd, end)
         self._sync(fd)

@@ -7,7 +7,7 @@ leave behind. In the server they are the functions of `os` themselves.
 """
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
@@ -16,6 +16,8 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 open_file = os.open
 pwrite = os.pwrite
+pwritev: Callable[[int, Sequence[Buffer], int], int] | None = getattr(os, "pwritev", None)
+"""Old systems do not have it."""
 write = os.write
 truncate = os.ftruncate
 fsync: Callable[[int], None] = os.fsync
@@ -31,6 +33,7 @@ remove_directory = os.rmdir
 CHANGING = (
     "open_file",
     "pwrite",
+    "pwritev",
     "write",
     "truncate",
     "fsync",
@@ -43,12 +46,38 @@ CHANGING = (
 )
 """The names above: all that can change a file, a directory, or what of them is durable."""
 
+BUFFERS_MAX = 1024
+"""How many pieces one call writes. Source: Linux, UIO_MAXIOV."""
+
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 
 
 def data_sync(fd: int) -> None:
     """A file's data is durable on return, and as much else as is needed to read it."""
     fdatasync(fd)
+
+
+def write_at(fd: int, pieces: Sequence[Buffer], position: int) -> int:
+    """
+    All of these, one behind the other, from a position of the file on; where they end.
+
+    Raises:
+        OSError: it is not known what of them is in the file.
+    """
+    if pwritev is None:
+        pieces = [b"".join(pieces)]
+    for begin in range(0, len(pieces), BUFFERS_MAX):
+        some = pieces[begin : begin + BUFFERS_MAX]
+        if len(some) == 1 or pwritev is None:
+            written, wanted = pwrite(fd, some[0], position), len(some[0])
+        else:
+            written, wanted = pwritev(fd, some, position), sum(map(len, some))
+        if written < wanted:
+            rest = memoryview(b"".join(some))
+            while written < wanted:
+                written += pwrite(fd, rest[written:], position + written)
+        position += wanted
+    return position
 
 
 def write_file(path: Path, data: Buffer, *, is_synced: bool = False) -> None:

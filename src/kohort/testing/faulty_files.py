@@ -14,7 +14,7 @@ Nothing is flushed for real: what would be durable is written down. Calls on pat
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from errno import EIO
 from pathlib import Path
 from types import TracebackType
@@ -154,6 +154,9 @@ class FaultyFiles:
             if path is not None:
                 self._wrote(fd, position, bytes(memoryview(data)[:written]))
             return written
+
+    def _pwritev(self, fd: int, pieces: Sequence[bytes | bytearray | memoryview], position: int) -> int:
+        return self._pwrite(fd, b"".join(pieces), position)
 
     def _write(self, fd: int, data: bytes | bytearray | memoryview) -> int:
         path = self._open.get(fd)

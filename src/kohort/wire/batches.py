@@ -173,11 +173,8 @@ def check_crc(buffer: Buffer, position: int = 0) -> bool:
     """Whether the checksum of the batch at `position` is right. The batch must be whole."""
     (length,) = _LENGTH.unpack_from(buffer, position + _LENGTH_AT)
     (crc,) = _CRC.unpack_from(buffer, position + _CRC_AT)
-    with (
-        memoryview(buffer) as view,
-        view[position + _ATTRIBUTES_AT : position + LOG_OVERHEAD_BYTES + length] as covered,
-    ):
-        return bool(crc32c(covered) == crc)
+    covered = memoryview(buffer)[position + _ATTRIBUTES_AT : position + LOG_OVERHEAD_BYTES + length]
+    return bool(crc32c(covered) == crc)
 
 
 def encode_batch(
@@ -410,17 +407,19 @@ def validate_produced(records: Buffer | None, *, api_version: int, batch_bytes_m
     """
     data = records or b""
     header = _only_batch(data)
-    if header.codec > Codec.ZSTD:
-        raise CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR, f"Unknown compression type id: {header.codec}")
-    if header.codec == Codec.ZSTD and api_version < 7:
+    codec = header.attributes & CODEC_MASK
+    if codec > Codec.ZSTD:
+        raise CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR, f"Unknown compression type id: {codec}")
+    if codec == Codec.ZSTD and api_version < 7:
         raise CoordinatorError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
     if header.base_offset != 0:
         raise CoordinatorError(
             ErrorCode.INVALID_RECORD, f"The baseOffset of the record batch should be 0, but it is {header.base_offset}"
         )
-    if batch_bytes_max is not None and header.size_bytes > batch_bytes_max:
+    size = header.length + LOG_OVERHEAD_BYTES
+    if batch_bytes_max is not None and size > batch_bytes_max:
         raise CoordinatorError(ErrorCode.MESSAGE_TOO_LARGE)
-    if header.length < HEADER_BYTES - LOG_OVERHEAD_BYTES or not check_crc(data):
+    if size < HEADER_BYTES or crc32c(memoryview(data)[_ATTRIBUTES_AT:size]) != header.crc:
         raise CoordinatorError(ErrorCode.CORRUPT_MESSAGE)
     _validate_batch(header)
     return header
@@ -428,6 +427,10 @@ def validate_produced(records: Buffer | None, *, api_version: int, batch_bytes_m
 
 def _only_batch(data: Buffer) -> BatchHeader:
     """The one batch that a producer may send for a partition."""
+    if len(data) >= HEADER_BYTES:
+        header = read_header(data)
+        if header.length == len(data) - LOG_OVERHEAD_BYTES and header.magic == MAGIC:
+            return header
     sizes = []
     position = 0
     while len(data) - position > _MAGIC_AT:
@@ -462,7 +465,7 @@ def _validate_batch(header: BatchHeader) -> None:
         reason = f"Record batch has {count} records"
     elif count != header.last_offset_delta + 1:
         reason = f"Record batch with {count} records has a last offset delta of {header.last_offset_delta}"
-    elif header.is_control:
+    elif header.attributes & CONTROL:
         reason = "Clients are not allowed to write control records"
     elif header.producer_id >= 0 and header.base_sequence < 0:
         reason = f"Invalid sequence number {header.base_sequence} with producer id {header.producer_id}"

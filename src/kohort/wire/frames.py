@@ -12,6 +12,10 @@ FRAME_BYTES_MAX = 104_857_600
 """The largest frame taken, Kafka's default."""
 
 
+_PIECE_BYTES = 16 * 1024
+"""From this size on a chunk is kept as it is until its frame is whole; smaller ones are gathered."""
+
+
 class FrameReader:
     """
     Cuts frames out of a stream. What it returns does not depend on how the stream was cut into chunks.
@@ -19,17 +23,16 @@ class FrameReader:
     An empty frame is returned like any other; it is for the reader of headers to refuse it.
     """
 
-    __slots__ = ("_buffer", "_frame_bytes_max", "_wanted")
+    __slots__ = ("_frame_bytes_max", "_pieces", "_size", "buffered_bytes")
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self._frame_bytes_max = frame_bytes_max
-        self._buffer = bytearray()
-        self._wanted = 4
-
-    @property
-    def buffered_bytes(self) -> int:
-        """How much of an incomplete frame is held."""
-        return len(self._buffer)
+        self._pieces: list[bytes | bytearray] = []
+        """Of a frame that is not whole, without its size; while that is not whole itself, what is there of it."""
+        self.buffered_bytes = 0
+        """How much that is."""
+        self._size = -1
+        """Of the frame that is not whole; -1 while that is not known."""
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """
@@ -39,26 +42,24 @@ class FrameReader:
             WireError: a size is negative, or above the largest frame taken. Frames before it in the same chunk are lost: the
                 connection is about to be closed.
         """
-        if not self._buffer:
+        if self._size < 0:
+            if self._pieces:
+                chunk = self._take() + chunk
             size = len(chunk) - 4
             if size >= 0 and size == int.from_bytes(chunk[:4], "big") and size <= self._frame_bytes_max:
                 return [chunk[4:]]
             return self._cut(chunk)
-        self._buffer += chunk
-        if len(self._buffer) < self._wanted:
+        self._keep(chunk)
+        if self.buffered_bytes < self._size:
             return []
-        if 4 < len(self._buffer) == self._wanted:
-            # A large frame arrives in many chunks, and usually nothing after it: one copy, not two.
-            with memoryview(self._buffer) as view:
-                frame = bytes(view[4:])
-            self._buffer = bytearray()
-            return [frame]
-        whole = bytes(self._buffer)
-        self._buffer = bytearray()
-        return self._cut(whole)
+        size, self._size = self._size, -1
+        whole = self._take()
+        if len(whole) == size:
+            return [whole]
+        return [whole[:size], *self._cut(whole[size:])]
 
     def _cut(self, data: bytes) -> list[bytes]:
-        """Take all whole frames off; the rest goes to the buffer."""
+        """Take all whole frames off, and keep the rest."""
         frames: list[bytes] = []
         position = 0
         available = len(data)
@@ -66,13 +67,30 @@ class FrameReader:
             size = int.from_bytes(data[position : position + 4], "big", signed=True)
             if not 0 <= size <= self._frame_bytes_max:
                 raise WireError(f"a frame of {size} bytes; at most {self._frame_bytes_max} are taken")
-            end = position + 4 + size
-            if end > available:
-                self._wanted = 4 + size
+            position += 4
+            if size > available - position:
+                self._size = size
                 break
-            frames.append(data[position + 4 : end])
-            position = end
-        else:
-            self._wanted = 4
-        self._buffer += data[position:]
+            frames.append(data[position : position + size])
+            position += size
+        if position < available:
+            self._keep(data[position:])
         return frames
+
+    def _keep(self, chunk: bytes) -> None:
+        self.buffered_bytes += len(chunk)
+        if len(chunk) >= _PIECE_BYTES:
+            self._pieces.append(chunk)
+            return
+        last = self._pieces[-1] if self._pieces else None
+        if isinstance(last, bytearray):
+            last += chunk
+        else:
+            self._pieces.append(bytearray(chunk))
+
+    def _take(self) -> bytes:
+        """All that is kept, in one copy, or in none where it is one piece."""
+        whole = b"".join(self._pieces)
+        self._pieces.clear()
+        self.buffered_bytes = 0
+        return whole
