@@ -12,7 +12,7 @@ import msgspec
 
 from kohort.model.ids import TopicPartition
 from kohort.storage.batchset import iter_spans
-from kohort.storage.committer import BULK_BYTES
+from kohort.storage.committer import BULK_BYTES, PIECE_BYTES
 from kohort.storage.disk import DiskStore
 from kohort.storage.disklog import DiskLog
 from kohort.storage.log import LogConfig
@@ -86,7 +86,7 @@ class Story:
         self, topic_partition: TopicPartition, *, size: int = 100, topic_id: UUID = FIRST, epoch: int = 0
     ) -> None:
         """One batch whose value tells its place, in whatever round is filling."""
-        log = self.log(topic_partition, topic_id, BULK_CONFIG if size > BULK_BYTES else CONFIG)
+        log = self.log(topic_partition, topic_id, BULK_CONFIG if size >= PIECE_BYTES else CONFIG)
         value = value_at(topic_id, log.end_offset, size)
         self.files.mark(Promise("wrote", topic_partition, topic_id, log.end_offset + 1))
         log.append(batch(value), leader_epoch=max(epoch, log.leader_epoch, 0))
@@ -134,7 +134,7 @@ class Story:
 
 
 def tell(story: Story) -> None:
-    """Everything that changes files: commits, rolls, bulk, checkpoints, deletions, a clean stop."""
+    """Everything that changes files: commits, large appends, rolls, bulk, checkpoints, deletions, a clean stop."""
     for number in range(4):
         for partition in (A, B):
             story.append(partition)
@@ -170,8 +170,10 @@ def _roll_under_a_checkpoint(story: Story) -> None:
     story.files.hold("kohort-storage")
     story.begin_checkpoint()
     story.files.await_held()
-    for _ in range(12):
+    for number in range(12):
         story.append(A, size=250)
+        if number % 4 == 0:
+            story.append(C, size=PIECE_BYTES)
         story.append(GONE)
         story.flush()
     story.append(C, size=BULK_BYTES + 10)

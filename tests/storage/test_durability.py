@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from kohort.model.ids import TopicPartition
 from kohort.storage.batchset import iter_spans
-from kohort.storage.committer import BULK_BYTES
+from kohort.storage.committer import BULK_BYTES, PIECE_BYTES
 from kohort.storage.disk import DiskStore
 from kohort.storage.log import Log, LogConfig
 from kohort.testing.crashed_disk import Synced
@@ -169,6 +169,7 @@ class ForgetfulDisk:
 ACTIONS = st.lists(
     st.one_of(
         st.tuples(st.just("append"), st.integers(0, 2), st.integers(1, 900)),
+        st.tuples(st.just("append"), st.integers(0, 2), st.integers(PIECE_BYTES - 100, 3 * PIECE_BYTES)),
         st.tuples(st.just("append"), st.integers(0, 2), st.just(BULK_BYTES)),
         st.tuples(st.just("turn"), st.just(0), st.just(0)),
         st.tuples(st.just("flush"), st.just(0), st.just(0)),

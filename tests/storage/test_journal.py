@@ -1,5 +1,6 @@
 """The journal: what was written whole comes back in order, and nothing else does."""
 
+from itertools import pairwise
 from pathlib import Path
 from uuid import UUID
 
@@ -85,6 +86,28 @@ def test_the_rounds_of_the_two_newest_files_come_back_in_order(
         files[-1] += entries
     written.close()
     assert list(read_journal(journal_files(directory / "journal"))) == [entry for file in files[-2:] for entry in file]
+
+
+@given(cuts=st.lists(st.integers(ROUND_HEADER_BYTES, 400), max_size=5))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=30)
+def test_a_round_in_pieces_is_written_as_one_in_whole(
+    tmp_path_factory: pytest.TempPathFactory, cuts: list[int]
+) -> None:
+    entries = [JournalEntry(APPEND, TopicPartition("a", number), UUID(int=number), bytes(60)) for number in range(4)]
+    whole = encode(entries)
+    bounds = [0, *sorted(cuts), len(whole)]
+    pieces = [whole[begin:end] for begin, end in pairwise(bounds)]
+    contents = []
+    for parts in ([bytearray(whole)], pieces):
+        directory = tmp_path_factory.mktemp("data")
+        written = journal(directory)
+        written.write(parts)
+        assert written.position == len(whole)
+        written.close()
+        (path,) = journal_files(directory / "journal")
+        contents.append(path.read_bytes())
+        assert list(read_journal([path])) == entries
+    assert contents[0] == contents[1]
 
 
 def test_a_flipped_bit_ends_the_journal_there(tmp_path: Path) -> None:

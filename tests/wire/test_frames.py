@@ -1,7 +1,11 @@
 """Frames do not depend on how their bytes arrive."""
 
+import tracemalloc
+from itertools import cycle
+from random import Random
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kohort.model.errors import WireError
@@ -23,6 +27,43 @@ def test_any_cut_into_chunks_gives_the_same_frames(payloads: list[bytes], data: 
     assert frames == payloads
     assert all(type(frame) is bytes for frame in frames)
     assert reader.buffered_bytes == 0
+
+
+@given(
+    sizes=st.lists(st.integers(0, 150_000), min_size=1, max_size=3),
+    chunks=st.lists(st.sampled_from([1, 3, 4, 100, 16_383, 16_384, 65_536, 256_000]), min_size=1, max_size=12),
+)
+@settings(deadline=None, max_examples=60)
+def test_large_frames_in_chunks_of_any_size(sizes: list[int], chunks: list[int]) -> None:
+    payloads = [Random(size).randbytes(size) for size in sizes]
+    stream = b"".join(framed(payload) for payload in payloads)
+    reader = FrameReader()
+    frames: list[bytes] = []
+    position, sizes_of_chunks = 0, cycle(chunks)
+    while position < len(stream):
+        # A byte at a time would take long; a small chunk is followed by a large one.
+        size = next(sizes_of_chunks)
+        frames += reader.feed(stream[position : position + size])
+        frames += reader.feed(stream[position + size : position + size + 9_000])
+        position += size + 9_000
+    assert frames == payloads
+    assert all(type(frame) is bytes for frame in frames)
+    assert reader.buffered_bytes == 0
+
+
+def test_a_large_frame_in_small_chunks_takes_little_more_than_itself() -> None:
+    """A piece of memory for each byte would be thirty times as much."""
+    size = 1 << 18
+    reader = FrameReader()
+    reader.feed(size.to_bytes(4, "big"))
+    tracemalloc.start()
+    for _ in range(size - 1):
+        reader.feed(b"x")
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert reader.buffered_bytes == size - 1
+    assert held < 1.5 * size
+    assert reader.feed(b"x") == [b"x" * size]
 
 
 @given(st.lists(st.binary(max_size=9), min_size=1, max_size=4))

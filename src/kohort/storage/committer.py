@@ -46,12 +46,15 @@ _log = logging.getLogger("kohort.storage")
 
 BULK_BYTES = 256 * 1024
 """A partition's bytes in one round from which on its own file is flushed. Writing them twice costs more than a flush."""
-_PIECE_BYTES = 4096
+PIECE_BYTES = 4096
 """From this size on an append's bytes are not copied for the journal, but written from where they are."""
 _JOURNAL_LENGTH_MAX = 4
 """How many times its size a journal file may reach while a checkpoint lasts; from then on files are flushed themselves."""
-OWNER_FLUSH_MS_MAX = 0.5
-"""While the slowest flush of late took no longer, the owner waits for the next one itself; nothing else is done meanwhile."""
+OWNER_FLUSH_MS_MAX = 1.0
+"""
+While flushes of late took no longer on the average, the owner waits for the next one itself; nothing else is done meanwhile.
+On a virtual machine a flush in a hundred takes some milliseconds; the thread would have to wait for that one as well.
+"""
 _OWNER_FLUSHES_MAX = 16
 """How many rounds the owner flushes in a row without the loop having asked for input: answers may bring on requests."""
 CHECKPOINT_INTERVAL_MS = 60_000
@@ -172,7 +175,7 @@ class Committer:
         entries = round_.entries
         entries += log.journal_prefix
         entries += pack_length(size)
-        if size < _PIECE_BYTES:
+        if size < PIECE_BYTES:
             entries += data
         else:
             round_.add_piece(data)

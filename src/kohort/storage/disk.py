@@ -60,7 +60,8 @@ class DiskStore:
         flush: "commit" acknowledges what is on the disk, "os" what the operating system has taken.
         cluster_id: None takes the directory's own, or makes one up for a new directory.
         checkpoint_interval_ms: how long what was written may wait for a checkpoint.
-        owner_flush_ms_max: while no flush of late took longer, the owner's thread waits for them itself; 0: it never does.
+        owner_flush_ms_max: while flushes take no longer on the average, the owner's thread waits for them itself; 0: it never
+            does.
         sync: makes a file descriptor's data durable; for tests of failing disks.
         on_offline: told the reason when a flush failed and nothing is acknowledged any more.
         on_recovery: told how far a recovery is, many times; it takes place in here.

@@ -80,7 +80,7 @@ class Flusher(Generic[L]):
         on_done: called on the flusher's thread with a round that is durable.
         on_failed: called on the flusher's thread, once, with what was raised; nothing is flushed afterwards.
         sync_files: flushes files by their names; OSError when that failed.
-        owner_flush_ms_max: the owner may flush while none has taken longer than this of late.
+        owner_flush_ms_max: the owner may flush while flushes take no longer on the average.
         now: seconds, to take the time of flushes.
     """
 
@@ -101,7 +101,7 @@ class Flusher(Generic[L]):
         self._owner_flush_ms_max = owner_flush_ms_max
         self._now = now
         self._flush_ms = math.inf
-        """What a flush takes at worst: the slowest of late, of which each quicker one lets an eighth of the difference go."""
+        """What a flush takes: an average of late, to which each adds an eighth of the difference."""
         self._condition = threading.Condition()
         self._waiting: Round[L] | None = None
         self._is_busy = False
@@ -192,7 +192,7 @@ class Flusher(Generic[L]):
         took_ms = (self._now() - started) * 1000
         self.flushes += 1
         self.flush_time_s += took_ms / 1000
-        if took_ms >= self._flush_ms or self._flush_ms == math.inf:
+        if self._flush_ms == math.inf:
             self._flush_ms = took_ms
         else:
             self._flush_ms += (took_ms - self._flush_ms) / 8
