@@ -11,8 +11,9 @@ from uuid import UUID
 import msgspec
 
 from kohort.model.ids import TopicPartition
+from kohort.storage.base import PIECE_BYTES
 from kohort.storage.batchset import iter_spans
-from kohort.storage.committer import BULK_BYTES, PIECE_BYTES
+from kohort.storage.committer import BULK_BYTES
 from kohort.storage.disk import DiskStore
 from kohort.storage.disklog import DiskLog
 from kohort.storage.log import LogConfig

@@ -14,8 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kohort.model.ids import TopicPartition
+from kohort.storage.base import PIECE_BYTES
 from kohort.storage.batchset import iter_spans
-from kohort.storage.committer import BULK_BYTES, PIECE_BYTES
+from kohort.storage.committer import BULK_BYTES
 from kohort.storage.disk import DiskStore
 from kohort.storage.log import Log, LogConfig
 from kohort.testing.crashed_disk import Synced

@@ -2,6 +2,7 @@
 
 import math
 import os
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from itertools import repeat
@@ -11,11 +12,12 @@ from queue import SimpleQueue
 import pytest
 
 from kohort.model.ids import TopicPartition
-from kohort.storage.committer import BULK_BYTES
+from kohort.storage.committer import BULK_BYTES, EARLY_BYTES
 from kohort.storage.flusher import Flusher, Round
 from kohort.storage.journal import APPEND, Journal, entry_prefix, pack_length
 from kohort.storage.log import LogConfig
 from kohort.testing.faulty_files import FaultyFiles
+from kohort.wire.batches import read_records
 from tests.storage.owner import TOPIC_ID, Owner, batch
 
 PARTITIONS = [TopicPartition("t", partition) for partition in range(2)]
@@ -98,6 +100,35 @@ def test_answers_that_bring_on_appends_do_not_keep_the_owner_from_his_loop(tmp_p
     assert 1 < in_first_turn < rounds
     owner.wait_for(lambda: log.high_watermark == rounds)
     assert "kohort-flusher" in disk.threads[in_first_turn - 1 :]
+    store.close()
+
+
+@pytest.mark.parametrize("batches", [1, 5])
+def test_much_in_one_turn_is_flushed_before_the_turn_has_ended(base: Path, batches: int) -> None:
+    """The owner goes on while the thread writes what there is so far; the rest follows at the end of the turn."""
+    with FaultyFiles(base / "data") as files:
+        owner = Owner()
+        store = owner.disk(base / "data")
+        logs = [store.open(TopicPartition("t", number), TOPIC_ID, LogConfig()) for number in range(8)]
+        files.hold("kohort-flusher")
+        values = ["x" * (EARLY_BYTES // 4) + str(number) for number in range(batches)]
+        for value in values:
+            for log in logs:
+                log.append(batch(value), leader_epoch=0)
+        files.await_held()
+        assert [log.high_watermark for log in logs] == [0] * 8
+        files.release("kohort-flusher")
+        owner.wait_for(lambda: [log.high_watermark for log in logs] == [batches] * 8)
+        shutil.copytree(base / "data", base / "killed")
+        store.close()
+    if batches == 1:  # all of it went through the journal
+        for path in (base / "killed").glob("t-*/*.log"):
+            path.write_bytes(b"")
+    store = Owner().disk(base / "killed")
+    for log in logs:
+        found = store.open(log.topic_partition, TOPIC_ID, LogConfig())
+        data = [found.read(offset, bytes_max=1) for offset in range(batches)]
+        assert [read_records(it)[0].value for it in data] == [value.encode() for value in values]
     store.close()
 
 

@@ -8,13 +8,16 @@ from uuid import UUID
 from kohort.model.errors import FencedError, OffsetOutOfRangeError, UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import HighWatermarkListener
-from kohort.storage.batchset import Span, read_front, seal
+from kohort.storage.batchset import Span, read_front, seal, seal_one, split_one
 from kohort.storage.epochs import EpochCache
 from kohort.storage.log import NO_TIMESTAMP, BatchSetTooLargeError, LogConfig, LogMetrics, TimestampOffset
 from kohort.storage.producers import PRODUCER_ID_AT, Aborted, Producers
 from kohort.storage.timestamps import first_at_least
 
 _log = logging.getLogger("kohort.storage")
+
+PIECE_BYTES = 4096
+"""From this size on what is appended is not copied, but written from where it is, to its segment and to the journal."""
 
 
 class LogBase(ABC):
@@ -86,19 +89,33 @@ class LogBase(ABC):
             raise UnavailableError(self.refusal)
         if leader_epoch != self.leader_epoch:
             self.become_leader(leader_epoch)
-        data = bytearray(batch)
-        spans = seal(
-            data,
-            base_offset=self.end_offset,
-            leader_epoch=leader_epoch,
-            batch_bytes_max=self.config.max_message_bytes,
-        )
-        if len(data) > self.config.segment_bytes:
+        size, config = len(batch), self.config
+        # Of a large batch only the header is copied, to be changed; the rest is written from where it is.
+        split = split_one(batch) if size >= PIECE_BYTES and isinstance(batch, bytes) else None
+        rest: bytes | memoryview
+        if split is not None:
+            data, rest = split
+            spans = seal_one(
+                data,
+                size,
+                base_offset=self.end_offset,
+                leader_epoch=leader_epoch,
+                batch_bytes_max=config.max_message_bytes,
+            )
+        else:
+            data, rest = bytearray(batch), b""
+            spans = seal(
+                data,
+                base_offset=self.end_offset,
+                leader_epoch=leader_epoch,
+                batch_bytes_max=config.max_message_bytes,
+            )
+        if size > config.segment_bytes:
             raise BatchSetTooLargeError(
-                f"{len(data)} bytes at once for {self.topic_partition}, whose segment.bytes is {self.config.segment_bytes}"
+                f"{size} bytes at once for {self.topic_partition}, whose segment.bytes is {config.segment_bytes}"
             )
         if spans:
-            self._write(data, spans)
+            self._write(data, rest, spans)
             self._learn(data, spans)
         return self.end_offset
 
@@ -110,7 +127,7 @@ class LogBase(ABC):
         return self.append(batch, leader_epoch=leader_epoch)
 
     def _learn(self, data: bytes | bytearray, spans: list[Span]) -> None:
-        """Take up what the producers of batches that are written now have done."""
+        """Take up what the producers of batches that are written now have done: of one that was split, its header tells."""
         for span in spans:
             # The first bit of a producer id is its sign: most batches have none.
             if data[span[0] + PRODUCER_ID_AT] < 0x80:
@@ -123,8 +140,13 @@ class LogBase(ABC):
         """A transaction was aborted by the batch that was written last."""
 
     @abstractmethod
-    def _write(self, data: bytearray, spans: list[Span]) -> None:
-        """Keep the sealed set, move `end_offset` behind it, and see to it that `advance` is called once it is durable."""
+    def _write(self, data: bytearray, rest: bytes | memoryview, spans: list[Span]) -> None:
+        """
+        Keep the sealed set, move `end_offset` behind it, and see to it that `advance` is called once it is durable.
+
+        Args:
+            rest: what follows `data` in the same batch, where that is its header alone.
+        """
 
     @abstractmethod
     def read(self, offset: int, *, bytes_max: int, up_to: int | None = None) -> bytes: ...

@@ -12,7 +12,7 @@ from struct import Struct
 from typing import TypeAlias
 
 from kohort.model.errors import CorruptError, InvariantError, RecordTooLargeError
-from kohort.wire.batches import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC
+from kohort.wire.batches import CONTROL, HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC
 from kohort.wire.compression import Buffer
 
 Span: TypeAlias = tuple[int, int, int, int, int]
@@ -25,6 +25,9 @@ read_deltas = Struct(">iqq").unpack_from
 DELTAS_BEGIN = 23
 _read_both = Struct(">qiibIhiqq").unpack_from
 """What both of these read, and the attributes between them: the first 43 bytes."""
+_LENGTH_AT, _LENGTH_END = 8, 12
+ATTRIBUTES_LOW_AT = 22
+"""The byte of a batch that has the attributes in use."""
 _seal_front = Struct(">qii").pack_into
 
 
@@ -39,22 +42,42 @@ def seal(batches: bytearray, *, base_offset: int, leader_epoch: int, batch_bytes
     spans = []
     start, end = 0, len(batches)
     while start < end:
-        if end - start < HEADER_BYTES:
-            raise InvariantError(f"{end - start} bytes after the last whole batch of an append")
-        _, length, _, magic, _, _, last_offset_delta, _, max_timestamp_ms = _read_both(batches, start)
-        size = length + LOG_OVERHEAD_BYTES
-        if magic != MAGIC or size < HEADER_BYTES or size > end - start:
-            raise InvariantError(
-                f"an append holds no batch at byte {start}: magic {magic}, size {size} of {end - start}"
-            )
-        if size > batch_bytes_max:
-            raise RecordTooLargeError(f"a batch of {size} bytes where max.message.bytes is {batch_bytes_max}")
-        _seal_front(batches, start, base_offset, length, leader_epoch)
-        last_offset = base_offset + last_offset_delta
-        spans.append((start, size, base_offset, last_offset, max_timestamp_ms))
-        base_offset = last_offset + 1
-        start += size
+        span = _seal_at(batches, start, end - start, base_offset, leader_epoch, batch_bytes_max)
+        spans.append(span)
+        base_offset = span[3] + 1
+        start += span[1]
     return spans
+
+
+def split_one(batches: bytes) -> tuple[bytearray, memoryview] | None:
+    """
+    The header of a batch, and what follows it as it is; None where it is not one batch alone, or a control batch, of which a
+    log looks at the records.
+    """
+    length = int.from_bytes(batches[_LENGTH_AT:_LENGTH_END], "big")
+    if length + LOG_OVERHEAD_BYTES != len(batches) or batches[ATTRIBUTES_LOW_AT] & CONTROL:
+        return None
+    return bytearray(batches[:HEADER_BYTES]), memoryview(batches)[HEADER_BYTES:]
+
+
+def seal_one(header: bytearray, size: int, *, base_offset: int, leader_epoch: int, batch_bytes_max: int) -> list[Span]:
+    """`seal` of the one batch of `size` bytes that has this header. Raises as that does."""
+    return [_seal_at(header, 0, size, base_offset, leader_epoch, batch_bytes_max)]
+
+
+def _seal_at(
+    batches: bytearray, start: int, available: int, base_offset: int, leader_epoch: int, batch_bytes_max: int
+) -> Span:
+    if available < HEADER_BYTES:
+        raise InvariantError(f"{available} bytes after the last whole batch of an append")
+    _, length, _, magic, _, _, last_offset_delta, _, max_timestamp_ms = _read_both(batches, start)
+    size = length + LOG_OVERHEAD_BYTES
+    if magic != MAGIC or size < HEADER_BYTES or size > available:
+        raise InvariantError(f"an append holds no batch at byte {start}: magic {magic}, size {size} of {available}")
+    if size > batch_bytes_max:
+        raise RecordTooLargeError(f"a batch of {size} bytes where max.message.bytes is {batch_bytes_max}")
+    _seal_front(batches, start, base_offset, length, leader_epoch)
+    return start, size, base_offset, base_offset + last_offset_delta, max_timestamp_ms
 
 
 def iter_spans(batches: Buffer) -> Iterator[Span]:

@@ -22,6 +22,7 @@ from kohort.model.errors import UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Clock, Defer
 from kohort.storage import syscalls
+from kohort.storage.base import PIECE_BYTES
 from kohort.storage.checkpoint_job import Checkpoint, FailedCheckpoint, write_epochs
 from kohort.storage.directory import JOURNAL
 from kohort.storage.disklog import DiskLog
@@ -46,8 +47,8 @@ _log = logging.getLogger("kohort.storage")
 
 BULK_BYTES = 256 * 1024
 """A partition's bytes in one round from which on its own file is flushed. Writing them twice costs more than a flush."""
-PIECE_BYTES = 4096
-"""From this size on an append's bytes are not copied for the journal, but written from where they are."""
+EARLY_BYTES = 512 * 1024
+"""A round of so many is flushed before its turn has ended, if the flusher rests: there is more to handle meanwhile."""
 _JOURNAL_LENGTH_MAX = 4
 """How many times its size a journal file may reach while a checkpoint lasts; from then on files are flushed themselves."""
 OWNER_FLUSH_MS_MAX = 1.0
@@ -156,12 +157,12 @@ class Committer:
 
     # Appends
 
-    def _on_append_journaled(self, log: DiskLog, data: bytearray) -> None:
+    def _on_append_journaled(self, log: DiskLog, data: bytearray, rest: bytes | memoryview) -> None:
         round_ = self._round
         if not round_.ends:
             self._defer(self._end_turn)
         round_.ends[log] = log.end_offset
-        size = len(data)
+        size = len(data) + len(rest)
         if log.round is round_:
             log.round_bytes += size
         else:
@@ -175,13 +176,17 @@ class Committer:
         entries = round_.entries
         entries += log.journal_prefix
         entries += pack_length(size)
-        if size < PIECE_BYTES:
+        if len(data) < PIECE_BYTES:
             entries += data
         else:
             round_.add_piece(data)
+        if rest:
+            round_.add_piece(rest)
+            if round_.piece_bytes >= EARLY_BYTES and self._flusher.is_idle:
+                self._flusher.hand_over(self._take_round())
 
-    def _on_append_unflushed(self, log: DiskLog, data: bytearray) -> None:
-        self._dirty_bytes += len(data)
+    def _on_append_unflushed(self, log: DiskLog, data: bytearray, rest: bytes | memoryview) -> None:
+        self._dirty_bytes += len(data) + len(rest)
         self._mark_dirty(log)
         if log.config.flush_messages < LONG_MAX:
             self._flush_if_many(log)
@@ -263,15 +268,19 @@ class Committer:
         self._enter(log, START, pack_offset(log.log_start_offset))
         self._round.waiters.append(done)
 
-    def _end_turn(self) -> None:
-        round_ = self._round
-        if not round_.ends:
-            return
-        self._round = Round()
-        is_too_long = self._flusher.journal_bytes >= _JOURNAL_LENGTH_MAX * self._journal_file_bytes
-        self._bulk_bytes = 0 if is_too_long else BULK_BYTES
+    def _take_round(self) -> Round[DiskLog]:
+        """The round that was filling, ready to be flushed; another one begins."""
+        round_, self._round = self._round, Round()
         for log in round_.bulk:
             round_.files |= log.unsynced_files()
+        return round_
+
+    def _end_turn(self) -> None:
+        if not self._round.ends:
+            return
+        round_ = self._take_round()
+        is_too_long = self._flusher.journal_bytes >= _JOURNAL_LENGTH_MAX * self._journal_file_bytes
+        self._bulk_bytes = 0 if is_too_long else BULK_BYTES
         if self._is_checkpoint_due():
             checkpoint = self._begin_checkpoint(self._dirty)
             round_.on_begun = lambda: self._background.submit(lambda: self._run_checkpoint(checkpoint))

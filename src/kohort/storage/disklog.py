@@ -34,7 +34,7 @@ _log = logging.getLogger("kohort.storage")
 class AppendListener(Protocol):
     """The store, told of each append: it sees to the journal or the high watermark."""
 
-    def __call__(self, log: "DiskLog", data: bytearray, /) -> None: ...
+    def __call__(self, log: "DiskLog", data: bytearray, rest: bytes | memoryview, /) -> None: ...
 
 
 class StartListener(Protocol):
@@ -132,18 +132,19 @@ class DiskLog(LogBase):
 
     # Writing
 
-    def _write(self, data: bytearray, spans: list[Span]) -> None:
-        self._put(data, spans)
-        self._on_append(self, data)
+    def _write(self, data: bytearray, rest: bytes | memoryview, spans: list[Span]) -> None:
+        self._put(data, rest, spans)
+        self._on_append(self, data, rest)
 
-    def _put(self, data: bytes | bytearray, spans: list[Span]) -> None:
+    def _put(self, data: bytes | bytearray, rest: bytes | memoryview, spans: list[Span]) -> None:
         last_offset = spans[-1][3]
         max_timestamp_ms = spans[0][4] if len(spans) == 1 else max(span[4] for span in spans)
+        size = len(data) + len(rest)
         active = self._active
         try:
-            if active is None or active.must_roll(len(data), last_offset, max_timestamp_ms, self.config, self._clock):
+            if active is None or active.must_roll(size, last_offset, max_timestamp_ms, self.config, self._clock):
                 active = self._roll()
-            active.append(data, spans, index_interval_bytes=self.config.index_interval_bytes)
+            active.append(data, spans, rest=rest, index_interval_bytes=self.config.index_interval_bytes)
         except OSError as exc:
             self._go_offline(exc)
         self._mark_unsynced(active)
@@ -199,7 +200,7 @@ class DiskLog(LogBase):
             self.epochs.assign(leader_epoch, base_offset)
             self.leader_epoch = max(self.leader_epoch, leader_epoch)
             span = (0, size, base_offset, last_offset, max_timestamp_ms)
-            self._put(data, [span])
+            self._put(data, b"", [span])
             self._learn(data, [span])
             restored_bytes += size
         self.high_watermark = self.end_offset

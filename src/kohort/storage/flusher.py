@@ -30,6 +30,7 @@ class Round(Generic[L]):
 
     Attributes:
         pieces: the journal's bytes, behind room for the round's header, but for the last of them, which are in `entries`.
+        piece_bytes: how large the pieces are that were not copied.
         entries: where the next entry goes.
         ends: per log, the end offset that is durable when the round is.
         bulk: logs whose data is too large for the journal.
@@ -40,7 +41,8 @@ class Round(Generic[L]):
     """
 
     def __init__(self) -> None:
-        self.pieces: list[bytearray] = []
+        self.pieces: list[bytearray | bytes | memoryview] = []
+        self.piece_bytes = 0
         self.entries = bytearray(ROUND_HEADER_BYTES)
         self.ends: dict[L, int] = {}
         self.bulk: set[L] = set()
@@ -48,9 +50,10 @@ class Round(Generic[L]):
         self.waiters: list[Callable[[], None]] = []
         self.on_begun: Callable[[], None] | None = None
 
-    def add_piece(self, data: bytearray) -> None:
+    def add_piece(self, data: bytearray | bytes | memoryview) -> None:
         """Put something large behind the entries without copying it: it is not to change any more."""
         self.pieces += (self.entries, data)
+        self.piece_bytes += len(data)
         self.entries = bytearray()
 
     @property
@@ -61,9 +64,9 @@ class Round(Generic[L]):
     def merge(self, later: "Round[L]") -> None:
         """Take up what came while this round waited."""
         if later.pieces:
-            del later.pieces[0][:ROUND_HEADER_BYTES]
-            self.pieces += (self.entries, *later.pieces)
+            self.pieces += (self.entries, memoryview(later.pieces[0])[ROUND_HEADER_BYTES:], *later.pieces[1:])
             self.entries = later.entries
+            self.piece_bytes += later.piece_bytes
         else:
             self.entries += memoryview(later.entries)[ROUND_HEADER_BYTES:]
         self.ends.update(later.ends)
@@ -131,8 +134,11 @@ class Flusher(Generic[L]):
     @property
     def may_owner_flush(self) -> bool:
         """Whether the disk is quick and the thread has nothing to do."""
-        if self._flush_ms > self._owner_flush_ms_max:
-            return False
+        return self._flush_ms <= self._owner_flush_ms_max and self.is_idle
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the thread has nothing to do."""
         with self._condition:
             return self._waiting is None and not self._is_busy and not self._has_failed
 

@@ -109,7 +109,7 @@ class Journal:
         """Bytes in the present file: when they reach its size, the other's turn is due."""
         return self._position
 
-    def write(self, pieces: Sequence[bytearray]) -> None:
+    def write(self, pieces: Sequence[syscalls.Buffer]) -> None:
         """
         Make a round durable.
 

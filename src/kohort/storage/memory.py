@@ -35,7 +35,8 @@ class MemoryLog(LogBase):
     def size_bytes(self) -> int:
         return self._size_bytes
 
-    def _write(self, data: bytearray, spans: list[Span]) -> None:
+    def _write(self, data: bytearray, rest: bytes | memoryview, spans: list[Span]) -> None:
+        data += rest
         for span in spans:
             self._keep(bytes(data[span[0] : span[0] + span[1]]), span)
         self.end_offset = spans[-1][3] + 1

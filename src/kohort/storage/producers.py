@@ -17,7 +17,7 @@ from struct import Struct
 import msgspec
 
 from kohort.model.errors import CoordinatorError, ErrorCode
-from kohort.storage.batchset import Span
+from kohort.storage.batchset import ATTRIBUTES_LOW_AT, Span
 from kohort.wire.batches import CONTROL, TRANSACTIONAL, read_marker, read_records
 from kohort.wire.compression import Buffer
 
@@ -33,7 +33,6 @@ EXPIRATION_MS = 86_400_000
 """Source: producer.id.expiration.ms."""
 
 PRODUCER_ID_AT = 43
-ATTRIBUTES_LOW_AT = 22
 read_producer_id = Struct(">q").unpack_from
 _read_producer = Struct(">qhii").unpack_from
 """Producer id, producer epoch, base sequence, record count."""

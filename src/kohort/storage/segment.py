@@ -101,9 +101,14 @@ class Segment:
         if self.handles is not None and self._fd >= 0:
             self.handles.add(self)
 
-    def append(self, data: bytes | bytearray, spans: list[Span], *, index_interval_bytes: int) -> None:
+    def append(
+        self, data: bytes | bytearray, spans: list[Span], *, rest: bytes | memoryview = b"", index_interval_bytes: int
+    ) -> None:
         """
         Write a sealed set to the end of the file.
+
+        Args:
+            rest: what follows `data` in the same batch.
 
         Raises:
             OSError: it could not be written whole; the segment counts none of it.
@@ -113,19 +118,18 @@ class Segment:
             self.open()
         else:
             self.was_touched = True
-        written = syscalls.pwrite(self._fd, data, position)
-        if written != len(data):
-            self._write_rest(data, position, written)
+        if rest:
+            end = syscalls.write_at(self._fd, (data, rest), position)
+        else:
+            end = position + len(data)
+            written = syscalls.pwrite(self._fd, data, position)
+            if written != len(data):
+                syscalls.write_at(self._fd, (memoryview(data)[written:],), position + written)
         for start, size, base_offset, last_offset, max_timestamp_ms in spans:
             self._count(position + start, size, base_offset, last_offset, max_timestamp_ms, index_interval_bytes)
         if position == 0:
             self.rolling_timestamp_ms = self.max_timestamp[0]
-        self.size_bytes = position + len(data)
-
-    def _write_rest(self, data: bytes | bytearray, position: int, written: int) -> None:
-        rest = memoryview(data)
-        while written < len(data):
-            written += syscalls.pwrite(self._fd, rest[written:], position + written)
+        self.size_bytes = end
 
     def _count(
         self,
