@@ -220,6 +220,17 @@ def test_what_is_written_is_read(
     assert (header.base_timestamp, header.max_timestamp) == (times[0], max(times))
 
 
+LONGS = st.sampled_from([-(1 << 63), -(1 << 62) - 5, -1, 0, 5, (1 << 62) + 5, (1 << 63) - 1])
+
+
+@given(st.lists(LONGS, min_size=1, max_size=5))
+def test_times_may_be_as_far_apart_as_longs_are(times: list[int]) -> None:
+    """Java's arithmetic comes round again; so it is in a batch that Kafka packs anew."""
+    data = build_batch([BatchRecord(b"k", b"v", timestamp_ms=it) for it in times], timestamp_ms=0)
+    assert [record.timestamp for record in read_records(data)] == times
+    assert read_header(data).max_timestamp == max(times)
+
+
 def test_stamping_leaves_the_checksum_right() -> None:
     batch = bytearray(b"before") + encode_batch([(b"key", None)], 5)
     stamp(batch, base_offset=1 << 40, leader_epoch=7, position=6)

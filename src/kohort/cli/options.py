@@ -11,10 +11,11 @@ Bootstrap: TypeAlias = Annotated[
     str,
     typer.Option(
         "--bootstrap",
+        "--bootstrap-server",
         "-b",
         metavar="HOST:PORT",
         envvar="KOHORT_BOOTSTRAP",
-        help="A broker of the cluster; several with commas between.",
+        help="A broker of the cluster; several with commas between. Both names mean the same.",
     ),
 ]
 CommandConfig: TypeAlias = Annotated[

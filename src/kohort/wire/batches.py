@@ -51,6 +51,7 @@ _LENGTH_MIN = 14
 """Of what follows the length in the oldest format."""
 
 _SIZE_MAX = (1 << 31) - 1
+_LONG_MIN_AWAY = 1 << 63
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 
@@ -263,7 +264,7 @@ def build_batch(
     times = [timestamp_ms if record.timestamp_ms is None else record.timestamp_ms for record in records]
     for offset, record in enumerate(records):
         # Relative times, because the builder takes a first time of -1 for none.
-        builder.append(offset, times[offset] - times[0], record.key, record.value, list(record.headers))
+        builder.append(offset, _as_long(times[offset] - times[0]), record.key, record.value, list(record.headers))
     batch = builder.build()
     if compression:
         batch[HEADER_BYTES:] = compress(memoryview(batch)[HEADER_BYTES:].tobytes(), Codec(compression))
@@ -275,6 +276,11 @@ def build_batch(
     if base_offset:
         _BASE_OFFSET.pack_into(batch, 0, base_offset)
     return bytes(batch)
+
+
+def _as_long(value: int) -> int:
+    """In 64 bits, as Java has it: times further apart are found again, for a reader adds in the same way."""
+    return (value + _LONG_MIN_AWAY) % (2 * _LONG_MIN_AWAY) - _LONG_MIN_AWAY
 
 
 def write_crc(batch: bytearray) -> None:
