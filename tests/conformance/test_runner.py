@@ -1,6 +1,8 @@
 """What becomes of requests: answered, parked, out of turn, silent, closed. The broker here does as its client ids say."""
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -37,6 +39,9 @@ class _Broker(asyncio.Protocol):
                         answer(transport, parked_id, 27)
                     self.parked.clear()
                     answer(self._transport, correlation_id, 0)
+                case str() if client_id.startswith("release after "):
+                    answer(self._transport, correlation_id, 0)
+                    after_passes(int(client_id.split()[-1]), partial(answer, *self.parked[0], 27))
                 case "close":
                     self._transport.close()
                 case "nonsense":
@@ -45,6 +50,14 @@ class _Broker(asyncio.Protocol):
                     pass
                 case _:
                     answer(self._transport, correlation_id, 0)
+
+
+def after_passes(passes: int, action: Callable[[], None]) -> None:
+    """Once the loop has gone round so often."""
+    if passes:
+        asyncio.get_running_loop().call_soon(after_passes, passes - 1, action)
+    else:
+        action()
 
 
 def answer(transport: asyncio.Transport, correlation_id: int, code: int) -> None:
@@ -85,6 +98,17 @@ def test_a_parked_request_is_answered_during_a_later_step() -> None:
     )
     assert (outcomes["1"].during, outcomes["1"].answer) == ("3", {"error_code": 27})
     assert outcomes["4"].order == ["1"]
+
+
+@pytest.mark.parametrize("passes", range(12))
+def test_an_answer_that_comes_right_behind_that_of_a_step_came_during_the_step(passes: int) -> None:
+    """Wherever the loop is between reading the step's answer and going on."""
+    outcomes = told(
+        heartbeat(1, "park", parked=True, on="a"),
+        heartbeat(2, f"release after {passes}", on="b"),
+        Step(label="3", receive=("1",)),
+    )
+    assert outcomes["1"].during == "2"
 
 
 @pytest.mark.parametrize(("in_order", "order"), [(False, ["1", "2"]), (True, ["2", "1"])])

@@ -260,11 +260,12 @@ def test_close_answers_who_waits_and_refuses_who_comes_late(tmp_path: Path) -> N
 def test_load_and_unload_keep_their_order(tmp_path: Path) -> None:  # [4, 5]
     with library("memory", tmp_path) as used:
         log = used.owner.share(used.store.open(TopicPartition("state", 0), UUID(int=7), LogConfig()))
+        loads = []
         for epoch in range(1, 20):
             used.runtime.unload(0, 2 * epoch)
-            used.runtime.load(0, log, 2 * epoch + 1)
+            loads.append(used.runtime.load(0, log, 2 * epoch + 1))
             used.runtime.submit(0, lambda shard, _: shard.put("ok", ("x", 1)))
-        wait_until_active(used.runtime)
+        loads[-1].result(WAIT_SECONDS)
         assert sum(shard.partition == 0 for shard in used.shards) == 20
 
 
