@@ -132,6 +132,21 @@ def test_much_in_one_turn_is_flushed_before_the_turn_has_ended(base: Path, batch
     store.close()
 
 
+def test_the_journal_is_bounded_where_each_turn_is_flushed_before_its_end(tmp_path: Path) -> None:
+    """Nothing is left of such a turn at its end, and a checkpoint is due all the same."""
+    file_bytes, turns = EARLY_BYTES, 20
+    owner = Owner()
+    store = owner.disk(tmp_path, journal_file_bytes=file_bytes)
+    logs = [store.open(TopicPartition("t", number), TOPIC_ID, LogConfig()) for number in range(4)]
+    for _ in range(turns):
+        for log in logs:
+            log.append(batch("x" * (EARLY_BYTES // 4)), leader_epoch=0)
+        owner.wait_for(lambda: all(log.high_watermark == log.end_offset for log in logs))
+    longest = max(path.stat().st_size for path in (tmp_path / "journal").iterdir())
+    assert longest <= 5 * (file_bytes + EARLY_BYTES // 2)
+    store.close()
+
+
 def test_the_owner_flushes_while_it_is_quick(tmp_path: Path) -> None:
     """As soon as the disk is slow the thread does it, which goes on taking the time."""
     now = 0.0

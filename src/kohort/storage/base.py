@@ -90,7 +90,8 @@ class LogBase(ABC):
         if leader_epoch != self.leader_epoch:
             self.become_leader(leader_epoch)
         size, config = len(batch), self.config
-        # Of a large batch only the header is copied, to be changed; the rest is written from where it is.
+        # Of a large batch only the header is copied, to be changed; the rest is written from where it is, even later than now.
+        # What is no `bytes` its owner may change.
         split = split_one(batch) if size >= PIECE_BYTES and isinstance(batch, bytes) else None
         rest: bytes | memoryview
         if split is not None:

@@ -268,26 +268,26 @@ class Committer:
         self._enter(log, START, pack_offset(log.log_start_offset))
         self._round.waiters.append(done)
 
-    def _take_round(self) -> Round[DiskLog]:
-        """The round that was filling, ready to be flushed; another one begins."""
-        round_, self._round = self._round, Round()
-        for log in round_.bulk:
-            round_.files |= log.unsynced_files()
-        return round_
-
     def _end_turn(self) -> None:
         if not self._round.ends:
             return
         round_ = self._take_round()
-        is_too_long = self._flusher.journal_bytes >= _JOURNAL_LENGTH_MAX * self._journal_file_bytes
-        self._bulk_bytes = 0 if is_too_long else BULK_BYTES
-        if self._is_checkpoint_due():
-            checkpoint = self._begin_checkpoint(self._dirty)
-            round_.on_begun = lambda: self._background.submit(lambda: self._run_checkpoint(checkpoint))
         if self._may_flush(round_):
             self._flush_round(round_)
         else:
             self._flusher.hand_over(round_)
+
+    def _take_round(self) -> Round[DiskLog]:
+        """The round that was filling, ready to be flushed; another one begins. A checkpoint that is due begins with it."""
+        round_, self._round = self._round, Round()
+        is_too_long = self._flusher.journal_bytes >= _JOURNAL_LENGTH_MAX * self._journal_file_bytes
+        self._bulk_bytes = 0 if is_too_long else BULK_BYTES
+        for log in round_.bulk:
+            round_.files |= log.unsynced_files()
+        if self._is_checkpoint_due():
+            checkpoint = self._begin_checkpoint(self._dirty)
+            round_.on_begun = lambda: self._background.submit(lambda: self._run_checkpoint(checkpoint))
+        return round_
 
     def _may_flush(self, round_: Round[DiskLog]) -> bool:
         """Whether to wait for this round's flush here: it is small, and no checkpoint keeps the disk busy."""
