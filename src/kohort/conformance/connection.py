@@ -16,6 +16,9 @@ from kohort.wire.frames import FRAME_BYTES_MAX
 from kohort.wire.headers import read_response_header
 from kohort.wire.readers import response_reader
 
+CLOSED = "closed"
+"""The trouble of what is owed over a connection that ended."""
+
 
 class Arrival:
     """
@@ -75,7 +78,7 @@ class Connection(asyncio.Protocol):
         expected = Expected(api, version, self._correlation_id)
         content = frame(self._correlation_id)
         if self.is_closed or self._transport is None:
-            expected.answered.set_result(Arrival(version, trouble="closed"))
+            expected.answered.set_result(Arrival(version, trouble=CLOSED))
             return expected
         if owed:
             self._owed.append(expected)
@@ -126,7 +129,7 @@ class Connection(asyncio.Protocol):
         while self._owed:
             expected = self._owed.popleft()
             if not expected.answered.done():
-                expected.answered.set_result(Arrival(expected.version, trouble="closed"))
+                expected.answered.set_result(Arrival(expected.version, trouble=CLOSED))
 
 
 def _arrival(expected: Expected, frame: bytes) -> Arrival:

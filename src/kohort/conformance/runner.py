@@ -19,7 +19,7 @@ from typing import Any
 
 from kohort.conformance.canon import Names, canonical_response
 from kohort.conformance.compare import WAITING
-from kohort.conformance.connection import Arrival, Connection, Expected
+from kohort.conformance.connection import CLOSED, Arrival, Connection, Expected
 from kohort.conformance.outcome import Outcome, StepOutcome
 from kohort.conformance.requests import request_frame
 from kohort.conformance.script import ScriptError, Step
@@ -100,8 +100,7 @@ class Telling:
         return Outcome(steps={step.label: self._outcomes[step.label] for step in self._story.steps})
 
     async def _do(self, step: Step) -> None:
-        # An answer that is there is noted one pass of the loop later: until then it is not known to belong to this step.
-        if len(self._arrivals) < len(self._sent):
+        if any(self._is_awaited(label) for label in self._sent):
             await self._settle()
         self._now = step.label
         began_s = asyncio.get_running_loop().time()
@@ -119,6 +118,16 @@ class Telling:
         self._outcomes.setdefault(step.label, outcome)
         if _is_prompt(step) and outcome.trouble != SILENT:
             self._note_strain(began_s, due_ms=step.pause_ms)
+
+    def _is_awaited(self, label: str) -> bool:
+        """
+        Whether an answer is yet to come, or to be noted, which is done one pass of the loop after it came. What ended with its
+        connection is not waited for.
+        """
+        if label in self._arrivals:
+            return False
+        answered = self._sent[label][1].answered
+        return not answered.done() or answered.result().trouble != CLOSED
 
     async def _settle(self) -> None:
         """Until all that was sent has had its effects."""
