@@ -8,7 +8,7 @@ from uuid import UUID
 from kohort.model.errors import FencedError, OffsetOutOfRangeError, UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import HighWatermarkListener
-from kohort.storage.batchset import Span, read_front, seal, seal_one, split_one
+from kohort.storage.batchset import Span, read_front, seal, split_one
 from kohort.storage.epochs import EpochCache
 from kohort.storage.log import NO_TIMESTAMP, BatchSetTooLargeError, LogConfig, LogMetrics, TimestampOffset
 from kohort.storage.producers import PRODUCER_ID_AT, Aborted, Producers
@@ -93,24 +93,14 @@ class LogBase(ABC):
         # Of a large batch only the header is copied, to be changed; the rest is written from where it is, even later than now.
         # What is no `bytes` its owner may change.
         split = split_one(batch) if size >= PIECE_BYTES and isinstance(batch, bytes) else None
-        rest: bytes | memoryview
-        if split is not None:
-            data, rest = split
-            spans = seal_one(
-                data,
-                size,
-                base_offset=self.end_offset,
-                leader_epoch=leader_epoch,
-                batch_bytes_max=config.max_message_bytes,
-            )
-        else:
-            data, rest = bytearray(batch), b""
-            spans = seal(
-                data,
-                base_offset=self.end_offset,
-                leader_epoch=leader_epoch,
-                batch_bytes_max=config.max_message_bytes,
-            )
+        data, rest = split or (bytearray(batch), b"")
+        spans = seal(
+            data,
+            size,
+            base_offset=self.end_offset,
+            leader_epoch=leader_epoch,
+            batch_bytes_max=config.max_message_bytes,
+        )
         if size > config.segment_bytes:
             raise BatchSetTooLargeError(
                 f"{size} bytes at once for {self.topic_partition}, whose segment.bytes is {config.segment_bytes}"

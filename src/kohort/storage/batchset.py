@@ -31,21 +31,36 @@ ATTRIBUTES_LOW_AT = 22
 _seal_front = Struct(">qii").pack_into
 
 
-def seal(batches: bytearray, *, base_offset: int, leader_epoch: int, batch_bytes_max: int) -> list[Span]:
+def seal(batches: bytearray, size: int, *, base_offset: int, leader_epoch: int, batch_bytes_max: int) -> list[Span]:
     """
     Give each batch its base offset and the leader epoch, in place; both lie outside the checksum.
+
+    Args:
+        size: of all of them in bytes. Of a batch that was split, the header is enough.
 
     Raises:
         RecordTooLargeError: one of them is larger than `batch_bytes_max`; nothing that was read is to be appended then.
         InvariantError: these bytes are no whole batches. Who appends has looked at them before.
     """
     spans = []
-    start, end = 0, len(batches)
-    while start < end:
-        span = _seal_at(batches, start, end - start, base_offset, leader_epoch, batch_bytes_max)
-        spans.append(span)
-        base_offset = span[3] + 1
-        start += span[1]
+    start = 0
+    while start < size:
+        available = size - start
+        if available < HEADER_BYTES:
+            raise InvariantError(f"{available} bytes after the last whole batch of an append")
+        _, length, _, magic, _, _, last_offset_delta, _, max_timestamp_ms = _read_both(batches, start)
+        batch_bytes = length + LOG_OVERHEAD_BYTES
+        if magic != MAGIC or batch_bytes < HEADER_BYTES or batch_bytes > available:
+            raise InvariantError(
+                f"an append holds no batch at byte {start}: magic {magic}, size {batch_bytes} of {available}"
+            )
+        if batch_bytes > batch_bytes_max:
+            raise RecordTooLargeError(f"a batch of {batch_bytes} bytes where max.message.bytes is {batch_bytes_max}")
+        _seal_front(batches, start, base_offset, length, leader_epoch)
+        last_offset = base_offset + last_offset_delta
+        spans.append((start, batch_bytes, base_offset, last_offset, max_timestamp_ms))
+        base_offset = last_offset + 1
+        start += batch_bytes
     return spans
 
 
@@ -58,26 +73,6 @@ def split_one(batches: bytes) -> tuple[bytearray, memoryview] | None:
     if length + LOG_OVERHEAD_BYTES != len(batches) or batches[ATTRIBUTES_LOW_AT] & CONTROL:
         return None
     return bytearray(batches[:HEADER_BYTES]), memoryview(batches)[HEADER_BYTES:]
-
-
-def seal_one(header: bytearray, size: int, *, base_offset: int, leader_epoch: int, batch_bytes_max: int) -> list[Span]:
-    """`seal` of the one batch of `size` bytes that has this header. Raises as that does."""
-    return [_seal_at(header, 0, size, base_offset, leader_epoch, batch_bytes_max)]
-
-
-def _seal_at(
-    batches: bytearray, start: int, available: int, base_offset: int, leader_epoch: int, batch_bytes_max: int
-) -> Span:
-    if available < HEADER_BYTES:
-        raise InvariantError(f"{available} bytes after the last whole batch of an append")
-    _, length, _, magic, _, _, last_offset_delta, _, max_timestamp_ms = _read_both(batches, start)
-    size = length + LOG_OVERHEAD_BYTES
-    if magic != MAGIC or size < HEADER_BYTES or size > available:
-        raise InvariantError(f"an append holds no batch at byte {start}: magic {magic}, size {size} of {available}")
-    if size > batch_bytes_max:
-        raise RecordTooLargeError(f"a batch of {size} bytes where max.message.bytes is {batch_bytes_max}")
-    _seal_front(batches, start, base_offset, length, leader_epoch)
-    return start, size, base_offset, base_offset + last_offset_delta, max_timestamp_ms
 
 
 def iter_spans(batches: Buffer) -> Iterator[Span]:

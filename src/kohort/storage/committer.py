@@ -54,7 +54,7 @@ _JOURNAL_LENGTH_MAX = 4
 OWNER_FLUSH_MS_MAX = 1.0
 """
 While flushes of late took no longer on the average, the owner waits for the next one itself; nothing else is done meanwhile.
-On a virtual machine a flush in a hundred takes some milliseconds; the thread would have to wait for that one as well.
+A few take many times longer, above all on a virtual machine; the thread would have to wait for those as well.
 """
 _OWNER_FLUSHES_MAX = 16
 """How many rounds the owner flushes in a row without the loop having asked for input: answers may bring on requests."""

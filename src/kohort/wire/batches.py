@@ -51,7 +51,7 @@ _LENGTH_MIN = 14
 """Of what follows the length in the oldest format."""
 
 _SIZE_MAX = (1 << 31) - 1
-_LONG_MIN_AWAY = 1 << 63
+_LONG_RANGE_HALF = 1 << 63
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 
@@ -280,7 +280,7 @@ def build_batch(
 
 def _as_long(value: int) -> int:
     """In 64 bits, as Java has it: times further apart are found again, for a reader adds in the same way."""
-    return (value + _LONG_MIN_AWAY) % (2 * _LONG_MIN_AWAY) - _LONG_MIN_AWAY
+    return (value + _LONG_RANGE_HALF) % (2 * _LONG_RANGE_HALF) - _LONG_RANGE_HALF
 
 
 def write_crc(batch: bytearray) -> None:
