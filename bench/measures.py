@@ -92,6 +92,7 @@ MEASURES: Final = (
     Measure("commit", "commit", 1, 4_000),
     Measure("commit", "commit", 8, 14_000),
     Measure("commit", "commit", 64, 40_000),
+    Measure("commit", "commit", 128, 40_000),
     Measure("commit", "commit", 64, partitions=100),
     Measure("rebalance", "commit", 64),
     Measure("produce", "commit", 8),

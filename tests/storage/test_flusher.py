@@ -5,7 +5,7 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator
-from itertools import repeat
+from itertools import product, repeat
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -14,10 +14,10 @@ import pytest
 from kohort.model.ids import TopicPartition
 from kohort.storage.committer import BULK_BYTES, EARLY_BYTES
 from kohort.storage.flusher import Flusher, Round
-from kohort.storage.journal import APPEND, Journal, entry_prefix, pack_length
+from kohort.storage.journal import APPEND, BATCH, Journal, entry_prefix, journal_files, pack_length, read_journal
 from kohort.storage.log import LogConfig
 from kohort.testing.faulty_files import FaultyFiles
-from kohort.wire.batches import read_records
+from kohort.wire.batches import HEADER_BYTES, read_records
 from tests.storage.owner import TOPIC_ID, Owner, batch
 
 PARTITIONS = [TopicPartition("t", partition) for partition in range(2)]
@@ -191,6 +191,32 @@ def test_the_owner_flushes_while_it_is_quick(tmp_path: Path) -> None:
     flush()
     assert flushed_by(100) == {"thread"}
     flusher.stop()
+
+
+@pytest.mark.parametrize("kinds", list(product(("copied", "whole", "apart"), repeat=3)))
+def test_rounds_that_waited_together_are_one_round(tmp_path: Path, kinds: tuple[str, ...]) -> None:
+    """Whether their batches were copied into them, lie beside them, or lie there without their headers."""
+    contents = [bytes(batch(kind * 3)) for kind in kinds]
+    rounds: list[Round[str]] = []
+    for kind, content in zip(kinds, contents, strict=True):
+        round_: Round[str] = Round()
+        round_.entries += entry_prefix(PARTITIONS[0], TOPIC_ID, BATCH if kind == "apart" else APPEND)
+        round_.entries += pack_length(len(content))
+        if kind == "copied":
+            round_.entries += content
+        elif kind == "whole":
+            round_.add_piece(content, is_covered=True)
+        else:
+            round_.entries += content[:HEADER_BYTES]
+            round_.add_piece(memoryview(content)[HEADER_BYTES:], is_covered=False)
+        rounds.append(round_)
+    first, *later = rounds
+    for round_ in later:
+        first.merge(round_)
+    journal = Journal(tmp_path / "journal", file_bytes=1 << 16, sync=os.fdatasync)
+    journal.write([*first.pieces, first.entries], [*first.covered, first.entries])
+    journal.close()
+    assert [entry.content for entry in read_journal(journal_files(tmp_path / "journal"))] == contents
 
 
 def test_after_a_failed_flush_nobody_may(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from kohort.model.ids import TopicPartition
 from kohort.storage import syscalls
 from kohort.storage.journal import (
     APPEND,
+    BATCH,
     DELETE,
     EPOCH,
     ROUND_HEADER_BYTES,
@@ -25,6 +26,7 @@ from kohort.storage.journal import (
 )
 from kohort.testing.crashed_disk import Wrote
 from kohort.testing.faulty_files import FaultyFiles
+from kohort.wire.batches import HEADER_BYTES, BatchRecord, build_batch
 
 NAMES = st.sampled_from(
     [TopicPartition("a", 0), TopicPartition("b.c_d-e", 49), TopicPartition("__consumer_offsets", 3)]
@@ -123,6 +125,65 @@ def test_a_flipped_bit_ends_the_journal_there(tmp_path: Path) -> None:
     for position in range(ends[0], ends[1]):
         path.write_bytes(content[:position] + bytes([content[position] ^ 1]) + content[position + 1 :])
         assert list(read_journal([path])) == rounds[0]
+
+
+def batch_of(number: int) -> JournalEntry:
+    batch = build_batch([BatchRecord(b"key", bytes([number]) * 50)], timestamp_ms=number)
+    return JournalEntry(APPEND, TopicPartition("a", number), UUID(int=number), batch)
+
+
+def write_apart(written: Journal, entries: list[JournalEntry]) -> None:
+    """One round, in which the records of every other entry lie beside the rest and have their own checksum alone."""
+    pieces: list[bytearray | memoryview] = []
+    covered: list[bytearray | memoryview] = []
+    head = bytearray(ROUND_HEADER_BYTES)
+    for place, entry in enumerate(entries):
+        is_apart = place % 2 == 0
+        head += entry_prefix(entry.topic_partition, entry.topic_id, BATCH if is_apart else APPEND)
+        head += pack_length(len(entry.content))
+        if is_apart:
+            head += entry.content[:HEADER_BYTES]
+            pieces += (head, memoryview(entry.content)[HEADER_BYTES:])
+            covered.append(head)
+            head = bytearray()
+        else:
+            head += entry.content
+    written.write([*pieces, head], [*covered, head])
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_every_flipped_bit_ends_a_round_of_batches(tmp_path: Path, count: int) -> None:
+    """Also one in the records, which only their batch's own checksum covers."""
+    written = journal(tmp_path)
+    rounds = [[batch_of(3 * place + number) for number in range(count)] for place in range(3)]
+    ends = []
+    for entries in rounds:
+        write_apart(written, entries)
+        ends.append(written.position)
+    written.close()
+    (path,) = journal_files(tmp_path / "journal")
+    content = path.read_bytes()
+    assert list(read_journal([path])) == [entry for entries in rounds for entry in entries]
+    for position in range(ends[0], ends[1]):
+        for bit in (1, 128):
+            path.write_bytes(content[:position] + bytes([content[position] ^ bit]) + content[position + 1 :])
+            assert list(read_journal([path])) == rounds[0]
+
+
+def test_records_that_did_not_reach_the_disk_end_the_journal(tmp_path: Path) -> None:
+    """What lies there instead may be an older batch, as whole as the one that was meant."""
+    written = journal(tmp_path)
+    write_apart(written, [batch_of(0)])
+    end = written.position
+    write_apart(written, [batch_of(1)])
+    written.close()
+    (path,) = journal_files(tmp_path / "journal")
+    content = path.read_bytes()
+    records = len(batch_of(1).content) - HEADER_BYTES
+    older = content[end - records : end]
+    for instead in (bytes(records), older, older[: records // 2] + content[2 * end - records // 2 : 2 * end]):
+        path.write_bytes(content[: 2 * end - records] + instead + content[2 * end :])
+        assert list(read_journal([path])) == [batch_of(0)]
 
 
 def test_rounds_of_an_earlier_use_of_the_file_are_not_read(tmp_path: Path) -> None:

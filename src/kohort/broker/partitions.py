@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from kohort.broker.catalog import Catalog, CatalogChange, Topic
-from kohort.broker.produced import ProduceRules
+from kohort.broker.produce_rules import ProduceRules
 from kohort.broker.topic_configs import TopicConfigs
 from kohort.model.errors import ErrorCode, StorageError, UnavailableError
 from kohort.model.ids import TopicPartition

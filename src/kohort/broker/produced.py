@@ -9,17 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
-from kohort.broker.topic_configs import TopicConfigs
+from kohort.broker.produce_rules import ProduceRules
 from kohort.model.errors import CoordinatorError, CorruptError, ErrorCode
 from kohort.storage.log import LONG_MAX
 from kohort.storage.producers import Producers, Written
 from kohort.wire import batches
 from kohort.wire.batches import HEADER_BYTES, BatchHeader
-from kohort.wire.compression import Codec, decompress
+from kohort.wire.compression import decompress
 
-_CODECS = {codec.name.lower(): int(codec) for codec in Codec} | {"uncompressed": int(Codec.NONE)}
 NO_TIMESTAMP = -1
 _ATTRIBUTES_LOW_BYTE = 22
 _MAX_TIMESTAMP_AT = 35
@@ -32,51 +29,6 @@ class InvalidRecordsError(CoordinatorError):
     def __init__(self, code: ErrorCode, message: str, record_errors: Sequence[tuple[int, str]]) -> None:
         super().__init__(code, message)
         self.record_errors = record_errors
-
-
-class ProduceRules(msgspec.Struct, frozen=True):
-    """
-    What a topic's configuration says about batches.
-
-    Attributes:
-        codec: None when the producer's is kept.
-        takes_as_it_is: whether a batch that is not packed, and whose times are in order, is neither looked into nor changed:
-            so it is without configuration. Worked out of the others.
-    """
-
-    is_compacted: bool
-    is_log_append_time: bool
-    timestamp_before_max_ms: int
-    timestamp_after_max_ms: int
-    codec: int | None
-    takes_as_it_is: bool = False
-
-    def __post_init__(self) -> None:
-        is_plain = not self.is_compacted and not self.is_log_append_time and self.codec is None
-        msgspec.structs.force_setattr(self, "takes_as_it_is", is_plain and self.timestamp_before_max_ms >= LONG_MAX)
-
-    @classmethod
-    def of(cls, configs: TopicConfigs, overrides: dict[str, str]) -> ProduceRules:
-        values: dict[str, object] = {name.replace(".", "_"): configs.parsed(name, overrides) for name in _RULES}
-        policy = configs.parsed("cleanup.policy", overrides)
-        return msgspec.convert(
-            {
-                "is_compacted": isinstance(policy, tuple) and "compact" in policy,
-                "is_log_append_time": values["message_timestamp_type"] == "LogAppendTime",
-                "timestamp_before_max_ms": values["message_timestamp_before_max_ms"],
-                "timestamp_after_max_ms": values["message_timestamp_after_max_ms"],
-                "codec": _CODECS.get(str(values["compression_type"])),
-            },
-            cls,
-        )
-
-
-_RULES = (
-    "message.timestamp.type",
-    "message.timestamp.before.max.ms",
-    "message.timestamp.after.max.ms",
-    "compression.type",
-)
 
 
 def admit(

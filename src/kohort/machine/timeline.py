@@ -174,7 +174,8 @@ class TimelineDict(dict[K, V], Generic[K, V]):
     def __hash__(self) -> int:  # type: ignore[override]
         return id(self)
 
-    def __setitem__(self, key: K, value: V) -> None:
+    def put(self, key: K, value: V) -> None:
+        """What `self[key] = value` does, too."""
         newest = self._registry.newest
         if newest is not None:
             if newest is not self._seen:
@@ -183,7 +184,8 @@ class TimelineDict(dict[K, V], Generic[K, V]):
                 self._delta[key] = self.get(key, _ABSENT)
         dict.__setitem__(self, key, value)
 
-    put = __setitem__
+    def __setitem__(self, key: K, value: V) -> None:
+        self.put(key, value)
 
     def put_all(self, items: Mapping[K, V]) -> None:
         """`put` of many."""

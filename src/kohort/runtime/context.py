@@ -401,9 +401,9 @@ class Context(Exclusive, Generic[S]):
         position.commit_to(committed)
         outbox = self._outbox
         now_ms = self._now_ms()
-        for _, since_ms, events in self._deferred.take_up_to(committed):
+        for group in self._deferred.take_up_to(committed):
             answered = len(outbox)
-            for event in events:
+            for event in group.events:
                 if event.after is None and not event.releases:
                     if event.reply is not None:
                         outbox.append((event.reply, event.response))
@@ -414,7 +414,7 @@ class Context(Exclusive, Generic[S]):
                 except Exception:  # noqa: BLE001 -- one completion's failure must not keep the others waiting
                     _log.exception("shard.completion_failed partition=%d", self.partition)
             if len(outbox) > answered:
-                self._metrics.event_purgatory_time.record(now_ms - since_ms, len(outbox) - answered)
+                self._metrics.event_purgatory_time.record(now_ms - group.since_ms, len(outbox) - answered)
 
     def _on_timeout(self) -> None:
         self._exclusively(self._expire_waiting)

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from kohort.machine.shard import After, Release, Reply
 
@@ -61,12 +61,15 @@ class Waiting:
         return None if reply is None else (reply, self.on_error(error))
 
 
-class Group(NamedTuple):
+class Group:
     """Operations that wait for one offset, and since when they do."""
 
-    offset: int
-    since_ms: int
-    events: list[Waiting]
+    __slots__ = ("events", "offset", "since_ms")
+
+    def __init__(self, offset: int, since_ms: int, events: list[Waiting]) -> None:
+        self.offset = offset
+        self.since_ms = since_ms
+        self.events = events
 
 
 class DeferredQueue:

@@ -174,14 +174,14 @@ class Committer:
             round_.bulk.add(log)
             return
         entries = round_.entries
-        entries += log.journal_prefix
+        entries += log.journal_batch_prefix if rest else log.journal_prefix
         entries += pack_length(size)
         if len(data) < PIECE_BYTES:
             entries += data
         else:
-            round_.add_piece(data)
+            round_.add_piece(data, is_covered=True)
         if rest:
-            round_.add_piece(rest)
+            round_.add_piece(rest, is_covered=False)
             if round_.piece_bytes >= EARLY_BYTES and self._flusher.is_idle:
                 self._flusher.hand_over(self._take_round())
 

@@ -19,7 +19,7 @@ from kohort.storage.checkpoints import PARTITION_METADATA, write_partition_metad
 from kohort.storage.epochs import EPOCH_MAX
 from kohort.storage.failures import advice
 from kohort.storage.handles import OpenFiles
-from kohort.storage.journal import entry_prefix
+from kohort.storage.journal import BATCH, entry_prefix
 from kohort.storage.log import NO_TIMESTAMP, LogConfig
 from kohort.storage.producers import Aborted
 from kohort.storage.recovery import Loaded
@@ -56,6 +56,7 @@ class DiskLog(LogBase):
     Attributes:
         handles: where its segments count their open files.
         journal_prefix: what this partition's entries in the journal begin with.
+        journal_batch_prefix: the same of those that are one batch, whose header came apart from the rest.
         round: the round its bytes are counted for in `round_bytes`; both are the store's.
         flushed_offset: up to here the topic's `flush.messages` had it flushed; the store's.
         is_dirty: whether anything came since the last checkpoint was begun.
@@ -86,7 +87,7 @@ class DiskLog(LogBase):
             end_offset=loaded.end_offset,
         )
         self.directory = directory
-        self.journal_prefix = entry_prefix(topic_partition, topic_id)
+        self.assign_topic_id(topic_id)
         self.round: object = None
         self.round_bytes = 0
         self.flushed_offset = self.end_offset
@@ -447,6 +448,7 @@ class DiskLog(LogBase):
     def assign_topic_id(self, topic_id: UUID) -> None:
         self.topic_id = topic_id
         self.journal_prefix = entry_prefix(self.topic_partition, topic_id)
+        self.journal_batch_prefix = entry_prefix(self.topic_partition, topic_id, BATCH)
 
     def unsynced_files(self) -> set[Path]:
         """The files, and the directories of new ones, that have to be flushed for the data to be durable."""

@@ -30,6 +30,7 @@ class Round(Generic[L]):
 
     Attributes:
         pieces: the journal's bytes, behind room for the round's header, but for the last of them, which are in `entries`.
+        covered: those of the pieces that the round's checksum covers.
         piece_bytes: how large the pieces are that were not copied.
         entries: where the next entry goes.
         ends: per log, the end offset that is durable when the round is.
@@ -42,6 +43,7 @@ class Round(Generic[L]):
 
     def __init__(self) -> None:
         self.pieces: list[bytearray | bytes | memoryview] = []
+        self.covered: list[bytearray | bytes | memoryview] = []
         self.piece_bytes = 0
         self.entries = bytearray(ROUND_HEADER_BYTES)
         self.ends: dict[L, int] = {}
@@ -50,9 +52,12 @@ class Round(Generic[L]):
         self.waiters: list[Callable[[], None]] = []
         self.on_begun: Callable[[], None] | None = None
 
-    def add_piece(self, data: bytearray | bytes | memoryview) -> None:
+    def add_piece(self, data: bytearray | bytes | memoryview, *, is_covered: bool) -> None:
         """Put something large behind the entries without copying it: it is not to change any more."""
         self.pieces += (self.entries, data)
+        self.covered.append(self.entries)
+        if is_covered:
+            self.covered.append(data)
         self.piece_bytes += len(data)
         self.entries = bytearray()
 
@@ -64,7 +69,9 @@ class Round(Generic[L]):
     def merge(self, later: "Round[L]") -> None:
         """Take up what came while this round waited."""
         if later.pieces:
-            self.pieces += (self.entries, memoryview(later.pieces[0])[ROUND_HEADER_BYTES:], *later.pieces[1:])
+            self.entries += memoryview(later.pieces[0])[ROUND_HEADER_BYTES:]
+            self.pieces += (self.entries, *later.pieces[1:])
+            self.covered += (self.entries, *later.covered[1:])
             self.entries = later.entries
             self.piece_bytes += later.piece_bytes
         else:
@@ -110,7 +117,7 @@ class Flusher(Generic[L]):
         self._is_busy = False
         self._is_stopping = False
         self._has_failed = False
-        self._thread: threading.Thread | None = None
+        self._worker: threading.Thread | None = None
         self.flushes = 0
         self.flush_time_s = 0.0
         """For who looks: how many rounds were flushed, and how long that took in all."""
@@ -125,9 +132,9 @@ class Flusher(Generic[L]):
                 self._waiting = round_
             else:
                 self._waiting.merge(round_)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="kohort-flusher", daemon=True)
-                self._thread.start()
+            if self._worker is None:
+                self._worker = threading.Thread(target=self._run, name="kohort-flusher", daemon=True)
+                self._worker.start()
             if not self._is_busy:
                 self._condition.notify_all()
 
@@ -166,8 +173,8 @@ class Flusher(Generic[L]):
         with self._condition:
             self._is_stopping = True
             self._condition.notify_all()
-        if self._thread is not None:
-            self._thread.join()
+        if self._worker is not None:
+            self._worker.join()
         self._journal.close()
 
     def _run(self) -> None:
@@ -209,7 +216,7 @@ class Flusher(Generic[L]):
         if round_.files:
             self._sync_files(round_.files)
         if not round_.is_empty:
-            self._journal.write([*round_.pieces, round_.entries])
+            self._journal.write([*round_.pieces, round_.entries], [*round_.covered, round_.entries])
         self.journal_bytes = self._journal.position
         if round_.on_begun is not None:
             round_.on_begun()
@@ -220,21 +227,21 @@ class Background:
 
     def __init__(self) -> None:
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._worker: threading.Thread | None = None
 
     def submit(self, job: Callable[[], None]) -> None:
         """Run a job; what it does not catch is logged, and the next one's turn comes."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="kohort-storage", daemon=True)
-            self._thread.start()
+        if self._worker is None:
+            self._worker = threading.Thread(target=self._run, name="kohort-storage", daemon=True)
+            self._worker.start()
         self._jobs.put(job)
 
     def stop(self) -> None:
         """Finish the jobs and end the thread."""
-        if self._thread is not None:
+        if self._worker is not None:
             self._jobs.put(None)
-            self._thread.join()
-            self._thread = None
+            self._worker.join()
+            self._worker = None
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:

@@ -23,6 +23,7 @@ _OFFSET_ENTRY = Struct(">ii")
 """Relative offset, position."""
 _TIME_ENTRY = Struct(">qi")
 """Timestamp, relative offset."""
+_read_timestamp = Struct(">q").unpack_from
 
 
 class _Index:
@@ -156,7 +157,9 @@ class TimeIndex(_Index):
 
     def maybe_append(self, timestamp_ms: int, offset: int) -> None:
         """An entry, unless an entry with this timestamp or a larger one is there."""
-        if timestamp_ms > self.last[0]:
+        entries = self._entries
+        newest_ms = _read_timestamp(entries, len(entries) - _TIME_ENTRY.size)[0] if entries else NO_TIMESTAMP
+        if timestamp_ms > newest_ms:
             self._append(timestamp_ms, offset - self.base_offset)
 
     def offset_for(self, timestamp_ms: int) -> int:

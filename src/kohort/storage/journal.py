@@ -6,16 +6,17 @@ that is not there whole (its checksum is wrong, its number is not the next) ends
 Two files take turns. A checkpoint makes everything of one file durable in the segments while rounds already go to the
 other; then the first is free. A file's rounds carry the file's generation, which rises each time a file is begun anew.
 
-    round:  magic "KJ01"  crc uint32  generation uint64  sequence uint64  length uint32, then `length` bytes of entries
+    round:  "KJ01" or "KJ02"  crc uint32  generation uint64  sequence uint64  length uint32, then `length` bytes of entries
     entry:  kind uint8  topic id 16 bytes  partition int32  name length uint16  name  length uint32, then the batches
 
 Where a file was never written to, a flush has to tell the file system that it is now; where it was, the data alone goes to the
 disk, which takes two thirds of the time and often half. So a file is filled with zeros a step ahead of its rounds, until its
 second use finds it filled. A round ends where they begin: zeros are no magic.
 
-The checksum is CRC-32C over everything behind it. A deletion is an entry without batches; where a log starts now is an entry
-that has the offset (int64) instead; a leader epoch that began without a batch has the epoch (int32) and the offset where it
-began (int64). Ours alone: a clean stop leaves no journal behind.
+The checksum is CRC-32C over everything behind it. In a round of "KJ02" it leaves out the records of the entries that are one
+large batch: the batch's own checksum covers those, and was just looked at. A deletion is an entry without batches; where a log
+starts now is an entry that has the offset (int64) instead; a leader epoch that began without a batch has the epoch (int32) and
+the offset where it began (int64). Ours alone: a clean stop leaves no journal behind.
 """
 
 import errno
@@ -29,15 +30,20 @@ import msgspec
 
 from kohort.model.ids import TopicPartition
 from kohort.storage import syscalls
+from kohort.storage.batchset import read_front
 from kohort.storage.directory import JOURNAL, OLD_JOURNAL, partition_of
+from kohort.wire.batches import HEADER_BYTES, LOG_OVERHEAD_BYTES, check_crc
 from kohort.wire.native import crc32c
 
 APPEND = 1
 DELETE = 2
 START = 3
 EPOCH = 4
+BATCH = 5
+"""An append of one batch, of which the round's checksum covers the header alone. It is read as APPEND."""
 
 _MAGIC = b"KJ01"
+_MAGIC_OF_BATCHES = b"KJ02"
 _ROUND = Struct(">4sIQQI")
 _ENTRY = Struct(">B16siH")
 _LENGTH = Struct(">I")
@@ -109,23 +115,26 @@ class Journal:
         """Bytes in the present file: when they reach its size, the other's turn is due."""
         return self._position
 
-    def write(self, pieces: Sequence[syscalls.Buffer]) -> None:
+    def write(self, pieces: Sequence[syscalls.Buffer], covered: Sequence[syscalls.Buffer] | None = None) -> None:
         """
         Make a round durable.
 
         Args:
             pieces: the entries, one behind the other; the first begins with `ROUND_HEADER_BYTES` that are filled here.
+            covered: the pieces that are not records of a `BATCH`; by default all.
 
         Raises:
             OSError: it is not known what is on the disk; nothing may be written here again.
         """
         first = pieces[0]
         length = sum(map(len, pieces)) - ROUND_HEADER_BYTES
-        _ROUND.pack_into(first, 0, _MAGIC, 0, self._generation, self._sequence, length)
+        covered = covered or pieces
+        magic = _MAGIC if len(covered) == len(pieces) else _MAGIC_OF_BATCHES
+        _ROUND.pack_into(first, 0, magic, 0, self._generation, self._sequence, length)
         crc = crc32c(memoryview(first)[_CRC_COVERS_FROM:])
-        for piece in pieces[1:]:
+        for piece in covered[1:]:
             crc = crc32c(piece, crc)
-        _ROUND.pack_into(first, 0, _MAGIC, crc, self._generation, self._sequence, length)
+        _ROUND.pack_into(first, 0, magic, crc, self._generation, self._sequence, length)
         fd = self._fds.get(self._generation & 1)
         if fd is None:
             fd = self._open()
@@ -213,10 +222,29 @@ def _round_at(content: bytes, position: int) -> tuple[int, int, int] | None:
         return None
     magic, crc, generation, sequence, length = _ROUND.unpack_from(content, position)
     end = position + ROUND_HEADER_BYTES + length
-    if magic != _MAGIC or end > len(content):
+    if magic not in (_MAGIC, _MAGIC_OF_BATCHES) or end > len(content):
         return None
     covered = memoryview(content)[position + _CRC_COVERS_FROM : end]
-    return (generation, sequence, end) if crc32c(covered) == crc else None
+    found = crc32c(covered) if magic == _MAGIC else _checksum_of_batches(content, position, end)
+    return (generation, sequence, end) if found == crc else None
+
+
+def _checksum_of_batches(content: bytes, position: int, end: int) -> int | None:
+    """The checksum of such a round, found anew; None where a batch's own is wrong."""
+    view, crc = memoryview(content), 0
+    covered_from = position + _CRC_COVERS_FROM
+    position += ROUND_HEADER_BYTES
+    while position < end:
+        entry = _entry_at(content, position, end)
+        if entry is None:
+            break
+        kind, _, start, position = entry
+        if kind == BATCH:
+            if not check_crc(content, start):
+                return None
+            crc = crc32c(view[covered_from : start + HEADER_BYTES], crc)
+            covered_from = position
+    return crc32c(view[covered_from:end], crc)
 
 
 def _entries_of(content: bytes) -> Iterator[JournalEntry]:
@@ -231,18 +259,34 @@ def _entries_of(content: bytes) -> Iterator[JournalEntry]:
 
 def _entries_of_round(content: bytes, position: int, end: int) -> Iterator[JournalEntry]:
     while position < end:
+        entry = _entry_at(content, position, end)
+        if entry is None:  # a whole round of another version's making
+            return
+        kind, name_bytes, start, stop = entry
+        _, topic_id, partition, _ = _ENTRY.unpack_from(content, position)
+        name_at = position + _ENTRY.size
         try:
-            kind, topic_id, partition, name_bytes = _ENTRY.unpack_from(content, position)
-            position += _ENTRY.size
-            topic = content[position : position + name_bytes].decode()
-            position += name_bytes
-            (length,) = _LENGTH.unpack_from(content, position)
-        except (error, UnicodeDecodeError):  # a whole round of another version's making
+            topic_partition = TopicPartition(content[name_at : name_at + name_bytes].decode(), partition)
+        except UnicodeDecodeError:
             return
-        position += _LENGTH.size
-        is_known = _LENGTHS.get(kind, length) == length <= end - position
-        topic_partition = TopicPartition(topic, partition)
-        if not is_known or partition_of(str(topic_partition)) != topic_partition:
+        if partition_of(str(topic_partition)) != topic_partition:
             return
-        yield JournalEntry(kind, topic_partition, UUID(bytes=topic_id), content[position : position + length])
-        position += length
+        yield JournalEntry(
+            APPEND if kind == BATCH else kind, topic_partition, UUID(bytes=topic_id), content[start:stop]
+        )
+        position = stop
+
+
+def _entry_at(content: bytes, position: int, end: int) -> tuple[int, int, int, int] | None:
+    """Kind, bytes of the name, where the content begins and where it ends; None where there is no entry that we know."""
+    try:
+        kind, _, _, name_bytes = _ENTRY.unpack_from(content, position)
+        (length,) = _LENGTH.unpack_from(content, position + _ENTRY.size + name_bytes)
+    except error:
+        return None
+    start = position + _ENTRY.size + name_bytes + _LENGTH.size
+    if _LENGTHS.get(kind, length) != length or length > end - start:
+        return None
+    if kind == BATCH and (length < HEADER_BYTES or LOG_OVERHEAD_BYTES + read_front(content, start)[1] != length):
+        return None
+    return kind, name_bytes, start, start + length

@@ -118,13 +118,13 @@ class Segment:
             self.open()
         else:
             self.was_touched = True
-        if rest:
-            end = syscalls.write_at(self._fd, (data, rest), position)
-        else:
-            end = position + len(data)
+        end = position + len(data) + len(rest)
+        if not rest:
             written = syscalls.pwrite(self._fd, data, position)
-            if written != len(data):
-                syscalls.write_at(self._fd, (memoryview(data)[written:],), position + written)
+        else:
+            written = 0 if syscalls.pwritev is None else syscalls.pwritev(self._fd, (data, rest), position)
+        if position + written != end:
+            syscalls.write_at(self._fd, (memoryview(b"".join((data, rest)))[written:],), position + written)
         for start, size, base_offset, last_offset, max_timestamp_ms in spans:
             self._count(position + start, size, base_offset, last_offset, max_timestamp_ms, index_interval_bytes)
         if position == 0:
@@ -145,7 +145,8 @@ class Segment:
             self.max_timestamp = max_timestamp_ms, last_offset
         if self._since_index_bytes > index_interval_bytes:
             self.index.append(last_offset, position)
-            self.time_index.maybe_append(*self.max_timestamp)
+            newest_ms, newest_offset = self.max_timestamp
+            self.time_index.maybe_append(newest_ms, newest_offset)
             self._since_index_bytes = 0
             self._recent_offsets.clear()
             self._recent_positions.clear()
