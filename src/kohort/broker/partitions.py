@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -24,6 +24,7 @@ from kohort.model.ids import TopicPartition
 from kohort.runtime.purgatory import Purgatory
 from kohort.storage.log import NO_TOPIC_ID, Log, LogConfig, LogStore
 
+_WRITTEN: Final = ErrorCode.NONE
 Written: TypeAlias = Callable[[ErrorCode], None]
 Fetches: TypeAlias = "Purgatory[Partition]"
 
@@ -86,7 +87,7 @@ class Partition:
     def _on_high_watermark(self, high_watermark: int) -> None:
         writes = self._writes
         while writes and writes[0][0] <= high_watermark:
-            writes.popleft()[1](ErrorCode.NONE)
+            writes.popleft()[1](_WRITTEN)
         self._fetches.check_and_complete(self)
 
     def on_deleted(self) -> None:

@@ -15,7 +15,7 @@ Source: KIP-98, KIP-110, KIP-467, KIP-516, KIP-951; Kafka KafkaApis.handleProduc
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 import msgspec
@@ -30,25 +30,26 @@ from kohort.model.ids import INTERNAL_TOPICS
 from kohort.runtime.ports import Clock
 from kohort.storage.producers import Written
 from kohort.wire import messages as m
-from kohort.wire.batches import CODEC_MASK, HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, validate_produced
+from kohort.wire.batches import CODEC_MASK, HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, TRANSACTIONAL, validate_produced
 from kohort.wire.compression import Codec
 
 if TYPE_CHECKING:
     Data = m.ProduceRequestPartitionProduceData
     Answer = m.ProduceResponsePartitionProduceResponse
 
-ADMIN_CLIENT_ID = "__admin_client"
+ADMIN_CLIENT_ID: Final = "__admin_client"
 """The one client that may write to internal topics. Source: Kafka AdminUtils."""
 
-ALL = -1
-NONE = 0
-_ACKS = (ALL, NONE, 1)
-_TOPIC_IDS_SINCE = 13
-_ZSTD_SINCE = 7
-_CODEC_AT = 22
+ALL: Final = -1
+NONE: Final = 0
+_ACKS: Final = (ALL, NONE, 1)
+_TOPIC_IDS_SINCE: Final = 13
+_ZSTD_SINCE: Final = 7
+_CODEC_AT: Final = 22
 """The byte of a batch that holds its codec."""
-NO_OFFSET = -1
+NO_OFFSET: Final = -1
 
+_PartitionAnswer: Final = m.ProduceResponsePartitionProduceResponse
 _TopicKey = tuple[str, UUID | None]
 
 
@@ -123,6 +124,7 @@ class _Write:
     """
 
     __slots__ = (
+        "_acks",
         "_cancel",
         "_context",
         "_now_ms",
@@ -136,6 +138,7 @@ class _Write:
 
     def __init__(self, request: m.ProduceRequest, context: Context, now_ms: int) -> None:
         self._request = request
+        self._acks: int = request.acks
         self._context = context
         self.api_version = context.api_version
         self._now_ms = now_ms
@@ -151,25 +154,24 @@ class _Write:
         Raises:
             CoordinatorError, StorageError: nothing was written.
         """
-        request, context, log = self._request, self._context, partition.log
-        if request.acks not in _ACKS and _is_one_batch(data.records or b""):
-            raise CoordinatorError(ErrorCode.INVALID_REQUIRED_ACKS)
-        header = validate_produced(
-            data.records, api_version=context.api_version, batch_bytes_max=log.config.max_message_bytes
-        )
-        self._check(partition, is_transactional=header.is_transactional)
+        log, rules = partition.log, partition.rules
         records = data.records or b""
-        if header.size_bytes < len(records):
-            records = records[: header.size_bytes]
-        rules = partition.rules
+        if self._acks not in _ACKS and _is_one_batch(records):
+            raise CoordinatorError(ErrorCode.INVALID_REQUIRED_ACKS)
+        header = validate_produced(records, api_version=self.api_version, batch_bytes_max=log.config.max_message_bytes)
+        self._check(partition, is_transactional=header.attributes & TRANSACTIONAL != 0)
+        size = header.length + LOG_OVERHEAD_BYTES
+        if size < len(records):
+            records = records[:size]
         batch = admit(records, header, rules, self._now_ms, where=partition.topic_partition)
         if header.producer_id >= 0 and (written := judge(log.producers, header)):
             return self._answer_again(partition, data, written)
         end_offset = partition.append(batch)
-        if request.acks == ALL:
-            self.pending[len(self.topics), data.index] = partition, end_offset
-        return m.ProduceResponsePartitionProduceResponse(
-            index=data.index,
+        index = data.index
+        if self._acks == ALL:
+            self.pending[len(self.topics), index] = partition, end_offset
+        return _PartitionAnswer(
+            index=index,
             base_offset=end_offset - header.record_count,
             log_append_time_ms=self._now_ms if rules.is_log_append_time else NO_TIMESTAMP,
             log_start_offset=log.log_start_offset,
@@ -177,9 +179,9 @@ class _Write:
 
     def _answer_again(self, partition: Partition, data: Data, written: Written) -> Answer:
         """A duplicate, which may not be durable itself yet."""
-        if self._request.acks == ALL and written.last_offset >= partition.log.high_watermark:
+        if self._acks == ALL and written.last_offset >= partition.log.high_watermark:
             self.pending[len(self.topics), data.index] = partition, written.last_offset + 1
-        return m.ProduceResponsePartitionProduceResponse(
+        return _PartitionAnswer(
             index=data.index,
             base_offset=written.first_offset,
             log_append_time_ms=written.timestamp_ms,
@@ -239,7 +241,7 @@ class _Write:
         reply(self.response())
 
 
-_JUDGED_BY_LOG = (
+_JUDGED_BY_LOG: Final = (
     ErrorCode.INVALID_RECORD,
     ErrorCode.INVALID_TIMESTAMP,
     ErrorCode.UNKNOWN_SERVER_ERROR,
@@ -273,7 +275,7 @@ def _tells_why(error: CoordinatorError) -> bool:
 
 def _refusal(index: int, error: CoordinatorError | StorageError, *, log_start_offset: int) -> Answer:
     record_errors = error.record_errors if isinstance(error, InvalidRecordsError) else ()
-    return m.ProduceResponsePartitionProduceResponse(
+    return _PartitionAnswer(
         index=index,
         error_code=error.code,
         base_offset=NO_OFFSET,

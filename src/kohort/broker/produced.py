@@ -8,6 +8,7 @@ Source: Kafka LogValidator.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from kohort.broker.produce_rules import ProduceRules
 from kohort.model.errors import CoordinatorError, CorruptError, ErrorCode
@@ -17,10 +18,10 @@ from kohort.wire import batches
 from kohort.wire.batches import HEADER_BYTES, BatchHeader
 from kohort.wire.compression import decompress
 
-NO_TIMESTAMP = -1
-_ATTRIBUTES_LOW_BYTE = 22
-_MAX_TIMESTAMP_AT = 35
-_ERRORS_TOLD = 3
+NO_TIMESTAMP: Final = -1
+_ATTRIBUTES_LOW_BYTE: Final = 22
+_MAX_TIMESTAMP_AT: Final = 35
+_ERRORS_TOLD: Final = 3
 
 
 class InvalidRecordsError(CoordinatorError):

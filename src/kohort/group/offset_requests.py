@@ -9,7 +9,7 @@ Source: Kafka KafkaApis.handleOffsetCommitRequest, handleOffsetFetchRequest, han
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
@@ -27,10 +27,10 @@ from kohort.wire.apis import ApiKey
 from kohort.wire.encoders import PreparedResponse, response_encoder
 from kohort.wire.repeats import Pattern
 
-TOPIC_IDS_SINCE = 10
+TOPIC_IDS_SINCE: Final = 10
 
-_ANY_LENGTH = 1 << 31
-_UNKNOWN_PARTITION = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+_ANY_LENGTH: Final = 1 << 31
+_UNKNOWN_PARTITION: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 # OffsetCommit

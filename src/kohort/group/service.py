@@ -8,7 +8,7 @@ Source: Kafka GroupCoordinatorService, and the group handlers of KafkaApis.
 """
 
 from collections.abc import Sequence
-from typing import TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -35,8 +35,8 @@ R = TypeVar("R")
 CommitResponse: TypeAlias = m.OffsetCommitResponse | PreparedResponse
 Listed: TypeAlias = tuple[ErrorCode, Sequence[m.ListGroupsResponseListedGroup]]
 
-NO_OPERATIONS = -2_147_483_648
-GROUP_OPERATIONS = 3_400
+NO_OPERATIONS: Final = -2_147_483_648
+GROUP_OPERATIONS: Final = 3_400
 """All that can be done to a group (read, delete, describe, describe and alter configs), as a bit field by AclOperation code."""
 
 

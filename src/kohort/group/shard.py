@@ -9,6 +9,7 @@ Source: Kafka GroupCoordinatorShard, GroupMetadataManager, OffsetMetadataManager
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from typing import Final
 
 from kohort.group.classic.describe import describe_group
 from kohort.group.classic.expiry import expire_member
@@ -41,9 +42,9 @@ from kohort.model.image import ClusterImage
 from kohort.wire import messages as m
 from kohort.wire.encoders import PreparedResponse
 
-SWEEP_TIMER = "expire offsets"
-SWEEP_PART_TIMER = "expire offsets of some groups"
-DELETED_TOPICS_TIMER = "delete offsets of deleted topics"
+SWEEP_TIMER: Final = "expire offsets"
+SWEEP_PART_TIMER: Final = "expire offsets of some groups"
+DELETED_TOPICS_TIMER: Final = "delete offsets of deleted topics"
 
 
 class GroupShard:

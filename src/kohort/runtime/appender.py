@@ -11,7 +11,7 @@ Source: Kafka CoordinatorRuntime.CoordinatorContext.append, flushCurrentBatch; K
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 
@@ -28,11 +28,11 @@ from kohort.wire.compression import Codec
 
 _log = logging.getLogger("kohort.runtime")
 
-ADAPTIVE = -1
+ADAPTIVE: Final = -1
 """Source: group.coordinator.append.linger.ms, whose default this is."""
 
 
-PACKED_MIN = 4
+PACKED_MIN: Final = 4
 """Fewer records are encoded faster one by one."""
 
 Encoded: TypeAlias = list[Pair] | PackedRecords[Any]

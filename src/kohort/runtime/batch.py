@@ -1,6 +1,6 @@
 """The batch that is open: records that have been replayed and wait to be appended together."""
 
-from typing import Any
+from typing import Any, Final
 
 from kohort.machine.bulk import PackedRecords
 from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
@@ -9,9 +9,10 @@ from kohort.runtime.wheel import WheelTimer
 from kohort.wire.batches import RECORD_OVERHEAD_BYTES, BatchRecord, build_batch, encode_batch, join_records
 from kohort.wire.compression import Codec
 
-BATCH_OVERHEAD_BYTES = 61
+_UNCOMPRESSED: Final = Codec.NONE
+BATCH_OVERHEAD_BYTES: Final = 61
 """The header of a record batch."""
-BASE_SEQUENCE = 0
+BASE_SEQUENCE: Final = 0
 """Kafka's coordinators write base sequence 0 though their batches have no producer id (seen in every log of 4.2.1)."""
 
 Pair = tuple[bytes, bytes | None]
@@ -97,10 +98,10 @@ class OpenBatch:
         """The batch as the log takes it."""
         is_transactional = self.producer_id != NO_PRODUCER_ID
         if self.packed:
-            if codec is Codec.NONE and not is_transactional:
+            if codec is _UNCOMPRESSED and not is_transactional:
                 return self._encode_packed()
             self._unpack()
-        if codec is Codec.NONE:
+        if codec is _UNCOMPRESSED:
             return encode_batch(
                 self.pairs,
                 self.opened_ms,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from functools import partial
 from itertools import chain
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
@@ -36,6 +36,7 @@ from kohort.runtime.timers import ShardTimers
 from kohort.runtime.wheel import WheelTimer
 
 _log = logging.getLogger("kohort.runtime")
+_ACTIVE: Final = State.ACTIVE
 
 S = TypeVar("S", bound=Shard[Any])
 T = TypeVar("T")
@@ -230,7 +231,7 @@ class Context(Exclusive, Generic[S]):
             # Not a lambda: its cells would cost every operation 50 ns.
             self._enqueue(partial(self._write_queued, operation, reply, on_error, producer))
             return None
-        if self.state is not State.ACTIVE:
+        if self.state is not _ACTIVE:
             return on_error(self.refusal())
         self._busy = True
         try:
@@ -244,7 +245,7 @@ class Context(Exclusive, Generic[S]):
         """Append a transaction's marker; see `kohort.machine.shard.Runner.end_transaction`."""
 
         def run() -> None:
-            if self.state is not State.ACTIVE or self._appender is None:
+            if self.state is not _ACTIVE or self._appender is None:
                 self._outbox.append((reply, self.refusal()))
                 return
             now_ms = self._now_ms()
@@ -259,7 +260,7 @@ class Context(Exclusive, Generic[S]):
 
     def read(self, query: Callable[[S, int], T], on_error: Callable[[Exception], T]) -> T:
         """Ask the state as of the high watermark."""
-        if self.state is not State.ACTIVE:
+        if self.state is not _ACTIVE:
             return on_error(self.refusal())
         assert self.shard is not None
         try:
@@ -274,7 +275,7 @@ class Context(Exclusive, Generic[S]):
         on_error: Callable[[Exception], T],
         producer: Producer | None,
     ) -> None:
-        is_active = self.state is State.ACTIVE
+        is_active = self.state is _ACTIVE
         response = self._run(operation, reply, on_error, producer) if is_active else on_error(self.refusal())
         if response is not None and reply is not None:
             self._outbox.append((reply, response))
@@ -395,7 +396,7 @@ class Context(Exclusive, Generic[S]):
 
     def _commit(self, offset: int) -> None:
         position = self.position
-        if self.state is not State.ACTIVE or offset <= position.committed:
+        if self.state is not _ACTIVE or offset <= position.committed:
             return
         committed = position.snapshot_at_most(offset)
         position.commit_to(committed)
@@ -441,7 +442,7 @@ class Context(Exclusive, Generic[S]):
     ) -> None:
         def failed(error: Exception) -> None:
             # A timer of a shard that is gone is rebuilt when it loads again.
-            if self.state is State.ACTIVE:
+            if self.state is _ACTIVE:
                 on_failure(error)
 
         def run(_: S, now_ms: int) -> Result[Any, None]:

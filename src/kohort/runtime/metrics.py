@@ -9,16 +9,17 @@ Source: Kafka CoordinatorRuntimeMetrics, CoordinatorRuntimeMetricsImpl, HdrHisto
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 from kohort.runtime.states import State
 
-RANGE_MS = 60_000
+RANGE_MS: Final = 60_000
 """Longer durations count as this long."""
-LOAD_WINDOW_MS = 30_000
+LOAD_WINDOW_MS: Final = 30_000
 """How long a load is remembered by `load_time_max_ms` and `load_time_avg_ms`."""
 
-_EXACT_BITS = 11
-_EXACT = 1 << _EXACT_BITS
+_EXACT_BITS: Final = 11
+_EXACT: Final = 1 << _EXACT_BITS
 """Up to here every millisecond has a bucket of its own; beyond, three digits are kept."""
 
 
@@ -94,7 +95,7 @@ class Histogram:
         self.max_ms = max(self.max_ms, other.max_ms)
 
 
-HISTOGRAMS = (
+HISTOGRAMS: Final = (
     "event_queue_time",
     "event_processing_time",
     "event_purgatory_time",

@@ -9,15 +9,16 @@ numpy is needed here.
 """
 
 from collections.abc import Generator
+from typing import Final
 
 import numpy as np
 
 from kohort.wire.layout import ROWS_PER_STEP, Layout
 from kohort.wire.vectors import WORDS_BYTES_MAX, Bools, Ints, Words, are_equal, hashes, words
 
-_WIDTHS = (32, 48, 64, 96, 128, 192, WORDS_BYTES_MAX)
+_WIDTHS: Final = (32, 48, 64, 96, 128, 192, WORDS_BYTES_MAX)
 """How many bytes of a key are compared; longer keys are never superseded."""
-_COVERED = 0.95
+_COVERED: Final = 0.95
 """Of all keys are compared, or more."""
 
 

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -39,7 +39,7 @@ _log = logging.getLogger("kohort.runtime")
 S = TypeVar("S", bound=Shard[Any])
 T = TypeVar("T")
 
-WRITE_TIMEOUT_MS = 5_000
+WRITE_TIMEOUT_MS: Final = 5_000
 """Source: offsets.commit.timeout.ms, which bounds every write of a coordinator and not only commits."""
 
 

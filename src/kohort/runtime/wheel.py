@@ -13,8 +13,9 @@ Source: Varghese and Lauck, "Hashed and Hierarchical Timing Wheels"; Kafka org.a
 
 from collections.abc import Callable
 from heapq import heappop, heappush
+from typing import Final
 
-_LEVEL_BITS = 8
+_LEVEL_BITS: Final = 8
 
 
 class WheelTimer:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from kohort.broker.ports import Outcome
 from kohort.model.errors import WireError
@@ -22,10 +22,13 @@ from kohort.wire.repeats import Memory, Remembered
 
 _log = logging.getLogger("kohort.server")
 
-IN_WORK_MAX = 1_000
-IN_WORK_BYTES_MAX = 4 * 1024 * 1024
+_CLOSE: Final = Outcome.CLOSE_CONNECTION
+_NO_RESPONSE: Final = Outcome.NO_RESPONSE
+"""A name of this module costs nothing where it is compiled; to ask an enum for its member costs as much as a call."""
+IN_WORK_MAX: Final = 1_000
+IN_WORK_BYTES_MAX: Final = 4 * 1024 * 1024
 """Requests of one connection that may await their replies at once, and how large they may be together."""
-WRITE_BUFFER_BYTES = 1024 * 1024
+WRITE_BUFFER_BYTES: Final = 1024 * 1024
 """Above this many unsent bytes a connection's requests are not read."""
 
 
@@ -214,10 +217,10 @@ class Connection(asyncio.Protocol):
             response = route.handler(request, call, call.reply)
             if response is None:
                 return self._queued(call, len(frame))
-            if response is Outcome.CLOSE_CONNECTION:
+            if response is _CLOSE:
                 self.close()
                 return None
-            answer = b"" if response is Outcome.NO_RESPONSE else route.encode(correlation_id, response)
+            answer = b"" if response is _NO_RESPONSE else route.encode(correlation_id, response)
             if not self._in_work:
                 return answer
             call.answer = answer
@@ -243,10 +246,10 @@ class Connection(asyncio.Protocol):
         """A request that had to wait has its answer; it leaves when those before it have left."""
         if self._transport is None:
             return
-        if response is Outcome.CLOSE_CONNECTION:
+        if response is _CLOSE:
             self.close()
             return
-        call.answer = b"" if response is Outcome.NO_RESPONSE else call.route.encode(call.correlation_id, response)
+        call.answer = b"" if response is _NO_RESPONSE else call.route.encode(call.correlation_id, response)
         if not call.size_bytes:
             # Answered before its handler returned: `_request` goes on from here.
             return

@@ -8,7 +8,7 @@ per API and version when the first such request arrives.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from kohort.group.offsets.plans import with_offsets
 from kohort.model.errors import WireError
@@ -19,7 +19,7 @@ from kohort.wire.repeats import Remembered, RepeatReader, WithNumbers
 
 Handler = Callable[[Any, Any, Callable[[Any], None]], Any]
 
-PIPELINED = frozenset({ApiKey.PRODUCE, ApiKey.OFFSET_COMMIT, ApiKey.HEARTBEAT})
+PIPELINED: Final = frozenset({ApiKey.PRODUCE, ApiKey.OFFSET_COMMIT, ApiKey.HEARTBEAT})
 """
 APIs of which a connection may have several requests in work.
 

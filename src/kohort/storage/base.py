@@ -3,6 +3,7 @@
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from typing import Final
 from uuid import UUID
 
 from kohort.model.errors import FencedError, OffsetOutOfRangeError, UnavailableError
@@ -16,7 +17,7 @@ from kohort.storage.timestamps import first_at_least
 
 _log = logging.getLogger("kohort.storage")
 
-PIECE_BYTES = 4096
+PIECE_BYTES: Final = 4096
 """From this size on what is appended is not copied, but written from where it is, to its segment and to the journal."""
 
 

@@ -9,7 +9,7 @@ Source: Kafka DefaultRecordBatch (the header of magic 2), FileLogInputStream.
 
 from collections.abc import Iterator
 from struct import Struct
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from kohort.model.errors import CorruptError, InvariantError, RecordTooLargeError
 from kohort.wire.batches import CONTROL, HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC
@@ -18,17 +18,17 @@ from kohort.wire.compression import Buffer
 Span: TypeAlias = tuple[int, int, int, int, int]
 """One batch of a set: where it begins in the set, its size in bytes, base offset, last offset, largest timestamp."""
 
-read_front = Struct(">qiibI").unpack_from
+read_front: Final = Struct(">qiibI").unpack_from
 """Base offset, length, leader epoch, magic, CRC-32C: the first 21 bytes."""
-read_deltas = Struct(">iqq").unpack_from
+read_deltas: Final = Struct(">iqq").unpack_from
 """Last offset delta, base timestamp, largest timestamp: from byte 23 on."""
-DELTAS_BEGIN = 23
-_read_both = Struct(">qiibIhiqq").unpack_from
+DELTAS_BEGIN: Final = 23
+_read_both: Final = Struct(">qiibIhiqq").unpack_from
 """What both of these read, and the attributes between them: the first 43 bytes."""
 _LENGTH_AT, _LENGTH_END = 8, 12
-ATTRIBUTES_LOW_AT = 22
+ATTRIBUTES_LOW_AT: Final = 22
 """The byte of a batch that has the attributes in use."""
-_seal_front = Struct(">qii").pack_into
+_seal_front: Final = Struct(">qii").pack_into
 
 
 def seal(batches: bytearray, size: int, *, base_offset: int, leader_epoch: int, batch_bytes_max: int) -> list[Span]:
@@ -42,7 +42,11 @@ def seal(batches: bytearray, size: int, *, base_offset: int, leader_epoch: int, 
         RecordTooLargeError: one of them is larger than `batch_bytes_max`; nothing that was read is to be appended then.
         InvariantError: these bytes are no whole batches. Who appends has looked at them before.
     """
-    spans = []
+    spans: list[Span] = []
+    length: int  # what is unpacked would be of any type, and counted with as such
+    magic: int
+    last_offset_delta: int
+    max_timestamp_ms: int
     start = 0
     while start < size:
         available = size - start

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Container, Iterable
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from kohort.model.errors import UnavailableError
 from kohort.model.ids import TopicPartition
@@ -45,22 +45,22 @@ from kohort.storage.written_offsets import WrittenOffsets
 
 _log = logging.getLogger("kohort.storage")
 
-BULK_BYTES = 256 * 1024
+BULK_BYTES: Final = 256 * 1024
 """A partition's bytes in one round from which on its own file is flushed. Writing them twice costs more than a flush."""
-EARLY_BYTES = 512 * 1024
+EARLY_BYTES: Final = 512 * 1024
 """A round of so many is flushed before its turn has ended, if the flusher rests: there is more to handle meanwhile."""
-_JOURNAL_LENGTH_MAX = 4
+_JOURNAL_LENGTH_MAX: Final = 4
 """How many times its size a journal file may reach while a checkpoint lasts; from then on files are flushed themselves."""
-OWNER_FLUSH_MS_MAX = 1.0
+OWNER_FLUSH_MS_MAX: Final = 1.0
 """
 While flushes of late took no longer on the average, the owner waits for the next one itself; nothing else is done meanwhile.
 A few take many times longer, above all on a virtual machine; the thread would have to wait for those as well.
 """
-_OWNER_FLUSHES_MAX = 16
+_OWNER_FLUSHES_MAX: Final = 16
 """How many rounds the owner flushes in a row without the loop having asked for input: answers may bring on requests."""
-CHECKPOINT_INTERVAL_MS = 60_000
+CHECKPOINT_INTERVAL_MS: Final = 60_000
 """Source: log.flush.offset.checkpoint.interval.ms."""
-_UNFLUSHED_BYTES_MAX = 256 * 1024 * 1024
+_UNFLUSHED_BYTES_MAX: Final = 256 * 1024 * 1024
 """Without a journal: what may wait for a checkpoint, since after a crash all of it is read."""
 
 FlushMode: TypeAlias = Literal["commit", "os"]

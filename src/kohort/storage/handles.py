@@ -6,11 +6,11 @@ closed. Who was touched lately is told by a flag that costs an append or a read 
 not exactly that of use.
 """
 
-from typing import Protocol
+from typing import Final, Protocol
 
-OPEN_FILES_MIN = 64
+OPEN_FILES_MIN: Final = 64
 """What is kept open whatever the limit of the process says."""
-OPEN_FILES_MAX = 16_384
+OPEN_FILES_MAX: Final = 16_384
 
 
 class Closable(Protocol):

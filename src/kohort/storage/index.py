@@ -14,22 +14,24 @@ from array import array
 from bisect import bisect_left, bisect_right
 from pathlib import Path
 from struct import Struct
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from kohort.storage import syscalls
 from kohort.storage.log import NO_TIMESTAMP
 
-_OFFSET_ENTRY = Struct(">ii")
+_OFFSET_ENTRY: Final = Struct(">ii")
 """Relative offset, position."""
-_TIME_ENTRY = Struct(">qi")
+_TIME_ENTRY: Final = Struct(">qi")
 """Timestamp, relative offset."""
-_read_timestamp = Struct(">q").unpack_from
+_read_timestamp: Final = Struct(">q").unpack_from
 
 
 class _Index:
     """Entries of one size, sorted, in a buffer that is the file's content."""
 
     ENTRY: ClassVar[Struct]
+    KEPT: ClassVar[int] = 0
+    """How many of the last places are kept for what a roll adds."""
 
     def __init__(self, path: Path, base_offset: int, *, bytes_max: int) -> None:
         self.path = path
@@ -38,9 +40,8 @@ class _Index:
         self._loaded: bytearray | mmap.mmap | None = bytearray()
 
     def limit(self, bytes_max: int) -> None:
-        """It is full when no further entry fits into so many bytes."""
-        self.bytes_max = bytes_max
-        self._bytes_full = bytes_max // self.ENTRY.size * self.ENTRY.size
+        """It is full when no further entry fits into so many bytes, beside what is kept for a roll."""
+        self._bytes_full = (bytes_max // self.ENTRY.size - self.KEPT) * self.ENTRY.size
 
     @property
     def _entries(self) -> bytearray | mmap.mmap:
@@ -141,11 +142,7 @@ class TimeIndex(_Index):
     """For some batches: the largest timestamp so far, and the last offset of the batch that has it."""
 
     ENTRY = _TIME_ENTRY
-
-    @property
-    def is_full(self) -> bool:
-        """The last place is kept for the entry that a roll adds."""
-        return self.count >= self.bytes_max // self.ENTRY.size - 1
+    KEPT = 1
 
     @property
     def last(self) -> tuple[int, int]:

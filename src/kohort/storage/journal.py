@@ -24,6 +24,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from struct import Struct, error
+from typing import Final
 from uuid import UUID
 
 import msgspec
@@ -35,33 +36,33 @@ from kohort.storage.directory import JOURNAL, OLD_JOURNAL, partition_of
 from kohort.wire.batches import HEADER_BYTES, LOG_OVERHEAD_BYTES, check_crc
 from kohort.wire.native import crc32c
 
-APPEND = 1
-DELETE = 2
-START = 3
-EPOCH = 4
-BATCH = 5
+APPEND: Final = 1
+DELETE: Final = 2
+START: Final = 3
+EPOCH: Final = 4
+BATCH: Final = 5
 """An append of one batch, of which the round's checksum covers the header alone. It is read as APPEND."""
 
-_MAGIC = b"KJ01"
-_MAGIC_OF_BATCHES = b"KJ02"
-_ROUND = Struct(">4sIQQI")
-_ENTRY = Struct(">B16siH")
-_LENGTH = Struct(">I")
-_OFFSET = Struct(">q")
-_EPOCH = Struct(">iq")
-_LENGTHS = {DELETE: 0, START: _OFFSET.size, EPOCH: _EPOCH.size}
-_CRC_COVERS_FROM = 8
-_NO_ALLOCATION = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+_MAGIC: Final = b"KJ01"
+_MAGIC_OF_BATCHES: Final = b"KJ02"
+_ROUND: Final = Struct(">4sIQQI")
+_ENTRY: Final = Struct(">B16siH")
+_LENGTH: Final = Struct(">I")
+_OFFSET: Final = Struct(">q")
+_EPOCH: Final = Struct(">iq")
+_LENGTHS: Final = {DELETE: 0, START: _OFFSET.size, EPOCH: _EPOCH.size}
+_CRC_COVERS_FROM: Final = 8
+_NO_ALLOCATION: Final = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 """What a file system says that cannot; the file then grows as it is written."""
-_FILL_BYTES = 128 * 1024
-_FILL_ROUNDS = 4
-_FILL_SHARE = 64
+_FILL_BYTES: Final = 128 * 1024
+_FILL_ROUNDS: Final = 4
+_FILL_SHARE: Final = 64
 """How far ahead a file is filled with zeros: so many bytes, or rounds as the last one; at most this share of a file."""
-ROUND_HEADER_BYTES = _ROUND.size
+ROUND_HEADER_BYTES: Final = _ROUND.size
 
-pack_length = _LENGTH.pack
-pack_offset = _OFFSET.pack
-pack_epoch = _EPOCH.pack
+pack_length: Final = _LENGTH.pack
+pack_offset: Final = _OFFSET.pack
+pack_epoch: Final = _EPOCH.pack
 
 
 class JournalEntry(msgspec.Struct, frozen=True):

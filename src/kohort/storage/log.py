@@ -9,7 +9,7 @@ Source: Kafka UnifiedLog, LogManager, LogConfig.
 """
 
 from collections.abc import Callable, Iterable
-from typing import ClassVar, Protocol
+from typing import ClassVar, Final, Protocol
 from uuid import UUID
 
 import msgspec
@@ -19,12 +19,12 @@ from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import PartitionLog
 from kohort.storage.producers import Aborted, Producers
 
-NO_EPOCH = -1
-NO_OFFSET = -1
-NO_TIMESTAMP = -1
+NO_EPOCH: Final = -1
+NO_OFFSET: Final = -1
+NO_TIMESTAMP: Final = -1
 NO_TOPIC_ID = UUID(int=0)
 
-LONG_MAX = (1 << 63) - 1
+LONG_MAX: Final = (1 << 63) - 1
 
 
 class LogConfig(msgspec.Struct, frozen=True):

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from struct import Struct
+from typing import Final
 
 import msgspec
 
@@ -21,20 +22,20 @@ from kohort.storage.batchset import ATTRIBUTES_LOW_AT, Span
 from kohort.wire.batches import CONTROL, TRANSACTIONAL, read_marker, read_records
 from kohort.wire.compression import Buffer
 
-NO_PRODUCER_ID = -1
-NO_PRODUCER_EPOCH = -1
-NO_COORDINATOR_EPOCH = -1
-NO_SEQUENCE = -1
-SEQUENCE_MASK = (1 << 31) - 1
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
+NO_COORDINATOR_EPOCH: Final = -1
+NO_SEQUENCE: Final = -1
+SEQUENCE_MASK: Final = (1 << 31) - 1
 
-BATCHES_KEPT = 5
+BATCHES_KEPT: Final = 5
 """How far back a batch is known again. Source: ProducerStateEntry.NUM_BATCHES_TO_RETAIN."""
-EXPIRATION_MS = 86_400_000
+EXPIRATION_MS: Final = 86_400_000
 """Source: producer.id.expiration.ms."""
 
-PRODUCER_ID_AT = 43
-read_producer_id = Struct(">q").unpack_from
-_read_producer = Struct(">qhii").unpack_from
+PRODUCER_ID_AT: Final = 43
+read_producer_id: Final = Struct(">q").unpack_from
+_read_producer: Final = Struct(">qhii").unpack_from
 """Producer id, producer epoch, base sequence, record count."""
 
 

@@ -14,6 +14,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from kohort.model.errors import CorruptError
 from kohort.runtime.ports import Clock
@@ -34,13 +35,13 @@ from kohort.wire.batches import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC
 
 _log = logging.getLogger("kohort.storage")
 
-LOG_SUFFIX = ".log"
-INDEX_SUFFIX = ".index"
-TIME_INDEX_SUFFIX = ".timeindex"
-DELETED_SUFFIX = ".deleted"
-RELATIVE_OFFSET_MAX = (1 << 31) - 1
+LOG_SUFFIX: Final = ".log"
+INDEX_SUFFIX: Final = ".index"
+TIME_INDEX_SUFFIX: Final = ".timeindex"
+DELETED_SUFFIX: Final = ".deleted"
+RELATIVE_OFFSET_MAX: Final = (1 << 31) - 1
 
-_WALK_BYTES = 8192
+_WALK_BYTES: Final = 8192
 """How much of the file one step of a walk over headers reads: an index entry is at most some 4096 bytes away."""
 
 
@@ -173,6 +174,8 @@ class Segment:
 
     def _jitter_ms(self, config: LogConfig) -> int:
         """By how much earlier this one ends than others: by its name, so that partitions made at once do not roll at once."""
+        if config.segment_jitter_ms <= 0:
+            return 0
         bound_ms = min(config.segment_jitter_ms, config.segment_ms)
         return zlib.crc32(f"{self.directory.name}/{self.base_offset}".encode()) % bound_ms if bound_ms > 0 else 0
 

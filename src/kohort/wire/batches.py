@@ -11,7 +11,7 @@ Source: Kafka DefaultRecordBatch, LogValidator, EndTransactionMarker; KIP-98.
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from struct import Struct, error
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
@@ -20,38 +20,40 @@ from kohort.wire.compression import DECOMPRESSED_BYTES_MAX, Buffer, Codec, compr
 from kohort.wire.native import CorruptRecordException, DefaultRecordBatch, DefaultRecordBatchBuilder, crc32c
 from kohort.wire.primitives import write_varint
 
-HEADER_BYTES = 61
-LOG_OVERHEAD_BYTES = 12
+HEADER_BYTES: Final = 61
+LOG_OVERHEAD_BYTES: Final = 12
 """Base offset and length, which the length does not count."""
 
-MAGIC = 2
+MAGIC: Final = 2
 
-_HEADER = Struct(">qiibIhiqqqhii")
-_LENGTH = Struct(">i")
-_CRC = Struct(">I")
-_ATTRIBUTES = Struct(">h")
-_BASE_OFFSET = Struct(">q")
-_TIMES = Struct(">qq")
+_HEADER: Final = Struct(">qiibIhiqqqhii")
+_LENGTH: Final = Struct(">i")
+_CRC: Final = Struct(">I")
+_ATTRIBUTES: Final = Struct(">h")
+_BASE_OFFSET: Final = Struct(">q")
+_TIMES: Final = Struct(">qq")
 
-_LENGTH_AT = 8
-_EPOCH_AT = 12
-_MAGIC_AT = 16
-_CRC_AT = 17
-_ATTRIBUTES_AT = 21
-_BASE_TIMESTAMP_AT = 27
-_MAX_TIMESTAMP_AT = 35
+_LENGTH_AT: Final = 8
+_EPOCH_AT: Final = 12
+_MAGIC_AT: Final = 16
+_CRC_AT: Final = 17
+_ATTRIBUTES_AT: Final = 21
+_BASE_TIMESTAMP_AT: Final = 27
+_MAX_TIMESTAMP_AT: Final = 35
 
-CODEC_MASK = 0x07
-LOG_APPEND_TIME = 0x08
-TRANSACTIONAL = 0x10
-CONTROL = 0x20
-DELETE_HORIZON = 0x40
+_ZSTD: Final = int(Codec.ZSTD)
 
-_LENGTH_MIN = 14
+CODEC_MASK: Final = 0x07
+LOG_APPEND_TIME: Final = 0x08
+TRANSACTIONAL: Final = 0x10
+CONTROL: Final = 0x20
+DELETE_HORIZON: Final = 0x40
+
+_LENGTH_MIN: Final = 14
 """Of what follows the length in the oldest format."""
 
-_SIZE_MAX = (1 << 31) - 1
-_LONG_RANGE_HALF = 1 << 63
+_SIZE_MAX: Final = (1 << 31) - 1
+_LONG_RANGE_HALF: Final = 1 << 63
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 
@@ -230,7 +232,7 @@ def join_records(sections: Sequence[bytes], count: int, timestamp_ms: int, *, ba
     return batch
 
 
-RECORD_OVERHEAD_BYTES = 21
+RECORD_OVERHEAD_BYTES: Final = 21
 """At most what a record needs beside its key and value. Source: Kafka DefaultRecord.MAX_RECORD_OVERHEAD."""
 
 
@@ -304,7 +306,7 @@ def stamp_log_append_time(batch: bytearray, timestamp_ms: int) -> None:
     write_crc(batch)
 
 
-RECORDS_BELIEVED = 1 << 16
+RECORDS_BELIEVED: Final = 1 << 16
 """How many records of a batch are read before their offsets are looked at."""
 
 
@@ -350,11 +352,11 @@ def _take_records(found: Iterator[LogRecord]) -> list[LogRecord]:
 
 # Control batches.
 
-ABORT = 0
-COMMIT = 1
+ABORT: Final = 0
+COMMIT: Final = 1
 
-_CONTROL_KEY = Struct(">hh")
-_MARKER_VALUE = Struct(">hi")
+_CONTROL_KEY: Final = Struct(">hh")
+_MARKER_VALUE: Final = Struct(">hi")
 
 
 class EndTransactionMarker(msgspec.Struct, frozen=True):
@@ -414,9 +416,9 @@ def validate_produced(records: Buffer | None, *, api_version: int, batch_bytes_m
     data = records or b""
     header = _only_batch(data)
     codec = header.attributes & CODEC_MASK
-    if codec > Codec.ZSTD:
+    if codec > _ZSTD:
         raise CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR, f"Unknown compression type id: {codec}")
-    if codec == Codec.ZSTD and api_version < 7:
+    if codec == _ZSTD and api_version < 7:
         raise CoordinatorError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
     if header.base_offset != 0:
         raise CoordinatorError(

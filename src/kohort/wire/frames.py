@@ -6,13 +6,15 @@ A frame is its size in four bytes, then that many bytes. A size is judged before
 Source: Kafka NetworkReceive, configuration `socket.request.max.bytes`.
 """
 
+from typing import Final
+
 from kohort.model.errors import WireError
 
-FRAME_BYTES_MAX = 104_857_600
+FRAME_BYTES_MAX: Final = 104_857_600
 """The largest frame taken, Kafka's default."""
 
 
-_PIECE_BYTES = 16 * 1024
+_PIECE_BYTES: Final = 16 * 1024
 """From this size on a chunk is kept as it is until its frame is whole; smaller ones are gathered."""
 
 

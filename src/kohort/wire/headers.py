@@ -9,7 +9,7 @@ Source: Kafka RequestHeader, ApiKeys.requestHeaderVersion; KIP-511 for the answe
 """
 
 from struct import Struct, error
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from kohort.model.errors import ErrorCode, WireError
 from kohort.wire.apis import API_KEYS, ApiKey
@@ -18,17 +18,17 @@ from kohort.wire.primitives import read_uvarint
 RequestHeader: TypeAlias = tuple[int, int, int, str, int]
 """API key, API version, correlation id, client id, offset of the body."""
 
-_FIXED = Struct(">Iih")
-_KNOWN = {
+_FIXED: Final = Struct(">Iih")
+_KNOWN: Final = {
     api << 16 | version: (int(api), version, api.is_flexible(version))
     for api in ApiKey
     for version in range(api.oldest, api.newest_stable + 1)
 }
 """Key and version as they stand in a frame together: key, version, whether tagged fields follow."""
 
-_CLIENT_IDS_MAX = 4_096
-_CLIENT_ID_BYTES_MAX = 256
-_client_ids: dict[bytes, str] = {}
+_CLIENT_IDS_MAX: Final = 4_096
+_CLIENT_ID_BYTES_MAX: Final = 256
+_client_ids: Final[dict[bytes, str]] = {}
 """Client ids that were met, decoded, unless they are long: every request of a connection repeats the same."""
 
 
@@ -40,6 +40,9 @@ def read_request_header(frame: bytes) -> RequestHeader:
         WireError: the frame is too short, or asks for an API or a version that is not served; an unstable version is not.
             ApiVersions passes with any version from 0 on.
     """
+    api: int
+    correlation_id: int
+    length: int
     try:
         api, correlation_id, length = _FIXED.unpack_from(frame)
     except error:
@@ -99,7 +102,7 @@ def _skip_tags(frame: bytes, offset: int) -> int:
     return offset
 
 
-_DOWNGRADE = Struct(">iihihhh")
+_DOWNGRADE: Final = Struct(">iihihhh")
 
 
 def api_versions_downgrade(correlation_id: int) -> bytes:

@@ -11,28 +11,28 @@ rest. A request that is not written as we would write it (unknown tagged fields,
 from collections.abc import Callable, Iterator
 from itertools import repeat
 from struct import Struct
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from kohort.wire.apis import API_KEYS
 from kohort.wire.encoders import request_encoder
 from kohort.wire.readers import Reader, request_reader
 
-BODY_BYTES_MAX = 8_192
+BODY_BYTES_MAX: Final = 8_192
 """Longer requests are not remembered."""
-MEMORY_BYTES = 128 << 20
+MEMORY_BYTES: Final = 128 << 20
 """What all connections of a server may remember together: 500 consumers of 100 partitions each, or 4,000 of ten."""
-MET_OVERHEAD_BYTES = 512
+MET_OVERHEAD_BYTES: Final = 512
 """What a request takes that was met once, beside its bytes."""
-PATTERN_OVERHEAD_BYTES = 4_096
-PATTERN_FACTOR = 128
+PATTERN_OVERHEAD_BYTES: Final = 4_096
+PATTERN_FACTOR: Final = 128
 """
 What a pattern takes, with what its handler keeps with it: so much, and so much for each byte of its request. That is an upper
 bound, found by measuring; whoever keeps something with a pattern sees to it that it stays one.
 """
-_NUMBER_BYTES = 8
-_NUMBER = b"\xff" * _NUMBER_BYTES
+_NUMBER_BYTES: Final = 8
+_NUMBER: Final = b"\xff" * _NUMBER_BYTES
 """Where one stands, in the difference between a request with zeros and the same with minus ones."""
-_HEADER_BYTES = 14
+_HEADER_BYTES: Final = 14
 """Size, API key and version, correlation id, null client id; an empty section of tagged fields may follow."""
 
 WithNumbers: TypeAlias = Callable[[Any, Iterator[int]], Any]

@@ -10,7 +10,7 @@ Source: Kafka ClassicGroup, ClassicGroupMember.
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kohort.group.classic.states import (
     COMPLETING_REBALANCE,
@@ -26,9 +26,9 @@ from kohort.model.errors import CoordinatorError, ErrorCode, InvariantError
 from kohort.model.ids import java_string_hash
 from kohort.wire import messages as m
 
-NO_MEMBER_ID = ""
-NO_GENERATION = -1
-NO_LEADER = ""
+NO_MEMBER_ID: Final = ""
+NO_GENERATION: Final = -1
+NO_LEADER: Final = ""
 
 
 class Protocol(NamedTuple):

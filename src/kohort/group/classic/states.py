@@ -14,6 +14,7 @@ Source: Kafka ClassicGroupState.
 """
 
 from enum import Enum
+from typing import Final
 
 
 class ClassicGroupState(Enum):
@@ -26,11 +27,11 @@ class ClassicGroupState(Enum):
     DEAD = "Dead"
 
 
-EMPTY = ClassicGroupState.EMPTY
-PREPARING_REBALANCE = ClassicGroupState.PREPARING_REBALANCE
-COMPLETING_REBALANCE = ClassicGroupState.COMPLETING_REBALANCE
-STABLE = ClassicGroupState.STABLE
-DEAD = ClassicGroupState.DEAD
+EMPTY: Final = ClassicGroupState.EMPTY
+PREPARING_REBALANCE: Final = ClassicGroupState.PREPARING_REBALANCE
+COMPLETING_REBALANCE: Final = ClassicGroupState.COMPLETING_REBALANCE
+STABLE: Final = ClassicGroupState.STABLE
+DEAD: Final = ClassicGroupState.DEAD
 
 # fmt: off
 TRANSITIONS: dict[ClassicGroupState, frozenset[ClassicGroupState]] = {

@@ -8,7 +8,7 @@ Source: Kafka OffsetMetadataManager.commitOffset, ClassicGroup.validateOffsetCom
 """
 
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from kohort.group.classic.group import NO_MEMBER_ID, ClassicGroup
 from kohort.group.classic.registry import GroupRegistry
@@ -21,8 +21,8 @@ from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.wire import messages as m
 from kohort.wire.encoders import PreparedResponse
 
-UNKNOWN_GROUP_HAS_OWN_CODE_SINCE = 9
-NO_RETENTION_MS = -1
+UNKNOWN_GROUP_HAS_OWN_CODE_SINCE: Final = 9
+NO_RETENTION_MS: Final = -1
 
 CommitResult: TypeAlias = Result[GroupRecord, m.OffsetCommitResponse]
 
@@ -86,7 +86,7 @@ def _answer(partition: int, error_code: int) -> m.OffsetCommitResponsePartition:
     return m.OffsetCommitResponsePartition(partition_index=partition, error_code=error_code)
 
 
-_TOO_LARGE = int(ErrorCode.OFFSET_METADATA_TOO_LARGE)
+_TOO_LARGE: Final = int(ErrorCode.OFFSET_METADATA_TOO_LARGE)
 
 
 def _check(registry: GroupRegistry, request: m.OffsetCommitRequest, context: RequestContext) -> None:

@@ -8,7 +8,7 @@ Source: Kafka OffsetMetadataManager (Offsets, OpenTransactions), OffsetAndMetada
 """
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -16,7 +16,7 @@ import msgspec
 from kohort.group.records import NO_LEADER_EPOCH, NO_TIMESTAMP_MS, OffsetCommit, OffsetTombstone
 from kohort.machine.timeline import SnapshotRegistry, TimelineDict
 
-NO_OFFSET = -1
+NO_OFFSET: Final = -1
 
 
 class CommittedOffset(msgspec.Struct, frozen=True, gc=False):

@@ -9,7 +9,7 @@ every time: the topics and the limit of the metadata by the service, the group a
 from collections.abc import Iterator, Sequence
 from itertools import count, repeat
 from struct import Struct
-from typing import Any, overload
+from typing import Any, Final, overload
 
 import msgspec
 
@@ -27,12 +27,14 @@ from kohort.wire.batches import RECORD_OVERHEAD_BYTES, record_front
 from kohort.wire.encoders import PreparedResponse
 from kohort.wire.primitives import INT64
 
-GROWTH_MAX = 12
+_pack_long: Final = INT64.pack
+
+GROWTH_MAX: Final = 12
 """
 Records may take so many times the bytes of the request: each repeats the names of group and topic. That and the number of
 layouts keep a plan below what `kohort.wire.repeats` takes it for.
 """
-_LAYOUTS_MAX = 3
+_LAYOUTS_MAX: Final = 3
 """A commit has a layout for each place in a batch that it has had: the first, or behind others of its partition."""
 
 
@@ -184,12 +186,12 @@ class CommitRun(PackedRecords[OffsetCommit]):
         return layout.pack(*parts)
 
     def pairs(self) -> list[tuple[bytes, bytes | None]]:
-        time = INT64.pack(self.now_ms)
+        time = _pack_long(self.now_ms)
         encoded = self.plan.encoded
         pairs: list[tuple[bytes, bytes | None]] = []
         for index, offset in enumerate(self.offsets):
             key, front, middle, back = encoded[index]
-            pairs.append((key, front + INT64.pack(offset) + middle + time + back))
+            pairs.append((key, front + _pack_long(offset) + middle + time + back))
         return pairs
 
     def replay_into(self, positions: GroupOffsets, record_offset: int) -> None:
