@@ -1,5 +1,6 @@
 """The compiled build is of the modules that pyproject.toml lists, and of all of them."""
 
+import ast
 import tomllib
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,3 +24,16 @@ def test_what_is_listed_is_there() -> None:
 def test_all_of_it_is_compiled_or_nothing() -> None:
     origins = [find_spec(path.removeprefix("src/").removesuffix(".py").replace("/", ".")) for path in listed()]
     assert {found is not None and not (found.origin or "").endswith(".py") for found in origins} == {is_compiled()}
+
+
+def test_constants_are_final() -> None:
+    """Others are looked up by name in a dict each time that a compiled function needs them."""
+    loose = [
+        f"{path}: {target.id}"
+        for path in listed()
+        for node in ast.parse((ROOT / path).read_text()).body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant | ast.UnaryOp)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    ]
+    assert loose == []

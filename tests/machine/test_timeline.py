@@ -146,6 +146,18 @@ def test_every_writing_method_of_a_dict_is_remembered() -> None:
     assert table == {"a": 1, "b": 2}
 
 
+def test_it_is_equal_to_what_a_dict_is_equal_to() -> None:
+    """Which a compiled class that defines only one of `__eq__` and `__hash__` would not be."""
+    first: TimelineDict[str, int] = TimelineDict(SnapshotRegistry(), {"a": 1})
+    second: TimelineDict[str, int] = TimelineDict(SnapshotRegistry(), {"a": 1})
+    assert first == second
+    assert first == {"a": 1}
+    second.put("b", 2)
+    assert first != second
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(first)
+
+
 def test_an_iteration_of_the_past_is_not_moved_by_changes() -> None:
     registry = SnapshotRegistry()
     table: TimelineDict[int, int] = TimelineDict(registry, {n: n for n in range(100)})

@@ -171,9 +171,6 @@ class TimelineDict(dict[K, V], Generic[K, V]):
         """What the snapshot `_seen` remembers of this dict."""
         self.update(items)
 
-    def __hash__(self) -> int:  # type: ignore[override]
-        return id(self)
-
     def put(self, key: K, value: V) -> None:
         """What `self[key] = value` does, too."""
         newest = self._registry.newest
