@@ -97,6 +97,7 @@ MEASURES: Final = (
     Measure("rebalance", "commit", 64),
     Measure("produce", "commit", 8),
     Measure("produce", "commit", 8, partitions=8),
+    Measure("produce", "commit", 8, partitions=32),
     Measure("commit", "commit", 64, rate=200),
 )
 GROWTH: Final = (

@@ -19,6 +19,8 @@ TOPIC: Final = "bench"
 PARTITIONS: Final = 100
 DATA_TOPIC: Final = "bench-data"
 DATA_PARTITIONS: Final = 8
+DATA_PARTITIONS_MAX: Final = 32
+"""That a request of 16 KB batches fills; the topic has so many, and measures of less use the first of them."""
 BATCH_BYTES: Final = 16_384
 BATCH_RECORDS: Final = 16
 COMMIT_STEPS: Final = 4
@@ -46,7 +48,7 @@ def prepare(port: int) -> None:
     find = messages.FindCoordinatorRequest(coordinator_keys=[group_of(number) for number in range(GROUPS)])
     with open_socket(port) as connection:
         create_topic(connection, TOPIC, PARTITIONS)
-        create_topic(connection, DATA_TOPIC, DATA_PARTITIONS)
+        create_topic(connection, DATA_TOPIC, DATA_PARTITIONS_MAX)
         ask_until_ready(
             connection, ApiKey.FIND_COORDINATOR, 4, find, lambda found: max(it.error_code for it in found.coordinators)
         )
@@ -236,7 +238,7 @@ def produce_lanes(sockets: Sequence[socket.socket], partitions: int = 1) -> list
     A partition a connection, or as many as a request has. Base offsets, and nothing else, differ from answer to answer.
     """
     asked = [
-        produce_request(*((index + place) % DATA_PARTITIONS for place in range(partitions)))
+        produce_request(*((index + place) % max(DATA_PARTITIONS, partitions) for place in range(partitions)))
         for index in range(len(sockets))
     ]
     ask_all_until_ready(sockets, *PRODUCE, asked, produce_code)
