@@ -79,7 +79,7 @@ format: $(READY) ## format the code and mend what ruff can mend
 serve: $(READY) ## a broker on 127.0.0.1:9092 with its data in ./kohort-data
 	@$(BIN)/kohort serve --host 127.0.0.1 --port 9092 --data-dir kohort-data
 
-bench: $(READY) $(WITH_COMPILED) ## Kohort (compiled where there is a C compiler), Apache Kafka and kfake side by side, some 15 minutes (BENCH="--only commit" for less)
+bench: $(READY) $(WITH_COMPILED) ## Kohort (compiled where there is a C compiler), Apache Kafka and kfake side by side, some 20 minutes (BENCH="--only commit" for less)
 	@PYTHONPATH=$(if $(WITH_COMPILED),$(COMPILED)) $(BIN)/python -m bench --out bench/results $(BENCH)
 
 bench-compare: $(READY) ## two runs, measure by measure: make bench-compare A=one.json B=other.json

@@ -22,8 +22,6 @@ from kohort.storage.log import CleanerConfig, LogStore
 
 _log = logging.getLogger("kohort.broker")
 
-INITIAL_DELAY_MS = 30_000
-"""Source: LogManager.initialTaskDelayMs."""
 AT_ONCE = 20
 """Partitions that are looked at in one go."""
 PAUSE_MS = 5
@@ -47,7 +45,9 @@ class Housekeeping:
         self._interval_ms = config.get_int("log.retention.check.interval.ms")
         self._expiration_ms = config.get_int("producer.id.expiration.ms")
         self._due: deque[TopicPartition] = deque()
-        self._cancel: Cancel = call_later(min(INITIAL_DELAY_MS, self._interval_ms), self._begin)
+        self._cancel: Cancel = call_later(
+            min(config.get_int("log.initial.task.delay.ms"), self._interval_ms), self._begin
+        )
         self._backoff_ms = max(config.get_int("log.cleaner.backoff.ms"), 1)
         self._cleaner_config = cleaner_config(config)
         self._cancel_cleaning: Cancel = lambda: None

@@ -30,7 +30,15 @@ from kohort.model.ids import INTERNAL_TOPICS
 from kohort.runtime.ports import Clock
 from kohort.storage.producers import Written
 from kohort.wire import messages as m
-from kohort.wire.batches import CODEC_MASK, HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, TRANSACTIONAL, validate_produced
+from kohort.wire.batches import (
+    ATTRIBUTES_LOW_AT,
+    CODEC_MASK,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    TRANSACTIONAL,
+    validate_produced,
+)
 from kohort.wire.compression import Codec
 
 if TYPE_CHECKING:
@@ -45,8 +53,6 @@ NONE: Final = 0
 _ACKS: Final = (ALL, NONE, 1)
 _TOPIC_IDS_SINCE: Final = 13
 _ZSTD_SINCE: Final = 7
-_CODEC_AT: Final = 22
-"""The byte of a batch that holds its codec."""
 NO_OFFSET: Final = -1
 
 _PartitionAnswer: Final = m.ProduceResponsePartitionProduceResponse
@@ -258,7 +264,7 @@ def _has_reached_log(error: CoordinatorError | StorageError, data: Data, api_ver
     records = data.records or b""
     if error.code not in _JUDGED_BY_LOG or not _is_one_batch(records):
         return False
-    return api_version >= _ZSTD_SINCE or records[_CODEC_AT] & CODEC_MASK <= Codec.ZSTD
+    return api_version >= _ZSTD_SINCE or records[ATTRIBUTES_LOW_AT] & CODEC_MASK <= Codec.ZSTD
 
 
 def _is_one_batch(records: bytes) -> bool:

@@ -19,7 +19,6 @@ from kohort.wire.batches import HEADER_BYTES, BatchHeader
 from kohort.wire.compression import decompress
 
 NO_TIMESTAMP: Final = -1
-_ATTRIBUTES_LOW_BYTE: Final = 22
 _MAX_TIMESTAMP_AT: Final = 35
 _ERRORS_TOLD: Final = 3
 
@@ -209,7 +208,7 @@ def _can_be_unpacked(data: bytes, header: BatchHeader) -> bool:
 def _as_create_time(data: bytes, max_timestamp_ms: int) -> bytearray:
     """Clear the bit that says LogAppendTime, and let the header tell the largest time, as Kafka does with CreateTime."""
     changed = bytearray(data)
-    changed[_ATTRIBUTES_LOW_BYTE] &= ~batches.LOG_APPEND_TIME
+    changed[batches.ATTRIBUTES_LOW_AT] &= ~batches.LOG_APPEND_TIME
     changed[_MAX_TIMESTAMP_AT : _MAX_TIMESTAMP_AT + 8] = max_timestamp_ms.to_bytes(8, "big", signed=True)
     batches.write_crc(changed)
     return changed

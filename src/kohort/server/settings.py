@@ -37,6 +37,7 @@ HEEDED = frozenset(
         "log.flush.offset.checkpoint.interval.ms",
         "log.index.interval.bytes",
         "log.index.size.max.bytes",
+        "log.initial.task.delay.ms",
         "log.message.timestamp.after.max.ms",
         "log.message.timestamp.before.max.ms",
         "log.message.timestamp.type",

@@ -12,7 +12,7 @@ from struct import Struct
 from typing import Final, TypeAlias
 
 from kohort.model.errors import CorruptError, InvariantError, RecordTooLargeError
-from kohort.wire.batches import CONTROL, HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC
+from kohort.wire.batches import ATTRIBUTES_LOW_AT, CONTROL, HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC
 from kohort.wire.compression import Buffer
 
 Span: TypeAlias = tuple[int, int, int, int, int]
@@ -26,8 +26,6 @@ DELTAS_BEGIN: Final = 23
 _read_both: Final = Struct(">qiibIhiqq").unpack_from
 """What both of these read, and the attributes between them: the first 43 bytes."""
 _LENGTH_AT, _LENGTH_END = 8, 12
-ATTRIBUTES_LOW_AT: Final = 22
-"""The byte of a batch that has the attributes in use."""
 _seal_front: Final = Struct(">qii").pack_into
 
 

@@ -18,8 +18,8 @@ from typing import Final
 import msgspec
 
 from kohort.model.errors import CoordinatorError, ErrorCode
-from kohort.storage.batchset import ATTRIBUTES_LOW_AT, Span
-from kohort.wire.batches import CONTROL, TRANSACTIONAL, read_marker, read_records
+from kohort.storage.batchset import Span
+from kohort.wire.batches import ATTRIBUTES_LOW_AT, CONTROL, TRANSACTIONAL, read_marker, read_records
 from kohort.wire.compression import Buffer
 
 NO_PRODUCER_ID: Final = -1

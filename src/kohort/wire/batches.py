@@ -38,6 +38,8 @@ _EPOCH_AT: Final = 12
 _MAGIC_AT: Final = 16
 _CRC_AT: Final = 17
 _ATTRIBUTES_AT: Final = 21
+ATTRIBUTES_LOW_AT: Final = 22
+"""The byte of a batch that has the attributes in use: codec, timestamp type, transactional, control."""
 _BASE_TIMESTAMP_AT: Final = 27
 _MAX_TIMESTAMP_AT: Final = 35
 
