@@ -12,7 +12,8 @@ from typing import Self
 from kohort.testing.ports import free_ports
 
 START_TIMEOUT_S = 120.0
-STOP_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 300.0
+"""It flushes every file that it wrote, and a disk that others keep busy may take a second and more for each."""
 KOHORT = (sys.executable, "-m", "kohort.cli.main")
 
 
