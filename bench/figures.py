@@ -33,6 +33,7 @@ from bench.requests import (
     PARTITIONS,
     PRODUCE,
     TOPIC,
+    batch_of,
     commit_code,
     commit_request,
     prepare,
@@ -41,7 +42,7 @@ from bench.requests import (
 from bench.rivals import Rival, fresh
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey
-from kohort.wire.batches import BatchRecord, build_batch
+from kohort.wire.batches import BatchRecord
 
 LIST_OFFSETS: Final = (ApiKey.LIST_OFFSETS, 7)
 CONNECTIONS: Final = 64
@@ -238,7 +239,7 @@ def _create(connection: socket.socket, names: Sequence[str], partitions: int) ->
 
 
 def _batch(size_bytes: int) -> bytes:
-    return build_batch([BatchRecord(key=None, value=bytes(size_bytes))], timestamp_ms=1_700_000_000_000)
+    return batch_of([BatchRecord(key=None, value=bytes(size_bytes))])
 
 
 def _produced(topic: str, partition: int, batch: bytes) -> Any:

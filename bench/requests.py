@@ -2,6 +2,7 @@
 
 import itertools
 import socket
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from typing import Any, Final
@@ -217,8 +218,12 @@ def check_heartbeat(answer: bytes) -> None:
 
 def batch() -> bytes:
     """A batch of 16 KB: sixteen records of equal size that nobody has compressed."""
-    record = BatchRecord(key=None, value=bytes(BATCH_BYTES // BATCH_RECORDS - 16))
-    return build_batch([record] * BATCH_RECORDS, timestamp_ms=1_700_000_000_000)
+    return batch_of([BatchRecord(key=None, value=bytes(BATCH_BYTES // BATCH_RECORDS - 16))] * BATCH_RECORDS)
+
+
+def batch_of(records: Sequence[BatchRecord]) -> bytes:
+    """Of now: what is older than a topic's retention is deleted half a minute after a server's start, under the load."""
+    return build_batch(records, timestamp_ms=round(1000 * time.time()))
 
 
 def produce_request(*partitions: int) -> Any:

@@ -3,12 +3,15 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from bench.measures import MEASURES
+from bench.requests import batch
 from bench.rivals import AbsentRivalError, ready_kfake
+from kohort.wire.batches import read_header
 
 ROOT = Path(__file__).parents[2]
 
@@ -32,6 +35,11 @@ def test_the_load_runs_against_a_server_that_does_nothing() -> None:
     told = bench("--ceiling")
     assert "constant answer, 64 connections" in told
     assert "at 2,000/s" in told
+
+
+def test_no_server_deletes_what_is_produced_while_it_is_measured() -> None:
+    """Of what is older than a week, the first look at retention after a start moves the log start that answers tell."""
+    assert abs(time.time() - read_header(batch()).max_timestamp / 1000) < 86_400
 
 
 @pytest.mark.parametrize("flush", ["os", "commit"])
