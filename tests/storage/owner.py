@@ -56,6 +56,17 @@ class Owner:
         return DiskStore(data_dir, defer=self.defer, post=self.post, clock=self.clock, **options)
 
 
+def abandon(store: DiskStore) -> None:
+    """The process is gone: its threads, its files and its lock, and nothing of what an orderly stop does."""
+    store.cleaner.stop()
+    for topic_partition in store.partitions():
+        log = store.get(topic_partition)
+        assert log is not None
+        log.close("the process was killed")
+    store._committer.stop()
+    store._lock.release()
+
+
 def _threads() -> str:
     """What the threads of stores are at."""
     frames = sys._current_frames()

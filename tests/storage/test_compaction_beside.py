@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from kohort.storage.log import CleanerConfig
 from tests.conftest import LONG
 from tests.storage.compacted import end_transaction, make_durable, put
-from tests.storage.owner import PARTITION, Owner
-from tests.storage.test_compaction_property import PRODUCERS, RETENTION_MS, Run, Written, abandon, data_dir, do, pairs
+from tests.storage.owner import PARTITION, Owner, abandon
+from tests.storage.test_compaction_property import PRODUCERS, RETENTION_MS, Run, Written, data_dir, do, pairs
 
 BUMPED = (21, 22)
 """Producers whose markers carry a higher epoch than the data: transaction version 2."""

@@ -24,7 +24,7 @@ from tests.storage.compacted import (
     records,
     roll,
 )
-from tests.storage.owner import Owner
+from tests.storage.owner import Owner, abandon
 
 CHOICES = [Kept.ALL, Kept.NONE, *[Kept.MIXED] * 10] if LONG else [Kept.NONE, Kept.MIXED]
 EVERY = 1 if LONG else 6
@@ -51,16 +51,6 @@ def fill(owner: Owner, store: DiskStore) -> dict[bytes | None, tuple[int, bytes 
     put(log, ("active", "stays"))
     make_durable(owner, store)
     return {key: value for key, value in newest(log).items() if key != b"aborted"}
-
-
-def abandon(store: DiskStore) -> None:
-    store.cleaner.stop()
-    for topic_partition in store.partitions():
-        log = store.get(topic_partition)
-        assert log is not None
-        log.close("the process was killed")
-    store._committer.stop()
-    store._lock.release()
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from kohort.wire.batches import iter_batches, read_records
 from tests.conftest import LONG
 from tests.storage.compacted import CONFIG, clean, end_transaction, make_durable, open_log, put, roll
 from tests.storage.conftest import IN_MEMORY
-from tests.storage.owner import Owner
+from tests.storage.owner import Owner, abandon
 
 RETENTION_MS = 1000
 PRODUCERS = (1, 2, 3)
@@ -188,17 +188,6 @@ class Run:
                     if not is_aborted:
                         yield record.offset
                 offset = header.next_offset
-
-
-def abandon(store: DiskStore) -> None:
-    """The process is killed."""
-    store.cleaner.stop()
-    for topic_partition in store.partitions():
-        log = store.get(topic_partition)
-        assert log is not None
-        log.close("the process was killed")
-    store._committer.stop()
-    store._lock.release()
 
 
 def do(run: Run, step: tuple[object, ...]) -> None:

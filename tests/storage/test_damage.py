@@ -26,7 +26,7 @@ from kohort.testing.crashed_disk import Tree, read_tree, write_tree
 from kohort.testing.faulty_files import FaultyFiles
 from kohort.wire.batches import BatchRecord, build_batch, check_crc, control_batch, read_records
 from tests.conftest import LONG
-from tests.storage.owner import TOPIC_ID, Owner
+from tests.storage.owner import TOPIC_ID, Owner, abandon
 
 CONFIG = LogConfig(segment_bytes=1200, index_interval_bytes=150)
 PARTITION = TopicPartition("t", 0)
@@ -62,9 +62,7 @@ def directories(tmp_path_factory: pytest.TempPathFactory) -> Directories:
                     store.flush()
             store.flush()
             if how == "killed":
-                store._committer.stop()  # a checkpoint would rename and remove files while they are read
-                log.close("the process was killed")
-                store._lock.release()
+                abandon(store)  # a checkpoint would rename and remove files while they are read
             else:
                 store.close()
             found[how] = read_tree(root)

@@ -18,7 +18,7 @@ from kohort.storage.disk import DiskStore
 from kohort.testing.crashed_disk import Kept, Mark, Tree, write_tree
 from kohort.testing.faulty_files import FaultyFiles
 from tests.conftest import LONG
-from tests.storage.owner import Owner, batch
+from tests.storage.owner import Owner, abandon, batch
 from tests.storage.story import CONFIG, JOURNAL_FILE_BYTES, Known, Story, check_store, expect, tell
 
 CHOICES = 10 if LONG else 1
@@ -152,13 +152,3 @@ def write_and_start_again(root: Path, store: DiskStore) -> None:
         assert log.end_offset == end_offset
         assert b"afterwards" in log.read(end_offset - 1, bytes_max=1 << 20)
     store.close()
-
-
-def abandon(store: DiskStore) -> None:
-    """Let go of what the process would lose when it dies."""
-    for topic_partition in store.partitions():
-        log = store.get(topic_partition)
-        assert log is not None
-        log.close("the process was killed")
-    store._committer.stop()
-    store._lock.release()

@@ -32,7 +32,7 @@ from tests.conftest import LONG
 from tests.storage.compacted import clean, make_durable, roll
 from tests.storage.conftest import IN_MEMORY
 from tests.storage.listed import ListedBatch, ListedLog, ListedRecord
-from tests.storage.owner import PARTITION, TOPIC_ID, Owner
+from tests.storage.owner import PARTITION, TOPIC_ID, Owner, abandon
 from tests.storage.power_cut import cut_power
 
 RETENTION_MS = 1000
@@ -271,10 +271,7 @@ class Run(ExitStack):
 
     def abandon(self) -> None:
         """The process is gone."""
-        self.store.cleaner.stop()
-        self.log.close("the process was killed")
-        self.store._committer.stop()
-        self.store._lock.release()
+        abandon(self.store)
         now_ms, self.owner = self.owner.clock.now_ms(), Owner()  # what the dead one has still to do is done by nobody
         self.owner.clock.set(now_ms)
 

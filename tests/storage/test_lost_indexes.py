@@ -16,7 +16,7 @@ from kohort.storage.log import LogConfig
 from kohort.testing.crashed_disk import Kept, write_tree
 from kohort.testing.faulty_files import FaultyFiles
 from tests.storage.compacted import end_transaction, make_durable, put
-from tests.storage.owner import PARTITION, TOPIC_ID, Owner, batch
+from tests.storage.owner import PARTITION, TOPIC_ID, Owner, abandon, batch
 
 CONFIG = LogConfig(segment_bytes=500, index_interval_bytes=100)
 
@@ -34,14 +34,8 @@ def rolled_after_a_checkpoint(path: Path, *, has_another: bool) -> FaultyFiles:
         store.flush()
         if has_another:
             make_durable(owner, store)
-        abandon(store, log)
+        abandon(store)
     return files
-
-
-def abandon(store: DiskStore, log: DiskLog) -> None:
-    log.close("the process was killed")
-    store._committer.stop()
-    store._lock.release()
 
 
 def crashed(path: Path, files: FaultyFiles, kept: Kept, seed: int = 0) -> Path:
@@ -84,11 +78,12 @@ def test_what_a_recovery_found_to_be_aborted_is_so_after_the_next(base: Path, ke
         for _ in range(3):
             log.append(batch("x" * 200), leader_epoch=0)
         store.flush()
-        abandon(store, log)
+        abandon(store)
     again = crashed(base / "again", files, Kept.ALL)
     with FaultyFiles(again) as recovery:
         store = Owner().disk(again)
-        abandon(store, store.open(PARTITION, TOPIC_ID, CONFIG))
+        store.open(PARTITION, TOPIC_ID, CONFIG)
+        abandon(store)
     with found(base, recovery, kept, 0) as log:
         (aborted,) = log.aborted_transactions(0, log.read(0, bytes_max=1))
         assert (aborted.producer_id, aborted.first_offset, aborted.last_offset) == (5, 0, 1)

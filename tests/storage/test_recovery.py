@@ -19,7 +19,7 @@ from kohort.storage.log import Log, LogConfig
 from kohort.wire.batches import read_header
 from tests.conftest import LONG
 from tests.storage.compacted import make_durable
-from tests.storage.owner import PARTITION, TOPIC_ID, Owner, batch
+from tests.storage.owner import PARTITION, TOPIC_ID, Owner, abandon, batch
 
 CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=100)
 LOG = "orders-0/00000000000000000000.log"
@@ -71,12 +71,6 @@ def recover(owner: Owner, data_dir: Path) -> tuple[bytes, int]:
         assert log.read(base_offset, bytes_max=1)
     abandon(store)
     return result
-
-
-def abandon(store: DiskStore) -> None:
-    """End the store's threads and its lock as the end of the process would."""
-    store._committer.stop()
-    store._lock.release()
 
 
 def test_a_tail_torn_at_any_byte_is_cut_back_to_the_last_whole_batch(owner: Owner, tmp_path: Path) -> None:

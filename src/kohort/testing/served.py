@@ -78,7 +78,12 @@ class ServedKohort:
         self.stop()
 
     def stop(self) -> None:
-        """End it as an operator would, by force if it does not obey."""
+        """
+        End it as an operator would, by force if it does not obey.
+
+        Raises:
+            subprocess.TimeoutExpired: it had to be forced.
+        """
         process, self._process = self._process, None
         if process is None:
             return
