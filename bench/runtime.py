@@ -26,8 +26,8 @@ from kohort.group.shard import GroupShard
 from kohort.machine.shard import PlainShard, Result, Timers
 from kohort.machine.timeline import SnapshotRegistry, TimelineDict
 from kohort.model.ids import TopicPartition
-from kohort.runtime import bulk
-from kohort.runtime.loader import LoadSummary, load
+from kohort.runtime.loading import columnar
+from kohort.runtime.loading.loader import LoadSummary, load
 from kohort.runtime.ports import PartitionLog
 from kohort.runtime.processors import InlineProcessor
 from kohort.runtime.runtime import Runtime
@@ -169,7 +169,7 @@ def offsets_log(repeats: int, count: int) -> PartitionLog:
 def loading(log: PartitionLog, longest: list[float]) -> Callable[[], int]:
     """The load of a partition; the seconds of its longest step are noted."""
     serde, node, count = GroupRecordSerde(), VirtualNode(), log.end_offset
-    assert bulk.WINDOWS_BYTES, "it is imported here, so that no load pays for that"
+    assert columnar.WINDOWS_BYTES, "it is imported here, so that no load pays for that"
 
     def run() -> int:
         timers = ShardTimers(node.wheel, node.clock, lambda _current, _operation, _failed: None)

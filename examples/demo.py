@@ -311,7 +311,7 @@ def lag_table(lag: dict[tuple[str, str, int], tuple[int, int]]) -> Table:
 
 
 def rebalance_table(rebalances: list[dict[str, Any]]) -> Table:
-    from kohort.pipeline.report.moments import rebalance_duration
+    from kohort.pipeline.report.formatting import rebalance_duration
 
     table = Table(
         "completed (UTC)", "generation", title=f"rebalances of {GROUP}", title_justify="left", box=None, padding=(0, 2)

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from kohort.broker.broker import Broker
 from kohort.broker.cluster import Cluster
-from kohort.broker.configs import BrokerConfig
+from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.ports import Outcome
 from kohort.storage.log import LogStore
 from kohort.storage.memory import MemoryStore

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.broker.configs import BROKER_KEYS, GROUP_KEYS, TOPIC_KEYS, BrokerConfig, ConfigKey, text_of
-from kohort.broker.topic_configs import BROKER_SYNONYMS, TopicConfigs
+from kohort.broker.configs.definitions import BROKER_KEYS, GROUP_KEYS, TOPIC_KEYS, BrokerConfig, ConfigKey, text_of
+from kohort.broker.configs.topic_configs import BROKER_SYNONYMS, TopicConfigs
 from kohort.model.errors import ConfigError, ErrorCode
 from kohort.storage.log import LogConfig
 from kohort.wire import messages as m

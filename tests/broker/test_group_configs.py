@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kohort.broker.configs import GROUP_KEYS
+from kohort.broker.configs.definitions import GROUP_KEYS
 from kohort.model.errors import ErrorCode
 from kohort.storage.disk import DiskStore
 from kohort.testing.virtual import VirtualNode

@@ -31,7 +31,7 @@ def test_the_log_says_once_why_an_internal_topic_cannot_be_made(caplog: pytest.L
     harness.create(CONSUMER_OFFSETS.replace("_", "."))
     with caplog.at_level(logging.ERROR):
         for _ in range(3):
-            assert harness.broker.creation.create_unasked(CONSUMER_OFFSETS) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            assert harness.broker.creation.auto_create(CONSUMER_OFFSETS) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     (message,) = caplog.messages
     assert message.startswith(f"topic.not_created topic={CONSUMER_OFFSETS} error=")
     assert "collides" in message

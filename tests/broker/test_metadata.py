@@ -7,8 +7,8 @@ import pytest
 
 from kohort.broker.broker import Broker
 from kohort.broker.cluster import Cluster
-from kohort.broker.configs import BrokerConfig
-from kohort.broker.coordinators import CoordinatorType
+from kohort.broker.configs.definitions import BrokerConfig
+from kohort.broker.find_coordinator import CoordinatorType
 from kohort.model.errors import ErrorCode
 from kohort.storage.memory import MemoryStore
 from kohort.testing.virtual import VirtualNode

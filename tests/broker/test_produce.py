@@ -6,8 +6,8 @@ from uuid import UUID
 import pytest
 
 from kohort.broker.ports import Outcome
-from kohort.broker.produce_rules import ProduceRules
-from kohort.broker.produced import admit
+from kohort.broker.records.produce_rules import ProduceRules
+from kohort.broker.records.validation import admit
 from kohort.model.errors import ErrorCode
 from kohort.storage.log import LONG_MAX
 from kohort.wire import messages as m

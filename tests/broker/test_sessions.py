@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from kohort.broker.sessions import EPOCH_MAX, EVICTION_MS, Sessions
+from kohort.broker.records.fetch_sessions import EPOCH_MAX, EVICTION_MS, FetchSessionCache
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.testing.clock import ManualClock
 from kohort.wire import messages as m
@@ -217,7 +217,7 @@ def full(size: int) -> m.FetchRequest:
     return request((0, 0), dict.fromkeys(range(size), 0))
 
 
-def begun(sessions: Sessions, size: int) -> int:
+def begun(sessions: FetchSessionCache, size: int) -> int:
     return sessions.begin(full(size), uses_ids=False).respond([data()] * size, ()).session_id
 
 
@@ -227,7 +227,7 @@ def data() -> m.FetchResponsePartitionData:
 
 def test_room_is_limited() -> None:
     clock = ManualClock()
-    sessions = Sessions(2, clock)
+    sessions = FetchSessionCache(2, clock)
     small, large = begun(sessions, 1), begun(sessions, 3)
     assert begun(sessions, 9) == 0, "no room, and nobody is old"
     clock.set(clock.now_ms() + EVICTION_MS)
@@ -247,11 +247,11 @@ def test_room_is_limited() -> None:
 
 
 def test_no_slots_no_sessions() -> None:
-    assert begun(Sessions(0, ManualClock()), 1) == 0
+    assert begun(FetchSessionCache(0, ManualClock()), 1) == 0
 
 
 def test_epochs_begin_again_at_1() -> None:
-    sessions = Sessions(1, ManualClock())
+    sessions = FetchSessionCache(1, ManualClock())
     session = begun(sessions, 1)
     sessions._sessions[session].epoch = EPOCH_MAX
     sessions.begin(request((session, EPOCH_MAX)), uses_ids=False)

@@ -143,7 +143,8 @@ def test_serve_imports_neither_typer_nor_the_other_commands() -> None:
     done = subprocess.run((sys.executable, "-c", script), capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
     imported = set(done.stdout.splitlines()[-1].split())
     assert (
-        imported & {"rich", "typer", "pyspark", "kohort.cli.app", "kohort.client.connection", "kohort.cli.pipeline"}
+        imported
+        & {"rich", "typer", "pyspark", "kohort.cli.app", "kohort.client.connection", "kohort.cli.pipeline.commands"}
         == set()
     )
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.cli.offset_files import Exported, csv_text, read_offsets
+from kohort.cli.groups.offset_files import Exported, csv_text, read_offsets
 from kohort.model.errors import ConfigError
 
 ROWS = st.lists(

@@ -4,16 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.cli.group_plans import parse_topics
-from kohort.cli.positions import (
+from kohort.cli.groups.plans import parse_topics
+from kohort.cli.groups.positions import (
     AtTime,
     Current,
     Earliest,
     FromPlan,
     Latest,
+    PartitionOffsets,
     Position,
     ShiftBy,
-    Standing,
     ToOffset,
     datetime_ms,
     duration_ms,
@@ -50,17 +50,17 @@ MOVED: list[tuple[Position, int | None, int | None, int]] = [  # position, commi
 
 @pytest.mark.parametrize(("position", "committed", "at_time", "moved"), MOVED)
 def test_new_offsets(position: Position, committed: int | None, at_time: int | None, moved: int) -> None:
-    assert new_offset(position, PARTITION, Standing(committed, 10, 20, at_time)) == moved
+    assert new_offset(position, PARTITION, PartitionOffsets(committed, 10, 20, at_time)) == moved
 
 
 def test_what_was_never_committed_cannot_be_shifted() -> None:
     with pytest.raises(ConfigError, match="t-0 cannot be shifted: nothing was committed in it"):
-        new_offset(ShiftBy(1), PARTITION, Standing(None, 10, 20))
+        new_offset(ShiftBy(1), PARTITION, PartitionOffsets(None, 10, 20))
 
 
 @given(st.integers(-(1 << 63), (1 << 63) - 1), st.integers(0, 100), st.integers(0, 100), st.integers(0, 200))
 def test_a_move_ends_within_the_log(number: int, start: int, length: int, committed: int) -> None:
-    standing = Standing(committed, start, start + length, number)
+    standing = PartitionOffsets(committed, start, start + length, number)
     for position in (ToOffset(number), ShiftBy(number), AtTime(0), FromPlan({PARTITION: number})):
         assert start <= new_offset(position, PARTITION, standing) <= start + length
 

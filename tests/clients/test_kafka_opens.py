@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kohort.model import ids
-from kohort.storage.checkpoints import (
+from kohort.storage.durability.checkpoint_formats import (
     CLEAN_SHUTDOWN,
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
@@ -18,7 +18,7 @@ from kohort.storage.checkpoints import (
     write_partition_metadata,
 )
 from kohort.storage.log import Log, LogConfig
-from kohort.storage.producers import ProducerState
+from kohort.storage.producers import ProducerStateEntry
 from kohort.storage.snapshots import find_snapshots, snapshot_from_bytes
 from kohort.testing.kafka import KafkaNode, UnavailableKafkaError
 from kohort.wire.batches import BatchRecord, build_batch, control_batch, read_header
@@ -198,5 +198,5 @@ def test_kafka_opens_what_kohort_wrote(ours: Path, node: KafkaNode, tmp_path: Pa
     assert not [line for line in node.log_tail().splitlines() if f"{TOPIC}-" in line and "orrupt" in line]
 
 
-def by_id(path: Path) -> list[ProducerState]:
+def by_id(path: Path) -> list[ProducerStateEntry]:
     return sorted(snapshot_from_bytes(path.read_bytes()), key=lambda state: state.producer_id)

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kohort.model import ids
-from kohort.storage.checkpoints import (
+from kohort.storage.durability.checkpoint_formats import (
     CLEAN_SHUTDOWN,
     RECOVERY_POINTS,
     offsets_to_text,

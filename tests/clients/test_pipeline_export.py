@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient
 from typer.testing import CliRunner
 
-from kohort.cli.pipeline import app
+from kohort.cli.pipeline.commands import app
 from kohort.pipeline.jobs import published
 from tests.clients.conftest import Broker
 from tests.clients.java_tools import CONSUMER_GROUPS, JavaTools

@@ -1,18 +1,18 @@
 """The recorded run of Apache Kafka, and Kohort told the same stories, in parts that take their turn side by side."""
 
 from kohort.conformance import coverage, library
-from kohort.conformance.run import Report
-from kohort.conformance.story import Story
+from kohort.conformance.comparison_run import Report
+from kohort.conformance.scenario import Scenario
 from kohort.testing.conformance import replay
 
 GROUP_APIS = coverage.SUBJECTS[coverage.GROUPS]
 
 
-def is_generated(story: Story) -> bool:
+def is_generated(story: Scenario) -> bool:
     return story.name.startswith("generated-")
 
 
-def is_about_groups(story: Story) -> bool:
+def is_about_groups(story: Scenario) -> bool:
     return any(step.send in GROUP_APIS for step in story.steps)
 
 

@@ -8,15 +8,15 @@ import pytest
 
 from kohort.conformance import card
 from kohort.conformance.compare import Comparison, Deliberate, compare
+from kohort.conformance.comparison_run import Report
 from kohort.conformance.library import deliberate_differences, home
 from kohort.conformance.outcome import Outcome, StepOutcome
 from kohort.conformance.recording import Recording, load, save
-from kohort.conformance.run import Report
+from kohort.conformance.scenario import Scenario
 from kohort.conformance.script import Step
-from kohort.conformance.story import Story
 from kohort.model.errors import ConfigError
 
-STORY = Story(
+STORY = Scenario(
     name="test/0",
     about="x",
     steps=(Step(label="1", send="JoinGroup"),),

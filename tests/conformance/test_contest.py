@@ -9,22 +9,22 @@ import pytest
 from kohort.conformance import coverage
 from kohort.conformance.cluster import Cluster
 from kohort.conformance.compare import Comparison, Difference
-from kohort.conformance.outcome import Outcome, StepOutcome
-from kohort.conformance.restarting import CommonRestart
-from kohort.conformance.run import (
+from kohort.conformance.comparison_run import (
     AGAIN_MAX,
     STRAIN_MS,
     TELLINGS,
     TELLINGS_MAX,
-    Doubts,
     Recorded,
     Report,
+    RetryPolicy,
     calm,
-    contest,
+    compare_brokers,
     is_doubtful,
 )
+from kohort.conformance.outcome import Outcome, StepOutcome
+from kohort.conformance.restarting import CommonRestart
+from kohort.conformance.scenario import Scenario
 from kohort.conformance.script import Step
-from kohort.conformance.story import Story
 
 
 def comparison(*fields: str, reason: str = "") -> Comparison:
@@ -62,10 +62,10 @@ def test_what_is_meant_to_differ_is_not_told_again() -> None:
 def tellings(strains_ms: Sequence[int], *fields: str, count: int = 1) -> list[int]:
     """How many of so many stories are told again after each telling, where every one shows the same differences."""
     stories = [
-        Story(name=f"s/{number}", about="", steps=(), topics={}, versions={}, values={}) for number in range(count)
+        Scenario(name=f"s/{number}", about="", steps=(), topics={}, versions={}, values={}) for number in range(count)
     ]
     found = {story.name: comparison(*fields) for story in stories}
-    doubts, waiting, again = Doubts(), stories, []
+    doubts, waiting, again = RetryPolicy(), stories, []
     for strain_ms in strains_ms:
         waiting = list(doubts.among(waiting, found, dict.fromkeys(found, strain_ms)))
         again.append(len(waiting))
@@ -107,7 +107,7 @@ class Teller:
         self.strains_ms: dict[str, int] = {}
         self._tellings = iter(tellings)
 
-    async def tell(self, stories: Sequence[Story], **_: object) -> dict[str, Outcome]:
+    async def tell(self, stories: Sequence[Scenario], **_: object) -> dict[str, Outcome]:
         strain_ms, answered = next(self._tellings)
         self.strains_ms = {story.name: strain_ms for story in stories}
         return {story.name: Outcome(steps={"1": answered}) for story in stories}
@@ -120,7 +120,7 @@ RIGHT = StepOutcome(api="Heartbeat", version=0, answer={"error_code": 0})
 
 
 def contested(*tellings: tuple[int, StepOutcome]) -> Report:
-    story = Story(
+    story = Scenario(
         name="s/0",
         about="",
         steps=(Step(label="1", send="Heartbeat"),),
@@ -129,7 +129,7 @@ def contested(*tellings: tuple[int, StepOutcome]) -> Report:
         values={},
     )
     ours, theirs = Teller(*tellings), Recorded({"s/0": Outcome(steps={"1": RIGHT})})
-    return asyncio.run(contest(cast("Cluster", ours), theirs, [story], broker="b", reference="r"))
+    return asyncio.run(compare_brokers(cast("Cluster", ours), theirs, [story], broker="b", reference="r"))
 
 
 @pytest.mark.parametrize(

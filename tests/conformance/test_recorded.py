@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from kohort.conformance import card, library
+from kohort.conformance.comparison_run import TELLINGS, Report
 from kohort.conformance.recording import load
-from kohort.conformance.run import TELLINGS, Report
 from kohort.testing.conformance import replay
 from tests.conftest import watches_calls
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from kohort.conformance.outcome import Outcome, StepOutcome
-from kohort.conformance.runner import Telling
+from kohort.conformance.scenario import Scenario
+from kohort.conformance.scenario_run import ScenarioRun
 from kohort.conformance.script import Step
-from kohort.conformance.story import Story
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.encoders import response_encoder
@@ -68,8 +68,8 @@ def told(*steps: Step) -> dict[str, StepOutcome]:
     async def tell() -> Outcome:
         _Broker.parked.clear()
         server = await asyncio.get_running_loop().create_server(_Broker, "127.0.0.1", 0)
-        story = Story(name="s", about="x", steps=steps, topics={}, versions={"Heartbeat": 0}, values={})
-        telling = Telling(story, ("127.0.0.1", server.sockets[0].getsockname()[1]), "kc-", {})
+        story = Scenario(name="s", about="x", steps=steps, topics={}, versions={"Heartbeat": 0}, values={})
+        telling = ScenarioRun(story, ("127.0.0.1", server.sockets[0].getsockname()[1]), "kc-", {})
         try:
             return await telling.tell()
         finally:

@@ -6,10 +6,10 @@ from uuid import UUID
 import pytest
 
 from kohort.conformance import library
-from kohort.conformance.generated import STORIES, generated_stories, generated_story
+from kohort.conformance.generated.scenarios import STORIES, generated_stories, generated_story
 from kohort.conformance.requests import request_frame
+from kohort.conformance.scenario import Scenario, stories
 from kohort.conformance.script import Script, ScriptError, Step, parse_script
-from kohort.conformance.story import Story, stories
 from kohort.model.errors import ConfigError
 from kohort.wire.headers import read_request_header
 from kohort.wire.readers import request_reader
@@ -157,7 +157,7 @@ def test_a_missing_directory_is_a_sentence(tmp_path: Any) -> None:
         library.all_stories(tmp_path)
 
 
-def _known(story: Story) -> dict[str, Any]:
+def _known(story: Scenario) -> dict[str, Any]:
     kept: dict[str, Any] = {name: "" for step in story.steps for name in step.keep}
     ids = {f"{topic}.id": UUID(int=1) for topic in story.topics}
     return kept | ids | story.values

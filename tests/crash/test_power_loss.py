@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kohort.model.ids import TopicPartition
-from kohort.storage.checkpoints import RECOVERY_POINTS, read_offsets
+from kohort.storage.durability.checkpoint_formats import RECOVERY_POINTS, read_offsets
 from kohort.wire.batches import iter_batches
 from tests.conftest import LONG
 from tests.crash.broker import Broker

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kohort.server.settings import HEEDED
+from kohort.server.settings import SUPPORTED_CONFIGS
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey
 from tests.conftest import LONG
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.timeout(7_200 if LONG or ROUNDS > ROUNDS_PER_LIFE else 
 def test_a_life_of_kills(base: Path, life: int) -> None:
     chance = random.Random(f"life {life}")
     ledger = Ledger()
-    settings = tuple(f"{key}={value}" for key, value in SETTINGS.items() if key in HEEDED)
+    settings = tuple(f"{key}={value}" for key, value in SETTINGS.items() if key in SUPPORTED_CONFIGS)
     flush = "os" if life % 4 == 3 else "commit"
     with Broker(base / "data", flush=flush, settings=settings) as broker:
         broker.start()

@@ -8,8 +8,8 @@ from kohort.group.records import GroupRecord, GroupRecordSerde, GroupTombstone, 
 from kohort.group.shard import GroupShard
 from kohort.machine.shard import UnknownRecordTypeError
 from kohort.model.errors import KohortError
-from kohort.runtime.bulk import load_window
-from kohort.runtime.loader import BULK_RECORDS_MIN, Load, LoadSummary, load
+from kohort.runtime.loading.columnar import load_window
+from kohort.runtime.loading.loader import BULK_RECORDS_MIN, Load, LoadSummary, load
 from kohort.testing import ManualClock
 from kohort.wire.batches import BatchRecord, build_batch, iter_batches, stamp
 from tests.conftest import LONG

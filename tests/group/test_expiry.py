@@ -10,8 +10,8 @@ import pytest
 
 from kohort.group.classic.states import PREPARING_REBALANCE
 from kohort.group.configs import GroupConfig
-from kohort.group.offsets.expiry import sweep
-from kohort.group.offsets.walk import TOMBSTONES_AT_ONCE, Walk
+from kohort.group.offsets.expiry import cleanup_expired_offsets
+from kohort.group.offsets.scan import TOMBSTONES_AT_ONCE, OffsetScan
 from kohort.group.records import GroupRecord, GroupTombstone, OffsetCommit, OffsetTombstone
 from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from kohort.model.errors import UnavailableError
@@ -27,7 +27,7 @@ GROUP = GroupTombstone("group")
 def swept(coordinator: Coordinator, now_ms: int) -> list[GroupRecord]:
     """All of it, in one."""
     shard = coordinator.shard
-    records, following = sweep(shard.registry, shard.offsets, now_ms, Walk(list(shard.groups)))
+    records, following = cleanup_expired_offsets(shard.registry, shard.offsets, now_ms, OffsetScan(list(shard.groups)))
     assert following is None
     return records
 
@@ -136,8 +136,8 @@ def test_a_large_sweep_is_done_in_parts_that_others_can_come_between() -> None:
     assert coordinator.end == before + 2 * len(groups)
     shard = coordinator.shard
     coordinator.commit({("orders", 0): 1})
-    some = Walk(["gone", "group", "gone too"], 1)
-    assert sweep(shard.registry, shard.offsets, coordinator.now_ms, some) == ([], None)
+    some = OffsetScan(["gone", "group", "gone too"], 1)
+    assert cleanup_expired_offsets(shard.registry, shard.offsets, coordinator.now_ms, some) == ([], None)
 
 
 def replayed(coordinator: Coordinator, *records: GroupRecord) -> None:
@@ -154,9 +154,9 @@ def committed(coordinator: Coordinator, count: int) -> None:
 def parts(coordinator: Coordinator, now_ms: int) -> Iterator[list[GroupRecord]]:
     """What each operation of a sweep writes; they are written before the next."""
     shard = coordinator.shard
-    under_way: Walk | None = Walk(list(shard.groups))
+    under_way: OffsetScan | None = OffsetScan(list(shard.groups))
     while under_way is not None:
-        records, under_way = sweep(shard.registry, shard.offsets, now_ms, under_way)
+        records, under_way = cleanup_expired_offsets(shard.registry, shard.offsets, now_ms, under_way)
         replayed(coordinator, *records)
         yield records
 

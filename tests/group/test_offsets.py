@@ -6,7 +6,7 @@ import pytest
 
 from kohort.group.configs import GroupConfig
 from kohort.group.offsets.deletion import TopicDeletion
-from kohort.group.offsets.walk import TOMBSTONES_AT_ONCE
+from kohort.group.offsets.scan import TOMBSTONES_AT_ONCE
 from kohort.group.records import GroupRecord, GroupTombstone, OffsetCommit, OffsetTombstone
 from kohort.machine.shard import Result
 from kohort.model.errors import ErrorCode, UnavailableError

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kohort.group.configs import GroupConfig
 from kohort.group.offsets.commit import accept
-from kohort.group.offsets.plans import CommitPlan, CommitRun, with_offsets
+from kohort.group.offsets.prepared_commits import CommitRun, PreparedCommit, with_offsets
 from kohort.group.records import GroupRecordSerde, OffsetCommit
 from kohort.model.errors import ErrorCode
 from kohort.wire import messages as m
@@ -17,7 +17,7 @@ from kohort.wire.batches import HEADER_BYTES, encode_batch
 from kohort.wire.encoders import PreparedResponse, request_encoder, response_encoder
 from kohort.wire.headers import read_request_header, read_response_header
 from kohort.wire.readers import response_reader
-from kohort.wire.repeats import Memory, Remembered, Repeated, RepeatReader
+from kohort.wire.templates import Memory, RepeatReader, TemplateCache, TemplateMatch
 from tests.group.harness import Answer, Coordinator, Topic
 
 VERSIONS = range(2, 11)
@@ -60,15 +60,15 @@ class Client:
         self.version = version
         self.coordinator = Coordinator(config)
         self.reader = RepeatReader(ApiKey.OFFSET_COMMIT, version, with_offsets)
-        self.remembered = Remembered(Memory())
+        self.remembered = TemplateCache(Memory())
         self.remembers = remembers
         self.known = 0
 
     def send(self, request: m.OffsetCommitRequest) -> Answer:
         frame = request_encoder(ApiKey.OFFSET_COMMIT, self.version)(1, "client", request)[4:]
-        remembered = self.remembered if self.remembers else Remembered(Memory())
+        remembered = self.remembered if self.remembers else TemplateCache(Memory())
         read = self.reader.read(frame, read_request_header(frame)[4], remembered)
-        self.known += isinstance(read, Repeated)
+        self.known += isinstance(read, TemplateMatch)
         return self.coordinator.ask("offset_commit", read, version=self.version)
 
     def read(self, answer: Answer) -> Any:
@@ -229,7 +229,7 @@ def test_its_records_are_packed_as_a_builder_of_batches_writes_them(
         for topic_id in [coordinator.image.by_name["orders"].topic_id if has_id else None]
     ]
     request = commit({}, coordinator)
-    plan = CommitPlan(request, records, m.OffsetCommitResponse(), PreparedResponse(b"\0" * 12))
+    plan = PreparedCommit(request, records, m.OffsetCommitResponse(), PreparedResponse(b"\0" * 12))
     run = CommitRun(plan, tuple(offset for offset, *_ in commits), 99)
     serde = GroupRecordSerde()
     pairs = [serde.encode(record) for record in run]

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kohort.group.configs import GroupConfig
-from kohort.group.offset_requests import KnownCommit
-from kohort.group.offsets.plans import with_offsets
+from kohort.group.offsets.prepared_commits import with_offsets
+from kohort.group.offsets.validation import KnownCommit
 from kohort.group.records import OffsetCommit
 from kohort.model.errors import WireError
 from kohort.testing import FixedContext
@@ -23,7 +23,7 @@ from kohort.wire.apis import ApiKey
 from kohort.wire.encoders import prepared_or, request_encoder, response_encoder
 from kohort.wire.headers import read_request_header
 from kohort.wire.readers import request_reader
-from kohort.wire.repeats import BODY_BYTES_MAX, Memory, Pattern, Remembered, Repeated, RepeatReader
+from kohort.wire.templates import BODY_BYTES_MAX, Memory, RepeatReader, RequestTemplate, TemplateCache, TemplateMatch
 from tests.conftest import LONG
 from tests.group.harness import Coordinator, Topic
 
@@ -44,7 +44,7 @@ class Server:
         self.read = request_reader(COMMIT, version)
         self.encode = prepared_or(response_encoder(COMMIT, version))
         self.remembers = remembers
-        self.remembered = Remembered(Memory())
+        self.remembered = TemplateCache(Memory())
         self.known = 0
         self.answers: list[bytes] = []
 
@@ -55,7 +55,7 @@ class Server:
         except WireError:
             self.answers.append(b"closed")
             return
-        self.known += isinstance(request, Repeated)
+        self.known += isinstance(request, TemplateMatch)
         answer = self.coordinator.ask("offset_commit", request, version=self.version)
         if not self.coordinator.is_burst:
             self.answers.append(self.encode(7, answer.response))
@@ -269,13 +269,13 @@ def test_what_is_kept_of_a_commit_is_not_more_than_was_counted(group: str, topic
     context = FixedContext(9, "client", "/127.0.0.1")
     groups = [f"{number:03}{group}" for number in range(8)]
     memory = Memory()
-    remembered, reader = Remembered(memory), RepeatReader(COMMIT, 9, with_offsets)
+    remembered, reader = TemplateCache(memory), RepeatReader(COMMIT, 9, with_offsets)
 
     def keep() -> None:
         for name in groups:
             frames = [frame_of(commit([(topic, range(partitions))], group=name), 9, [number]) for number in range(3)]
             *_, found = [reader.read(frame, read_request_header(frame)[4], remembered) for frame in frames]
-            assert isinstance(found, Repeated)
+            assert isinstance(found, TemplateMatch)
             plan = coordinator.service._plan_of(found, context)
             if plan is not None:
                 for delta in range(8):
@@ -292,7 +292,7 @@ def test_what_is_kept_of_a_commit_is_not_more_than_was_counted(group: str, topic
         held = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
-    patterns = [found for found in remembered.requests.values() if isinstance(found, Pattern)]
+    patterns = [found for found in remembered.requests.values() if isinstance(found, RequestTemplate)]
     assert len(patterns) == 8
     assert all(isinstance(pattern.memo, KnownCommit) for pattern in patterns)
     assert held < Memory().bytes_left - memory.bytes_left

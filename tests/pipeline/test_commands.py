@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from kohort.cli.pipeline import app
-from kohort.cli.pipeline_columns import show
+from kohort.cli.pipeline.columns import show
+from kohort.cli.pipeline.commands import app
 from kohort.model.errors import ConfigError
 from kohort.pipeline.jobs import published
 from kohort.pipeline.session import find_java
 
-ENTRY = "from kohort.cli.pipeline import app; app(prog_name='kohort pipeline')"
+ENTRY = "from kohort.cli.pipeline.commands import app; app(prog_name='kohort pipeline')"
 
 
 def kohort_pipeline(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -33,7 +33,7 @@ def kohort_pipeline(*arguments: str, **environment: str) -> subprocess.Completed
 
 
 def test_help_needs_no_spark() -> None:
-    code = "import sys, kohort.cli.pipeline; sys.exit(bool({'pyspark', 'pyarrow', 'rich.table'} & set(sys.modules)))"
+    code = "import sys, kohort.cli.pipeline.commands; sys.exit(bool({'pyspark', 'pyarrow', 'rich.table'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
     assert {
         "offsets",

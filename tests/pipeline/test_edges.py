@@ -19,7 +19,7 @@ from kohort.pipeline.jobs import publish, published
 from kohort.pipeline.jobs.reading import Reading
 from kohort.pipeline.jobs.tables import Tables
 from kohort.pipeline.runs.run import Run, Source
-from kohort.pipeline.runs.state import Wanted
+from kohort.pipeline.runs.state import RunRequest
 from kohort.testing.history.logs import ABORT, Log, Record
 from kohort.testing.history.values import offset_commit
 from kohort.testing.history.world import START_MS
@@ -35,7 +35,7 @@ Told = Callable[[Iterable[Log]], dict[str, list[Row]]]
 
 
 def once(spark: Any, source: Path, out: Path, tables: tuple[str, ...] = TOLD) -> None:
-    Run(Source(str(source)), out, Wanted(tables=tables), lambda _: nullcontext(spark)).once()
+    Run(Source(str(source)), out, RunRequest(tables=tables), lambda _: nullcontext(spark)).once()
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from kohort.pipeline.jobs.reading import Reading
 from kohort.pipeline.jobs.tables import Tables
 from kohort.pipeline.tables.burrow_status import burrow_status
 from kohort.testing.history import History
-from kohort.testing.history.truth import Truth
+from kohort.testing.history.truth import ExpectedTables
 from tests.conftest import LONG
 
 pytestmark = pytest.mark.spark
@@ -82,7 +82,7 @@ def rows_of(told: Told, name: str) -> tuple[list[Row], list[Row]]:
     """What the table holds and what is true, of the columns that the truth names, in one order."""
     found, histories = told
     at_ms = found.reading.at_ms
-    expected = [row for history in histories for row in getattr(Truth(history, at_ms), name)()]
+    expected = [row for history in histories for row in getattr(ExpectedTables(history, at_ms), name)()]
     columns = sorted(expected[0]) if expected else []
     rows = publish.rows(getattr(found, name), name)
     return in_order(rows, columns), in_order(expected, columns)
@@ -144,7 +144,7 @@ def test_after_cleaning_members_and_owners_are_those_of_now(cleaned: Told) -> No
     ):
         rows = publish.rows(getattr(found, name), name)
         there = {tuple(row[key] for key in keys) for row in rows if row["until_ms"] is None}
-        truth = [row for history in histories for row in getattr(Truth(history, found.reading.at_ms), name)()]
+        truth = [row for history in histories for row in getattr(ExpectedTables(history, found.reading.at_ms), name)()]
         assert there == {tuple(row[key] for key in keys) for row in truth if row["until_ms"] is None}
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.runtime.accumulator import EventAccumulator, RejectedError
+from kohort.runtime.threaded.accumulator import EventAccumulator, RejectedError
 
 WAIT_SECONDS = 120
 

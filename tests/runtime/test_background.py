@@ -11,7 +11,7 @@ from kohort.model.errors import UnavailableError
 from kohort.runtime.loop import Loop
 from kohort.runtime.processors import InlineProcessor
 from kohort.runtime.runtime import Runtime
-from kohort.runtime.threads import LogOwner, ThreadedProcessor
+from kohort.runtime.threaded.threads import LogOwner, ThreadedProcessor
 from kohort.testing import FaultyLog, VirtualNode
 from tests.runtime.harness import Bench
 from tests.runtime.shards import Put, PutSerde, TableShard

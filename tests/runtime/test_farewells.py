@@ -5,7 +5,7 @@ import weakref
 from collections.abc import Callable
 
 from kohort.machine.shard import Result
-from kohort.runtime.loader import STEP_MS
+from kohort.runtime.loading.loader import STEP_MS
 from kohort.runtime.timers import ShardTimers
 from kohort.testing import VirtualNode
 from tests.runtime.harness import Bench

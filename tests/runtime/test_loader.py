@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kohort.machine.timeline import SnapshotRegistry
-from kohort.runtime import loader
-from kohort.runtime.loader import LoadSummary, load
+from kohort.runtime.loading import loader
+from kohort.runtime.loading.loader import LoadSummary, load
 from kohort.testing import FaultyLog
 from kohort.wire.batches import control_batch
 from tests.runtime.harness import batch_of

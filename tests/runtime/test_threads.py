@@ -14,7 +14,7 @@ from kohort.model.errors import CoordinatorError, ErrorCode, InvariantError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.runtime import Runtime
 from kohort.runtime.states import State
-from kohort.runtime.threads import LogOwner, ThreadedProcessor
+from kohort.runtime.threaded.threads import LogOwner, ThreadedProcessor
 from kohort.storage.disk import DiskStore
 from kohort.storage.log import LogConfig, LogStore
 from kohort.storage.memory import MemoryStore

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.runtime.turn import Turn
+from kohort.runtime.ready_queue import ReadyQueue
 from kohort.runtime.wheel import Wheel
 
 DELAYS = st.one_of(
@@ -99,7 +99,7 @@ def test_a_deadline_in_the_past_runs_at_the_next_advance() -> None:
 
 def test_a_turn_runs_what_is_deferred_meanwhile_and_survives_a_failure() -> None:
     woken: list[Callable[[], None]] = []
-    turn = Turn(woken.append)
+    turn = ReadyQueue(woken.append)
     ran: list[str] = []
 
     def fails() -> None:

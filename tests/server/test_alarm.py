@@ -5,7 +5,7 @@ import socket
 import pytest
 import uvloop
 
-from kohort.server.alarm import LATE_MS, Alarm
+from kohort.server.timer_driver import LATE_MS, TimerDriver
 from kohort.testing.clock import ManualClock
 
 
@@ -15,7 +15,7 @@ def story(late_ms: int) -> list[str]:
     loop = uvloop.new_event_loop()
     ours, theirs = socket.socketpair()
     clock = ManualClock(1_000_000)
-    alarm = Alarm(loop, clock)
+    alarm = TimerDriver(loop, clock)
 
     def read() -> None:
         loop.remove_reader(ours)

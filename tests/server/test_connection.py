@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kohort.broker.configs import BrokerConfig
+from kohort.broker.configs.definitions import BrokerConfig
 from kohort.server.node import Node
 from kohort.server.settings import Settings
 from kohort.wire import messages as m

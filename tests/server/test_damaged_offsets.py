@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kohort.broker.configs import BrokerConfig
+from kohort.broker.configs.definitions import BrokerConfig
 from kohort.model.errors import ErrorCode
 from kohort.model.ids import CONSUMER_OFFSETS
 from kohort.server.node import Node

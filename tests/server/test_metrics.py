@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.broker.configs import BrokerConfig
+from kohort.broker.configs.definitions import BrokerConfig
 from kohort.cli.serve import parser
 from kohort.server.exposition import Family, Sample, counter, labelled, render
 from kohort.server.node import Node

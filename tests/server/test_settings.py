@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from kohort.broker.configs import BROKER_KEYS
+from kohort.broker.configs.definitions import BROKER_KEYS
 from kohort.model.errors import ConfigError
 from kohort.server.logs import JsonFormatter, KeyValueFormatter
-from kohort.server.settings import HEEDED, parse_host_port
+from kohort.server.settings import SUPPORTED_CONFIGS, parse_host_port
 
 DOCS = Path(__file__).parents[2] / "docs" / "configuration.md"
 
@@ -36,13 +36,13 @@ def test_what_is_no_address_is_said_with_the_option(text: str) -> None:
 
 
 def test_every_setting_that_has_an_effect_is_kafkas_and_documented() -> None:
-    assert set(BROKER_KEYS) >= HEEDED
+    assert set(BROKER_KEYS) >= SUPPORTED_CONFIGS
     cells = [line.split("|")[1] for line in DOCS.read_text().splitlines() if line.startswith("| `")]
     written = set(re.findall(r"`([a-z.]+)`", " ".join(cells)))
     abbreviated = {"...before.max.ms", "...after.max.ms"}
-    spelled = {name for name in HEEDED if not name.startswith(("log.roll.jitter", "log.message.timestamp"))}
+    spelled = {name for name in SUPPORTED_CONFIGS if not name.startswith(("log.roll.jitter", "log.message.timestamp"))}
     assert spelled <= written, "docs/configuration.md lacks some"
-    assert {name for name in written if name not in abbreviated and name not in HEEDED} <= {
+    assert {name for name in written if name not in abbreviated and name not in SUPPORTED_CONFIGS} <= {
         "log.message.timestamp.type"
     }
 

@@ -17,8 +17,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from kohort.model.ids import TopicPartition
-from kohort.storage.checkpoints import read_offsets
-from kohort.storage.cleaner import CLEANER_OFFSETS
+from kohort.storage.cleaning.cleaner import CLEANER_OFFSETS
+from kohort.storage.durability.checkpoint_formats import read_offsets
 from kohort.testing.kafka import KafkaNode
 
 HERE = Path(__file__).parents[1] / "data" / "compaction"

@@ -13,9 +13,9 @@ import msgspec
 from kohort.model.ids import TopicPartition
 from kohort.storage.base import PIECE_BYTES
 from kohort.storage.batchset import iter_spans
-from kohort.storage.committer import BULK_BYTES
 from kohort.storage.disk import DiskStore
 from kohort.storage.disklog import DiskLog
+from kohort.storage.durability.flush_coordinator import BULK_BYTES
 from kohort.storage.log import LogConfig
 from kohort.testing.crashed_disk import Mark, Operation
 from kohort.testing.faulty_files import FaultyFiles
@@ -80,7 +80,7 @@ class Story:
         log = self.store.open(topic_partition, topic_id, config)
         if self._ids.get(topic_partition) != topic_id:
             self._ids[topic_partition] = topic_id
-            log.listen(lambda end: self.files.mark(Promise("acknowledged", topic_partition, topic_id, end)))
+            log.add_listener(lambda end: self.files.mark(Promise("acknowledged", topic_partition, topic_id, end)))
         return log
 
     def append(

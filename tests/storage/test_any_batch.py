@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from kohort.model.errors import CorruptError
 from kohort.storage.batchset import iter_spans
-from kohort.storage.dump import _batch, as_text
-from kohort.storage.producers import Producers
+from kohort.storage.producers import ProducerStateManager
 from kohort.storage.timestamps import first_at_least
+from kohort.storage.tools.dump import _batch, as_text
 from kohort.wire.batches import HEADER_BYTES, BatchRecord, build_batch, read_records
 from kohort.wire.compression import Codec
-from kohort.wire.layout import Stretch
+from kohort.wire.layout import BatchBuffer
 from tests.conftest import LONG
 from tests.wire.sealed import drained, sealed
 
@@ -26,10 +26,10 @@ ATTRIBUTES_AT = 21
 LONG_VARINTS = [b"\xff" * 9 + b"\x01", b"\xff\xff\xff\xff\x0f", b"\xfe\xff\xff\xff\x0f", b"\xff" * 10]
 
 
-def lay_out(batch: bytes) -> None:
-    stretch = Stretch()
+def parse(batch: bytes) -> None:
+    stretch = BatchBuffer()
     stretch.add(batch, bytes_max=1 << 20)
-    layout = drained(stretch.lay_out())
+    layout = drained(stretch.parse())
     rows = np.arange(len(layout))
     layout.offsets(rows)
     layout.values(rows)
@@ -37,10 +37,10 @@ def lay_out(batch: bytes) -> None:
 
 READERS: dict[str, Callable[[bytes], object]] = {
     "one by one": lambda batch: list(read_records(batch)),
-    "all together": lay_out,
+    "all together": parse,
     "dump": lambda batch: _batch(0, batch, as_text),
     "by time": lambda batch: first_at_least(batch, 500, 0),
-    "producers": lambda batch: Producers().learn(batch, next(iter_spans(batch))),
+    "producers": lambda batch: ProducerStateManager().learn(batch, next(iter_spans(batch))),
 }
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kohort.model.errors import ConfigError, CorruptError
 from kohort.model.ids import TopicPartition
-from kohort.storage.checkpoints import (
+from kohort.storage.durability.checkpoint_formats import (
     offsets_to_text,
     read_offsets,
     read_partition_metadata,

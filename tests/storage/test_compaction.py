@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kohort.storage.checkpoints import read_offsets
-from kohort.storage.cleaner import CLEANER_OFFSETS
-from kohort.storage.compaction import group_segments
-from kohort.storage.compaction_job import Source
-from kohort.storage.compaction_map import DictMap, HashMap, OffsetMap, make_offset_map
+from kohort.storage.cleaning.cleaner import CLEANER_OFFSETS
+from kohort.storage.cleaning.compaction import group_segments
+from kohort.storage.cleaning.job import Source
+from kohort.storage.cleaning.offset_map import DictMap, HashMap, OffsetMap, make_offset_map
 from kohort.storage.disk import DiskStore
+from kohort.storage.durability.checkpoint_formats import read_offsets
 from kohort.storage.log import LONG_MAX, CleanerConfig, LogConfig
-from kohort.storage.verify import Verified, verify
+from kohort.storage.tools.verify import Verified, verify
 from kohort.testing.faulty_files import FaultyFiles
 from kohort.wire.batches import BatchRecord, build_batch
 from tests.storage.compacted import (

@@ -12,7 +12,7 @@ import pytest
 
 from kohort.group.classic.states import ClassicGroupState
 from kohort.group.records import GroupRecordSerde
-from kohort.runtime.loader import LoadSummary, load
+from kohort.runtime.loading.loader import LoadSummary, load
 from kohort.storage.disklog import DiskLog
 from kohort.storage.log import LogConfig
 from kohort.testing.faulty_files import FaultyFiles

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from kohort.storage.disk import DiskStore
-from kohort.storage.verify import Verified, verify
+from kohort.storage.tools.verify import Verified, verify
 from kohort.testing.crashed_disk import Kept, Tree, write_tree
 from kohort.testing.faulty_files import FaultyFiles
 from tests.conftest import LONG

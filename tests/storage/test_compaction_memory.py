@@ -26,8 +26,8 @@ _COMPACT = f"""
 import sys
 from pathlib import Path
 from kohort.runtime.clock import SystemClock
-from kohort.storage.compaction import compact
-from kohort.storage.compaction_job import Job, Source
+from kohort.storage.cleaning.compaction import compact
+from kohort.storage.cleaning.job import Job, Source
 from kohort.storage.log import LogConfig
 {_LIMIT}
 size = (Path(sys.argv[1]) / f"{{0:020d}}.log").stat().st_size
@@ -50,7 +50,7 @@ assert done.end_offset == {BATCHES}
 _DUMP = f"""
 import sys
 from pathlib import Path
-from kohort.storage.dump import dump
+from kohort.storage.tools.dump import dump
 {_LIMIT}
 print(sum(len(row["records"]) for row in dump(Path(sys.argv[1]) / f"{{0:020d}}.log", decode=lambda key, value: {{}})))
 """

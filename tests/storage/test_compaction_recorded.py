@@ -14,11 +14,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from kohort.storage.aborted import from_bytes
-from kohort.storage.compaction import SWAP_SUFFIX, compact
-from kohort.storage.compaction_job import Done, Group, Job, LastRecord, Source
+from kohort.storage.cleaning.compaction import SWAP_SUFFIX, compact
+from kohort.storage.cleaning.job import Done, Group, Job, LastRecord, Source
 from kohort.storage.log import LogConfig
-from kohort.storage.producers import Aborted, Producers
+from kohort.storage.producers import AbortedTxn, ProducerStateManager
+from kohort.storage.segments.aborted import from_bytes
 from kohort.testing.clock import ManualClock
 from kohort.wire.batches import iter_batches, read_records
 
@@ -62,9 +62,9 @@ class Replay:
 
     def __init__(self, recorded: Path, topic: str, partition: int) -> None:
         self.recorded, self.topic, self.name = recorded, topic, f"{topic}-{partition}"
-        self.producers = Producers()
+        self.producers = ProducerStateManager()
         self.learned_until = self.clean_until = 0
-        self.aborted: dict[int, Aborted] = {}
+        self.aborted: dict[int, AbortedTxn] = {}
 
     def logs(self, moment: str) -> list[Path]:
         return sorted((self.recorded / moment / self.name).glob("*.log"))

@@ -89,13 +89,13 @@ def test_appending_nothing_changes_nothing(log: Log) -> None:
 
 def test_the_high_watermark_moves_after_the_turn_and_tells_listeners_once(owner: Owner, log: Log) -> None:
     heard: list[int] = []
-    log.listen(heard.append)
+    log.add_listener(heard.append)
     log.append(batch("a"), leader_epoch=1)
     log.append(batch("b", "c"), leader_epoch=1)
     assert (log.high_watermark, heard) == (0, [])
     owner.wait_for(lambda: log.high_watermark == 3)
     assert heard == [3]
-    log.unlisten(heard.append)
+    log.remove_listener(heard.append)
     log.append(batch("d"), leader_epoch=1)
     owner.wait_for(lambda: log.high_watermark == 4)
     assert heard == [3]
@@ -107,7 +107,7 @@ def test_what_a_listener_appends_is_committed_later(owner: Owner, log: Log) -> N
             log.append(batch("again"), leader_epoch=1)
             assert log.high_watermark == high_watermark
 
-    log.listen(on_high_watermark)
+    log.add_listener(on_high_watermark)
     log.append(batch("first"), leader_epoch=1)
     owner.wait_for(lambda: log.high_watermark == 5)
 
@@ -118,7 +118,7 @@ def test_a_listener_that_fails_stops_nobody_else(owner: Owner, store: LogStore) 
 
     logs = [store.open(TopicPartition("t", partition), TOPIC_ID, SMALL) for partition in range(3)]
     for log in logs:
-        log.listen(fail)
+        log.add_listener(fail)
         log.append(batch("a"), leader_epoch=0)
     owner.wait_for(lambda: all(log.high_watermark == 1 for log in logs))
 
@@ -312,7 +312,7 @@ def test_a_log_that_is_gone_refuses_everything(
     log.append(batch("a"), leader_epoch=0)
     end(store)
     heard: list[int] = []
-    log.listen(heard.append)
+    log.add_listener(heard.append)
     owner.run_turn()
     owner.run_posted()
     for refused in (

@@ -8,9 +8,9 @@ from uuid import UUID
 import pytest
 
 from kohort.model.errors import UnavailableError
-from kohort.storage.checkpoints import PARTITION_METADATA
-from kohort.storage.committer import BULK_BYTES, CHECKPOINT_INTERVAL_MS
 from kohort.storage.disk import DiskStore
+from kohort.storage.durability.checkpoint_formats import PARTITION_METADATA
+from kohort.storage.durability.flush_coordinator import BULK_BYTES, CHECKPOINT_INTERVAL_MS
 from kohort.storage.log import LogConfig
 from kohort.testing.faulty_files import FaultyFiles, fail_on
 from tests.storage.owner import PARTITION, Owner, batch
@@ -154,7 +154,7 @@ def test_a_directory_that_cannot_be_renamed_is_nobody_elses(base: Path, *, is_st
         files.refuse = fail_on("rename", str(PARTITION), code=EROFS)
         if is_stray:
             with pytest.raises(UnavailableError):
-                store.set_aside(PARTITION)
+                store.rename_to_stray(PARTITION)
         else:
             store.delete(PARTITION)
         files.refuse = lambda _call, _path: None

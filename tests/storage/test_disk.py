@@ -15,7 +15,7 @@ import pytest
 
 from kohort.model.errors import ConfigError, UnavailableError
 from kohort.model.ids import TopicPartition
-from kohort.storage.checkpoints import read_offsets, read_properties, uuid_to_text
+from kohort.storage.durability.checkpoint_formats import read_offsets, read_properties, uuid_to_text
 from kohort.storage.log import LogConfig
 from kohort.testing.crashed_disk import Made, Synced
 from kohort.testing.faulty_files import FaultyFiles

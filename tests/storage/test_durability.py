@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from kohort.model.ids import TopicPartition
 from kohort.storage.base import PIECE_BYTES
 from kohort.storage.batchset import iter_spans
-from kohort.storage.committer import BULK_BYTES
 from kohort.storage.disk import DiskStore
+from kohort.storage.durability.flush_coordinator import BULK_BYTES
 from kohort.storage.log import Log, LogConfig
 from kohort.testing.crashed_disk import Synced
 from kohort.testing.faulty_files import FaultyFiles

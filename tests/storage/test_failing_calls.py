@@ -17,11 +17,11 @@ import pytest
 
 from kohort.model.errors import ConfigError, ErrorCode, StorageError, UnavailableError
 from kohort.model.ids import TopicPartition
-from kohort.storage import syscalls
-from kohort.storage.aborted import AbortedIndex
-from kohort.storage.committer import BULK_BYTES
+from kohort.storage.durability import syscalls
+from kohort.storage.durability.flush_coordinator import BULK_BYTES
 from kohort.storage.log import LogConfig
-from kohort.storage.producers import Aborted
+from kohort.storage.producers import AbortedTxn
+from kohort.storage.segments.aborted import AbortedIndex
 from kohort.testing.crashed_disk import Mark
 from kohort.testing.faulty_files import FaultyFiles, fail_on
 from tests.conftest import LONG
@@ -206,7 +206,7 @@ def test_an_entry_that_the_system_takes_in_parts_is_written_whole(
     write = syscalls.write
     monkeypatch.setattr(syscalls, "write", lambda fd, data: write(fd, data[:10]))
     index = AbortedIndex(tmp_path / "0.txnindex")
-    entries = [Aborted(7, first, first + 1, first) for first in range(3)]
+    entries = [AbortedTxn(7, first, first + 1, first) for first in range(3)]
     for entry in entries:
         index.append(entry)
     assert AbortedIndex(tmp_path / "0.txnindex").entries == entries

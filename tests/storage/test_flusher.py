@@ -12,9 +12,17 @@ from queue import SimpleQueue
 import pytest
 
 from kohort.model.ids import TopicPartition
-from kohort.storage.committer import BULK_BYTES, EARLY_BYTES
-from kohort.storage.flusher import Flusher, Round
-from kohort.storage.journal import APPEND, BATCH, Journal, entry_prefix, journal_files, pack_length, read_journal
+from kohort.storage.durability.flush_coordinator import BULK_BYTES, EARLY_BYTES
+from kohort.storage.durability.flusher import FlushBatch, Flusher
+from kohort.storage.durability.journal import (
+    APPEND,
+    BATCH,
+    Journal,
+    entry_prefix,
+    journal_files,
+    pack_length,
+    read_journal,
+)
 from kohort.storage.log import LogConfig
 from kohort.testing.faulty_files import FaultyFiles
 from kohort.wire.batches import HEADER_BYTES, read_records
@@ -93,7 +101,7 @@ def test_answers_that_bring_on_appends_do_not_keep_the_owner_from_his_loop(tmp_p
     def append() -> None:
         log.append(batch("a"), leader_epoch=0)
 
-    log.listen(go_on)
+    log.add_listener(go_on)
     append()
     owner.run_turn()
     in_first_turn = len(disk.threads)
@@ -167,7 +175,7 @@ def test_the_owner_flushes_while_it_is_quick(tmp_path: Path) -> None:
     )
 
     def flush() -> str:
-        round_: Round[str] = Round()
+        round_: FlushBatch[str] = FlushBatch()
         round_.entries += entry_prefix(PARTITIONS[0], TOPIC_ID, APPEND) + pack_length(0)
         if flusher.may_owner_flush:
             flusher.flush_by_owner(round_)
@@ -197,9 +205,9 @@ def test_the_owner_flushes_while_it_is_quick(tmp_path: Path) -> None:
 def test_rounds_that_waited_together_are_one_round(tmp_path: Path, kinds: tuple[str, ...]) -> None:
     """Whether their batches were copied into them, lie beside them, or lie there without their headers."""
     contents = [bytes(batch(kind * 3)) for kind in kinds]
-    rounds: list[Round[str]] = []
+    rounds: list[FlushBatch[str]] = []
     for kind, content in zip(kinds, contents, strict=True):
-        round_: Round[str] = Round()
+        round_: FlushBatch[str] = FlushBatch()
         round_.entries += entry_prefix(PARTITIONS[0], TOPIC_ID, BATCH if kind == "apart" else APPEND)
         round_.entries += pack_length(len(content))
         if kind == "copied":
@@ -232,7 +240,7 @@ def test_after_a_failed_flush_nobody_may(tmp_path: Path) -> None:
         sync_files=lambda _: None,
         owner_flush_ms_max=math.inf,
     )
-    round_: Round[str] = Round()
+    round_: FlushBatch[str] = FlushBatch()
     round_.entries += entry_prefix(PARTITIONS[0], TOPIC_ID, APPEND) + pack_length(0)
     before = flusher.may_owner_flush
     with pytest.raises(OSError, match="the disk is gone"):

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kohort.model.ids import TopicPartition
-from kohort.storage.handles import OpenFiles
 from kohort.storage.log import LogConfig
+from kohort.storage.segments.file_handles import FileHandleCache
 from tests.conftest import LONG
 from tests.storage.owner import TOPIC_ID, Owner, batch
 
@@ -58,7 +58,7 @@ def test_a_directory_of_more_partitions_than_files_starts_serves_and_stops(base:
 class File:
     """One that can be closed."""
 
-    def __init__(self, handles: OpenFiles) -> None:
+    def __init__(self, handles: FileHandleCache) -> None:
         self.handles = handles
         self.was_touched = False
         self.is_open = False
@@ -76,7 +76,7 @@ class File:
 
 
 def test_who_was_touched_lately_stays_open() -> None:
-    handles = OpenFiles(4)
+    handles = FileHandleCache(4)
     often, *others = files = [File(handles) for _ in range(40)]
     for file in others:
         often.touch()

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from kohort.model.ids import TopicPartition
 from kohort.storage.batchset import iter_spans
-from kohort.storage.checkpoints import read_partition_metadata
-from kohort.storage.index import OffsetIndex, TimeIndex
+from kohort.storage.durability.checkpoint_formats import read_partition_metadata
 from kohort.storage.log import LogConfig
+from kohort.storage.segments.index import OffsetIndex, TimeIndex
 from kohort.storage.snapshots import snapshot_from_bytes
 from tests.storage.owner import Owner
 

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kohort.model.ids import TopicPartition
-from kohort.storage import syscalls
-from kohort.storage.journal import (
+from kohort.storage.durability import syscalls
+from kohort.storage.durability.journal import (
     APPEND,
     BATCH,
     DELETE,

@@ -24,7 +24,7 @@ owner = Owner()
 store = owner.disk(Path(sys.argv[1]), journal_file_bytes=20_000)
 logs = [store.open(TopicPartition("t", partition), TOPIC_ID, LogConfig(segment_bytes=3000)) for partition in range(5)]
 for partition, log in enumerate(logs):
-    log.listen(lambda high_watermark, partition=partition: print(partition, high_watermark, flush=True))
+    log.add_listener(lambda high_watermark, partition=partition: print(partition, high_watermark, flush=True))
 while True:
     for partition, log in enumerate(logs):
         large = "x" * 300_000 if log.end_offset % 50 == 7 else ""

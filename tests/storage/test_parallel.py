@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from kohort.storage.parallel import ITEMS_MIN, THREADS, for_each
+from kohort.storage.durability.parallel import ITEMS_MIN, THREADS, for_each
 
 
 @pytest.mark.parametrize("count", [0, 1, ITEMS_MIN - 1, ITEMS_MIN, 1000])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kohort.model.errors import CoordinatorError, CorruptError, ErrorCode
 from kohort.storage.disk import DiskStore
 from kohort.storage.log import LogConfig
-from kohort.storage.producers import BATCHES_KEPT, SEQUENCE_MASK, Producers
+from kohort.storage.producers import BATCHES_KEPT, SEQUENCE_MASK, ProducerStateManager
 from kohort.storage.snapshots import snapshot_from_bytes, snapshot_to_bytes
 from kohort.wire.batches import BatchHeader, BatchRecord, build_batch, control_batch, read_header
 from tests.storage.owner import PARTITION, TOPIC_ID, Owner
@@ -48,21 +48,21 @@ def marker(
     )
 
 
-def learned(*batches: bytes) -> Producers:
-    producers, offset = Producers(), 0
+def learned(*batches: bytes) -> ProducerStateManager:
+    producers, offset = ProducerStateManager(), 0
     for batch in batches:
         learn(producers, batch, offset)
         offset += read_header(batch).record_count
     return producers
 
 
-def learn(producers: Producers, batch: bytes, offset: int) -> None:
+def learn(producers: ProducerStateManager, batch: bytes, offset: int) -> None:
     header = read_header(batch)
     stamped = offset.to_bytes(8, "big") + batch[8:]
     producers.learn(stamped, (0, len(batch), offset, offset + header.last_offset_delta, header.max_timestamp))
 
 
-def judge(producers: Producers, header: BatchHeader) -> int | ErrorCode:
+def judge(producers: ProducerStateManager, header: BatchHeader) -> int | ErrorCode:
     """NONE when the batch is to be written, the offset of the first when it is a duplicate, or the refusal."""
     written = producers.find_duplicate(
         producer_id=header.producer_id,
@@ -208,7 +208,7 @@ def attempts(draw: st.DrawFn) -> list[bytes]:
 
 @given(attempts())
 def test_producers_agree_with_a_naive_model(batches: list[bytes]) -> None:
-    naive, producers = Naive(), Producers()
+    naive, producers = Naive(), ProducerStateManager()
     for batch in batches:
         header = read_header(batch)
         outcome = judge(producers, header)
@@ -218,7 +218,7 @@ def test_producers_agree_with_a_naive_model(batches: list[bytes]) -> None:
             naive.take(header)
 
 
-def known(producers: Producers) -> dict[int, object]:
+def known(producers: ProducerStateManager) -> dict[int, object]:
     """What a restart must keep of each producer."""
     return {
         producer_id: (
@@ -317,7 +317,7 @@ def test_a_damaged_snapshot_is_made_up_for_by_the_log(tmp_path: Path, damage: by
 # Verification (KIP-890)
 
 
-def refused(producers: Producers, guard: object) -> bool:
+def refused(producers: ProducerStateManager, guard: object) -> bool:
     try:
         producers.check_verified(PRODUCER, guard)
     except CoordinatorError as error:
@@ -326,7 +326,7 @@ def refused(producers: Producers, guard: object) -> bool:
 
 
 def test_a_guard_is_good_until_its_transaction_has_ended() -> None:
-    producers = Producers()
+    producers = ProducerStateManager()
     guard = producers.start_verification(PRODUCER)
     assert producers.start_verification(PRODUCER) is guard, "several writes may be verified at once"
     assert not refused(producers, guard)
@@ -340,14 +340,14 @@ def test_a_guard_is_good_until_its_transaction_has_ended() -> None:
 
 
 def test_an_end_without_records_overtakes_a_verification_too() -> None:
-    producers = Producers()
+    producers = ProducerStateManager()
     guard = producers.start_verification(PRODUCER)
     learn(producers, marker(committed=False), 0)
     assert refused(producers, guard)
 
 
 def test_a_verification_that_nothing_came_of_is_forgotten() -> None:
-    producers = Producers()
+    producers = ProducerStateManager()
     guard = producers.start_verification(PRODUCER)
     producers.expire(0)
     assert not refused(producers, guard)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from kohort.model.errors import ConfigError
 from kohort.model.ids import TopicPartition
 from kohort.storage.batchset import iter_spans
-from kohort.storage.checkpoints import read_offsets
-from kohort.storage.committer import BULK_BYTES, CHECKPOINT_INTERVAL_MS
 from kohort.storage.disk import DiskStore
+from kohort.storage.durability.checkpoint_formats import read_offsets
+from kohort.storage.durability.flush_coordinator import BULK_BYTES, CHECKPOINT_INTERVAL_MS
 from kohort.storage.log import Log, LogConfig
 from kohort.wire.batches import read_header
 from tests.conftest import LONG

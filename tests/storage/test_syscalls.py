@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kohort.storage import syscalls
-from kohort.storage.syscalls import BUFFERS_MAX, write_at
+from kohort.storage.durability import syscalls
+from kohort.storage.durability.syscalls import BUFFERS_MAX, write_at
 from kohort.testing.faulty_files import FaultyFiles, fail_on
 
 PIECES = {

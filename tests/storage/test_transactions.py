@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kohort.model.ids import TopicPartition
-from kohort.storage.checkpoints import CLEAN_SHUTDOWN, RECOVERY_POINTS
+from kohort.storage.durability.checkpoint_formats import CLEAN_SHUTDOWN, RECOVERY_POINTS
 from kohort.storage.log import Log, LogStore
 from kohort.storage.snapshots import snapshot_from_bytes
 from tests.storage.owner import Owner

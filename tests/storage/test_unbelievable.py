@@ -7,17 +7,17 @@ import pytest
 
 from kohort.model.errors import ConfigError, CorruptError, UnavailableError
 from kohort.model.ids import TopicPartition
-from kohort.storage.aborted import AbortedIndex, to_bytes
-from kohort.storage.checkpoints import read_offsets
-from kohort.storage.compaction_swap import finish_swaps
+from kohort.storage.cleaning.swap import finish_swaps
 from kohort.storage.directory import offset_of, partition_of
-from kohort.storage.dump import dump
+from kohort.storage.durability.checkpoint_formats import read_offsets
 from kohort.storage.epochs import EpochCache
-from kohort.storage.index import OffsetIndex, TimeIndex
 from kohort.storage.log import LogConfig
-from kohort.storage.producers import Aborted
+from kohort.storage.producers import AbortedTxn
+from kohort.storage.segments.aborted import AbortedIndex, to_bytes
+from kohort.storage.segments.index import OffsetIndex, TimeIndex
 from kohort.storage.snapshots import find_snapshots
-from kohort.storage.verify import Verified, verify
+from kohort.storage.tools.dump import dump
+from kohort.storage.tools.verify import Verified, verify
 from kohort.wire.batches import BatchRecord, build_batch, read_records
 from tests.storage.owner import PARTITION, TOPIC_ID, Owner, batch
 
@@ -189,7 +189,7 @@ ABORTED = {
 def test_aborted_transactions_lie_in_their_segment(tmp_path: Path, case: str) -> None:
     entries, is_plausible = ABORTED[case]
     path = tmp_path / "txnindex"
-    path.write_bytes(b"".join(to_bytes(Aborted(1, *entry)) for entry in entries))
+    path.write_bytes(b"".join(to_bytes(AbortedTxn(1, *entry)) for entry in entries))
     assert AbortedIndex(path).is_plausible(2, 100) is is_plausible
 
 

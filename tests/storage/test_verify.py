@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kohort.model.errors import CorruptError
-from kohort.storage.checkpoints import CLEAN_SHUTDOWN
-from kohort.storage.dump import dump
+from kohort.storage.durability.checkpoint_formats import CLEAN_SHUTDOWN
 from kohort.storage.log import LogConfig
-from kohort.storage.verify import Problem, Verified, verify
+from kohort.storage.tools.dump import dump
+from kohort.storage.tools.verify import Problem, Verified, verify
 from kohort.wire.batches import stamp
 from tests.storage.owner import PARTITION, TOPIC_ID, Owner, batch
 from tests.storage.test_recorded import unpack

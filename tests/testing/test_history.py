@@ -13,7 +13,7 @@ from kohort.pipeline.decode.log import Decoder, decode_directory
 from kohort.pipeline.decode.segments import list_segments
 from kohort.testing.history import History
 from kohort.testing.history.logs import ABORT, COMMIT, Log, Record
-from kohort.testing.history.truth import Truth
+from kohort.testing.history.truth import ExpectedTables
 from kohort.wire.batches import check_crc, iter_batches
 
 SEEDS = range(40)
@@ -32,7 +32,7 @@ def test_a_seed_tells_the_same_story_again(tmp_path: Path) -> None:
 
 def test_everything_happens_in_some_story() -> None:
     histories = [History(seed) for seed in SEEDS]
-    truths = [Truth(history, history.now_ms) for history in histories]
+    truths = [ExpectedTables(history, history.now_ms) for history in histories]
     events = Counter(row["event"] for truth in truths for row in truth.rebalances())
     assert set(events) == {"created", "rebalanced", "replaced", "emptied", "deleted"}
     why = {cause for truth in truths for row in truth.rebalances() for cause in row["why"]}
@@ -60,7 +60,7 @@ def test_everything_happens_in_some_story() -> None:
 @pytest.mark.parametrize("seed", range(10))
 def test_cleaning_takes_records_but_no_offset(seed: int) -> None:
     history = History(seed)
-    truth = Truth(history, history.now_ms)
+    truth = ExpectedTables(history, history.now_ms)
     before, records = truth.offsets(), sum(len(batch.records) for batch in history.world.log(CONSUMER_OFFSETS).batches)
     for _ in range(3):
         history.clean(share=history.world.chance.random(), drop_tombstones=True)

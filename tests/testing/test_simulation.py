@@ -7,7 +7,7 @@ import pytest
 
 from kohort.runtime.appender import Appender
 from kohort.runtime.context import Context
-from kohort.runtime.deferred import DeferredQueue, Waiting
+from kohort.runtime.deferred import DeferredEvent, DeferredQueue
 from kohort.runtime.position import Position
 from kohort.testing import Faults, SimulationError, Subject, simulate
 from kohort.wire.batches import read_header
@@ -73,7 +73,7 @@ def test_a_broken_subject_is_found_and_its_seed_is_told(subject: Subject[TableSh
 
 
 def answer_before_commit(patch: pytest.MonkeyPatch) -> None:
-    def wait(self: Context[TableShard], _: int, events: list[Waiting], /) -> None:
+    def wait(self: Context[TableShard], _: int, events: list[DeferredEvent], /) -> None:
         for event in events:
             self._outbox.extend(event.complete(None))
 

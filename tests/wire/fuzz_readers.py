@@ -18,9 +18,9 @@ from kohort.model.errors import WireError
 from kohort.wire.apis import ApiKey
 from kohort.wire.encoders import request_encoder, response_encoder
 from kohort.wire.headers import read_request_header
+from kohort.wire.message_classes import shapes
 from kohort.wire.readers import request_reader, response_reader
 from kohort.wire.schema import Field, Message, message
-from kohort.wire.shapes import shapes
 
 HOSTILE = (
     b"\xff\xff\xff\xff\x0f",  # 2^32 - 1 as a varint

@@ -24,14 +24,14 @@ import resource, sys
 from pathlib import Path
 from kohort.model.errors import CorruptError
 from kohort.wire.batches import read_records
-from kohort.wire.layout import Stretch
+from kohort.wire.layout import BatchBuffer
 resource.setrlimit(resource.RLIMIT_AS, ({MEMORY_BYTES}, {MEMORY_BYTES}))
 def one_by_one(batch):
     return len(read_records(batch))
 def all_together(batch):
-    stretch = Stretch()
+    stretch = BatchBuffer()
     stretch.add(batch, bytes_max=1 << 20)
-    steps = stretch.lay_out()
+    steps = stretch.parse()
     while True:
         try:
             next(steps)

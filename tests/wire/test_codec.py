@@ -28,9 +28,9 @@ from kio.serial import entity_writer
 from kohort.wire.apis import ApiKey
 from kohort.wire.encoders import request_encoder, response_encoder
 from kohort.wire.headers import read_request_header, read_response_header
+from kohort.wire.message_classes import shapes
 from kohort.wire.readers import request_reader, response_reader
 from kohort.wire.schema import message
-from kohort.wire.shapes import shapes
 from kohort.wire.tags import without_unknown_tags
 
 RECORDED = sorted((Path(__file__).parent.parent / "data/wire").glob("*.jsonl.gz"))

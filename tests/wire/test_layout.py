@@ -8,8 +8,8 @@ import pytest
 from kohort.model.errors import CorruptError
 from kohort.wire.batches import BatchRecord, build_batch, iter_batches, read_records, stamp
 from kohort.wire.compression import Codec
-from kohort.wire.layout import PADDING_BYTES, Stretch
-from kohort.wire.vectors import VARINT_BYTES_MAX, alike, behind_varint, big_endian, unsigned_varint
+from kohort.wire.layout import PADDING_BYTES, BatchBuffer
+from kohort.wire.vectors import VARINT_BYTES_MAX, big_endian, first_equal, skip_varint, unsigned_varint
 from tests.wire.sealed import drained
 
 
@@ -45,10 +45,10 @@ def test_what_is_laid_out_is_what_is_read(seed: int) -> None:
     ]
     found: list[tuple[int, bytes | None, bytes | None]] = []
     while log:
-        stretch = Stretch()
+        stretch = BatchBuffer()
         assert stretch.add(log, bytes_max=random.Random(seed).choice((1, 50_000, 1 << 30)))
         taken = sum(header.size_bytes for _, header in list(iter_batches(log))[: len(stretch)])
-        layout = drained(stretch.lay_out())
+        layout = drained(stretch.parse())
         rows = np.arange(len(layout))
         value_at, value_bytes = layout.values(rows)
         columns = (layout.offsets(rows), layout.key_at, layout.key_bytes, value_at, value_bytes)
@@ -61,7 +61,7 @@ def test_what_is_laid_out_is_what_is_read(seed: int) -> None:
 
 def test_a_batch_that_is_cut_off_is_not_taken() -> None:
     log = some_log(1)
-    stretch = Stretch()
+    stretch = BatchBuffer()
     assert not stretch.add(log[:50], bytes_max=1 << 20)
     assert not stretch.add(log[: next(iter_batches(log))[1].size_bytes - 1], bytes_max=1 << 20)
     assert len(stretch) == 0
@@ -69,17 +69,17 @@ def test_a_batch_that_is_cut_off_is_not_taken() -> None:
 
 def test_what_is_no_batch_is_refused() -> None:
     with pytest.raises(CorruptError, match="no batch of magic 2"):
-        Stretch().add(bytes(200), bytes_max=1 << 20)
+        BatchBuffer().add(bytes(200), bytes_max=1 << 20)
 
 
 @pytest.mark.parametrize(("place", "byte"), [(60, 0xFF), (60, 0), (57, 0x7F), (61, 0xFF), (61, 0x01), (61, 0x00)])
 def test_records_that_do_not_fill_their_batch_are_refused(place: int, byte: int) -> None:
     batch = bytearray(build_batch([BatchRecord(b"key", b"value"), BatchRecord(b"k", None)], timestamp_ms=5))
     batch[place] = byte
-    stretch = Stretch()
+    stretch = BatchBuffer()
     stretch.add(bytes(batch), bytes_max=1 << 20)
     with pytest.raises(CorruptError, match="do not fit"):
-        drained(stretch.lay_out())
+        drained(stretch.parse())
 
 
 def test_numbers_of_any_length_are_read() -> None:
@@ -96,7 +96,7 @@ def test_numbers_of_any_length_are_read() -> None:
     values, after = unsigned_varint(data, np.array(at))
     assert values[:-1].tolist() == wanted
     assert values[-1] > 1 << 60, f"more than {VARINT_BYTES_MAX} bytes fit nowhere"
-    assert after[:-1].tolist() == at[1:] == behind_varint(data, np.array(at[:-1])).tolist()
+    assert after[:-1].tolist() == at[1:] == skip_varint(data, np.array(at[:-1])).tolist()
     assert big_endian(data, np.array([0, 1]), "i2").tolist() == [1, 0x17F]
 
 
@@ -109,6 +109,6 @@ def test_equal_strings_are_alike_and_others_never(seed: int) -> None:
     chosen = chance.choices(pool, k=300)
     at = np.cumsum([0, *(len(each) for each in chosen[:-1])])
     data = np.frombuffer(b"".join(chosen) + bytes(PADDING_BYTES), np.uint8)
-    found = alike(data, at, np.array([len(each) for each in chosen])).tolist()
+    found = first_equal(data, at, np.array([len(each) for each in chosen])).tolist()
     assert all(chosen[index] == chosen[other] for index, other in enumerate(found))
     assert len(set(found)) < 300

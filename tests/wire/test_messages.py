@@ -10,8 +10,8 @@ import pytest
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey
 from kohort.wire.encoders import request_encoder, response_encoder
+from kohort.wire.message_classes import shapes
 from kohort.wire.schema import message, message_names
-from kohort.wire.shapes import shapes
 
 ROOT = Path(__file__).parent.parent.parent
 STUBS = ROOT / "src/kohort/wire/messages.pyi"

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kohort.group.offsets.plans import with_offsets
+from kohort.group.offsets.prepared_commits import with_offsets
 from kohort.model.errors import WireError
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.encoders import request_encoder
 from kohort.wire.headers import read_request_header
 from kohort.wire.readers import request_reader
-from kohort.wire.repeats import BODY_BYTES_MAX, Memory, Pattern, Remembered, Repeated, RepeatReader
+from kohort.wire.templates import BODY_BYTES_MAX, Memory, RepeatReader, RequestTemplate, TemplateCache, TemplateMatch
 from tests.conftest import watches_calls
 
 COMMIT = ApiKey.OFFSET_COMMIT
@@ -61,7 +61,7 @@ class Client:
     def __init__(self, version: int = 9, memory: Memory | None = None) -> None:
         self.version = version
         self.reader = RepeatReader(COMMIT, version, with_offsets)
-        self.remembered = Remembered(memory or Memory())
+        self.remembered = TemplateCache(memory or Memory())
         self.sent = 0
 
     def frame(self, request: m.OffsetCommitRequest) -> tuple[bytes, int]:
@@ -73,7 +73,7 @@ class Client:
         return self.reader.read(*self.frame(request), self.remembered)
 
     def is_known(self, request: m.OffsetCommitRequest) -> bool:
-        return isinstance(self.send(request), Repeated)
+        return isinstance(self.send(request), TemplateMatch)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -84,7 +84,7 @@ def test_the_third_of_its_kind_is_known_by_its_offsets(version: int, count: int)
     sent = [commit([number * 1000 + index for index in range(count)], topic_id=topic_id) for number in range(5)]
     assert [client.is_known(request) for request in sent] == [False, False, True, True, True]
     again = client.send(sent[3])
-    assert isinstance(again, Repeated)
+    assert isinstance(again, TemplateMatch)
     assert list(again.numbers) == [3000 + index for index in range(count)]
     frame, body = client.frame(sent[3])
     assert request_reader(COMMIT, version)(frame, body) == request_reader(COMMIT, version)(
@@ -174,7 +174,7 @@ def test_what_is_remembered_is_counted(sizes: list[tuple[int, int]]) -> None:
         bodies[group] = len(frame) - body
     remembered = list(client.remembered.requests.values())
     assert sorted(
-        known.body_bytes if isinstance(known, Pattern) else len(known.body) for known in remembered
+        known.body_bytes if isinstance(known, RequestTemplate) else len(known.body) for known in remembered
     ) == sorted(bodies.values())
     assert Memory().bytes_left - memory.bytes_left == sum(known.held_bytes for known in remembered)
 
@@ -188,7 +188,7 @@ def test_what_is_known_by_the_same_name_may_become_longer_but_not_than_the_memor
     for group, count in sent:
         request = commit([7] * count, group=f"group-{group}")
         found = client.send(request)
-        assert (found.unfold() if isinstance(found, Repeated) else found) == request
+        assert (found.unfold() if isinstance(found, TemplateMatch) else found) == request
         assert 0 <= memory.bytes_left <= 12_000
     client.remembered.forget()
     assert memory.bytes_left == 12_000
@@ -211,7 +211,7 @@ def test_who_repeats_itself_never_or_once_is_compared_ever_less(
     attempts = 0
     learn = client.reader._pattern
 
-    def counted(request: object, body: bytes) -> Pattern | None:
+    def counted(request: object, body: bytes) -> RequestTemplate | None:
         nonlocal attempts
         attempts += 1
         return learn(request, body)
@@ -252,7 +252,7 @@ def test_what_is_read_is_what_was_sent(version: int, sent: list[m.OffsetCommitRe
         moved = with_offsets(request, _cycle(numbers))
         frame, body = client.frame(moved)
         found = client.reader.read(frame, body, client.remembered)
-        whole = found.unfold() if isinstance(found, Repeated) else found
+        whole = found.unfold() if isinstance(found, TemplateMatch) else found
         assert client.frame(whole)[0][body:] == frame[body:]
 
 

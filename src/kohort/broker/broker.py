@@ -9,34 +9,34 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from kohort.broker.alter_configs import AlterConfigs
 from kohort.broker.api_versions import ApiVersions
 from kohort.broker.catalog import Catalog
 from kohort.broker.cluster import Cluster
-from kohort.broker.configs import BrokerConfig
-from kohort.broker.coordinators import Coordinators, CoordinatorType
-from kohort.broker.create_partitions import CreatePartitions
-from kohort.broker.create_topics import CreateTopics
-from kohort.broker.creation import TopicCreation
-from kohort.broker.delete_records import DeleteRecords
-from kohort.broker.delete_topics import DeleteTopics
-from kohort.broker.describe_configs import DescribeConfigs
-from kohort.broker.describe_producers import DescribeProducers
-from kohort.broker.describe_topic_partitions import DescribeTopicPartitions
-from kohort.broker.epochs import LeaderEpochs
-from kohort.broker.fetch import Fetch
-from kohort.broker.group_configs import GroupConfigs
-from kohort.broker.housekeeping import Housekeeping
-from kohort.broker.list_config_resources import ListConfigResources
-from kohort.broker.list_offsets import ListOffsets
-from kohort.broker.metadata import Metadata
+from kohort.broker.configs.alter_configs import AlterConfigs
+from kohort.broker.configs.definitions import BrokerConfig
+from kohort.broker.configs.describe_configs import DescribeConfigs
+from kohort.broker.configs.group_configs import GroupConfigs
+from kohort.broker.configs.list_config_resources import ListConfigResources
+from kohort.broker.configs.topic_configs import TopicConfigs
+from kohort.broker.find_coordinator import Coordinators, CoordinatorType
+from kohort.broker.log_maintenance import LogMaintenance
 from kohort.broker.partitions import Fetches, Partitions
 from kohort.broker.ports import CallLater, Handler
-from kohort.broker.produce import Produce
-from kohort.broker.producer_ids import InitProducerId, ProducerIds
-from kohort.broker.strays import set_aside_strays
-from kohort.broker.topic_configs import TopicConfigs
-from kohort.broker.write_txn_markers import WriteTxnMarkers
+from kohort.broker.records.delete_records import DeleteRecords
+from kohort.broker.records.fetch import Fetch
+from kohort.broker.records.list_offsets import ListOffsets
+from kohort.broker.records.offset_for_leader_epoch import LeaderEpochs
+from kohort.broker.records.produce import Produce
+from kohort.broker.topics.create_partitions import CreatePartitions
+from kohort.broker.topics.create_topics import CreateTopics
+from kohort.broker.topics.creation import TopicCreation
+from kohort.broker.topics.delete_topics import DeleteTopics
+from kohort.broker.topics.describe_topic_partitions import DescribeTopicPartitions
+from kohort.broker.topics.metadata import Metadata
+from kohort.broker.topics.strays import set_aside_strays
+from kohort.broker.transactions.describe_producers import DescribeProducers
+from kohort.broker.transactions.producer_ids import InitProducerId, ProducerIds
+from kohort.broker.transactions.write_txn_markers import WriteTxnMarkers
 from kohort.runtime.ports import Clock
 from kohort.runtime.purgatory import Purgatory
 from kohort.storage.log import LogStore
@@ -79,7 +79,7 @@ class Broker:
         self.creation = TopicCreation(self.catalog, self.configs, cluster)
         self.creation.check_internal()
         self.producer_ids = ProducerIds(self.catalog)
-        self.housekeeping = Housekeeping(store, self.partitions, config, clock, call_later)
+        self.housekeeping = LogMaintenance(store, self.partitions, config, clock, call_later)
         self.handlers: dict[ApiKey, tuple[Handler, int, int]] = {}
         self._serve_data(clock, call_later)
         self._serve_topics(call_later)

@@ -158,7 +158,7 @@ class Catalog:
         """Whether there was no catalog in the store."""
         self._load(self._log)
         self._log.become_leader(max(self._log.leader_epoch, 0))
-        self._log.listen(self._on_high_watermark)
+        self._log.add_listener(self._on_high_watermark)
         self._log.when_offline(self._on_offline)
 
     # What is durable, for everybody.

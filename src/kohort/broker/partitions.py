@@ -17,8 +17,8 @@ from typing import Final, NamedTuple, TypeAlias
 import msgspec
 
 from kohort.broker.catalog import Catalog, CatalogChange, Topic
-from kohort.broker.produce_rules import ProduceRules
-from kohort.broker.topic_configs import TopicConfigs
+from kohort.broker.configs.topic_configs import TopicConfigs
+from kohort.broker.records.produce_rules import ProduceRules
 from kohort.model.errors import ErrorCode, StorageError, UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.purgatory import Purgatory
@@ -59,7 +59,7 @@ class Partition:
         self._writes: deque[tuple[int, Written]] = deque()
         self._fetches = fetches
         self.is_deleted = False
-        log.listen(self._on_high_watermark)
+        log.add_listener(self._on_high_watermark)
         log.when_offline(self._on_offline)
 
     def check(self) -> None:
@@ -92,7 +92,7 @@ class Partition:
 
     def on_deleted(self) -> None:
         self.is_deleted = True
-        self.log.unlisten(self._on_high_watermark)
+        self.log.remove_listener(self._on_high_watermark)
         self._end_waits(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def _on_offline(self) -> None:

@@ -5,9 +5,12 @@ from typing import Annotated
 import typer
 
 from kohort import __version__
-from kohort.cli import conformance, group_changes, log, offsets, pipeline, topics
+from kohort.cli import conformance, log, offsets
+from kohort.cli.groups import changes
+from kohort.cli.pipeline import commands as pipeline
 from kohort.cli.serve import SUMMARY as SERVE_SUMMARY
 from kohort.cli.serve import serve
+from kohort.cli.topics import commands as topics
 from kohort.compiled import is_compiled
 
 _EPILOG = """\
@@ -62,7 +65,7 @@ def _serve(context: typer.Context) -> None:
 
 
 app.add_typer(topics.app)
-app.add_typer(group_changes.app)
+app.add_typer(changes.app)
 app.command("offsets", epilog=offsets.EPILOG)(offsets.offsets)
 app.command("conformance")(conformance.conformance)
 app.add_typer(pipeline.app)

@@ -14,10 +14,10 @@ from kohort.model.errors import ConfigError
 
 if TYPE_CHECKING:
     from kohort.conformance.cluster import Progress
+    from kohort.conformance.comparison_run import Report
     from kohort.conformance.recording import Recording
-    from kohort.conformance.run import Report
-    from kohort.conformance.runner import Restart
-    from kohort.conformance.story import Story
+    from kohort.conformance.scenario import Scenario
+    from kohort.conformance.scenario_run import Restart
 
 SHOWN = 20
 EXIT_DIFFERENT = 1
@@ -99,16 +99,16 @@ def conformance(
 
 
 async def _told(
-    address: Address, recording: "Recording", stories: "list[Story]", *, restart: str | None, concurrent: int
+    address: Address, recording: "Recording", stories: "list[Scenario]", *, restart: str | None, concurrent: int
 ) -> "Report":
     """The stories that the recording knows, told to the broker and compared."""
     from kohort.conformance import library
     from kohort.conformance.cluster import Cluster
-    from kohort.conformance.run import Recorded, contest
+    from kohort.conformance.comparison_run import Recorded, compare_brokers
 
     cluster = await Cluster.connect(address.host, address.port, None if restart is None else _restarting(restart))
     try:
-        return await contest(
+        return await compare_brokers(
             cluster,
             Recorded(recording.outcomes),
             [story for story in stories if story.name in recording.outcomes],

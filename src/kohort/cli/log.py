@@ -15,7 +15,7 @@ from kohort.model.errors import ConfigError, CorruptError
 from kohort.model.ids import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 if TYPE_CHECKING:
-    from kohort.storage.dump import DecodeRecord, Row
+    from kohort.storage.tools.dump import DecodeRecord, Row
 
 app = typer.Typer(
     name="log", no_args_is_help=True, help="Read the files of a data directory, Kohort's or Apache Kafka's."
@@ -66,7 +66,7 @@ def _print_array(rows: Iterator[Row]) -> None:
 
 
 def _rows(files: list[Path], *, has_records: bool, from_offset: int = 0, bytes_max: int | None = None) -> Iterator[Row]:
-    from kohort.storage.dump import dump
+    from kohort.storage.tools.dump import dump
 
     for path in files:
         if not path.exists():
@@ -82,7 +82,7 @@ def _rows(files: list[Path], *, has_records: bool, from_offset: int = 0, bytes_m
 
 def _decoder(path: Path) -> DecodeRecord:
     from kohort.storage.directory import partition_of
-    from kohort.storage.dump import as_text
+    from kohort.storage.tools.dump import as_text
 
     found = partition_of(path.resolve().parent.name)
     if found is None or found.topic not in _COORDINATOR_TOPICS:
@@ -95,7 +95,7 @@ def _coordinator_record(topic: str, key: bytes | None, value: bytes | None) -> R
     """In the form of Kafka's own decoders; what is not known or damaged stays text."""
     from kohort.pipeline.decode.coordinator_records import decode_record, record_types
     from kohort.pipeline.decode.cursor import MalformedError
-    from kohort.storage.dump import as_text
+    from kohort.storage.tools.dump import as_text
 
     if key is None or len(key) < 2:
         return as_text(key, value)
@@ -117,7 +117,7 @@ def _group_record(key: bytes, value: bytes | None) -> Row:
 
     from kohort.group.records import GroupRecordSerde
     from kohort.machine.shard import UnknownRecordTypeError
-    from kohort.storage.dump import as_text
+    from kohort.storage.tools.dump import as_text
 
     try:
         record = GroupRecordSerde().decode(key, value)
@@ -151,7 +151,7 @@ def verify_directory(
     is_json: AsJson = False,
 ) -> None:
     """Make every check that a recovery makes. Nothing is changed; exit code 1 when data is damaged."""
-    from kohort.storage.verify import Verified, verify
+    from kohort.storage.tools.verify import Verified, verify
 
     summary = Verified()
     try:

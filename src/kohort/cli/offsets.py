@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from kohort.cli.cluster import cluster, on_cluster
-from kohort.cli.group_reads import described_group, standing
+from kohort.cli.groups.reads import described_group, standing
 from kohort.cli.options import AsJson
 from kohort.cli.output import print_json, print_table
 

@@ -20,7 +20,7 @@ from kohort.model.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kohort.storage.recovery import Recovered
+    from kohort.storage.durability.recovery import Recovered
 
 EXIT_FAILED = 1
 """The disk failed while serving."""
@@ -122,7 +122,7 @@ def serve(arguments: Sequence[str]) -> None:
     if not options.memory and options.data_dir is None:
         raise ConfigError("where are the logs to be kept? Give --data-dir DIR, or --memory to keep nothing")
 
-    from kohort.broker.configs import BrokerConfig
+    from kohort.broker.configs.definitions import BrokerConfig
     from kohort.server.logs import configure_logs
     from kohort.server.settings import Settings, parse_host_port
 

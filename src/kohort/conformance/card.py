@@ -12,7 +12,7 @@ import msgspec
 
 from kohort.conformance.cluster import NO_RESTART
 from kohort.conformance.compare import Difference
-from kohort.conformance.run import Report
+from kohort.conformance.comparison_run import Report
 from kohort.conformance.script import APIS
 
 COLUMNS = ("api", "version", "answers", "same", "different", "not_served")

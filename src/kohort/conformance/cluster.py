@@ -26,8 +26,8 @@ from kohort.conformance.connection import Connection
 from kohort.conformance.offsets_log import GroupRecords
 from kohort.conformance.outcome import Outcome
 from kohort.conformance.restarting import CommonRestart
-from kohort.conformance.runner import Restart, Telling
-from kohort.conformance.story import Story, asked_versions
+from kohort.conformance.scenario import Scenario, asked_versions
+from kohort.conformance.scenario_run import Restart, ScenarioRun
 from kohort.model.errors import ConfigError, WireError
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
@@ -56,7 +56,7 @@ class Cluster:
 
     Attributes:
         versions: what the broker serves, oldest and newest by API.
-        strains_ms: how much each story's latest telling was strained (`Telling.strain_ms`).
+        strains_ms: how much each story's latest telling was strained (`ScenarioRun.strain_ms`).
     """
 
     def __init__(self, host: str, port: int, restart: Restart | None) -> None:
@@ -91,7 +91,7 @@ class Cluster:
         self._control.close()
 
     async def tell(
-        self, stories: Sequence[Story], *, concurrent: int = CONCURRENT_STORIES, progress: Progress | None = None
+        self, stories: Sequence[Scenario], *, concurrent: int = CONCURRENT_STORIES, progress: Progress | None = None
     ) -> dict[str, Outcome]:
         """
         The outcome of every story, by its name. May be called again, for the same stories too.
@@ -115,7 +115,7 @@ class Cluster:
             for story in stories
         }
 
-    async def _tell_all(self, stories: Sequence[Story], concurrent: int, told: "_Told") -> None:
+    async def _tell_all(self, stories: Sequence[Scenario], concurrent: int, told: "_Told") -> None:
         """So many at a time. When the broker dies, those that were under way are told again, fewer at a time, down to one."""
         waiting = deque(stories)
         while waiting:
@@ -125,14 +125,14 @@ class Cluster:
             elif suspects:
                 await self._tell_all(suspects, max(concurrent // _FEWER, 1), told)
 
-    async def _tell_until_death(self, waiting: deque[Story], concurrent: int, told: "_Told") -> list[Story]:
+    async def _tell_until_death(self, waiting: deque[Scenario], concurrent: int, told: "_Told") -> list[Scenario]:
         """
         Tell stories until none is left, or the broker is gone; in that case it is there again afterwards.
 
         Returns:
             The stories that it may have died of.
         """
-        suspects: list[Story] = []
+        suspects: list[Scenario] = []
         causes: list[BaseException] = []
 
         async def work() -> None:
@@ -182,14 +182,14 @@ class Cluster:
             await asyncio.sleep(_POLL_S)
         await self._warm_up()
 
-    async def _tell_restarting(self, stories: Sequence[Story], told: "_Told") -> None:
+    async def _tell_restarting(self, stories: Sequence[Scenario], told: "_Told") -> None:
         if stories and self._restart is None:
             for story in stories:
                 told.add(story, Outcome(unsupported=NO_RESTART), Names(""))
             return
         common = CommonRestart(self._restart_now, len(stories))
 
-        async def one(story: Story) -> None:
+        async def one(story: Scenario) -> None:
             try:
                 told.add(story, *await self._tell(story, common.join))
             finally:
@@ -200,7 +200,7 @@ class Cluster:
     async def _open_control(self) -> None:
         self._control = await Connection.open(*self._address)
 
-    async def _tell(self, story: Story, restart: Restart | None = None) -> tuple[Outcome, Names]:
+    async def _tell(self, story: Scenario, restart: Restart | None = None) -> tuple[Outcome, Names]:
         prefix = f"{NAMESPACE}-{self._nonce}-{self._tellings:05}-"
         self._tellings += 1
         lacking = self._lacking(story)
@@ -210,13 +210,13 @@ class Cluster:
         if story.topics:
             ids = await self._make_topics({prefix + name: count for name, count in story.topics.items()})
             given = {f"{name.removeprefix(prefix)}.id": topic_id for name, topic_id in ids.items()}
-        telling = Telling(story, self._address, prefix, given, restart)
+        telling = ScenarioRun(story, self._address, prefix, given, restart)
         outcome = await telling.tell()
         self.strains_ms[story.name] = telling.strain_ms
         self._ends[prefix] = await self._offsets_ends()
         return outcome, telling.names
 
-    def _lacking(self, story: Story) -> str:
+    def _lacking(self, story: Scenario) -> str:
         """What the story needs and the broker does not serve."""
         for api, version in asked_versions(story):
             oldest, newest = self.versions.get(api, (0, -1))
@@ -405,7 +405,7 @@ class _Told:
         self.outcomes: dict[str, Outcome] = {}
         self.names: dict[str, Names] = {}
 
-    def add(self, story: Story, outcome: Outcome, names: Names) -> None:
+    def add(self, story: Scenario, outcome: Outcome, names: Names) -> None:
         self.outcomes[story.name] = outcome
         self.names[story.name] = names
         if self._progress is not None:

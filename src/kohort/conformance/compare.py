@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from kohort.conformance.outcome import Outcome, StepOutcome
-from kohort.conformance.story import Story
+from kohort.conformance.scenario import Scenario
 from kohort.model.errors import ConfigError
 
 ELAPSED_TOLERANCE_MS = 1_500
@@ -96,7 +96,7 @@ class Deliberate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compare(
-    story: Story,
+    story: Scenario,
     ours: Outcome,
     theirs: Outcome,
     deliberate: Sequence[Deliberate] = (),

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from kohort.conformance.run import Report
+from kohort.conformance.comparison_run import Report
 from kohort.conformance.script import APIS
 
 COLUMNS = ("api", "scripts", "written", "generated", "stories", "answers", "different")

@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 
 from kohort.conformance.compare import Deliberate
-from kohort.conformance.generated import generated_stories
+from kohort.conformance.generated.scenarios import generated_stories
+from kohort.conformance.scenario import Scenario, stories
 from kohort.conformance.script import read_scripts
-from kohort.conformance.story import Story, stories
 from kohort.model.errors import ConfigError
 
 RECORDED = "kafka-4.2.1.json.gz"
@@ -39,7 +39,7 @@ def home() -> Path:
     raise ConfigError("the scripts of the conformance run are not installed; run it from a clone of the repository")
 
 
-def all_stories(directory: Path) -> list[Story]:
+def all_stories(directory: Path) -> list[Scenario]:
     """Written and generated ones. Raises ScriptError when a script is wrong."""
     return [*stories(read_scripts(directory / "scripts")), *generated_stories()]
 

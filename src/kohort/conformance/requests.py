@@ -30,8 +30,8 @@ from kohort.wire.batches import BatchRecord, build_batch, write_crc
 from kohort.wire.compression import Codec
 from kohort.wire.consumer_protocol import write_assignment, write_subscription
 from kohort.wire.encoders import request_encoder
+from kohort.wire.message_classes import shape, shapes
 from kohort.wire.schema import FIXED_FORMATS, Field, Message, message
-from kohort.wire.shapes import shape, shapes
 
 Lookup = Callable[[str], Any]
 """What `$name` and `@name` mean on this side; raises KeyError for what is not known."""

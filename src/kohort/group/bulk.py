@@ -18,7 +18,7 @@ from kohort.group.classic.group import ClassicGroup
 from kohort.group.offsets.offsets import CommittedOffset, GroupOffsets, Partition
 from kohort.machine.bulk import RawRecords
 from kohort.model.errors import CorruptError
-from kohort.wire.vectors import Bools, Bytes, Ints, alike, big_endian, unsigned_varint
+from kohort.wire.vectors import Bools, Bytes, Ints, big_endian, first_equal, unsigned_varint
 
 if TYPE_CHECKING:
     from kohort.group.shard import GroupShard
@@ -97,7 +97,7 @@ def _write_among(
 
 def _write(tables: "_Tables", records: RawRecords, topic_at: Ints, columns: "_Columns") -> None:
     """Put offsets into their tables, group by group."""
-    like = alike(records.data, records.key_at + 4, topic_at - records.key_at - 6)
+    like = first_equal(records.data, records.key_at + 4, topic_at - records.key_at - 6)
     order = np.argsort(like, kind="stable")
     like, topic_at = like[order], topic_at[order]
     records, columns = records.take(order), columns.take(order)
@@ -214,7 +214,7 @@ def _rows(records: RawRecords, topic_at: Ints, columns: _Columns) -> Iterator[tu
 
 def _strings(records: RawRecords, at: Ints, size_bytes: Ints) -> Iterator[str]:
     """Text by position and length; what is equal is nearly always one object."""
-    like = alike(records.data, at, size_bytes)
+    like = first_equal(records.data, at, size_bytes)
     distinct = np.flatnonzero(like == np.arange(len(like)))
     texts = np.empty(len(like), object)
     raw = records.raw

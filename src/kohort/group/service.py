@@ -12,15 +12,16 @@ from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
-from kohort.group import offset_requests, versions
+from kohort.group import versions
 from kohort.group.classic.responses import refused_join, refused_sync
 from kohort.group.configs import GroupConfig
 from kohort.group.deletion import DeleteGroupResults
 from kohort.group.errors import append_error, stable_fetch_error
-from kohort.group.gathering import Gathering
 from kohort.group.metrics import GroupGauges
+from kohort.group.offsets import validation
 from kohort.group.offsets.commit import commit_refused
-from kohort.group.offsets.plans import CommitPlan
+from kohort.group.offsets.prepared_commits import PreparedCommit
+from kohort.group.response_aggregation import ResponseAggregator
 from kohort.group.shard import GroupShard
 from kohort.machine.shard import Reply, Runner
 from kohort.model.context import RequestContext
@@ -29,7 +30,7 @@ from kohort.model.ids import coordinator_partition
 from kohort.model.image import ClusterImage
 from kohort.wire import messages as m
 from kohort.wire.encoders import PreparedResponse
-from kohort.wire.repeats import Repeated
+from kohort.wire.templates import TemplateMatch
 
 R = TypeVar("R")
 CommitResponse: TypeAlias = m.OffsetCommitResponse | PreparedResponse
@@ -167,7 +168,7 @@ class GroupService:
         if not self.is_active:
             group_ids = [group_id for group_ids in by_partition.values() for group_id in group_ids]
             return _merge_deleted([_undeleted(group_ids, ErrorCode.COORDINATOR_NOT_AVAILABLE)])
-        gathering = Gathering(len(by_partition), _merge_deleted, reply)
+        gathering = ResponseAggregator(len(by_partition), _merge_deleted, reply)
         for index, (partition, group_ids) in enumerate(by_partition.items()):
             gathering.put(index, self._delete(partition, group_ids, gathering.reply_to(index)))
         return gathering.finish()
@@ -185,12 +186,12 @@ class GroupService:
     # Offsets
 
     def offset_commit(
-        self, request: m.OffsetCommitRequest | Repeated, context: RequestContext, reply: Reply[CommitResponse]
+        self, request: m.OffsetCommitRequest | TemplateMatch, context: RequestContext, reply: Reply[CommitResponse]
     ) -> CommitResponse | None:
-        if isinstance(request, Repeated):
+        if isinstance(request, TemplateMatch):
             plan = self._plan_of(request, context)
             if plan is not None:
-                return self._commit_again(plan, request.numbers, context, reply)
+                return self._commit_prepared(plan, request.numbers, context, reply)
             whole: m.OffsetCommitRequest = request.unfold()
             return self._commit_checked(whole, context, reply)
         return self._commit_checked(request, context, reply)
@@ -198,9 +199,9 @@ class GroupService:
     def _commit_checked(
         self, request: m.OffsetCommitRequest, context: RequestContext, reply: Reply[m.OffsetCommitResponse]
     ) -> m.OffsetCommitResponse | None:
-        if self.is_active and offset_requests.is_plain_commit(request, context, self.image):
+        if self.is_active and validation.is_plain_commit(request, context, self.image):
             return self._commit(request, context, reply)
-        checked = offset_requests.check_commit(request, context, self.image)
+        checked = validation.check_commit(request, context, self.image)
         if not checked.request.topics:
             # Nothing is left to commit: then nobody asks about the group.
             return checked.merge(m.OffsetCommitResponse())
@@ -209,25 +210,25 @@ class GroupService:
         response = self._commit(checked.request, context, checked.merging(reply))
         return None if response is None else checked.merge(response)
 
-    def _plan_of(self, request: Repeated, context: RequestContext) -> CommitPlan | None:
+    def _plan_of(self, request: TemplateMatch, context: RequestContext) -> PreparedCommit | None:
         """What is known of a commit that comes again; None if it has to be looked at like any other."""
         if not self.is_active:
             return None
         pattern = request.pattern
         known = pattern.memo
         if known is None or not known.is_current(self.image):
-            known = pattern.memo = offset_requests.know_commit(pattern, context, self.image)
-        plan: CommitPlan | None = known.plan
+            known = pattern.memo = validation.prepare_commit(pattern, context, self.image)
+        plan: PreparedCommit | None = known.plan
         if plan is None or plan.metadata_length > self._config.offset_metadata_max_bytes:
             return None
         return plan
 
-    def _commit_again(
-        self, plan: CommitPlan, offsets: tuple[int, ...], context: RequestContext, reply: Reply[CommitResponse]
+    def _commit_prepared(
+        self, plan: PreparedCommit, offsets: tuple[int, ...], context: RequestContext, reply: Reply[CommitResponse]
     ) -> CommitResponse | None:
         return self._runner.write(
             coordinator_partition(plan.request.group_id, self._runner.partition_count),
-            lambda shard, now_ms: shard.commit_again(plan, offsets, context, now_ms),
+            lambda shard, now_ms: shard.commit_prepared(plan, offsets, context, now_ms),
             reply,
             lambda error: commit_refused(plan.answer, append_error(error)),
         )
@@ -246,7 +247,7 @@ class GroupService:
         self, request: m.OffsetFetchRequest, context: RequestContext, reply: Reply[m.OffsetFetchResponse]
     ) -> m.OffsetFetchResponse | None:
         groups = versions.lift_fetch(request, context)
-        gathering: Gathering[m.OffsetFetchResponseGroup, m.OffsetFetchResponse] = Gathering(
+        gathering: ResponseAggregator[m.OffsetFetchResponseGroup, m.OffsetFetchResponse] = ResponseAggregator(
             len(groups), lambda parts: versions.lower_fetch(parts, context), reply
         )
         for index, group in enumerate(groups):
@@ -263,21 +264,21 @@ class GroupService:
         is_stable: bool,
     ) -> m.OffsetFetchResponseGroup | None:
         if not self.is_active:
-            return offset_requests.fetch_refused(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        checked = offset_requests.check_fetch(group, context, self.image)
+            return validation.fetch_refused(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        checked = validation.check_fetch(group, context, self.image)
         partition = self.partition_for(group.group_id)
         if is_stable:
             later = self._runner.write(
                 partition,
                 lambda shard, _: shard.offset_fetch_stable(checked.request),
                 lambda response: reply(checked.merge(response)),
-                lambda error: offset_requests.fetch_refused(group, stable_fetch_error(error)),
+                lambda error: validation.fetch_refused(group, stable_fetch_error(error)),
             )
             return None if later is None else checked.merge(later)
         response = self._runner.read(
             partition,
             lambda shard, at: shard.offset_fetch(checked.request, committed_offset=at),
-            lambda error: offset_requests.fetch_refused(group, append_error(error)),
+            lambda error: validation.fetch_refused(group, append_error(error)),
         )
         return checked.merge(response)
 
@@ -287,7 +288,7 @@ class GroupService:
         code = self._refusal(request.group_id)
         if code is not ErrorCode.NONE:
             return m.OffsetDeleteResponse(error_code=int(code))
-        checked = offset_requests.check_delete(request, self.image)
+        checked = validation.check_delete(request, self.image)
         response = self._runner.write(
             self.partition_for(request.group_id),
             lambda shard, _: shard.offset_delete(checked.request),

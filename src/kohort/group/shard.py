@@ -25,13 +25,13 @@ from kohort.group.configs import GroupConfig
 from kohort.group.deletion import DeleteGroupResults, delete_groups
 from kohort.group.listing import list_groups
 from kohort.group.metrics import GroupCounters, GroupGauges
-from kohort.group.offsets.commit import commit_again, offset_commit
+from kohort.group.offsets.commit import commit_prepared, offset_commit
 from kohort.group.offsets.deletion import TopicDeletion, offset_delete, topic_tombstones
-from kohort.group.offsets.expiry import sweep
+from kohort.group.offsets.expiry import cleanup_expired_offsets
 from kohort.group.offsets.fetch import fetch_offsets
 from kohort.group.offsets.offsets import Offsets
-from kohort.group.offsets.plans import CommitPlan, CommitRun
-from kohort.group.offsets.walk import Walk
+from kohort.group.offsets.prepared_commits import CommitRun, PreparedCommit
+from kohort.group.offsets.scan import OffsetScan
 from kohort.group.records import GroupMetadata, GroupRecord, GroupTombstone, OffsetCommit, OffsetTombstone
 from kohort.machine.bulk import RawRecords
 from kohort.machine.shard import NO_PRODUCER_ID, Release, Reply, Result, Timers
@@ -185,15 +185,15 @@ class GroupShard:
 
     def _sweep(self, _now_ms: int) -> Result[GroupRecord, None]:
         self._schedule_sweep()
-        self._schedule_part(Walk(list(self.groups)))
+        self._schedule_part(OffsetScan(list(self.groups)))
         return Result()
 
-    def _schedule_part(self, under_way: Walk) -> None:
+    def _schedule_part(self, under_way: OffsetScan) -> None:
         self._timers.schedule(SWEEP_PART_TIMER, 0, partial(self._sweep_part, under_way), retry=True)
 
-    def _sweep_part(self, under_way: Walk, now_ms: int) -> Result[GroupRecord, None]:
+    def _sweep_part(self, under_way: OffsetScan, now_ms: int) -> Result[GroupRecord, None]:
         """Some offsets in an operation, and the rest in the next when this one is written; one that fails is tried again."""
-        records, following = sweep(self.registry, self.offsets, now_ms, under_way)
+        records, following = cleanup_expired_offsets(self.registry, self.offsets, now_ms, under_way)
 
         def after(error: Exception | None) -> Iterable[Release]:
             if error is None and following is not None:
@@ -271,10 +271,10 @@ class GroupShard:
     ) -> Result[GroupRecord, m.OffsetCommitResponse]:
         return offset_commit(self.registry, request, context, now_ms)
 
-    def commit_again(
-        self, plan: CommitPlan, offsets: tuple[int, ...], context: RequestContext, now_ms: int
+    def commit_prepared(
+        self, plan: PreparedCommit, offsets: tuple[int, ...], context: RequestContext, now_ms: int
     ) -> Result[GroupRecord, m.OffsetCommitResponse | PreparedResponse]:
-        return commit_again(self.registry, plan, offsets, context, now_ms)
+        return commit_prepared(self.registry, plan, offsets, context, now_ms)
 
     def offset_fetch(self, request: m.OffsetFetchRequestGroup, *, committed_offset: int) -> m.OffsetFetchResponseGroup:
         """As of the high watermark, pending transactions or not."""

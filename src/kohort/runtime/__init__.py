@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from kohort.runtime.loop import Loop
     from kohort.runtime.processors import InlineProcessor
     from kohort.runtime.runtime import Runtime
-    from kohort.runtime.threads import LogOwner, ThreadedProcessor
+    from kohort.runtime.threaded.threads import LogOwner, ThreadedProcessor
 
 _MODULES = {
     "InlineProcessor": "processors",

@@ -19,7 +19,7 @@ from kohort.machine.bulk import PackedRecords
 from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, EndTransaction, Producer, RecordSerde, Result, Shard
 from kohort.model.errors import CoordinatorError, ErrorCode, InvariantError, RecordTooLargeError
 from kohort.runtime.batch import BATCH_OVERHEAD_BYTES, OpenBatch, Pair, size_bytes
-from kohort.runtime.deferred import Waiting
+from kohort.runtime.deferred import DeferredEvent
 from kohort.runtime.metrics import ShardMetrics
 from kohort.runtime.ports import Clock, PartitionLog
 from kohort.runtime.position import Position
@@ -41,7 +41,7 @@ _ReplayAll: TypeAlias = Callable[[int, int, int, Sequence[Any]], None]
 """`kohort.machine.bulk.RunShard.replay_all`."""
 
 
-class Appending(msgspec.Struct, frozen=True):
+class AppendConfig(msgspec.Struct, frozen=True):
     """How batches are made."""
 
     linger_ms: int = ADAPTIVE
@@ -53,10 +53,10 @@ class Owner(Protocol):
 
     leader_epoch: int
 
-    def fail(self, events: list[Waiting], error: Exception, /) -> None:
+    def fail(self, events: list[DeferredEvent], error: Exception, /) -> None:
         """Nothing of these operations was kept."""
 
-    def wait(self, offset: int, events: list[Waiting], now_ms: int, /) -> None:
+    def wait(self, offset: int, events: list[DeferredEvent], now_ms: int, /) -> None:
         """These operations are written now, and wait for the high watermark to reach `offset`."""
 
     def out_of_sync(self, end: int, expected: int, /) -> None:
@@ -97,7 +97,7 @@ class Appender:
         *,
         serde: RecordSerde[Any],
         clock: Clock,
-        how: Appending,
+        how: AppendConfig,
         metrics: ShardMetrics,
     ) -> None:
         self._owner = owner
@@ -114,7 +114,7 @@ class Appender:
         """Never without records outside a call of this class."""
         self.is_closed = False
 
-    def close(self) -> list[Waiting]:
+    def close(self) -> list[DeferredEvent]:
         """Drop the open batch; the operations in it."""
         self.is_closed = True
         batch = self._release()
@@ -122,7 +122,7 @@ class Appender:
 
     # -- adding ------------------------------------------------------------------------------------------------
 
-    def append(self, result: Result[Any, Any], event: Waiting, now_ms: int, producer: Producer | None) -> None:
+    def append(self, result: Result[Any, Any], event: DeferredEvent, now_ms: int, producer: Producer | None) -> None:
         """
         Replay records and put them into the open batch, perhaps appending it.
 
@@ -251,7 +251,7 @@ class Appender:
         self._release()
         return self._written(end, opened.next_offset, opened.events, now_ms)
 
-    def end_transaction(self, end: EndTransaction, event: Waiting, now_ms: int) -> None:
+    def end_transaction(self, end: EndTransaction, event: DeferredEvent, now_ms: int) -> None:
         """
         Append the marker that ends a transaction, behind everything that is open.
 
@@ -285,7 +285,7 @@ class Appender:
             )
         return self._log.append(data, leader_epoch=leader_epoch)
 
-    def _written(self, end: int, expected: int, events: list[Waiting], now_ms: int) -> Exception | None:
+    def _written(self, end: int, expected: int, events: list[DeferredEvent], now_ms: int) -> Exception | None:
         if end != expected:
             # Somebody else wrote to this partition.
             error = CoordinatorError(ErrorCode.NOT_COORDINATOR)

@@ -17,7 +17,7 @@ from typing import Any
 from kohort.machine.shard import Result
 from kohort.runtime.metrics import ShardMetrics
 from kohort.runtime.ports import Clock
-from kohort.runtime.processors import Lane
+from kohort.runtime.processors import PartitionExecutor
 
 _log = logging.getLogger("kohort.runtime")
 
@@ -49,7 +49,7 @@ class ShardExecutor:
         metrics: the partition's.
     """
 
-    def __init__(self, lane: Lane, clock: Clock, expire: Expire, metrics: ShardMetrics) -> None:
+    def __init__(self, lane: PartitionExecutor, clock: Clock, expire: Expire, metrics: ShardMetrics) -> None:
         self._lane = lane
         self._clock = clock
         self._expire = expire

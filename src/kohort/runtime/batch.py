@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from kohort.machine.bulk import PackedRecords
 from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from kohort.runtime.deferred import Waiting
+from kohort.runtime.deferred import DeferredEvent
 from kohort.runtime.wheel import WheelTimer
 from kohort.wire.batches import RECORD_OVERHEAD_BYTES, BatchRecord, build_batch, encode_batch, join_records
 from kohort.wire.compression import Codec
@@ -66,7 +66,7 @@ class OpenBatch:
         self.pairs: list[Pair] = []
         self.packed: list[PackedRecords[Any]] = []
         """In place of `pairs`, as long as there is nothing else in the batch."""
-        self.events: list[Waiting] = []
+        self.events: list[DeferredEvent] = []
         self.linger: WheelTimer | None = None
         """What ends a fixed linger."""
 

@@ -1,7 +1,7 @@
 """
 One partition's shard and everything the runtime knows of it; its states are drawn in `kohort.runtime.states`.
 
-Operations run one at a time (`kohort.runtime.exclusive`): what arrives while one runs, or while the high watermark's
+Operations run one at a time (`kohort.runtime.serial_execution`): what arrives while one runs, or while the high watermark's
 consequences are drawn, waits.
 
 Source: Kafka CoordinatorRuntime.CoordinatorContext.
@@ -20,17 +20,17 @@ from kohort.machine.shard import EndTransaction, Producer, RecordSerde, Reply, R
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import CoordinatorError, ErrorCode, InvariantError, StorageError
 from kohort.model.ids import TopicPartition
-from kohort.runtime.appender import Appender, Appending
+from kohort.runtime.appender import AppendConfig, Appender
 from kohort.runtime.background import ShardExecutor
 from kohort.runtime.batch import OpenBatch
-from kohort.runtime.deferred import DeferredQueue, Waiting, answers
-from kohort.runtime.exclusive import Exclusive
-from kohort.runtime.farewells import Farewells
-from kohort.runtime.loader import LoadSummary, load
+from kohort.runtime.deferred import DeferredEvent, DeferredQueue, answers
+from kohort.runtime.loading.loader import LoadSummary, load
 from kohort.runtime.metrics import ShardMetrics
+from kohort.runtime.pending_unloads import PendingUnloads
 from kohort.runtime.ports import Clock, PartitionLog
 from kohort.runtime.position import Position
-from kohort.runtime.processors import Lane
+from kohort.runtime.processors import PartitionExecutor
+from kohort.runtime.serial_execution import SerialExecution
 from kohort.runtime.states import NEXT, State
 from kohort.runtime.timers import ShardTimers
 from kohort.runtime.wheel import WheelTimer
@@ -48,21 +48,23 @@ class Environment(msgspec.Struct, Generic[S], frozen=True):
     make_shard: Callable[[int, SnapshotRegistry, ShardTimers], S]
     serde: RecordSerde[Any]
     clock: Clock
-    appending: Appending
+    appending: AppendConfig
     write_timeout_ms: int
     on_failed: Callable[[int], None]
     """Told when a partition went to FAILED by itself and wants to be loaded again."""
-    farewells: Farewells
+    farewells: PendingUnloads
 
 
-class Context(Exclusive, Generic[S]):
+class Context(SerialExecution, Generic[S]):
     """
     The runtime's record of one partition.
 
     Not safe for threads: everything here is called under the exclusivity that `lane` gives.
     """
 
-    def __init__(self, environment: Environment[S], partition: int, lane: Lane, metrics: ShardMetrics) -> None:
+    def __init__(
+        self, environment: Environment[S], partition: int, lane: PartitionExecutor, metrics: ShardMetrics
+    ) -> None:
         super().__init__(partition, environment.clock, metrics)
         self._env = environment
         self._lane = lane
@@ -164,7 +166,7 @@ class Context(Exclusive, Generic[S]):
             metrics=self._metrics,
         )
         self.move_to(State.ACTIVE)
-        log.listen(self.on_high_watermark)
+        log.add_listener(self.on_high_watermark)
         on_loaded(shard, env.clock.now_ms())
         if log.high_watermark > self.position.committed:
             self.on_high_watermark(log.high_watermark)
@@ -180,7 +182,7 @@ class Context(Exclusive, Generic[S]):
         """
         self.move_to(state)
         if self.log is not None:
-            self.log.unlisten(self.on_high_watermark)
+            self.log.remove_listener(self.on_high_watermark)
         cancelled = self._cancel_scheduled()
         if self._timeout is not None:
             self._timeout.cancel()
@@ -250,7 +252,7 @@ class Context(Exclusive, Generic[S]):
                 return
             now_ms = self._now_ms()
             deadline_ms = now_ms + (self._env.write_timeout_ms if timeout_ms is None else timeout_ms)
-            event = Waiting(None, reply, _itself, (), None, deadline_ms)
+            event = DeferredEvent(None, reply, _itself, (), None, deadline_ms)
             try:
                 self._appender.end_transaction(end, event, now_ms)
             except Exception as error:  # noqa: BLE001 -- the shard loop: every caller is answered
@@ -304,7 +306,7 @@ class Context(Exclusive, Generic[S]):
                 self._outbox.extend(answers(result.releases))
             return result.response
         response = result.response
-        event = Waiting(
+        event = DeferredEvent(
             response,
             reply if response is not None else None,
             on_error,
@@ -326,14 +328,14 @@ class Context(Exclusive, Generic[S]):
 
     # -- what the appender reports -----------------------------------------------------------------------------
 
-    def fail(self, events: list[Waiting], error: Exception, /) -> None:
+    def fail(self, events: list[DeferredEvent], error: Exception, /) -> None:
         for event in events:
             try:
                 self._outbox.extend(event.complete(error))
             except Exception:  # noqa: BLE001 -- one completion's failure must not keep the others waiting
                 _log.exception("shard.completion_failed partition=%d", self.partition)
 
-    def wait(self, offset: int, events: list[Waiting], now_ms: int, /) -> None:
+    def wait(self, offset: int, events: list[DeferredEvent], now_ms: int, /) -> None:
         if not events:
             # Pieces of an operation that filled a batch; it waits for its last.
             return

@@ -14,7 +14,7 @@ def answers(releases: Iterable[Release]) -> Iterator[Answer]:
     return ((release.reply, release.response) for release in releases)
 
 
-class Waiting:
+class DeferredEvent:
     """
     One operation whose records are written and not yet committed, or that read what is not.
 
@@ -61,12 +61,12 @@ class Waiting:
         return None if reply is None else (reply, self.on_error(error))
 
 
-class Group:
+class DeferredBatch:
     """Operations that wait for one offset, and since when they do."""
 
     __slots__ = ("events", "offset", "since_ms")
 
-    def __init__(self, offset: int, since_ms: int, events: list[Waiting]) -> None:
+    def __init__(self, offset: int, since_ms: int, events: list[DeferredEvent]) -> None:
         self.offset = offset
         self.since_ms = since_ms
         self.events = events
@@ -82,12 +82,12 @@ class DeferredQueue:
     __slots__ = ("_queue",)
 
     def __init__(self) -> None:
-        self._queue: deque[Group] = deque()
+        self._queue: deque[DeferredBatch] = deque()
 
     def __len__(self) -> int:
         return sum(len(group.events) for group in self._queue)
 
-    def add(self, offset: int, events: list[Waiting], now_ms: int) -> None:
+    def add(self, offset: int, events: list[DeferredEvent], now_ms: int) -> None:
         """
         Raises:
             ValueError: `offset` is below one that waits already.
@@ -100,21 +100,21 @@ class DeferredQueue:
             if offset == newest.offset and now_ms == newest.since_ms:
                 newest.events.extend(events)
                 return
-        queue.append(Group(offset, now_ms, events))
+        queue.append(DeferredBatch(offset, now_ms, events))
 
-    def take_up_to(self, offset: int) -> list[Group]:
+    def take_up_to(self, offset: int) -> list[DeferredBatch]:
         """Whatever waits for `offset` or less, in order."""
         queue = self._queue
-        taken: list[Group] = []
+        taken: list[DeferredBatch] = []
         while queue and queue[0].offset <= offset:
             taken.append(queue.popleft())
         return taken
 
-    def take_all(self) -> Iterator[Waiting]:
+    def take_all(self) -> Iterator[DeferredEvent]:
         while self._queue:
             yield from self._queue.popleft().events
 
-    def expired(self, now_ms: int) -> Iterator[tuple[Waiting, int]]:
+    def expired(self, now_ms: int) -> Iterator[tuple[DeferredEvent, int]]:
         """Whoever has waited too long, and since when; they stay in the queue."""
         for group in self._queue:
             for event in group.events:

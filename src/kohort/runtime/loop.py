@@ -10,7 +10,7 @@ from kohort.runtime.background import BackgroundThread
 from kohort.runtime.clock import SystemClock
 from kohort.runtime.ports import Clock, PartitionLog
 from kohort.runtime.processors import InlineProcessor
-from kohort.runtime.turn import Turn
+from kohort.runtime.ready_queue import ReadyQueue
 from kohort.runtime.wheel import Wheel
 
 T = TypeVar("T")
@@ -27,7 +27,7 @@ class Loop:
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock: Clock = clock or SystemClock()
         self._posted: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._turn = Turn(self._posted.put)
+        self._turn = ReadyQueue(self._posted.put)
         self.wheel = Wheel(self.clock.now_ms())
         self.defer = self._turn.defer
         self.lock = nullcontext()

@@ -98,7 +98,7 @@ class PartitionLog(Protocol):
             CorruptError: a batch that was acknowledged can no longer be read.
         """
 
-    def listen(self, listener: HighWatermarkListener) -> None:
+    def add_listener(self, listener: HighWatermarkListener) -> None:
         """Call `listener(high_watermark)` each time it has moved."""
 
-    def unlisten(self, listener: HighWatermarkListener) -> None: ...
+    def remove_listener(self, listener: HighWatermarkListener) -> None: ...

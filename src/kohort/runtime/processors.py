@@ -11,7 +11,7 @@ from kohort.runtime.ports import Defer
 from kohort.runtime.wheel import Wheel
 
 
-class Lane(Protocol):
+class PartitionExecutor(Protocol):
     """The events of one partition, and its share of time."""
 
     @property
@@ -48,7 +48,7 @@ class Lane(Protocol):
 class Processor(Protocol):
     """Makes the lanes of a runtime's partitions."""
 
-    def lane(self, partition: int, /) -> Lane: ...
+    def lane(self, partition: int, /) -> PartitionExecutor: ...
 
     def close(self) -> None:
         """Run nothing from now on; on return nothing is running. What waited has been rejected."""
@@ -89,7 +89,7 @@ class InlineProcessor:
         self.background = background or soon
         self.post = post or soon
 
-    def lane(self, _partition: int, /) -> Lane:
+    def lane(self, _partition: int, /) -> PartitionExecutor:
         return self
 
     def run(self, event: Callable[[], None], _reject: Callable[[], None], /) -> None:

@@ -23,14 +23,14 @@ from kohort.machine.shard import EndTransaction, Producer, RecordSerde, Reply, R
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import CoordinatorError, ErrorCode, KohortError
 from kohort.model.image import ClusterImage, TopicImage
-from kohort.runtime.appender import ADAPTIVE, Appending
+from kohort.runtime.appender import ADAPTIVE, AppendConfig
 from kohort.runtime.context import Context, Environment
-from kohort.runtime.farewells import Farewells
 from kohort.runtime.metrics import RuntimeMetrics, ShardMetrics
+from kohort.runtime.pending_unloads import PendingUnloads
 from kohort.runtime.ports import Clock, PartitionLog, Verify
-from kohort.runtime.processors import Lane, Processor
-from kohort.runtime.queued import QueuedContext
+from kohort.runtime.processors import PartitionExecutor, Processor
 from kohort.runtime.states import State
+from kohort.runtime.threaded.context import ThreadedContext
 from kohort.runtime.timers import ShardTimers
 from kohort.wire.compression import Codec
 
@@ -101,17 +101,17 @@ class Runtime(Generic[S]):
         self._verify = verify
         self._contexts: dict[int, Context[S]] = {}
         self._metrics: dict[int, ShardMetrics] = {}
-        self._lanes: dict[int, Lane] = {}
+        self._lanes: dict[int, PartitionExecutor] = {}
         self._changing = threading.Lock()
         """Held while the dicts above change or are copied, never while anything is called."""
         self._environment = Environment(
             make_shard=make_shard,
             serde=serde,
             clock=clock,
-            appending=Appending(linger_ms, codec),
+            appending=AppendConfig(linger_ms, codec),
             write_timeout_ms=write_timeout_ms,
             on_failed=self._reload,
-            farewells=Farewells(clock),
+            farewells=PendingUnloads(clock),
         )
         self._is_closed = False
 
@@ -315,7 +315,7 @@ class Runtime(Generic[S]):
             if context is None:
                 self._lanes[partition] = lane
                 metrics = self._metrics.setdefault(partition, ShardMetrics())
-                kind = Context if lane.is_inline else QueuedContext
+                kind = Context if lane.is_inline else ThreadedContext
                 context = self._contexts[partition] = kind(self._environment, partition, lane, metrics)
             return context
 

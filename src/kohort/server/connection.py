@@ -14,11 +14,11 @@ from typing import Any, Final, cast
 
 from kohort.broker.ports import Outcome
 from kohort.model.errors import WireError
-from kohort.runtime.turn import Turn
+from kohort.runtime.ready_queue import ReadyQueue
 from kohort.server.dispatch import Dispatch, Route
 from kohort.wire.frames import FrameReader
 from kohort.wire.headers import api_versions_downgrade, read_request_header
-from kohort.wire.repeats import Memory, Remembered
+from kohort.wire.templates import Memory, TemplateCache
 
 _log = logging.getLogger("kohort.server")
 
@@ -71,7 +71,7 @@ class Call:
 class Connections:
     """The connections of a node, and what they share."""
 
-    def __init__(self, dispatch: Dispatch, turn: Turn, *, frame_bytes_max: int) -> None:
+    def __init__(self, dispatch: Dispatch, turn: ReadyQueue, *, frame_bytes_max: int) -> None:
         self.dispatch = dispatch
         self.turn = turn
         self.frame_bytes_max = frame_bytes_max
@@ -117,7 +117,7 @@ class Connection(asyncio.Protocol):
         self.parked: tuple[Call, Callable[[], None]] | None = None
         """The last request that wants to be forgotten when the client goes away, and how."""
         self._transport: asyncio.Transport | None = None
-        self._remembered = Remembered(shared.memory)
+        self._remembered = TemplateCache(shared.memory)
         self._is_handling = False
         self._is_flush_due = False
         self._is_slow = False

@@ -10,12 +10,12 @@ per API and version when the first such request arrives.
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from kohort.group.offsets.plans import with_offsets
+from kohort.group.offsets.prepared_commits import with_offsets
 from kohort.model.errors import WireError
 from kohort.wire.apis import API_KEYS, ApiKey
 from kohort.wire.encoders import prepared_or, response_encoder
 from kohort.wire.readers import request_reader
-from kohort.wire.repeats import Remembered, RepeatReader, WithNumbers
+from kohort.wire.templates import RepeatReader, TemplateCache, WithNumbers
 
 Handler = Callable[[Any, Any, Callable[[Any], None]], Any]
 
@@ -44,7 +44,7 @@ class Route:
         self.handler = handler
         self.read: Callable[[bytes, int], Any] = request_reader(api_key, version)
         self.encode: Callable[[int, Any], bytes] = response_encoder(api_key, version)
-        self.read_again: Callable[[bytes, int, Remembered], Any] | None = None
+        self.read_again: Callable[[bytes, int, TemplateCache], Any] | None = None
         """In place of `read`, for an API whose requests come again: it looks at what the connection has sent."""
         if api_key in REPEATED:
             self.read_again = RepeatReader(api_key, version, REPEATED[api_key]).read

@@ -31,15 +31,15 @@ from kohort.model.ids import CONSUMER_OFFSETS
 from kohort.runtime.background import BackgroundThread
 from kohort.runtime.clock import SystemClock
 from kohort.runtime.processors import InlineProcessor
+from kohort.runtime.ready_queue import ReadyQueue
 from kohort.runtime.runtime import Runtime
 from kohort.runtime.timers import ShardTimers
-from kohort.runtime.turn import Turn
-from kohort.server.alarm import Alarm
 from kohort.server.connection import Connections
 from kohort.server.dispatch import Dispatch, Handler
-from kohort.server.settings import HEEDED, Settings
+from kohort.server.settings import SUPPORTED_CONFIGS, Settings
+from kohort.server.timer_driver import TimerDriver
+from kohort.storage.durability.recovery import Recovered
 from kohort.storage.log import LogStore
-from kohort.storage.recovery import Recovered
 from kohort.wire.apis import ApiKey
 
 _log = logging.getLogger("kohort.server")
@@ -74,12 +74,12 @@ class Node:
         self._settings = settings
         self._on_failure = on_failure
         self._on_recovery = on_recovery
-        for key in sorted(settings.config.explicit.keys() - HEEDED):
+        for key in sorted(settings.config.explicit.keys() - SUPPORTED_CONFIGS):
             _log.warning("config.without_effect key=%s", key)
         self._loop = loop
-        self._turn = Turn(loop.call_soon)
+        self._turn = ReadyQueue(loop.call_soon)
         self._clock = SystemClock()
-        self._alarm = Alarm(loop, self._clock)
+        self._alarm = TimerDriver(loop, self._clock)
         self._background = BackgroundThread()
         self._store = self._make_store()
         self._cluster = Cluster(

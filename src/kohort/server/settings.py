@@ -5,10 +5,10 @@ from typing import Literal
 
 import msgspec
 
-from kohort.broker.configs import BrokerConfig
+from kohort.broker.configs.definitions import BrokerConfig
 from kohort.model.errors import ConfigError
 
-HEEDED = frozenset(
+SUPPORTED_CONFIGS = frozenset(
     {
         "auto.create.topics.enable",
         "broker.rack",

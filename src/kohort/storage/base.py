@@ -9,10 +9,10 @@ from uuid import UUID
 from kohort.model.errors import FencedError, OffsetOutOfRangeError, UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import HighWatermarkListener
-from kohort.storage.batchset import Span, read_front, seal, split_one
+from kohort.storage.batchset import Span, assign_offsets, read_front, split_one
 from kohort.storage.epochs import EpochCache
 from kohort.storage.log import NO_TIMESTAMP, BatchSetTooLargeError, LogConfig, LogMetrics, TimestampOffset
-from kohort.storage.producers import PRODUCER_ID_AT, Aborted, Producers
+from kohort.storage.producers import PRODUCER_ID_AT, AbortedTxn, ProducerStateManager
 from kohort.storage.timestamps import first_at_least
 
 _log = logging.getLogger("kohort.storage")
@@ -36,7 +36,7 @@ class LogBase(ABC):
         config: LogConfig,
         *,
         epochs: EpochCache,
-        producers: Producers | None = None,
+        producers: ProducerStateManager | None = None,
         log_start_offset: int = 0,
         end_offset: int = 0,
     ) -> None:
@@ -44,7 +44,7 @@ class LogBase(ABC):
         self.topic_id = topic_id
         self.config = config
         self.epochs = epochs
-        self.producers = producers or Producers()
+        self.producers = producers or ProducerStateManager()
         self.leader_epoch = epochs.latest
         self.log_start_offset = log_start_offset
         self.end_offset = end_offset
@@ -95,7 +95,7 @@ class LogBase(ABC):
         # What is no `bytes` its owner may change.
         split = split_one(batch) if size >= PIECE_BYTES and isinstance(batch, bytes) else None
         data, rest = split or (bytearray(batch), b"")
-        spans = seal(
+        spans = assign_offsets(
             data,
             size,
             base_offset=self.end_offset,
@@ -128,7 +128,7 @@ class LogBase(ABC):
                     self._keep_aborted(aborted)
 
     @abstractmethod
-    def _keep_aborted(self, aborted: Aborted) -> None:
+    def _keep_aborted(self, aborted: AbortedTxn) -> None:
         """A transaction was aborted by the batch that was written last."""
 
     @abstractmethod
@@ -151,10 +151,10 @@ class LogBase(ABC):
                 f"offset {offset} of {self.topic_partition}, which holds {self.log_start_offset} to {self.end_offset}"
             )
 
-    def listen(self, listener: HighWatermarkListener) -> None:
+    def add_listener(self, listener: HighWatermarkListener) -> None:
         self._listeners.append(listener)
 
-    def unlisten(self, listener: HighWatermarkListener) -> None:
+    def remove_listener(self, listener: HighWatermarkListener) -> None:
         if listener in self._listeners:
             self._listeners.remove(listener)
 

@@ -29,7 +29,9 @@ _LENGTH_AT, _LENGTH_END = 8, 12
 _seal_front: Final = Struct(">qii").pack_into
 
 
-def seal(batches: bytearray, size: int, *, base_offset: int, leader_epoch: int, batch_bytes_max: int) -> list[Span]:
+def assign_offsets(
+    batches: bytearray, size: int, *, base_offset: int, leader_epoch: int, batch_bytes_max: int
+) -> list[Span]:
     """
     Give each batch its base offset and the leader epoch, in place; both lie outside the checksum.
 

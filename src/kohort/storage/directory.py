@@ -9,7 +9,7 @@ from pathlib import Path
 from uuid import UUID
 
 from kohort.model.ids import TopicPartition
-from kohort.storage import syscalls
+from kohort.storage.durability import syscalls
 
 JOURNAL = "journal"
 OLD_JOURNAL = "journal.old"
@@ -50,7 +50,7 @@ def find_partitions(data_dir: Path) -> dict[TopicPartition, Path]:
     return found
 
 
-def set_aside(path: Path, unique: UUID, *, suffix: str) -> Path:
+def rename_to_stray(path: Path, unique: UUID, *, suffix: str) -> Path:
     """Rename a partition's directory, so that it is a partition no more; `suffix` is Kafka's `delete` or `stray`."""
     topic, _, partition = path.name.rpartition("-")
     ending = f"-{partition}.{unique.hex}-{suffix}"

@@ -1,7 +1,7 @@
 """
 Logs on the disk, in Kafka's own layout, made durable by one flush for all of them.
 
-An append goes to its segment's file, in the page cache, and to the journal's round that is filling; `kohort.storage.committer`
+An append goes to the page cache of its segment file and to the filling batch of the journal; `durability.flush_coordinator`
 says when it counts. After a clean stop the directory is one that Apache Kafka could have left, without a journal. While there
 is one, Apache Kafka refuses to start on the directory, which is as it should be: first the segments have to be scanned from
 their recovery points, torn tails cut off, and what is missing put back from the journal. The next start does it.
@@ -16,8 +16,11 @@ from uuid import UUID, uuid4
 from kohort.model.errors import ConfigError, CorruptError, OffsetOutOfRangeError, StorageError, UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Clock, Defer
-from kohort.storage import syscalls
-from kohort.storage.checkpoints import (
+from kohort.storage.cleaning.cleaner import Cleaner
+from kohort.storage.directory import JOURNAL, find_partitions, partition_of, rename_to_stray
+from kohort.storage.disklog import DiskLog
+from kohort.storage.durability import syscalls
+from kohort.storage.durability.checkpoint_formats import (
     CLEAN_SHUTDOWN,
     DirectoryLock,
     claim_directory,
@@ -25,23 +28,28 @@ from kohort.storage.checkpoints import (
     write_atomically,
     write_partition_metadata,
 )
-from kohort.storage.cleaner import Cleaner
-from kohort.storage.committer import (
+from kohort.storage.durability.flush_coordinator import (
     CHECKPOINT_INTERVAL_MS,
     OWNER_FLUSH_MS_MAX,
-    Committer,
+    FlushCoordinator,
     FlushMode,
     Post,
     Sync,
 )
-from kohort.storage.directory import JOURNAL, find_partitions, partition_of, set_aside
-from kohort.storage.disklog import DiskLog
+from kohort.storage.durability.journal import (
+    DELETE,
+    EPOCH,
+    START,
+    JournalEntry,
+    journal_files,
+    read_journal,
+    remove_journal,
+)
+from kohort.storage.durability.recovery import Loaded, Recovered, bytes_to_scan, load_partition
 from kohort.storage.epochs import EpochCache
-from kohort.storage.failures import advice
-from kohort.storage.handles import OpenFiles, open_files_max
-from kohort.storage.journal import DELETE, EPOCH, START, JournalEntry, journal_files, read_journal, remove_journal
+from kohort.storage.errno_hints import errno_hint
 from kohort.storage.log import NO_TOPIC_ID, CleanerConfig, CleanerMetrics, LogConfig, StoreMetrics
-from kohort.storage.recovery import Loaded, Recovered, bytes_to_scan, load_partition
+from kohort.storage.segments.file_handles import FileHandleCache, open_files_max
 
 _log = logging.getLogger("kohort.storage")
 
@@ -90,7 +98,7 @@ class DiskStore:
         self.data_dir = data_dir
         _make_directory(data_dir)
         self._clock = clock
-        self._handles = OpenFiles(open_files_max())
+        self._handles = FileHandleCache(open_files_max())
         self._is_closed = False
         self._is_journaled = flush == "commit"
         self._logs: dict[TopicPartition, DiskLog] = {}
@@ -98,7 +106,7 @@ class DiskStore:
         """Partitions on the disk that nobody has asked for yet."""
         self._on_offline = on_offline
         self._on_recovery = on_recovery
-        self._committer = Committer(
+        self._committer = FlushCoordinator(
             data_dir,
             flush=flush,
             defer=defer,
@@ -116,10 +124,10 @@ class DiskStore:
         try:
             self.cluster_id = claim_directory(data_dir, node_id=node_id, cluster_id=cluster_id, new_id=uuid4())
             self._take_up()
-            self.cleaner.take_up(frozenset(self.partitions()))
+            self.cleaner.load_log(frozenset(self.partitions()))
         except OSError as exc:
             self._lock.release()
-            raise ConfigError(f"{data_dir} cannot be taken up: {exc}; {advice(exc)}.") from exc
+            raise ConfigError(f"{data_dir} cannot be taken up: {exc}; {errno_hint(exc)}.") from exc
         except BaseException:
             self._lock.release()
             raise
@@ -128,7 +136,7 @@ class DiskStore:
         try:
             return DirectoryLock(self.data_dir)
         except OSError as exc:
-            raise ConfigError(f"{self.data_dir} cannot be used: {exc}; {advice(exc)}.") from exc
+            raise ConfigError(f"{self.data_dir} cannot be used: {exc}; {errno_hint(exc)}.") from exc
 
     @property
     def offline_reason(self) -> str | None:
@@ -152,7 +160,7 @@ class DiskStore:
         """Believe the directory after a clean stop, else recover it; from here on a stop is unclean until `close`."""
         self._found = find_partitions(self.data_dir)
         try:
-            self._committer.take_up(self._found)
+            self._committer.load_log(self._found)
         except CorruptError as exc:
             raise ConfigError(
                 f"{exc}: move it away. Without recovery points every log is read and checked at the next start, without log "
@@ -207,7 +215,7 @@ class DiskStore:
         for topic_partition, log in self._logs.items():
             is_short = log.end_offset < points.get(topic_partition, 0) or topic_partition in recovered.short
             if is_short or not is_journaled:
-                log.part_with_the_lost()
+                log.bump_epoch_after_loss()
         self._on_recovery(recovered)
         if self._logs:
             self._committer.checkpoint_now(self._logs.values(), files)
@@ -280,10 +288,10 @@ class DiskStore:
                 if log.topic_id == topic_id:
                     log.take_config(config)
                     return log
-                self.set_aside(topic_partition)
+                self.rename_to_stray(topic_partition)
             return self._new_log(topic_partition, topic_id, config)
         except OSError as exc:
-            raise UnavailableError(f"{topic_partition} cannot be opened: {exc}; {advice(exc)}") from exc
+            raise UnavailableError(f"{topic_partition} cannot be opened: {exc}; {errno_hint(exc)}") from exc
 
     def get(self, topic_partition: TopicPartition) -> DiskLog | None:
         if topic_partition in self._found:
@@ -304,7 +312,7 @@ class DiskStore:
         try:
             path = self._take_out(topic_partition)
         except OSError as exc:  # the next start goes on
-            _log.error("log.not_deleted partition=%s error=%r advice=%r", topic_partition, str(exc), advice(exc))
+            _log.error("log.not_deleted partition=%s error=%r hint=%r", topic_partition, str(exc), errno_hint(exc))
             return
         if path is not None:
             self._committer.submit(partial(syscalls.remove_tree, path))
@@ -316,7 +324,7 @@ class DiskStore:
             return self._set_found_aside(topic_partition, "delete")
         return None if log is None else self._set_aside(log, "delete")
 
-    def set_aside(self, topic_partition: TopicPartition) -> None:
+    def rename_to_stray(self, topic_partition: TopicPartition) -> None:
         directory, log = None, self._logs.get(topic_partition)
         try:
             if log is not None:
@@ -340,7 +348,7 @@ class DiskStore:
             OSError: it could not be renamed. The log stays, offline: nobody else may have its place.
         """
         try:
-            path = set_aside(log.directory, uuid4(), suffix=suffix) if log.directory.exists() else None
+            path = rename_to_stray(log.directory, uuid4(), suffix=suffix) if log.directory.exists() else None
         except OSError as exc:
             log.fail(exc)
             raise
@@ -358,7 +366,7 @@ class DiskStore:
         Raises:
             OSError: it could not be renamed, and keeps its place.
         """
-        path = set_aside(self._found[topic_partition], uuid4(), suffix=suffix)
+        path = rename_to_stray(self._found[topic_partition], uuid4(), suffix=suffix)
         del self._found[topic_partition]
         self._committer.on_gone(topic_partition)
         return path
@@ -453,7 +461,7 @@ class DiskStore:
             raise UnavailableError(self.offline_reason or refusals[0])
         files: set[Path] = set()
         for log in logs:
-            files |= log.seal()
+            files |= log.assign_offsets()
         self._committer.checkpoint_now(logs, files)
         remove_journal(self.data_dir)
         write_atomically(self.data_dir / CLEAN_SHUTDOWN, _CLEAN_SHUTDOWN_TEXT)
@@ -481,4 +489,4 @@ def _make_directory(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as exc:
-        raise ConfigError(f"{path} cannot be made: {exc}; {advice(exc)}.") from exc
+        raise ConfigError(f"{path} cannot be made: {exc}; {errno_hint(exc)}.") from exc

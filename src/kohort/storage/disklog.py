@@ -11,20 +11,20 @@ from uuid import UUID
 from kohort.model.errors import CorruptError, OffsetOutOfRangeError, UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Clock
-from kohort.storage import syscalls
-from kohort.storage.aborted import overlapping
 from kohort.storage.base import LogBase
 from kohort.storage.batchset import Span, iter_spans, read_front
-from kohort.storage.checkpoints import PARTITION_METADATA, write_partition_metadata
+from kohort.storage.cleaning.retention import count_expired
+from kohort.storage.durability import syscalls
+from kohort.storage.durability.checkpoint_formats import PARTITION_METADATA, write_partition_metadata
+from kohort.storage.durability.journal import BATCH, entry_prefix
+from kohort.storage.durability.recovery import Loaded
 from kohort.storage.epochs import EPOCH_MAX
-from kohort.storage.failures import advice
-from kohort.storage.handles import OpenFiles
-from kohort.storage.journal import BATCH, entry_prefix
+from kohort.storage.errno_hints import errno_hint
 from kohort.storage.log import NO_TIMESTAMP, LogConfig
-from kohort.storage.producers import Aborted
-from kohort.storage.recovery import Loaded
-from kohort.storage.retention import count_expired
-from kohort.storage.segment import Segment
+from kohort.storage.producers import AbortedTxn
+from kohort.storage.segments.aborted import overlapping
+from kohort.storage.segments.file_handles import FileHandleCache
+from kohort.storage.segments.segment import Segment
 from kohort.storage.snapshots import write_snapshot
 from kohort.storage.timestamps import newest_from
 
@@ -71,7 +71,7 @@ class DiskLog(LogBase):
         config: LogConfig,
         *,
         loaded: Loaded,
-        handles: OpenFiles,
+        handles: FileHandleCache,
         clock: Clock,
         on_append: AppendListener,
         on_start: StartListener,
@@ -163,7 +163,7 @@ class DiskLog(LogBase):
             syscalls.ensure_directory(self.directory)
             write_partition_metadata(self.directory, self.topic_id)
         else:
-            self._active.seal()
+            self._active.assign_offsets()
             self._active.release()
             self._mark_unsynced(self._active)  # its indexes
             self._new_snapshots.add(write_snapshot(self.directory, self.end_offset, self.producers))
@@ -178,8 +178,8 @@ class DiskLog(LogBase):
 
     def _go_offline(self, exc: OSError) -> NoReturn:
         """Other partitions go on; this one is taken up again by the next start."""
-        refusal = f"{self.topic_partition} is offline since {self.directory} failed: {exc}; {advice(exc)}"
-        _log.error("log.offline partition=%s error=%r advice=%r", self.topic_partition, str(exc), advice(exc))
+        refusal = f"{self.topic_partition} is offline since {self.directory} failed: {exc}; {errno_hint(exc)}"
+        _log.error("log.offline partition=%s error=%r hint=%r", self.topic_partition, str(exc), errno_hint(exc))
         self._refuse(refusal)
         raise UnavailableError(refusal) from exc
 
@@ -228,7 +228,7 @@ class DiskLog(LogBase):
         self.epochs.assign(leader_epoch, min(start_offset, self.end_offset))
         self.leader_epoch = self.epochs.latest
 
-    def part_with_the_lost(self) -> None:
+    def bump_epoch_after_loss(self) -> None:
         """
         Readers may have seen more than there is now. What is written next gets a leader epoch of its own, so that who has read
         on is told where the log was cut, instead of taking other records for the following ones.
@@ -239,7 +239,7 @@ class DiskLog(LogBase):
             self.leader_epoch += 1
             self.epochs.assign(self.leader_epoch, self.end_offset)
 
-    def _keep_aborted(self, aborted: Aborted) -> None:
+    def _keep_aborted(self, aborted: AbortedTxn) -> None:
         assert self._active is not None, "a batch was written"
         try:
             self._active.aborted.append(aborted)
@@ -270,7 +270,7 @@ class DiskLog(LogBase):
             index += 1
         return b""
 
-    def aborted_transactions(self, offset: int, data: bytes) -> list[Aborted]:
+    def aborted_transactions(self, offset: int, data: bytes) -> list[AbortedTxn]:
         if not data:
             return []
         offset = max(offset, read_front(data)[0])
@@ -280,7 +280,7 @@ class DiskLog(LogBase):
         upper = self._segments[index].upper_bound(offset, len(data))
         if upper is None:
             upper = self._bases[index + 1] if index + 1 < len(self._bases) else self.end_offset
-        found: list[Aborted] = []
+        found: list[AbortedTxn] = []
         for segment in self._segments[index:]:
             overlap, is_complete = overlapping(segment.aborted.entries, offset, upper)
             found += overlap
@@ -359,7 +359,7 @@ class DiskLog(LogBase):
         self._unsynced = [segment for segment in self._unsynced if segment not in dropped]
         _log.info("log.dropped partition=%s segments=%d start_offset=%d", self.topic_partition, count, start_offset)
         try:
-            return [path for segment in dropped for path in segment.set_aside()]
+            return [path for segment in dropped for path in segment.rename_to_stray()]
         except OSError as exc:
             self.fail(exc)
             return []
@@ -403,7 +403,7 @@ class DiskLog(LogBase):
             return [
                 path
                 for segment in old
-                for path in segment.set_aside(keeps_snapshot=segment.base_offset == cleaned.base_offset)
+                for path in segment.rename_to_stray(keeps_snapshot=segment.base_offset == cleaned.base_offset)
             ]
         except OSError as exc:
             self._go_offline(exc)
@@ -477,11 +477,11 @@ class DiskLog(LogBase):
         """What the last checkpoint had to flush is flushed."""
         self._syncing = set()
 
-    def seal(self) -> set[Path]:
+    def assign_offsets(self) -> set[Path]:
         """Bring the indexes of the active segment to the disk, as a clean stop leaves them; the files to flush."""
         if self._active is None or not self._needs_seal:
             return set()
-        self._active.seal()
+        self._active.assign_offsets()
         snapshot = write_snapshot(self.directory, self.end_offset, self.producers)
         return {self._active.index.path, self._active.time_index.path, snapshot, self.directory}
 

@@ -17,7 +17,7 @@ import msgspec
 from kohort.model.errors import ErrorCode, RecordTooLargeError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import PartitionLog
-from kohort.storage.producers import Aborted, Producers
+from kohort.storage.producers import AbortedTxn, ProducerStateManager
 
 NO_EPOCH: Final = -1
 NO_OFFSET: Final = -1
@@ -151,7 +151,7 @@ class Log(PartitionLog, Protocol):
         """Records below belong to no open transaction; the high watermark when none is open."""
 
     @property
-    def producers(self) -> Producers:
+    def producers(self) -> ProducerStateManager:
         """What is known of producers; changed by appends alone."""
 
     @property
@@ -195,7 +195,7 @@ class Log(PartitionLog, Protocol):
     def apply_retention(self, now_ms: int) -> None:
         """Delete what the topic's retention does not keep. Source: Kafka UnifiedLog.deleteOldSegments."""
 
-    def aborted_transactions(self, offset: int, data: bytes) -> list[Aborted]:
+    def aborted_transactions(self, offset: int, data: bytes) -> list[AbortedTxn]:
         """
         The aborted transactions that a reader of committed data has to know of, in the order of their markers.
 
@@ -260,7 +260,7 @@ class LogStore(Protocol):
     def cleaner_metrics(self) -> CleanerMetrics:
         """What cleaning has done so far."""
 
-    def set_aside(self, topic_partition: TopicPartition) -> None:
+    def rename_to_stray(self, topic_partition: TopicPartition) -> None:
         """
         Take a partition out of the store that belongs to no topic; on a disk its directory stays, renamed to `-stray`.
 

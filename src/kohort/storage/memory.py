@@ -7,13 +7,13 @@ from uuid import UUID
 from kohort.model.errors import UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Defer
-from kohort.storage.aborted import overlapping
 from kohort.storage.base import LogBase
 from kohort.storage.batchset import Span, iter_spans
+from kohort.storage.cleaning.retention import count_expired
 from kohort.storage.epochs import EpochCache
 from kohort.storage.log import NO_OFFSET, NO_TIMESTAMP, CleanerConfig, CleanerMetrics, LogConfig, StoreMetrics
-from kohort.storage.producers import Aborted
-from kohort.storage.retention import count_expired
+from kohort.storage.producers import AbortedTxn
+from kohort.storage.segments.aborted import overlapping
 from kohort.storage.timestamps import newest_from
 from kohort.storage.watermarks import Watermarks
 
@@ -29,7 +29,7 @@ class MemoryLog(LogBase):
         self._max_timestamps: list[int] = []
         """The largest so far, batch by batch: rising, so that a search by time can bisect."""
         self._size_bytes = 0
-        self._aborted: list[Aborted] = []
+        self._aborted: list[AbortedTxn] = []
 
     @property
     def size_bytes(self) -> int:
@@ -62,10 +62,10 @@ class MemoryLog(LogBase):
             end += 1
         return b"".join(self._batches[first:end])
 
-    def _keep_aborted(self, aborted: Aborted) -> None:
+    def _keep_aborted(self, aborted: AbortedTxn) -> None:
         self._aborted.append(aborted)
 
-    def aborted_transactions(self, offset: int, data: bytes) -> list[Aborted]:
+    def aborted_transactions(self, offset: int, data: bytes) -> list[AbortedTxn]:
         return overlapping(self._aborted, offset, self.end_offset)[0] if data else []
 
     def _keep_epoch(self) -> None:
@@ -147,7 +147,7 @@ class MemoryStore:
     def cleaner_metrics(self) -> CleanerMetrics:
         return CleanerMetrics()
 
-    def set_aside(self, topic_partition: TopicPartition) -> None:
+    def rename_to_stray(self, topic_partition: TopicPartition) -> None:
         self.delete(topic_partition)
 
     def flush(self) -> None:

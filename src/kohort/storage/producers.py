@@ -43,7 +43,7 @@ _IS_OPEN = object()
 """The guard of a transaction that is open already; it is worth nothing once that has ended."""
 
 
-class Written(msgspec.Struct, frozen=True, gc=False):
+class BatchMetadata(msgspec.Struct, frozen=True, gc=False):
     """A batch that is in the log. `offset_delta` is its last offset less its first; the timestamp is its largest."""
 
     last_sequence: int
@@ -61,7 +61,7 @@ class Written(msgspec.Struct, frozen=True, gc=False):
         return self.last_offset - self.offset_delta
 
 
-class Aborted(msgspec.Struct, frozen=True, gc=False):
+class AbortedTxn(msgspec.Struct, frozen=True, gc=False):
     """
     An aborted transaction: its first offset, the offset of its marker, and how far readers of committed data could see when
     the marker was written.
@@ -74,12 +74,12 @@ class Aborted(msgspec.Struct, frozen=True, gc=False):
 
 
 @dataclass(slots=True)
-class ProducerState:
+class ProducerStateEntry:
     """One producer. `transaction_offset` is where its open transaction begins, None when there is none."""
 
     producer_id: int
     producer_epoch: int = NO_PRODUCER_EPOCH
-    batches: deque[Written] = field(default_factory=lambda: deque(maxlen=BATCHES_KEPT))
+    batches: deque[BatchMetadata] = field(default_factory=lambda: deque(maxlen=BATCHES_KEPT))
     coordinator_epoch: int = NO_COORDINATOR_EPOCH
     timestamp_ms: int = -1
     transaction_offset: int | None = None
@@ -94,7 +94,7 @@ class ProducerState:
             self.producer_epoch = producer_epoch
             self.batches.clear()
 
-    def find(self, producer_epoch: int, first_sequence: int, last_sequence: int) -> Written | None:
+    def find(self, producer_epoch: int, first_sequence: int, last_sequence: int) -> BatchMetadata | None:
         """The batch with these sequences, if it is one of the last."""
         if producer_epoch != self.producer_epoch:
             return None
@@ -104,7 +104,7 @@ class ProducerState:
         return None
 
 
-class Producers:
+class ProducerStateManager:
     """
     The producers of one partition.
 
@@ -114,7 +114,7 @@ class Producers:
             when there is no such transaction.
     """
 
-    def __init__(self, states: Iterable[ProducerState] = ()) -> None:
+    def __init__(self, states: Iterable[ProducerStateEntry] = ()) -> None:
         self.states = {state.producer_id: state for state in states}
         self.first_unstable_offset: int | None = None
         self._open = {
@@ -135,7 +135,7 @@ class Producers:
 
     def find_duplicate(
         self, *, producer_id: int, producer_epoch: int, first_sequence: int, last_sequence: int
-    ) -> Written | None:
+    ) -> BatchMetadata | None:
         """The batch that a producer sends again, if it is one of its last."""
         state = self.states.get(producer_id)
         return state.find(producer_epoch, first_sequence, last_sequence) if state else None
@@ -211,7 +211,7 @@ class Producers:
 
     # What was written
 
-    def learn(self, data: Buffer, span: Span) -> Aborted | None:
+    def learn(self, data: Buffer, span: Span) -> AbortedTxn | None:
         """
         Take up a batch of a producer that is in the log now; the transaction that it aborts, if it does.
 
@@ -229,7 +229,7 @@ class Producers:
         self._learn_data(
             producer_id,
             producer_epoch,
-            Written(
+            BatchMetadata(
                 (base_sequence + last_offset - base_offset) & SEQUENCE_MASK if base_sequence >= 0 else NO_SEQUENCE,
                 last_offset,
                 last_offset - base_offset,
@@ -239,10 +239,12 @@ class Producers:
         )
         return None
 
-    def _learn_data(self, producer_id: int, producer_epoch: int, written: Written, *, is_transactional: bool) -> None:
+    def _learn_data(
+        self, producer_id: int, producer_epoch: int, written: BatchMetadata, *, is_transactional: bool
+    ) -> None:
         state = self.states.get(producer_id)
         if state is None:
-            state = self.states[producer_id] = ProducerState(producer_id)
+            state = self.states[producer_id] = ProducerStateEntry(producer_id)
         state.move_to(producer_epoch)
         state.batches.append(written)
         state.timestamp_ms = written.timestamp_ms
@@ -252,7 +254,7 @@ class Producers:
             self._open[written.first_offset] = producer_id
             self._find_first_unstable()
 
-    def _learn_marker(self, batch: Buffer, producer_id: int, producer_epoch: int) -> Aborted | None:
+    def _learn_marker(self, batch: Buffer, producer_id: int, producer_epoch: int) -> AbortedTxn | None:
         record = next(iter(read_records(batch)), None)
         marker = read_marker(record) if record is not None else None
         if record is None or marker is None:
@@ -260,7 +262,7 @@ class Producers:
         self._guards.pop(producer_id, None)
         state = self.states.get(producer_id)
         if state is None:
-            state = self.states[producer_id] = ProducerState(producer_id)
+            state = self.states[producer_id] = ProducerStateEntry(producer_id)
         state.move_to(producer_epoch)
         state.timestamp_ms, state.coordinator_epoch = record.timestamp, marker.coordinator_epoch
         first_offset, state.transaction_offset = state.transaction_offset, None
@@ -271,7 +273,7 @@ class Producers:
         self._find_first_unstable()
         if marker.committed:
             return None
-        return Aborted(producer_id, first_offset, record.offset, min(self._open, default=record.offset + 1))
+        return AbortedTxn(producer_id, first_offset, record.offset, min(self._open, default=record.offset + 1))
 
     def on_high_watermark(self, high_watermark: int) -> None:
         """Transactions whose marker lies below have ended for good."""

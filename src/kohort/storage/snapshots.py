@@ -15,9 +15,9 @@ from pathlib import Path
 from struct import Struct
 
 from kohort.model.errors import CorruptError
-from kohort.storage import syscalls
 from kohort.storage.directory import offset_of
-from kohort.storage.producers import NO_SEQUENCE, Producers, ProducerState, Written
+from kohort.storage.durability import syscalls
+from kohort.storage.producers import NO_SEQUENCE, BatchMetadata, ProducerStateEntry, ProducerStateManager
 from kohort.wire.native import crc32c
 
 SNAPSHOT_SUFFIX = ".snapshot"
@@ -33,10 +33,10 @@ def snapshot_path(directory: Path, offset: int) -> Path:
     return directory / f"{offset:020d}{SNAPSHOT_SUFFIX}"
 
 
-def snapshot_to_bytes(producers: Producers) -> bytes:
+def snapshot_to_bytes(producers: ProducerStateManager) -> bytes:
     out = bytearray(_HEAD.pack(_VERSION, 0, len(producers.states)))
     for state in producers.states.values():
-        last = state.batches[-1] if state.batches else Written(NO_SEQUENCE, _NONE, 0, _NONE)
+        last = state.batches[-1] if state.batches else BatchMetadata(NO_SEQUENCE, _NONE, 0, _NONE)
         transaction_offset = _NONE if state.transaction_offset is None else state.transaction_offset
         out += _ENTRY.pack(
             *(state.producer_id, state.producer_epoch, last.last_sequence, last.last_offset, last.offset_delta),
@@ -47,7 +47,7 @@ def snapshot_to_bytes(producers: Producers) -> bytes:
     return bytes(out)
 
 
-def snapshot_from_bytes(data: bytes) -> list[ProducerState]:
+def snapshot_from_bytes(data: bytes) -> list[ProducerStateEntry]:
     """
     Raises:
         CorruptError: this is no snapshot of this version, or not all of it.
@@ -71,15 +71,17 @@ def _state(
     timestamp_ms: int,
     coordinator_epoch: int,
     transaction_offset: int,
-) -> ProducerState:
-    state = ProducerState(producer_id, producer_epoch, coordinator_epoch=coordinator_epoch, timestamp_ms=timestamp_ms)
+) -> ProducerStateEntry:
+    state = ProducerStateEntry(
+        producer_id, producer_epoch, coordinator_epoch=coordinator_epoch, timestamp_ms=timestamp_ms
+    )
     if last_offset >= 0:
-        state.batches.append(Written(last_sequence, last_offset, offset_delta, timestamp_ms))
+        state.batches.append(BatchMetadata(last_sequence, last_offset, offset_delta, timestamp_ms))
     state.transaction_offset = transaction_offset if transaction_offset >= 0 else None
     return state
 
 
-def write_snapshot(directory: Path, offset: int, producers: Producers) -> Path:
+def write_snapshot(directory: Path, offset: int, producers: ProducerStateManager) -> Path:
     """Write it whole, without waiting for the disk; its file."""
     path = snapshot_path(directory, offset)
     syscalls.write_file(path, snapshot_to_bytes(producers))
@@ -92,7 +94,7 @@ def find_snapshots(directory: Path) -> list[int]:
     return sorted(offset for path, offset in found if offset is not None and path == snapshot_path(directory, offset))
 
 
-def load_newest(directory: Path, up_to: int) -> tuple[Producers, int] | None:
+def load_newest(directory: Path, up_to: int) -> tuple[ProducerStateManager, int] | None:
     """
     The newest state that is whole and not of a later offset than this, and its offset; damaged ones are removed.
 
@@ -102,7 +104,7 @@ def load_newest(directory: Path, up_to: int) -> tuple[Producers, int] | None:
         if offset <= up_to:
             path = snapshot_path(directory, offset)
             try:
-                return Producers(snapshot_from_bytes(path.read_bytes())), offset
+                return ProducerStateManager(snapshot_from_bytes(path.read_bytes())), offset
             except CorruptError:
                 syscalls.unlink(path)
     return None

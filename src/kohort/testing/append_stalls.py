@@ -18,7 +18,7 @@ from uuid import UUID
 
 from kohort.model.ids import TopicPartition
 from kohort.runtime.clock import SystemClock
-from kohort.runtime.turn import Turn
+from kohort.runtime.ready_queue import ReadyQueue
 from kohort.storage.disk import DiskStore
 from kohort.storage.log import LogConfig
 from kohort.wire.batches import BatchRecord, build_batch
@@ -34,7 +34,7 @@ def measure(
 ) -> tuple[list[float], list[float]]:
     """Milliseconds that each partition's first append took; and each turn: its appends, and what the flusher had posted."""
     posted: SimpleQueue[Callable[[], None]] = SimpleQueue()
-    turn = Turn(lambda _: None)
+    turn = ReadyQueue(lambda _: None)
     store = DiskStore(
         directory,
         defer=turn.defer,
@@ -67,7 +67,7 @@ def measure(
     return first_ms, took_ms
 
 
-def _run_posted(posted: "SimpleQueue[Callable[[], None]]", turn: Turn) -> None:
+def _run_posted(posted: "SimpleQueue[Callable[[], None]]", turn: ReadyQueue) -> None:
     """As an event loop: wait for what the threads have to say, but not for long."""
     try:
         action = posted.get(timeout=0.001)

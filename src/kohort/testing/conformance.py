@@ -19,11 +19,11 @@ from kohort.cli.output import print_table
 from kohort.conformance import card, coverage, library
 from kohort.conformance.cluster import Cluster
 from kohort.conformance.compare import compare
+from kohort.conformance.comparison_run import CONCURRENT_AGAIN, Recorded, Report, Target, compare_brokers
 from kohort.conformance.outcome import Outcome
 from kohort.conformance.recording import Recording, load, save
-from kohort.conformance.run import CONCURRENT_AGAIN, Recorded, Report, Side, contest
-from kohort.conformance.runner import Restart
-from kohort.conformance.story import Story
+from kohort.conformance.scenario import Scenario
+from kohort.conformance.scenario_run import Restart
 from kohort.model.errors import ConfigError
 from kohort.testing.kafka import RELEASE, KafkaNode, UnavailableKafkaError
 from kohort.testing.served import KOHORT, ServedKohort
@@ -38,7 +38,7 @@ CARD = Path("build") / "conformance.html"
 
 
 async def tell(
-    port: int, stories: Sequence[Story], restart: Restart, concurrent: int = ORACLE_CONCURRENT
+    port: int, stories: Sequence[Scenario], restart: Restart, concurrent: int = ORACLE_CONCURRENT
 ) -> dict[str, Outcome]:
     """All stories, told to the broker at a port. Raises ConfigError and ScriptError."""
     cluster = await Cluster.connect("127.0.0.1", port, restart)
@@ -48,7 +48,7 @@ async def tell(
         cluster.close()
 
 
-def replay_oracle(stories: Sequence[Story]) -> Report:
+def replay_oracle(stories: Sequence[Scenario]) -> Report:
     """Apache Kafka itself against its recording. Raises UnavailableKafkaError."""
     reference = load(library.home() / "recorded" / library.RECORDED)
     known = [story for story in stories if story.name in reference.outcomes]
@@ -56,7 +56,7 @@ def replay_oracle(stories: Sequence[Story]) -> Report:
         return asyncio.run(_contest(node, None, reference, known))
 
 
-def replay(stories: Sequence[Story], *, command: Sequence[str] = KOHORT) -> Report:
+def replay(stories: Sequence[Scenario], *, command: Sequence[str] = KOHORT) -> Report:
     """
     Kohort against the recording; not flushed, so that a slow disk does not set the pace.
 
@@ -69,7 +69,7 @@ def replay(stories: Sequence[Story], *, command: Sequence[str] = KOHORT) -> Repo
         return asyncio.run(_contest(broker, None, reference, known))
 
 
-def live(stories: Sequence[Story]) -> Report:
+def live(stories: Sequence[Scenario]) -> Report:
     """Kohort against Apache Kafka, both started here, side by side. Raises UnavailableKafkaError."""
     reference = load(library.home() / "recorded" / library.RECORDED)
     known = [story for story in stories if story.name not in reference.unstable]
@@ -78,15 +78,15 @@ def live(stories: Sequence[Story]) -> Report:
 
 
 async def _contest(
-    broker: ServedKohort | KafkaNode, node: KafkaNode | None, recording: Recording, stories: Sequence[Story]
+    broker: ServedKohort | KafkaNode, node: KafkaNode | None, recording: Recording, stories: Sequence[Scenario]
 ) -> Report:
     is_ours = isinstance(broker, ServedKohort)
     ours = await Cluster.connect("127.0.0.1", broker.port, _restarting(broker))
-    theirs: Side = Recorded(recording.outcomes)
+    theirs: Target = Recorded(recording.outcomes)
     if node is not None:
         theirs = await Cluster.connect("127.0.0.1", node.port, _restarting(node))
     try:
-        return await contest(
+        return await compare_brokers(
             ours,
             theirs,
             stories,
@@ -121,7 +121,7 @@ def _kohort(command: Sequence[str] = KOHORT, flush: str = "commit") -> Iterator[
         yield broker
 
 
-def record(stories: Sequence[Story]) -> Recording:
+def record(stories: Sequence[Scenario]) -> Recording:
     """Several runs of the oracle, and what all of them agree on; where they do not, several runs more with less beside them."""
     outcomes: dict[str, Outcome] = {}
     waiting = list(stories)
@@ -140,7 +140,7 @@ def record(stories: Sequence[Story]) -> Recording:
     return Recording(broker=REFERENCE, settings=library.SETTINGS, unstable=unstable, outcomes=outcomes)
 
 
-def _run(node: KafkaNode, stories: Sequence[Story], concurrent: int) -> dict[str, Outcome]:
+def _run(node: KafkaNode, stories: Sequence[Scenario], concurrent: int) -> dict[str, Outcome]:
     began_s = time.monotonic()
     outcomes = asyncio.run(tell(node.port, stories, _restarting(node), concurrent))
     print(f"{len(stories)} stories in {time.monotonic() - began_s:.0f} s", flush=True)
@@ -158,7 +158,7 @@ def merge(old: Recording, new: Recording) -> Recording:
     )
 
 
-def _is_stable(story: Story, outcomes: Sequence[Outcome]) -> bool:
+def _is_stable(story: Scenario, outcomes: Sequence[Outcome]) -> bool:
     return not any(compare(story, other, outcomes[0]).differences for other in outcomes[1:])
 
 

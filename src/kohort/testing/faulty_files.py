@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from kohort.storage import syscalls
+from kohort.storage.durability import syscalls
 from kohort.testing.crashed_disk import (
     ROOT,
     Disk,

@@ -4,7 +4,7 @@ from kohort.model.errors import FencedError, OffsetOutOfRangeError, RecordTooLar
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import HighWatermarkListener
 from kohort.storage.batchset import iter_spans
-from kohort.storage.producers import Producers
+from kohort.storage.producers import ProducerStateManager
 from kohort.wire.batches import iter_batches, read_header, stamp
 
 
@@ -27,7 +27,7 @@ class FaultyLog:
         self.appends = 0
         self.fail_next_append: StorageError | None = None
         self.shift_next_append = 0
-        self.producers = Producers()
+        self.producers = ProducerStateManager()
         self._listeners: list[HighWatermarkListener] = []
 
     @property
@@ -79,10 +79,10 @@ class FaultyLog:
             out += whole[position : position + header.size_bytes]
         return out
 
-    def listen(self, listener: HighWatermarkListener) -> None:
+    def add_listener(self, listener: HighWatermarkListener) -> None:
         self._listeners.append(listener)
 
-    def unlisten(self, listener: HighWatermarkListener) -> None:
+    def remove_listener(self, listener: HighWatermarkListener) -> None:
         if listener in self._listeners:
             self._listeners.remove(listener)
 
@@ -96,6 +96,6 @@ class FaultyLog:
         """As if the power had gone: what lies above the high watermark is not there any more. Nobody may be using the log."""
         self.batches = [batch for batch in self.batches if read_header(batch).base_offset < self.high_watermark]
         self.end_offset = self.high_watermark
-        self.producers = Producers()
+        self.producers = ProducerStateManager()
         for batch in self.batches:
             self._learn(batch)

@@ -24,7 +24,7 @@ from kohort.machine.shard import EndTransaction, Producer, RecordSerde, Reply, R
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import CoordinatorError, ErrorCode, UnavailableError
 from kohort.model.image import ClusterImage
-from kohort.runtime.loader import LoadSummary, load
+from kohort.runtime.loading.loader import LoadSummary, load
 from kohort.runtime.processors import InlineProcessor
 from kohort.runtime.runtime import Runtime
 from kohort.runtime.states import State

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable
 
-from kohort.runtime.turn import Turn
+from kohort.runtime.ready_queue import ReadyQueue
 from kohort.runtime.wheel import Wheel
 from kohort.testing.clock import ManualClock
 
@@ -20,7 +20,7 @@ class VirtualNode:
         self.clock = ManualClock(now_ms)
         self.wheel = Wheel(now_ms)
         self._soon: deque[Callable[[], None]] = deque()
-        self._turn = Turn(lambda _: None)
+        self._turn = ReadyQueue(lambda _: None)
         self.defer = self._turn.defer
 
     def soon(self, action: Callable[[], None]) -> None:

@@ -17,9 +17,9 @@ from typing import Any, TypeAlias
 
 from kohort.model.errors import WireError
 from kohort.wire.apis import API_KEYS, ApiKey
+from kohort.wire.message_classes import shapes
 from kohort.wire.primitives import INT32, write_uvarint
 from kohort.wire.schema import FIXED_FORMATS, FIXED_WIDTHS, Field, Message, message
-from kohort.wire.shapes import shapes
 
 ResponseEncoder: TypeAlias = Callable[[int, Any], bytes]
 """(correlation id, response) to the complete frame."""

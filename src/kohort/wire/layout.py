@@ -22,7 +22,7 @@ import numpy.typing as npt
 from kohort.model.errors import CorruptError
 from kohort.wire.batches import CODEC_MASK, CONTROL, HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, RECORDS_BELIEVED
 from kohort.wire.compression import DECOMPRESSED_BYTES_MAX, decompress
-from kohort.wire.vectors import Bytes, Ints, behind_varint, unsigned_varint, varint
+from kohort.wire.vectors import Bytes, Ints, skip_varint, unsigned_varint, varint
 
 HEADER_DTYPE = np.dtype(
     [
@@ -56,7 +56,7 @@ _VARINT_SHIFT_MAX = 28
 _MALFORMED = "records do not fit into their batch"
 
 
-class Stretch:
+class BatchBuffer:
     """
     Batches that are to be laid out, gathered piece by piece.
 
@@ -107,7 +107,7 @@ class Stretch:
             self.size_bytes = bytes_max - room + at
         return at > 0
 
-    def lay_out(self) -> Generator[None, None, "Layout"]:
+    def parse(self) -> Generator[None, None, "Layout"]:
         """
         Find every record.
 
@@ -303,7 +303,7 @@ class Layout:
     def find_keys(self) -> Generator[None, None, None]:
         for low in range(0, len(self), ROWS_PER_STEP):
             rows = slice(low, low + ROWS_PER_STEP)
-            here = behind_varint(self.data, _offset_delta_at(self.data, self.at[rows]))
+            here = skip_varint(self.data, _offset_delta_at(self.data, self.at[rows]))
             size, here = varint(self.data, here)
             if ((size < -1) | (size > self.after[rows] - here)).any():
                 raise CorruptError(_MALFORMED)
@@ -339,4 +339,4 @@ class Layout:
 
 def _offset_delta_at(data: Bytes, at: Ints) -> Ints:
     """Behind a record's length, attributes and timestamp."""
-    return behind_varint(data, behind_varint(data, at) + 1)
+    return skip_varint(data, skip_varint(data, at) + 1)

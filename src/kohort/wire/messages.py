@@ -10,7 +10,7 @@ messages.pyi lists them all.
 
 from typing import Any
 
-from kohort.wire.shapes import shape
+from kohort.wire.message_classes import shape
 
 
 def __getattr__(name: str) -> Any:

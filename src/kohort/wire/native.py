@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 
-class _Hollow(ModuleType):
+class _LazyPackage(ModuleType):
     """A package whose `__init__` runs when somebody first asks for something that it defines; its submodules need no such."""
 
     def __getattr__(self, name: str) -> Any:
@@ -31,7 +31,7 @@ def hollow(package: str) -> None:
     spec = find_spec(package)
     if spec is not None:
         module = module_from_spec(spec)
-        module.__class__ = _Hollow
+        module.__class__ = _LazyPackage
         sys.modules[package] = module
 
 

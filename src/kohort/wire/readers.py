@@ -20,9 +20,9 @@ from uuid import UUID
 from kohort.model.errors import WireError
 from kohort.wire.apis import API_KEYS
 from kohort.wire.guards import UnknownTag, compile_guard
+from kohort.wire.message_classes import default_value, shapes
 from kohort.wire.native import kio_entity_reader
 from kohort.wire.schema import Field, Message, message
-from kohort.wire.shapes import default_value, shapes
 from kohort.wire.tags import without_unknown_tags
 
 Reader: TypeAlias = Callable[[bytes, int], Any]

@@ -57,7 +57,7 @@ def varint(data: Bytes, at: Ints, *, bytes_max: int = VARINT_BYTES_MAX) -> tuple
     return (value >> 1) ^ -(value & 1), after
 
 
-def behind_varint(data: Bytes, at: Ints) -> Ints:
+def skip_varint(data: Bytes, at: Ints) -> Ints:
     """The positions behind numbers of up to ten bytes that nobody wants to know."""
     long = data[at] >= 0x80
     after: Ints = at + 1
@@ -118,7 +118,7 @@ def are_equal(found: Words, one: Ints, other: Ints) -> Bools:
     return same
 
 
-def alike(data: Bytes, at: Ints, size_bytes: Ints) -> Ints:
+def first_equal(data: Bytes, at: Ints, size_bytes: Ints) -> Ints:
     """
     For each of some strings of bytes the index of one that is equal, so that nearly all that are equal get the same one.
 
@@ -152,9 +152,9 @@ __all__ = [
     "Bytes",
     "Ints",
     "Words",
-    "alike",
+    "first_equal",
     "are_equal",
-    "behind_varint",
+    "skip_varint",
     "big_endian",
     "hashes",
     "unsigned_varint",

@@ -9,7 +9,7 @@ from kohort.pipeline.decode import schemas
 from kohort.pipeline.decode.batches import HEADER_BYTES
 from kohort.pipeline.decode.log import Decoder
 from kohort.pipeline.decode.segments import Segment
-from kohort.storage.compaction_batches import empty, rebuild
+from kohort.storage.cleaning.batches import empty, rebuild
 from kohort.wire.batches import read_header, read_records
 from tests.pipeline.logbytes import TIMESTAMP_MS, batch, marker, sealed
 
@@ -90,7 +90,7 @@ def test_records_that_cannot_be_read_leave_the_greatest_time() -> None:
 
 def test_no_record_is_looked_at_for_other_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     raw = marker(0, 7, committed=True)
-    monkeypatch.delattr("kohort.pipeline.decode.batch_rows.lay_out")
+    monkeypatch.delattr("kohort.pipeline.decode.batch_rows.parse")
     assert rows(raw, "log_offset", "is_control", "record_count") == [(0, True, 1)]
     with pytest.raises(NameError):
         rows(raw, "control")

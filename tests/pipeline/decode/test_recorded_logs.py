@@ -11,7 +11,7 @@ import pytest
 from kohort.pipeline.decode import coordinator_records, schemas, transactions
 from kohort.pipeline.decode.batches import scan
 from kohort.pipeline.decode.log import Decoder, decode_directory
-from kohort.pipeline.decode.records import lay_out, windows
+from kohort.pipeline.decode.records import parse, windows
 from kohort.pipeline.decode.segments import list_segments
 
 RUNS = ("main", "expiry", "legacy", "tv1", "unclean", "unclean-torn")
@@ -270,7 +270,7 @@ def test_every_compression_lays_out_the_same_records(recorded: Callable[[str], P
     (segment,) = list_segments(recorded("main") / "logs", topics={topic})
     got = []
     for window in windows(scan(Path(segment.path).read_bytes())):
-        found = lay_out(window)
+        found = parse(window)
         data = window.data.tobytes()
         for row in range(len(found)):
             key, value = (

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kohort.model.errors import CorruptError
 from kohort.pipeline.decode.batches import scan
 from kohort.pipeline.decode.compression import decompress
-from kohort.pipeline.decode.records import MALFORMED_RECORDS, lay_out, windows
+from kohort.pipeline.decode.records import MALFORMED_RECORDS, parse, windows
 from tests.pipeline.logbytes import TIMESTAMP_MS, Pair, batch, sealed
 
 PAIRS = st.lists(
@@ -23,7 +23,7 @@ def read(raw: bytes, *, window_bytes: int = 1 << 20) -> tuple[list[tuple[int, in
     rows: list[tuple[int, int, Pair]] = []
     damage: list[Any] = []
     for window in windows(scan(raw), window_bytes=window_bytes):
-        found, data = lay_out(window), window.data.tobytes()
+        found, data = parse(window), window.data.tobytes()
         damage += found.damage
         for row in range(len(found)):
             key = cut(data, int(found.key_at[row]), int(found.key_bytes[row]))

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from kohort.cli.pipeline import app
-from kohort.cli.pipeline_columns import COLUMNS, show
+from kohort.cli.pipeline.columns import COLUMNS, show
+from kohort.cli.pipeline.commands import app
 from kohort.pipeline.jobs import contract, publish, published
 from kohort.pipeline.jobs.reading import Reading
 from kohort.pipeline.jobs.tables import Tables
@@ -42,7 +42,7 @@ COMMANDS = {
 DOCS = Path(__file__).parents[3] / "docs" / "pipeline.md"
 CHOSEN = tuple(COMMANDS) if LONG else tuple(COMMANDS)[:4]
 ALONE = """import sys
-from kohort.cli.pipeline import app
+from kohort.cli.pipeline.commands import app
 app(sys.argv[1:], standalone_mode=False)
 print('pyspark' in sys.modules)
 """

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from kohort.pipeline.report.durations import duration_bars
-from kohort.pipeline.report.offenders import offenders
 from kohort.pipeline.report.owners import LANES_MAX, owners
 from kohort.pipeline.report.page import ReportData, render
+from kohort.pipeline.report.top_issues import top_issues
 
 T = 1_795_252_834_123
 STATUSES = ("STOP", "WARN", "REWIND")
@@ -98,23 +98,23 @@ def test_the_worst_come_first_and_three_of_a_kind() -> None:
     """A line for each group: three partitions of one do not hide the others."""
     lag = [{"group": f"g{at % 5}", "topic": "t", "partition": at, "lag": at} for at in range(6)]
     nothing: dict[str, Any] = {"status": (), "flapping": (), "unowned": (), "statistics": (), "blocking": ()}
-    assert re.findall(r"<dd>(.*?)</dd>", offenders(lag=lag, **nothing)) == [
+    assert re.findall(r"<dd>(.*?)</dd>", top_issues(lag=lag, **nothing)) == [
         "g0: 5 records in t-5",
         "g4: 4 records in t-4",
         "g3: 3 records in t-3",
     ]
     two = [row | {"group": "g"} for row in lag[4:]]
-    assert "<dd>g: 9 records in 2 partitions, 5 of them in t-5</dd>" in offenders(lag=two, **nothing)
-    assert offenders(lag=lag[:1], **nothing) == ""
+    assert "<dd>g: 9 records in 2 partitions, 5 of them in t-5</dd>" in top_issues(lag=two, **nothing)
+    assert top_issues(lag=lag[:1], **nothing) == ""
     stuck = [
         {"group": "g", "topic": "t", "partition": at, "lag": 2, "status": name} for at, name in enumerate(STATUSES)
     ]
-    assert "<dd>g: REWIND, STOP, 2 partitions, 4 records behind</dd>" in offenders(
+    assert "<dd>g: REWIND, STOP, 2 partitions, 4 records behind</dd>" in top_issues(
         lag=(), **nothing | {"status": stuck}
     )
     open_ = {"topic": "t", "partition": 0, "verdict": "ongoing", "duration_ms": 5}
     blocking = [open_, open_ | {"partition": 1, "verdict": "hanging"}]
-    assert re.findall(r"<dd>(.*?)</dd>", offenders(lag=(), **nothing | {"blocking": blocking})) == [
+    assert re.findall(r"<dd>(.*?)</dd>", top_issues(lag=(), **nothing | {"blocking": blocking})) == [
         "t-1: hanging for 5 ms"
     ]
 

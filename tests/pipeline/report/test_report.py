@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kohort.pipeline.report.chart import Point, lag_chart, round_up, ticks
-from kohort.pipeline.report.moments import brief, clock, duration, instant, number, rebalance_duration, size
+from kohort.pipeline.report.formatting import brief, clock, duration, instant, number, rebalance_duration, size
 from kohort.pipeline.report.page import ReportData, render
 
 EVIL = '<script>alert("x")</script>&'

@@ -16,9 +16,9 @@ from kohort.pipeline.decode.batches import scan
 from kohort.pipeline.jobs import publish, published
 from kohort.pipeline.jobs.reading import Reading
 from kohort.pipeline.jobs.tables import Tables
+from kohort.pipeline.runs.affected import READ
 from kohort.pipeline.runs.run import TOUCHED_SHARE_MAX, Outcome, Run, Source
-from kohort.pipeline.runs.state import Wanted
-from kohort.pipeline.runs.touched import READ
+from kohort.pipeline.runs.state import RunRequest
 from kohort.testing.history import History
 from kohort.testing.history.logs import Log, Record
 from kohort.testing.history.values import offset_commit
@@ -75,7 +75,7 @@ def sessions(spark: Any) -> Callable[[int], AbstractContextManager[Any]]:
 
 
 def once(spark: Any, logs: Path, out: Path, *, share_max: float = 1.0, tables: tuple[str, ...] = TABLES) -> Outcome:
-    run = Run(Source(str(logs)), out, Wanted(tables=tables), sessions(spark), touched_share_max=share_max)
+    run = Run(Source(str(logs)), out, RunRequest(tables=tables), sessions(spark), touched_share_max=share_max)
     return run.once()
 
 

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kohort.pipeline.runs import kept
-from kohort.pipeline.runs.kept import fits, keep
+from kohort.pipeline.runs import carried_over
+from kohort.pipeline.runs.carried_over import fits, keep
 
 Row = dict[str, Any]
 
@@ -46,10 +46,10 @@ def test_files_of_others_are_linked_and_mixed_ones_are_copied_in_part(versions: 
 
 def test_files_stay_few(versions: tuple[Path, Path]) -> None:
     before, after = versions
-    write(before, **{f"f{at}": [row(f"g{at:03}")] for at in range(kept.FILES_MAX + 1)})
+    write(before, **{f"f{at}": [row(f"g{at:03}")] for at in range(carried_over.FILES_MAX + 1)})
     keep("offsets", before, after, {"new"}, at_ms=0)
     assert len(list(after.iterdir())) == 1
-    assert len(rows_of(after)) == kept.FILES_MAX + 1
+    assert len(rows_of(after)) == carried_over.FILES_MAX + 1
 
 
 def test_a_table_without_rows_leaves_none(versions: tuple[Path, Path]) -> None:

@@ -16,9 +16,9 @@ import pytest
 from kohort.model.errors import ConfigError
 from kohort.model.ids import CONSUMER_OFFSETS
 from kohort.pipeline.jobs import published
+from kohort.pipeline.runs.affected import READ
 from kohort.pipeline.runs.run import Outcome, Run, Source
-from kohort.pipeline.runs.state import Wanted
-from kohort.pipeline.runs.touched import READ
+from kohort.pipeline.runs.state import RunRequest
 from kohort.testing.history.logs import Log, Record
 from kohort.testing.history.values import offset_commit
 from kohort.testing.history.world import START_MS
@@ -96,7 +96,7 @@ def out(tmp_path: Path) -> Path:
 
 
 def once(spark: Any, broker: Broker, out: Path, *, tables: Iterable[str] = WAITING, **wanted: Any) -> Outcome:
-    wish = Wanted(tables=tuple(tables), **wanted)
+    wish = RunRequest(tables=tuple(tables), **wanted)
     return Run(Source(str(broker.root)), out, wish, lambda _: nullcontext(spark)).once()
 
 

@@ -12,14 +12,14 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from kohort.cli.pipeline_runs import tell_missing
+from kohort.cli.pipeline.runs import tell_missing
 from kohort.model.errors import ConfigError
 from kohort.pipeline.decode.batches import scan
 from kohort.pipeline.jobs import publish, published
 from kohort.pipeline.jobs.reading import Reading
 from kohort.pipeline.jobs.tables import Tables
 from kohort.pipeline.runs.run import Outcome, Run, Source
-from kohort.pipeline.runs.state import Wanted
+from kohort.pipeline.runs.state import RunRequest
 from tests.conftest import LONG
 from tests.pipeline.sources.growing import start_process
 
@@ -80,7 +80,7 @@ def logs(tmp_path: Path) -> Path:
 def run(spark: Any, tmp_path: Path, logs: Path) -> Runner:
     def once(*, tables: tuple[str, ...] = TABLES, **wanted: Any) -> Outcome:
         more = {name: wanted.pop(name) for name in ("on_step", "is_anew") if name in wanted}
-        wish = Wanted(tables=tables, **wanted)
+        wish = RunRequest(tables=tables, **wanted)
         return Run(Source(str(logs)), tmp_path / "out", wish, sessions(spark), **more).once()
 
     return once
@@ -178,7 +178,7 @@ def test_another_source_is_refused_unless_all_begins_anew(
     copied(recorded("tv1") / "logs", logs, share=1)
     run(tables=FEW)
     with pytest.raises(ConfigError, match=r"holds tables of .*; name another directory"):
-        Run(Source(str(tmp_path)), tmp_path / "out", Wanted(), sessions(spark)).once()
+        Run(Source(str(tmp_path)), tmp_path / "out", RunRequest(), sessions(spark)).once()
     shutil.rmtree(logs)
     copied(recorded("legacy") / "logs", logs, share=1)
     with pytest.raises(ConfigError, match="it is another log now"):
@@ -215,7 +215,7 @@ def test_a_stream_that_is_killed_four_times(
         process.communicate(timeout=TIMEOUT_S)
     process = start_process(STREAM, str(logs), str(out))
     deadline = time.monotonic() + TIMEOUT_S
-    run = Run(Source(str(logs)), out, Wanted(), sessions(spark))
+    run = Run(Source(str(logs)), out, RunRequest(), sessions(spark))
     while not published.is_published(out) or run.has_news():
         assert process.poll() is None, process.communicate()[0]
         assert time.monotonic() < deadline

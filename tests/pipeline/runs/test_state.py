@@ -7,19 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.cli.pipeline_runs import connection_options
+from kohort.cli.pipeline.runs import connection_options
 from kohort.model.errors import ConfigError
 from kohort.pipeline.jobs.published import Published
 from kohort.pipeline.runs.bronze import swallow
 from kohort.pipeline.runs.lock import locked
 from kohort.pipeline.runs.run import Run, Source
-from kohort.pipeline.runs.state import Part, RunState, Wanted, check_followable
-from kohort.pipeline.sources.marks import Walked
+from kohort.pipeline.runs.state import Part, RunRequest, RunState, check_followable
+from kohort.pipeline.sources.sparse_index import Walked
 
 STATE = RunState(
     positions={("__consumer_offsets", 0): 12, ("orders", 3): 0},
     parts=(Part("1", 5), Part("2.1", 7)),
-    wanted=Wanted(frozenset({"a", "b"}), 17, ("offsets",)),
+    wanted=RunRequest(frozenset({"a", "b"}), 17, ("offsets",)),
     tails=({"log_topic": "orders", "position": 3, "problem": "incomplete batch"},),
     walked=(Walked("/data/orders-3/0.log", 1, 2, 3, 4, 5, 6),),
 )
@@ -89,6 +89,6 @@ def test_a_directory_without_a_coordinator_log(tmp_path: Path) -> None:
     def no_spark(_: int) -> object:
         raise AssertionError
 
-    run = Run(Source(str(tmp_path / "logs")), tmp_path / "out", Wanted(), no_spark)  # type: ignore[arg-type]
+    run = Run(Source(str(tmp_path / "logs")), tmp_path / "out", RunRequest(), no_spark)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="holds no log of a group coordinator"):
         run.once()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual
 
 from kohort.pipeline.decode import schemas
-from kohort.pipeline.decode.compact import Fold
+from kohort.pipeline.decode.compact import LatestByKey
 from kohort.pipeline.decode.log import Decoder
 from kohort.pipeline.decode.segments import list_segments
 from kohort.pipeline.sources.coordinator_log import LogReader
@@ -78,7 +78,7 @@ def test_compacting_keeps_the_last_plain_commit_of_each_key(
 ) -> None:
     """Over all segments of a partition, whatever the windows are."""
     batches, last = commits_of(commits)
-    decoder = Decoder(fold=Fold(), window_bytes=window_bytes)
+    decoder = Decoder(fold=LatestByKey(), window_bytes=window_bytes)
     assert sorted(decoded(decoder, batches, cuts)) == sorted(last.values())
     assert list(decoder.rest()) == []
 
@@ -88,13 +88,13 @@ def test_a_fold_that_is_full_gives_keys_again_and_loses_none(
     commits: list[tuple[int, str]], window_bytes: int, cuts: list[int], held_bytes: int
 ) -> None:
     batches, last = commits_of(commits)
-    found = decoded(Decoder(fold=Fold(held_bytes=held_bytes), window_bytes=window_bytes), batches, cuts)
+    found = decoded(Decoder(fold=LatestByKey(held_bytes=held_bytes), window_bytes=window_bytes), batches, cuts)
     assert set(last.values()) <= set(found)
     assert len(found) == len(set(found))
 
 
 def test_logs_of_two_partitions_are_folded_each_for_itself() -> None:
-    decoder = Decoder(fold=Fold())
+    decoder = Decoder(fold=LatestByKey())
     raw = batch(0, [(offset_key("g", "t", 0), offset_value(1))])
     found = [*decoder.decode(raw, segment(partition=3)), *decoder.decode(raw, segment(partition=4)), *decoder.rest()]
     assert [row["log_partition"] for part in found for row in part.to_pylist()] == [3, 4]
@@ -106,7 +106,7 @@ def test_what_a_fold_keeps_is_told_whole() -> None:
     raw = batch(0, [(offset_key("g", "t", 0), offset_value(at, metadata=f"m{at}")) for at in range(3)]) + inside
     raw += batch(5, [(offset_key("g", "u", 2), None), (offset_key("g", "v", 0), b"\0\3")], producer_id=7)
     plain = [row for part in Decoder().decode(raw, segment()) for row in part.to_pylist()]
-    decoder = Decoder(fold=Fold(), window_bytes=1)
+    decoder = Decoder(fold=LatestByKey(), window_bytes=1)
     folded = [row for part in [*decoder.decode(raw, segment()), *decoder.rest()] for row in part.to_pylist()]
     kept = [row for row in plain if row["log_offset"] not in (0, 1)]
     assert sorted(folded, key=lambda row: row["log_offset"]) == sorted(kept, key=lambda row: row["log_offset"])

@@ -11,7 +11,7 @@ from kohort.pipeline import decode_kv
 from kohort.pipeline.decode import schemas
 from kohort.pipeline.decode.batches import ATTRIBUTE_CONTROL, scan
 from kohort.pipeline.decode.log import Decoder, decode_directory
-from kohort.pipeline.decode.records import lay_out, windows
+from kohort.pipeline.decode.records import parse, windows
 from kohort.pipeline.decode.segments import list_segments
 from kohort.pipeline.sources.kafka_connector import decode_batch
 from tests.pipeline import frames
@@ -35,7 +35,7 @@ def as_connector(logs: Path) -> pa.Table:
     rows = []
     for segment in list_segments(logs, topics={"__consumer_offsets", "__transaction_state", "__share_group_state"}):
         for window in windows(scan(Path(segment.path).read_bytes())):
-            found = lay_out(window)
+            found = parse(window)
             for index in range(len(found)):
                 if window.headers["attributes"][found.batch[index]] & ATTRIBUTE_CONTROL:
                     continue

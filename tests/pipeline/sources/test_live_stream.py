@@ -13,7 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from kohort.model.errors import ConfigError
 from kohort.pipeline.jobs import published
 from kohort.pipeline.runs.run import Run, Source
-from kohort.pipeline.runs.state import Wanted
+from kohort.pipeline.runs.state import RunRequest
 from kohort.pipeline.sources.coordinator_log import open_logs
 from kohort.pipeline.sources.options import SourceOptions
 from kohort.pipeline.sources.stream import LogStreamReader
@@ -93,7 +93,7 @@ def test_bytes_are_not_known_over_the_wire(bootstrap: str) -> None:
 @pytest.mark.spark
 def test_runs_over_a_cluster(spark: Any, bootstrap: str, tmp_path: Path) -> None:
     def once() -> int:
-        wanted = Wanted(tables=("offsets", "lag"))
+        wanted = RunRequest(tables=("offsets", "lag"))
         return Run(Source(f"kafka://{bootstrap}"), tmp_path, wanted, lambda _: nullcontext(spark)).once().version
 
     commit(bootstrap, "published", 0)

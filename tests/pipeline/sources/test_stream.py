@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
 
 from kohort.model.errors import ConfigError
-from kohort.pipeline.sources import marks
+from kohort.pipeline.sources import sparse_index
 from kohort.pipeline.sources.coordinator_log import CoordinatorLogSource, open_logs
 from kohort.pipeline.sources.options import SourceOptions
 from kohort.pipeline.sources.stream import LogStreamReader
@@ -161,7 +161,7 @@ def test_parts_of_any_size_make_the_whole(
         # So that no damage is at the end: there it waits for what follows.
         log.commits(1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(marks, "STRIDE_BYTES", stride)
+        patch.setattr(sparse_index, "STRIDE_BYTES", stride)
         parts = everything(reader(directory), limit)
     assert by_place([row for part in parts for row in part]) == by_place(batch_rows(directory))
     if isinstance(limit, ReadMaxRows):
@@ -197,7 +197,7 @@ def test_records_that_were_deleted_end_a_stream(tmp_path: Path, log: GrowingLog)
 
 
 def test_marks_that_compaction_moved_are_not_used(tmp_path: Path, log: GrowingLog, monkeypatch: Any) -> None:
-    monkeypatch.setattr(marks, "STRIDE_BYTES", 1)
+    monkeypatch.setattr(sparse_index, "STRIDE_BYTES", 1)
     log.commits(30)
     stream = reader(tmp_path)
     (task,) = stream.partitions({TOPIC: {"0": 15}}, {TOPIC: {"0": 24}})

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 from kohort.group.classic.group import NO_MEMBER_ID, ClassicGroup
 from kohort.group.classic.registry import GroupRegistry
 from kohort.group.classic.states import COMPLETING_REBALANCE, DEAD, EMPTY, PREPARING_REBALANCE, STABLE
-from kohort.group.offsets.plans import CommitPlan, CommitRun
+from kohort.group.offsets.prepared_commits import CommitRun, PreparedCommit
 from kohort.group.records import NO_TIMESTAMP_MS, GroupRecord, OffsetCommit, utf16_length
 from kohort.machine.shard import Result
 from kohort.model.context import RequestContext
@@ -68,8 +68,8 @@ def accept(
     return records, m.OffsetCommitResponse(topics=topics)
 
 
-def commit_again(
-    registry: GroupRegistry, plan: CommitPlan, offsets: tuple[int, ...], context: RequestContext, now_ms: int
+def commit_prepared(
+    registry: GroupRegistry, plan: PreparedCommit, offsets: tuple[int, ...], context: RequestContext, now_ms: int
 ) -> Result[GroupRecord, m.OffsetCommitResponse | PreparedResponse]:
     """`offset_commit` of a request that is known but for its offsets."""
     try:

@@ -12,7 +12,7 @@ from kohort.group.classic.group import ClassicGroup
 from kohort.group.classic.registry import GroupRegistry
 from kohort.group.classic.states import DEAD, EMPTY
 from kohort.group.offsets.offsets import Offsets, Partition
-from kohort.group.offsets.walk import OFFSETS_AT_ONCE, TOMBSTONES_AT_ONCE, Walk
+from kohort.group.offsets.scan import OFFSETS_AT_ONCE, TOMBSTONES_AT_ONCE, OffsetScan
 from kohort.group.records import GroupRecord, OffsetTombstone
 from kohort.machine.shard import Result
 from kohort.model.errors import CoordinatorError, ErrorCode
@@ -84,14 +84,14 @@ class TopicDeletion(msgspec.Struct, frozen=True):
     """
 
     topics: Mapping[str, int]
-    walk: Walk | None = None
+    walk: OffsetScan | None = None
 
 
 def topic_tombstones(offsets: Offsets, under_way: TopicDeletion) -> tuple[list[OffsetTombstone], TopicDeletion | None]:
     """Tombstones for some positions in these topics, of any group; and where to go on, if that was not all."""
     records: list[OffsetTombstone] = []
     topics, looked_at = under_way.topics, 0
-    walk = under_way.walk or Walk(list(dict.fromkeys((*offsets.by_group, *offsets.writers))))
+    walk = under_way.walk or OffsetScan(list(dict.fromkeys((*offsets.by_group, *offsets.writers))))
     while not walk.is_over:
         if looked_at >= OFFSETS_AT_ONCE or len(records) >= TOMBSTONES_AT_ONCE:
             return records, TopicDeletion(topics, walk)

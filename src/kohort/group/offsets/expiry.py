@@ -20,15 +20,15 @@ from kohort.group.classic.group import ClassicGroup
 from kohort.group.classic.registry import GroupRegistry
 from kohort.group.classic.states import EMPTY, STABLE
 from kohort.group.offsets.offsets import CommittedOffset, Offsets, Partition
-from kohort.group.offsets.walk import OFFSETS_AT_ONCE, TOMBSTONES_AT_ONCE, Walk
+from kohort.group.offsets.scan import OFFSETS_AT_ONCE, TOMBSTONES_AT_ONCE, OffsetScan
 from kohort.group.records import NO_TIMESTAMP_MS, GroupRecord, GroupTombstone, OffsetTombstone
 
 BaseTimestamp: TypeAlias = Callable[[CommittedOffset], int]
 
 
-def sweep(
-    registry: GroupRegistry, offsets: Offsets, now_ms: int, under_way: Walk
-) -> tuple[list[GroupRecord], Walk | None]:
+def cleanup_expired_offsets(
+    registry: GroupRegistry, offsets: Offsets, now_ms: int, under_way: OffsetScan
+) -> tuple[list[GroupRecord], OffsetScan | None]:
     """
     Tombstones for what has lapsed by now; and where to go on, if that was not all.
 

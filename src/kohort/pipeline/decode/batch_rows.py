@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from kohort.pipeline.decode import markers
 from kohort.pipeline.decode.batches import ATTRIBUTE_CONTROL, ATTRIBUTE_LOG_APPEND_TIME, Scan
-from kohort.pipeline.decode.records import WINDOW_BYTES, Records, lay_out, windows
+from kohort.pipeline.decode.records import WINDOW_BYTES, Records, parse, windows
 from kohort.pipeline.decode.schemas import ABORT, COMMIT
 from kohort.pipeline.decode.vectors import integers
 from kohort.wire.batches import DELETE_HORIZON
@@ -64,5 +64,5 @@ def _records(found: Scan, chosen: Ints) -> Iterator[tuple[Records, Ints]]:
         # They lie one behind the other here, so that nothing between them is copied.
         begins = np.cumsum([0, *(len(piece) for piece in pieces[:-1])])
         for window in windows(Scan(np.concatenate(pieces), begins, found.headers[part])):
-            records = lay_out(window)
+            records = parse(window)
             yield records, part[np.searchsorted(begins, window.positions)[records.batch]]

@@ -54,7 +54,7 @@ Headers: TypeAlias = npt.NDArray[np.void]
 
 
 @dataclass(frozen=True, slots=True)
-class Damage:
+class Corruption:
     """A range of a segment file that cannot be read, or a record in it; `log_offset` is None where none can be told."""
 
     position: int
@@ -78,7 +78,7 @@ class Scan:
     data: Bytes
     positions: Ints
     headers: Headers
-    damage: list[Damage] = field(default_factory=list)
+    damage: list[Corruption] = field(default_factory=list)
     mapped: Any = None
 
     def release(self, begin: int, end: int) -> None:
@@ -127,7 +127,7 @@ def scans(
     data = np.frombuffer(view, np.uint8)
     size = len(view)
     positions = array("q")
-    damage: list[Damage] = []
+    damage: list[Corruption] = []
     at = released = begun = begin
     unpack = _PREFIX.unpack_from
     while at < size:
@@ -150,12 +150,14 @@ def scans(
                     positions, damage, begun = array("q"), [], at
                 continue
         resumed, problem = _resume(data, view, at)
-        damage.append(Damage(at, resumed - at, problem))
+        damage.append(Corruption(at, resumed - at, problem))
         at = resumed
     yield _scanned(data, positions, damage, segment, begun, size)
 
 
-def _scanned(data: Bytes, positions: "array[int]", damage: list[Damage], segment: Any, begin: int, end: int) -> Scan:
+def _scanned(
+    data: Bytes, positions: "array[int]", damage: list[Corruption], segment: Any, begin: int, end: int
+) -> Scan:
     found = np.array(positions, dtype=np.int64)
     headers = _headers(data, found, segment)
     release(segment, begin, end)

@@ -27,7 +27,7 @@ HELD_BYTES = 48 << 20
 Held: TypeAlias = list[tuple[Segment, Records]]
 
 
-class Fold:
+class LatestByKey:
     """The last plain commit of each key of one log partition, over all of its segments that come one behind the other."""
 
     def __init__(self, *, held_bytes: int = HELD_BYTES) -> None:

@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from kohort.pipeline.decode.batches import Damage
+from kohort.pipeline.decode.batches import Corruption
 from kohort.pipeline.decode.cursor import Cursor, MalformedError
 from kohort.pipeline.decode.records import Records
 
@@ -52,7 +52,7 @@ def record_types() -> Mapping[tuple[str, int], RecordType]:
     }
 
 
-def decode(topic: str, key_type: int, records: Records) -> tuple[list[dict[str, Any]], list[Damage]]:
+def decode(topic: str, key_type: int, records: Records) -> tuple[list[dict[str, Any]], list[Corruption]]:
     """
     Records of one key type as rows of the schema: their own columns, and `row`, the index into `records`.
 
@@ -62,7 +62,7 @@ def decode(topic: str, key_type: int, records: Records) -> tuple[list[dict[str, 
     data = records.window.data
     found = record_types().get((topic, key_type))
     rows: list[dict[str, Any]] = []
-    damage: list[Damage] = []
+    damage: list[Corruption] = []
     for row in range(len(records)):
         key_at, value_at, value_bytes = (
             int(records.key_at[row]),

@@ -18,7 +18,7 @@ Source: Apache Kafka 4.2.1, GroupMetadataKey.json, GroupMetadataValue.json; KIP-
 
 from typing import Any
 
-from kohort.pipeline.decode.batches import Damage
+from kohort.pipeline.decode.batches import Corruption
 from kohort.pipeline.decode.cursor import Cursor, MalformedError
 from kohort.pipeline.decode.records import Records
 
@@ -32,7 +32,7 @@ MALFORMED = "malformed GroupMetadata record"
 UNKNOWN_VERSION = "GroupMetadata value of an unknown version"
 
 
-def decode(records: Records) -> tuple[list[dict[str, Any]], list[Damage]]:
+def decode(records: Records) -> tuple[list[dict[str, Any]], list[Corruption]]:
     """
     GroupMetadata records as rows of the schema: their own columns, and `row`, the index into `records`.
 
@@ -41,7 +41,7 @@ def decode(records: Records) -> tuple[list[dict[str, Any]], list[Damage]]:
     """
     data = records.window.data
     rows: list[dict[str, Any]] = []
-    damage: list[Damage] = []
+    damage: list[Corruption] = []
     for row in range(len(records)):
         key_at, key_bytes = int(records.key_at[row]), int(records.key_bytes[row])
         value_at, value_bytes = int(records.value_at[row]), int(records.value_bytes[row])

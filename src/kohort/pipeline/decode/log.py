@@ -14,13 +14,13 @@ from kohort.pipeline.decode import batch_rows, coordinator_records, groups, mark
 from kohort.pipeline.decode.batches import (
     ATTRIBUTE_CONTROL,
     ATTRIBUTE_TRANSACTIONAL,
-    Damage,
+    Corruption,
     Headers,
     Scan,
     scans,
 )
-from kohort.pipeline.decode.compact import Fold
-from kohort.pipeline.decode.records import WINDOW_BYTES, Records, lay_out, windows
+from kohort.pipeline.decode.compact import LatestByKey
+from kohort.pipeline.decode.records import WINDOW_BYTES, Records, parse, windows
 from kohort.pipeline.decode.segments import Segment
 from kohort.pipeline.decode.slices import Slice, scan_slice
 from kohort.pipeline.decode.storage import mapped
@@ -52,7 +52,7 @@ class Decoder:
     window_bytes: int = WINDOW_BYTES
     from_ms: int | None = None
     to_ms: int | None = None
-    fold: Fold | None = None
+    fold: LatestByKey | None = None
 
     def decode_file(self, segment: Segment, stretch: Slice | None = None) -> Iterator[pa.RecordBatch]:
         """The rows of one segment file. A file that has gone since it was listed holds nothing."""
@@ -80,7 +80,7 @@ class Decoder:
         if schemas.SEGMENT in self.kinds and stretch is None:
             yield self._segment(end, len(data), segment)
 
-    def _found(self, found: Scan, segment: Segment, damage: list[Damage]) -> Iterator[pa.RecordBatch]:
+    def _found(self, found: Scan, segment: Segment, damage: list[Corruption]) -> Iterator[pa.RecordBatch]:
         if schemas.BATCH in self.kinds and (batches := self._batches_in_time(found)):
             yield self._batches(batches, segment)
         if segment.topic in INTERNAL_TOPICS and not schemas.RECORD_KINDS.isdisjoint(self.kinds):
@@ -94,7 +94,7 @@ class Decoder:
 
     def decode_records(self, records: Records, segment: Segment) -> Iterator[pa.RecordBatch]:
         """The rows of records that were found elsewhere than in a segment."""
-        damage: list[Damage] = []
+        damage: list[Corruption] = []
         yield from self._records(records, segment, damage)
         if schemas.DAMAGE in self.kinds and damage:
             yield self._damage(damage, segment)
@@ -111,7 +111,7 @@ class Decoder:
         if self.from_ms is not None:
             late = found.headers["max_timestamp"].astype(np.int64) >= self.from_ms
             found = Scan(found.data, found.positions[late], found.headers[late], mapped=found.mapped)
-        return (self._timely(lay_out(one)) for one in windows(found, window_bytes=self.window_bytes))
+        return (self._timely(parse(one)) for one in windows(found, window_bytes=self.window_bytes))
 
     def _timely(self, records: Records) -> Records:
         chosen = self._in_time(records.timestamp_ms)
@@ -128,7 +128,7 @@ class Decoder:
             chosen &= timestamp_ms < self.to_ms
         return chosen
 
-    def _window(self, records: Records, segment: Segment, damage: list[Damage]) -> Iterator[pa.RecordBatch]:
+    def _window(self, records: Records, segment: Segment, damage: list[Corruption]) -> Iterator[pa.RecordBatch]:
         """The rows of a window, without those that a fold keeps."""
         if self.fold is not None and segment.topic == CONSUMER_OFFSETS:
             records, given = self.fold.take(records, segment)
@@ -141,7 +141,7 @@ class Decoder:
             for piece in records.pieces():
                 yield from self.decode_records(piece, segment)
 
-    def _records(self, records: Records, segment: Segment, damage: list[Damage]) -> Iterator[pa.RecordBatch]:
+    def _records(self, records: Records, segment: Segment, damage: list[Corruption]) -> Iterator[pa.RecordBatch]:
         window = records.window
         damage += records.damage
         control = (window.headers["attributes"] & ATTRIBUTE_CONTROL)[records.batch] != 0
@@ -156,7 +156,7 @@ class Decoder:
             yield self._few(schemas.MARKER, some, markers.decode(some), segment)
 
     def _group_records(
-        self, records: Records, key_types: Ints, segment: Segment, damage: list[Damage]
+        self, records: Records, key_types: Ints, segment: Segment, damage: list[Corruption]
     ) -> Iterator[pa.RecordBatch]:
         if schemas.OFFSET_COMMIT in self.kinds:
             chosen = np.isin(key_types, offsets.KEY_TYPES)
@@ -172,7 +172,7 @@ class Decoder:
             yield self._few(schemas.GROUP_METADATA, some, rows, segment)
 
     def _other_records(
-        self, records: Records, key_types: Ints, segment: Segment, damage: list[Damage]
+        self, records: Records, key_types: Ints, segment: Segment, damage: list[Corruption]
     ) -> Iterator[pa.RecordBatch]:
         """Records of all types that have no reader of their own, a batch for each type."""
         if _BY_JSON.isdisjoint(self.kinds):
@@ -239,7 +239,7 @@ class Decoder:
         }
         return self._built(schemas.SEGMENT, [row], segment)
 
-    def _damage(self, damage: Iterable[Damage], segment: Segment) -> pa.RecordBatch:
+    def _damage(self, damage: Iterable[Corruption], segment: Segment) -> pa.RecordBatch:
         return schemas.from_rows(self.schema, [damage_row(one, segment) for one in damage])
 
     def _built(self, kind: str, rows: list[dict[str, Any]], segment: Segment) -> pa.RecordBatch:
@@ -270,7 +270,7 @@ class _End:
         self.timestamp_ms = latest_ms if self.timestamp_ms is None else max(latest_ms, self.timestamp_ms)
 
 
-def damage_row(damage: Damage, segment: Segment) -> dict[str, Any]:
+def damage_row(damage: Corruption, segment: Segment) -> dict[str, Any]:
     """What cannot be read, as a row of kind damage."""
     return {
         "kind": schemas.DAMAGE,

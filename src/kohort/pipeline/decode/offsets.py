@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kohort.pipeline.decode.batches import Damage
+from kohort.pipeline.decode.batches import Corruption
 from kohort.pipeline.decode.records import Records
 from kohort.pipeline.decode.vectors import fixed_bytes, integers, strings
 from kohort.wire.vectors import Bools, Bytes, Ints, big_endian, unsigned_varint
@@ -71,7 +71,7 @@ class _Values:
 _PROBLEMS = ("", MALFORMED_KEY, MALFORMED_VALUE, UNKNOWN_VERSION)
 
 
-def decode(records: Records) -> tuple[Records, dict[str, Callable[[], Any]], list[Damage]]:
+def decode(records: Records) -> tuple[Records, dict[str, Callable[[], Any]], list[Corruption]]:
     """
     The columns of OffsetCommit records, each made when it is called: strings that nobody asks for are not built.
 

@@ -22,7 +22,7 @@ from kohort.pipeline.decode.batches import (
     ATTRIBUTE_CODEC,
     ATTRIBUTE_LOG_APPEND_TIME,
     HEADER_BYTES,
-    Damage,
+    Corruption,
     Headers,
     Scan,
 )
@@ -58,7 +58,7 @@ class Window:
     ends: Ints
     headers: Headers
     positions: Ints
-    damage: list[Damage] = field(default_factory=list)
+    damage: list[Corruption] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Records:
     key_bytes: Ints
     value_at: Ints
     value_bytes: Ints
-    damage: list[Damage]
+    damage: list[Corruption]
 
     def __len__(self) -> int:
         return len(self.batch)
@@ -142,16 +142,16 @@ class Records:
                 [] if begin else self.damage,
             )
 
-    def damage_of(self, index: int, problem: str) -> Damage:
+    def damage_of(self, index: int, problem: str) -> Corruption:
         """A record that cannot be read, as damage of its batch."""
         batch = int(self.batch[index])
         return _damage(self.window, batch, problem, log_offset=int(self.offset[index]))
 
 
-def _damage(window: Window, batch: int, problem: str, *, log_offset: int | None = None) -> Damage:
+def _damage(window: Window, batch: int, problem: str, *, log_offset: int | None = None) -> Corruption:
     header = window.headers[batch]
     offset = int(header["base_offset"]) if log_offset is None else log_offset
-    return Damage(int(window.positions[batch]), int(header["length"]) + 12, problem, offset)
+    return Corruption(int(window.positions[batch]), int(header["length"]) + 12, problem, offset)
 
 
 def windows(found: Scan, *, window_bytes: int = WINDOW_BYTES) -> Iterator[Window]:
@@ -190,7 +190,7 @@ def _unpacked(found: Scan, first: int, until: int, window_bytes: int) -> Iterato
     """Windows of compressed batches, their records unpacked one behind the other."""
     chosen: list[int] = []
     pieces: list[bytes] = []
-    damage: list[Damage] = []
+    damage: list[Corruption] = []
     filled_bytes = 0
     ends = found.ends
     for batch in range(first, until):
@@ -201,7 +201,7 @@ def _unpacked(found: Scan, first: int, until: int, window_bytes: int) -> Iterato
                 int(header["attributes"]) & ATTRIBUTE_CODEC, packed, bytes_max=RECORDS_BYTES_MAX
             )
         except CorruptError as exc:
-            damage.append(Damage(position, int(ends[batch]) - position, str(exc), int(header["base_offset"])))
+            damage.append(Corruption(position, int(ends[batch]) - position, str(exc), int(header["base_offset"])))
             continue
         chosen.append(batch)
         pieces.append(records)
@@ -214,14 +214,14 @@ def _unpacked(found: Scan, first: int, until: int, window_bytes: int) -> Iterato
         yield _joined(found, chosen, pieces, damage)
 
 
-def _joined(found: Scan, chosen: list[int], pieces: list[bytes], damage: list[Damage]) -> Window:
+def _joined(found: Scan, chosen: list[int], pieces: list[bytes], damage: list[Corruption]) -> Window:
     sizes = np.array([len(piece) for piece in pieces], dtype=np.int64)
     ends = np.cumsum(sizes)
     data = np.frombuffer(b"".join([*pieces, bytes(PADDING_BYTES)]), np.uint8)
     return Window(data, ends - sizes, ends, found.headers[chosen], found.positions[chosen], damage)
 
 
-def lay_out(window: Window) -> Records:
+def parse(window: Window) -> Records:
     """Find every record of a window."""
     headers = window.headers
     counts = headers["count"].astype(np.int64)

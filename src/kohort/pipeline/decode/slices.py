@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from kohort.pipeline.decode.batches import HEADER_BYTES, PREFIX_BYTES, SCAN_BATCHES, Damage, Scan, scan, scans
+from kohort.pipeline.decode.batches import HEADER_BYTES, PREFIX_BYTES, SCAN_BATCHES, Corruption, Scan, scan, scans
 
 _PREFIX = struct.Struct(">qi")
 
@@ -59,7 +59,7 @@ def scan_slice(data: Any, stretch: Slice, *, batches_max: int = SCAN_BATCHES) ->
         yield Scan(found.data, found.positions[chosen], found.headers[chosen], damage, found.mapped)
 
 
-def _has_damage(damage: Damage, found: Scan, base_offsets: Any, stretch: Slice, *, is_whole: bool) -> bool:
+def _has_damage(damage: Corruption, found: Scan, base_offsets: Any, stretch: Slice, *, is_whole: bool) -> bool:
     behind = int(np.searchsorted(found.positions, damage.position))
     if behind == len(found.positions):
         return is_whole and stretch.has_tail

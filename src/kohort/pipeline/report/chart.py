@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TypeAlias
 
-from kohort.pipeline.report.moments import brief, clock, instant, number
+from kohort.pipeline.report.formatting import brief, clock, instant, number
 
 Scale: TypeAlias = Callable[[int], float]
 

@@ -5,7 +5,7 @@ from html import escape
 from typing import Any
 
 from kohort.pipeline.report.chart import round_up
-from kohort.pipeline.report.moments import duration
+from kohort.pipeline.report.formatting import duration
 
 WIDTH = 720
 IDS_MAX = 20

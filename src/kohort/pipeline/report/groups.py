@@ -7,9 +7,9 @@ from itertools import groupby
 from typing import Any
 
 from kohort.pipeline.report.chart import Point, lag_chart
-from kohort.pipeline.report.moments import duration, instant, number
+from kohort.pipeline.report.formatting import duration, instant, number
 from kohort.pipeline.report.owners import owners
-from kohort.pipeline.report.places import place_name
+from kohort.pipeline.report.partition_names import place_name
 
 GROUPS_MAX = 100
 REBALANCES_MAX = 50

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from kohort.pipeline.report.moments import clock, duration, instant
-from kohort.pipeline.report.places import place_stem
+from kohort.pipeline.report.formatting import clock, duration, instant
+from kohort.pipeline.report.partition_names import place_stem
 
 WIDTH = 720
 LANES_MAX = 40

@@ -9,10 +9,10 @@ from typing import Any
 from kohort.pipeline.report import groups
 from kohort.pipeline.report.chart import Point, lag_chart
 from kohort.pipeline.report.durations import duration_bars
-from kohort.pipeline.report.moments import duration, instant, number, rebalance_duration, size
-from kohort.pipeline.report.offenders import offenders
+from kohort.pipeline.report.formatting import duration, instant, number, rebalance_duration, size
 from kohort.pipeline.report.style import STYLE
 from kohort.pipeline.report.timeline import timeline
+from kohort.pipeline.report.top_issues import top_issues
 
 CHARTS_MAX = 50
 METADATA_LENGTH_MAX = 60
@@ -86,7 +86,7 @@ def _source(data: ReportData) -> str:
 
 
 def _offenders(data: ReportData) -> str:
-    return offenders(
+    return top_issues(
         lag=(*data.lag, *data.share_state),
         status=data.status,
         flapping=data.partition_flapping,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from kohort.pipeline.report.moments import clock, instant, rebalance_duration
+from kohort.pipeline.report.formatting import clock, instant, rebalance_duration
 
 WIDTH = 720
 _ROW = 26

@@ -20,7 +20,7 @@ from kohort.pipeline.runs.writing import write_rows, write_tasks
 from kohort.pipeline.sources.options import SourceOptions
 from kohort.pipeline.sources.positions import Place
 from kohort.pipeline.sources.ranges import RangeTask
-from kohort.pipeline.tables.lives import LIFE
+from kohort.pipeline.tables.incarnations import LIFE
 
 KINDS = (*schemas.DEFAULT_KINDS, schemas.BATCH)
 _DIRECTORY = "bronze"

@@ -18,11 +18,11 @@ from kohort.pipeline.decode.schemas import (
     TRANSACTION,
 )
 from kohort.pipeline.jobs.reading import Reading
+from kohort.pipeline.runs.affected import VALUES_MAX, Affected
 from kohort.pipeline.runs.bronze import Bronze
 from kohort.pipeline.runs.state import RunState
-from kohort.pipeline.runs.touched import VALUES_MAX, Touched
 from kohort.pipeline.tables import blocking_transactions
-from kohort.pipeline.tables.lives import LIFE
+from kohort.pipeline.tables.incarnations import LIFE
 from kohort.pipeline.tables.log_begins import since
 
 _KEYS = {OFFSET_COMMIT: "group", GROUP_METADATA: "group", COORDINATOR: "group", TRANSACTION: "transactional_id"}
@@ -44,7 +44,7 @@ class BronzeReading(Reading):
         *,
         at_ms: int,
         connection: Mapping[str, str] | None = None,
-        touched: Touched | None = None,
+        touched: Affected | None = None,
         before: Path | None = None,
     ) -> None:
         """

@@ -30,18 +30,18 @@ from kohort.model.ids import CONSUMER_OFFSETS, INTERNAL_TOPICS
 from kohort.pipeline.decode.schemas import BATCH
 from kohort.pipeline.jobs import published
 from kohort.pipeline.runs import bronze
-from kohort.pipeline.runs.kept import KEYS, fits, keep
-from kohort.pipeline.runs.lives import Ended, beginnings, changed_topics, ended, going_on
+from kohort.pipeline.runs.affected import READ, Affected, first_ms, latest_ms, touched
+from kohort.pipeline.runs.carried_over import KEYS, fits, keep
+from kohort.pipeline.runs.incarnations import Ended, beginnings, changed_topics, ended, going_on
 from kohort.pipeline.runs.lock import locked
-from kohort.pipeline.runs.state import Known, Part, RunState, Wanted, check_followable
-from kohort.pipeline.runs.touched import READ, Touched, first_ms, latest_ms, touched
+from kohort.pipeline.runs.state import Known, Part, RunRequest, RunState, check_followable
 from kohort.pipeline.sources import progress
 from kohort.pipeline.sources.directory import DirectoryLogs
 from kohort.pipeline.sources.live import is_live
-from kohort.pipeline.sources.marks import Walked
 from kohort.pipeline.sources.options import SourceOptions
 from kohort.pipeline.sources.positions import Place
 from kohort.pipeline.sources.ranges import Logs
+from kohort.pipeline.sources.sparse_index import Walked
 from kohort.pipeline.sources.topic_ids import topic_ids
 
 TASK_BYTES = 64 << 20
@@ -92,7 +92,7 @@ class Outcome:
     lost: Sequence[str] = ()
     over: Sequence[Ended] = ()
     damage: Sequence[Mapping[str, Any]] = ()
-    touched: Touched | None = None
+    touched: Affected | None = None
 
 
 @dataclass(slots=True)
@@ -107,7 +107,7 @@ class Run:
 
     source: Source
     out: Path
-    wanted: Wanted
+    wanted: RunRequest
     sessions: Sessions
     is_anew: bool = False
     on_step: Tell = lambda _: None
@@ -288,7 +288,7 @@ class Run:
 
     def _touched(
         self, before: published.Published, state: RunState, following: RunState, new: Path | None
-    ) -> Touched | None:
+    ) -> Affected | None:
         """What the new rows change; None where all tables have to be made again."""
         was, known = state.known, following.known
         if not published.is_of_this_release(before, self.wanted.tables):
@@ -313,7 +313,7 @@ class Run:
         spark: Any,
         files: bronze.Bronze,
         state: RunState,
-        changed: Touched | None,
+        changed: Affected | None,
         before: published.Published | None,
     ) -> Any:
         from kohort.pipeline.jobs.tables import Tables
@@ -335,7 +335,9 @@ class Run:
     def _fits(self, tables: Any, before: published.Published) -> bool:
         return fits(before.path, {name: getattr(tables, name).columns for name in self.wanted.tables if name in KEYS})
 
-    def _write(self, tables: Any, changed: Touched | None, before: published.Published | None, directory: Path) -> None:
+    def _write(
+        self, tables: Any, changed: Affected | None, before: published.Published | None, directory: Path
+    ) -> None:
         from kohort.pipeline.jobs.publish import write_parquet
 
         def write(name: str) -> None:

@@ -6,12 +6,12 @@ from typing import Any
 
 from kohort.model.errors import ConfigError
 from kohort.pipeline.jobs.published import USUAL, Published
-from kohort.pipeline.sources.marks import Walked
 from kohort.pipeline.sources.positions import Place, Positions, from_json, to_json
+from kohort.pipeline.sources.sparse_index import Walked
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RunRequest:
     """
     What the tables are asked to tell; another wish makes other tables of the same rows.
 
@@ -66,7 +66,7 @@ class RunState:
 
     positions: Positions = field(default_factory=dict)
     parts: tuple[Part, ...] = ()
-    wanted: Wanted = field(default_factory=Wanted)
+    wanted: RunRequest = field(default_factory=RunRequest)
     tails: tuple[Mapping[str, Any], ...] = ()
     begins: Mapping[Place, int] = field(default_factory=dict)
     lives: Mapping[Place, int] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class RunState:
             return cls(
                 positions=from_json(told["positions"]),
                 parts=tuple(Part(name, rows) for name, rows in told["parts"]),
-                wanted=Wanted(groups, wanted["as_of_ms"], tuple(wanted["tables"])),
+                wanted=RunRequest(groups, wanted["as_of_ms"], tuple(wanted["tables"])),
                 tails=tuple(told["tails"]),
                 # Older releases told none of these.
                 begins=from_json(told.get("begins", {})),

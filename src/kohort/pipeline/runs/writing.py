@@ -21,7 +21,7 @@ from kohort.pipeline.sources.options import SourceOptions
 from kohort.pipeline.sources.positions import Place
 from kohort.pipeline.sources.ranges import RangeTask
 from kohort.pipeline.sources.tasks import read_task
-from kohort.pipeline.tables.lives import LIFE
+from kohort.pipeline.tables.incarnations import LIFE
 
 ROW_GROUP_ROWS = 1 << 18
 ROW_GROUP_ROWS_MIN = 4096

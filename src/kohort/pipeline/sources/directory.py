@@ -9,11 +9,11 @@ import pyarrow as pa
 from kohort.pipeline.decode.log import Decoder, damage_row
 from kohort.pipeline.decode.segments import Segment, list_segments
 from kohort.pipeline.decode.slices import Slice
-from kohort.pipeline.sources.marks import Marks, Walked
 from kohort.pipeline.sources.options import SourceOptions
 from kohort.pipeline.sources.positions import Place, Positions
 from kohort.pipeline.sources.progress import Note
 from kohort.pipeline.sources.ranges import RangeTask, check_loss
+from kohort.pipeline.sources.sparse_index import SparseIndex, Walked
 
 
 class SliceTask(RangeTask):
@@ -42,7 +42,7 @@ class DirectoryLogs:
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._marks = Marks()
+        self._marks = SparseIndex()
 
     def bounds(self) -> dict[Place, tuple[int, int]]:
         return {place: (segments[0].base_offset, self._end(segments)) for place, segments in self._logs().items()}

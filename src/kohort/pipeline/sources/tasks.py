@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from kohort.pipeline.decode import schemas
-from kohort.pipeline.decode.compact import Fold
+from kohort.pipeline.decode.compact import LatestByKey
 from kohort.pipeline.decode.log import Decoder
 from kohort.pipeline.sources.options import SourceOptions
 from kohort.pipeline.sources.progress import Note
@@ -19,7 +19,7 @@ def decoder(options: SourceOptions) -> Decoder:
         schema=schemas.subset(options.columns),
         from_ms=options.from_ms,
         to_ms=options.to_ms,
-        fold=Fold() if options.compact else None,
+        fold=LatestByKey() if options.compact else None,
     )
 
 

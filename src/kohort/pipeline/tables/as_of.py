@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql import functions as fn
 
-from kohort.pipeline.tables.lives import current
+from kohort.pipeline.tables.incarnations import current
 
 BATCH_COLUMNS = (
     "log_topic",

@@ -15,7 +15,7 @@ from typing import Any
 from pyspark.sql import Window
 from pyspark.sql import functions as fn
 
-from kohort.pipeline.tables.lives import current
+from kohort.pipeline.tables.incarnations import current
 
 INPUT_COLUMNS = (
     "log_topic",

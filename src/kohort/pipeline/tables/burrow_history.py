@@ -18,7 +18,7 @@ from itertools import islice, pairwise
 from typing import Any, TypeAlias
 
 from kohort.pipeline.tables.burrow import Commit, Rules, Status, evaluate, window
-from kohort.pipeline.tables.lives import LIFE
+from kohort.pipeline.tables.incarnations import LIFE
 
 Row: TypeAlias = dict[str, Any]
 

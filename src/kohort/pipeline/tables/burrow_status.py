@@ -12,7 +12,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from kohort.pipeline.tables import as_of, lag_over_time
 from kohort.pipeline.tables.burrow import INTERVALS, Commit, Rules, evaluate, window
 from kohort.pipeline.tables.burrow_history import BurrowHistory
-from kohort.pipeline.tables.lives import last_end
+from kohort.pipeline.tables.incarnations import last_end
 from kohort.pipeline.tables.replayed import replayed
 
 _PARTITION = ("group", "topic", "partition")

@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.sql import Window
 from pyspark.sql import functions as fn
 
-from kohort.pipeline.tables.lives import LIFE, last_end
+from kohort.pipeline.tables.incarnations import LIFE, last_end
 from kohort.pipeline.tables.offset_commits import counting
 
 INPUT_COLUMNS = ("log_topic", "log_partition", "timestamp_ms", "next_offset")

@@ -19,7 +19,7 @@ from pyspark.sql import functions as fn
 
 from kohort.pipeline.decode.schemas import ABORT
 from kohort.pipeline.tables.as_of import BATCH_COLUMNS
-from kohort.pipeline.tables.lives import current
+from kohort.pipeline.tables.incarnations import current
 from kohort.pipeline.tables.log_begins import since
 
 INPUT_COLUMNS = BATCH_COLUMNS

@@ -23,7 +23,7 @@ _FIRST_EPOCH = {"consumer": 1, "share": 1, "streams": 2}
 
 
 @dataclass(slots=True)
-class Person:
+class Member:
     """A member: what it is called and wants, what it holds and should hold, tasks and the roles of their copies among it."""
 
     names: Row
@@ -49,11 +49,11 @@ class ModernGroup:
     epoch: int = 0
     target_epoch: int = 0
     metadata_hash: int = 1
-    people: dict[str, Person] = field(default_factory=dict)
+    people: dict[str, Member] = field(default_factory=dict)
     changes: list[Row] = field(default_factory=list)
     stays: list[Row] = field(default_factory=list)
     owned: list[Row] = field(default_factory=list)
-    _known: dict[str, Person] = field(default_factory=dict)
+    _known: dict[str, Member] = field(default_factory=dict)
     _owners: dict[Place, frozenset[str]] = field(default_factory=dict)
 
     def act(self) -> None:
@@ -80,7 +80,7 @@ class ModernGroup:
         static = self.kind != "share" and self.world.chance.random() < 0.3
         names: Row = {"member_id": self.world.new_id("m"), "instance_id": self.world.new_id("i") if static else None}
         names |= {"client_id": self.world.new_id("c"), "client_host": "/127.0.0.1"}
-        person = self.people[names["member_id"]] = Person(names, sorted(self.world.topics))
+        person = self.people[names["member_id"]] = Member(names, sorted(self.world.topics))
         self._begin([self._metadata(person)], assigning=person)
 
     def _leaves(self) -> None:
@@ -105,7 +105,7 @@ class ModernGroup:
         old = self.world.chance.choice([one for one in self.people.values() if one.names["instance_id"]])
         name = old.names["member_id"]
         del self.people[name]
-        new = Person(
+        new = Member(
             old.names | {"member_id": self.world.new_id("m")}, old.wants, old.epoch, old.state, old.holds, old.target
         )
         self.people[new.names["member_id"]] = new
@@ -143,7 +143,7 @@ class ModernGroup:
         self._settle()
         self._keep(base, {person.names["member_id"]: base + len(records)})
 
-    def _begin(self, records: list[Record], *, assigning: Person | None) -> None:
+    def _begin(self, records: list[Record], *, assigning: Member | None) -> None:
         """A new epoch; who asked for it is assigned at once, after a leave somebody's next heartbeat does that."""
         self.epoch = max(self.epoch + 1, _FIRST_EPOCH[self.kind])
         at = len(records)
@@ -183,7 +183,7 @@ class ModernGroup:
         ]
         told = {"joined": len(joined) > len(successors), "left": len(left) > len(fenced), "fenced": bool(fenced)}
         why = [name for name, holds in (told | {"subscription": bool(changed)}).items() if holds]
-        self._known = {name: Person(one.names, list(one.wants)) for name, one in self.people.items()}
+        self._known = {name: Member(one.names, list(one.wants)) for name, one in self.people.items()}
         if not why and event == "rebalanced":
             why = ["metadata"]
         return {"joined": joined, "left": left, "fenced": fenced, "changed": changed, "why": why, "moved": None}
@@ -216,14 +216,14 @@ class ModernGroup:
         ]
         return [*changed, self._record("TargetAssignmentMetadata", None, {"assignmentEpoch": self.epoch})]
 
-    def _copy(self, task: Place, others: list[Person]) -> None:
+    def _copy(self, task: Place, others: list[Member]) -> None:
         """Streams groups keep copies of the state of some tasks."""
         for one in others if self.kind == "streams" else ():
             role = self.world.chance.choice((None, "standby", "warmup"))
             if role is not None:
                 one.target_copies[task] = role
 
-    def _step(self, person: Person) -> None:
+    def _step(self, person: Member) -> None:
         stable = _STABLE[self.kind]
         if self.kind != "consumer":
             person.epoch, person.state, person.holds = self.epoch, stable, set(person.target)
@@ -247,7 +247,7 @@ class ModernGroup:
             row["completed_at_ms"] = self.world.now_ms
             row["duration_ms"] = self.world.now_ms - row["began_at_ms"]
 
-    def _anybody(self) -> Person:
+    def _anybody(self) -> Member:
         return self.world.chance.choice(list(self.people.values()))
 
     def _write(self, records: list[Record]) -> int:
@@ -257,7 +257,7 @@ class ModernGroup:
         key: Row = {"groupId": self.group} | ({} if member_id is None else {"memberId": member_id})
         return values.record(f"{self.kind.capitalize()}Group{what}", key, value)
 
-    def _metadata(self, person: Person) -> Record:
+    def _metadata(self, person: Member) -> Record:
         names = person.names
         value = {"instanceId": names["instance_id"], "rackId": None, "clientId": names["client_id"]}
         value |= {"clientHost": names["client_host"], "subscribedTopicNames": person.wants, "subscribedTopicRegex": ""}
@@ -266,11 +266,11 @@ class ModernGroup:
         value |= {"topologyEpoch": len(person.wants), "processId": "p", "userEndpoint": None, "clientTags": []}
         return self._record("MemberMetadata", names["member_id"], value)
 
-    def _target(self, person: Person) -> Record:
+    def _target(self, person: Member) -> Record:
         value = {"topicPartitions": self._by_id(person.target)} | _tasks(person.target, person.target_copies)
         return self._record("TargetAssignmentMember", person.names["member_id"], value)
 
-    def _current(self, person: Person) -> Record:
+    def _current(self, person: Member) -> Record:
         held = self._by_id(person.holds)
         pending = ("activeTasksPendingRevocation", "standbyTasksPendingRevocation", "warmupTasksPendingRevocation")
         value = {"memberEpoch": person.epoch, "previousMemberEpoch": person.epoch, "state": person.state}
@@ -334,7 +334,7 @@ class ModernGroup:
                     told = dict(zip(_PLACE, place, strict=True))
                     self.owned.append(named | told | {"member_id": name, "first_log_offset": holding[name]})
 
-    def _places(self, person: Person) -> list[tuple[Any, ...]]:
+    def _places(self, person: Member) -> list[tuple[Any, ...]]:
         """What somebody holds as `_PLACE`: partitions by topic, or tasks by subtopology."""
         if self.kind != "streams":
             return [(topic, self.world.topic_id(topic), None, at, None) for topic, at in sorted(person.holds)]

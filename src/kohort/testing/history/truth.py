@@ -25,7 +25,7 @@ _COMMITTED = ("group", "topic", "partition", "offset", "leader_epoch", "metadata
 
 
 @dataclass(frozen=True, slots=True)
-class Truth:
+class ExpectedTables:
     """
     The rows of a history's tables.
 

@@ -1,0 +1,240 @@
+"""
+IncrementalAlterConfigs (44), versions 0 and 1, and AlterConfigs (33), versions 0 to 2: the newest is flexible.
+
+The one changes single keys, the other replaces all that a resource has. Topics and groups only: settings of brokers, loggers
+and client metrics cannot be changed at run time and are refused. A group needs not exist.
+
+Source: KIP-133, KIP-339; Kafka ControllerApis, ConfigAdminManager, ConfigurationControlManager.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+
+import msgspec
+
+from kohort.broker.catalog import Catalog, CatalogChange, ConfiguredGroup, Topic
+from kohort.broker.configs.definitions import TOPIC_KEYS, ConfigType
+from kohort.broker.configs.describe_configs import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, RESOURCE_NAMES, TOPIC
+from kohort.broker.configs.group_configs import GroupConfigs
+from kohort.broker.configs.topic_configs import TopicConfigs
+from kohort.broker.ports import CallLater, Context
+from kohort.broker.topics.creation import change_durably
+from kohort.broker.topics.topic_names import name_problem
+from kohort.machine.shard import Reply
+from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode
+from kohort.wire import messages as m
+
+if TYPE_CHECKING:
+    IncrementalResource = m.IncrementalAlterConfigsRequestAlterConfigsResource
+    Change = m.IncrementalAlterConfigsRequestAlterableConfig
+
+
+class Resource(Protocol):
+    """What is to be changed, in either request."""
+
+    @property
+    def resource_type(self) -> int: ...
+
+    @property
+    def resource_name(self) -> str: ...
+
+
+class Setting(Protocol):
+    """One key of a resource, in either request."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def value(self) -> str | None: ...
+
+
+T = TypeVar("T")
+S = TypeVar("S")
+R = TypeVar("R", bound=Resource)
+C = TypeVar("C", bound=Setting)
+Subject: TypeAlias = Topic | ConfiguredGroup
+Outcomes: TypeAlias = "list[tuple[Resource, Subject | CoordinatorError]]"
+
+SET = 0
+DELETE = 1
+APPEND = 2
+SUBTRACT = 3
+
+TIMEOUT_MS = 30_000
+"""The request carries no timeout; this is how long Kafka's clients wait by default."""
+
+
+class AlterConfigs:
+    """Changes configurations; a resource is changed as a whole or not at all."""
+
+    def __init__(self, catalog: Catalog, configs: TopicConfigs, groups: GroupConfigs, call_later: CallLater) -> None:
+        self._catalog = catalog
+        self._configs = configs
+        self._groups = groups
+        self._call_later = call_later
+
+    def incremental_alter_configs(
+        self,
+        request: m.IncrementalAlterConfigsRequest,
+        _context: Context,
+        reply: Reply[m.IncrementalAlterConfigsResponse],
+    ) -> m.IncrementalAlterConfigsResponse | None:
+        respond = m.IncrementalAlterConfigsResponseAlterConfigsResourceResponse
+
+        def response(outcomes: Outcomes, code: ErrorCode) -> m.IncrementalAlterConfigsResponse:
+            return m.IncrementalAlterConfigsResponse(responses=_responses(respond, outcomes, code))
+
+        decided = self._decide(request.resources, self._altered)
+        return self._change(decided, response, reply, validate_only=request.validate_only)
+
+    def alter_configs(
+        self, request: m.AlterConfigsRequest, _context: Context, reply: Reply[m.AlterConfigsResponse]
+    ) -> m.AlterConfigsResponse | None:
+        respond = m.AlterConfigsResponseAlterConfigsResourceResponse
+
+        def response(outcomes: Outcomes, code: ErrorCode) -> m.AlterConfigsResponse:
+            return m.AlterConfigsResponse(responses=_responses(respond, outcomes, code))
+
+        decided = self._decide(request.resources, _replaced)
+        return self._change(decided, response, reply, validate_only=request.validate_only)
+
+    def _change(
+        self,
+        decided: Outcomes,
+        response: Callable[[Outcomes, ErrorCode], T],
+        reply: Reply[T],
+        *,
+        validate_only: bool,
+    ) -> T | None:
+        topics = tuple(outcome for _, outcome in decided if isinstance(outcome, Topic))
+        groups = tuple(
+            outcome
+            for _, outcome in decided
+            if isinstance(outcome, ConfiguredGroup) and outcome != self._catalog.newest_group(outcome.group_id)
+        )
+        if validate_only or not (topics or groups):
+            return response(decided, ErrorCode.NONE)
+        change_durably(
+            self._catalog,
+            CatalogChange(put=topics, groups=groups),
+            TIMEOUT_MS,
+            self._call_later,
+            lambda code: reply(response(decided, code)),
+        )
+        return None
+
+    def _decide(self, resources: Sequence[R], altered: Callable[[Mapping[str, str], R], dict[str, str]]) -> Outcomes:
+        times = Counter((resource.resource_type, resource.resource_name) for resource in resources)
+        outcomes: Outcomes = []
+        for resource in resources:
+            try:
+                if times[resource.resource_type, resource.resource_name] > 1:
+                    raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+                subject = self._subject(resource)
+                configs = altered(subject.configs if subject else {}, resource)
+                self._validate(resource, configs)
+                if subject is None:
+                    raise CoordinatorError(
+                        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource.resource_name}' does not exist."
+                    )
+                outcomes.append((resource, msgspec.structs.replace(subject, configs=configs)))
+            except CoordinatorError as error:
+                outcomes.append((resource, error))
+        return outcomes
+
+    def _subject(self, resource: Resource) -> Subject | None:
+        """None for a topic that is not there, which Kafka finds out when all else is right."""
+        if resource.resource_type == GROUP:
+            if not resource.resource_name:
+                raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+            return self._catalog.newest_group(resource.resource_name)
+        if resource.resource_type != TOPIC:
+            raise _not_alterable(resource.resource_type)
+        return self._catalog.newest(resource.resource_name)
+
+    def _validate(self, resource: Resource, configs: dict[str, str]) -> None:
+        """Source: Kafka ControllerConfigurationValidator."""
+        if resource.resource_type == TOPIC:
+            if not resource.resource_name:
+                raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+            if problem := name_problem(resource.resource_name):
+                raise CoordinatorError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+        rules = self._configs if resource.resource_type == TOPIC else self._groups
+        try:
+            rules.validate(configs)
+        except ConfigError as error:
+            raise CoordinatorError(ErrorCode.INVALID_CONFIG, str(error)) from error
+
+    def _altered(self, old: Mapping[str, str], resource: IncrementalResource) -> dict[str, str]:
+        _check_changes(resource.configs, may_be_null=lambda change: change.config_operation == DELETE)
+        configs = dict(old)
+        for change in resource.configs:
+            self._alter(configs, change)
+        return configs
+
+    def _alter(self, configs: dict[str, str], change: Change) -> None:
+        match change.config_operation:
+            case 0:
+                configs[change.name] = change.value or ""
+            case 1:
+                configs.pop(change.name, None)
+            case 2:
+                self._alter_list(configs, change, lambda old, new: old + [one for one in new if one not in old])
+            case 3:
+                self._alter_list(configs, change, lambda old, new: [one for one in old if one not in new])
+            case _:
+                raise CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR)  # Without a word, in Kafka too.
+
+    def _alter_list(
+        self, configs: dict[str, str], change: Change, combine: Callable[[list[str], list[str]], list[str]]
+    ) -> None:
+        """Source: ConfigurationControlManager: a list that was not set begins with the value that holds by default."""
+        key = TOPIC_KEYS.get(change.name)
+        if key is None or key.type is not ConfigType.LIST:
+            what = "APPEND" if change.config_operation == APPEND else "SUBTRACT"
+            raise CoordinatorError(
+                ErrorCode.INVALID_CONFIG, f"Can't {what} to key {change.name} because its type is not LIST."
+            )
+        old = self._configs.value(change.name, configs).value or ""
+        combined = combine(_split(old), _split(change.value or ""))
+        configs[change.name] = ",".join(combined)
+
+
+def _replaced(_old: Mapping[str, str], resource: m.AlterConfigsRequestAlterConfigsResource) -> dict[str, str]:
+    _check_changes(resource.configs, may_be_null=lambda _: False)
+    return {config.name: config.value or "" for config in resource.configs}
+
+
+def _check_changes(changes: Sequence[C], *, may_be_null: Callable[[C], bool]) -> None:
+    if len({change.name for change in changes}) < len(changes):
+        raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    null = [change.name for change in changes if change.value is None and not may_be_null(change)]
+    if null:
+        raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(null)}")
+
+
+def _split(text: str) -> list[str]:
+    return [one.strip() for one in text.split(",") if one.strip()]
+
+
+def _not_alterable(resource_type: int) -> CoordinatorError:
+    if resource_type in (BROKER, BROKER_LOGGER, CLIENT_METRICS):
+        what = RESOURCE_NAMES[resource_type]
+        return CoordinatorError(ErrorCode.INVALID_REQUEST, f"Configurations of {what} cannot be changed at run time.")
+    return CoordinatorError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
+
+
+def _responses(respond: Callable[..., S], outcomes: Outcomes, code: ErrorCode) -> list[S]:
+    return [
+        respond(
+            error_code=outcome.code if isinstance(outcome, CoordinatorError) else code,
+            error_message=outcome.message if isinstance(outcome, CoordinatorError) else None,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+        for resource, outcome in outcomes
+    ]

@@ -1,0 +1,198 @@
+"""
+DescribeConfigs (32), versions 1 to 4: v1 synonyms; v3 types and documentation; v4 is flexible.
+
+Topics, this broker (by its id), the cluster's dynamic defaults (a broker without a name) and groups are described.
+Documentation is never given, as if it were not asked for. Loggers and client metrics are refused.
+
+Source: Kafka ConfigHelper.describeConfigs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from kohort.broker.catalog import Catalog
+from kohort.broker.cluster import Cluster
+from kohort.broker.configs.definitions import BROKER_KEYS, GROUP_KEYS, ConfigKey
+from kohort.broker.configs.dynamic_keys import DYNAMIC_KEYS
+from kohort.broker.configs.group_configs import GroupConfigs
+from kohort.broker.configs.topic_configs import BROKER_SYNONYMS, ConfigSource, Synonym, TopicConfigs
+from kohort.broker.find_coordinator import MALFORMED
+from kohort.broker.ports import Context
+from kohort.broker.topics.topic_names import name_problem
+from kohort.machine.shard import Reply
+from kohort.model.errors import CoordinatorError, ErrorCode
+from kohort.wire import messages as m
+
+if TYPE_CHECKING:
+    Entry = m.DescribeConfigsResourceResult
+
+TOPIC = 2
+BROKER = 4
+BROKER_LOGGER = 8
+CLIENT_METRICS = 16
+GROUP = 32
+
+RESOURCE_NAMES = {
+    TOPIC: "TOPIC",
+    BROKER: "BROKER",
+    BROKER_LOGGER: "BROKER_LOGGER",
+    CLIENT_METRICS: "CLIENT_METRICS",
+    GROUP: "GROUP",
+}
+
+_FAMILIES = {
+    name: tuple(broker for broker, _ in brokers)
+    for brokers in BROKER_SYNONYMS.values()
+    if len(brokers) > 1
+    for name in ([brokers[0][0]] if brokers[0][0] == "log.flush.interval.ms" else [broker for broker, _ in brokers])
+}
+"""Broker keys that say one thing in several units, by precedence."""
+
+
+class DescribeConfigs:
+    """Shows values with where they come from."""
+
+    def __init__(self, catalog: Catalog, configs: TopicConfigs, groups: GroupConfigs, cluster: Cluster) -> None:
+        self._catalog = catalog
+        self._configs = configs
+        self._groups = groups
+        self._cluster = cluster
+
+    def describe_configs(
+        self, request: m.DescribeConfigsRequest, _context: Context, _reply: Reply[m.DescribeConfigsResponse]
+    ) -> m.DescribeConfigsResponse:
+        results = [self._describe(resource, request) for resource in request.resources]
+        return m.DescribeConfigsResponse(results=results)
+
+    def _describe(
+        self, resource: m.DescribeConfigsResource, request: m.DescribeConfigsRequest
+    ) -> m.DescribeConfigsResult:
+        keys = set(resource.configuration_keys or ())
+        entries: list[Entry] = []
+        code, message = ErrorCode.NONE, ""
+        try:
+            found = self._entries(resource, include_synonyms=request.include_synonyms)
+            entries = [entry for entry in found if not keys or entry.name in keys]
+        except CoordinatorError as error:
+            code, message = error.code, error.message or ""
+        return m.DescribeConfigsResult(
+            error_code=code,
+            error_message=message,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+            configs=entries,
+        )
+
+    def _entries(self, resource: m.DescribeConfigsResource, *, include_synonyms: bool) -> Iterable[Entry]:
+        match resource.resource_type:
+            case 2:
+                return self._topic(resource.resource_name, include_synonyms=include_synonyms)
+            case 4 if not resource.resource_name:
+                return self._dynamic_defaults(include_synonyms=include_synonyms)
+            case 4:
+                self._check_broker(resource.resource_name)
+                return self._broker(include_synonyms=include_synonyms)
+            case 32:
+                return self._group(resource.resource_name, include_synonyms=include_synonyms)
+            case 8 | 16 as other:
+                raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {RESOURCE_NAMES[other]}")
+            case _:
+                raise CoordinatorError(ErrorCode.INVALID_REQUEST, MALFORMED)
+
+    def _topic(self, name: str, *, include_synonyms: bool) -> list[Entry]:
+        if problem := name_problem(name):
+            raise CoordinatorError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+        topic = self._catalog.topic(name)
+        if topic is None:
+            raise CoordinatorError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return [
+            _entry(
+                effective.key,
+                effective.value,
+                self._configs.synonyms(effective.key.name, topic.configs),
+                include_synonyms=include_synonyms,
+            )
+            for effective in self._configs.effective(topic.configs)
+        ]
+
+    def _check_broker(self, name: str) -> None:
+        if not re.fullmatch(r"[+-]?[0-9]+", name, re.ASCII):
+            raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
+        if int(name) != self._cluster.node_id:
+            expected = self._cluster.node_id
+            raise CoordinatorError(
+                ErrorCode.INVALID_REQUEST,
+                f"Unexpected broker id, expected {expected} or empty string, but received {name}",
+            )
+
+    def _broker(self, *, include_synonyms: bool) -> Iterable[Entry]:
+        facts = self._facts()
+        for name, key in BROKER_KEYS.items():
+            if name in facts and name not in self._configs.broker.explicit:
+                synonyms = [Synonym(name, facts[name], ConfigSource.STATIC_BROKER)]
+                yield _entry(key, facts[name], synonyms, include_synonyms=include_synonyms, read_only=True)
+            elif not key.is_internal:
+                synonyms = self._configs.synonyms_of_broker(_FAMILIES.get(name, (name,)), first=name)
+                value = self._configs.dynamic_defaults.get(name, self._configs.broker.text(name))
+                yield _entry(
+                    key, value, synonyms, include_synonyms=include_synonyms, read_only=name not in DYNAMIC_KEYS
+                )
+
+    def _facts(self) -> dict[str, str]:
+        """Keys that a Kafka broker cannot start without, or finds out: what they are here, if nobody has set them."""
+        cluster = self._cluster
+        return {
+            "node.id": str(cluster.node_id),
+            "broker.id": str(cluster.node_id),
+            "process.roles": "broker,controller",
+            "controller.listener.names": "CONTROLLER",
+            "advertised.listeners": f"PLAINTEXT://{cluster.host}:{cluster.port}",
+        }
+
+    def _dynamic_defaults(self, *, include_synonyms: bool) -> Iterable[Entry]:
+        for name, value in self._configs.dynamic_defaults.items():
+            synonyms = [Synonym(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER)]
+            yield _entry(BROKER_KEYS[name], value, synonyms, include_synonyms=include_synonyms)
+
+    def _group(self, name: str, *, include_synonyms: bool) -> list[Entry]:
+        """What was not set for the group is shown as a default, even if the operator has set it for all groups."""
+        if not name:
+            raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+        overrides = self._catalog.configured_group(name).configs
+        entries = []
+        for key in GROUP_KEYS.values():
+            value = self._groups.value(key.name, overrides)
+            source = ConfigSource.GROUP if key.name in overrides else ConfigSource.DEFAULT
+            entries.append(_entry(key, value, [Synonym(key.name, value, source)], include_synonyms=include_synonyms))
+        return entries
+
+
+def _entry(
+    key: ConfigKey,
+    value: str | None,
+    synonyms: Sequence[Synonym],
+    *,
+    include_synonyms: bool,
+    read_only: bool = False,
+) -> Entry:
+    is_sensitive = key.is_sensitive
+    return m.DescribeConfigsResourceResult(
+        name=key.name,
+        value=None if is_sensitive else value,
+        read_only=read_only,
+        config_source=synonyms[0].source if synonyms else ConfigSource.DEFAULT,
+        is_sensitive=is_sensitive,
+        synonyms=[
+            m.DescribeConfigsSynonym(
+                name=synonym.name, value=None if is_sensitive else synonym.value, source=synonym.source
+            )
+            for synonym in synonyms
+        ]
+        if include_synonyms
+        else (),
+        config_type=key.type,
+        documentation=None,
+    )

@@ -1,0 +1,97 @@
+"""
+What the configuration of a group amounts to: its own settings over the broker's, which hold for every group.
+
+A group needs not exist to be configured. None of the keys concerns classic groups.
+
+Source: Kafka GroupConfig, GroupConfigManager.
+"""
+
+import re
+from collections.abc import Mapping
+
+from kohort.broker.configs.definitions import BROKER_KEYS, GROUP_KEYS, BrokerConfig, Value, text_of
+from kohort.model.errors import ConfigError
+
+_OFFSET_RESET = "share.auto.offset.reset"
+_DURATION = re.compile(
+    r"by_duration:P(?=[\dT])(?:\d+D)?(?:T(?=\d)(?:\d+H)?(?:\d+M)?(?:\d+(?:\.\d{0,9})?S)?)?", re.ASCII | re.IGNORECASE
+)
+
+_WITHIN = (
+    # A group's key, and the broker's keys for the least and the most that it may be; in the order in which Kafka looks.
+    ("consumer.heartbeat.interval.ms", "group.consumer.min.heartbeat.interval.ms"),
+    ("consumer.heartbeat.interval.ms", "group.consumer.max.heartbeat.interval.ms"),
+    ("consumer.session.timeout.ms", "group.consumer.min.session.timeout.ms"),
+    ("consumer.session.timeout.ms", "group.consumer.max.session.timeout.ms"),
+    ("share.heartbeat.interval.ms", "group.share.min.heartbeat.interval.ms"),
+    ("share.heartbeat.interval.ms", "group.share.max.heartbeat.interval.ms"),
+    ("share.session.timeout.ms", "group.share.min.session.timeout.ms"),
+    ("share.session.timeout.ms", "group.share.max.session.timeout.ms"),
+    ("share.record.lock.duration.ms", "group.share.min.record.lock.duration.ms"),
+    ("share.record.lock.duration.ms", "group.share.max.record.lock.duration.ms"),
+    ("streams.heartbeat.interval.ms", "group.streams.min.heartbeat.interval.ms"),
+    ("streams.heartbeat.interval.ms", "group.streams.max.heartbeat.interval.ms"),
+    ("streams.session.timeout.ms", "group.streams.min.session.timeout.ms"),
+    ("streams.session.timeout.ms", "group.streams.max.session.timeout.ms"),
+    ("streams.num.standby.replicas", "group.streams.max.standby.replicas"),
+)
+_KINDS = ("consumer", "share", "streams")
+
+
+class GroupConfigs:
+    """Group configurations under one broker's."""
+
+    def __init__(self, broker: BrokerConfig) -> None:
+        self._broker = broker
+
+    def value(self, name: str, overrides: Mapping[str, str]) -> str | None:
+        """
+        The value that holds, as DescribeConfigs shows it.
+
+        Raises:
+            ConfigError: it was set, to something that does not fit.
+        """
+        if name in overrides:
+            return text_of(_parse(name, overrides[name]))
+        broker_name = f"group.{name}"
+        return self._broker.text(broker_name) if broker_name in BROKER_KEYS else GROUP_KEYS[name].default
+
+    def validate(self, overrides: Mapping[str, str]) -> None:
+        """
+        Raises:
+            ConfigError: a key is unknown, a value does not fit, is outside of the broker's limits, or a session timeout is
+                not above the heartbeat interval in force; said as Kafka says it.
+        """
+        for name in overrides:
+            if name not in GROUP_KEYS:
+                raise ConfigError(f"Unknown group config name: {name}")
+        for name, text in overrides.items():
+            _parse(name, text)
+        for name, limit in _WITHIN:
+            self._check_limit(name, limit, overrides)
+        for kind in _KINDS:
+            session, heartbeat = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
+            if self._number(session, overrides) <= self._number(heartbeat, overrides):
+                raise ConfigError(f"{session} must be greater than {heartbeat}")
+
+    def _check_limit(self, name: str, limit: str, overrides: Mapping[str, str]) -> None:
+        value, bound = self._number(name, overrides), self._broker.get_int(limit)
+        if ".max." in limit and value > bound:
+            raise ConfigError(f"{name} must be less than or equal to {limit}")
+        if ".min." in limit and value < bound:
+            raise ConfigError(f"{name} must be greater than or equal to {limit}")
+
+    def _number(self, name: str, overrides: Mapping[str, str]) -> int:
+        return int(self.value(name, overrides) or 0)
+
+
+def _parse(name: str, text: str) -> Value:
+    if name != _OFFSET_RESET:
+        return GROUP_KEYS[name].parse(text)
+    trimmed = text.strip()
+    if trimmed not in ("earliest", "latest") and not _DURATION.fullmatch(trimmed):
+        raise ConfigError(
+            f"Invalid value {trimmed} for configuration {name}: Invalid value `{trimmed}` for configuration {name}. The value"
+            " must be either 'earliest', 'latest' or of the format 'by_duration:<PnDTnHnMn.nS>'."
+        )
+    return trimmed

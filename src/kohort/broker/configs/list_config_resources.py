@@ -1,0 +1,46 @@
+"""
+ListConfigResources (74), versions 0 and 1: what has configurations. 0 knows client metrics only, 1 all types (KIP-1142).
+
+Source: Kafka KafkaApis.handleListConfigResources.
+"""
+
+from kohort.broker.catalog import Catalog
+from kohort.broker.cluster import Cluster
+from kohort.broker.configs.describe_configs import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
+from kohort.broker.ports import Context
+from kohort.machine.shard import Reply
+from kohort.model.errors import ErrorCode
+from kohort.wire import messages as m
+
+_TYPES = (GROUP, CLIENT_METRICS, BROKER_LOGGER, BROKER, TOPIC)
+"""In the order in which Kafka lists them."""
+
+
+class ListConfigResources:
+    """Names resources; those of a group only if it has ever been configured."""
+
+    def __init__(self, catalog: Catalog, cluster: Cluster) -> None:
+        self._catalog = catalog
+        self._cluster = cluster
+
+    def list_config_resources(
+        self, request: m.ListConfigResourcesRequest, context: Context, _reply: Reply[m.ListConfigResourcesResponse]
+    ) -> m.ListConfigResourcesResponse:
+        wanted = {CLIENT_METRICS} if context.api_version == 0 else set(request.resource_types or _TYPES)
+        if not wanted <= set(_TYPES):
+            return m.ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+        return m.ListConfigResourcesResponse(
+            config_resources=[
+                m.ListConfigResourcesResponseConfigResource(resource_name=name, resource_type=kind)
+                for kind in _TYPES
+                if kind in wanted
+                for name in self._names(kind)
+            ]
+        )
+
+    def _names(self, kind: int) -> list[str]:
+        if kind == GROUP:
+            return [group.group_id for group in self._catalog.configured_groups()]
+        if kind == TOPIC:
+            return [topic.name for topic in self._catalog.topics()]
+        return [] if kind == CLIENT_METRICS else [str(self._cluster.node_id)]

@@ -1,0 +1,186 @@
+"""
+What a topic's configuration amounts to: its own settings over the cluster's dynamic defaults, the broker's, and Kafka's.
+
+Where the broker's key has another name or another unit (`log.retention.hours` for `retention.ms`), the topic's is derived.
+
+Source: Kafka ServerTopicConfigSynonyms, LogConfig, ConfigHelper; DynamicBrokerConfig.brokerConfigSynonyms.
+"""
+
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
+
+import msgspec
+
+from kohort.broker.configs.definitions import BROKER_KEYS, TOPIC_KEYS, BrokerConfig, ConfigKey, Value, text_of
+from kohort.model.errors import ConfigError
+from kohort.storage.log import LogConfig
+
+_MINUTE_MS = 60_000
+_HOUR_MS = 60 * _MINUTE_MS
+
+# The broker's keys by precedence, with the factor that leads to the topic's unit.
+_RENAMED: dict[str, tuple[tuple[str, int], ...]] = {
+    "cleanup.policy": (("log.cleanup.policy", 1),),
+    "delete.retention.ms": (("log.cleaner.delete.retention.ms", 1),),
+    "file.delete.delay.ms": (("log.segment.delete.delay.ms", 1),),
+    "flush.messages": (("log.flush.interval.messages", 1),),
+    "flush.ms": (("log.flush.interval.ms", 1), ("log.flush.scheduler.interval.ms", 1)),
+    "index.interval.bytes": (("log.index.interval.bytes", 1),),
+    "local.retention.bytes": (("log.local.retention.bytes", 1),),
+    "local.retention.ms": (("log.local.retention.ms", 1),),
+    "max.compaction.lag.ms": (("log.cleaner.max.compaction.lag.ms", 1),),
+    "max.message.bytes": (("message.max.bytes", 1),),
+    "message.timestamp.after.max.ms": (("log.message.timestamp.after.max.ms", 1),),
+    "message.timestamp.before.max.ms": (("log.message.timestamp.before.max.ms", 1),),
+    "message.timestamp.type": (("log.message.timestamp.type", 1),),
+    "min.cleanable.dirty.ratio": (("log.cleaner.min.cleanable.ratio", 1),),
+    "min.compaction.lag.ms": (("log.cleaner.min.compaction.lag.ms", 1),),
+    "preallocate": (("log.preallocate", 1),),
+    "retention.bytes": (("log.retention.bytes", 1),),
+    "retention.ms": (
+        ("log.retention.ms", 1),
+        ("log.retention.minutes", _MINUTE_MS),
+        ("log.retention.hours", _HOUR_MS),
+    ),
+    "segment.bytes": (("log.segment.bytes", 1),),
+    "segment.index.bytes": (("log.index.size.max.bytes", 1),),
+    "segment.jitter.ms": (("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", _HOUR_MS)),
+    "segment.ms": (("log.roll.ms", 1), ("log.roll.hours", _HOUR_MS)),
+}
+_SAME_NAME = (
+    "compression.gzip.level",
+    "compression.lz4.level",
+    "compression.type",
+    "compression.zstd.level",
+    "min.insync.replicas",
+    "unclean.leader.election.enable",
+)
+BROKER_SYNONYMS = _RENAMED | {name: ((name, 1),) for name in _SAME_NAME}
+"""Topic key to broker keys. The rest (throttled replicas, tiered storage) cannot be set for a whole broker."""
+
+VISIBLE_KEYS: tuple[ConfigKey, ...] = tuple(key for _, key in sorted(TOPIC_KEYS.items()) if not key.is_internal)
+
+_LOG_CONFIG_KEYS = {field: field.replace("_", ".") for field in LogConfig.__struct_fields__}
+
+
+class ConfigSource(IntEnum):
+    """Where a value comes from, as DescribeConfigs says it."""
+
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+    GROUP = 8
+
+
+class Effective(msgspec.Struct, frozen=True):
+    """One key with the value that holds for a topic."""
+
+    key: ConfigKey
+    value: str | None
+    source: ConfigSource
+
+
+class Synonym(msgspec.Struct, frozen=True):
+    """One place where a value was set, or its default."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+class TopicConfigs:
+    """
+    Topic configurations of one cluster.
+
+    Args:
+        dynamic_defaults: broker settings of the whole cluster that were made at run time. `min.insync.replicas` is always
+            among them: since KIP-966 the controller writes it at its start.
+    """
+
+    def __init__(self, broker: BrokerConfig) -> None:
+        self.broker = broker
+        self.dynamic_defaults = {"min.insync.replicas": broker.text("min.insync.replicas") or "1"}
+
+    def synonyms_of_broker(self, names: Iterable[str], *, first: str | None = None) -> list[Synonym]:
+        """
+        Where the broker's keys were set: dynamic settings of all keys come before static ones, these before defaults.
+
+        Args:
+            names: keys that mean one thing, by precedence.
+            first: the one that was asked for; by default the first.
+        """
+        layers = (
+            (ConfigSource.DYNAMIC_DEFAULT_BROKER, self.dynamic_defaults.get),
+            (ConfigSource.STATIC_BROKER, self.broker.explicit.get),
+            (ConfigSource.DEFAULT, lambda name: BROKER_KEYS[name].default),
+        )
+        names = tuple(names)
+        asked = first or names[0]
+        found = [Synonym(name, value, source) for source, get in layers for name in names if (value := get(name))]
+        # Kafka leaves out what stands before the first one of the asked name: `log.retention.hours` shows only behind
+        # a `log.retention.ms`.
+        start = next((index for index, synonym in enumerate(found) if synonym.name == asked), len(found))
+        return found[start:]
+
+    def synonyms(self, name: str, overrides: Mapping[str, str]) -> list[Synonym]:
+        """The topic's own setting, then the broker's. Source: ConfigHelper.createTopicConfigEntry."""
+        own = [Synonym(name, overrides[name], ConfigSource.TOPIC)] if name in overrides else []
+        broker = BROKER_SYNONYMS.get(name)
+        return own + self.synonyms_of_broker(key for key, _ in broker) if broker else own
+
+    def value(self, name: str, overrides: Mapping[str, str]) -> Effective:
+        """The value that holds, and why. Source: KafkaConfigSchema.resolveEffectiveTopicConfig."""
+        key = TOPIC_KEYS[name]
+        if name in overrides:
+            return Effective(key, text_of(key.parse(overrides[name])), ConfigSource.TOPIC)
+        for broker_name, factor in BROKER_SYNONYMS.get(name, ()):
+            for source, settings in (
+                (ConfigSource.DYNAMIC_DEFAULT_BROKER, self.dynamic_defaults),
+                (ConfigSource.STATIC_BROKER, self.broker.explicit),
+            ):
+                if broker_name in settings:
+                    text = settings[broker_name]
+                    return Effective(key, text if factor == 1 else str(int(text) * factor), source)
+        return Effective(key, key.default, ConfigSource.DEFAULT)
+
+    def effective(self, overrides: Mapping[str, str]) -> list[Effective]:
+        """Every visible key by name."""
+        return [self.value(key.name, overrides) for key in VISIBLE_KEYS]
+
+    def parsed(self, name: str, overrides: Mapping[str, str]) -> Value:
+        """The value that holds, as a value of its type."""
+        effective = self.value(name, overrides)
+        return None if effective.value is None else effective.key.parse(effective.value)
+
+    def log_config(self, overrides: Mapping[str, str]) -> LogConfig:
+        """
+        What the topic's logs have to know. A segment of a compacted topic ends in time for its maximum lag.
+
+        Source: LogConfig.maxSegmentMs; KIP-354.
+        """
+        values = {field: self.parsed(name, overrides) for field, name in _LOG_CONFIG_KEYS.items()}
+        config = LogConfig(**{field: ",".join(v) if isinstance(v, tuple) else v for field, v in values.items()})  # type: ignore[arg-type]
+        if "compact" not in config.cleanup_policy.split(","):
+            return config
+        return msgspec.structs.replace(config, segment_ms=min(config.segment_ms, config.max_compaction_lag_ms))
+
+    def validate(self, overrides: Mapping[str, str]) -> None:
+        """
+        Raises:
+            ConfigError: a key is unknown, a value does not fit, or two of them contradict each other.
+
+        Source: LogConfig.validate.
+        """
+        for name, text in overrides.items():
+            if name not in TOPIC_KEYS:
+                raise ConfigError(f"Unknown topic config name: {name}")
+            TOPIC_KEYS[name].parse(text)
+        least, most = (self.parsed(name, overrides) for name in ("min.compaction.lag.ms", "max.compaction.lag.ms"))
+        if isinstance(least, int) and isinstance(most, int) and least > most:
+            raise ConfigError(
+                f"conflict topic config setting min.compaction.lag.ms ({least}) > max.compaction.lag.ms ({most})"
+            )
+        if self.parsed("remote.storage.enable", overrides):
+            raise ConfigError("Tiered Storage functionality is disabled in the broker.")

@@ -1,0 +1,127 @@
+"""
+FindCoordinator (10), versions 0 to 6: v1 transactional ids; v4 several keys; v6 share groups.
+
+A coordinator lives where the partition of its internal topic does. The topic is created when it is first asked for; until
+it is there, while its partition is offline, and for coordinators that this cluster does not have, the answer is that it is not
+available.
+
+Source: KIP-699, KIP-932; Kafka KafkaApis.handleFindCoordinatorRequest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from enum import IntEnum
+
+from kohort.broker.catalog import Catalog
+from kohort.broker.cluster import NO_NODE_ID, Cluster
+from kohort.broker.partitions import Partitions
+from kohort.broker.ports import Context
+from kohort.broker.topics.creation import TopicCreation
+from kohort.machine.shard import Reply
+from kohort.model.errors import ErrorCode
+from kohort.model.ids import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE, coordinator_partition
+from kohort.wire import messages as m
+
+
+class CoordinatorType(IntEnum):
+    """What the key of a request is."""
+
+    GROUP = 0
+    TRANSACTION = 1
+    SHARE = 2
+
+
+INTERNAL_TOPIC = {
+    CoordinatorType.GROUP: CONSUMER_OFFSETS,
+    CoordinatorType.TRANSACTION: TRANSACTION_STATE,
+    CoordinatorType.SHARE: SHARE_GROUP_STATE,
+}
+
+MALFORMED = (
+    "This most likely occurs because of a request being malformed by the client library or the message was sent to an "
+    "incompatible broker. See the broker logs for more details."
+)
+"""What Kafka says with INVALID_REQUEST where it has nothing of its own to say."""
+
+_MESSAGES = {
+    ErrorCode.NONE: "NONE",
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available.",
+    ErrorCode.INVALID_REQUEST: MALFORMED,
+    ErrorCode.UNKNOWN_SERVER_ERROR: "The server experienced an unexpected error when processing the request.",
+}
+"""What versions 1 to 3 say with a code, success included."""
+
+_BATCHED_SINCE = 4
+_SHARE_SINCE = 6
+
+
+class Coordinators:
+    """Says who coordinates a group, a transactional id or a share partition. `served` are those that this cluster has."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        partitions: Partitions,
+        creation: TopicCreation,
+        cluster: Cluster,
+        served: Collection[CoordinatorType],
+    ) -> None:
+        self._catalog = catalog
+        self._partitions = partitions
+        self._creation = creation
+        self._cluster = cluster
+        self._served = served
+
+    def find_coordinator(
+        self, request: m.FindCoordinatorRequest, context: Context, _reply: Reply[m.FindCoordinatorResponse]
+    ) -> m.FindCoordinatorResponse:
+        if context.api_version < _BATCHED_SINCE:
+            code = self._find(request.key_type, request.key, context.api_version)
+            node_id, host, port = self._node(code)
+            return m.FindCoordinatorResponse(
+                error_code=code, error_message=_MESSAGES[code], node_id=node_id, host=host, port=port
+            )
+        message = "" if request.key_type in CoordinatorType._value2member_map_ else MALFORMED
+        coordinators = []
+        for key in request.coordinator_keys:
+            code = self._find(request.key_type, key, context.api_version)
+            node_id, host, port = self._node(code)
+            coordinators.append(
+                m.FindCoordinatorResponseCoordinator(
+                    key=key,
+                    node_id=node_id,
+                    host=host,
+                    port=port,
+                    error_code=code,
+                    error_message=message,
+                )
+            )
+        return m.FindCoordinatorResponse(coordinators=coordinators)
+
+    def _node(self, code: ErrorCode) -> tuple[int, str, int]:
+        return (NO_NODE_ID, "", -1) if code else (self._cluster.node_id, self._cluster.host, self._cluster.port)
+
+    def _find(self, key_type: int, key: str, api_version: int) -> ErrorCode:
+        try:
+            kind = CoordinatorType(key_type)
+        except ValueError:
+            return ErrorCode.INVALID_REQUEST
+        if kind is CoordinatorType.SHARE and (api_version < _SHARE_SINCE or not _is_share_key(key)):
+            return ErrorCode.INVALID_REQUEST
+        if kind not in self._served:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        name = INTERNAL_TOPIC[kind]
+        topic = self._catalog.topic(name)
+        if topic is None:
+            self._creation.auto_create(name)
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        index = coordinator_partition(key, topic.partition_count)
+        is_offline = self._partitions.leadership(topic, index).is_offline
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE if is_offline else ErrorCode.NONE
+
+
+def _is_share_key(key: str) -> bool:
+    """`group:topicId:partition`; the group may contain colons. Source: Kafka SharePartitionKey.validate."""
+    parts = key.rsplit(":", 2)
+    return len(parts) == 3 and bool(parts[0].strip()) and len(parts[1]) == 22 and parts[2].isdecimal()

@@ -1,0 +1,1 @@
+"""Records: produce, fetch, offsets of logs, deletion of records."""

@@ -1,0 +1,108 @@
+"""
+ListOffsets (2), versions 1 to 11: v2 isolation level; v4 leader epochs; v7 the largest timestamp (-3); v8 the earliest
+local offset (-4); v9 the latest tiered one (-5); v10 a timeout; v11 the earliest pending upload (-6).
+
+There is no tiered storage: the earliest local offset is the earliest, and tiered ones do not exist.
+
+Source: KIP-79, KIP-734, KIP-405, KIP-1005; Kafka KafkaApis.handleListOffsetRequest, UnifiedLog.fetchOffsetByTimestamp.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from kohort.broker.partitions import Partition, Partitions
+from kohort.broker.ports import Context
+from kohort.broker.records.offset_for_leader_epoch import leader_epoch_problem
+from kohort.machine.shard import Reply
+from kohort.model.errors import ErrorCode, StorageError
+from kohort.storage.log import NO_TIMESTAMP, TimestampOffset
+from kohort.wire import messages as m
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+
+_SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+_CONSUMER = -1
+_READ_COMMITTED = 1
+
+
+class ListOffsets:
+    """Finds offsets by time, below what the client may see."""
+
+    def __init__(self, partitions: Partitions) -> None:
+        self._partitions = partitions
+
+    def list_offsets(
+        self, request: m.ListOffsetsRequest, context: Context, _reply: Reply[m.ListOffsetsResponse]
+    ) -> m.ListOffsetsResponse:
+        times = Counter(
+            (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
+        )
+        topics = []
+        for topic in request.topics:
+            answers = []
+            for asked in {partition.partition_index: partition for partition in topic.partitions}.values():
+                if times[topic.name, asked.partition_index] > 1:
+                    answers.append(_refusal(asked, ErrorCode.INVALID_REQUEST))
+                else:
+                    answers.append(self._answer(topic.name, asked, request, context.api_version))
+            topics.append(m.ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+        return m.ListOffsetsResponse(topics=topics)
+
+    def _answer(
+        self, topic: str, asked: m.ListOffsetsPartition, request: m.ListOffsetsRequest, api_version: int
+    ) -> m.ListOffsetsPartitionResponse:
+        if request.isolation_level not in (0, _READ_COMMITTED):
+            return _refusal(asked, ErrorCode.UNKNOWN_SERVER_ERROR)
+        if asked.timestamp < 0 and api_version < _SINCE.get(asked.timestamp, 1 << 15):
+            return _refusal(asked, ErrorCode.UNSUPPORTED_VERSION)
+        try:
+            partition = self._partitions.find(topic, asked.partition_index)
+            if partition is None:
+                return _refusal(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            if problem := leader_epoch_problem(asked.current_leader_epoch, partition.log.leader_epoch):
+                return _refusal(asked, problem)
+            found = _find(partition, asked.timestamp, request)
+        except StorageError as error:
+            return _refusal(asked, error.code)
+        if found is None:
+            return m.ListOffsetsPartitionResponse(partition_index=asked.partition_index)
+        return m.ListOffsetsPartitionResponse(
+            partition_index=asked.partition_index,
+            timestamp=found.timestamp_ms,
+            offset=found.offset,
+            leader_epoch=found.leader_epoch,
+        )
+
+
+def _find(partition: Partition, timestamp: int, request: m.ListOffsetsRequest) -> TimestampOffset | None:
+    """What the client may see ends at the last stable offset, at the high watermark, or for a replica at the end."""
+    log = partition.log
+    if request.replica_id != _CONSUMER:
+        bound = log.end_offset
+    elif request.isolation_level == _READ_COMMITTED:
+        bound = log.last_stable_offset
+    else:
+        bound = log.high_watermark
+    match timestamp:
+        case -1:
+            return TimestampOffset(bound, NO_TIMESTAMP, log.leader_epoch)
+        case -2 | -4:
+            start = log.log_start_offset
+            return TimestampOffset(start, NO_TIMESTAMP, log.epoch_for_offset(start))
+        case -5 | -6:
+            return TimestampOffset(-1, NO_TIMESTAMP, -1)
+        case -3:
+            found = log.max_timestamp()
+        case _:
+            found = log.offset_for_timestamp(timestamp)
+    return found if found is not None and found.offset < bound else None
+
+
+def _refusal(asked: m.ListOffsetsPartition, code: ErrorCode) -> m.ListOffsetsPartitionResponse:
+    return m.ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=code)

@@ -1,0 +1,56 @@
+"""What a topic's configuration says about the batches that producers send to it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kohort.broker.configs.topic_configs import TopicConfigs
+from kohort.storage.log import LONG_MAX
+from kohort.wire.compression import Codec
+
+_CODECS = {codec.name.lower(): int(codec) for codec in Codec} | {"uncompressed": int(Codec.NONE)}
+
+
+class ProduceRules(msgspec.Struct, frozen=True):
+    """
+    What a topic's configuration says about batches.
+
+    Attributes:
+        codec: None when the producer's is kept.
+        takes_as_it_is: whether a batch that is not packed, and whose times are in order, is neither looked into nor changed:
+            so it is without configuration. Worked out of the others.
+    """
+
+    is_compacted: bool
+    is_log_append_time: bool
+    timestamp_before_max_ms: int
+    timestamp_after_max_ms: int
+    codec: int | None
+    takes_as_it_is: bool = False
+
+    def __post_init__(self) -> None:
+        is_plain = not self.is_compacted and not self.is_log_append_time and self.codec is None
+        msgspec.structs.force_setattr(self, "takes_as_it_is", is_plain and self.timestamp_before_max_ms >= LONG_MAX)
+
+    @classmethod
+    def of(cls, configs: TopicConfigs, overrides: dict[str, str]) -> ProduceRules:
+        values: dict[str, object] = {name.replace(".", "_"): configs.parsed(name, overrides) for name in _RULES}
+        policy = configs.parsed("cleanup.policy", overrides)
+        return msgspec.convert(
+            {
+                "is_compacted": isinstance(policy, tuple) and "compact" in policy,
+                "is_log_append_time": values["message_timestamp_type"] == "LogAppendTime",
+                "timestamp_before_max_ms": values["message_timestamp_before_max_ms"],
+                "timestamp_after_max_ms": values["message_timestamp_after_max_ms"],
+                "codec": _CODECS.get(str(values["compression_type"])),
+            },
+            cls,
+        )
+
+
+_RULES = (
+    "message.timestamp.type",
+    "message.timestamp.before.max.ms",
+    "message.timestamp.after.max.ms",
+    "compression.type",
+)

@@ -1,0 +1,94 @@
+"""
+CreatePartitions (37), versions 0 to 3: v1 answers a throttle time, v2 is flexible, v3 adds an error code of quotas.
+
+Source: Kafka ControllerApis.createPartitions, ReplicationControlManager.createPartitions.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+
+from kohort.broker.catalog import Catalog, CatalogChange, Topic
+from kohort.broker.ports import CallLater, Context
+from kohort.broker.topics.creation import PARTITIONS_PER_REQUEST_MAX, TopicCreation, change_durably
+from kohort.machine.shard import Reply
+from kohort.model.errors import CoordinatorError, ErrorCode
+from kohort.wire import messages as m
+
+
+class CreatePartitions:
+    """Adds partitions to topics; existing ones stay what they are."""
+
+    def __init__(self, catalog: Catalog, creation: TopicCreation, call_later: CallLater) -> None:
+        self._catalog = catalog
+        self._creation = creation
+        self._call_later = call_later
+
+    def create_partitions(
+        self, request: m.CreatePartitionsRequest, _context: Context, reply: Reply[m.CreatePartitionsResponse]
+    ) -> m.CreatePartitionsResponse | None:
+        decided = self._decide(request.topics)
+        grown = tuple(outcome for outcome in decided.values() if isinstance(outcome, Topic))
+        if request.validate_only or not grown:
+            return _response(decided, ErrorCode.NONE)
+        change_durably(
+            self._catalog,
+            CatalogChange(put=grown),
+            request.timeout_ms,
+            self._call_later,
+            lambda code: reply(_response(decided, code)),
+        )
+        return None
+
+    def _decide(self, wanted: Sequence[m.CreatePartitionsTopic]) -> dict[str, Topic | CoordinatorError]:
+        times = Counter(topic.name for topic in wanted)
+        decided: dict[str, Topic | CoordinatorError] = {}
+        for topic in wanted:
+            try:
+                if times[topic.name] > 1:
+                    raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+                decided[topic.name] = self._grow(topic)
+            except CoordinatorError as error:
+                decided[topic.name] = error
+        return decided
+
+    def _grow(self, wanted: m.CreatePartitionsTopic) -> Topic:
+        topic = self._catalog.newest(wanted.name)
+        if topic is None:
+            raise CoordinatorError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        count, more = topic.partition_count, wanted.count - topic.partition_count
+        if more == 0:
+            raise CoordinatorError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {count} partition(s).")
+        if more < 0:
+            raise CoordinatorError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"The topic {topic.name} currently has {count} partition(s); {wanted.count} would not be an increase.",
+            )
+        if more >= PARTITIONS_PER_REQUEST_MAX:
+            raise CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR)
+        self._check_assignments(wanted, more)
+        return msgspec.structs.replace(topic, partition_count=wanted.count)
+
+    def _check_assignments(self, wanted: m.CreatePartitionsTopic, more: int) -> None:
+        if wanted.assignments is None:
+            return
+        if len(wanted.assignments) != more:
+            raise CoordinatorError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Attempted to add {more} additional partition(s), but only {len(wanted.assignments)} assignment(s) "
+                "were specified.",
+            )
+        self._creation.check_assignments([assignment.broker_ids for assignment in wanted.assignments])
+
+
+def _response(decided: dict[str, Topic | CoordinatorError], code: ErrorCode) -> m.CreatePartitionsResponse:
+    results = [
+        m.CreatePartitionsTopicResult(name=name, error_code=outcome.code, error_message=outcome.message)
+        if isinstance(outcome, CoordinatorError)
+        else m.CreatePartitionsTopicResult(name=name, error_code=code, error_message=None)
+        for name, outcome in decided.items()
+    ]
+    return m.CreatePartitionsResponse(results=results)

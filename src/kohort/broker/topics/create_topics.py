@@ -1,0 +1,123 @@
+"""
+CreateTopics (19), versions 2 to 7: v5 answers partitions, replication factor and configuration; v7 the topic id.
+
+A topic is answered when everybody sees it. Policies and quotas are not served.
+
+Source: Kafka ControllerApis.createTopics, ReplicationControlManager.createTopics.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from kohort.broker.catalog import Catalog, CatalogChange, Topic
+from kohort.broker.cluster import Cluster
+from kohort.broker.configs.topic_configs import TopicConfigs
+from kohort.broker.ports import CallLater, Context
+from kohort.broker.topics.creation import DEFAULT, PARTITIONS_PER_REQUEST_MAX, NewTopic, TopicCreation, change_durably
+from kohort.broker.topics.topic_names import RESERVED_NAMES
+from kohort.machine.shard import Reply
+from kohort.model.errors import CoordinatorError, ErrorCode
+from kohort.wire import messages as m
+
+
+class CreateTopics:
+    """Decides every topic of a request by itself, then makes those that may be."""
+
+    def __init__(
+        self, catalog: Catalog, creation: TopicCreation, configs: TopicConfigs, cluster: Cluster, call_later: CallLater
+    ) -> None:
+        self._catalog = catalog
+        self._creation = creation
+        self._configs = configs
+        self._cluster = cluster
+        self._call_later = call_later
+
+    def create_topics(
+        self, request: m.CreateTopicsRequest, _context: Context, reply: Reply[m.CreateTopicsResponse]
+    ) -> m.CreateTopicsResponse | None:
+        if self._is_excessive(request):
+            message = "Excessively large number of partitions per request."
+            refused = [_refusal(t.name, ErrorCode.POLICY_VIOLATION, message) for t in request.topics]
+            return m.CreateTopicsResponse(topics=refused)
+        decided = self._decide(request)
+        topics = tuple(outcome for outcome in decided.values() if isinstance(outcome, Topic))
+        if request.validate_only or not topics:
+            return self._response(decided, ErrorCode.NONE)
+        change_durably(
+            self._catalog,
+            CatalogChange(put=topics),
+            request.timeout_ms,
+            self._call_later,
+            lambda code: reply(self._response(decided, code)),
+        )
+        return None
+
+    def _is_excessive(self, request: m.CreateTopicsRequest) -> bool:
+        default = self._configs.broker.get_int("num.partitions")
+        counts = (
+            len(topic.assignments) or (default if topic.num_partitions == DEFAULT else topic.num_partitions)
+            for topic in request.topics
+        )
+        return sum(count for count in counts if count > 0) >= PARTITIONS_PER_REQUEST_MAX
+
+    def _decide(self, request: m.CreateTopicsRequest) -> dict[str, Topic | CoordinatorError]:
+        times = Counter(topic.name for topic in request.topics)
+        decided: dict[str, Topic | CoordinatorError] = {}
+        for wanted in request.topics:
+            try:
+                if times[wanted.name] > 1:
+                    raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+                if wanted.name in RESERVED_NAMES:
+                    raise CoordinatorError(
+                        ErrorCode.INVALID_REQUEST, f"Creation of internal topic {wanted.name} is prohibited."
+                    )
+                decided[wanted.name] = self._creation.decide(_wish(wanted))
+            except CoordinatorError as error:
+                decided[wanted.name] = error
+        return decided
+
+    def _response(self, decided: dict[str, Topic | CoordinatorError], code: ErrorCode) -> m.CreateTopicsResponse:
+        results = []
+        for name, outcome in decided.items():
+            if isinstance(outcome, CoordinatorError):
+                results.append(_refusal(name, outcome.code, outcome.message))
+            elif code:
+                results.append(_refusal(name, code, None))
+            else:
+                results.append(self._created(outcome))
+        return m.CreateTopicsResponse(topics=results)
+
+    def _created(self, topic: Topic) -> m.CreateTopicsResponseCreatableTopicResult:
+        configs = [
+            m.CreateTopicsResponseCreatableTopicConfigs(
+                name=effective.key.name,
+                value=effective.value,
+                config_source=effective.source,
+                is_sensitive=effective.key.is_sensitive,
+            )
+            for effective in self._configs.effective(topic.configs)
+        ]
+        return m.CreateTopicsResponseCreatableTopicResult(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            error_message=None,
+            num_partitions=topic.partition_count,
+            replication_factor=len(self._cluster.nodes),
+            configs=configs,
+        )
+
+
+def _wish(wanted: m.CreateTopicsRequestCreatableTopic) -> NewTopic:
+    """Of a configuration key given twice the last one counts."""
+    return NewTopic(
+        wanted.name,
+        wanted.num_partitions,
+        wanted.replication_factor,
+        [(assignment.partition_index, assignment.broker_ids) for assignment in wanted.assignments],
+        {config.name: config.value for config in wanted.configs},
+    )
+
+
+def _refusal(name: str, code: ErrorCode, message: str | None) -> m.CreateTopicsResponseCreatableTopicResult:
+    return m.CreateTopicsResponseCreatableTopicResult(name=name, error_code=code, error_message=message)

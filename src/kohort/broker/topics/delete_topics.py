@@ -1,0 +1,107 @@
+"""
+DeleteTopics (20), versions 1 to 6: v5 answers a sentence with an error; v6 takes topic ids.
+
+A topic is gone for everybody when it is answered; its files are removed with it.
+
+Source: KIP-516; Kafka ControllerApis.deleteTopics.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from kohort.broker.catalog import Catalog, CatalogChange, Topic
+from kohort.broker.configs.definitions import BrokerConfig
+from kohort.broker.ports import CallLater, Context
+from kohort.broker.topics.creation import change_durably
+from kohort.machine.shard import Reply
+from kohort.model.errors import ErrorCode
+from kohort.wire import messages as m
+
+if TYPE_CHECKING:
+    Result = m.DeleteTopicsResponseDeletableTopicResult
+
+_UNKNOWN_NAME = "This server does not host this topic-partition."
+_UNKNOWN_ID = "This server does not host this topic ID."
+
+
+class DeleteTopics:
+    """Finds the topics that are meant, refuses what is ambiguous, and removes the rest at once."""
+
+    def __init__(self, catalog: Catalog, config: BrokerConfig, call_later: CallLater) -> None:
+        self._catalog = catalog
+        self._is_enabled = config.get_bool("delete.topic.enable")
+        self._call_later = call_later
+
+    def delete_topics(
+        self, request: m.DeleteTopicsRequest, context: Context, reply: Reply[m.DeleteTopicsResponse]
+    ) -> m.DeleteTopicsResponse | None:
+        asked = _asked(request, context.api_version)
+        if not self._is_enabled:
+            code = ErrorCode.INVALID_REQUEST if context.api_version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
+            refused = [_result(n, i, code) for n, i in asked]
+            return m.DeleteTopicsResponse(responses=refused)
+        topics, refusals = self._decide(asked)
+        if not topics:
+            return m.DeleteTopicsResponse(responses=refusals)
+        change_durably(
+            self._catalog,
+            CatalogChange(deleted=tuple(topics)),
+            request.timeout_ms,
+            self._call_later,
+            lambda code: reply(
+                m.DeleteTopicsResponse(
+                    responses=refusals + [_result(topic.name, topic.topic_id, code) for topic in topics]
+                )
+            ),
+        )
+        return None
+
+    def _decide(self, asked: Sequence[tuple[str | None, UUID | None]]) -> tuple[list[Topic], list[Result]]:
+        times = Counter(asked)
+        refusals = []
+        topics: dict[UUID, Topic] = {}
+        for name, topic_id in times:
+            topic, refusal = self._find(name, topic_id, is_duplicate=times[name, topic_id] > 1)
+            if topic is not None and topic.topic_id in topics:
+                del topics[topic.topic_id]
+                message = "The provided topic name maps to an ID that was already supplied."
+                refusals.append(_result(name, topic_id, ErrorCode.INVALID_REQUEST, message))
+            elif topic is not None:
+                topics[topic.topic_id] = topic
+            else:
+                refusals.append(refusal)
+        return list(topics.values()), refusals
+
+    def _find(self, name: str | None, topic_id: UUID | None, *, is_duplicate: bool) -> tuple[Topic | None, Result]:
+        def refuse(code: ErrorCode, message: str) -> tuple[None, Result]:
+            return None, _result(name, topic_id, code, message)
+
+        if name is not None and topic_id is not None:
+            return refuse(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
+        if name is None and topic_id is None:
+            return refuse(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
+        if is_duplicate:
+            return refuse(ErrorCode.INVALID_REQUEST, f"Duplicate topic {'name' if topic_id is None else 'id'}.")
+        if topic_id is not None:
+            topic = self._catalog.newest_by_id(topic_id)
+            unknown = refuse(ErrorCode.UNKNOWN_TOPIC_ID, _UNKNOWN_ID)
+        else:
+            topic = self._catalog.newest(name or "")
+            unknown = refuse(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _UNKNOWN_NAME)
+        return (topic, unknown[1]) if topic is not None else unknown
+
+
+def _asked(request: m.DeleteTopicsRequest, api_version: int) -> list[tuple[str | None, UUID | None]]:
+    if api_version >= 6:
+        return [(topic.name, topic.topic_id) for topic in request.topics]
+    return [(name, None) for name in request.topic_names]
+
+
+def _result(name: str | None, topic_id: UUID | None, code: ErrorCode, message: str | None = None) -> Result:
+    return m.DeleteTopicsResponseDeletableTopicResult(
+        name=name, topic_id=topic_id, error_code=code, error_message=message
+    )

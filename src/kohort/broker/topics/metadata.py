@@ -1,0 +1,169 @@
+"""
+Metadata (3), versions 0 to 13: v1 null for all topics, controller and internal flag; v2 cluster id; v4 may forbid
+auto-creation; v5 offline replicas; v7 leader epoch; v8 authorized operations; v10 topic ids, v12 asked by id; v13 an error
+of the whole answer.
+
+Racks and several listeners are not served: the cluster has one listener. A partition whose disk failed has no leader.
+
+Source: KIP-516, KIP-951; Kafka KafkaApis.handleTopicMetadataRequest, KRaftMetadataCache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from uuid import UUID
+
+from kohort.broker.catalog import Catalog, Topic
+from kohort.broker.cluster import (
+    CLUSTER_OPERATIONS,
+    NO_AUTHORIZED_OPERATIONS,
+    NO_NODE_ID,
+    TOPIC_OPERATIONS,
+    Cluster,
+)
+from kohort.broker.configs.definitions import BrokerConfig
+from kohort.broker.partitions import Partitions
+from kohort.broker.ports import Context
+from kohort.broker.topics.creation import TopicCreation
+from kohort.broker.topics.topic_names import name_problem
+from kohort.machine.shard import Reply
+from kohort.model.errors import ErrorCode
+from kohort.model.ids import INTERNAL_TOPICS
+from kohort.wire import messages as m
+
+
+class Metadata:
+    """Answers what topics there are and who leads them."""
+
+    def __init__(
+        self, catalog: Catalog, partitions: Partitions, cluster: Cluster, creation: TopicCreation, config: BrokerConfig
+    ) -> None:
+        self._catalog = catalog
+        self._partitions = partitions
+        self._cluster = cluster
+        self._creation = creation
+        self._may_create = config.get_bool("auto.create.topics.enable")
+
+    def metadata(
+        self, request: m.MetadataRequest, context: Context, _reply: Reply[m.MetadataResponse]
+    ) -> m.MetadataResponse:
+        if refusal := _refuse(request, context.api_version):
+            return self._response(request, [_refused(topic, refusal) for topic in request.topics or ()], refusal)
+        return self._response(request, self._topics(request, context.api_version), ErrorCode.NONE)
+
+    def _response(
+        self, request: m.MetadataRequest, topics: Sequence[m.MetadataResponseTopic], error: ErrorCode
+    ) -> m.MetadataResponse:
+        cluster = self._cluster
+        if error:
+            return m.MetadataResponse(topics=topics, error_code=error)
+        return m.MetadataResponse(
+            brokers=(
+                m.MetadataResponseBroker(
+                    node_id=cluster.node_id, host=cluster.host, port=cluster.port, rack=cluster.rack
+                ),
+            ),
+            cluster_id=cluster.cluster_id,
+            controller_id=cluster.node_id,
+            topics=topics,
+            cluster_authorized_operations=CLUSTER_OPERATIONS
+            if request.include_cluster_authorized_operations
+            else NO_AUTHORIZED_OPERATIONS,
+        )
+
+    def _topics(self, request: m.MetadataRequest, api_version: int) -> list[m.MetadataResponseTopic]:
+        operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NO_AUTHORIZED_OPERATIONS
+        wanted = request.topics
+        if wanted is None or (not wanted and api_version == 0):
+            return [self._known(topic, operations) for topic in self._catalog.topics()]
+        ids = {topic.topic_id: None for topic in wanted if topic.topic_id is not None}
+        if ids:
+            return self._by_id(ids, operations)
+        may_create = self._may_create and (request.allow_auto_topic_creation or api_version < 4)
+        return self._by_name({topic.name or "": None for topic in wanted}, operations, may_create=may_create)
+
+    def _by_id(self, ids: Iterable[UUID], operations: int) -> list[m.MetadataResponseTopic]:
+        """Those that exist come first."""
+        known, unknown = [], []
+        for topic_id in ids:
+            if topic := self._catalog.topic_by_id(topic_id):
+                known.append(self._known(topic, operations))
+            else:
+                unknown.append(
+                    m.MetadataResponseTopic(
+                        error_code=ErrorCode.UNKNOWN_TOPIC_ID,
+                        name=None,
+                        topic_id=topic_id,
+                        topic_authorized_operations=operations,
+                    )
+                )
+        return known + unknown
+
+    def _by_name(self, names: Iterable[str], operations: int, *, may_create: bool) -> list[m.MetadataResponseTopic]:
+        """Those that exist come first."""
+        known, unknown = [], []
+        for name in names:
+            if topic := self._catalog.topic(name):
+                known.append(self._known(topic, operations))
+            else:
+                unknown.append(self._missing(name, operations, may_create=may_create))
+        return known + unknown
+
+    def _missing(self, name: str, operations: int, *, may_create: bool) -> m.MetadataResponseTopic:
+        if name_problem(name):
+            code = ErrorCode.INVALID_TOPIC_EXCEPTION
+        elif may_create:
+            code = self._creation.auto_create(name)
+        else:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return m.MetadataResponseTopic(
+            error_code=code,
+            name=name,
+            is_internal=name in INTERNAL_TOPICS,
+            topic_authorized_operations=operations,
+        )
+
+    def _known(self, topic: Topic, operations: int) -> m.MetadataResponseTopic:
+        return m.MetadataResponseTopic(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            is_internal=topic.name in INTERNAL_TOPICS,
+            partitions=[self._partition(topic, index) for index in range(topic.partition_count)],
+            topic_authorized_operations=operations,
+        )
+
+    def _partition(self, topic: Topic, index: int) -> m.MetadataResponsePartition:
+        """Source: KRaftMetadataCache.partitionMetadata; a 4.2.1 of which one log directory failed."""
+        nodes = self._cluster.nodes
+        leader_epoch, is_offline = self._partitions.leadership(topic, index)
+        if is_offline:
+            return m.MetadataResponsePartition(
+                error_code=ErrorCode.LEADER_NOT_AVAILABLE,
+                partition_index=index,
+                leader_id=NO_NODE_ID,
+                leader_epoch=leader_epoch,
+                replica_nodes=nodes,
+                isr_nodes=(),
+                offline_replicas=nodes,
+            )
+        return m.MetadataResponsePartition(
+            partition_index=index,
+            leader_id=self._cluster.node_id,
+            leader_epoch=leader_epoch,
+            replica_nodes=nodes,
+            isr_nodes=nodes,
+        )
+
+
+def _refuse(request: m.MetadataRequest, api_version: int) -> ErrorCode | None:
+    """What makes the whole request fail: before v12 an id or a null name, from then on an entry with neither."""
+    for topic in request.topics or ():
+        if api_version < 12 and (topic.name is None or topic.topic_id is not None):
+            return ErrorCode.INVALID_REQUEST
+        if topic.name is None and topic.topic_id is None:
+            return ErrorCode.UNKNOWN_SERVER_ERROR
+    return None
+
+
+def _refused(topic: m.MetadataRequestTopic, code: ErrorCode) -> m.MetadataResponseTopic:
+    return m.MetadataResponseTopic(error_code=code, name=topic.name or "", topic_id=topic.topic_id)

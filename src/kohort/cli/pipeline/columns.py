@@ -1,0 +1,261 @@
+"""How `kohort pipeline` prints the rows of its tables: aligned lines, or JSON."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+import typer
+
+Row = dict[str, Any]
+Cell = Callable[[Row], str]
+Align = Literal["left", "right"]
+Column = tuple[str, Align, Cell]
+
+
+def show(rows: list[Row], as_json: bool, name: str) -> None:
+    """The rows of a table on standard output."""
+    if as_json:
+        typer.echo(to_json(rows))
+        return
+    typer.echo("\n".join(_aligned(rows, COLUMNS[name])) if rows else f"no {name.replace('_', ' ')}")
+
+
+def to_json(value: Any) -> str:
+    """JSON, with bytes as hexadecimal digits."""
+    return json.dumps(value, default=bytes.hex)
+
+
+def _aligned(rows: list[Row], columns: list[Column]) -> Iterator[str]:
+    """Lines of a table. By hand: there may be a hundred thousand of them, and a terminal or `grep` should get them whole."""
+    cells = [[title for title, _, _ in columns], *([_printable(cell(row)) for _, _, cell in columns] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    pads = [str.rjust if align == "right" else str.ljust for _, align, _ in columns]
+    for line in cells:
+        yield "  ".join(pad(text, width) for pad, text, width in zip(pads, line, widths, strict=True)).rstrip()
+
+
+def _printable(text: str) -> str:
+    """Commit metadata may hold anything; a terminal gets no control characters of it."""
+    return text if text.isprintable() else "".join(one if one.isprintable() else f"\\x{ord(one):02x}" for one in text)
+
+
+def _left(title: str, name: str) -> Column:
+    return title, "left", _field(name)
+
+
+def _right(title: str, name: str) -> Column:
+    return title, "right", _field(name)
+
+
+def _field(name: str) -> Cell:
+    return lambda row: "-" if row[name] is None else str(row[name])
+
+
+def _instant(title: str, name: str) -> Column:
+    def cell(row: Row) -> str:
+        from kohort.pipeline.report.formatting import instant
+
+        return instant(row[name])
+
+    return title, "left", cell
+
+
+def _duration(title: str, name: str) -> Column:
+    def cell(row: Row) -> str:
+        from kohort.pipeline.report.formatting import duration
+
+        return duration(row[name])
+
+    return title, "right", cell
+
+
+def _took(row: Row) -> str:
+    from kohort.pipeline.report.formatting import rebalance_duration
+
+    return rebalance_duration(row)
+
+
+def _members(title: str, name: str) -> Column:
+    def cell(row: Row) -> str:
+        members = row[name]
+        return "?" if members is None else ", ".join(one["instance_id"] or one["client_id"] for one in members)
+
+    return title, "left", cell
+
+
+def _partitions(row: Row) -> str:
+    places = row["partitions"]
+    return "?" if places is None else ", ".join(f"{place['topic']}-{place['partition']}" for place in places)
+
+
+def _why(row: Row) -> str:
+    return "?" if row["why"] is None else ", ".join(row["why"])
+
+
+def _topic(row: Row) -> str:
+    """Its name, or its id where nothing tells the name; of a task its subtopology."""
+    is_task = row.get("subtopology") is not None
+    return f"subtopology {row['subtopology']}" if is_task else str(row["topic"] or row["topic_id"])
+
+
+def _share(name: str) -> Cell:
+    return lambda row: "-" if row[name] is None else f"{row[name]:.1%}"
+
+
+_OFFSETS = [
+    _left("GROUP", "group"),
+    _left("TOPIC", "topic"),
+    _right("PARTITION", "partition"),
+    _right("OFFSET", "offset"),
+]
+_COMMITTED = [
+    _right("LEADER EPOCH", "leader_epoch"),
+    _instant("COMMITTED (UTC)", "commit_timestamp_ms"),
+    _left("METADATA", "metadata"),
+]
+_REBALANCES = [
+    _instant("COMPLETED (UTC)", "completed_at_ms"),
+    _left("GROUP", "group"),
+    _left("TYPE", "group_type"),
+    _left("EVENT", "event"),
+    _right("GENERATION", "generation"),
+    ("WHY", "left", _why),
+    ("MEMBERS", "right", lambda row: str(len(row["members"]))),
+    _members("JOINED", "joined"),
+    _members("LEFT", "left"),
+    _right("MOVED", "moved"),
+    ("TOOK", "right", _took),
+]
+_OWNED = [_left("GROUP", "group"), ("TOPIC", "left", _topic), _right("PARTITION", "partition")]
+COLUMNS: dict[str, list[Column]] = {
+    "offsets": [*_OFFSETS, *_COMMITTED],
+    "lag": [*_OFFSETS, _right("END", "end_offset"), _right("LAG", "lag"), *_COMMITTED],
+    "time_lag": [
+        *_OFFSETS,
+        _right("END", "end_offset"),
+        _right("LAG", "lag"),
+        _duration("WAITING", "time_lag_ms"),
+        _right("LOST", "records_lost"),
+        *_COMMITTED,
+    ],
+    "status": [
+        *_OFFSETS[:3],
+        _left("STATUS", "status"),
+        _right("LAG", "lag"),
+        _right("COMMITS", "commits"),
+        _instant("LAST COMMIT (UTC)", "last_commit_ms"),
+    ],
+    "status_history": [
+        *_OFFSETS[:3],
+        _left("STATUS", "status"),
+        _instant("SINCE (UTC)", "since_ms"),
+        _instant("UNTIL (UTC)", "until_ms"),
+        _right("GREATEST LAG", "lag_max"),
+    ],
+    "lag_over_time": [_instant("TIME (UTC)", "timestamp_ms"), _left("GROUP", "group"), _right("LAG", "lag")],
+    "commit_frequency": [
+        *_OFFSETS[:3],
+        _right("COMMITS", "commits"),
+        _right("UNMOVED", "unmoved"),
+        _right("REWINDS", "rewinds"),
+        _duration("INTERVAL", "interval_p50_ms"),
+        _duration("LONGEST", "interval_max_ms"),
+        _instant("LAST COMMIT (UTC)", "last_commit_ms"),
+    ],
+    "rebalances": _REBALANCES,
+    "rebalance_costs": [
+        *_REBALANCES,
+        _right("LAG BEFORE", "lag_before"),
+        _right("AFTER", "lag_after"),
+        _right("COST", "lag_cost"),
+    ],
+    "assignments": [
+        *_OWNED,
+        _left("ROLE", "role"),
+        _instant("SINCE (UTC)", "since_ms"),
+        _instant("UNTIL (UTC)", "until_ms"),
+        _left("MEMBER", "member_id"),
+    ],
+    "partition_flapping": [
+        *_OWNED,
+        _right("STAYS", "stays"),
+        _right("OWNERS", "owners"),
+        _right("MOVES", "moves"),
+        _right("RETURNS", "returns"),
+        _duration("HELD", "held_p50_ms"),
+        _duration("SHORTEST", "held_min_ms"),
+    ],
+    "time_without_owner": [
+        *_OWNED,
+        _instant("SINCE (UTC)", "since_ms"),
+        _instant("UNTIL (UTC)", "until_ms"),
+        _duration("LASTED", "unowned_ms"),
+    ],
+    "share_state": [
+        *_OWNED,
+        _right("START", "start_offset"),
+        _right("END", "end_offset"),
+        _right("LAG", "lag"),
+        _right("DONE", "delivery_complete_count"),
+        ("IN FLIGHT", "right", lambda row: str(sum(one["state"] != "acknowledged" for one in row["batches"]))),
+        _instant("WRITTEN (UTC)", "written_at_ms"),
+    ],
+    "blocking_transactions": [
+        _left("TOPIC", "topic"),
+        _right("PARTITION", "partition"),
+        _right("PRODUCER", "producer_id"),
+        _right("EPOCH", "producer_epoch"),
+        _right("START OFFSET", "start_offset"),
+        _instant("LAST WRITTEN (UTC)", "last_timestamp_ms"),
+        _duration("DURATION", "duration_ms"),
+        _left("TRANSACTIONAL ID", "transactional_id"),
+        _left("VERDICT", "verdict"),
+        _right("BLOCKED", "blocked_records"),
+    ],
+    "members": [
+        _left("GROUP", "group"),
+        _left("TYPE", "group_type"),
+        _left("CLIENT", "client_id"),
+        _left("INSTANCE", "instance_id"),
+        _left("HOST", "client_host"),
+        _instant("SINCE (UTC)", "since_ms"),
+        _instant("UNTIL (UTC)", "until_ms"),
+        _left("MEMBER", "member_id"),
+    ],
+    "transactions": [
+        _instant("BEGUN (UTC)", "start_ms"),
+        _left("TRANSACTIONAL ID", "transactional_id"),
+        _right("PRODUCER", "producer_id"),
+        _right("EPOCH", "producer_epoch"),
+        _left("OUTCOME", "outcome"),
+        _left("BY", "ended_by"),
+        _duration("TOOK", "duration_ms"),
+        ("PARTITIONS", "left", _partitions),
+    ],
+    "open_transactions": [
+        _left("TOPIC", "topic"),
+        _right("PARTITION", "partition"),
+        _left("TRANSACTIONAL ID", "transactional_id"),
+        _right("PRODUCER", "producer_id"),
+        _right("EPOCH", "producer_epoch"),
+        _left("STATE", "state"),
+        _instant("BEGUN (UTC)", "start_ms"),
+        _duration("AGE", "age_ms"),
+        _duration("TIMEOUT", "timeout_ms"),
+        ("OVERDUE", "left", lambda row: "yes" if row["is_overdue"] else "no"),
+    ],
+    "transaction_statistics": [
+        _left("TRANSACTIONAL ID", "transactional_id"),
+        _right("TRANSACTIONS", "transactions"),
+        _right("COMMITTED", "committed"),
+        _right("ABORTED", "aborted"),
+        _right("OPEN", "open"),
+        _right("TIMED OUT", "timed_out"),
+        _right("FENCED", "fenced"),
+        ("ABORT RATE", "right", _share("abort_rate")),
+        _duration("P50", "duration_p50_ms"),
+        _duration("P95", "duration_p95_ms"),
+        _duration("P99", "duration_p99_ms"),
+        _duration("MAX", "duration_max_ms"),
+    ],
+}

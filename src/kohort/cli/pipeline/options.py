@@ -1,0 +1,114 @@
+"""What the commands of `kohort pipeline` share: where the logs are, what of them is asked for, where it goes."""
+
+import inspect
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import typer
+
+from kohort.cli.options import CommandConfig
+
+if TYPE_CHECKING:
+    from kohort.pipeline.tables.burrow import Rules
+
+Source: TypeAlias = Annotated[
+    str,
+    typer.Argument(
+        metavar="SOURCE",
+        help="Data directory of Kohort or of Apache Kafka (log.dirs), kafka://HOST:PORT, or what `run` has published.",
+    ),
+]
+LogSource: TypeAlias = Annotated[
+    str, typer.Argument(metavar="SOURCE", help="Data directory of Kohort or of Apache Kafka, or kafka://HOST:PORT.")
+]
+AsJson: TypeAlias = Annotated[
+    bool, typer.Option("--json", help="One JSON value on standard output instead of a table.")
+]
+Group: TypeAlias = Annotated[str | None, typer.Option(help="Only this group.")]
+Out: TypeAlias = Annotated[
+    str | None, typer.Option(metavar="DIR", help="Write the tables as Parquet into folders of this one.")
+]
+Report: TypeAlias = Annotated[
+    Path | None, typer.Option("--report", metavar="FILE", help="Write an HTML report with pictures.")
+]
+Master: TypeAlias = Annotated[str | None, typer.Option(metavar="URL", help="Spark master; default local[*].")]
+AsOf: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--as-of", metavar="TIME", help="As it was at this instant: 2026-11-21T09:30:00 (UTC), or milliseconds."
+    ),
+]
+
+
+@dataclass(frozen=True)
+class CommandOptions:
+    """What a command was asked for besides its table; the options that commands share, by name."""
+
+    source: str
+    as_json: bool = False
+    group: str | None = None
+    as_of: str | None = None
+    out: str | None = None
+    report_file: Path | None = None
+    config: Path | None = None
+    master: str | None = None
+    transactional_id: str | None = None
+    rules: "Rules | None" = None
+
+    @property
+    def where(self) -> dict[str, str]:
+        """Values that columns must have."""
+        given = {"group": self.group, "transactional_id": self.transactional_id}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+def on_source(
+    *, source: Any = Source, without: Collection[str] = ()
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """
+    Give a command the shared options; its function gets them as `CommandOptions`, and its own ones by name.
+
+    Args:
+        source: the type of the argument.
+        without: names of shared options that the command does not have.
+    """
+
+    def decorated(command: Callable[..., None]) -> Callable[..., None]:
+        shared = {name: one for name, one in inspect.signature(_options).parameters.items() if name not in without}
+        shared["source"] = shared["source"].replace(annotation=source)
+        own = [one for one in inspect.signature(command).parameters.values() if one.name != "asked"]
+
+        @wraps(command)
+        def with_options(**values: Any) -> None:
+            given = {name: values.pop(name) for name in shared}
+            command(CommandOptions(**given), **values)
+
+        first = [one for name, one in shared.items() if name in _FIRST]
+        rest = [one for name, one in shared.items() if name not in _FIRST]
+        parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*first, *own, *rest)]
+        # Both are what typer reads.
+        with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        with_options.__annotations__ = {one.name: one.annotation for one in parameters}
+        return with_options
+
+    return decorated
+
+
+_FIRST = ("source", "as_json", "group")
+"""Shared options that stand before those of the command itself."""
+
+
+def _options(
+    source: Source,
+    as_json: AsJson = False,
+    group: Group = None,
+    as_of: AsOf = None,
+    out: Out = None,
+    report_file: Report = None,
+    config: CommandConfig = None,
+    master: Master = None,
+) -> None:
+    """The options, as `typer` reads them off a signature."""

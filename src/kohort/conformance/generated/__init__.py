@@ -1,0 +1,1 @@
+"""Generated scenarios: one from each seed."""

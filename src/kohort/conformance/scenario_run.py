@@ -1,0 +1,294 @@
+"""
+Tells one story to one side.
+
+Steps follow each other; each waits for its answer unless it is parked. In which step a parked request was answered is part of
+the outcome (what a timer sets off comes while answers are received, or in a pause), so what a step sets off has to be over
+before the next one begins. No clock can tell that. A probe can: a heartbeat
+of nobody in the same group, over a connection of its own. A broker that takes requests as they come and answers a group's in
+their order has read everything that was sent before the probe, and has answered everything that follows from it, once the probe
+is answered. Apache Kafka's network threads are not quite as strict, so `SETTLE_S` is waited as well; a story is recorded from a
+machine that does nothing else.
+
+How long probes, pauses and steps that wait for nothing took beyond their due is the telling's strain: what a strained story
+shows may be the machine's doing (`kohort.conformance.comparison_run` tells it again).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
+
+from kohort.conformance.canon import Names, canonical_response
+from kohort.conformance.compare import WAITING
+from kohort.conformance.connection import CLOSED, Arrival, Connection, Expected
+from kohort.conformance.outcome import Outcome, StepOutcome
+from kohort.conformance.requests import request_frame
+from kohort.conformance.scenario import Scenario
+from kohort.conformance.script import ScriptError, Step
+from kohort.wire import messages as m
+from kohort.wire.apis import ApiKey
+from kohort.wire.encoders import request_encoder
+
+SETTLE_S = 0.04
+NEVER = "never"
+SILENT = "silent"
+NOBODY = "kc-probe"
+"""Client id and member id of probes: no group knows it."""
+
+_PROBE_TIMEOUT_S = 20.0
+_SILENCES_MAX = 2
+_IMPATIENT_S = 3.0
+"""How long a broker is waited for that has been silent so often in one story: it has lost its thread."""
+
+Restart = Callable[[], Awaitable[None]]
+"""Stops the broker and starts it again; returns when it answers."""
+
+
+class ScenarioRun:
+    """
+    One story being told.
+
+    Attributes:
+        strain_ms: how late, at worst, a step was over that was due at once, or after a pause.
+    """
+
+    def __init__(
+        self,
+        story: Scenario,
+        address: tuple[str, int],
+        prefix: str,
+        given: Mapping[str, Any],
+        restart: Restart | None = None,
+    ) -> None:
+        """
+        Args:
+            prefix: what every name of the story begins with on this side.
+            given: values that the side provides, such as the ids of the story's topics.
+            restart: for stories with such a step.
+        """
+        self.names = Names(prefix)
+        self._story = story
+        self.strain_ms = 0
+        self._silences = 0
+        self._address = address
+        self._restart = restart
+        self._group_id = ""
+        self._probe_connection: Connection | None = None
+        self._values: dict[str, Any] = {**given, **story.values}
+        self._connections: dict[str, Connection] = {}
+        self._sent: dict[str, tuple[Step, Expected, float]] = {}
+        self._during: dict[str, str] = {}
+        self._arrivals: list[str] = []
+        self._now = ""
+        self._outcomes: dict[str, StepOutcome] = {}
+        for key, value in given.items():
+            if key.endswith(".id"):
+                self.names.name("topic", value)
+
+    async def tell(self) -> Outcome:
+        """
+        Raises:
+            ScriptError: the story asks for what cannot be sent.
+            OSError: the side takes no connection.
+        """
+        try:
+            for step in self._story.steps:
+                await self._do(step)
+            await asyncio.sleep(0)
+            self._leave_unanswered()
+        finally:
+            self._close_all()
+        return Outcome(steps={step.label: self._outcomes[step.label] for step in self._story.steps})
+
+    async def _do(self, step: Step) -> None:
+        if any(self._is_awaited(label) for label in self._sent):
+            await self._settle()
+        self._now = step.label
+        began_s = asyncio.get_running_loop().time()
+        if step.pause_ms:
+            await asyncio.sleep(step.pause_ms / 1000)
+        if step.close:
+            (await self._connection(step.on)).close()
+        if step.restart:
+            await self._begin_anew()
+        outcome = StepOutcome()
+        if step.send is not None or step.frame is not None:
+            outcome = await self._ask(step)
+        if step.receive:
+            outcome = StepOutcome(order=await self._receive(step))
+        self._outcomes.setdefault(step.label, outcome)
+        if _is_prompt(step) and outcome.trouble != SILENT:
+            self._note_strain(began_s, due_ms=step.pause_ms)
+
+    def _is_awaited(self, label: str) -> bool:
+        """
+        Whether an answer is yet to come, or to be noted, which is done one pass of the loop after it came. What ended with its
+        connection is not waited for.
+        """
+        if label in self._arrivals:
+            return False
+        answered = self._sent[label][1].answered
+        return not answered.done() or answered.result().trouble != CLOSED
+
+    async def _settle(self) -> None:
+        """Until all that was sent has had its effects."""
+        began_s = asyncio.get_running_loop().time()
+        if self._probe_connection is None or self._probe_connection.is_closed:
+            self._probe_connection = await Connection.open(*self._address)
+        request = m.HeartbeatRequest(group_id=self._group_id, generation_id=-1, member_id=NOBODY)
+        encode = request_encoder(ApiKey.HEARTBEAT, 0)
+        probe = self._probe_connection.send(
+            ApiKey.HEARTBEAT, 0, lambda correlation_id: encode(correlation_id, NOBODY, request)
+        )
+        await self._wait((probe.answered,), _PROBE_TIMEOUT_S)
+        await asyncio.sleep(SETTLE_S)
+        self._note_strain(began_s, due_ms=round(1000 * SETTLE_S))
+
+    async def _wait(self, answers: Iterable[asyncio.Future[Arrival]], timeout_s: float) -> None:
+        """Until all are there or the time is up."""
+        if self._silences >= _SILENCES_MAX:
+            timeout_s = min(timeout_s, _IMPATIENT_S)
+        _, pending = await asyncio.wait(list(answers), timeout=timeout_s)
+        self._silences += bool(pending)
+
+    async def _begin_anew(self) -> None:
+        """The broker ends and comes back; connections do not survive it."""
+        if self._restart is None:
+            raise ScriptError(f"{self._story.name}: nobody here can restart the broker")
+        await self._restart()
+        self._close_all()
+        self._connections.clear()
+
+    def _close_all(self) -> None:
+        for connection in filter(None, (*self._connections.values(), self._probe_connection)):
+            connection.close()
+
+    def _note_strain(self, began_s: float, due_ms: int = 0) -> None:
+        taken_ms = round(1000 * (asyncio.get_running_loop().time() - began_s))
+        self.strain_ms = max(self.strain_ms, taken_ms - due_ms)
+
+    async def _ask(self, step: Step) -> StepOutcome:
+        connection = await self._connection(step.on)
+        version = self._story.version(step) if step.send is not None else 0
+        expected = connection.send(
+            step.api,
+            version,
+            lambda correlation_id: request_frame(step, version, correlation_id, self._lookup),
+            owed=not step.unanswered,
+        )
+        self._group_id = self._group_of(step) or self._group_id
+        if step.unanswered:
+            return StepOutcome(api=step.send or "", version=version)
+        label = step.label
+        self._sent[label] = (step, expected, asyncio.get_running_loop().time())
+        expected.answered.add_done_callback(lambda _: self._note_arrival(label))
+        if step.parked:
+            return StepOutcome(during=NEVER)
+        await self._wait((expected.answered,), step.wait_ms / 1000)
+        if expected.answered.done():
+            return self._take(label)
+        self._during[label] = NEVER
+        return StepOutcome(api=step.send or "", version=version, trouble=SILENT)
+
+    def _note_arrival(self, label: str) -> None:
+        self._during.setdefault(label, self._now)
+        self._arrivals.append(label)
+
+    async def _receive(self, step: Step) -> list[str]:
+        """The awaited steps that are answered, in order of arrival if that counts."""
+        waiting = [self._sent[label][1].answered for label in step.receive]
+        await self._wait(waiting, step.wait_ms / 1000)
+        await asyncio.sleep(0)
+        order = [label for label in self._arrivals if label in step.receive]
+        order = order if step.in_order else sorted(order, key=int)
+        for label in sorted(order, key=int):
+            self._outcomes[label] = self._take(label)
+        return order
+
+    def _leave_unanswered(self) -> None:
+        """What was parked and came without being received, and what never came."""
+        for label, (step, expected, _) in self._sent.items():
+            if step.parked and self._outcomes[label].during == NEVER:
+                if expected.answered.done():
+                    self._outcomes[label] = self._take(label)
+                else:
+                    version = self._story.version(step) if step.send else 0
+                    self._outcomes[label] = StepOutcome(api=step.send or "", version=version, during=NEVER)
+
+    def _take(self, label: str) -> StepOutcome:
+        step, expected, sent_s = self._sent[label]
+        arrival = expected.answered.result()
+        during = self._during.get(label, label)
+        if arrival.response is not None:
+            self._keep(step, arrival.response)
+        return StepOutcome(
+            api=step.send or "",
+            version=arrival.version,
+            answer=self._answer(step, arrival),
+            trouble=arrival.trouble or "",
+            during=during if during != label else "",
+            elapsed_ms=round(1000 * (arrival.at_s - sent_s)),
+        )
+
+    def _answer(self, step: Step, arrival: Arrival) -> dict[str, Any] | None:
+        if arrival.response is None or step.api is None:
+            return None
+        answer = canonical_response(step.api, arrival.version, arrival.response, self.names)
+        for path in step.ignore:
+            _forget(answer, path.split("."))
+        return answer
+
+    def _keep(self, step: Step, response: Any) -> None:
+        for name, path in step.keep.items():
+            self._values[name] = _found(response, path)
+
+    def _group_of(self, step: Step) -> str:
+        """The group that a step is about, if it is about one."""
+        group_id = step.fields.get("group_id")
+        if not isinstance(group_id, str):
+            return ""
+        return str(self._lookup(group_id)) if group_id[:1] in ("$", "@") else group_id
+
+    async def _connection(self, name: str) -> Connection:
+        if name not in self._connections:
+            self._connections[name] = await Connection.open(*self._address)
+        return self._connections[name]
+
+    def _lookup(self, name: str) -> Any:
+        if name.startswith("@"):
+            return self.names.prefix + name[1:]
+        key = name[1:]
+        if key not in self._values and not any(key in step.keep for step in self._story.steps):
+            raise KeyError(key)
+        value = self._values.get(key, "")
+        return self._lookup(value) if isinstance(value, str) and value.startswith("@") else value
+
+
+def _is_prompt(step: Step) -> bool:
+    """Whether nothing in the step may take its time, but for a pause."""
+    return not step.receive and not step.restart and step.send not in WAITING
+
+
+def _found(response: Any, path: str) -> Any:
+    """The value at a path such as `topics.0.topic_id`; "" where the answer has none."""
+    found = response
+    for part in path.split("."):
+        try:
+            found = found[int(part)] if part.isdigit() else getattr(found, part)
+        except (IndexError, AttributeError, TypeError):
+            return ""
+    return found
+
+
+def _forget(answer: Any, path: list[str]) -> None:
+    """Put an asterisk in the place of a field; `*` stands for all elements of a list."""
+    first, *rest = path
+    places = range(len(answer)) if first == "*" else [int(first) if first.isdigit() else first]
+    for place in places:
+        if (isinstance(answer, dict) and place not in answer) or (
+            isinstance(answer, list) and int(place) >= len(answer)
+        ):
+            continue  # this version lacks the field, or the list is shorter
+        if rest and answer[place] is not None:
+            _forget(answer[place], rest)
+        else:
+            answer[place] = "*"

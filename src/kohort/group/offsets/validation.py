@@ -1,0 +1,292 @@
+"""
+Requests about offsets, checked against the topics of the cluster before any group is asked.
+
+What is refused here is kept, and merged with what the group's shard says of the rest: one entry per topic, its refused
+partitions before the accepted ones.
+
+Source: Kafka KafkaApis.handleOffsetCommitRequest, handleOffsetFetchRequest, handleOffsetDeleteRequest.
+"""
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+
+from kohort.group.offsets.commit import NO_RETENTION_MS, accept
+from kohort.group.offsets.fetch import topic_refused
+from kohort.group.offsets.prepared_commits import GROWTH_MAX, PreparedCommit
+from kohort.group.records import NO_TIMESTAMP_MS
+from kohort.machine.shard import Reply
+from kohort.model.context import RequestContext
+from kohort.model.errors import ErrorCode
+from kohort.model.image import ClusterImage, TopicImage
+from kohort.wire import messages as m
+from kohort.wire.apis import ApiKey
+from kohort.wire.encoders import PreparedResponse, response_encoder
+from kohort.wire.templates import RequestTemplate
+
+TOPIC_IDS_SINCE: Final = 10
+
+_ANY_LENGTH: Final = 1 << 31
+_UNKNOWN_PARTITION: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+# OffsetCommit
+
+
+class CheckedCommit(msgspec.Struct, frozen=True):
+    """
+    Attributes:
+        request: what the shard is to commit, every topic with its name.
+        refused: the rest, answered already.
+    """
+
+    request: m.OffsetCommitRequest
+    refused: Sequence[m.OffsetCommitResponseTopic]
+
+    def merge(self, response: m.OffsetCommitResponse) -> m.OffsetCommitResponse:
+        merged: dict[str | UUID | None, tuple[m.OffsetCommitResponseTopic, list[m.OffsetCommitResponsePartition]]] = {}
+        for topic in (*self.refused, *response.topics):
+            key = topic.name or topic.topic_id
+            merged.setdefault(key, (topic, []))[1].extend(topic.partitions)
+        return m.OffsetCommitResponse(
+            topics=[
+                m.OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
+                for topic, partitions in merged.values()
+            ]
+        )
+
+    def merging(self, reply: Reply[m.OffsetCommitResponse]) -> Reply[m.OffsetCommitResponse]:
+        return partial(_reply_merged, self, reply)
+
+
+def _reply_merged(
+    checked: CheckedCommit, reply: Reply[m.OffsetCommitResponse], response: m.OffsetCommitResponse
+) -> None:
+    reply(checked.merge(response))
+
+
+def check_commit(request: m.OffsetCommitRequest, context: RequestContext, image: ClusterImage) -> CheckedCommit:
+    """Refuse topics and partitions that are not there; UNKNOWN_TOPIC_ID for an id, UNKNOWN_TOPIC_OR_PARTITION else."""
+    by_id = context.api_version >= TOPIC_IDS_SINCE
+    refused: list[m.OffsetCommitResponseTopic] = []
+    accepted: list[m.OffsetCommitRequestTopic] = []
+    for topic in request.topics:
+        found = _topic_by_id(image, topic.topic_id) if by_id else image.topic(topic.name)
+        if by_id and found is None:
+            refused.append(_commit_refused(topic, topic.name, topic.partitions, ErrorCode.UNKNOWN_TOPIC_ID))
+            continue
+        name = found.name if found is not None else topic.name
+        known, unknown = _split(topic.partitions, found)
+        if unknown:
+            refused.append(_commit_refused(topic, name, unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        if known:
+            accepted.append(m.OffsetCommitRequestTopic(name=name, topic_id=topic.topic_id, partitions=known))
+    return CheckedCommit(_with_topics(request, accepted), refused)
+
+
+def _with_topics(request: m.OffsetCommitRequest, topics: Sequence[m.OffsetCommitRequestTopic]) -> m.OffsetCommitRequest:
+    return m.OffsetCommitRequest(
+        group_id=request.group_id,
+        generation_id_or_member_epoch=request.generation_id_or_member_epoch,
+        member_id=request.member_id,
+        retention_time_ms=request.retention_time_ms,
+        group_instance_id=request.group_instance_id,
+        topics=topics,
+    )
+
+
+def is_plain_commit(request: m.OffsetCommitRequest, context: RequestContext, image: ClusterImage) -> bool:
+    """The common case: every partition exists, by name, and no topic comes twice; the shard's answer is the answer."""
+    topics = request.topics
+    if context.api_version >= TOPIC_IDS_SINCE:
+        return False
+    if len(topics) > 1 and len({topic.name for topic in topics}) != len(topics):
+        return False
+    for topic in topics:
+        found = image.topic(topic.name)
+        if found is None or not topic.partitions:
+            return False
+        count = found.partition_count
+        for partition in topic.partitions:
+            if not 0 <= partition.partition_index < count:
+                return False
+    return bool(topics)
+
+
+class KnownCommit(msgspec.Struct, frozen=True):
+    """
+    What came of checking a commit that comes again.
+
+    Attributes:
+        topics: the topics that it names, as they were then; None for one that did not exist.
+        plan: what is the same in each of them; None if they have to be looked at one by one: with a retention time of their
+            own, of nothing, with partitions that do not exist, or where that would be too large to keep.
+    """
+
+    is_by_id: bool
+    topics: Sequence[tuple[str | UUID | None, TopicImage | None]]
+    plan: PreparedCommit | None
+
+    def is_current(self, image: ClusterImage) -> bool:
+        """Whether the topics are the same as then. A topic that has changed in any way is another."""
+        for key, topic in self.topics:  # noqa: SIM110 -- a generator would cost every commit half a microsecond
+            if _topic(image, key, is_by_id=self.is_by_id) is not topic:
+                return False
+        return True
+
+
+def prepare_commit(pattern: RequestTemplate, context: RequestContext, image: ClusterImage) -> KnownCommit:
+    """Check a commit for all that will come with other offsets."""
+    request: m.OffsetCommitRequest = pattern.request
+    checked = check_commit(request, context, image)
+    plan = None
+    if request.retention_time_ms == NO_RETENTION_MS and checked.request.topics and not checked.refused:
+        commits, response = accept(checked.request, _ANY_LENGTH, 0, NO_TIMESTAMP_MS)
+        encode = response_encoder(ApiKey.OFFSET_COMMIT, context.api_version)
+        answer = checked.merge(response)
+        plan = PreparedCommit(checked.request, commits, answer, PreparedResponse(encode(0, answer)))
+        if plan.size_bytes > GROWTH_MAX * pattern.body_bytes:
+            plan = None
+    is_by_id = context.api_version >= TOPIC_IDS_SINCE
+    keys = [topic.topic_id if is_by_id else topic.name for topic in request.topics]
+    return KnownCommit(is_by_id, [(key, _topic(image, key, is_by_id=is_by_id)) for key in keys], plan)
+
+
+def _topic(image: ClusterImage, key: Any, *, is_by_id: bool) -> TopicImage | None:
+    return _topic_by_id(image, key) if is_by_id else image.topic(key)
+
+
+def _split(
+    partitions: Iterable[m.OffsetCommitRequestPartition], topic: TopicImage | None
+) -> tuple[list[m.OffsetCommitRequestPartition], list[m.OffsetCommitRequestPartition]]:
+    """Partitions that exist, and those that do not."""
+    known: list[m.OffsetCommitRequestPartition] = []
+    unknown: list[m.OffsetCommitRequestPartition] = []
+    count = 0 if topic is None else topic.partition_count
+    for partition in partitions:
+        (known if 0 <= partition.partition_index < count else unknown).append(partition)
+    return known, unknown
+
+
+def _commit_refused(
+    topic: m.OffsetCommitRequestTopic,
+    name: str,
+    partitions: Iterable[m.OffsetCommitRequestPartition],
+    code: ErrorCode,
+) -> m.OffsetCommitResponseTopic:
+    return m.OffsetCommitResponseTopic(
+        name=name,
+        topic_id=topic.topic_id,
+        partitions=[
+            m.OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=int(code))
+            for partition in partitions
+        ],
+    )
+
+
+def _topic_by_id(image: ClusterImage, topic_id: UUID | None) -> TopicImage | None:
+    return None if topic_id is None else image.topic_by_id(topic_id)
+
+
+# OffsetFetch
+
+
+class CheckedFetch(msgspec.Struct, frozen=True):
+    """
+    Attributes:
+        request: what the shard is to look up, every topic with its name.
+        refused: topics whose id nobody knows; they come last in the answer.
+        ids: with a fetch of everything by topic ids, where the shard's names find theirs.
+    """
+
+    request: m.OffsetFetchRequestGroup
+    refused: Sequence[m.OffsetFetchResponseTopics] = ()
+    ids: ClusterImage | None = None
+
+    def merge(self, response: m.OffsetFetchResponseGroup) -> m.OffsetFetchResponseGroup:
+        if response.error_code:
+            return response
+        if self.ids is not None:
+            topics = list(_with_ids(response.topics, self.ids))
+            return msgspec.structs.replace(response, topics=topics)
+        if self.refused:
+            return msgspec.structs.replace(response, topics=[*response.topics, *self.refused])
+        return response
+
+
+def check_fetch(group: m.OffsetFetchRequestGroup, context: RequestContext, image: ClusterImage) -> CheckedFetch:
+    """Put names to topic ids. Names are not checked: an offset outlives its topic for a moment."""
+    if context.api_version < TOPIC_IDS_SINCE:
+        return CheckedFetch(group)
+    if group.topics is None:
+        return CheckedFetch(group, ids=image)
+    refused: list[m.OffsetFetchResponseTopics] = []
+    accepted: list[m.OffsetFetchRequestTopics] = []
+    for topic in group.topics:
+        found = _topic_by_id(image, topic.topic_id)
+        if found is None:
+            refused.append(topic_refused(topic, ErrorCode.UNKNOWN_TOPIC_ID))
+        else:
+            indexes = topic.partition_indexes
+            accepted.append(
+                m.OffsetFetchRequestTopics(name=found.name, topic_id=topic.topic_id, partition_indexes=indexes)
+            )
+    return CheckedFetch(m.OffsetFetchRequestGroup(group_id=group.group_id, topics=accepted), refused)
+
+
+def _with_ids(
+    topics: Iterable[m.OffsetFetchResponseTopics], image: ClusterImage
+) -> Iterable[m.OffsetFetchResponseTopics]:
+    """A topic that is gone has no id to be told by, and is left out."""
+    for topic in topics:
+        found = image.topic(topic.name)
+        if found is not None:
+            yield msgspec.structs.replace(topic, topic_id=found.topic_id)
+
+
+def fetch_refused(group: m.OffsetFetchRequestGroup, code: ErrorCode) -> m.OffsetFetchResponseGroup:
+    """A group that cannot be asked; partitions repeat the error for versions without a place for a group's."""
+    topics = [topic_refused(topic, code) for topic in group.topics or ()]
+    return m.OffsetFetchResponseGroup(group_id=group.group_id, error_code=int(code), topics=topics)
+
+
+# OffsetDelete
+
+
+class CheckedDelete(msgspec.Struct, frozen=True):
+    """What the shard is to delete, and by topic the partitions that do not exist."""
+
+    request: m.OffsetDeleteRequest
+    refused: dict[str, list[m.OffsetDeleteResponsePartition]]
+
+    def merge(self, response: m.OffsetDeleteResponse) -> m.OffsetDeleteResponse:
+        """An error of the whole request drops everything else."""
+        if response.error_code or not self.refused:
+            return response
+        merged = {name: list(partitions) for name, partitions in self.refused.items()}
+        for topic in response.topics:
+            merged.setdefault(topic.name, []).extend(topic.partitions)
+        topics = [m.OffsetDeleteResponseTopic(name=name, partitions=entries) for name, entries in merged.items()]
+        return m.OffsetDeleteResponse(topics=topics)
+
+
+def check_delete(request: m.OffsetDeleteRequest, image: ClusterImage) -> CheckedDelete:
+    """Topics and partitions that are not there are refused; the group is asked even if nothing is left."""
+    refused: dict[str, list[m.OffsetDeleteResponsePartition]] = {}
+    accepted: list[m.OffsetDeleteRequestTopic] = []
+    for topic in request.topics:
+        found = image.topic(topic.name)
+        count = 0 if found is None else found.partition_count
+        known = [partition for partition in topic.partitions if 0 <= partition.partition_index < count]
+        for partition in topic.partitions:
+            if not 0 <= partition.partition_index < count:
+                entry = m.OffsetDeleteResponsePartition(
+                    partition_index=partition.partition_index, error_code=_UNKNOWN_PARTITION
+                )
+                refused.setdefault(topic.name, []).append(entry)
+        if known:
+            accepted.append(m.OffsetDeleteRequestTopic(name=topic.name, partitions=known))
+    return CheckedDelete(m.OffsetDeleteRequest(group_id=request.group_id, topics=accepted), refused)

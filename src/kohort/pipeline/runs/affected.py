@@ -1,0 +1,158 @@
+"""
+What new rows change: the groups and the transactional ids whose tables have to be made again.
+
+All other rows of the version before stay as they are. Found without Spark, in the new rows and in the tables of the version
+before. A group is touched when
+
+- a record of it is new, or a marker that may decide on a commit of it that is pending;
+- something was produced to a topic that it has ever committed, or time has passed what was produced there;
+- time alone may change its status: it is behind and not yet STOP, or a commit enters or leaves Burrow's window. STOP stays
+  STOP, and who has no lag stays OK, until something happens;
+- it owns partitions of a topic whose name was not known yet.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from kohort.pipeline.decode.schemas import BATCH, MARKER
+from kohort.pipeline.tables.burrow import Rules, Status
+from kohort.pipeline.tables.offset_commits import PENDING
+
+READ = (
+    "offset_commits",
+    "status",
+    "assignments",
+    "members",
+    "share_state",
+    "transactions",
+    "blocking_transactions",
+)
+"""The tables of the version before that must be there."""
+
+STOP = Status.STOP.name
+VALUES_MAX = 10_000
+"""More groups or ids than these no filter should list."""
+
+
+@dataclass(frozen=True, slots=True)
+class Affected:
+    """
+    Attributes:
+        groups, transactional_ids: whose rows are made again.
+        topics: whose logs may hold a transaction that is open.
+    """
+
+    groups: frozenset[str]
+    transactional_ids: frozenset[str]
+    topics: frozenset[str]
+
+    def of(self, key: str) -> frozenset[str]:
+        """The values of a column whose rows are made again."""
+        return self.groups if key == "group" else self.transactional_ids
+
+
+def touched(
+    before: Path, new: Path | None, *, topics: Collection[str], was_ms: int, at_ms: int, share_max: float
+) -> Affected | None:
+    """
+    Args:
+        before: the tables of the version before, `READ` among them.
+        new: the rows that were read since, or None.
+        topics: what was produced to since then, or time has passed.
+        was_ms, at_ms: the instants that the tables before and the new ones stand for.
+        share_max: with a larger share of all groups than this, it is better to make all of them again.
+
+    Returns:
+        None where all has to be made again.
+    """
+    rows = _New(new)
+    commits, expire_ms = _table(before, "offset_commits"), Rules().expire_ms
+    is_undecided = (ds.field("status") != STOP) & (ds.field("lag") > 0)
+    visible_ms = ds.field("visible_at_ms")
+    is_turning = (visible_ms > was_ms) | ((visible_ms >= was_ms - expire_ms) & (visible_ms < at_ms - expire_ms))
+    is_named_late = ds.field("topic").is_null() & ds.field("topic_id").is_valid()
+    groups = rows.values("group")
+    if rows.has(MARKER):
+        groups |= _values(commits, "group", ds.field("fate") == PENDING)
+    groups |= _values(commits, "group", ds.field("topic").isin(list(topics)) | is_turning)
+    groups |= _values(_table(before, "share_state"), "group", ds.field("topic").isin(list(topics)))
+    groups |= _values(_table(before, "status"), "group", is_undecided)
+    for name in ("assignments", "share_state"):
+        groups |= _values(_table(before, name), "group", is_named_late)
+    known = groups | _values(commits, "group") | _values(_table(before, "members"), "group")
+    if len(groups) > max(share_max * len(known), 0) or len(groups) > VALUES_MAX:
+        return None
+    transactions = _table(before, "transactions")
+    is_open = ~ds.field("state").isin(["CompleteCommit", "CompleteAbort"])
+    ids = rows.values("transactional_id") | _values(transactions, "transactional_id", is_open)
+    if len(ids) > VALUES_MAX:
+        return None
+    held_back = _values(_table(before, "blocking_transactions"), "topic")
+    return Affected(frozenset(groups), frozenset(ids), frozenset(topics) | held_back)
+
+
+def latest_ms(parts: Iterable[Path], before: Mapping[str, int]) -> dict[str, int]:
+    """The greatest time of a batch of each topic, in some parts or before."""
+    found = dict(before)
+    for part in parts:
+        kind = part / f"kind={BATCH}"
+        table = ds.dataset(kind, format="parquet") if kind.is_dir() else None
+        for batch in table.to_batches(columns=["log_topic", "timestamp_ms"]) if table is not None else ():
+            told = pa.Table.from_batches([batch]).group_by("log_topic").aggregate([("timestamp_ms", "max")])
+            for row in told.to_pylist():
+                latest = row["timestamp_ms_max"]
+                if latest is not None:
+                    found[row["log_topic"]] = max(latest, found.get(row["log_topic"], latest))
+    return found
+
+
+def first_ms(part: Path, topics: Collection[str]) -> dict[str, int]:
+    """The smallest time of a record of some topics in a part, where there is one."""
+    kind = part / f"kind={BATCH}"
+    if not topics or not kind.is_dir():
+        return {}
+    table = ds.dataset(kind, format="parquet")
+    columns = {
+        "topic": ds.field("log_topic"),
+        "at_ms": pc.coalesce(ds.field("first_timestamp_ms"), ds.field("timestamp_ms")),
+    }
+    rows = table.to_table(columns=columns, filter=ds.field("log_topic").isin(list(topics))).filter(
+        ds.field("at_ms") >= 0
+    )
+    told = rows.group_by("topic").aggregate([("at_ms", "min")])
+    return {row["topic"]: row["at_ms_min"] for row in told.to_pylist()}
+
+
+class _New:
+    """The rows of a part, a directory for each kind."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+
+    def has(self, kind: str) -> bool:
+        return self._path is not None and (self._path / f"kind={kind}").is_dir()
+
+    def values(self, column: str) -> set[str]:
+        found: set[str] = set()
+        for kind in self._path.iterdir() if self._path is not None else ():
+            if kind.is_dir():
+                found |= _values(ds.dataset(kind, format="parquet"), column)
+        return found
+
+
+def _table(version: Path, name: str) -> Any:
+    return ds.dataset(version / name, format="parquet")
+
+
+def _values(table: Any, column: str, condition: Any = None) -> set[str]:
+    """The different values of a column, never all of it in memory."""
+    found: set[str] = set()
+    for batch in table.to_batches(columns=[column], filter=condition):
+        found.update(one for one in pc.unique(batch.column(column)).to_pylist() if one is not None)
+    return found

@@ -1,0 +1,115 @@
+"""
+Logs that are other ones than those that were read: their topic was deleted and made again under the same name, or they were cut
+off behind what was read of them.
+
+What was read stays as the history of a life that is over; the log of now is read from its first offset, as the next life
+(`tables.lives`). That is how it is with logs of topics: of the log of a coordinator nothing would be left to go on with.
+
+Source: KIP-516 (topic ids); Kafka UnifiedLog.truncateTo.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kohort.model.errors import ConfigError
+from kohort.model.ids import INTERNAL_TOPICS
+from kohort.pipeline.decode.schemas import BATCH
+from kohort.pipeline.runs.state import RunState
+from kohort.pipeline.sources.positions import Place
+from kohort.pipeline.tables.incarnations import LIFE
+
+Bounds = Mapping[Place, tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """
+    A life that is over.
+
+    Attributes:
+        position: how far it was read.
+        bounds: of the log that is there now; None where there is none.
+        is_same_topic: it was cut off.
+    """
+
+    topic: str
+    partition: int
+    position: int
+    bounds: tuple[int, int] | None
+    is_same_topic: bool
+
+    def __str__(self) -> str:
+        place, read = f"{self.topic}-{self.partition}", f"was read to offset {self.position}"
+        if self.bounds is None:
+            return f"{place} is gone since its topic was made again; it {read}"
+        if self.is_same_topic:
+            return f"{place} ends at {self.bounds[1]}, and {read} before: it was cut off, and is read again"
+        return f"{place} was made again, and ends at {self.bounds[1]}; the one before {read}"
+
+
+def changed_topics(state: RunState, topic_ids: Mapping[str, str]) -> set[str]:
+    """Topics that have another id than when they were read."""
+    return {topic for topic, was in state.topic_ids.items() if topic_ids.get(topic, was) != was}
+
+
+def ended(state: RunState, bounds: Bounds, topic_ids: Mapping[str, str]) -> list[Ended]:
+    """
+    The lives that have ended since a state.
+
+    Raises:
+        ConfigError: a coordinator's log is another one.
+    """
+    changed = changed_topics(state, topic_ids)
+    cut = {place for place, position in state.positions.items() if bounds.get(place, (0, position))[1] < position}
+    # Where no ids tell, a topic one of whose logs ends too early was made again, and so were its others.
+    known = {topic for topic in topic_ids if topic in state.topic_ids}
+    changed |= {topic for topic, _ in cut} - known
+    _check(state, bounds, (place for place in state.positions if place in cut or place[0] in changed))
+    return [
+        Ended(*place, position, bounds.get(place), place[0] not in changed)
+        for place, position in sorted(state.positions.items())
+        if place in cut or place[0] in changed
+    ]
+
+
+def _check(state: RunState, bounds: Bounds, places: Iterator[Place]) -> None:
+    for place in sorted(place for place in places if place[0] in INTERNAL_TOPICS):
+        end = f"ends at offset {bounds[place][1]}" if place in bounds else "is gone"
+        raise ConfigError(
+            f"{place[0]}-{place[1]} {end}, and was read to {state.positions[place]} before: it is another log now;"
+            " begin anew with --anew"
+        )
+
+
+def going_on(state: RunState, over: Collection[Ended]) -> RunState:
+    """The state that a run goes on from: logs whose lives have ended are read from their first offset."""
+    places = {(one.topic, one.partition) for one in over}
+    positions = {place: offset for place, offset in state.positions.items() if place not in places}
+    return replace(state, positions=positions, lives={**state.lives, **{p: state.lives.get(p, 0) + 1 for p in places}})
+
+
+def beginnings(over: Collection[Ended], state: RunState, began_ms: Mapping[str, int]) -> list[dict[str, Any]]:
+    """
+    The rows of kind batch with which lives begin.
+
+    Args:
+        state: as `going_on` returns it.
+        began_ms: of each topic, when its logs began again.
+    """
+    return [
+        {
+            "kind": BATCH,
+            "log_topic": one.topic,
+            "log_partition": one.partition,
+            "log_offset": None if one.bounds is None else one.bounds[0],
+            "next_offset": None if one.bounds is None else one.bounds[0],
+            "timestamp_ms": began_ms[one.topic],
+            "producer_id": -1,
+            "transactional": False,
+            "is_control": False,
+            "record_count": 0,
+            LIFE: state.lives[one.topic, one.partition],
+        }
+        for one in over
+    ]

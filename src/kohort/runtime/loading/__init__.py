@@ -1,0 +1,1 @@
+"""Loading a shard: its log is read from the start and replayed."""

@@ -1,0 +1,1 @@
+"""The runtime on threads: per-partition queues, and contexts whose calls are queued."""

@@ -1,0 +1,90 @@
+"""A partition whose events run on threads: every call from outside is queued, and answered when its turn has come."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, TypeVar
+
+from kohort.machine.shard import EndTransaction, Producer, Reply, Result, Shard
+from kohort.model.errors import CoordinatorError, ErrorCode, InvariantError
+from kohort.runtime.context import Context, Environment
+from kohort.runtime.metrics import ShardMetrics
+from kohort.runtime.processors import PartitionExecutor
+
+S = TypeVar("S", bound=Shard[Any])
+T = TypeVar("T")
+
+
+class ThreadedContext(Context[S]):
+    """
+    A context for threads. What a caller may call from any thread is overridden here; all else runs in events.
+
+    No call is answered at once: `write` returns None, unless the processor is closed.
+    """
+
+    def __init__(
+        self, environment: Environment[S], partition: int, lane: PartitionExecutor, metrics: ShardMetrics
+    ) -> None:
+        super().__init__(environment, partition, lane, metrics)
+        self._moving = threading.Lock()
+        self._moved_to: int | None = None
+
+    def write(
+        self,
+        operation: Callable[[S, int], Result[Any, T]],
+        reply: Reply[T] | None,
+        on_error: Callable[[Exception], T],
+        producer: Producer | None = None,
+    ) -> T | None:
+        run = partial(super().write, operation, reply, on_error, producer)
+
+        def event() -> None:
+            response = run()
+            if response is not None and reply is not None:
+                reply(response)
+
+        def reject() -> None:
+            response = on_error(CoordinatorError(ErrorCode.NOT_COORDINATOR))
+            if reply is not None:
+                reply(response)
+
+        self._lane.run(event, reject)
+        return None
+
+    def end_transaction(self, end: EndTransaction, reply: Reply[Exception | None], timeout_ms: int | None) -> None:
+        self._lane.run(
+            partial(super().end_transaction, end, reply, timeout_ms),
+            lambda: reply(CoordinatorError(ErrorCode.NOT_COORDINATOR)),
+        )
+
+    def read(self, query: Callable[[S, int], T], on_error: Callable[[Exception], T]) -> T:
+        """
+        Waits for the partition's turn.
+
+        Raises:
+            InvariantError: called on one of the threads that run events, which would wait for itself.
+        """
+        if not self._lane.may_wait:
+            raise InvariantError("a reply or an operation cannot wait for a query")
+        answer: Future[T] = Future()
+        run = partial(super().read, query, on_error)
+        self._lane.run(
+            lambda: answer.set_result(run()),
+            lambda: answer.set_result(on_error(CoordinatorError(ErrorCode.NOT_COORDINATOR))),
+        )
+        return answer.result()
+
+    def on_high_watermark(self, offset: int) -> None:
+        """Several moves before the event's turn are one, to the last of them."""
+        with self._moving:
+            is_queued = self._moved_to is not None
+            self._moved_to = offset
+        if not is_queued:
+            self._lane.run_first(self._commit_moved)
+
+    def _commit_moved(self) -> None:
+        with self._moving:
+            offset, self._moved_to = self._moved_to, None
+        if offset is not None:
+            super().on_high_watermark(offset)

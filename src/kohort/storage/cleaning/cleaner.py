@@ -1,0 +1,417 @@
+"""
+Which log is cleaned next, and what becomes of what a pass has written.
+
+The owner's thread chooses a log, a thread of the cleaner (for large logs a process) makes the pass, and each segment that it
+has made is put in its place on the owner's thread: some renames, no reading and no waiting for the disk.
+
+Source: Kafka LogCleaner, LogCleanerManager.
+"""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Container, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from kohort.model.errors import CorruptError, StorageError, UnavailableError
+from kohort.model.ids import TopicPartition
+from kohort.runtime.ports import Clock
+from kohort.storage.cleaning.compaction import SWAP_SUFFIX, Report, compact
+from kohort.storage.cleaning.job import Done, Group, Job
+from kohort.storage.cleaning.log_to_clean import LogToClean, is_compacted, job_of, look_at
+from kohort.storage.cleaning.process import CleanerProcess, Pace
+from kohort.storage.disklog import DiskLog
+from kohort.storage.durability import syscalls
+from kohort.storage.durability.checkpoint_formats import offsets_to_text, read_offsets, write_atomically
+from kohort.storage.durability.flusher import Background
+from kohort.storage.log import CleanerConfig, CleanerMetrics
+from kohort.storage.segments.segment import Segment
+
+_log = logging.getLogger("kohort.storage")
+
+CLEANER_OFFSETS = "cleaner-offset-checkpoint"
+PROCESS_BYTES = 4 << 20
+"""From so many bytes on a pass is worth a process."""
+
+
+@dataclass(slots=True)
+class _Worker:
+    """A thread, and the process that it waits for when a log is large."""
+
+    process: CleanerProcess = field(default_factory=CleanerProcess)
+    thread: Background = field(default_factory=Background)
+    is_busy: bool = False
+
+
+@dataclass(slots=True)
+class _Pass:
+    """
+    A log that is being cleaned.
+
+    Attributes:
+        swapping: how many segments are on their way into their place.
+        stop: set when it is to end before its time.
+        ended: set when nothing is written any more.
+        is_void: nothing that it writes from now on is wanted.
+    """
+
+    log: DiskLog
+    job: Job
+    worker: _Worker
+    swapping: int = 0
+    done: Done | None = None
+    stop: threading.Event = field(default_factory=threading.Event)
+    ended: threading.Event = field(default_factory=threading.Event)
+    is_running: bool = True
+    is_void: bool = False
+
+
+class Cleaner:
+    """
+    The cleaner of one data directory. Everything here runs on the owner's thread but what is marked otherwise.
+
+    Args:
+        logs: the logs that are open.
+        recovery_point: below it everything is durable.
+        want_checkpoint: asks for recovery points to be moved soon.
+        submit: runs something that waits for the disk in the background, in order.
+        post: runs something on the owner's thread; from any thread.
+        process_bytes: from so many bytes on a pass is made in a process of its own.
+
+    Attributes:
+        offsets: per partition, where the dirty part begins.
+        uncleanable: partitions whose cleaning failed, which are left alone until the next start.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        logs: Callable[[], Iterable[DiskLog]],
+        recovery_point: Callable[[TopicPartition], int],
+        want_checkpoint: Callable[[], None],
+        submit: Callable[[Callable[[], None]], None],
+        post: Callable[[Callable[[], None]], None],
+        clock: Clock,
+        process_bytes: int = PROCESS_BYTES,
+    ) -> None:
+        self.config = CleanerConfig()
+        self.counters = CleanerMetrics()
+        self._last_run_ms = clock.now_ms()
+        self.uncleanable: set[TopicPartition] = set()
+        self._path = data_dir / CLEANER_OFFSETS
+        self._logs = logs
+        self._recovery_point = recovery_point
+        self._want_checkpoint = want_checkpoint
+        self._submit_job = submit
+        self._post = post
+        self._clock = clock
+        self._process_bytes = process_bytes
+        self._passes: dict[TopicPartition, _Pass] = {}
+        self._workers: list[_Worker] = []
+        self._told: deque[Callable[[], None]] = deque()
+        self._is_closing = False
+        self.offsets: dict[TopicPartition, int] = {}
+
+    def load_log(self, known: Container[TopicPartition]) -> None:
+        """Remember where the dirty parts of these partitions begin."""
+        self.offsets = {key: offset for key, offset in self._read_offsets().items() if key in known}
+
+    def _read_offsets(self) -> dict[TopicPartition, int]:
+        try:
+            return read_offsets(self._path)
+        except CorruptError as error:  # everything is dirty then
+            _log.warning("cleaner.offsets_unreadable path=%s error=%r", self._path, str(error))
+            return {}
+
+    @property
+    def in_progress(self) -> frozenset[TopicPartition]:
+        return frozenset(self._passes)
+
+    def process_id(self) -> int | None:
+        """Of a process that a pass is made in now, if there is one. From any thread."""
+        return next((worker.process.id for worker in self._workers if worker.process.id is not None), None)
+
+    def metrics(self) -> CleanerMetrics:
+        """What was counted, with what is so now."""
+        counters = self.counters
+        counters.uncleanable_partitions = len(self.uncleanable)
+        counters.uncleanable_bytes = sum(
+            log.size_bytes for log in self._logs() if log.topic_partition in self.uncleanable
+        )
+        counters.since_last_run_s = (self._clock.now_ms() - self._last_run_ms) / 1000
+        return counters
+
+    # Choosing
+
+    def clean(self) -> None:
+        """Begin what is due, as far as there are threads for it; and delete what a policy of both says."""
+        if self._is_closing:
+            return
+        self._last_run_ms = self._clock.now_ms()
+        for worker in self._free_workers():
+            chosen = self._choose()
+            if chosen is None:
+                break
+            self._begin(worker, chosen)
+        for log in self._compacted_logs():
+            if log.topic_partition not in self._passes:
+                self._delete(log)
+
+    def _free_workers(self) -> list[_Worker]:
+        while len(self._workers) < self.config.threads:
+            self._workers.append(_Worker())
+        return [worker for worker in self._workers[: self.config.threads] if not worker.is_busy]
+
+    def _compacted_logs(self) -> list[DiskLog]:
+        return [
+            log
+            for log in self._logs()
+            if is_compacted(log) and log.refusal is None and log.topic_partition not in self.uncleanable
+        ]
+
+    def _delete(self, log: DiskLog) -> None:
+        """Source: LogCleanerManager.deletableLogs: compacted logs are deleted from by the cleaner."""
+        try:
+            log.apply_retention(self._clock.now_ms())
+        except (StorageError, OSError) as error:
+            _log.warning("log.not_kept partition=%s error=%r", log.topic_partition, str(error))
+
+    def _choose(self) -> LogToClean | None:
+        """The dirtiest of the logs that are due."""
+        found = []
+        for log in self._compacted_logs():
+            if log.topic_partition not in self._passes:
+                try:
+                    found.append(self.look_at(log))
+                except (StorageError, OSError) as error:
+                    self._set_aside(log.topic_partition, error)
+        self.counters.max_dirty_percent = max((100 * dirty.ratio for dirty in found), default=0.0)
+        self.counters.max_compaction_delay_s = max((dirty.delay_ms for dirty in found), default=0) / 1000
+        return max((dirty for dirty in found if dirty.is_due), key=lambda dirty: dirty.ratio, default=None)
+
+    def look_at(self, log: DiskLog) -> LogToClean:
+        """How dirty a log is; a checkpoint is asked for when it could be cleaned further if more of it were durable."""
+        found = look_at(
+            log,
+            first_dirty_offset=self._first_dirty_offset(log),
+            recovery_point=self._recovery_point(log.topic_partition),
+            now_ms=self._clock.now_ms(),
+        )
+        if found.waits_for_checkpoint:
+            self._want_checkpoint()
+        return found
+
+    def _first_dirty_offset(self, log: DiskLog) -> int:
+        offset = self.offsets.get(log.topic_partition, log.log_start_offset)
+        if log.log_start_offset <= offset <= log.end_offset:
+            return offset
+        self.offsets[log.topic_partition] = log.log_start_offset
+        return log.log_start_offset
+
+    # A pass
+
+    def _begin(self, worker: _Worker, dirty: LogToClean) -> None:
+        log = dirty.log
+        try:
+            job = job_of(dirty, self.config, now_ms=self._clock.now_ms())
+        except (StorageError, OSError) as error:
+            self._set_aside(log.topic_partition, error)
+            return
+        self._passes[log.topic_partition] = pass_ = _Pass(log, job, worker)
+        worker.is_busy = True
+        worker.thread.submit(lambda: self._run(pass_))
+
+    def _run(self, pass_: _Pass) -> None:
+        """On a thread of the cleaner."""
+        done, problem = None, None
+        try:
+            done = self._compact(pass_, lambda group: self._tell(partial(self._on_group, pass_, group)))
+        except Exception as error:  # noqa: BLE001 -- the edge of the thread: this log is set aside, the others go on
+            problem = error
+        pass_.ended.set()
+        self._tell(partial(self._on_end, pass_, done, None if pass_.stop.is_set() else problem))
+
+    def _compact(self, pass_: _Pass, report: Report) -> Done:
+        """On a thread of the cleaner."""
+        job = pass_.job
+        if sum(source.size_bytes for source in job.sources) >= self._process_bytes:
+            return pass_.worker.process.run(job, report)
+        pace = Pace(job.bytes_per_second, pass_.stop.wait)
+        return compact(job, report, self._clock, is_stopped=pass_.stop.is_set, pace=pace)
+
+    def _on_group(self, pass_: _Pass, group: Group) -> None:
+        """Put a segment that is complete in its place."""
+        log = pass_.log
+        segment = _cleaned(log, group, self._clock.now_ms())
+        replaced = None
+        if not (pass_.stop.is_set() or pass_.is_void or log.is_deleted or log.refusal is not None):
+            try:
+                replaced = log.begin_swap(group.replaces, segment)
+            except UnavailableError:  # it is complete: the next start goes on
+                pass_.is_void = True
+                return
+        if replaced is None:
+            pass_.is_void = True
+            for path in segment.files():
+                syscalls.remove(path)
+            return
+        pass_.swapping += 1
+        self._submit(
+            pass_,
+            lambda: syscalls.sync_directory(log.directory),
+            lambda: self._on_set_aside(pass_, segment, replaced),
+        )
+
+    def _on_set_aside(self, pass_: _Pass, segment: Segment, replaced: list[Path]) -> None:
+        """The old files' names are gone for good: the new ones get theirs."""
+        log = pass_.log
+        try:
+            log.end_swap(segment)
+        except UnavailableError:
+            pass_.is_void = True
+
+        def settle() -> None:
+            syscalls.sync_directory(log.directory)
+            for path in replaced:
+                syscalls.remove(path)
+
+        self._submit(pass_, settle, lambda: self._on_swapped(pass_))
+
+    def _on_swapped(self, pass_: _Pass) -> None:
+        pass_.swapping -= 1
+        self._end_if_done(pass_)
+
+    def _submit(self, pass_: _Pass, job: Callable[[], None], then: Callable[[], None]) -> None:
+        """Do something that waits for the disk, and go on here."""
+        log = pass_.log
+
+        def run() -> None:
+            try:
+                job()
+            except OSError as error:
+                # A deleted log's directory is gone; any other that cannot be flushed is not to be trusted.
+                failure = None if log.is_deleted else error
+                self._tell(lambda: self._on_failed(pass_, failure))
+            else:
+                self._tell(then)
+
+        if self._is_closing:
+            run()
+        else:
+            self._submit_job(run)
+
+    def _on_failed(self, pass_: _Pass, error: OSError | None) -> None:
+        pass_.is_void = True
+        if error is not None:
+            pass_.log.fail(error)
+        self._on_swapped(pass_)
+
+    def _on_end(self, pass_: _Pass, done: Done | None, problem: Exception | None) -> None:
+        pass_.is_running = pass_.worker.is_busy = False
+        pass_.done = done
+        if done is not None:
+            self._count(done)
+        elif problem is not None and not _is_obsolete(pass_):
+            self._set_aside(pass_.log.topic_partition, problem)
+        self._end_if_done(pass_)
+
+    def _end_if_done(self, pass_: _Pass) -> None:
+        """When the pass is over and all it has made is in its place, that is written down, and the next one chosen."""
+        if pass_.is_running or pass_.swapping:
+            return
+        topic_partition, done = pass_.log.topic_partition, pass_.done
+        del self._passes[topic_partition]
+        if done is not None and not pass_.is_void and not pass_.log.is_deleted:
+            _log.info(
+                "log.cleaned partition=%s end_offset=%d read_bytes=%d written_bytes=%d elapsed_s=%.3f",
+                *(topic_partition, done.end_offset, done.bytes_read, done.bytes_written, done.elapsed_s),
+            )
+            self.offsets[topic_partition] = done.end_offset
+            self._keep_offsets()
+        self.clean()
+
+    def _keep_offsets(self) -> None:
+        text = offsets_to_text(self.offsets)
+
+        def write() -> None:
+            try:
+                write_atomically(self._path, text)
+            except OSError as error:  # what is clean is only cleaned again
+                _log.warning("cleaner.offsets_not_written path=%s error=%r", self._path, str(error))
+
+        if self._is_closing:
+            write()
+        else:
+            self._submit_job(write)
+
+    def _count(self, done: Done) -> None:
+        counters = self.counters
+        counters.passes += 1
+        counters.bytes_read += done.bytes_read
+        counters.bytes_written += done.bytes_written
+        counters.invalid_records += done.invalid_records
+        counters.recopy_percent = 100 * done.bytes_written / max(done.bytes_read, 1)
+        counters.max_clean_time_s = done.elapsed_s
+        counters.max_buffer_utilization_percent = 100 * done.map_utilization
+
+    def _set_aside(self, topic_partition: TopicPartition, error: Exception) -> None:
+        """Source: LogCleaner.tryCleanFilthiestLog, LogCleanerManager.markPartitionUncleanable."""
+        self.uncleanable.add(topic_partition)
+        _log.warning("log.uncleanable partition=%s error=%r", topic_partition, str(error))
+
+    # Coming back
+
+    def _tell(self, action: Callable[[], None]) -> None:
+        """On any thread."""
+        self._told.append(action)
+        self._post(self._drain)
+
+    def _drain(self) -> None:
+        while self._told:
+            self._told.popleft()()
+
+    # The end
+
+    def forget(self, topic_partition: TopicPartition) -> None:
+        """The log is about to be deleted. Waits until nothing is written to its directory any more: milliseconds."""
+        if self.offsets.pop(topic_partition, None) is not None:
+            self._keep_offsets()
+        self.uncleanable.discard(topic_partition)
+        pass_ = self._passes.get(topic_partition)
+        if pass_ is not None:
+            pass_.stop.set()
+            if pass_.is_running:
+                pass_.worker.process.cancel()
+                pass_.ended.wait()
+
+    def stop(self) -> None:
+        """End the passes. What is on its way into its place is seen to by `finish`."""
+        self._is_closing = True
+        for pass_ in self._passes.values():
+            pass_.stop.set()
+        for worker in self._workers:
+            worker.process.stop()
+            worker.thread.stop()
+
+    def finish(self) -> None:
+        """After `stop`, and when nothing runs in the background any more: nothing is left half done."""
+        self._drain()
+
+
+def _is_obsolete(pass_: _Pass) -> bool:
+    """Whether the log, or some segment that the pass wanted to read, was deleted meanwhile: it begins anew then."""
+    present = {segment.base_offset for segment in pass_.log.segments}
+    begin = pass_.job.sources[0].base_offset
+    return pass_.log.is_deleted or begin not in present
+
+
+def _cleaned(log: DiskLog, group: Group, now_ms: int) -> Segment:
+    """The segment that a pass has made, under its `.swap` names; its indexes are read when somebody asks."""
+    segment = Segment(log.directory, group.base_offset, log.config, created_ms=now_ms)
+    segment.rename_with(SWAP_SUFFIX)
+    segment.size_bytes, segment.max_timestamp = group.size_bytes, group.max_timestamp
+    segment.release()
+    return segment

@@ -1,0 +1,156 @@
+"""
+How dirty a log is, how far it may be cleaned, and what a pass over it has to know.
+
+A log is cleaned up to the first segment that is active, newer than the minimum lag, holds what readers of committed data may
+not see yet, or is not known to be durable: what a crash may cut off is never rewritten.
+
+Source: Kafka LogCleanerManager, LogToClean.
+"""
+
+from bisect import bisect_right
+from dataclasses import dataclass
+
+from kohort.storage.cleaning.job import Job, LastRecord, Source
+from kohort.storage.disklog import DiskLog
+from kohort.storage.log import LONG_MAX, CleanerConfig
+from kohort.storage.segments.segment import Segment
+
+
+@dataclass(frozen=True, slots=True)
+class LogToClean:
+    """
+    How dirty a log is.
+
+    Attributes:
+        delay_ms: by how much max.compaction.lag.ms is exceeded.
+        segments: those below `first_uncleanable_offset`.
+        waits_for_checkpoint: whether it could be cleaned further if more of it were known to be durable.
+    """
+
+    log: DiskLog
+    first_dirty_offset: int
+    first_uncleanable_offset: int
+    clean_bytes: int
+    cleanable_bytes: int
+    delay_ms: int
+    segments: list[Segment]
+    waits_for_checkpoint: bool
+
+    @property
+    def ratio(self) -> float:
+        total = self.clean_bytes + self.cleanable_bytes
+        return self.cleanable_bytes / total if total else 0.0
+
+    @property
+    def is_due(self) -> bool:
+        """Source: LogCleanerManager.grabFilthiestCompactedLog."""
+        return self.ratio > self.log.config.min_cleanable_dirty_ratio or (
+            self.delay_ms > 0 and self.cleanable_bytes > 0
+        )
+
+
+def is_compacted(log: DiskLog) -> bool:
+    return "compact" in log.config.cleanup_policy.split(",")
+
+
+def look_at(log: DiskLog, *, first_dirty_offset: int, recovery_point: int, now_ms: int) -> LogToClean:
+    """
+    How dirty a log is.
+
+    Args:
+        recovery_point: below it everything is durable.
+
+    Raises:
+        CorruptError: a batch is damaged.
+        OSError: something cannot be read.
+
+    Source: LogCleanerManager.cleanableOffsets, LogToClean.
+    """
+    segments = log.segments
+    bases = [segment.base_offset for segment in segments]
+    floor = max(bisect_right(bases, first_dirty_offset) - 1, 0)
+    end = _first_uncleanable(log, segments, floor, now_ms)
+    durable = max(bisect_right(bases, recovery_point) - 1, 0) if bases else 0
+    waits_for_checkpoint = durable < end
+    end = min(end, durable)
+    return LogToClean(
+        log,
+        first_dirty_offset,
+        max(first_dirty_offset, bases[end] if bases else 0),
+        sum(segment.size_bytes for segment in segments if segment.base_offset < first_dirty_offset),
+        sum(segment.size_bytes for segment in segments[floor:end]),
+        _delay_ms(log, segments[floor:-1], now_ms),
+        list(segments[:end]),
+        waits_for_checkpoint,
+    )
+
+
+def _first_uncleanable(log: DiskLog, segments: tuple[Segment, ...], first_dirty: int, now_ms: int) -> int:
+    """The place of the first segment that may not be cleaned."""
+    stable = log.last_stable_offset
+    lag_ms = log.config.min_compaction_lag_ms
+    last = max(len(segments) - 1, 0)
+    for place in range(first_dirty, last):
+        is_new = lag_ms > 0 and segments[place].newest_ms > now_ms - lag_ms
+        if segments[place + 1].base_offset > stable or is_new:
+            return place
+    return last
+
+
+def _delay_ms(log: DiskLog, dirty: tuple[Segment, ...], now_ms: int) -> int:
+    """Source: LogCleanerManager.maxCompactionDelay."""
+    lag_ms = log.config.max_compaction_lag_ms
+    if lag_ms >= LONG_MAX:
+        return 0
+    firsts = [first[4] for segment in dirty if (first := next(segment.walk(), None)) is not None]
+    earliest_ms = min((first_ms for first_ms in firsts if first_ms > 0), default=LONG_MAX)
+    return max(now_ms - lag_ms - earliest_ms, 0)
+
+
+def job_of(dirty: LogToClean, config: CleanerConfig, *, now_ms: int) -> Job:
+    """
+    What a pass over it has to know.
+
+    Raises:
+        CorruptError: an index of aborted transactions is damaged.
+        OSError: something cannot be read.
+    """
+    log = dirty.log
+    bases = [segment.base_offset for segment in dirty.segments]
+    bytes_per_second = config.io_max_bytes_per_second
+    return Job(
+        directory=str(log.directory),
+        sources=[
+            _source(segment, next_base)
+            for segment, next_base in zip(dirty.segments, [*bases[1:], dirty.first_uncleanable_offset], strict=True)
+        ],
+        first_dirty_offset=dirty.first_dirty_offset,
+        first_uncleanable_offset=dirty.first_uncleanable_offset,
+        aborted=[
+            aborted
+            for segment in log.segments
+            for aborted in segment.aborted.entries
+            if aborted.first_offset < dirty.first_uncleanable_offset and aborted.last_offset >= bases[0]
+        ],
+        last_records={
+            state.producer_id: LastRecord(state.batches[-1].last_offset if state.batches else -1, state.producer_epoch)
+            for state in log.producers.states.values()
+        },
+        config=log.config,
+        now_ms=now_ms,
+        buffer_bytes=config.dedupe_buffer_size // max(config.threads, 1),
+        load_factor=config.io_buffer_load_factor,
+        io_bytes=max(config.io_buffer_size // max(config.threads, 1) // 2, 4096),
+        bytes_per_second=bytes_per_second if bytes_per_second < 1e18 else 0.0,
+    )
+
+
+def _source(segment: Segment, next_base_offset: int) -> Source:
+    return Source(
+        base_offset=segment.base_offset,
+        size_bytes=segment.size_bytes,
+        index_bytes=segment.index.path.stat().st_size,
+        time_index_bytes=segment.time_index.path.stat().st_size,
+        next_base_offset=next_base_offset,
+        modified_ns=segment.path.stat().st_mtime_ns,
+    )

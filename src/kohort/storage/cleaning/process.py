@@ -1,0 +1,174 @@
+"""
+A pass of the cleaner in a process of its own: reading every record of a large log takes a processor for seconds, and in a
+thread that would be taken from whoever appends and fetches meanwhile.
+
+The process gets one job as a line of JSON, answers with a line for each group and one for the end, and lives no longer. It
+ends at once when its input does, that is when the process that started it is gone; what it had begun ends in `.cleaned`.
+"""
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, NoReturn
+
+import msgspec
+
+from kohort.model.errors import CorruptError, StorageError
+from kohort.runtime.clock import SystemClock
+from kohort.storage.cleaning.compaction import Report, compact
+from kohort.storage.cleaning.job import Done, Group, Job
+
+if TYPE_CHECKING:
+    import subprocess
+
+NICENESS = 5
+"""What is behind by seconds anyway waits for what is behind by milliseconds."""
+_ORPHANED = 3
+
+
+class Failed(msgspec.Struct, frozen=True, tag=True):
+    """The pass could not be ended. `errno` is 0 where the files' content was the reason."""
+
+    errno: int
+    reason: str
+
+
+_encode = msgspec.json.encode
+_decode_job = msgspec.json.Decoder(Job).decode
+_decode_answer = msgspec.json.Decoder(Group | Done | Failed).decode
+
+
+class CleanerProcess:
+    """One process at a time, for the thread that calls `run`."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+        self._is_stopped = False
+
+    def run(self, job: Job, report: Report) -> Done:
+        """
+        As `compact`, blocking.
+
+        Raises:
+            CorruptError: a file holds what it should not.
+            OSError: something cannot be read or written, or the process was ended.
+        """
+        import subprocess  # few starts need it
+
+        with self._lock:
+            if self._is_stopped:
+                raise InterruptedError("the store is being closed")
+            process = self._process = subprocess.Popen(
+                (sys.executable, "-P", "-m", "kohort.storage.cleaning.process"),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                start_new_session=True,
+            )
+        with process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            try:
+                with suppress(BrokenPipeError):
+                    process.stdin.write(_encode(job) + b"\n")
+                    process.stdin.flush()
+                for line in process.stdout:
+                    answer = _decode_answer(line)
+                    if not isinstance(answer, Group):
+                        return _ended(answer)
+                    report(answer)
+            finally:
+                with suppress(BrokenPipeError):
+                    process.stdin.close()
+        raise InterruptedError(f"the cleaner's process ended with code {process.returncode}")
+
+    @property
+    def id(self) -> int | None:
+        process = self._process
+        return process.pid if process is not None and process.returncode is None else None
+
+    def cancel(self) -> None:
+        """End the process, if one is there. From any thread."""
+        with self._lock:
+            if self._process is not None:
+                self._process.kill()
+
+    def stop(self) -> None:
+        """End the process, if one is there, and start no other. From any thread."""
+        with self._lock:
+            self._is_stopped = True
+        self.cancel()
+
+
+def _ended(answer: Done | Failed) -> Done:
+    if isinstance(answer, Done):
+        return answer
+    if answer.errno:
+        raise OSError(answer.errno, answer.reason)
+    raise CorruptError(answer.reason)
+
+
+class Pace:
+    """
+    Lets no more bytes pass than a second allows, by waiting.
+
+    Source: Kafka Throttler, log.cleaner.io.max.bytes.per.second.
+    """
+
+    def __init__(self, bytes_per_second: float, wait: Callable[[float], object]) -> None:
+        self._bytes_per_second = bytes_per_second
+        self._wait = wait
+        self._begun_s = time.monotonic()
+        self._bytes = 0
+
+    def __call__(self, passed_bytes: int) -> None:
+        if self._bytes_per_second <= 0:
+            return
+        self._bytes += passed_bytes
+        ahead_s = self._bytes / self._bytes_per_second - (time.monotonic() - self._begun_s)
+        if ahead_s > 0:
+            self._wait(ahead_s)
+
+
+def _answer(answer: Group | Done | Failed) -> None:
+    data = memoryview(_encode(answer) + b"\n")
+    while data:
+        data = data[os.write(1, data) :]
+
+
+def _read_job() -> Job:
+    data = b""
+    while not data.endswith(b"\n"):
+        more = os.read(0, 1 << 20)
+        if not more:
+            os._exit(_ORPHANED)
+        data += more
+    return _decode_job(data)
+
+
+def _watch_parent() -> None:
+    while os.read(0, 1):
+        pass
+    os._exit(_ORPHANED)
+
+
+def main() -> NoReturn:
+    os.nice(NICENESS)
+    job = _read_job()
+    threading.Thread(target=_watch_parent, daemon=True).start()
+    try:
+        done = compact(job, _answer, SystemClock(), pace=Pace(job.bytes_per_second, time.sleep))
+    except OSError as error:
+        _answer(Failed(error.errno or 5, str(error)))
+    except (StorageError, MemoryError) as error:
+        _answer(Failed(0, str(error) or type(error).__name__))
+    else:
+        _answer(done)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

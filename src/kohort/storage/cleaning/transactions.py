@@ -1,0 +1,81 @@
+"""
+What the cleaner knows of transactions while it reads a log from its beginning on: which data was aborted, and whether data of
+a transaction was read before its marker.
+
+A marker is needed as long as any batch of its transaction is there, be it an empty one, since without it the transaction
+would look open. So it may go only when a whole pass found nothing of it.
+
+Source: Kafka CleanedTransactionMetadata; KAFKA-8351, KAFKA-13727.
+"""
+
+from collections.abc import Callable, Iterable
+from heapq import heapify, heappop
+
+from kohort.storage.producers import AbortedTxn
+from kohort.wire.batches import BatchHeader, LogRecord, read_marker
+
+
+class CleanedTransactions:
+    """
+    Batches are shown in the order of the log.
+
+    Args:
+        aborted: the aborted transactions that reach into what is read.
+        keep_aborted: told each that has to stay in the index, in the order of the markers.
+    """
+
+    def __init__(
+        self, aborted: Iterable[AbortedTxn], keep_aborted: Callable[[AbortedTxn], None] = lambda _aborted: None
+    ) -> None:
+        self.keep_aborted = keep_aborted
+        self._coming = [(entry.first_offset, entry.last_offset, entry) for entry in aborted]
+        heapify(self._coming)
+        self._aborted: dict[int, AbortedTxn] = {}
+        """Aborted transactions that have begun and not ended, by producer id."""
+        self._observed: set[int] = set()
+        """Of those, the ones of which a batch was read."""
+        self._committed: set[int] = set()
+        """Producers of transactional data that was not aborted, whose marker has not come."""
+
+    def on_data(self, header: BatchHeader) -> bool:
+        """Whether the batch is of an aborted transaction."""
+        self._begin(header.last_offset)
+        if not header.is_transactional:
+            return False
+        if header.producer_id in self._aborted:
+            self._observed.add(header.producer_id)
+            return True
+        self._committed.add(header.producer_id)
+        return False
+
+    def on_control(self, header: BatchHeader, records: Iterable[LogRecord]) -> bool:
+        """
+        Whether the batch is of no more use.
+
+        Raises:
+            CorruptError: the control record is damaged.
+        """
+        self._begin(header.last_offset)
+        record = next(iter(records), None)
+        if record is None:  # its record went in an earlier pass
+            return True
+        marker = read_marker(record)
+        if marker is None:
+            return False
+        producer_id = header.producer_id
+        if marker.committed:
+            was_read = producer_id in self._committed
+            self._committed.discard(producer_id)
+            return not was_read
+        aborted = self._aborted.pop(producer_id, None)
+        if producer_id not in self._observed or aborted is None:
+            return True
+        self._observed.discard(producer_id)
+        self.keep_aborted(aborted)
+        return False
+
+    def _begin(self, offset: int) -> None:
+        """Take up the aborted transactions that begin at this offset or before."""
+        while self._coming and self._coming[0][0] <= offset:
+            aborted = heappop(self._coming)[2]
+            self._aborted.setdefault(aborted.producer_id, aborted)

@@ -1,0 +1,1 @@
+"""Durability: flushes, the journal, checkpoints and recovery."""

@@ -1,0 +1,166 @@
+"""
+The small files beside the logs, in the texts that Kafka gives them, and the lock on the directory.
+
+Source: Kafka CheckpointFile, OffsetCheckpointFile, PartitionMetadataFile, PropertiesUtils, CleanShutdownFileHandler.
+"""
+
+import fcntl
+import os
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Mapping
+from pathlib import Path
+from uuid import UUID
+
+from kohort.model.errors import ConfigError, CorruptError
+from kohort.model.ids import TopicPartition
+from kohort.storage.directory import OFFSET_MAX, PARTITION_MAX
+from kohort.storage.durability import syscalls
+from kohort.storage.log import NO_TOPIC_ID
+
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+LOG_START_OFFSETS = "log-start-offset-checkpoint"
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+LOCK = ".lock"
+META_PROPERTIES = "meta.properties"
+PARTITION_METADATA = "partition.metadata"
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """The file has the old or the new content whatever happens; on return it is the new one for good."""
+    temporary = path.with_name(path.name + ".tmp")
+    syscalls.write_file(temporary, text.encode(), is_synced=True)
+    syscalls.rename(temporary, path)
+    syscalls.sync_directory(path.parent)
+
+
+def offsets_to_text(offsets: Mapping[TopicPartition, int]) -> str:
+    lines = ["0", str(len(offsets))]
+    lines += [f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items())]
+    return "\n".join(lines) + "\n"
+
+
+def read_offsets(path: Path) -> dict[TopicPartition, int]:
+    """
+    Offsets by partition; none when the file is missing or empty (an unclean stop may leave it so).
+
+    Raises:
+        CorruptError: the file holds something else.
+    """
+    try:
+        lines = path.read_text("utf-8", "replace").splitlines()
+    except FileNotFoundError:
+        return {}
+    if not lines:
+        return {}
+    try:
+        entries = [line.split() for line in lines[2:] if line]
+        if lines[0] != "0" or int(lines[1]) != len(entries):
+            raise CorruptError(f"{path} does not hold what its first lines promise")
+        return dict(_offset(*entry) for entry in entries)
+    except (TypeError, ValueError, IndexError) as exc:
+        raise CorruptError(f"{path} cannot be read as a checkpoint of offsets") from exc
+
+
+def _offset(topic: str, partition: str, offset: str) -> tuple[TopicPartition, int]:
+    """
+    Raises:
+        ValueError: these are no partition and no offset.
+    """
+    found = TopicPartition(topic, int(partition)), int(offset)
+    if not 0 <= found[0].partition <= PARTITION_MAX or not 0 <= found[1] <= OFFSET_MAX:
+        raise ValueError(f"offset {offset} of {topic}-{partition}")
+    return found
+
+
+def uuid_to_text(value: UUID) -> str:
+    """As Kafka prints an id: URL-safe base64 without padding, 22 characters."""
+    return urlsafe_b64encode(value.bytes).decode("ascii").rstrip("=")
+
+
+def uuid_from_text(text: str) -> UUID:
+    """
+    Raises:
+        ValueError: this is no id.
+    """
+    return UUID(bytes=urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+
+
+def write_partition_metadata(directory: Path, topic_id: UUID, *, is_synced: bool = False) -> None:
+    text = f"version: 0\ntopic_id: {uuid_to_text(topic_id)}"
+    syscalls.write_file(directory / PARTITION_METADATA, text.encode(), is_synced=is_synced)
+
+
+def read_partition_metadata(directory: Path) -> UUID:
+    """The topic id; the zero id when the file is missing or was not written to its end."""
+    try:
+        lines = (directory / PARTITION_METADATA).read_text("utf-8").splitlines()
+        fields = dict(line.split(": ", 1) for line in lines if line)
+        return uuid_from_text(fields["topic_id"]) if fields.get("version") == "0" else NO_TOPIC_ID
+    except (FileNotFoundError, KeyError, ValueError):
+        return NO_TOPIC_ID
+
+
+def read_properties(path: Path) -> dict[str, str] | None:
+    """The keys and values of a Java properties file as Kafka writes them; None when there is none."""
+    try:
+        lines = path.read_text("utf-8", "replace").splitlines()
+    except FileNotFoundError:
+        return None
+    pairs = (line.partition("=") for line in lines if line and not line.startswith(("#", "!")))
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def claim_directory(data_dir: Path, *, node_id: int, cluster_id: str | None, new_id: UUID) -> str:
+    """
+    Check that the directory belongs to this node of this cluster, or make it so when it is new; the cluster id.
+
+    Args:
+        cluster_id: None takes the directory's own.
+        new_id: the directory's id, and the cluster's if neither side knows one, should the directory be new.
+
+    Raises:
+        ConfigError: the directory is of another version, another cluster or another node.
+    """
+    path = data_dir / META_PROPERTIES
+    found = read_properties(path)
+    if found is None:
+        cluster_id = cluster_id or uuid_to_text(new_id)
+        text = f"version=1\ncluster.id={cluster_id}\nnode.id={node_id}\ndirectory.id={uuid_to_text(new_id)}\n"
+        write_atomically(path, text)
+        return cluster_id
+    version, owner, node = found.get("version"), found.get("cluster.id"), found.get("node.id")
+    if version != "1" or owner is None:
+        raise ConfigError(
+            f"{path} is of version {version}, not 1: this directory was written by another kind of broker."
+        )
+    if cluster_id is not None and owner != cluster_id:
+        raise ConfigError(
+            f"{data_dir} belongs to cluster {owner}, not {cluster_id}: choose another directory or cluster id."
+        )
+    if node != str(node_id):
+        raise ConfigError(f"{data_dir} belongs to node {node}, not {node_id}: choose another directory or node id.")
+    return owner
+
+
+class DirectoryLock:
+    """One process at a time in a data directory."""
+
+    def __init__(self, data_dir: Path) -> None:
+        """
+        Raises:
+            ConfigError: another process has it.
+        """
+        self._fd = os.open(data_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as exc:
+            os.close(self._fd)
+            raise ConfigError(
+                f"{data_dir} is in use by another process: stop that one, or choose another directory."
+            ) from exc
+
+    def release(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1

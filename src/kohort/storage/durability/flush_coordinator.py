@@ -1,0 +1,488 @@
+"""
+What makes appends durable and moves high watermarks: rounds to the flusher, and checkpoints in the background.
+
+Everything here runs on the owner's thread but what is marked otherwise.
+
+With "commit", a round that is filling is flushed at the end of the turn: by the flusher, and high watermarks move when it comes
+back; or at once, where that is quick and nobody else is at the disk. With "os" they move at the end of the turn, but for topics
+that ask for flushes themselves. A checkpoint flushes the files written since the last one, and writes Kafka's checkpoints of
+recovery points, high watermarks and start offsets; where there is a journal, rounds go to its other file from then on, and this
+one is free when the checkpoint has ended.
+"""
+
+import logging
+import os
+from collections import deque
+from collections.abc import Callable, Container, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+
+from kohort.model.errors import UnavailableError
+from kohort.model.ids import TopicPartition
+from kohort.runtime.ports import Clock, Defer
+from kohort.storage.base import PIECE_BYTES
+from kohort.storage.directory import JOURNAL
+from kohort.storage.disklog import DiskLog
+from kohort.storage.durability import syscalls
+from kohort.storage.durability.checkpoint import Checkpoint, FailedCheckpoint, write_epochs
+from kohort.storage.durability.checkpoint_files import CheckpointFiles
+from kohort.storage.durability.flusher import Background, FlushBatch, Flusher
+from kohort.storage.durability.journal import (
+    DELETE,
+    EPOCH,
+    START,
+    Journal,
+    entry_prefix,
+    pack_epoch,
+    pack_length,
+    pack_offset,
+)
+from kohort.storage.durability.parallel import for_each
+from kohort.storage.errno_hints import errno_hint
+from kohort.storage.log import LONG_MAX
+from kohort.storage.watermarks import Watermarks
+
+_log = logging.getLogger("kohort.storage")
+
+BULK_BYTES: Final = 256 * 1024
+"""A partition's bytes in one round from which on its own file is flushed. Writing them twice costs more than a flush."""
+EARLY_BYTES: Final = 512 * 1024
+"""A round of so many is flushed before its turn has ended, if the flusher rests: there is more to handle meanwhile."""
+_JOURNAL_LENGTH_MAX: Final = 4
+"""How many times its size a journal file may reach while a checkpoint lasts; from then on files are flushed themselves."""
+OWNER_FLUSH_MS_MAX: Final = 1.0
+"""
+While flushes of late took no longer on the average, the owner waits for the next one itself; nothing else is done meanwhile.
+A few take many times longer, above all on a virtual machine; the thread would have to wait for those as well.
+"""
+_OWNER_FLUSHES_MAX: Final = 16
+"""How many rounds the owner flushes in a row without the loop having asked for input: answers may bring on requests."""
+CHECKPOINT_INTERVAL_MS: Final = 60_000
+"""Source: log.flush.offset.checkpoint.interval.ms."""
+_UNFLUSHED_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Without a journal: what may wait for a checkpoint, since after a crash all of it is read."""
+
+FlushMode: TypeAlias = Literal["commit", "os"]
+Post: TypeAlias = Callable[[Callable[[], None]], None]
+"""Runs something on the owner's thread; may be called from any."""
+Sync: TypeAlias = Callable[[int], None]
+"""Makes a file descriptor's data durable, or raises OSError."""
+
+
+class Missing:
+    """A file that was to be flushed, and is not there: deleted with its partition, or by somebody who should not have."""
+
+    __slots__ = ("error", "path")
+
+    def __init__(self, path: Path, error: OSError) -> None:
+        self.path = path
+        self.error = error
+
+
+class FlushCoordinator:
+    """
+    The durability of one data directory.
+
+    Attributes:
+        offsets: recovery points as last written down, of all partitions on the disk.
+        start_offsets: log start offsets of those whose first segment begins before it.
+        written: what a start finds of all that.
+        offline_reason: why nothing is acknowledged any more, a sentence; None while all is well.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        flush: FlushMode,
+        defer: Defer,
+        post: Post,
+        sync: Sync,
+        clock: Clock,
+        journal_file_bytes: int,
+        checkpoint_interval_ms: int,
+        owner_flush_ms_max: float,
+        on_offline: Callable[[str], None],
+        on_missing: Callable[[Path, OSError], None],
+    ) -> None:
+        self.offsets: dict[TopicPartition, int] = {}
+        self.start_offsets: dict[TopicPartition, int] = {}
+        self.offline_reason: str | None = None
+        self.on_append = self._on_append_journaled if flush == "commit" else self._on_append_unflushed
+        self._data_dir = data_dir
+        self.written = CheckpointFiles(data_dir)
+        self._deleted: set[TopicPartition] = set()
+        """Partitions that are gone, and that what is written down may still name."""
+        self._is_journaled = flush == "commit"
+        self._defer = defer
+        self._post = post
+        self._sync = sync
+        self._clock = clock
+        self._journal_file_bytes = journal_file_bytes
+        self._bulk_bytes = BULK_BYTES
+        self._checkpoint_interval_ms = checkpoint_interval_ms
+        self._on_offline = on_offline
+        self._on_missing = on_missing
+        self._behind = Watermarks(defer)
+        self._round: FlushBatch[DiskLog] = FlushBatch()
+        self._done: deque[_Done] = deque()
+        self._dirty: list[DiskLog] = []
+        self._dirty_bytes = 0
+        self._wants_checkpoint = False
+        self._running: Checkpoint | None = None
+        self._owner_flushes = 0
+        """Since the loop was last seen to go round."""
+        self._checkpointed_ms = clock.now_ms()
+        self._background = Background()
+        self._flusher: Flusher[DiskLog] = Flusher(
+            Journal(data_dir / JOURNAL, file_bytes=journal_file_bytes, sync=sync),
+            on_done=self._post_done,
+            on_failed=self._post_done,
+            sync_files=self._sync_files,
+            owner_flush_ms_max=owner_flush_ms_max,
+        )
+
+    def load_log(self, found: Container[TopicPartition]) -> None:
+        """
+        Read what is written down of the partitions that are there.
+
+        Raises:
+            CorruptError: a file holds something else.
+        """
+        self.offsets, self.start_offsets = self.written.read()
+        for topic_partition in {*self.offsets, *self.start_offsets}:
+            if topic_partition not in found:
+                self.on_gone(topic_partition)
+
+    # Appends
+
+    def _on_append_journaled(self, log: DiskLog, data: bytearray, rest: bytes | memoryview) -> None:
+        round_ = self._round
+        if not round_.ends:
+            self._defer(self._end_turn)
+        round_.ends[log] = log.end_offset
+        size = len(data) + len(rest)
+        if log.round is round_:
+            log.round_bytes += size
+        else:
+            log.round, log.round_bytes = round_, size
+            if not log.is_dirty:
+                log.is_dirty = True
+                self._dirty.append(log)
+        if log.round_bytes > self._bulk_bytes:
+            round_.bulk.add(log)
+            return
+        entries = round_.entries
+        entries += log.journal_batch_prefix if rest else log.journal_prefix
+        entries += pack_length(size)
+        if len(data) < PIECE_BYTES:
+            entries += data
+        else:
+            round_.add_piece(data, is_covered=True)
+        if rest:
+            round_.add_piece(rest, is_covered=False)
+            if round_.piece_bytes >= EARLY_BYTES and self._flusher.is_idle:
+                self._flusher.hand_over(self._take_round())
+
+    def _on_append_unflushed(self, log: DiskLog, data: bytearray, rest: bytes | memoryview) -> None:
+        self._dirty_bytes += len(data) + len(rest)
+        self._mark_dirty(log)
+        if log.config.flush_messages < LONG_MAX:
+            self._flush_if_many(log)
+            return
+        if self._behind.is_empty:
+            self._defer(self._checkpoint_if_due)
+        self._behind.add(log)
+
+    def _flush_if_many(self, log: DiskLog) -> None:
+        """A topic's own `flush.messages`, where nothing else is flushed. Rounds keep the order of what waits for a flush."""
+        if not self._round.ends:
+            self._defer(self._end_turn)
+        self._round.ends[log] = log.end_offset
+        if log.end_offset - log.flushed_offset >= log.config.flush_messages:
+            log.flushed_offset = log.end_offset
+            self._round.bulk.add(log)
+
+    def on_delete(self, log: DiskLog) -> None:
+        """The log's directory is gone: recovery must not bring it back."""
+        self.on_gone(log.topic_partition)
+        if self._is_journaled and log.has_segments:
+            self._enter(log, DELETE, b"")
+
+    def on_gone(self, topic_partition: TopicPartition) -> None:
+        """The partition has no directory any more."""
+        self.offsets.pop(topic_partition, None)
+        self.start_offsets.pop(topic_partition, None)
+        self._deleted.add(topic_partition)
+        if self._running is not None:
+            self._running.deleted.add(topic_partition)
+
+    def on_new(self, topic_partition: TopicPartition) -> None:
+        """
+        A log begins that may have had a namesake: of that one nothing may be found.
+
+        Raises:
+            OSError: it could not be written down.
+        """
+        if topic_partition in self._deleted:
+            self.written.forget(self._deleted)
+            self._deleted.clear()
+
+    def _enter(self, log: DiskLog, kind: int, content: bytes) -> None:
+        """Write down in the round that is filling what is no append."""
+        if not self._round.ends:
+            self._defer(self._end_turn)
+        self._round.ends[log] = log.end_offset
+        self._round.entries += entry_prefix(log.topic_partition, log.topic_id, kind)
+        self._round.entries += pack_length(len(content)) + content
+
+    def on_epoch(self, log: DiskLog) -> None:
+        """A leader epoch has begun, and nothing was written in it yet."""
+        self._mark_dirty(log)
+        if self._is_journaled:
+            self._enter(log, EPOCH, pack_epoch(log.leader_epoch, log.end_offset))
+            return
+        self._background.submit(partial(self._write_epochs, (log, log.epochs.to_text())))
+
+    def _write_epochs(self, item: tuple[DiskLog, str]) -> None:
+        """On the background thread."""
+        try:
+            write_epochs(item)
+        except OSError as exc:
+            self._post_done(exc)
+
+    def _mark_dirty(self, log: DiskLog) -> None:
+        if not log.is_dirty:
+            log.is_dirty = True
+            self._dirty.append(log)
+
+    def on_start(self, log: DiskLog, done: Callable[[], None]) -> None:
+        """The log starts later than before. What lies before goes with the next checkpoint, which is near."""
+        self._mark_dirty(log)
+        self._wants_checkpoint |= log.can_drop
+        if not self._is_journaled:
+            self._defer(self._checkpoint_if_due)
+            self._defer(done)
+            return
+        self._enter(log, START, pack_offset(log.log_start_offset))
+        self._round.waiters.append(done)
+
+    def _end_turn(self) -> None:
+        if not self._round.ends:
+            return
+        round_ = self._take_round()
+        if self._may_flush(round_):
+            self._flush_round(round_)
+        else:
+            self._flusher.hand_over(round_)
+
+    def _take_round(self) -> FlushBatch[DiskLog]:
+        """The round that was filling, ready to be flushed; another one begins. A checkpoint that is due begins with it."""
+        round_, self._round = self._round, FlushBatch()
+        is_too_long = self._flusher.journal_bytes >= _JOURNAL_LENGTH_MAX * self._journal_file_bytes
+        self._bulk_bytes = 0 if is_too_long else BULK_BYTES
+        for log in round_.bulk:
+            round_.files |= log.unsynced_files()
+        if self._is_checkpoint_due():
+            checkpoint = self._begin_checkpoint(self._dirty)
+            round_.on_begun = lambda: self._background.submit(lambda: self._run_checkpoint(checkpoint))
+        return round_
+
+    def _may_flush(self, round_: FlushBatch[DiskLog]) -> bool:
+        """Whether to wait for this round's flush here: it is small, and no checkpoint keeps the disk busy."""
+        if self._running is not None or round_.files or not self._flusher.may_owner_flush:
+            return False
+        self._owner_flushes += 1
+        if self._owner_flushes == _OWNER_FLUSHES_MAX:
+            self._post(self._on_loop)
+        return self._owner_flushes <= _OWNER_FLUSHES_MAX
+
+    def _on_loop(self) -> None:
+        self._owner_flushes = 0
+
+    def _flush_round(self, round_: FlushBatch[DiskLog]) -> None:
+        try:
+            self._flusher.flush_by_owner(round_)
+        except Exception as exc:  # noqa: BLE001 -- told to everybody who waits
+            self._done.append(exc)
+        else:
+            self._done.append(round_)
+        self._drain()
+
+    # Checkpoints
+
+    def _checkpoint_if_due(self) -> None:
+        if self._is_checkpoint_due():
+            checkpoint = self._begin_checkpoint(self._dirty)
+            self._background.submit(lambda: self._run_checkpoint(checkpoint))
+
+    def _is_checkpoint_due(self) -> bool:
+        if self._running is not None or self.offline_reason is not None:
+            return False
+        if self._wants_checkpoint:
+            return True
+        if self._is_journaled and self._flusher.journal_bytes >= self._journal_file_bytes:
+            return True
+        return (
+            self._dirty_bytes >= _UNFLUSHED_BYTES_MAX
+            or self._clock.now_ms() - self._checkpointed_ms >= self._checkpoint_interval_ms
+        )
+
+    def want_checkpoint(self) -> None:
+        """Have the recovery points move soon, whether or not anything is appended."""
+        if self._dirty:
+            self._wants_checkpoint = True
+            self._defer(self._checkpoint_if_due)
+
+    def _begin_checkpoint(self, logs: Iterable[DiskLog], files: Iterable[Path] = ()) -> Checkpoint:
+        """Note what was written so far; appends go on at once."""
+        checkpoint = Checkpoint.begin(logs, files, self.offsets, self.start_offsets)
+        self._dirty = []
+        self._dirty_bytes = 0
+        self._wants_checkpoint = False
+        self._running = checkpoint
+        self._checkpointed_ms = self._clock.now_ms()
+        return checkpoint
+
+    def _run_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """On the background thread."""
+        try:
+            checkpoint.write(self.written, self._sync_files)
+        except Exception as exc:  # noqa: BLE001 -- a checkpoint that never ends would keep the journal growing
+            self._post_done(FailedCheckpoint(exc))
+        else:
+            self._post_done(checkpoint)
+
+    def checkpoint_now(self, logs: Iterable[DiskLog], files: Iterable[Path]) -> None:
+        """
+        A checkpoint of all these logs and these files besides; done on return.
+
+        Raises:
+            OSError: it could not be done.
+        """
+        checkpoint = self._begin_checkpoint(logs, files)
+        try:
+            checkpoint.write(self.written, self._sync_files)
+        except OSError:
+            self._running = None
+            raise
+        syscalls.remove_files(self._end_checkpoint(checkpoint))
+
+    def _end_checkpoint(self, checkpoint: Checkpoint) -> list[Path]:
+        """
+        Believe what is written down now, and take out the segments before the log starts; their files are to be removed.
+
+        All of those are below the recovery point, which is written down as well: the high watermark was above them.
+        """
+        dropped: list[Path] = []
+        for log in checkpoint.logs:
+            log.end_checkpoint()
+            if not log.is_deleted:
+                topic_partition = log.topic_partition
+                self.offsets[topic_partition] = checkpoint.offsets[topic_partition]
+                start_offset = checkpoint.start_offsets.get(topic_partition)
+                if start_offset is not None:
+                    self.start_offsets[topic_partition] = start_offset
+                    dropped += log.drop_before(start_offset)
+        self._deleted &= checkpoint.deleted
+        self._running = None
+        return dropped
+
+    def _sync_files(self, files: set[Path]) -> None:
+        """On any thread. Whether a file may be gone is for the owner's thread to say, before what was flushed counts."""
+        for_each(sorted(files, reverse=True), self._sync_file)
+
+    def _sync_file(self, path: Path) -> None:
+        """On any thread."""
+        try:
+            fd = syscalls.open_file(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError as exc:
+            self._post_done(Missing(path, exc))
+            return
+        try:
+            self._sync(fd)
+        finally:
+            os.close(fd)
+
+    # Coming back
+
+    def _post_done(self, done: "_Done") -> None:
+        """On any thread."""
+        self._done.append(done)
+        self._post(self._drain)
+
+    def _drain(self) -> None:
+        while self._done:
+            done = self._done.popleft()
+            if isinstance(done, Exception):
+                self._go_offline(done)
+            elif isinstance(done, FailedCheckpoint):
+                self._running = None
+                self._go_offline(done.error)
+            elif isinstance(done, Missing):
+                self._on_missing(done.path, done.error)
+            elif isinstance(done, Checkpoint):
+                dropped = self._end_checkpoint(done)
+                if dropped:
+                    self._background.submit(partial(syscalls.remove_files, dropped))
+            elif self.offline_reason is None:
+                for log, end_offset in done.ends.items():
+                    log.advance(end_offset)
+                for waiter in done.waiters:
+                    waiter()
+
+    def _go_offline(self, exc: Exception) -> None:
+        """A failed flush is not tried again: nobody knows what it left on the disk."""
+        if self.offline_reason is None:
+            self.offline_reason = f"{self._data_dir} is offline since a flush failed: {exc}; {errno_hint(exc)}"
+            is_strange = not isinstance(exc, OSError)
+            _log.error("store.offline path=%s error=%r", self._data_dir, str(exc), exc_info=exc if is_strange else None)
+            self._on_offline(self.offline_reason)
+
+    def flush(self) -> None:
+        """
+        Everything appended is durable on return, and the high watermarks say so.
+
+        Raises:
+            UnavailableError: the flush failed.
+        """
+        self._end_turn()
+        self._flusher.wait()
+        if not self._is_journaled:
+            self._flush_files()
+        self._drain()
+        if self.offline_reason is not None:
+            raise UnavailableError(self.offline_reason)
+
+    def _flush_files(self) -> None:
+        running = [] if self._running is None else self._running.logs
+        files: set[Path] = set()
+        for log in [*self._dirty, *running]:
+            files |= log.unsynced_files()
+        try:
+            self._sync_files(files)
+        except OSError as exc:
+            self._go_offline(exc)
+        else:
+            self._behind.advance_all()
+
+    @property
+    def flushes(self) -> tuple[int, float]:
+        """How many rounds were flushed, and how many seconds that took."""
+        return self._flusher.flushes, self._flusher.flush_time_s
+
+    def submit(self, job: Callable[[], None]) -> None:
+        """Run something in the background that may take long."""
+        self._background.submit(job)
+
+    def stop(self) -> None:
+        """End the threads, with what they were given."""
+        self._flusher.stop()
+        self._background.stop()
+        self._drain()
+        self._background.stop()  # a checkpoint that had ended has left files to remove
+
+
+_Done: TypeAlias = FlushBatch[DiskLog] | Checkpoint | FailedCheckpoint | Missing | Exception
+"""What the threads give back."""

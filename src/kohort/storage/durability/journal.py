@@ -1,0 +1,293 @@
+"""
+The journal: what was appended to any partition, in one file, so that one flush makes all of it durable.
+
+A *round* is what one flush covers: a header, then one entry per append. Rounds are numbered without a gap, and a round
+that is not there whole (its checksum is wrong, its number is not the next) ends the journal: it was never acknowledged.
+Two files take turns. A checkpoint makes everything of one file durable in the segments while rounds already go to the
+other; then the first is free. A file's rounds carry the file's generation, which rises each time a file is begun anew.
+
+    round:  "KJ01" or "KJ02"  crc uint32  generation uint64  sequence uint64  length uint32, then `length` bytes of entries
+    entry:  kind uint8  topic id 16 bytes  partition int32  name length uint16  name  length uint32, then the batches
+
+Where a file was never written to, a flush has to tell the file system that it is now; where it was, the data alone goes to the
+disk, which takes two thirds of the time and often half. So a file is filled with zeros a step ahead of its rounds, until its
+second use finds it filled. A round ends where they begin: zeros are no magic.
+
+The checksum is CRC-32C over everything behind it. In a round of "KJ02" it leaves out the records of the entries that are one
+large batch: the batch's own checksum covers those, and was just looked at. A deletion is an entry without batches; where a log
+starts now is an entry that has the offset (int64) instead; a leader epoch that began without a batch has the epoch (int32) and
+the offset where it began (int64). Ours alone: a clean stop leaves no journal behind.
+"""
+
+import errno
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from struct import Struct, error
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from kohort.model.ids import TopicPartition
+from kohort.storage.batchset import read_front
+from kohort.storage.directory import JOURNAL, OLD_JOURNAL, partition_of
+from kohort.storage.durability import syscalls
+from kohort.wire.batches import HEADER_BYTES, LOG_OVERHEAD_BYTES, check_crc
+from kohort.wire.native import crc32c
+
+APPEND: Final = 1
+DELETE: Final = 2
+START: Final = 3
+EPOCH: Final = 4
+BATCH: Final = 5
+"""An append of one batch, of which the round's checksum covers the header alone. It is read as APPEND."""
+
+_MAGIC: Final = b"KJ01"
+_MAGIC_OF_BATCHES: Final = b"KJ02"
+_ROUND: Final = Struct(">4sIQQI")
+_ENTRY: Final = Struct(">B16siH")
+_LENGTH: Final = Struct(">I")
+_OFFSET: Final = Struct(">q")
+_EPOCH: Final = Struct(">iq")
+_LENGTHS: Final = {DELETE: 0, START: _OFFSET.size, EPOCH: _EPOCH.size}
+_CRC_COVERS_FROM: Final = 8
+_NO_ALLOCATION: Final = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+"""What a file system says that cannot; the file then grows as it is written."""
+_FILL_BYTES: Final = 128 * 1024
+_FILL_ROUNDS: Final = 4
+_FILL_SHARE: Final = 64
+"""How far ahead a file is filled with zeros: so many bytes, or rounds as the last one; at most this share of a file."""
+ROUND_HEADER_BYTES: Final = _ROUND.size
+
+pack_length: Final = _LENGTH.pack
+pack_offset: Final = _OFFSET.pack
+pack_epoch: Final = _EPOCH.pack
+
+
+class JournalEntry(msgspec.Struct, frozen=True):
+    """What was done to a partition: APPEND with whole batches, DELETE, START with the new log start offset, or EPOCH."""
+
+    kind: int
+    topic_partition: TopicPartition
+    topic_id: UUID
+    content: bytes
+
+    @property
+    def start_offset(self) -> int:
+        offset: int = _OFFSET.unpack(self.content)[0]
+        return offset
+
+    @property
+    def leader_epoch(self) -> tuple[int, int]:
+        """The epoch, and where it began."""
+        leader_epoch, start_offset = _EPOCH.unpack(self.content)
+        return leader_epoch, start_offset
+
+
+def entry_prefix(topic_partition: TopicPartition, topic_id: UUID, kind: int = APPEND) -> bytes:
+    """What every entry of a partition begins with; its length and its batches follow."""
+    name = topic_partition.topic.encode()
+    return _ENTRY.pack(kind, topic_id.bytes, topic_partition.partition, len(name)) + name
+
+
+class Journal:
+    """
+    The writing end, for one thread at a time.
+
+    Args:
+        sync: makes a file descriptor's data durable; raises OSError when it cannot.
+    """
+
+    def __init__(self, directory: Path, *, file_bytes: int, sync: Callable[[int], None]) -> None:
+        self._directory = directory
+        self._file_bytes = file_bytes
+        self._sync = sync
+        self._generation = 1
+        self._sequence = 0
+        self._fds: dict[int, int] = {}
+        """File descriptors by turn: 0 and 1."""
+        self._filled = [0, 0]
+        """By turn, too: up to where the file was ever written."""
+        self._position = 0
+
+    @property
+    def position(self) -> int:
+        """Bytes in the present file: when they reach its size, the other's turn is due."""
+        return self._position
+
+    def write(self, pieces: Sequence[syscalls.Buffer], covered: Sequence[syscalls.Buffer] | None = None) -> None:
+        """
+        Make a round durable.
+
+        Args:
+            pieces: the entries, one behind the other; the first begins with `ROUND_HEADER_BYTES` that are filled here.
+            covered: the pieces that are not records of a `BATCH`; by default all.
+
+        Raises:
+            OSError: it is not known what is on the disk; nothing may be written here again.
+        """
+        first = pieces[0]
+        length = sum(map(len, pieces)) - ROUND_HEADER_BYTES
+        covered = covered or pieces
+        magic = _MAGIC if len(covered) == len(pieces) else _MAGIC_OF_BATCHES
+        _ROUND.pack_into(first, 0, magic, 0, self._generation, self._sequence, length)
+        crc = crc32c(memoryview(first)[_CRC_COVERS_FROM:])
+        for piece in covered[1:]:
+            crc = crc32c(piece, crc)
+        _ROUND.pack_into(first, 0, magic, crc, self._generation, self._sequence, length)
+        fd = self._fds.get(self._generation & 1)
+        if fd is None:
+            fd = self._open()
+        end = syscalls.write_at(fd, pieces, self._position)
+        if end > self._filled[self._generation & 1]:
+            self._fill(fd, end)
+        self._sync(fd)
+        self._position = end
+        self._sequence += 1
+
+    def _fill(self, fd: int, end: int) -> None:
+        """Zeros behind a round that was written where nothing was before, to be flushed with it."""
+        wanted = max(_FILL_BYTES, _FILL_ROUNDS * (end - self._position))
+        size = min(wanted, self._file_bytes // _FILL_SHARE, self._file_bytes - end)
+        if size > 0:
+            end += syscalls.pwrite(fd, bytes(size), end)
+        self._filled[self._generation & 1] = end
+
+    def _open(self) -> int:
+        syscalls.ensure_directory(self._directory)
+        turn = self._generation & 1
+        fd = syscalls.open_file(self._directory / f"{turn}.journal", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._fds[turn] = fd
+        if syscalls.allocate is not None:
+            try:
+                syscalls.allocate(fd, 0, self._file_bytes)
+            except OSError as exc:
+                if exc.errno not in _NO_ALLOCATION:
+                    raise
+        syscalls.fsync(fd)
+        for directory in (self._directory, self._directory.parent):
+            syscalls.sync_directory(directory)
+        return fd
+
+    def switch(self) -> None:
+        """The next round begins the other file, which must be free: the checkpoint before has ended."""
+        self._generation += 1
+        self._position = 0
+
+    def close(self) -> None:
+        for fd in self._fds.values():
+            os.close(fd)
+        self._fds.clear()
+
+
+def journal_files(directory: Path) -> list[Path]:
+    return sorted(directory.glob("*.journal"))
+
+
+def remove_journal(data_dir: Path) -> None:
+    """
+    What the journal held is in the segments for good. It goes in one step: of half of it, what a deletion in the other half
+    took away would come back.
+    """
+    directory, old = data_dir / JOURNAL, data_dir / OLD_JOURNAL
+    if old.is_dir():
+        syscalls.remove_tree(old)
+    if directory.is_dir():
+        syscalls.rename(directory, old)
+        syscalls.sync_directory(data_dir)
+        syscalls.remove_tree(old)
+        syscalls.sync_directory(data_dir)
+
+
+def read_journal(files: list[Path]) -> Iterator[JournalEntry]:
+    """
+    All entries of the journal's files that are there whole, in the order in which they were written.
+
+    The older file's entries may be in the segments already, and older rounds than those of a file's present generation
+    follow where the present ones end: a wrong generation or number ends a file.
+    """
+    contents = [path.read_bytes() for path in files]
+    for content in sorted((content for content in contents if _round_at(content, 0)), key=_generation_of):
+        yield from _entries_of(content)
+
+
+def _generation_of(content: bytes) -> int:
+    generation: int = _ROUND.unpack_from(content)[2]
+    return generation
+
+
+def _round_at(content: bytes, position: int) -> tuple[int, int, int] | None:
+    """Generation, sequence and end of the round that begins there, if it is whole."""
+    if len(content) - position < ROUND_HEADER_BYTES:
+        return None
+    magic, crc, generation, sequence, length = _ROUND.unpack_from(content, position)
+    end = position + ROUND_HEADER_BYTES + length
+    if magic not in (_MAGIC, _MAGIC_OF_BATCHES) or end > len(content):
+        return None
+    covered = memoryview(content)[position + _CRC_COVERS_FROM : end]
+    found = crc32c(covered) if magic == _MAGIC else _checksum_of_batches(content, position, end)
+    return (generation, sequence, end) if found == crc else None
+
+
+def _checksum_of_batches(content: bytes, position: int, end: int) -> int | None:
+    """The checksum of such a round, found anew; None where a batch's own is wrong."""
+    view, crc = memoryview(content), 0
+    covered_from = position + _CRC_COVERS_FROM
+    position += ROUND_HEADER_BYTES
+    while position < end:
+        entry = _entry_at(content, position, end)
+        if entry is None:
+            break
+        kind, _, start, position = entry
+        if kind == BATCH:
+            if not check_crc(content, start):
+                return None
+            crc = crc32c(view[covered_from : start + HEADER_BYTES], crc)
+            covered_from = position
+    return crc32c(view[covered_from:end], crc)
+
+
+def _entries_of(content: bytes) -> Iterator[JournalEntry]:
+    position, expected = 0, None
+    while (found := _round_at(content, position)) is not None:
+        generation, sequence, end = found
+        if expected is not None and (generation, sequence) != expected:
+            return
+        yield from _entries_of_round(content, position + ROUND_HEADER_BYTES, end)
+        position, expected = end, (generation, sequence + 1)
+
+
+def _entries_of_round(content: bytes, position: int, end: int) -> Iterator[JournalEntry]:
+    while position < end:
+        entry = _entry_at(content, position, end)
+        if entry is None:  # a whole round of another version's making
+            return
+        kind, name_bytes, start, stop = entry
+        _, topic_id, partition, _ = _ENTRY.unpack_from(content, position)
+        name_at = position + _ENTRY.size
+        try:
+            topic_partition = TopicPartition(content[name_at : name_at + name_bytes].decode(), partition)
+        except UnicodeDecodeError:
+            return
+        if partition_of(str(topic_partition)) != topic_partition:
+            return
+        yield JournalEntry(
+            APPEND if kind == BATCH else kind, topic_partition, UUID(bytes=topic_id), content[start:stop]
+        )
+        position = stop
+
+
+def _entry_at(content: bytes, position: int, end: int) -> tuple[int, int, int, int] | None:
+    """Kind, bytes of the name, where the content begins and where it ends; None where there is no entry that we know."""
+    try:
+        kind, _, _, name_bytes = _ENTRY.unpack_from(content, position)
+        (length,) = _LENGTH.unpack_from(content, position + _ENTRY.size + name_bytes)
+    except error:
+        return None
+    start = position + _ENTRY.size + name_bytes + _LENGTH.size
+    if _LENGTHS.get(kind, length) != length or length > end - start:
+        return None
+    if kind == BATCH and (length < HEADER_BYTES or LOG_OVERHEAD_BYTES + read_front(content, start)[1] != length):
+        return None
+    return kind, name_bytes, start, start + length

@@ -1,0 +1,353 @@
+"""
+Takes up the segments that are found on the disk.
+
+After a clean stop they are believed: indexes are looked at, and only the tail behind the last index entry is walked. After
+any other stop everything from the recovery point on is read, checked and indexed anew; what follows the first bad batch is
+cut off, later segments with it. Then the journal puts back what the segments miss (`DiskLog.restore`). Nothing here depends
+on having run once only: whoever is interrupted starts again and comes to the same end.
+
+Source: Kafka LogLoader, LogSegment.recover.
+"""
+
+import logging
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kohort.model.errors import ConfigError, CorruptError
+from kohort.model.ids import TopicPartition
+from kohort.runtime.ports import Clock
+from kohort.storage.batchset import Span, read_front
+from kohort.storage.cleaning.swap import finish_swaps
+from kohort.storage.directory import offset_of
+from kohort.storage.durability import syscalls
+from kohort.storage.epochs import CHECKPOINT_NAME, EpochCache
+from kohort.storage.log import LogConfig
+from kohort.storage.producers import PRODUCER_ID_AT, AbortedTxn, ProducerStateManager, read_producer_id
+from kohort.storage.segments.aborted import TXN_INDEX_SUFFIX
+from kohort.storage.segments.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment
+from kohort.storage.snapshots import SNAPSHOT_SUFFIX, load_newest, remove_strays
+from kohort.wire.batches import HEADER_BYTES
+from kohort.wire.compression import Buffer
+
+_log = logging.getLogger("kohort.storage")
+
+_INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+_SIDE_SUFFIXES = (LOG_SUFFIX, *_INDEX_SUFFIXES, SNAPSHOT_SUFFIX)
+
+
+@dataclass
+class Loaded:
+    """
+    What a partition's directory holds.
+
+    Attributes:
+        scanned: the segments whose data was read and checked now; they may be on their way to the disk still.
+        cut_bytes: what was cut off behind the last good batch, whole segments included.
+        on_scan: told how many bytes more were read.
+    """
+
+    segments: list[Segment]
+    log_start_offset: int
+    end_offset: int
+    epochs: EpochCache
+    producers: ProducerStateManager = field(default_factory=ProducerStateManager)
+    scanned: list[Segment] = field(default_factory=list)
+    cut_bytes: int = 0
+    on_scan: Callable[[int], None] = lambda _bytes: None
+
+
+@dataclass
+class Recovered:
+    """
+    How far a recovery is.
+
+    Attributes:
+        bytes_total: about how much has to be read.
+        scanned_bytes: what was read and checked.
+        cut_bytes: what was cut off, because it was torn or damaged.
+        restored_bytes: what the journal put back.
+        short: partitions of which the journal could not put back all that it has.
+    """
+
+    partitions_total: int
+    bytes_total: int = 0
+    partitions: int = 0
+    segments: int = 0
+    scanned_bytes: int = 0
+    cut_bytes: int = 0
+    restored_bytes: int = 0
+    short: set[TopicPartition] = field(default_factory=set)
+    _under_way_bytes: int = 0
+
+    def advance(self, size_bytes: int) -> None:
+        """So much was read of the partition that is being taken up."""
+        self.scanned_bytes += size_bytes
+        self._under_way_bytes += size_bytes
+
+    def add(self, loaded: Loaded) -> None:
+        self.partitions += 1
+        self.segments += len(loaded.scanned)
+        self.scanned_bytes += sum(segment.size_bytes for segment in loaded.scanned) - self._under_way_bytes
+        self._under_way_bytes = 0
+        self.cut_bytes += loaded.cut_bytes
+
+
+def bytes_to_scan(directory: Path, recovery_point: int) -> int:
+    """
+    About how much of a partition is read when it is recovered; what is strange there is for the recovery to say.
+
+    Raises:
+        OSError: the directory cannot be read.
+    """
+    found = sorted(
+        (base_offset, path.stat().st_size)
+        for path in directory.iterdir()
+        if path.suffix == LOG_SUFFIX and (base_offset := offset_of(path.name)) is not None
+    )
+    bases = [base_offset for base_offset, _ in found]
+    first = max(bisect_right(bases, recovery_point) - 1, 0)
+    if first and bases[first] == recovery_point:
+        first -= 1
+    return sum(size_bytes for _, size_bytes in found[first:])
+
+
+def load_partition(
+    directory: Path,
+    config: LogConfig,
+    clock: Clock,
+    *,
+    log_start_offset: int,
+    recovery_point: int | None,
+    is_gapless: bool = False,
+    on_scan: Callable[[int], None] = lambda _bytes: None,
+) -> Loaded:
+    """
+    Take up one partition.
+
+    Args:
+        log_start_offset: as checkpointed; the first segment's base offset where that is larger.
+        recovery_point: everything below is durable and indexed; None after a clean stop.
+        is_gapless: whether segments above the recovery point follow each other without a gap, so that a gap is a loss and
+            what comes behind it was never acknowledged, or is in the journal. So it is where this program wrote with a
+            journal: it cleans and deletes below the recovery point only. Apache Kafka's cleaner may leave gaps above.
+        on_scan: told from time to time how many bytes more were read and checked.
+
+    Raises:
+        ConfigError: the directory holds what this version cannot take up.
+        OSError: the directory cannot be read.
+    """
+    segments = _find_segments(directory, config, clock)
+    loaded = Loaded(segments, log_start_offset, log_start_offset, _read_epochs(directory), on_scan=on_scan)
+    known_until = log_start_offset if recovery_point is None else max(recovery_point, log_start_offset)
+    if is_gapless and segments and segments[0].base_offset > known_until:
+        _drop(loaded, 0)
+    if segments:
+        loaded.log_start_offset = max(log_start_offset, segments[0].base_offset)
+        _load_segments(loaded, config, recovery_point, is_gapless=is_gapless)
+    if segments and recovery_point and loaded.end_offset < recovery_point:
+        # The recovery point promised more than there is: it is not this log's, or the disk lost data. Believe nothing.
+        # Gaps below it are the cleaner's.
+        _load_segments(loaded, config, 0, is_gapless=False)
+    if loaded.end_offset < loaded.log_start_offset:
+        _drop(loaded, 0)
+        loaded.end_offset = loaded.log_start_offset
+    remove_strays(directory, bases={segment.base_offset for segment in segments}, end_offset=loaded.end_offset)
+    loaded.producers.on_high_watermark(loaded.end_offset)
+    _keep_epochs(loaded)
+    loaded.epochs.truncate_from_start(loaded.log_start_offset)
+    return loaded
+
+
+def _keep_epochs(loaded: Loaded) -> None:
+    """
+    Forget the epochs that began in what was cut off, but never the newest: it begins at the end of the log then.
+
+    Source: Kafka LogLoader.load; there the controller knows the newest epoch.
+    """
+    latest = loaded.epochs.latest
+    loaded.epochs.truncate_from_end(loaded.end_offset + 1)
+    loaded.epochs.assign(latest, loaded.end_offset)
+
+
+def _find_segments(directory: Path, config: LogConfig, clock: Clock) -> list[Segment]:
+    """The segments by rising offset; leftovers of deletions and of the cleaner, and indexes without a log, are removed."""
+    finish_swaps(directory)
+    names = {path.name for path in directory.iterdir()}
+    for name in sorted(names):
+        is_index = name.endswith(_INDEX_SUFFIXES) and offset_of(name) is not None
+        if is_index and name.partition(".")[0] + LOG_SUFFIX not in names:
+            syscalls.remove(directory / name)
+    bases = sorted(_base_of(directory / name) for name in names if name.endswith(LOG_SUFFIX))
+    return [Segment(directory, base, config, created_ms=clock.now_ms()) for base in bases]
+
+
+def _base_of(path: Path) -> int:
+    base_offset = offset_of(path.name)
+    if base_offset is None or path.name != f"{base_offset:020d}{LOG_SUFFIX}":
+        raise ConfigError(f"{path} is no segment, whose name is its first offset in twenty digits: move it away.")
+    return base_offset
+
+
+def _read_epochs(directory: Path) -> EpochCache:
+    path = directory / CHECKPOINT_NAME
+    try:
+        return EpochCache.from_text(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return EpochCache()
+    except (CorruptError, UnicodeDecodeError) as exc:
+        _log.warning("log.epochs_unreadable path=%s error=%r", path, str(exc))
+        return EpochCache()
+
+
+def _load_segments(loaded: Loaded, config: LogConfig, recovery_point: int | None, *, is_gapless: bool) -> None:
+    """
+    A segment that ends at the recovery point is durable, but its indexes may be not: it can have been the active one when the
+    checkpoint came, and rolled since. It is scanned, too.
+    """
+    segments = loaded.segments
+    bases = [segment.base_offset for segment in segments]
+    unchecked_from = len(bases)
+    if recovery_point is not None:
+        unchecked_from = max(bisect_right(bases, recovery_point) - 1, 0)
+    next_offset = bases[0]
+    producers = _ProducerLoad(loaded, segments[0].directory, is_clean=recovery_point is None)
+    for index in range(len(bases)):
+        segment, is_last = segments[index], index == len(bases) - 1
+        is_unchecked = index >= unchecked_from
+        if is_gapless and index > unchecked_from and segment.base_offset != next_offset:
+            _drop(loaded, index)
+            break
+        is_doubtful = is_unchecked or (not is_last and bases[index + 1] == recovery_point)
+        end_offset = None if is_doubtful else load_without_scan(segment, is_last=is_last, bases=bases, index=index)
+        if end_offset is None:
+            producers.reach(segment.base_offset)
+            gapless_from = recovery_point if is_gapless and is_unchecked else None
+            cut_bytes, end_offset = _scan(
+                loaded, segment, config, producers, gapless_from=gapless_from, is_last=is_last
+            )
+            if cut_bytes and is_unchecked:
+                _drop(loaded, index + 1)
+                next_offset = end_offset
+                break
+        next_offset = end_offset
+    loaded.end_offset = next_offset
+    producers.reach(next_offset)
+    loaded.producers = producers.producers
+    if segments:
+        segments[-1].load_log()
+
+
+def load_without_scan(segment: Segment, *, is_last: bool, bases: list[int], index: int) -> int | None:
+    """The offset that follows the segment, without reading its data; None when it has to be scanned."""
+    if is_last:
+        return segment.load_active()
+    return bases[index + 1] if segment.load_sealed() else None
+
+
+class _ProducerLoad:
+    """
+    The state of producers, brought along while segments are taken up: from the newest snapshot that serves, through the
+    batches of believed segments where need be, and with those that are scanned anyway.
+
+    Source: Kafka UnifiedLog.rebuildProducerState.
+    """
+
+    def __init__(self, loaded: Loaded, directory: Path, *, is_clean: bool) -> None:
+        self.producers = ProducerStateManager()
+        self._is_clean = is_clean
+        self._segments = loaded.segments
+        self._directory = directory
+        self._known_until: int | None = None
+
+    def reach(self, offset: int) -> None:
+        """Know all that was written before `offset`, as far as it can still be known."""
+        if self._known_until is None:
+            found = load_newest(self._directory, offset)
+            if found is not None:
+                self.producers, self._known_until = found
+            else:  # a clean stop leaves one, unless there was nothing to write down: Kafka believes that, too
+                self._known_until = offset if self._is_clean else self._segments[0].base_offset
+        if self._known_until >= offset:
+            return
+        for segment in self._segments:
+            if segment.base_offset < offset:
+                self._walk(segment, self._known_until, offset)
+        self._known_until = offset
+
+    def _walk(self, segment: Segment, begin: int, end: int) -> None:
+        start = segment.index.position_for(begin)
+        for position, size, base_offset, last_offset, timestamp_ms in segment.walk(start):
+            if base_offset >= end:
+                return
+            if (
+                base_offset >= begin
+                and read_producer_id(segment.read_at(position, HEADER_BYTES), PRODUCER_ID_AT)[0] >= 0
+            ):
+                data = segment.read_at(position, size)
+                self._learn(segment, data, (0, size, base_offset, last_offset, timestamp_ms))
+
+    def _learn(self, segment: Segment, data: Buffer, span: Span) -> AbortedTxn | None:
+        """A control record that cannot be read, in a batch whose checksum is right, was written so: it ends nothing."""
+        try:
+            return self.producers.learn(data, span)
+        except CorruptError as error:
+            _log.warning("log.marker_unreadable path=%s offset=%d error=%r", segment.path, span[2], str(error))
+            return None
+
+    def learn(self, segment: Segment, buffer: memoryview, start: int, span: Span) -> None:
+        """A batch that was scanned, in whose segment the index of aborted transactions is built again."""
+        _, size, base_offset, last_offset, timestamp_ms = span
+        if read_producer_id(buffer, start + PRODUCER_ID_AT)[0] >= 0:
+            aborted = self._learn(segment, buffer, (start, size, base_offset, last_offset, timestamp_ms))
+            if aborted is not None:
+                segment.aborted.append(aborted)
+        self._known_until = last_offset + 1
+
+
+def _scan(
+    loaded: Loaded,
+    segment: Segment,
+    config: LogConfig,
+    producers: _ProducerLoad,
+    *,
+    gapless_from: int | None,
+    is_last: bool,
+) -> tuple[int, int]:
+    """Check one segment; the bytes that were cut off, and the offset that follows the last good batch."""
+    before_bytes = segment.path.stat().st_size
+    next_offset = segment.base_offset
+    segment.aborted.clear()
+    last_buffer, told_bytes = None, 0
+    for buffer, start, span in segment.scan(config, next_offset=next_offset, gapless_from=gapless_from):
+        if buffer is not last_buffer:
+            last_buffer = buffer
+            if span[0] > told_bytes:
+                loaded.on_scan(span[0] - told_bytes)
+                told_bytes = span[0]
+        loaded.epochs.assign(read_front(buffer, start)[2], span[2])
+        producers.learn(segment, buffer, start, span)
+        next_offset = span[3] + 1
+    cut_bytes = before_bytes - segment.size_bytes
+    if cut_bytes:
+        loaded.cut_bytes += cut_bytes
+        _log.warning("log.cut path=%s position=%d bytes=%d", segment.path, segment.size_bytes, cut_bytes)
+    if is_last:
+        segment.time_index.maybe_append(*segment.max_timestamp)
+    else:
+        segment.assign_offsets()
+        segment.release()
+    loaded.scanned.append(segment)
+    return cut_bytes, next_offset
+
+
+def _drop(loaded: Loaded, first: int) -> None:
+    """Remove the segments from this one on: what came before them is not all there."""
+    for segment in loaded.segments[first:]:
+        loaded.cut_bytes += segment.path.stat().st_size
+        _log.warning("log.segment_dropped path=%s bytes=%d", segment.path, segment.path.stat().st_size)
+        segment.close()
+        for suffix in _SIDE_SUFFIXES:
+            syscalls.remove(segment.path.with_suffix(suffix))
+    del loaded.segments[first:]

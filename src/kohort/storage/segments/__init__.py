@@ -1,0 +1,1 @@
+"""Segments: the files of one partition's log."""

@@ -1,0 +1,108 @@
+"""
+Aborted transactions of one segment, `.txnindex`: what a reader of committed data has to skip.
+
+Entries of 34 bytes by rising last offset: version int16 (0), producer id, first offset, last offset and last stable offset,
+int64 each. The file comes with the first entry.
+
+Source: Kafka TransactionIndex, AbortedTxn.
+"""
+
+import os
+from operator import lt
+from pathlib import Path
+from struct import Struct
+
+from kohort.model.errors import CorruptError
+from kohort.storage.durability import syscalls
+from kohort.storage.producers import AbortedTxn
+
+TXN_INDEX_SUFFIX = ".txnindex"
+
+_SIZE_BYTES_MAX = 1 << 30
+"""A marker takes more than twice the room of its entry, and a segment has 2 GiB."""
+_VERSION = 0
+_ENTRY = Struct(">hqqqq")
+
+
+class AbortedIndex:
+    """The aborted transactions whose markers are in one segment; read when it is first asked."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._entries: list[AbortedTxn] | None = None
+        self.is_unsynced = False
+        """Whether it was written to since it was last handed to a checkpoint; its log's business."""
+
+    @property
+    def entries(self) -> list[AbortedTxn]:
+        """
+        Raises:
+            CorruptError: the file is damaged.
+        """
+        if self._entries is None:
+            self._entries = self._read()
+        return self._entries
+
+    def append(self, aborted: AbortedTxn) -> None:
+        """One more, written without waiting for the disk."""
+        self.entries.append(aborted)
+        self.is_unsynced = True
+        syscalls.append_to(self.path, to_bytes(aborted))
+
+    def clear(self) -> None:
+        syscalls.remove(self.path)
+        self._entries = []
+
+    def is_plausible(self, base_offset: int, offset_max: int) -> bool:
+        """Whether these can be the transactions that ended in a segment of those offsets. Source: TransactionIndex."""
+        try:
+            entries = self.entries
+        except CorruptError:
+            return False
+        ends = [entry.last_offset for entry in entries]
+        are_rising = all(map(lt, ends, ends[1:]))
+        are_inside = not ends or base_offset <= ends[0] <= ends[-1] <= offset_max
+        return are_rising and are_inside and all(0 <= entry.first_offset <= entry.last_offset for entry in entries)
+
+    def _read(self) -> list[AbortedTxn]:
+        try:
+            with self.path.open("rb") as file:
+                size_bytes = os.fstat(file.fileno()).st_size
+                if size_bytes > _SIZE_BYTES_MAX:
+                    raise CorruptError(f"{self.path}: {size_bytes} bytes are more than a segment's markers can fill")
+                data = file.read()
+        except FileNotFoundError:
+            return []
+        return from_bytes(data, str(self.path))
+
+
+def to_bytes(aborted: AbortedTxn) -> bytes:
+    return _ENTRY.pack(
+        _VERSION, aborted.producer_id, aborted.first_offset, aborted.last_offset, aborted.last_stable_offset
+    )
+
+
+def from_bytes(data: bytes, what: str) -> list[AbortedTxn]:
+    """
+    Raises:
+        CorruptError: these are no whole entries of this version; `what` says of what.
+    """
+    if len(data) % _ENTRY.size:
+        raise CorruptError(f"{what}: {len(data)} bytes are no whole entries")
+    found = []
+    for version, *fields in _ENTRY.iter_unpack(data):
+        if version != _VERSION:
+            raise CorruptError(f"{what}: an entry of version {version}")
+        found.append(AbortedTxn(*fields))
+    return found
+
+
+def overlapping(entries: list[AbortedTxn], offset: int, upper: int) -> tuple[list[AbortedTxn], bool]:
+    """Those that touch offsets from `offset` to below `upper`, and whether no later entry can."""
+    found = []
+    for aborted in entries:
+        if aborted.last_offset >= offset and aborted.first_offset < upper:
+            found.append(aborted)
+        if aborted.last_stable_offset >= upper:
+            return found, True
+    return found, False

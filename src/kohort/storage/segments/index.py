@@ -1,0 +1,182 @@
+"""
+The two indexes of a segment, in the bytes that Kafka gives them.
+
+An index of the active segment lives in memory and is written when its segment is rolled or the log closed: until then a
+crash would have it rebuilt anyway. That of a sealed segment is mapped from its file when it is first asked.
+
+Source: Kafka OffsetIndex, TimeIndex, AbstractIndex.
+"""
+
+import mmap
+import operator
+import os
+from array import array
+from bisect import bisect_left, bisect_right
+from pathlib import Path
+from struct import Struct
+from typing import ClassVar, Final
+
+from kohort.storage.durability import syscalls
+from kohort.storage.log import NO_TIMESTAMP
+
+_OFFSET_ENTRY: Final = Struct(">ii")
+"""Relative offset, position."""
+_TIME_ENTRY: Final = Struct(">qi")
+"""Timestamp, relative offset."""
+_read_timestamp: Final = Struct(">q").unpack_from
+
+
+class _Index:
+    """Entries of one size, sorted, in a buffer that is the file's content."""
+
+    ENTRY: ClassVar[Struct]
+    KEPT: ClassVar[int] = 0
+    """How many of the last places are kept for what a roll adds."""
+
+    def __init__(self, path: Path, base_offset: int, *, bytes_max: int) -> None:
+        self.path = path
+        self.base_offset = base_offset
+        self.limit(bytes_max)
+        self._loaded: bytearray | mmap.mmap | None = bytearray()
+
+    def limit(self, bytes_max: int) -> None:
+        """It is full when no further entry fits into so many bytes, beside what is kept for a roll."""
+        self._bytes_full = (bytes_max // self.ENTRY.size - self.KEPT) * self.ENTRY.size
+
+    @property
+    def _entries(self) -> bytearray | mmap.mmap:
+        if self._loaded is None:
+            self._loaded = self._map()
+        return self._loaded
+
+    @property
+    def count(self) -> int:
+        return len(self._entries) // self.ENTRY.size
+
+    @property
+    def is_full(self) -> bool:
+        loaded = self._loaded
+        return len(self._entries if loaded is None else loaded) >= self._bytes_full
+
+    def entry(self, index: int) -> tuple[int, int]:
+        first, second = self.ENTRY.unpack_from(self._entries, index * self.ENTRY.size)
+        return first, second
+
+    def clear(self) -> None:
+        self._loaded = bytearray()
+
+    def load(self, bytes_max: int | None = None) -> bool:
+        """Read the file into memory, so that it can grow; False when it is missing, or larger than it can be."""
+        try:
+            with self.path.open("rb") as file:
+                if bytes_max is not None and os.fstat(file.fileno()).st_size > bytes_max:
+                    return False
+                self._loaded = bytearray(file.read())
+        except FileNotFoundError:
+            return False
+        return True
+
+    def release(self) -> None:
+        """Forget the entries, which are in the file: it is mapped when somebody asks."""
+        self._loaded = None
+
+    def make_growable(self) -> None:
+        """Take a released index up again."""
+        if not isinstance(self._loaded, bytearray):
+            self._loaded = bytearray(self._entries)
+
+    def _map(self) -> bytearray | mmap.mmap:
+        try:
+            with self.path.open("rb") as file:
+                is_empty = os.fstat(file.fileno()).st_size == 0
+                return bytearray() if is_empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except FileNotFoundError:  # a lookup then begins at the segment's start
+            return bytearray()
+
+    def save(self) -> None:
+        """Write the file whole, without waiting for the disk."""
+        syscalls.write_file(self.path, memoryview(self._entries))
+
+    def _append(self, first: int, second: int) -> None:
+        entries = self._loaded
+        assert isinstance(entries, bytearray), "a released index does not grow"
+        entries += self.ENTRY.pack(first, second)
+
+
+class OffsetIndex(_Index):
+    """For some batches: the last offset, and the position where the batch begins."""
+
+    ENTRY = _OFFSET_ENTRY
+
+    def append(self, last_offset: int, position: int) -> None:
+        self._append(last_offset - self.base_offset, position)
+
+    def position_for(self, offset: int) -> int:
+        """Where the batch of the greatest entry not above `offset` begins; 0 when there is none."""
+        relative = offset - self.base_offset
+        at = bisect_right(range(self.count), relative, key=lambda index: self.entry(index)[0])
+        return self.entry(at - 1)[1] if at else 0
+
+    def position_at_most(self, position: int) -> int:
+        """The greatest beginning of a batch in the index that is not above `position`; 0 when there is none."""
+        at = bisect_right(range(self.count), position, key=lambda index: self.entry(index)[1])
+        return self.entry(at - 1)[1] if at else 0
+
+    def first_offset_from(self, position: int) -> int | None:
+        """The offset of the first entry whose batch begins at `position` or behind it."""
+        at = bisect_left(range(self.count), position, key=lambda index: self.entry(index)[1])
+        return self.base_offset + self.entry(at)[0] if at < self.count else None
+
+    def is_plausible(self, size_bytes: int) -> bool:
+        """Whether these can be the entries of a segment of that size: whole, rising, inside."""
+        if len(self._entries) % self.ENTRY.size:
+            return False
+        words = array("i", bytes(self._entries))
+        words.byteswap()
+        offsets, positions = words[0::2], words[1::2]
+        is_inside = not words or (offsets[0] >= 0 and positions[0] >= 0 and positions[-1] < size_bytes)
+        return _rises(offsets) and _rises(positions) and is_inside
+
+
+class TimeIndex(_Index):
+    """For some batches: the largest timestamp so far, and the last offset of the batch that has it."""
+
+    ENTRY = _TIME_ENTRY
+    KEPT = 1
+
+    @property
+    def last(self) -> tuple[int, int]:
+        """The newest entry as (timestamp, offset); (-1, base offset) when there is none."""
+        if not self.count:
+            return NO_TIMESTAMP, self.base_offset
+        timestamp_ms, relative = self.entry(self.count - 1)
+        return timestamp_ms, self.base_offset + relative
+
+    def maybe_append(self, timestamp_ms: int, offset: int) -> None:
+        """An entry, unless an entry with this timestamp or a larger one is there."""
+        entries = self._entries
+        newest_ms = _read_timestamp(entries, len(entries) - _TIME_ENTRY.size)[0] if entries else NO_TIMESTAMP
+        if timestamp_ms > newest_ms:
+            self._append(timestamp_ms, offset - self.base_offset)
+
+    def offset_for(self, timestamp_ms: int) -> int:
+        """The offset of the greatest entry whose timestamp is not above this one; the base offset when there is none."""
+        at = bisect_right(range(self.count), timestamp_ms, key=lambda index: self.entry(index)[0])
+        return self.base_offset + self.entry(at - 1)[1] if at else self.base_offset
+
+    def is_plausible(self, offset_max: int) -> bool:
+        """Whether these can be the entries of a segment whose last offset is that: whole, rising, inside."""
+        if len(self._entries) % self.ENTRY.size:
+            return False
+        entries = list(self.ENTRY.iter_unpack(self._entries))
+        timestamps = [timestamp_ms for timestamp_ms, _ in entries]
+        offsets = [relative for _, relative in entries]
+        return (
+            _rises(timestamps)
+            and offsets == sorted(offsets)
+            and (not offsets or (offsets[0] >= 0 and self.base_offset + offsets[-1] <= offset_max))
+        )
+
+
+def _rises(values: "array[int] | list[int]") -> bool:
+    return all(map(operator.lt, values, values[1:]))

@@ -1,0 +1,479 @@
+"""
+One segment of a log: a file of batches from a base offset on, with its two indexes.
+
+Entries go into the indexes by Kafka's rule: before a batch is added, when more than `index.interval.bytes` came since the
+last entry. The offset index gets (last offset, position) of that batch, the time index the largest timestamp so far.
+
+Source: Kafka LogSegment, FileRecords.
+"""
+
+import logging
+import os
+import zlib
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from kohort.model.errors import CorruptError
+from kohort.runtime.ports import Clock
+from kohort.storage.batchset import (
+    DELTAS_BEGIN,
+    Span,
+    read_deltas,
+    read_front,
+)
+from kohort.storage.durability import syscalls
+from kohort.storage.log import NO_TIMESTAMP, LogConfig
+from kohort.storage.segments.aborted import TXN_INDEX_SUFFIX, AbortedIndex
+from kohort.storage.segments.file_handles import FileHandleCache
+from kohort.storage.segments.index import OffsetIndex, TimeIndex
+from kohort.storage.segments.valid_batches import ValidBatches
+from kohort.storage.snapshots import SNAPSHOT_SUFFIX
+from kohort.wire.batches import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC
+
+_log = logging.getLogger("kohort.storage")
+
+LOG_SUFFIX: Final = ".log"
+INDEX_SUFFIX: Final = ".index"
+TIME_INDEX_SUFFIX: Final = ".timeindex"
+DELETED_SUFFIX: Final = ".deleted"
+RELATIVE_OFFSET_MAX: Final = (1 << 31) - 1
+
+_WALK_BYTES: Final = 8192
+"""How much of the file one step of a walk over headers reads: an index entry is at most some 4096 bytes away."""
+
+
+def segment_path(directory: Path, base_offset: int, suffix: str) -> Path:
+    return directory / f"{base_offset:020d}{suffix}"
+
+
+class Segment:
+    """
+    A segment, open or not: its file is opened when it is first touched.
+
+    Attributes:
+        size_bytes: bytes of whole batches in the file; an append goes there.
+        max_timestamp: the largest timestamp and the last offset of the first batch that has it, (-1, base) for none.
+        rolling_timestamp_ms: the largest timestamp of the first set appended, by which the segment's age is measured.
+    """
+
+    def __init__(self, directory: Path, base_offset: int, config: LogConfig, *, created_ms: int) -> None:
+        self.directory = directory
+        self.base_offset = base_offset
+        self.path = segment_path(directory, base_offset, LOG_SUFFIX)
+        self.created_ms = created_ms
+        self.size_bytes = 0
+        self.rolling_timestamp_ms = NO_TIMESTAMP
+        self.max_timestamp = NO_TIMESTAMP, base_offset
+        self.index = OffsetIndex(
+            segment_path(directory, base_offset, INDEX_SUFFIX), base_offset, bytes_max=config.segment_index_bytes
+        )
+        self.time_index = TimeIndex(
+            segment_path(directory, base_offset, TIME_INDEX_SUFFIX), base_offset, bytes_max=config.segment_index_bytes
+        )
+        self.aborted = AbortedIndex(segment_path(directory, base_offset, TXN_INDEX_SUFFIX))
+        self.is_unsynced = False
+        """Whether the file was written to since it was last handed to a checkpoint; its log's business."""
+        self.handles: FileHandleCache | None = None
+        """Where it counts itself while its file is open; None where nobody counts."""
+        self.was_touched = False
+        """Whether it was read or written lately; `handles` takes it back."""
+        self._fd = -1
+        self._since_index_bytes = 0
+        self._recent_offsets: list[int] = []
+        """Base offsets and positions of the batches since the last index entry: a reader at the tail needs no walk."""
+        self._recent_positions: list[int] = []
+
+    # Writing
+
+    def create(self) -> None:
+        """Make the file; one that is there (empty, or garbage that was never acknowledged) is emptied."""
+        self._fd = syscalls.open_file(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        self._count_open()
+
+    def attach(self, handles: FileHandleCache) -> None:
+        """Count it there from now on, so that its file may be closed when nobody touches it."""
+        self.handles = handles
+        self._count_open()
+
+    def _count_open(self) -> None:
+        if self.handles is not None and self._fd >= 0:
+            self.handles.add(self)
+
+    def append(
+        self, data: bytes | bytearray, spans: list[Span], *, rest: bytes | memoryview = b"", index_interval_bytes: int
+    ) -> None:
+        """
+        Write a sealed set to the end of the file.
+
+        Args:
+            rest: what follows `data` in the same batch.
+
+        Raises:
+            OSError: it could not be written whole; the segment counts none of it.
+        """
+        position = self.size_bytes
+        if self._fd < 0:
+            self.open()
+        else:
+            self.was_touched = True
+        end = position + len(data) + len(rest)
+        if not rest:
+            written = syscalls.pwrite(self._fd, data, position)
+        else:
+            written = 0 if syscalls.pwritev is None else syscalls.pwritev(self._fd, (data, rest), position)
+        if position + written != end:
+            syscalls.write_at(self._fd, (memoryview(b"".join((data, rest)))[written:],), position + written)
+        for start, size, base_offset, last_offset, max_timestamp_ms in spans:
+            self._count(position + start, size, base_offset, last_offset, max_timestamp_ms, index_interval_bytes)
+        if position == 0:
+            self.rolling_timestamp_ms = self.max_timestamp[0]
+        self.size_bytes = end
+
+    def _count(
+        self,
+        position: int,
+        size: int,
+        base_offset: int,
+        last_offset: int,
+        max_timestamp_ms: int,
+        index_interval_bytes: int,
+    ) -> None:
+        """Enter one batch that was put at `position` into indexes and sums."""
+        if max_timestamp_ms > self.max_timestamp[0]:
+            self.max_timestamp = max_timestamp_ms, last_offset
+        if self._since_index_bytes > index_interval_bytes:
+            self.index.append(last_offset, position)
+            newest_ms, newest_offset = self.max_timestamp
+            self.time_index.maybe_append(newest_ms, newest_offset)
+            self._since_index_bytes = 0
+            self._recent_offsets.clear()
+            self._recent_positions.clear()
+        self._recent_offsets.append(base_offset)
+        self._recent_positions.append(position)
+        self._since_index_bytes += size
+
+    def must_roll(
+        self, incoming_bytes: int, last_offset: int, max_timestamp_ms: int, config: LogConfig, clock: Clock
+    ) -> bool:
+        """Whether the next set belongs into a new segment. Source: Kafka LogSegment.shouldRoll."""
+        size = self.size_bytes
+        if not size:
+            return False
+        first_ms = self.rolling_timestamp_ms
+        waited_ms = max_timestamp_ms - first_ms if first_ms >= 0 else clock.now_ms() - self.created_ms
+        return (
+            size > config.segment_bytes - incoming_bytes
+            or waited_ms > config.segment_ms - self._jitter_ms(config)
+            or last_offset - self.base_offset > RELATIVE_OFFSET_MAX
+            or self.index.is_full
+            or self.time_index.is_full
+        )
+
+    def _jitter_ms(self, config: LogConfig) -> int:
+        """By how much earlier this one ends than others: by its name, so that partitions made at once do not roll at once."""
+        if config.segment_jitter_ms <= 0:
+            return 0
+        bound_ms = min(config.segment_jitter_ms, config.segment_ms)
+        return zlib.crc32(f"{self.directory.name}/{self.base_offset}".encode()) % bound_ms if bound_ms > 0 else 0
+
+    def assign_offsets(self) -> None:
+        """The last entry of the time index, and both indexes into their files: before a roll and before a clean end."""
+        self.time_index.maybe_append(*self.max_timestamp)
+        self.index.save()
+        self.time_index.save()
+
+    def release(self) -> None:
+        """Until the next append: forget what is in the files, and close them until somebody asks."""
+        self._recent_offsets, self._recent_positions = [], []
+        self.index.release()
+        self.time_index.release()
+        self.close()
+
+    def limit_indexes(self, bytes_max: int) -> None:
+        """The size at which an index is full, and the segment at its end."""
+        self.index.limit(bytes_max)
+        self.time_index.limit(bytes_max)
+
+    def load_log(self) -> None:
+        """Appends go here from now on."""
+        self.open()
+        self.index.make_growable()
+        self.time_index.make_growable()
+
+    # Reading
+
+    def read(self, offset: int, *, bytes_max: int, up_to: int, is_whole: bool) -> bytes:
+        """
+        Whole batches from the one that holds `offset` (or the next one) on, at least one, all below `up_to`.
+
+        Args:
+            is_whole: everything in this segment is below `up_to`.
+
+        Raises:
+            CorruptError: what should be a batch is none.
+        """
+        start, first_bytes = self._tail_position(offset), 0
+        if start < 0:
+            found = self._locate(offset)
+            if found is None or found[3] >= up_to:
+                return b""
+            start, first_bytes = found[:2]
+        if is_whole and self.size_bytes - start <= bytes_max:
+            end = self.size_bytes
+        elif first_bytes >= bytes_max and first_bytes:
+            end = start + first_bytes
+        else:
+            end = self._end_position(start, bytes_max=bytes_max, up_to=up_to)
+        return self._pread(end - start, start)
+
+    def read_at(self, position: int, size: int) -> bytes:
+        """
+        Bytes of the file.
+
+        Raises:
+            CorruptError: there are not so many.
+        """
+        return self._pread(size, position)
+
+    def _tail_position(self, offset: int) -> int:
+        """Where the batch with this offset begins, if it is one of the recent; else -1."""
+        recent = self._recent_offsets
+        if not recent or offset < recent[0]:
+            return -1
+        return self._recent_positions[bisect_right(recent, offset) - 1]
+
+    def upper_bound(self, offset: int, size: int) -> int | None:
+        """
+        The offset of the first index entry that lies behind `size` bytes read from `offset` on; None for no such entry.
+
+        Source: Kafka LogSegment.fetchUpperBoundOffset.
+        """
+        found = self._locate(offset)
+        return None if found is None else self.index.first_offset_from(found[0] + size)
+
+    def position_of(self, offset: int) -> int:
+        """Where the batch that holds `offset`, or the next one, begins; the segment's end when there is none."""
+        found = self._locate(offset)
+        return self.size_bytes if found is None else found[0]
+
+    def _locate(self, offset: int) -> Span | None:
+        start = self.index.position_for(offset)
+        for span in self._walk_indexed(start, lambda first: first[3] <= offset):
+            if span[3] >= offset:
+                return span
+        return None
+
+    def _walk_indexed(self, position: int, is_right: Callable[[Span], bool]) -> Iterator[Span]:
+        """
+        Walk from where an index entry points. An entry that points to no batch, or to one that is not `is_right`, cannot be
+        believed, nor can the others: the index is forgotten, and the walk begins at the segment's start.
+        """
+        spans = self.walk(position)
+        if position:
+            try:
+                first = next(spans, None)
+            except CorruptError:
+                first = None
+            if first is not None and is_right(first):
+                yield first
+            else:
+                _log.warning("log.index_forgotten path=%s position=%d", self.index.path, position)
+                self.index.clear()
+                spans = self.walk()
+        yield from spans
+
+    def _end_position(self, start: int, *, bytes_max: int, up_to: int) -> int:
+        """Where a read that begins at `start` ends: after the last whole batch that fits, or after the first."""
+        fitting = min(self.index.position_at_most(start + bytes_max), self.index.position_for(up_to - 1))
+        end = max(start, fitting)
+        if end > start and next(self._walk_indexed(end, lambda first: first[3] < up_to), (0,))[0] != end:
+            end = start
+        for position, size, _, last_offset, _ in self.walk(end):
+            if last_offset >= up_to or (position + size - start > bytes_max and position > start):
+                break
+            end = position + size
+        return end
+
+    def walk(self, position: int = 0) -> Iterator[Span]:
+        """
+        The batches from a batch's beginning on, by their headers: (position, size, base offset, last offset, timestamp).
+
+        Raises:
+            CorruptError: what should be a batch is none.
+        """
+        if position < 0:
+            raise CorruptError(f"{self.path}: no batch begins at {position}")
+        chunk, chunk_position = b"", position
+        while position < self.size_bytes:
+            at = position - chunk_position
+            if at + HEADER_BYTES > len(chunk):
+                chunk, chunk_position, at = (
+                    self._pread(min(_WALK_BYTES, self.size_bytes - position), position),
+                    position,
+                    0,
+                )
+            if len(chunk) < HEADER_BYTES:
+                raise CorruptError(f"{self.path}: {len(chunk)} bytes at {position} are no batch")
+            base_offset, length, _, magic, _ = read_front(chunk, at)
+            size = length + LOG_OVERHEAD_BYTES
+            if magic != MAGIC or size < HEADER_BYTES or position + size > self.size_bytes:
+                raise CorruptError(f"{self.path}: no whole batch at {position} (magic {magic}, {size} bytes)")
+            last_offset_delta, _, max_timestamp_ms = read_deltas(chunk, at + DELTAS_BEGIN)
+            if last_offset_delta < 0:
+                raise CorruptError(f"{self.path}: the batch at {position} ends before it begins")
+            yield position, size, base_offset, base_offset + last_offset_delta, max_timestamp_ms
+            position += size
+
+    def _pread(self, size: int, position: int) -> bytes:
+        if self._fd < 0:
+            self.open()
+        else:
+            self.was_touched = True
+        data = os.pread(self._fd, size, position)
+        if len(data) != size:
+            raise CorruptError(f"{self.path}: {len(data)} of {size} bytes at {position}")
+        return data
+
+    @property
+    def newest_ms(self) -> int:
+        """The largest timestamp; where there is none, when the file was written last. Source: LogSegment.largestTimestamp."""
+        timestamp_ms = self.max_timestamp[0]
+        return timestamp_ms if timestamp_ms >= 0 else self.path.stat().st_mtime_ns // 1_000_000
+
+    # Life
+
+    def files(self) -> tuple[Path, ...]:
+        """The segment's own files; the last one, of aborted transactions, need not be there."""
+        return self.path, self.index.path, self.time_index.path, self.aborted.path
+
+    def rename_with(self, suffix: str) -> None:
+        """The files have this at the end of their names from now on, or nothing; renaming them is the caller's."""
+        self.path = segment_path(self.directory, self.base_offset, LOG_SUFFIX + suffix)
+        self.index.path = segment_path(self.directory, self.base_offset, INDEX_SUFFIX + suffix)
+        self.time_index.path = segment_path(self.directory, self.base_offset, TIME_INDEX_SUFFIX + suffix)
+        self.aborted.path = segment_path(self.directory, self.base_offset, TXN_INDEX_SUFFIX + suffix)
+
+    def rename_to_stray(self, *, keeps_snapshot: bool = False) -> list[Path]:
+        """Close the files and rename them, so that no start takes them for a segment; those that are there, renamed."""
+        self.close()
+        self.index.release()
+        self.time_index.release()
+        snapshot = () if keeps_snapshot else (segment_path(self.directory, self.base_offset, SNAPSHOT_SUFFIX),)
+        renamed = []
+        for path in (*self.files(), *snapshot):
+            with suppress(FileNotFoundError):
+                renamed.append(syscalls.rename(path, path.with_name(path.name + DELETED_SUFFIX)))
+        return renamed
+
+    def open(self) -> None:
+        """Open the file that is there, and take all of it as batches until a scan knows better."""
+        if self._fd < 0:
+            self._fd = syscalls.open_file(self.path, os.O_RDWR | os.O_CLOEXEC)
+            self._count_open()
+        if self.size_bytes == 0:
+            self.size_bytes = os.fstat(self._fd).st_size
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+            if self.handles is not None:
+                self.handles.remove(self)
+
+    def scan(
+        self, config: LogConfig, *, next_offset: int, gapless_from: int | None = None
+    ) -> Iterator[tuple[memoryview, int, Span]]:
+        """
+        Check every batch with its checksum, rebuild the indexes, and cut off what follows the last good one.
+
+        Yields per good batch a buffer, where in it the batch begins, and its span in the file; the cut is made when the scan is
+        over.
+
+        Args:
+            gapless_from: from this offset on none is left out; None where some may be anywhere.
+
+        Raises:
+            ConfigError: the file is none that a start may cut.
+
+        Source: Kafka LogSegment.recover.
+        """
+        if self._fd < 0:
+            self.open()
+        good = ValidBatches(
+            self._fd,
+            self.path,
+            next_offset=next_offset,
+            offset_max=self.base_offset + RELATIVE_OFFSET_MAX,
+            gapless_from=gapless_from,
+        )
+        self._reset()
+        for buffer, at, span in good:
+            self._count(*span, config.index_interval_bytes)
+            if span[0] == 0:
+                self.rolling_timestamp_ms = span[4]
+            yield buffer, at, span
+        if good.end < good.file_bytes:
+            good.refuse_old_format()
+            syscalls.truncate(self._fd, good.end)
+        self.size_bytes = good.end
+
+    def _reset(self) -> None:
+        self.index.clear()
+        self.time_index.clear()
+        self.max_timestamp = NO_TIMESTAMP, self.base_offset
+        self.rolling_timestamp_ms = NO_TIMESTAMP
+        self._since_index_bytes = 0
+        self._recent_offsets.clear()
+        self._recent_positions.clear()
+
+    def load_sealed(self) -> bool:
+        """Take up a segment that is not appended to; False when its indexes are missing or cannot be right."""
+        self.size_bytes = self.path.stat().st_size
+        if not self._load_indexes():
+            return False
+        self.max_timestamp = self.time_index.last
+        self.release()
+        return True
+
+    def _load_indexes(self) -> bool:
+        offset_max = self.base_offset + RELATIVE_OFFSET_MAX
+        entries_max = self.size_bytes // HEADER_BYTES + 1
+        return (
+            self.index.load(entries_max * self.index.ENTRY.size)
+            and self.time_index.load(entries_max * self.time_index.ENTRY.size)
+            and self.index.is_plausible(self.size_bytes)
+            and self.time_index.is_plausible(offset_max)
+            and self.aborted.is_plausible(self.base_offset, offset_max)
+        )
+
+    def load_active(self) -> int | None:
+        """
+        Take up the segment that appends go to; the log's end offset, or None when only a scan can tell.
+
+        What follows the last index entry is walked by its headers, so that a tail that is no batch is noticed.
+        """
+        self.open()
+        if not self._load_indexes():
+            return None
+        self.max_timestamp = self.time_index.last
+        next_offset = self.base_offset
+        offset_max = self.base_offset + RELATIVE_OFFSET_MAX
+        position = self.index.entry(self.index.count - 1)[1] if self.index.count else 0
+        try:
+            for at, size, base_offset, last_offset, max_timestamp_ms in self.walk(position):
+                if not next_offset <= base_offset <= last_offset <= offset_max:
+                    return None
+                if max_timestamp_ms > self.max_timestamp[0]:
+                    self.max_timestamp = max_timestamp_ms, last_offset
+                self._recent_offsets.append(base_offset)
+                self._recent_positions.append(at)
+                self._since_index_bytes += size
+                next_offset = last_offset + 1
+            if self.size_bytes:
+                self.rolling_timestamp_ms = next(self.walk())[4]
+        except CorruptError:
+            return None
+        return next_offset

@@ -1,0 +1,1 @@
+"""Tools over a data directory: dump and verify."""

@@ -1,0 +1,324 @@
+"""
+Every check that a recovery makes, and some more, without changing anything.
+
+A directory that was left uncleanly may show what a recovery mends: a torn tail, indexes that lack their last entries. What
+counts as durable there (everything below the recovery point) must be in order in any case, so problems are told apart.
+
+Source: Kafka LogSegment.sanityCheck, LogSegment.recover, DumpLogSegments (index sanity check, verify index only).
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from kohort.model.errors import CorruptError
+from kohort.model.ids import TopicPartition
+from kohort.storage.directory import offset_of, partition_of
+from kohort.storage.durability.checkpoint_formats import (
+    CLEAN_SHUTDOWN,
+    HIGH_WATERMARKS,
+    LOG_START_OFFSETS,
+    META_PROPERTIES,
+    RECOVERY_POINTS,
+    read_offsets,
+    read_partition_metadata,
+    read_properties,
+)
+from kohort.storage.epochs import CHECKPOINT_NAME
+from kohort.storage.log import NO_TOPIC_ID
+from kohort.storage.segments.aborted import TXN_INDEX_SUFFIX
+from kohort.storage.segments.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
+from kohort.storage.snapshots import SNAPSHOT_SUFFIX
+from kohort.storage.tools.dump import Row, dump
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """
+    What is wrong with a file. `is_mended`: the next start puts it right; else data that counts as durable is damaged.
+    """
+
+    path: Path
+    what: str
+    is_mended: bool = False
+
+
+@dataclass(slots=True)
+class Verified:
+    """What was looked at."""
+
+    partitions: int = 0
+    segments: int = 0
+    batches: int = 0
+    size_bytes: int = 0
+
+
+def verify(directory: Path, summary: Verified) -> Iterator[Problem]:
+    """
+    The problems of a data directory, or of one partition's directory.
+
+    Args:
+        summary: counted up on the way.
+
+    Raises:
+        OSError: something cannot be read.
+    """
+    topic_partition = partition_of(directory.name)
+    if topic_partition is not None and any(directory.glob(f"*{LOG_SUFFIX}")):
+        yield from _verify_partition(directory, summary, durable_until=None)
+        return
+    yield from _verify_root(directory)
+    points = _recovery_points(directory)
+    for path in sorted(directory.iterdir()):
+        found = partition_of(path.name) if path.is_dir() else None
+        if found is not None:
+            is_clean = (directory / CLEAN_SHUTDOWN).exists()
+            yield from _verify_partition(path, summary, durable_until=None if is_clean else points.get(found, 0))
+
+
+def _verify_root(directory: Path) -> Iterator[Problem]:
+    properties = read_properties(directory / META_PROPERTIES)
+    if properties is None:
+        yield Problem(directory / META_PROPERTIES, "is missing")
+    elif properties.get("version") not in ("0", "1"):
+        yield Problem(directory / META_PROPERTIES, f"has version {properties.get('version')}")
+    for name in (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS):
+        try:
+            read_offsets(directory / name)
+        except CorruptError as error:
+            yield Problem(directory / name, str(error))
+
+
+def _recovery_points(directory: Path) -> dict[TopicPartition, int]:
+    try:
+        return read_offsets(directory / RECOVERY_POINTS)
+    except CorruptError:
+        return {}
+
+
+def _verify_partition(directory: Path, summary: Verified, *, durable_until: int | None) -> Iterator[Problem]:
+    """`durable_until`: below it everything is durable; None when everything is."""
+    summary.partitions += 1
+    if read_partition_metadata(directory) == NO_TOPIC_ID:
+        yield Problem(directory / "partition.metadata", "names no topic id", is_mended=True)
+    checkpoint = directory / CHECKPOINT_NAME
+    if checkpoint.exists():
+        yield from _rows_problems(checkpoint)
+    for path in sorted(directory.glob(f"*{SNAPSHOT_SUFFIX}")):
+        for problem in _rows_problems(path):
+            yield Problem(path, problem.what, is_mended=True)
+    next_offset = 0
+    paths = sorted(directory.glob(f"*{LOG_SUFFIX}"))
+    for path in [path for path in paths if offset_of(path.name) is None]:
+        paths.remove(path)
+        yield Problem(path, "is no segment, whose name is its first offset in twenty digits")
+    for path in paths:
+        is_written = path == paths[-1] and durable_until is not None
+        segment = _Segment(path, next_offset, durable_until, may_lack_indexes=is_written)
+        yield from segment.verify()
+        summary.segments += 1
+        summary.batches += segment.batches
+        summary.size_bytes += path.stat().st_size
+        next_offset = segment.next_offset
+
+
+def _rows_problems(path: Path) -> Iterator[Problem]:
+    for row in dump(path):
+        if "problem" in row:
+            yield Problem(path, row["problem"])
+
+
+class _Batch(NamedTuple):
+    """
+    What indexes may say of a batch.
+
+    Attributes:
+        newest_ms: the largest timestamp of it and all before it in the segment.
+    """
+
+    position: int
+    base_offset: int
+    last_offset: int
+    newest_ms: int
+
+
+class _Index(ABC):
+    """
+    The entries of an index, each held against the batch that it speaks of when that comes by: nothing is kept of either.
+
+    Attributes:
+        what: what is wrong with the first entry that is; the rest is not looked at.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.what: str | None = None
+        self._rows = dump(path)
+        self._before: Row | None = None
+        self._entry: Row | None = None
+        self._advance()
+
+    def meet(self, batch: _Batch) -> None:
+        """The next batch of the segment."""
+        while self._entry is not None and self.is_reached(self._entry, batch):
+            self.what = self.check(self._entry, batch)
+            self._advance()
+
+    def end(self, next_offset: int) -> None:
+        """There are no more batches, and this is the offset behind the last."""
+        if self._entry is not None:
+            self.what = self.unmet(self._entry)
+        elif self.what is None and self._before is not None:
+            self.what = self.check_last(self._before, next_offset)
+
+    def _advance(self) -> None:
+        self._before, self._entry = self._entry, None
+        if self.what is not None:
+            return
+        entry = next(self._rows, None)
+        if entry is None:
+            return
+        self.what = entry.get("problem") or (None if self._before is None else self.check_order(self._before, entry))
+        if self.what is None:
+            self._entry = entry
+
+    @abstractmethod
+    def is_reached(self, entry: Row, batch: _Batch) -> bool:
+        """Whether the entry speaks of this batch or of none."""
+
+    @abstractmethod
+    def check(self, entry: Row, batch: _Batch) -> str | None: ...
+
+    @abstractmethod
+    def check_order(self, before: Row, entry: Row) -> str | None: ...
+
+    @abstractmethod
+    def unmet(self, entry: Row) -> str:
+        """What to say of an entry behind all batches."""
+
+    def check_last(self, _entry: Row, _next_offset: int) -> str | None:
+        return None
+
+
+class _OffsetIndex(_Index):
+    """An entry has the position of a batch, and an offset of what was appended with it."""
+
+    def is_reached(self, entry: Row, batch: _Batch) -> bool:
+        return bool(entry["position"] <= batch.position)
+
+    def check(self, entry: Row, batch: _Batch) -> str | None:
+        if entry["position"] < batch.position:
+            return self.unmet(entry)
+        if entry["offset"] < batch.base_offset:
+            return f"offset {entry['offset']} at byte {entry['position']}, where {batch.base_offset} begins"
+        return None
+
+    def check_order(self, before: Row, entry: Row) -> str | None:
+        if entry["offset"] > before["offset"] and entry["position"] > before["position"]:
+            return None
+        return f"offset {entry['offset']} at byte {entry['position']} follows {before['offset']} at byte {before['position']}"
+
+    def unmet(self, entry: Row) -> str:
+        return f"offset {entry['offset']} at byte {entry['position']}, where no batch begins"
+
+    def check_last(self, entry: Row, next_offset: int) -> str | None:
+        if entry["offset"] < next_offset:
+            return None
+        return f"offset {entry['offset']} at byte {entry['position']}, though {next_offset} is the next to be written"
+
+
+class _TimeIndex(_Index):
+    """An entry has a timestamp that no batch exceeds up to an offset."""
+
+    def is_reached(self, entry: Row, batch: _Batch) -> bool:
+        return bool(entry["offset"] <= batch.last_offset)
+
+    def check(self, entry: Row, batch: _Batch) -> str | None:
+        timestamp_ms, offset = entry["timestamp_ms"], entry["offset"]
+        if timestamp_ms <= batch.newest_ms:
+            return None
+        return f"timestamp {timestamp_ms} at offset {offset}, where the largest so far is {batch.newest_ms}"
+
+    def check_order(self, before: Row, entry: Row) -> str | None:
+        if entry["timestamp_ms"] <= before["timestamp_ms"]:
+            return f"timestamp {entry['timestamp_ms']} follows {before['timestamp_ms']}"
+        if entry["offset"] < before["offset"]:
+            return f"timestamp {entry['timestamp_ms']} at offset {entry['offset']} follows one at {before['offset']}"
+        return None
+
+    def unmet(self, entry: Row) -> str:
+        return f"timestamp {entry['timestamp_ms']} at offset {entry['offset']}, which is not there"
+
+
+class _Segment:
+    """One segment with its indexes, read once."""
+
+    def __init__(self, path: Path, next_offset: int, durable_until: int | None, *, may_lack_indexes: bool) -> None:
+        """`may_lack_indexes`: those of the segment that appends go to are in the broker's memory until it ends."""
+        self.path = path
+        self.base_offset = int(path.stem)
+        self.next_offset = max(self.base_offset, next_offset)
+        self.batches = 0
+        self._is_overlapping = self.base_offset < next_offset
+        self._durable_until = durable_until
+        self._may_lack_indexes = may_lack_indexes
+
+    def verify(self) -> Iterator[Problem]:
+        if self._is_overlapping:
+            yield Problem(self.path, f"begins before the segment before it ends ({self.next_offset})")
+        kinds: dict[str, type[_Index]] = {INDEX_SUFFIX: _OffsetIndex, TIME_INDEX_SUFFIX: _TimeIndex}
+        paths = {self.path.with_suffix(suffix): kind for suffix, kind in kinds.items()}
+        indexes = [kind(path) for path, kind in paths.items() if path.exists()]
+        yield from self._verify_batches(indexes)
+        for index in indexes:
+            index.end(self.next_offset)
+        found = {index.path: index.what for index in indexes}
+        for path in paths:
+            if path in found:
+                yield from self._problem(path, found[path])
+            elif not self._may_lack_indexes:
+                yield Problem(path, "is missing", is_mended=True)
+        yield from self._verify_aborted(self.path.with_suffix(TXN_INDEX_SUFFIX))
+
+    def _verify_batches(self, indexes: Sequence[_Index]) -> Iterator[Problem]:
+        newest_ms = -1
+        for row in dump(self.path, has_records=False):
+            what = row.get("problem")
+            if what is None and row["base_offset"] < self.next_offset:
+                what = f"offset {row['base_offset']} follows {self.next_offset - 1}"
+            if what is not None:
+                yield Problem(self.path, f"at byte {row['position']}: {what}", is_mended=self._is_beyond_durable())
+                return
+            newest_ms = max(newest_ms, row["max_timestamp_ms"])
+            batch = _Batch(row["position"], row["base_offset"], row["last_offset"], newest_ms)
+            for index in indexes:
+                index.meet(batch)
+            self.batches += 1
+            self.next_offset = row["last_offset"] + 1
+
+    def _is_beyond_durable(self) -> bool:
+        return self._durable_until is not None and self.next_offset >= self._durable_until
+
+    def _problem(self, path: Path, what: str | None) -> Iterator[Problem]:
+        """The first wrong entry tells enough. After an unclean stop the indexes above the recovery point are built anew."""
+        if what is not None:
+            is_mended = self._durable_until is not None and self.next_offset > self._durable_until
+            yield Problem(path, what, is_mended=is_mended)
+
+    def _verify_aborted(self, path: Path) -> Iterator[Problem]:
+        before: Row = {}
+        for row in dump(path) if path.exists() else ():
+            what = row.get("problem") or self._check_aborted(row, before)
+            if what is not None:
+                yield from self._problem(path, what)
+                return
+            before = row
+
+    def _check_aborted(self, row: Row, before: Row) -> str | None:
+        if not self.base_offset <= row["last_offset"] < self.next_offset or row["first_offset"] > row["last_offset"]:
+            return f"a transaction from {row['first_offset']} to {row['last_offset']}, which is not of this segment"
+        if before and row["last_offset"] <= before["last_offset"]:
+            return f"a transaction that ends at {row['last_offset']} follows one that ends at {before['last_offset']}"
+        return None
