@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "InlineProcessor": "processors",
-    "LogOwner": "threads",
+    "LogOwner": "threaded.threads",
     "Loop": "loop",
     "Runtime": "runtime",
-    "ThreadedProcessor": "threads",
+    "ThreadedProcessor": "threaded.threads",
 }
 
 __all__ = ["InlineProcessor", "LogOwner", "Loop", "Runtime", "ThreadedProcessor"]
