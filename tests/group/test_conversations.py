@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from kohort.group.configs import GroupConfig
-from kohort.testing import FixedContext
+from kohort.testing import FixedContext, deleted_topics
 from kohort.wire.encoders import response_encoder
 from kohort.wire.headers import read_request_header, read_response_header
 from kohort.wire.readers import Decoded, request_reader, response_reader
@@ -105,7 +105,7 @@ class Conversation:
             drawn = response_reader(key, version)(*_body(reply, bytes.fromhex(reply.hex))).member_id
             self.next_uuid = drawn.removeprefix(f"{prefix}-")
         if APIS[key] == "offset_fetch" and any(g.group_id == TOPIC_DELETED_BEFORE_FETCH_OF for g in request.groups):
-            self.coordinator.runtime.on_image(["short-lived"])
+            self.coordinator.runtime.on_image(deleted_topics("short-lived"))
             self.coordinator.advance(0)
         answer = self.answers[frame.conn, correlation_id] = Answer()
         context = FixedContext(version, client_id, "/127.0.0.1")

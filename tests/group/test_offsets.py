@@ -10,6 +10,7 @@ from kohort.group.offsets.scan import TOMBSTONES_AT_ONCE
 from kohort.group.records import GroupRecord, GroupTombstone, OffsetCommit, OffsetTombstone
 from kohort.machine.shard import Result
 from kohort.model.errors import ErrorCode, UnavailableError
+from kohort.testing import deleted_topics
 from kohort.wire import messages as m
 from tests.conftest import LONG, watches_calls
 from tests.group.harness import Coordinator, Image, Topic, subscription
@@ -304,7 +305,7 @@ def test_a_deleted_topic_takes_its_offsets_along() -> None:
     coordinator.commit({ORDERS: 1, ("payments", 0): 2})
     coordinator.commit({ORDERS: 3}, group="another")
     coordinator.shard.replay(100, 7, 0, OffsetCommit("third", "orders", 2, 5, -1, "", 0))
-    coordinator.runtime.on_image(["orders"])
+    coordinator.runtime.on_image(deleted_topics("orders"))
     coordinator.advance(1)
     assert coordinator.fetch() == {("payments", 0): 2}
     assert coordinator.fetch("another") == {}
@@ -315,15 +316,15 @@ def test_a_deleted_topic_is_not_forgotten_when_the_log_fails() -> None:
     coordinator = Coordinator()
     coordinator.commit({ORDERS: 1})
     coordinator.log.fail_next_append = UnavailableError("offline")
-    coordinator.runtime.on_image(["orders"])
+    coordinator.runtime.on_image(deleted_topics("orders"))
     coordinator.advance(1)
     assert coordinator.fetch() == {ORDERS: 1}
-    coordinator.runtime.on_image(["another"])
+    coordinator.runtime.on_image(deleted_topics("another"))
     coordinator.advance(1)
     assert coordinator.fetch() == {}
     # Done with: a topic of that name that was made since keeps its offsets.
     coordinator.commit({ORDERS: 2})
-    coordinator.runtime.on_image(["another"])
+    coordinator.runtime.on_image(deleted_topics("another"))
     coordinator.advance(1)
     assert coordinator.fetch() == {ORDERS: 2}
 
@@ -357,7 +358,7 @@ def test_many_offsets_of_a_deleted_topic_go_in_parts_that_others_can_come_betwee
 
     monkeypatch.setattr(coordinator.shard, "_delete_part", watched)
     end, log_end = len(coordinator.log.batches), coordinator.end
-    coordinator.runtime.on_image(["orders"])
+    coordinator.runtime.on_image(deleted_topics("orders"))
     coordinator.advance(1)
     assert coordinator.fetch("group-0") == {("payments", 0): 2}
     assert sum(written) == count == coordinator.end - log_end
@@ -371,7 +372,7 @@ def test_what_is_committed_in_a_topic_made_anew_stays_while_the_old_offsets_go()
     coordinator = Coordinator()
     many_offsets(coordinator, 2 * TOMBSTONES_AT_ONCE)
     new = {("orders", 0): 7, ("orders", 2 * TOMBSTONES_AT_ONCE - 1): 8}
-    coordinator.runtime.on_image(["orders"])
+    coordinator.runtime.on_image(deleted_topics("orders"))
     coordinator.commit(new, group="group-0")
     coordinator.shard.replay(coordinator.end, 7, 0, OffsetCommit("group-0", "orders", 5, 9, -1, "", 0))
     coordinator.advance(1)
@@ -385,7 +386,7 @@ def test_a_loaded_shard_knows_what_was_committed_before_a_topic_went() -> None:
     coordinator = Coordinator()
     many_offsets(coordinator, 10)
     coordinator.restart()
-    coordinator.runtime.on_image(["orders"])
+    coordinator.runtime.on_image(deleted_topics("orders"))
     coordinator.advance(1)
     assert coordinator.fetch("group-0") == {("payments", 0): 2}
 
@@ -393,13 +394,13 @@ def test_a_loaded_shard_knows_what_was_committed_before_a_topic_went() -> None:
 def test_topics_that_go_while_others_go_come_when_those_are_done() -> None:
     coordinator = Coordinator()
     many_offsets(coordinator, 3 * TOMBSTONES_AT_ONCE)
-    coordinator.runtime.on_image(["orders"])
+    coordinator.runtime.on_image(deleted_topics("orders"))
     coordinator.node.settle()
-    coordinator.runtime.on_image(["payments"])
+    coordinator.runtime.on_image(deleted_topics("payments"))
     coordinator.advance(1)
     assert coordinator.fetch("group-0") == {}
     coordinator.commit({("payments", 0): 3}, group="group-0")
-    coordinator.runtime.on_image(["another"])
+    coordinator.runtime.on_image(deleted_topics("another"))
     coordinator.advance(1)
     assert coordinator.fetch("group-0") == {("payments", 0): 3}
 
@@ -418,9 +419,9 @@ def test_a_part_that_is_written_late_is_followed_once(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(coordinator.shard, "_go_on_deleting", watched)
     coordinator.log.is_held = True
-    coordinator.runtime.on_image(["orders"])
+    coordinator.runtime.on_image(deleted_topics("orders"))
     coordinator.advance(20_000)
-    coordinator.runtime.on_image(["payments"])
+    coordinator.runtime.on_image(deleted_topics("payments"))
     coordinator.log.is_held = False
     coordinator.log.commit()
     coordinator.advance(1_000)

@@ -17,7 +17,7 @@ from kohort.group.offsets.prepared_commits import with_offsets
 from kohort.group.offsets.validation import KnownCommit
 from kohort.group.records import OffsetCommit
 from kohort.model.errors import WireError
-from kohort.testing import FixedContext
+from kohort.testing import FixedContext, deleted_topics
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.encoders import prepared_or, request_encoder, response_encoder
@@ -107,7 +107,7 @@ def frame_of(request: m.OffsetCommitRequest, version: int, offsets: Sequence[int
 
 def delete_topic(coordinator: Coordinator) -> None:
     coordinator.image.by_name.pop("payments", None)
-    coordinator.runtime.on_image(["payments"])
+    coordinator.runtime.on_image(deleted_topics("payments"))
     coordinator.node.settle()
 
 

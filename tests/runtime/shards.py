@@ -1,6 +1,6 @@
 """A state machine that is easy to check: a table of names and numbers, and what transactions hold back."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -8,7 +8,7 @@ import msgspec
 from kohort.machine.shard import Release, Reply, Result, Timers, UnknownRecordTypeError
 from kohort.machine.timeline import SnapshotRegistry, TimelineDict
 from kohort.model.errors import CorruptError
-from kohort.model.image import ClusterImage
+from kohort.model.image import ClusterImage, ImageDelta
 
 
 class Put(msgspec.Struct, frozen=True):
@@ -47,6 +47,10 @@ class TableShard:
         self.producers: list[tuple[int, int]] = []
         self.parked: list[Reply[Any]] = []
         self.images: list[Any] = []
+        self.deltas: list[ImageDelta] = []
+        self.coordinator_epochs: list[int] = []
+        self.replayed_under: list[int] = []
+        """The coordinator epoch that the shard knew at each replay."""
         self.loaded_at: int | None = None
         self.is_unloaded = False
 
@@ -55,6 +59,7 @@ class TableShard:
     def replay(self, offset: int, producer_id: int, producer_epoch: int, record: Put, /) -> None:
         if record.name == "poison":
             raise RuntimeError("poison")
+        self.replayed_under.append(self.coordinator_epochs[-1] if self.coordinator_epochs else -1)
         if producer_id != -1:
             self.producers.append((producer_id, producer_epoch))
             self.pending.put(producer_id, (*self.pending.get(producer_id, ()), record))
@@ -74,10 +79,13 @@ class TableShard:
         self.loaded_at = now_ms
         self.images.append(image)
 
-    def on_image(self, image: ClusterImage, deleted_topics: Sequence[str], /) -> None:
+    def on_coordinator_epoch(self, coordinator_epoch: int, /) -> None:
+        self.coordinator_epochs.append(coordinator_epoch)
+
+    def on_image(self, image: ClusterImage, delta: ImageDelta, now_ms: int, /) -> Result[Put, None]:
         self.images.append(image)
-        gone = [Put(topic, None) for topic in deleted_topics]
-        self.timers.schedule("deleted topics", 0, lambda _: Result(gone), retry=True)
+        self.deltas.append(delta)
+        return Result([Put(topic.name, None) for topic in delta.deleted])
 
     def on_unloaded(self) -> Iterable[Release]:
         self.is_unloaded = True

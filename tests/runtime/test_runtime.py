@@ -7,6 +7,7 @@ import pytest
 from kohort.machine.shard import Release, Result
 from kohort.model.errors import CoordinatorError, ErrorCode, UnavailableError
 from kohort.runtime.states import State
+from kohort.testing import deleted_topics
 from kohort.wire.batches import control_batch, read_header
 from tests.runtime.harness import Bench, batch_of, explain, timer
 from tests.runtime.shards import Put, TableShard
@@ -176,11 +177,40 @@ def test_an_append_that_lands_elsewhere_reloads_the_shard() -> None:  # [47]
 def test_every_active_shard_is_told_of_a_new_image() -> None:  # [27]
     bench = Bench().load()
     bench.put("a", ("gone", 1), ("stays", 1))
-    bench.runtime.on_image(["gone"])
-    bench.node.advance(0)
+    delta = deleted_topics("gone")
+    bench.runtime.on_image(delta)
+    bench.node.settle()
     bench.log.commit()
     assert bench.read() == {"stays": 1}
-    assert len(bench.shard.images) == 2
+    assert bench.shard.images == [bench.image, bench.image]
+    assert bench.shard.deltas == [delta]
+    assert bench.written()[-1] == (b"gone", None), "what the shard returned is in the log"
+
+
+def test_an_image_that_comes_during_an_operation_waits_for_its_end() -> None:
+    bench = Bench().load()
+
+    def operation(shard: TableShard, _: int) -> Result[Put, str]:
+        bench.runtime.on_image(deleted_topics("a"))
+        assert shard.deltas == []
+        return shard.put("ok", ("a", 1))
+
+    bench.write("a", operation)
+    assert len(bench.shard.deltas) == 1
+    assert bench.shard.table == {}
+
+
+def test_records_of_an_image_that_cannot_be_written_are_reverted() -> None:
+    bench = Bench().load()
+    bench.put("a", ("gone", 1))
+    bench.node.settle()
+    bench.log.commit()
+    bench.log.fail_next_append = UnavailableError("offline")
+    bench.runtime.on_image(deleted_topics("gone"))
+    assert bench.shard.table == {}
+    bench.node.settle()
+    assert bench.shard.table == {"gone": 1}
+    assert bench.state() is State.ACTIVE
 
 
 # -- writing [9, 11-15] --------------------------------------------------------------------------------------------

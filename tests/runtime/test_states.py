@@ -4,12 +4,15 @@ import itertools
 
 import pytest
 
+from kohort.machine.shard import Result
 from kohort.model.errors import InvariantError, UnavailableError
+from kohort.model.image import ImageDelta
 from kohort.runtime.context import Context
 from kohort.runtime.metrics import ShardMetrics
 from kohort.runtime.position import Position
 from kohort.runtime.states import NEXT, State
 from tests.runtime.harness import Bench, batch_of
+from tests.runtime.shards import Put, TableShard
 
 # fmt: off
 MAY_GO = {          # INITIAL  LOADING  ACTIVE   FAILED   CLOSED
@@ -87,13 +90,62 @@ def test_a_higher_epoch_while_active_is_kept_without_a_load() -> None:  # [3]
     assert bench.log.leader_epoch == 4
 
 
+def test_a_shard_knows_its_coordinator_epoch_before_the_first_record() -> None:
+    bench = Bench()
+    bench.log.append(batch_of([(b"x", b"1")]), leader_epoch=3)
+    bench.log.commit()
+    bench.load(leader_epoch=5)
+    assert bench.shard.coordinator_epochs == [5]
+    assert bench.shard.replayed_under == [5]
+
+
+def test_a_shard_is_told_when_its_coordinator_epoch_rises() -> None:
+    bench = Bench().load(leader_epoch=1)
+    for epoch in (4, 4, 2, 6):
+        bench.load(leader_epoch=epoch)
+    assert bench.shard.coordinator_epochs == [1, 4, 6]
+    assert len(bench.shards) == 1
+
+
+def test_an_epoch_that_rises_during_the_load_is_the_one_that_the_shard_knows() -> None:
+    bench = Bench()
+    bench.log.append(batch_of([(b"x", b"1")]), leader_epoch=0)
+    bench.log.commit()
+    bench.runtime.load(0, bench.log, 1)
+    bench.runtime.load(0, bench.log, 2)
+    bench.node.settle()
+    assert bench.shard.coordinator_epochs == [2]
+    assert bench.shard.replayed_under == [2]
+
+
+def test_an_epoch_that_rises_during_an_operation_is_told_after_it() -> None:
+    bench = Bench().load(leader_epoch=1)
+
+    def operation(shard: TableShard, _: int) -> Result[Put, str]:
+        bench.runtime.load(0, bench.log, 2)
+        assert shard.coordinator_epochs == [1]
+        return shard.put("ok", ("x", 1))
+
+    bench.write("a", operation)
+    assert bench.shard.coordinator_epochs == [1, 2]
+
+
+def test_a_shard_that_is_loaded_again_starts_with_the_newest_epoch() -> None:
+    bench = Bench().load(leader_epoch=1)
+    bench.load(leader_epoch=3)
+    bench.log.shift_next_append = 1
+    bench.put("lost", ("a", 2))
+    bench.node.settle()
+    assert [shard.coordinator_epochs for shard in bench.shards] == [[1, 3], [3]]
+
+
 def test_a_shard_that_is_not_active_gets_the_image_when_it_has_loaded() -> None:  # [27]
     bench = Bench()
     bench.log.append(batch_of([(b"x", b"1")]), leader_epoch=0)
     bench.log.commit()
     bench.runtime.load(0, bench.log, 1)
     bench.runtime.load(1, bench.logs[1], 1)
-    bench.runtime.on_image([])
+    bench.runtime.on_image(ImageDelta())
     assert [len(shard.images) for shard in bench.shards] == [0, 2]
     bench.node.settle()
     assert [len(shard.images) for shard in bench.shards] == [1, 2]

@@ -38,7 +38,7 @@ from kohort.machine.shard import NO_PRODUCER_ID, Release, Reply, Result, Timers
 from kohort.machine.timeline import SnapshotRegistry, TimelineDict
 from kohort.model.context import RequestContext
 from kohort.model.errors import ErrorCode
-from kohort.model.image import ClusterImage
+from kohort.model.image import ClusterImage, ImageDelta
 from kohort.wire import messages as m
 from kohort.wire.encoders import PreparedResponse
 
@@ -154,15 +154,20 @@ class GroupShard:
                 assert not releases, "nothing is parked right after a load"
         self._schedule_sweep()
 
-    def on_image(self, _image: ClusterImage, deleted_topics: Sequence[str], /) -> None:
-        """Offsets of topics that are gone get tombstones, in operations of their own."""
-        if deleted_topics:
-            self._deleted_topics.update(dict.fromkeys(deleted_topics, self._newest_record_offset()))
+    def on_coordinator_epoch(self, _coordinator_epoch: int, /) -> None:
+        """Do nothing: no record of a group holds the coordinator epoch."""
+
+    def on_image(self, _image: ClusterImage, delta: ImageDelta, _now_ms: int, /) -> Result[GroupRecord, None]:
+        """Delete the offsets of deleted topics, in operations of their own: there may be many."""
+        if delta.deleted:
+            names = [topic.name for topic in delta.deleted]
+            self._deleted_topics.update(dict.fromkeys(names, self._newest_record_offset()))
             if self._deletion is None:
                 self._begin_deletion()
             elif self._timers.is_scheduled(DELETED_TOPICS_TIMER):
                 # One that failed need not wait any longer.
                 self._go_on_deleting(self._deletion)
+        return Result()
 
     def _newest_record_offset(self) -> int:
         """Whatever is committed from now on lies behind it."""

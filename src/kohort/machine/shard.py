@@ -15,7 +15,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from kohort.model.image import ClusterImage
+from kohort.model.image import ClusterImage, ImageDelta
 
 R = TypeVar("R")
 """The records of a shard, decoded."""
@@ -203,11 +203,23 @@ class Shard(Protocol[R_contra]):
     def replay_end_transaction_marker(self, producer_id: int, producer_epoch: int, /, *, committed: bool) -> None:
         """The transaction of `producer_id` has ended: make its records visible, or drop them."""
 
-    def on_loaded(self, image: ClusterImage, now_ms: int, /) -> None:
-        """The log has been replayed to its end: arm timers, and whatever else is soft."""
+    def on_coordinator_epoch(self, coordinator_epoch: int, /) -> None:
+        """
+        Take note of the leader epoch of the shard's partition.
 
-    def on_image(self, image: ClusterImage, deleted_topics: Sequence[str], /) -> None:
-        """The cluster has changed. What follows from it in records is the business of a timer that is due at once."""
+        Called once before the first record is replayed, and again each time the epoch rises while the shard is loading or
+        active. It never falls during the life of a shard.
+        """
+
+    def on_loaded(self, image: ClusterImage, now_ms: int, /) -> None:
+        """Build the soft state, such as timers: the log has been replayed to its end."""
+
+    def on_image(self, image: ClusterImage, delta: ImageDelta, now_ms: int, /) -> Result[Any, None]:
+        """
+        React to a change of the cluster; called on active shards only, as a write operation.
+
+        If the records cannot be written, nothing calls this method again: use `Result.after`, or a timer with `retry`.
+        """
 
     def on_unloaded(self) -> Iterable[Release]:
         """
@@ -235,11 +247,14 @@ class PlainShard(ABC, Generic[R]):
             f"{type(self).__name__} knows no transactions; one of producer {producer_id}, epoch {producer_epoch} was {end}"
         )
 
+    def on_coordinator_epoch(self, coordinator_epoch: int, /) -> None:
+        pass
+
     def on_loaded(self, image: ClusterImage, now_ms: int, /) -> None:
         pass
 
-    def on_image(self, image: ClusterImage, deleted_topics: Sequence[str], /) -> None:
-        pass
+    def on_image(self, _image: ClusterImage, _delta: ImageDelta, _now_ms: int, /) -> Result[R, None]:
+        return Result()
 
     def on_unloaded(self) -> Iterable[Release]:
         return ()

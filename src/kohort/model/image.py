@@ -1,12 +1,14 @@
-"""What a coordinator may see of the cluster: its topics, by name and by id."""
+"""The cluster metadata that a coordinator sees: topics, and what changed between two images."""
 
 from collections.abc import Iterable
 from typing import Protocol
 from uuid import UUID
 
+import msgspec
+
 
 class TopicImage(Protocol):
-    """One topic as the catalog knows it at this moment."""
+    """One topic in the catalog."""
 
     @property
     def name(self) -> str: ...
@@ -19,10 +21,33 @@ class TopicImage(Protocol):
 
 
 class ClusterImage(Protocol):
-    """The topics of the cluster. Looking up costs what a dict costs."""
+    """The topics of the cluster. A lookup costs as much as a dict lookup."""
 
     def topic(self, name: str) -> TopicImage | None: ...
 
     def topic_by_id(self, topic_id: UUID) -> TopicImage | None: ...
 
     def topics(self) -> Iterable[TopicImage]: ...
+
+
+class ImageDelta(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    The difference between two successive cluster images.
+
+    Attributes:
+        created: topics that are new; a topic that was deleted and created again is in `deleted` and in `created`.
+        changed: topics with more partitions or another configuration, as they are now.
+        deleted: topics that no longer exist, as they were.
+        changed_group_configs: ids of the groups whose dynamic configuration changed.
+
+    Source: Kafka MetadataDelta, TopicsDelta, ConfigurationsDelta.
+    """
+
+    created: tuple[TopicImage, ...] = ()
+    changed: tuple[TopicImage, ...] = ()
+    deleted: tuple[TopicImage, ...] = ()
+    changed_group_configs: tuple[str, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.created or self.changed or self.deleted or self.changed_group_configs)

@@ -70,6 +70,8 @@ class Context(SerialExecution, Generic[S]):
         self._lane = lane
         self.state = State.INITIAL
         self.leader_epoch = -1
+        self._epoch_told = -1
+        """The newest leader epoch that `shard` knows."""
         self.shard: S | None = None
         self.log: PartitionLog | None = None
         self._timers: ShardTimers | None = None
@@ -117,6 +119,7 @@ class Context(SerialExecution, Generic[S]):
         self.generation += 1
         self.log = log
         self.leader_epoch = leader_epoch
+        self._epoch_told = -1
         self.position = Position()
         self._timers = ShardTimers(self._lane.wheel, self._env.clock, self._expire)
         self.shard = self._env.make_shard(self.partition, self.position.registry, self._timers)
@@ -132,6 +135,7 @@ class Context(SerialExecution, Generic[S]):
         started_ms = clock.now_ms()
         committed, end = log.high_watermark, log.end_offset
         position = self.position
+        self._tell_epoch()
         yield from load(log, shard, serde, summary, start=log.log_start_offset, end=committed, now_ms=clock.now_ms)
         position.registry.create(committed)
         yield from load(log, shard, serde, summary, start=committed, end=end, now_ms=clock.now_ms)
@@ -148,6 +152,16 @@ class Context(SerialExecution, Generic[S]):
             summary.bytes,
             clock.now_ms() - started_ms,
         )
+
+    def raise_epoch(self, leader_epoch: int) -> None:
+        """Go on under a newer leader epoch, without a load."""
+        self.leader_epoch = leader_epoch
+        self._exclusively(self._tell_epoch)
+
+    def _tell_epoch(self) -> None:
+        if self.shard is not None and self._epoch_told < self.leader_epoch:
+            self._epoch_told = self.leader_epoch
+            self.shard.on_coordinator_epoch(self.leader_epoch)
 
     def activate(self, on_loaded: Callable[[S, int], None]) -> None:
         """The load has ended: take requests from now on."""

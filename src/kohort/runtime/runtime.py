@@ -22,7 +22,7 @@ import msgspec
 from kohort.machine.shard import EndTransaction, Producer, RecordSerde, Reply, Result, Shard
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import CoordinatorError, ErrorCode, KohortError
-from kohort.model.image import ClusterImage, TopicImage
+from kohort.model.image import ClusterImage, ImageDelta, TopicImage
 from kohort.runtime.appender import ADAPTIVE, AppendConfig
 from kohort.runtime.context import Context, Environment
 from kohort.runtime.metrics import RuntimeMetrics, ShardMetrics
@@ -160,12 +160,15 @@ class Runtime(Generic[S]):
         if partition in self._contexts:
             self._lanes[partition].run(partial(self._unload, partition, leader_epoch), _nothing)
 
-    def on_image(self, deleted_topics: Sequence[str]) -> None:
-        """The cluster changed: tell every shard that is active; one that becomes active later gets the newest image."""
+    def on_image(self, delta: ImageDelta) -> None:
+        """
+        Tell every active shard that the cluster changed, in a write operation of each.
 
-        def tell(shard: S, _: int) -> Result[Any, None]:
-            shard.on_image(self._image, deleted_topics)
-            return Result()
+        A shard that becomes active later gets the newest image from `Shard.on_loaded`, and no delta.
+        """
+
+        def tell(shard: S, now_ms: int) -> Result[Any, None]:
+            return shard.on_image(self._image, delta, now_ms)
 
         for context in self._known():
             context.write(tell, None, lambda _: None)
@@ -324,8 +327,8 @@ class Runtime(Generic[S]):
         is_newer = leader_epoch > context.leader_epoch
         if context.state in (State.LOADING, State.ACTIVE):
             if is_newer:
-                # Led already, and going on to: the log will be written under the newer epoch.
-                context.leader_epoch = leader_epoch
+                # This node stays the leader: the log is written under the newer epoch from now on.
+                context.raise_epoch(leader_epoch)
             if context.state is State.ACTIVE:
                 loaded.set_result(None)
             else:

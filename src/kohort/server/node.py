@@ -28,6 +28,7 @@ from kohort.machine.shard import EndTransaction
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import ConfigError, ErrorCode, StorageError
 from kohort.model.ids import CONSUMER_OFFSETS
+from kohort.model.image import ImageDelta
 from kohort.runtime.background import BackgroundThread
 from kohort.runtime.clock import SystemClock
 from kohort.runtime.processors import InlineProcessor
@@ -198,13 +199,12 @@ class Node:
     # -- coordinators ------------------------------------------------------------------------------------------
 
     def _on_catalog_change(self, change: CatalogChange) -> None:
-        deleted = [topic.name for topic in change.deleted]
-        if CONSUMER_OFFSETS in deleted:
+        if any(topic.name == CONSUMER_OFFSETS for topic in change.deleted):
             for partition in self._groups.states():
                 self._groups.unload(partition, None)
         if any(topic.name == CONSUMER_OFFSETS for topic in change.put):
             self._load_groups()
-        self._groups.on_image(deleted)
+        self._groups.on_image(ImageDelta(deleted=change.deleted))
 
     def _load_groups(self) -> None:
         """

@@ -5,7 +5,7 @@ when told to, a node in virtual time, and simulations of shards from a seed.
 
 from kohort.testing.clock import ManualClock
 from kohort.testing.context import FixedContext
-from kohort.testing.image import FixedImage, FixedTopic
+from kohort.testing.image import FixedImage, FixedTopic, deleted_topics
 from kohort.testing.log import FaultyLog
 from kohort.testing.simulation import Faults, Simulation, SimulationError, Subject, Work, simulate
 from kohort.testing.virtual import VirtualNode
@@ -22,5 +22,6 @@ __all__ = [
     "Subject",
     "VirtualNode",
     "Work",
+    "deleted_topics",
     "simulate",
 ]

@@ -1,11 +1,11 @@
-"""A cluster that is made of what the test says."""
+"""A cluster image that consists of what a test puts into it."""
 
 from collections.abc import Iterable
 from uuid import UUID
 
 import msgspec
 
-from kohort.model.image import TopicImage
+from kohort.model.image import ImageDelta, TopicImage
 
 
 class FixedTopic(msgspec.Struct, frozen=True):
@@ -30,3 +30,8 @@ class FixedImage:
 
     def topics(self) -> Iterable[TopicImage]:
         return self.by_name.values()
+
+
+def deleted_topics(*names: str) -> ImageDelta:
+    """The image delta of these topics' deletion."""
+    return ImageDelta(deleted=tuple(FixedTopic(name, UUID(int=0)) for name in names))
