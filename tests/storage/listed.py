@@ -90,6 +90,19 @@ class ListedLog:
         )
         return min(next(unstable, high_watermark), high_watermark)
 
+    def aborted(self) -> list[tuple[int, int, int]]:
+        """Aborted transactions in the order of their markers: producer id, first offset, offset of the marker."""
+        found = []
+        first_offsets: dict[int, int] = {}
+        for batch in self.batches:
+            if batch.is_data and batch.is_transactional:
+                first_offsets.setdefault(batch.producer_id, batch.base_offset)
+            elif not batch.is_data:
+                first_offset = first_offsets.pop(batch.producer_id, None)
+                if first_offset is not None and not batch.committed:
+                    found.append((batch.producer_id, first_offset, batch.base_offset))
+        return found
+
     def batch_at(self, offset: int, bound: int) -> ListedBatch | None:
         """The first batch that a reader from `offset` is given."""
         present = (batch for batch in self.batches if batch.is_present and batch.last_offset >= offset)

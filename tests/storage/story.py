@@ -3,9 +3,10 @@ A story that a store lives through, with every promise that it gives on the way 
 what has to be there when the power went at any of them.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -19,15 +20,24 @@ from kohort.storage.durability.flush_coordinator import BULK_BYTES
 from kohort.storage.log import LogConfig
 from kohort.testing.crashed_disk import Mark, Operation
 from kohort.testing.faulty_files import FaultyFiles
-from kohort.wire.batches import read_records
+from kohort.wire.batches import BatchRecord, build_batch, control_batch, read_header, read_records
+from tests.storage.listed import ListedBatch, ListedLog
 from tests.storage.owner import Owner, batch
 
 CONFIG = LogConfig(segment_bytes=1500, index_interval_bytes=200)
 BULK_CONFIG = LogConfig(segment_bytes=BULK_BYTES + 1000, index_interval_bytes=200)
 JOURNAL_FILE_BYTES = 4096
-A, B, C = (TopicPartition("t", partition) for partition in range(3))
+A, B, C, TRANSACTIONAL = (TopicPartition("t", partition) for partition in range(4))
 GONE = TopicPartition("gone", 0)
 FIRST, SECOND = UUID(int=1), UUID(int=2)
+
+
+class Transactional(NamedTuple):
+    """A batch of a transaction; `committed` is the content of a marker, None for data."""
+
+    offset: int
+    producer_id: int
+    committed: bool | None
 
 
 class Promise(msgspec.Struct, frozen=True):
@@ -37,12 +47,14 @@ class Promise(msgspec.Struct, frozen=True):
     Attributes:
         kind: "wrote", "acknowledged", "start asked", "start", "epoch", "delete asked", "deleted".
         value: an offset, or an epoch.
+        batch: what was written, if it belongs to a transaction.
     """
 
     kind: str
     topic_partition: TopicPartition
     topic_id: UUID
     value: int = 0
+    batch: Transactional | None = None
 
 
 class Expected(msgspec.Struct):
@@ -54,6 +66,8 @@ class Expected(msgspec.Struct):
     epoch: int = -1
     is_leaving: bool = False
     is_deleted: bool = False
+    transactional: tuple[Transactional, ...] = ()
+    """Batches of transactions and their markers, in the order of the log."""
 
 
 Known: TypeAlias = dict[tuple[TopicPartition, UUID], Expected]
@@ -75,6 +89,7 @@ class Story:
             data_dir, flush=flush, journal_file_bytes=JOURNAL_FILE_BYTES, owner_flush_ms_max=owner_flush_ms_max
         )
         self._ids: dict[TopicPartition, UUID] = {}
+        self._sequences: Counter[int] = Counter()
 
     def log(self, topic_partition: TopicPartition, topic_id: UUID = FIRST, config: LogConfig = CONFIG) -> DiskLog:
         log = self.store.open(topic_partition, topic_id, config)
@@ -91,6 +106,33 @@ class Story:
         value = value_at(topic_id, log.end_offset, size)
         self.files.mark(Promise("wrote", topic_partition, topic_id, log.end_offset + 1))
         log.append(batch(value), leader_epoch=max(epoch, log.leader_epoch, 0))
+
+    def append_transactional(self, producer_id: int, *, size: int = 100) -> None:
+        """One batch of a producer's transaction, which begins with the first one."""
+        log = self.log(TRANSACTIONAL)
+        record = BatchRecord(None, value_at(FIRST, log.end_offset, size).encode())
+        data = build_batch(
+            [record],
+            timestamp_ms=1000,
+            producer_id=producer_id,
+            producer_epoch=0,
+            base_sequence=self._sequences[producer_id],
+            transactional=True,
+        )
+        self._sequences[producer_id] += 1
+        self._write_transactional(data, producer_id, committed=None)
+
+    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
+        marker = control_batch(
+            producer_id=producer_id, producer_epoch=0, committed=committed, coordinator_epoch=0, timestamp_ms=1000
+        )
+        self._write_transactional(marker, producer_id, committed=committed)
+
+    def _write_transactional(self, data: bytes, producer_id: int, *, committed: bool | None) -> None:
+        log = self.log(TRANSACTIONAL)
+        written = Transactional(log.end_offset, producer_id, committed)
+        self.files.mark(Promise("wrote", TRANSACTIONAL, FIRST, log.end_offset + 1, written))
+        log.append(data, leader_epoch=max(log.leader_epoch, 0))
 
     def flush(self) -> None:
         self.owner.run_turn()
@@ -135,7 +177,7 @@ class Story:
 
 
 def tell(story: Story) -> None:
-    """Everything that changes files: commits, large appends, rolls, bulk, checkpoints, deletions, a clean stop."""
+    """Everything that changes files: commits, transactions, large appends, rolls, checkpoints, deletions, a clean stop."""
     for number in range(4):
         for partition in (A, B):
             story.append(partition)
@@ -145,6 +187,7 @@ def tell(story: Story) -> None:
     story.append(C, size=BULK_BYTES + 10)
     story.append(B)
     story.flush()
+    _abort_before_a_roll(story)
     story.checkpoint()
     story.delete_before(GONE, 2)
     _roll_under_a_checkpoint(story)
@@ -157,6 +200,12 @@ def tell(story: Story) -> None:
     for _ in range(8):
         story.append(A, size=300)
         story.append(B, size=300)
+    story.end_transaction(3, committed=False)
+    story.append_transactional(3)
+    story.flush()
+    story.end_transaction(2, committed=True)
+    story.end_transaction(3, committed=False)
+    story.append_transactional(4)
     story.flush()
     story.delete_before(A, 14)
     story.checkpoint()
@@ -164,6 +213,23 @@ def tell(story: Story) -> None:
     story.flush()
     story.raise_epoch(C, 5)
     story.store.close()
+
+
+def _abort_before_a_roll(story: Story) -> None:
+    """
+    Aborted transactions in a segment that lies below the next recovery point: the transaction index of such a segment is
+    read, not built again. The second transaction goes on beside the first, a third is still open at the checkpoint.
+    """
+    story.append_transactional(1)
+    story.append_transactional(2)
+    story.end_transaction(1, committed=False)
+    story.append_transactional(1, size=CONFIG.segment_bytes - 300)
+    story.end_transaction(2, committed=True)
+    story.end_transaction(1, committed=False)
+    story.flush()
+    story.append_transactional(3, size=CONFIG.segment_bytes - 300)  # a segment of its own
+    story.append_transactional(2, size=CONFIG.segment_bytes - 300)  # another one
+    story.flush()
 
 
 def _roll_under_a_checkpoint(story: Story) -> None:
@@ -202,6 +268,8 @@ def expect(operations: Iterable[Operation]) -> Iterator[Known]:
 
 def _learn(expected: Expected, promise: Promise) -> None:
     match promise.kind:
+        case "wrote" if promise.batch is not None:
+            expected.transactional += (promise.batch,)
         case "acknowledged":
             expected.acknowledged = max(expected.acknowledged, promise.value)
         case "start asked":
@@ -233,12 +301,37 @@ def check_log(log: DiskLog, expected: Expected) -> None:
     assert expected.start <= log.log_start_offset <= expected.start_asked, f"{name} starts at {log.log_start_offset}"
     assert log.leader_epoch >= expected.epoch, f"{name} is in epoch {log.leader_epoch}: {expected}"
     assert log.high_watermark == log.end_offset
+    check_transactions(log, expected)
     offset = log.log_start_offset
     while data := log.read(offset, bytes_max=1 << 20):
         for start, size, base_offset, _, _ in iter_spans(data):
+            if read_header(data, start).is_control:
+                assert any(it.offset == base_offset and it.committed is not None for it in expected.transactional), name
+                offset = base_offset + 1
+                continue
             (record,) = read_records(data[start : start + size])
             assert record.value is not None
             assert record.value.startswith(value_at(log.topic_id, base_offset).encode()), f"{name} at {base_offset}"
             assert base_offset == offset or offset == log.log_start_offset
             offset = base_offset + 1
     assert offset == log.end_offset, f"{name} can be read to {offset}, and ends at {log.end_offset}"
+
+
+def check_transactions(log: DiskLog, expected: Expected) -> None:
+    """The last stable offset, and the aborted transactions that a reader is told at each offset."""
+    model = ListedLog(
+        [
+            ListedBatch(offset, offset, [], producer_id, is_transactional=True, committed=committed)
+            for offset, producer_id, committed in expected.transactional
+        ]
+    )
+    model.cut(log.end_offset)
+    if not model.batches:
+        assert log.last_stable_offset == log.end_offset
+        return
+    assert log.last_stable_offset == model.stable_end(log.end_offset)
+    for offset in range(log.log_start_offset, log.end_offset):
+        data = log.read(offset, bytes_max=1)
+        told = [(it.producer_id, it.first_offset, it.last_offset) for it in log.aborted_transactions(offset, data)]
+        wanted = [it for it in model.aborted() if it[1] <= offset <= it[2]]
+        assert [it for it in told if it[1] <= offset] == wanted, f"{log.topic_partition} at {offset}: told {told}"

@@ -21,6 +21,7 @@ from kohort.storage.durability.flush_coordinator import BULK_BYTES
 from kohort.storage.log import Log, LogConfig
 from kohort.testing.crashed_disk import Synced
 from kohort.testing.faulty_files import FaultyFiles
+from kohort.wire.batches import BatchRecord, build_batch, control_batch
 from tests.conftest import LONG
 from tests.storage.owner import TOPIC_ID, Owner, batch
 
@@ -67,6 +68,39 @@ def test_nothing_is_acknowledged_before_its_flush_and_what_came_meanwhile_shares
     disk.open_all()
     owner.wait_for(lambda: [log.high_watermark for log in logs] == [5, 4, 4])
     assert len(disk.flushed) == 2
+    store.close()
+
+
+@pytest.mark.parametrize("committed", [True, False], ids=["committed", "aborted"])
+def test_the_last_stable_offset_waits_for_the_flush_of_the_marker(tmp_path: Path, committed: bool) -> None:
+    """
+    The marker is appended while the flush of the data is under way, so the high watermark comes to stand at the marker.
+
+    Source: UnifiedLog.maybeIncrementFirstUnstableOffset, ProducerStateManager.removeUnreplicatedTransactions.
+    """
+    owner, disk = Owner(), GatedDisk()
+    disk.gates["kohort-storage"].set()
+    store = owner.disk(tmp_path, sync=disk)
+    log = store.open(PARTITIONS[0], TOPIC_ID, LogConfig())
+    data = build_batch(
+        [BatchRecord(None, b"x")],
+        timestamp_ms=1000,
+        producer_id=1,
+        producer_epoch=0,
+        base_sequence=0,
+        transactional=True,
+    )
+    log.append(data, leader_epoch=0)
+    owner.run_turn()
+    assert disk.arrived["kohort-flusher"].acquire(timeout=120)
+    marker = control_batch(producer_id=1, producer_epoch=0, committed=committed, coordinator_epoch=0, timestamp_ms=1000)
+    log.append(marker, leader_epoch=0)
+    owner.run_turn()
+    disk.gates["kohort-flusher"].set()
+    seen: list[tuple[int, int]] = []
+    log.add_listener(lambda high_watermark: seen.append((high_watermark, log.last_stable_offset)))
+    owner.wait_for(lambda: log.high_watermark == 2)
+    assert seen == [(1, 0), (2, 2)]
     store.close()
 
 

@@ -25,7 +25,6 @@ from kohort.wire.batches import (
     control_batch,
     iter_batches,
     read_header,
-    read_marker,
     read_records,
 )
 from tests.conftest import LONG
@@ -34,6 +33,7 @@ from tests.storage.conftest import IN_MEMORY
 from tests.storage.listed import ListedBatch, ListedLog, ListedRecord
 from tests.storage.owner import PARTITION, TOPIC_ID, Owner, abandon
 from tests.storage.power_cut import cut_power
+from tests.storage.read_committed import committed_records
 
 RETENTION_MS = 1000
 CONFIGS = {
@@ -323,22 +323,12 @@ class Run(ExitStack):
             assert place(log.max_timestamp()) == place_of(model.newest())
 
     def committed(self, offset: int) -> Iterator[int]:
-        """What a client makes of fetches of committed data. Source: KIP-98, CompletedFetch.consumeAbortedTransactionsUpTo."""
+        """The offsets that a consumer with `read_committed` is given."""
         log, start, bound = self.log, offset, self.log.last_stable_offset
         while offset < bound and (data := log.read(offset, bytes_max=300, up_to=bound)):
-            pending = sorted(log.aborted_transactions(offset, data), key=lambda aborted: aborted.first_offset)
-            aborting: set[int] = set()
-            for position, header in iter_batches(data):
-                while pending and pending[0].first_offset <= header.last_offset:
-                    aborting.add(pending.pop(0).producer_id)
-                offset = header.next_offset
-                records = read_records(memoryview(data)[position:], header=header)
-                if header.is_control:
-                    marker = read_marker(records[0]) if records else None
-                    if marker is not None and not marker.committed:
-                        aborting.discard(header.producer_id)
-                elif not (header.is_transactional and header.producer_id in aborting):
-                    yield from (record.offset for record in records if record.offset >= start)
+            aborted = [(entry.producer_id, entry.first_offset) for entry in log.aborted_transactions(offset, data)]
+            yield from (record.offset for record in committed_records(data, aborted) if record.offset >= start)
+            offset = [header.next_offset for _, header in iter_batches(data)][-1]
 
 
 def place(found: TimestampOffset | None) -> tuple[int, int] | None:
