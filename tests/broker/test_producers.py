@@ -243,12 +243,13 @@ def test_the_owner_of_offsets_ends_transactions_there(harness: Harness) -> None:
         producer_epoch=1,
         transaction_result=True,
         coordinator_epoch=3,
+        transaction_version=2,
         topics=[m.WriteTxnMarkersRequestWritableTxnMarkerTopic(name=CONSUMER_OFFSETS, partition_indexes=[0])],
     )
     answers = harness.begin(ApiKey.WRITE_TXN_MARKERS, m.WriteTxnMarkersRequest(markers=[marker]))
     harness.node.settle()
     ((partition, end_, ended),) = asked
-    assert (answers, partition, end_) == ([], 0, EndTransaction(7, 1, 3, committed=True))
+    assert (answers, partition, end_) == ([], 0, EndTransaction(7, 1, 3, committed=True, transaction_version=2))
     ended(ErrorCode.INVALID_PRODUCER_EPOCH)
     (answer,) = answers
     assert answer.markers[0].topics[0].partitions[0].error_code == ErrorCode.INVALID_PRODUCER_EPOCH

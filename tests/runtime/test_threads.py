@@ -64,7 +64,7 @@ class Library:
             with self.owner.lock:
                 log = self.store.open(TopicPartition("state", partition), UUID(int=7), LogConfig())
                 log.become_leader(max(log.leader_epoch, 0) + 1)
-            self.runtime.load(partition, self.owner.share(log), log.leader_epoch)
+            self.runtime.load(partition, self.owner.share(log), log.leader_epoch).result(WAIT_SECONDS)
 
     def read(self, partition: int) -> dict[str, int]:
         return self.runtime.ask(partition, lambda shard, offset: dict(shard.table.items_at(offset)))

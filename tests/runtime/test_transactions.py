@@ -227,3 +227,57 @@ def test_an_end_that_overtakes_the_verification_makes_the_append_fail(
         # Of a transaction that is open it is a part, whichever it was verified for.
         assert bench.answers["late"] == ["ok"]
         assert [put.name for put in bench.shard.pending[9]][-1] == "x"
+
+
+EPOCH, FENCED = ErrorCode.INVALID_PRODUCER_EPOCH.name, ErrorCode.TRANSACTION_COORDINATOR_FENCED.name
+# fmt: off
+MARKERS = {  # after a transaction of epoch 3, open or ended by coordinator epoch 17: the marker, and its answer
+    "an earlier epoch":                     (True,  EndTransaction(9, 2, 17, True),                         EPOCH),
+    "an earlier epoch, nothing open":       (False, EndTransaction(9, 2, 17, True),                         EPOCH),
+    "an earlier coordinator":               (False, EndTransaction(9, 3, 16, True),                         FENCED),
+    "both earlier":                         (False, EndTransaction(9, 2, 16, True),                         EPOCH),
+    "version 2, the epoch of the data":     (True,  EndTransaction(9, 3, 17, True, transaction_version=2),  EPOCH),
+    "version 2, the next epoch":            (True,  EndTransaction(9, 4, 17, True, transaction_version=2),  "ended"),
+    "version 2 again, nothing open":        (False, EndTransaction(9, 3, 17, True, transaction_version=2),  "ended"),
+    "the same marker again":                (False, EndTransaction(9, 3, 17, True),                         "ended"),
+}
+# fmt: on
+
+
+@pytest.mark.parametrize("what", MARKERS)
+def test_markers_of_earlier_epochs_end_nothing(what: str) -> None:
+    """Source: Kafka ProducerAppendInfo.appendEndTxnMarker; KIP-890."""
+    is_open, end, answer = MARKERS[what]
+    bench = Bench().load()
+    bench.put_in_transaction("first", PRODUCER, ("x", 1))
+    bench.end("first end", COMMIT)
+    if is_open:
+        bench.put_in_transaction("open", PRODUCER, ("x", 2))
+    pending, before = dict(bench.shard.pending.items()), len(bench.written())
+    bench.end("end", end)
+    bench.log.commit()
+    assert bench.answers["end"] == [answer]
+    if answer != "ended":
+        assert (dict(bench.shard.pending.items()), bench.read(), len(bench.written())) == (pending, {"x": 1}, before)
+    bench.end("right end", EndTransaction(9, 9, 17, True))
+    bench.log.commit()
+    assert bench.answers["right end"] == ["ended"]
+    assert bench.read() == {"x": 2 if is_open else 1}
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_a_fenced_producer_writes_nothing_into_the_transaction_of_its_successor(is_open: bool) -> None:
+    """Source: Kafka ProducerAppendInfo.checkProducerEpoch, for the origin COORDINATOR as for clients."""
+    bench = Bench().load()
+    bench.put_in_transaction("successor", Producer("orders", 9, 4), ("x", 1))
+    if not is_open:
+        bench.end("end", EndTransaction(9, 4, 17, True))
+    before = len(bench.written())
+    bench.put_in_transaction("zombie", PRODUCER, ("x", 666))
+    bench.put_in_transaction("successor again", Producer("orders", 9, 4), ("y", 2))
+    assert bench.answers["zombie"] == [EPOCH]
+    bench.end("last end", EndTransaction(9, 4, 17, True))
+    bench.log.commit()
+    assert bench.read() == {"x": 1, "y": 2}
+    assert len(bench.written()) == before + 2
+    assert bench.log.producers.states[9].producer_epoch == 4

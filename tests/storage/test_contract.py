@@ -8,7 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kohort.machine.shard import EndTransaction
 from kohort.model.errors import (
+    CoordinatorError,
     ErrorCode,
     FencedError,
     InvariantError,
@@ -20,7 +22,7 @@ from kohort.model.ids import TopicPartition
 from kohort.storage.batchset import iter_spans
 from kohort.storage.log import BatchSetTooLargeError, Log, LogConfig, LogStore, TimestampOffset
 from kohort.storage.memory import MemoryStore
-from kohort.wire.batches import check_crc, read_header, read_records
+from kohort.wire.batches import BatchRecord, build_batch, check_crc, read_header, read_records
 from tests.storage.owner import PARTITION, TOPIC_ID, Owner, batch
 
 STORES = ("memory", "disk-commit", "disk-os")
@@ -74,6 +76,40 @@ def test_appending_sets_base_offset_and_leader_epoch_and_leaves_the_checksum_rig
     assert [(header.base_offset, header.partition_leader_epoch) for header in headers] == [(0, 3), (2, 3), (3, 3)]
     assert all(check_crc(data, start) for start, *_ in iter_spans(data))
     assert offsets(data) == [0, 1, 2, 3, 4]
+
+
+def test_appends_to_transactions_are_fenced_by_epoch_and_guard(log: Log) -> None:
+    """Source: Kafka UnifiedLog.analyzeAndValidateProducerState for the origin COORDINATOR."""
+
+    def append(epoch: int, guard: object | None) -> str:
+        records = [BatchRecord(b"k", b"v")]
+        data = build_batch(
+            records, timestamp_ms=0, producer_id=9, producer_epoch=epoch, base_sequence=0, transactional=True
+        )
+        try:
+            log.append_transactional(data, leader_epoch=0, producer_id=9, producer_epoch=epoch, guard=guard)
+        except CoordinatorError as error:
+            return error.code.name
+        return "written"
+
+    def end(epoch: int, coordinator_epoch: int, transaction_version: int = 0) -> str:
+        marker = EndTransaction(9, epoch, coordinator_epoch, True, transaction_version)
+        try:
+            log.append_marker(marker, leader_epoch=0, timestamp_ms=0)
+        except CoordinatorError as error:
+            return error.code.name
+        return "written"
+
+    assert append(3, None) == append(3, object()) == "INVALID_TXN_STATE"
+    assert append(3, log.start_verification(9)) == "written"
+    assert append(3, None) == "written", "of an open transaction nothing is verified"
+    assert append(2, log.start_verification(9)) == "INVALID_PRODUCER_EPOCH"
+    assert end(2, 7) == end(3, 7, transaction_version=2) == "INVALID_PRODUCER_EPOCH"
+    assert log.end_offset == 2
+    assert end(4, 7, transaction_version=2) == "written"
+    assert append(3, log.start_verification(9)) == "INVALID_PRODUCER_EPOCH"
+    assert end(4, 6) == "TRANSACTION_COORDINATOR_FENCED"
+    assert log.end_offset == 3
 
 
 def test_the_callers_buffer_is_not_written_to(log: Log) -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kohort.machine.shard import EndTransaction
 from kohort.model.errors import CoordinatorError, CorruptError, ErrorCode
 from kohort.storage.disk import DiskStore
 from kohort.storage.log import LogConfig
@@ -150,7 +151,7 @@ def test_markers(what: str) -> None:
     judged: AbstractContextManager[Any] = nullcontext() if refusal is None else pytest.raises(CoordinatorError)
     with judged as error:
         producers.check_marker(
-            producer_id=PRODUCER, producer_epoch=epoch, coordinator_epoch=coordinator_epoch, transaction_version=version
+            EndTransaction(PRODUCER, epoch, coordinator_epoch, committed=True, transaction_version=version)
         )
     assert refusal is None or (error is not None and error.value.code == refusal)
 
@@ -319,7 +320,7 @@ def test_a_damaged_snapshot_is_made_up_for_by_the_log(tmp_path: Path, damage: by
 
 def refused(producers: ProducerStateManager, guard: object) -> bool:
     try:
-        producers.check_verified(PRODUCER, guard)
+        producers.check_transactional(producer_id=PRODUCER, producer_epoch=NOW, guard=guard)
     except CoordinatorError as error:
         return error.code == ErrorCode.INVALID_TXN_STATE
     return False

@@ -19,6 +19,7 @@ import msgspec
 from kohort.broker.catalog import Catalog, CatalogChange, Topic
 from kohort.broker.configs.topic_configs import TopicConfigs
 from kohort.broker.records.produce_rules import ProduceRules
+from kohort.machine.shard import EndTransaction
 from kohort.model.errors import ErrorCode, StorageError, UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.purgatory import Purgatory
@@ -73,6 +74,10 @@ class Partition:
     def append(self, batch: bytes | bytearray) -> int:
         """Write a batch; returns the new end offset. Raises: as `PartitionLog.append`."""
         return self.log.append(batch, leader_epoch=self.log.leader_epoch)
+
+    def append_marker(self, end: EndTransaction, timestamp_ms: int) -> int:
+        """Append a transaction marker; returns the new end offset. Raises: as `PartitionLog.append_marker`."""
+        return self.log.append_marker(end, leader_epoch=self.log.leader_epoch, timestamp_ms=timestamp_ms)
 
     def when_replicated(self, end_offset: int, written: Written) -> None:
         """

@@ -50,12 +50,20 @@ class Producer(msgspec.Struct, frozen=True):
 
 
 class EndTransaction(msgspec.Struct, frozen=True):
-    """The end of a producer's transaction in one partition, as the transaction coordinator decided it (WriteTxnMarkers)."""
+    """
+    The end of a producer's transaction in one partition, as the transaction coordinator decided it (WriteTxnMarkers).
+
+    Attributes:
+        coordinator_epoch: the leader epoch of the transaction coordinator's partition of `__transaction_state`.
+        transaction_version: 2 if the marker's producer epoch is higher than the epoch of the data (KIP-890); 0 from clients
+            that do not tell it.
+    """
 
     producer_id: int
     producer_epoch: int
     coordinator_epoch: int
     committed: bool
+    transaction_version: int = 0
 
 
 class Release(msgspec.Struct, frozen=True):

@@ -23,7 +23,6 @@ from kohort.runtime.deferred import DeferredEvent
 from kohort.runtime.metrics import ShardMetrics
 from kohort.runtime.ports import Clock, PartitionLog
 from kohort.runtime.position import Position
-from kohort.wire.batches import control_batch
 from kohort.wire.compression import Codec
 
 _log = logging.getLogger("kohort.runtime")
@@ -259,29 +258,26 @@ class Appender:
             Exception: the marker was not written, the transaction is as pending as before; the event is the caller's to fail.
         """
         self._flush_or_raise()
-        marker = control_batch(
-            producer_id=end.producer_id,
-            producer_epoch=end.producer_epoch,
-            committed=end.committed,
-            coordinator_epoch=end.coordinator_epoch,
-            timestamp_ms=now_ms,
-        )
         written = self._position.written
         try:
             self._shard.replay_end_transaction_marker(end.producer_id, end.producer_epoch, committed=end.committed)
-            log_end = self._write(marker)
+            log_end = self._log.append_marker(end, leader_epoch=self._owner.leader_epoch, timestamp_ms=now_ms)
         except Exception:
             self._position.revert_to(written)
             raise
         self._written(log_end, written + 1, [event], now_ms)
 
-    def _write(self, data: bytes | bytearray, batch: OpenBatch | None = None) -> int:
+    def _write(self, data: bytes | bytearray, batch: OpenBatch) -> int:
         if len(data) > self._log.batch_bytes_max:
             raise RecordTooLargeError(f"a batch of {len(data)} bytes; the partition takes {self._log.batch_bytes_max}")
         leader_epoch = self._owner.leader_epoch
-        if batch is not None and batch.guard is not None:
-            return self._log.append_verified(
-                data, leader_epoch=leader_epoch, producer_id=batch.producer_id, guard=batch.guard
+        if batch.producer_id != NO_PRODUCER_ID:
+            return self._log.append_transactional(
+                data,
+                leader_epoch=leader_epoch,
+                producer_id=batch.producer_id,
+                producer_epoch=batch.producer_epoch,
+                guard=batch.guard,
             )
         return self._log.append(data, leader_epoch=leader_epoch)
 

@@ -5,7 +5,7 @@ What the runtime needs of the outside, said once. `storage` and `server` provide
 from collections.abc import Callable
 from typing import Protocol
 
-from kohort.machine.shard import Producer
+from kohort.machine.shard import EndTransaction, Producer
 from kohort.model.ids import TopicPartition
 
 HighWatermarkListener = Callable[[int], None]
@@ -78,12 +78,34 @@ class PartitionLog(Protocol):
         Source: Kafka UnifiedLog.maybeStartTransactionVerification; KIP-890.
         """
 
-    def append_verified(self, batch: bytes | bytearray, *, leader_epoch: int, producer_id: int, guard: object) -> int:
+    def append_transactional(
+        self,
+        batch: bytes | bytearray,
+        *,
+        leader_epoch: int,
+        producer_id: int,
+        producer_epoch: int,
+        guard: object | None,
+    ) -> int:
         """
-        As `append`, for records of a transaction that has been verified.
+        Append a coordinator's records to a producer's transaction; otherwise as `append`.
+
+        Args:
+            guard: from `start_verification`.
 
         Raises:
-            CoordinatorError: INVALID_TXN_STATE: the transaction has ended here since its verification began.
+            CoordinatorError: nothing was written. INVALID_PRODUCER_EPOCH: the log has seen a later epoch of the producer.
+                INVALID_TXN_STATE: the transaction has ended here since its verification began.
+        """
+
+    def append_marker(self, end: EndTransaction, *, leader_epoch: int, timestamp_ms: int) -> int:
+        """
+        Append the marker that ends a producer's transaction; otherwise as `append`.
+
+        Raises:
+            CoordinatorError: nothing was written. INVALID_PRODUCER_EPOCH: the log has seen a later epoch of the producer, or,
+                from transaction version 2 on, the epoch is not above that of the open transaction's records.
+                TRANSACTION_COORDINATOR_FENCED: it has seen a later epoch of the transaction coordinator.
         """
 
     def read(self, offset: int, *, bytes_max: int, up_to: int | None = None) -> bytes:

@@ -212,9 +212,10 @@ class Runtime(Generic[S]):
         is_inside = True
         answer: T | None = None
         context = self._contexts.get(partition)
-        log = None if context is None else context.log
+        if context is None or context.log is None:
+            return on_error(_not_coordinator())
         # From here on an end of the transaction that overtakes the verification makes the append fail.
-        guard = None if log is None else log.start_verification(producer.producer_id)
+        guard = context.log.start_verification(producer.producer_id)
 
         def verified(error: Exception | None) -> None:
             nonlocal answer

@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator
 from typing import Final
 from uuid import UUID
 
+from kohort.machine.shard import EndTransaction
 from kohort.model.errors import FencedError, OffsetOutOfRangeError, UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import HighWatermarkListener
 from kohort.storage.batchset import Span, assign_offsets, read_front, split_one
 from kohort.storage.epochs import EpochCache
 from kohort.storage.log import NO_TIMESTAMP, BatchSetTooLargeError, LogConfig, LogMetrics, TimestampOffset
-from kohort.storage.producers import PRODUCER_ID_AT, AbortedTxn, ProducerStateManager
+from kohort.storage.producers import PRODUCER_ID_AT, AbortedTxn, ProducerStateManager, marker_batch
 from kohort.storage.timestamps import first_at_least
 
 _log = logging.getLogger("kohort.storage")
@@ -114,9 +115,21 @@ class LogBase(ABC):
     def start_verification(self, producer_id: int) -> object:
         return self.producers.start_verification(producer_id)
 
-    def append_verified(self, batch: bytes | bytearray, *, leader_epoch: int, producer_id: int, guard: object) -> int:
-        self.producers.check_verified(producer_id, guard)
+    def append_transactional(
+        self,
+        batch: bytes | bytearray,
+        *,
+        leader_epoch: int,
+        producer_id: int,
+        producer_epoch: int,
+        guard: object | None,
+    ) -> int:
+        self.producers.check_transactional(producer_id=producer_id, producer_epoch=producer_epoch, guard=guard)
         return self.append(batch, leader_epoch=leader_epoch)
+
+    def append_marker(self, end: EndTransaction, *, leader_epoch: int, timestamp_ms: int) -> int:
+        self.producers.check_marker(end)
+        return self.append(marker_batch(end, timestamp_ms), leader_epoch=leader_epoch)
 
     def _learn(self, data: bytes | bytearray, spans: list[Span]) -> None:
         """Take up what the producers of batches that are written now have done: of one that was split, its header tells."""

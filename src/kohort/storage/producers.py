@@ -17,9 +17,10 @@ from typing import Final
 
 import msgspec
 
+from kohort.machine.shard import EndTransaction
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.storage.batchset import Span
-from kohort.wire.batches import ATTRIBUTES_LOW_AT, CONTROL, TRANSACTIONAL, read_marker, read_records
+from kohort.wire.batches import ATTRIBUTES_LOW_AT, CONTROL, TRANSACTIONAL, control_batch, read_marker, read_records
 from kohort.wire.compression import Buffer
 
 NO_PRODUCER_ID: Final = -1
@@ -59,6 +60,17 @@ class BatchMetadata(msgspec.Struct, frozen=True, gc=False):
     @property
     def first_offset(self) -> int:
         return self.last_offset - self.offset_delta
+
+
+def marker_batch(end: EndTransaction, timestamp_ms: int) -> bytes:
+    """Encode a transaction marker as a control batch."""
+    return control_batch(
+        producer_id=end.producer_id,
+        producer_epoch=end.producer_epoch,
+        committed=end.committed,
+        coordinator_epoch=end.coordinator_epoch,
+        timestamp_ms=timestamp_ms,
+    )
 
 
 class AbortedTxn(msgspec.Struct, frozen=True, gc=False):
@@ -163,11 +175,9 @@ class ProducerStateManager:
         if state.transaction_offset is not None and not is_transactional:
             raise CoordinatorError(ErrorCode.INVALID_TXN_STATE)
 
-    def check_marker(
-        self, *, producer_id: int, producer_epoch: int, coordinator_epoch: int, transaction_version: int
-    ) -> None:
+    def check_marker(self, end: EndTransaction) -> None:
         """
-        Whether the end of a transaction may be written. From transaction version 2 on the marker of an open transaction
+        Check that a transaction marker may be appended. From transaction version 2 on the marker of an open transaction
         carries a higher epoch than its data.
 
         Raises:
@@ -175,13 +185,13 @@ class ProducerStateManager:
 
         Source: ProducerAppendInfo.appendEndTxnMarker, checkProducerEpoch, checkCoordinatorEpoch; KIP-890.
         """
-        state = self.states.get(producer_id)
+        state = self.states.get(end.producer_id)
         if state is None:
             return
-        is_bumped = transaction_version >= 2 and state.transaction_offset is not None
-        if producer_epoch < state.producer_epoch or (is_bumped and producer_epoch == state.producer_epoch):
+        is_bumped = end.transaction_version >= 2 and state.transaction_offset is not None
+        if end.producer_epoch < state.producer_epoch or (is_bumped and end.producer_epoch == state.producer_epoch):
             raise CoordinatorError(ErrorCode.INVALID_PRODUCER_EPOCH)
-        if coordinator_epoch < state.coordinator_epoch:
+        if end.coordinator_epoch < state.coordinator_epoch:
             raise CoordinatorError(ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 
     def start_verification(self, producer_id: int) -> object:
@@ -194,15 +204,27 @@ class ProducerStateManager:
             return _IS_OPEN
         return self._guards.setdefault(producer_id, object())
 
-    def check_verified(self, producer_id: int, guard: object) -> None:
+    def check_transactional(self, *, producer_id: int, producer_epoch: int, guard: object | None) -> None:
         """
-        Raises:
-            CoordinatorError: INVALID_TXN_STATE: the transaction has ended since its verification began, so that what is
-                appended now would belong to none and block readers for ever.
+        Check that a coordinator's batch may be appended to a producer's transaction. Its sequences are not looked at.
 
-        Source: UnifiedLog.batchMissingRequiredVerification; KIP-890.
+        Args:
+            guard: from `start_verification`; None if the transaction was not verified.
+
+        Raises:
+            CoordinatorError: INVALID_PRODUCER_EPOCH: a later epoch of the producer was seen here. INVALID_TXN_STATE: the
+                transaction has ended since its verification began, so the batch would belong to none and block readers of
+                committed data for ever.
+
+        Source: UnifiedLog.batchMissingRequiredVerification, ProducerAppendInfo.checkProducerEpoch; KIP-890, KAFKA-19690.
         """
-        if not self.has_transaction(producer_id) and self._guards.get(producer_id) is not guard:
+        state = self.states.get(producer_id)
+        if state is not None:
+            if producer_epoch < state.producer_epoch:
+                raise CoordinatorError(ErrorCode.INVALID_PRODUCER_EPOCH)
+            if state.transaction_offset is not None:
+                return
+        if guard is None or self._guards.get(producer_id) is not guard:
             raise CoordinatorError(ErrorCode.INVALID_TXN_STATE)
 
     def has_transaction(self, producer_id: int) -> bool:

@@ -1,10 +1,11 @@
 """A partition's log in memory whose high watermark moves by hand, and which fails when told to."""
 
+from kohort.machine.shard import EndTransaction
 from kohort.model.errors import FencedError, OffsetOutOfRangeError, RecordTooLargeError, StorageError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import HighWatermarkListener
 from kohort.storage.batchset import iter_spans
-from kohort.storage.producers import ProducerStateManager
+from kohort.storage.producers import ProducerStateManager, marker_batch
 from kohort.wire.batches import iter_batches, read_header, stamp
 
 
@@ -61,9 +62,21 @@ class FaultyLog:
     def start_verification(self, producer_id: int) -> object:
         return self.producers.start_verification(producer_id)
 
-    def append_verified(self, batch: bytes | bytearray, *, leader_epoch: int, producer_id: int, guard: object) -> int:
-        self.producers.check_verified(producer_id, guard)
+    def append_transactional(
+        self,
+        batch: bytes | bytearray,
+        *,
+        leader_epoch: int,
+        producer_id: int,
+        producer_epoch: int,
+        guard: object | None,
+    ) -> int:
+        self.producers.check_transactional(producer_id=producer_id, producer_epoch=producer_epoch, guard=guard)
         return self.append(batch, leader_epoch=leader_epoch)
+
+    def append_marker(self, end: EndTransaction, *, leader_epoch: int, timestamp_ms: int) -> int:
+        self.producers.check_marker(end)
+        return self.append(marker_batch(end, timestamp_ms), leader_epoch=leader_epoch)
 
     def read(self, offset: int, *, bytes_max: int, up_to: int | None = None) -> bytes:
         if not self.log_start_offset <= offset <= self.end_offset:

@@ -22,7 +22,6 @@ from kohort.model.errors import CoordinatorError, ErrorCode, StorageError
 from kohort.model.ids import CONSUMER_OFFSETS
 from kohort.runtime.ports import Clock
 from kohort.wire import messages as m
-from kohort.wire.batches import control_batch
 
 TIMEOUT_MS = 30_000
 """Source: request.timeout.ms."""
@@ -78,15 +77,12 @@ class WriteTxnMarkers:
         write.codes[place] = ErrorCode.NONE
         try:
             partition = self._find(topic, index)
-            _check_ids(marker)
+            end = _end_transaction(marker)
             if topic == CONSUMER_OFFSETS:
-                end = EndTransaction(
-                    marker.producer_id, marker.producer_epoch, marker.coordinator_epoch, marker.transaction_result
-                )
                 write.pending[place] = None
                 self.end_offsets(index, end, partial(write.on_ended, place))
             else:
-                write.pending[place] = partition, self._append(partition, marker)
+                write.pending[place] = partition, partition.append_marker(end, self._clock.now_ms())
         except (CoordinatorError, StorageError) as error:
             write.codes[place] = error.code
 
@@ -100,32 +96,21 @@ class WriteTxnMarkers:
             raise CoordinatorError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return partition
 
-    def _append(self, partition: Partition, marker: m.WriteTxnMarkersRequestWritableTxnMarker) -> int:
-        """
-        Write one marker; the end offset to wait for.
 
-        Raises:
-            CoordinatorError: a later epoch was seen here.
-        """
-        partition.log.producers.check_marker(
-            producer_id=marker.producer_id,
-            producer_epoch=marker.producer_epoch,
-            coordinator_epoch=marker.coordinator_epoch,
-            transaction_version=marker.transaction_version,
-        )
-        batch = control_batch(
-            producer_id=marker.producer_id,
-            producer_epoch=marker.producer_epoch,
-            committed=marker.transaction_result,
-            coordinator_epoch=marker.coordinator_epoch,
-            timestamp_ms=self._clock.now_ms(),
-        )
-        return partition.append(batch)
-
-
-def _check_ids(marker: m.WriteTxnMarkersRequestWritableTxnMarker) -> None:
+def _end_transaction(marker: m.WriteTxnMarkersRequestWritableTxnMarker) -> EndTransaction:
+    """
+    Raises:
+        CoordinatorError: the producer id or epoch is negative.
+    """
     if marker.producer_id < 0 or marker.producer_epoch < 0:
         raise CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR)
+    return EndTransaction(
+        marker.producer_id,
+        marker.producer_epoch,
+        marker.coordinator_epoch,
+        marker.transaction_result,
+        marker.transaction_version,
+    )
 
 
 class _Write:

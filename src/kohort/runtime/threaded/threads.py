@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager
 from heapq import heappop, heappush
 from typing import Any, Self
 
+from kohort.machine.shard import EndTransaction
 from kohort.model.ids import TopicPartition
 from kohort.runtime.background import BackgroundThread
 from kohort.runtime.clock import SystemClock
@@ -304,9 +305,27 @@ class SharedLog:
         with self._lock:
             return self._log.start_verification(producer_id)
 
-    def append_verified(self, batch: bytes | bytearray, *, leader_epoch: int, producer_id: int, guard: object) -> int:
+    def append_transactional(
+        self,
+        batch: bytes | bytearray,
+        *,
+        leader_epoch: int,
+        producer_id: int,
+        producer_epoch: int,
+        guard: object | None,
+    ) -> int:
         with self._lock:
-            return self._log.append_verified(batch, leader_epoch=leader_epoch, producer_id=producer_id, guard=guard)
+            return self._log.append_transactional(
+                batch,
+                leader_epoch=leader_epoch,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                guard=guard,
+            )
+
+    def append_marker(self, end: EndTransaction, *, leader_epoch: int, timestamp_ms: int) -> int:
+        with self._lock:
+            return self._log.append_marker(end, leader_epoch=leader_epoch, timestamp_ms=timestamp_ms)
 
     def read(self, offset: int, *, bytes_max: int, up_to: int | None = None) -> bytes:
         with self._lock:
