@@ -1,20 +1,50 @@
-"""What holds for every test."""
+"""Settings and fixtures of every test."""
 
 import os
+from random import Random
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from kohort.compiled import is_compiled
+from tests.plugins import durations, seeds, skips
 
 LONG = bool(os.environ.get("KOHORT_LONG"))
 """Whether the long versions of crash, fuzz and simulation tests run (`make test-long`)."""
 
+SKIPS_ALLOWED = {
+    "make test-long|the long run only": "the long tier runs these",
+    "the compiled build does not allow": "the plain run of the same room runs these",
+    "no Chromium": "the report's charts are checked without a browser too",
+    "no file system can be mounted": "containers without CAP_SYS_ADMIN; the other tests of full disks use faulty files",
+}
+"""With CI=true every other skip fails the run: patterns of reasons, each with why it is allowed."""
+
 watches_calls = pytest.mark.skipif(
-    is_compiled(), reason="it puts itself between calls, which the compiled build does not let"
+    is_compiled(), reason="it replaces functions in modules, which the compiled build does not allow"
 )
 
-# How long an example takes depends on what else the machine does; a test says what is right, not how fast. The short versions
-# try the same examples every time, so that a change is judged by what it did; the long ones look for new ones.
-settings.register_profile("kohort", deadline=None, derandomize=not LONG, suppress_health_check=[HealthCheck.too_slow])
+# The duration of an example depends on the load of the machine; a test checks results. Examples are new in every run. A failing
+# one is printed with the decorator that repeats it.
+settings.register_profile(
+    "kohort", deadline=None, derandomize=False, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("kohort")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    durations.register(config)
+    seeds.register(config)
+    skips.register(config, SKIPS_ALLOWED)
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> int:
+    """A new seed for the test in each run, printed when it fails."""
+    return seeds.seed_of(request.config, request.node.nodeid)
+
+
+@pytest.fixture
+def rng(seed: int) -> Random:
+    """A generator with the test's `seed`."""
+    return Random(seed)

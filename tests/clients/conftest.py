@@ -14,11 +14,12 @@ from uuid import uuid4
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.clients.broker_process import BrokerProcess
+from kohort.testing.served import ServedKohort
 from tests.clients.java_tools import JavaTools, UnavailableToolsError, java_tools
 from tests.clients.waiting import PATIENCE_S
 
 OTHER_BROKER = os.environ.get("KOHORT_CLIENTS_BOOTSTRAP")
+QUICK_REBALANCES = {"group.initial.rebalance.delay.ms": "100"}
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -54,24 +55,19 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     if OTHER_BROKER:
         yield _Other(OTHER_BROKER)
         return
-    process = BrokerProcess(tmp_path_factory.mktemp("broker")).start()
-    try:
-        yield process
-    except BaseException:
-        process.kill()
-        raise
-    process.stop()
+    with ServedKohort(tmp_path_factory.mktemp("broker"), QUICK_REBALANCES) as served:
+        yield served
 
 
 @pytest.fixture(scope="session")
-def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], BrokerProcess]]:
+def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], ServedKohort]]:
     """Makes brokers, already started, that a test may stop, kill and start again."""
     if OTHER_BROKER:
         pytest.skip("needs a broker that can be stopped")
-    made: list[BrokerProcess] = []
+    made: list[ServedKohort] = []
 
-    def make() -> BrokerProcess:
-        made.append(BrokerProcess(tmp_path_factory.mktemp("own-broker")).start())
+    def make() -> ServedKohort:
+        made.append(ServedKohort(tmp_path_factory.mktemp("own-broker"), QUICK_REBALANCES).start())
         return made[-1]
 
     yield make

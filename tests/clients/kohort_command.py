@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Sequence
 from typing import Any
 
-from tests.clients.broker_process import KOHORT
+from kohort.testing.served import KOHORT
 from tests.clients.waiting import PATIENCE_S
 
 

@@ -3,14 +3,14 @@
 import re
 from collections.abc import Callable
 
-from tests.clients.broker_process import BrokerProcess
+from kohort.testing.served import ServedKohort
 from tests.clients.java_tools import JavaTools
 
 CONFIGS = "kafka.admin.ConfigCommand"
 SESSION, BEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 
 
-def test_configurations_of_a_group(java: JavaTools, own_broker: Callable[[], BrokerProcess], group: str) -> None:
+def test_configurations_of_a_group(java: JavaTools, own_broker: Callable[[], ServedKohort], group: str) -> None:
     broker = own_broker()
 
     def run(*words: str, codes: tuple[int, ...] = (0,)) -> str:

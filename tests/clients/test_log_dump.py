@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tests.clients.broker_process import BrokerProcess
+from kohort.testing.served import ServedKohort
 from tests.clients.conftest import new_topic
 from tests.clients.java_tools import JavaTools
 from tests.clients.records import CODECS
@@ -40,7 +40,7 @@ class Left:
 
 
 @pytest.fixture(scope="module")
-def left(own_broker: Callable[[], BrokerProcess], java: JavaTools) -> Left:
+def left(own_broker: Callable[[], ServedKohort], java: JavaTools) -> Left:
     broker = own_broker()
     small = {"segment.bytes": "1048576", "index.interval.bytes": "4096"}
     topics = {codec: new_topic(broker.bootstrap, 1, small) for codec in CODECS}

@@ -9,9 +9,9 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from kohort.client.cluster import Client
 from kohort.model.errors import ErrorCode
+from kohort.testing.served import ServedKohort
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey
-from tests.clients.broker_process import BrokerProcess
 from tests.clients.conftest import new_topic
 from tests.clients.crew import Crew, Member
 from tests.clients.kohort_command import kohort_json
@@ -21,9 +21,9 @@ PARTITIONS = 3
 GENERATIONS_MAX = 50
 
 
-@pytest.mark.parametrize("end", [BrokerProcess.stop, BrokerProcess.kill], ids=["stopped", "killed"])
+@pytest.mark.parametrize("end", [ServedKohort.stop, ServedKohort.kill], ids=["stopped", "killed"])
 def test_members_records_and_offsets_outlive_the_broker(
-    own_broker: Callable[[], BrokerProcess], group: str, end: Callable[[BrokerProcess], None]
+    own_broker: Callable[[], ServedKohort], group: str, end: Callable[[ServedKohort], None]
 ) -> None:
     broker = own_broker()
     topic = new_topic(broker.bootstrap, PARTITIONS, {"retention.ms": "3600000"})
@@ -55,7 +55,7 @@ CREW = {"librdkafka": "first", "aiokafka": "second", "kafka-python": "third"}
 
 
 def test_static_members_are_restarted_one_by_one_under_a_broker_that_dies(
-    own_broker: Callable[[], BrokerProcess], group: str
+    own_broker: Callable[[], ServedKohort], group: str
 ) -> None:
     """No rebalance at all: whoever comes back under its instance id gets what it had, and nobody else notices."""
     broker = own_broker()
@@ -89,7 +89,7 @@ def _join_static(crew: Crew, client: str) -> Member:
     return crew.join(client, f"group.instance.id={CREW[client]}", *assignor)
 
 
-def _generation(broker: BrokerProcess, group: str) -> int:
+def _generation(broker: ServedKohort, group: str) -> int:
     """The one in which a member's heartbeat is right; no API tells it."""
     (described,) = kohort_json("groups", "describe", group, bootstrap=broker.bootstrap)
     member = described["members"][0]
@@ -106,7 +106,7 @@ def _generation(broker: BrokerProcess, group: str) -> int:
     raise AssertionError(f"no generation below {GENERATIONS_MAX} is that of {described}")
 
 
-def _produce(broker: BrokerProcess, topic: str, what: str) -> list[str]:
+def _produce(broker: ServedKohort, topic: str, what: str) -> list[str]:
     producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
     values = sorted(f"{what} {partition} {number}" for partition in range(PARTITIONS) for number in range(10))
     for value in values:
@@ -115,10 +115,10 @@ def _produce(broker: BrokerProcess, topic: str, what: str) -> list[str]:
     return values
 
 
-def _has_committed(broker: BrokerProcess, group: str, total: int) -> bool:
+def _has_committed(broker: ServedKohort, group: str, total: int) -> bool:
     return _committed(broker, group) == total
 
 
-def _committed(broker: BrokerProcess, group: str) -> int:
+def _committed(broker: ServedKohort, group: str) -> int:
     """The sum of the committed offsets of a group."""
     return sum(row["offset"] for row in kohort_json("offsets", group, bootstrap=broker.bootstrap))

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from kohort.model.errors import ErrorCode
+from kohort.testing.served import ServedKohort
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey
 from kohort.wire.batches import BatchRecord, build_batch, iter_batches
-from tests.crash.broker import Broker, Connection
-from tests.crash.writers import FETCH_BYTES, TOPIC, create_topic
+from tests.crash.connection import Connection
+from tests.crash.writers import FETCH_BYTES, RETENTION, TOPIC, create_topic
 
 ROOM_MIB, MORE_ROOM_MIB = 44, 200
 """A journal's file is 32 MiB, and there before anything is written."""
@@ -37,8 +38,7 @@ def _mount(directory: Path, options: str) -> "subprocess.CompletedProcess[str]":
 
 def test_a_full_disk_refuses_writers_and_loses_nothing(full: Path) -> None:
     acknowledged = 0
-    with Broker(full, flush="commit") as broker:
-        broker.start()
+    with ServedKohort(full.parent, RETENTION, expected=[r"log\.offline partition=ledger-0"]) as broker:
         create_topic(broker)
         with Connection(broker.port) as connection:
             while (code := produce(connection)) == ErrorCode.NONE:
@@ -46,15 +46,15 @@ def test_a_full_disk_refuses_writers_and_loses_nothing(full: Path) -> None:
                 assert acknowledged < ROOM_MIB
             assert code == ErrorCode.KAFKA_STORAGE_ERROR
             assert produce(connection) == ErrorCode.KAFKA_STORAGE_ERROR
-        assert "log.offline partition=ledger-0" in broker.told()
-        assert "make room on that file system" in broker.told()
+        assert "log.offline partition=ledger-0" in broker.log_tail()
+        assert "make room on that file system" in broker.log_tail()
         broker.kill()
         assert _mount(full, f"remount,size={MORE_ROOM_MIB}m").returncode == 0
         broker.start()
         with Connection(broker.port) as connection:
             assert count(connection) >= acknowledged > 3
             assert produce(connection) == ErrorCode.NONE
-        assert broker.stop() == 0
+        broker.stop()
 
 
 def produce(connection: Connection) -> int:

@@ -5,18 +5,18 @@ After SIGKILL the page cache still has what was written. Here it loses it: of ev
 is left, that is what a checkpoint has flushed. All else has to come from the journal.
 """
 
-import random
 import shutil
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from kohort.model.ids import TopicPartition
 from kohort.storage.durability.checkpoint_formats import RECOVERY_POINTS, read_offsets
+from kohort.testing.served import ServedKohort
 from kohort.wire.batches import iter_batches
 from tests.conftest import LONG
-from tests.crash.broker import Broker
-from tests.crash.writers import Ledger, Writers, await_coordinators, check, create_topic
+from tests.crash.writers import RETENTION, Ledger, Writers, await_coordinators, check, create_topic
 
 ROUNDS = 30 if LONG else 2
 
@@ -61,16 +61,14 @@ def _forget(segment: Path, recovery_point: int, *, zeros: bool) -> int:
 
 
 @pytest.mark.parametrize("zeros", [False, True], ids=["cut", "zeros"])
-def test_acknowledged_commits_and_records_survive_a_power_loss(tmp_path: Path, zeros: bool) -> None:
-    chance = random.Random(f"power {zeros}")
+def test_acknowledged_commits_and_records_survive_a_power_loss(tmp_path: Path, zeros: bool, rng: Random) -> None:
     ledger = Ledger()
     data_dir = tmp_path / "data"
-    with Broker(data_dir, flush="commit") as broker:
-        broker.start()
+    with ServedKohort(tmp_path, RETENTION, flush="commit") as broker:
         create_topic(broker)
         for _ in range(ROUNDS):
             await_coordinators(broker)
-            Writers(ledger, broker.port, acknowledgements=chance.randint(50, 2_500)).run_until_killed(broker)
+            Writers(ledger, broker.port, acknowledgements=rng.randint(50, 2_500)).run_until_killed(broker)
             assert lose_page_cache(data_dir, zeros=zeros) > 0
             broker.start()
             await_coordinators(broker)
@@ -81,11 +79,10 @@ def test_without_a_journal_a_power_loss_is_noticed(tmp_path: Path) -> None:
     """The test above would fail on a broker that did not flush."""
     ledger = Ledger()
     data_dir = tmp_path / "data"
-    with Broker(data_dir, flush="os") as broker:
-        broker.start()
+    with ServedKohort(tmp_path, RETENTION, flush="os") as broker:
         create_topic(broker)
         await_coordinators(broker)
-        assert broker.stop() == 0
+        broker.stop()
         broker.start()
         await_coordinators(broker)
         Writers(ledger, broker.port, acknowledgements=200).run_until_killed(broker)

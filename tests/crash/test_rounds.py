@@ -6,17 +6,18 @@ is a data directory; each has its rounds, and several may be run at once: `make 
 """
 
 import os
-import random
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from kohort.server.settings import SUPPORTED_CONFIGS
+from kohort.testing.served import ServedKohort
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey
 from tests.conftest import LONG
-from tests.crash.broker import Broker, Connection
-from tests.crash.writers import TOPIC, TOPIC_PARTITIONS, Ledger, Writers, await_coordinators, check
+from tests.crash.connection import Connection
+from tests.crash.writers import RETENTION, TOPIC, TOPIC_PARTITIONS, Ledger, Writers, await_coordinators, check
 
 ROUNDS = int(os.environ.get("KOHORT_CRASH_ROUNDS", "200" if LONG else "4"))
 ROUNDS_PER_LIFE = 25
@@ -34,25 +35,23 @@ pytestmark = pytest.mark.timeout(7_200 if LONG or ROUNDS > ROUNDS_PER_LIFE else 
 
 
 @pytest.mark.parametrize("life", range(-(-ROUNDS // ROUNDS_PER_LIFE)))
-def test_a_life_of_kills(base: Path, life: int) -> None:
-    chance = random.Random(f"life {life}")
+def test_a_life_of_kills(base: Path, life: int, rng: Random) -> None:
     ledger = Ledger()
-    settings = tuple(f"{key}={value}" for key, value in SETTINGS.items() if key in SUPPORTED_CONFIGS)
+    settings = {key: value for key, value in SETTINGS.items() if key in SUPPORTED_CONFIGS}
     flush = "os" if life % 4 == 3 else "commit"
-    with Broker(base / "data", flush=flush, settings=settings) as broker:
-        broker.start()
+    with ServedKohort(base, {**RETENTION, **settings}, flush=flush) as broker:
         create_topic(broker)
         await_coordinators(broker)
         for _ in range(min(ROUNDS - life * ROUNDS_PER_LIFE, ROUNDS_PER_LIFE)):
-            Writers(ledger, broker.port, acknowledgements=chance.randint(*ACKNOWLEDGEMENTS)).run_until_killed(broker)
+            Writers(ledger, broker.port, acknowledgements=rng.randint(*ACKNOWLEDGEMENTS)).run_until_killed(broker)
             broker.start()
             await_coordinators(broker)
             check(ledger, broker)
-        assert broker.stop() == 0
+        broker.stop()
     assert len(list((base / "data").glob(f"{TOPIC}-*/*.log"))) > TOPIC_PARTITIONS, "segments were rolled"
 
 
-def create_topic(broker: Broker) -> None:
+def create_topic(broker: ServedKohort) -> None:
     topic = messages.CreateTopicsRequestCreatableTopic(
         name=TOPIC, num_partitions=TOPIC_PARTITIONS, replication_factor=1
     )

@@ -7,10 +7,11 @@ from typing import Any, Final, TypeAlias
 
 from kohort.client.cluster import COORDINATOR_NOT_YET
 from kohort.model.errors import ErrorCode
+from kohort.testing.served import ServedKohort
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey
 from kohort.wire.batches import BatchRecord, build_batch, iter_batches, read_records
-from tests.crash.broker import WAIT_SECONDS_MAX, Broker, Connection, eventually
+from tests.crash.connection import WAIT_SECONDS_MAX, Connection, eventually
 
 TOPIC: Final = "ledger"
 TOPIC_PARTITIONS: Final = 3
@@ -18,6 +19,9 @@ GROUPS: Final = tuple(f"group-{number}" for number in range(6))
 FETCH_BYTES: Final = 8 * 1024 * 1024
 
 GroupPartition: TypeAlias = tuple[str, int]
+
+RETENTION: Final = {"log.retention.ms": "-1"}
+"""Configurations of every broker here: the records have old timestamps, and retention begins 30 s after a start."""
 
 NOT_YET: Final = COORDINATOR_NOT_YET | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
@@ -72,7 +76,7 @@ class Writers:
             self._refused(repr(error))
             raise
 
-    def run_until_killed(self, broker: Broker) -> None:
+    def run_until_killed(self, broker: ServedKohort) -> None:
         """Write, kill the broker in the middle once enough was acknowledged, and end."""
         self._ledger.acknowledged = 0
         for thread in self._threads:
@@ -82,7 +86,7 @@ class Writers:
         for thread in self._threads:
             thread.join(WAIT_SECONDS_MAX)
             assert not thread.is_alive()
-        assert not self.refusals, f"{self.refusals}; the broker said:\n{broker.told()}"
+        assert not self.refusals, f"{self.refusals}; the broker said:\n{broker.log_tail()}"
         assert is_enough, f"{self._ledger.acknowledged} of {self._wanted} requests were acknowledged"
 
     def _acknowledged(self) -> None:
@@ -166,7 +170,7 @@ def produce_request(partition: int, values: Sequence[int]) -> Any:
 # -- a broker that is ready, and what it has -----------------------------------------------------------------------------
 
 
-def create_topic(broker: Broker) -> None:
+def create_topic(broker: ServedKohort) -> None:
     topic = messages.CreateTopicsRequestCreatableTopic(
         name=TOPIC, num_partitions=TOPIC_PARTITIONS, replication_factor=1
     )
@@ -176,7 +180,7 @@ def create_topic(broker: Broker) -> None:
     assert created.topics[0].error_code == ErrorCode.NONE
 
 
-def await_coordinators(broker: Broker) -> None:
+def await_coordinators(broker: ServedKohort) -> None:
     """Until every group's coordinator answers."""
     find = messages.FindCoordinatorRequest(coordinator_keys=GROUPS)
     with Connection(broker.port) as connection:
@@ -199,7 +203,7 @@ def fetch_groups(connection: Connection) -> Sequence[Any]:
     return found
 
 
-def read_commits(broker: Broker) -> dict[GroupPartition, tuple[int, str]]:
+def read_commits(broker: ServedKohort) -> dict[GroupPartition, tuple[int, str]]:
     """Offset and metadata of everything committed."""
     with Connection(broker.port) as connection:
         return {
@@ -210,7 +214,7 @@ def read_commits(broker: Broker) -> dict[GroupPartition, tuple[int, str]]:
         }
 
 
-def read_partition(broker: Broker, partition: int) -> dict[int, int]:
+def read_partition(broker: ServedKohort, partition: int) -> dict[int, int]:
     """Value by offset of everything in a partition, in the order of the log."""
     with Connection(broker.port) as connection:
         return dict(_fetch_all(connection, partition))
@@ -243,7 +247,7 @@ def _fetch_all(connection: Connection, partition: int) -> Iterator[tuple[int, in
                     offset = record.offset + 1
 
 
-def check(ledger: Ledger, broker: Broker) -> None:
+def check(ledger: Ledger, broker: ServedKohort) -> None:
     """
     Everything acknowledged is there, and nothing that was never sent.
 

@@ -13,7 +13,7 @@ from typing import Any
 from kohort.testing.kafka import KafkaNode
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
-from tests.crash.broker import Connection, eventually
+from tests.crash.connection import Connection, eventually
 from tests.tables.produced_cases import CASES, Case, stored, summarize
 
 RECORDED = Path(__file__).parents[1] / "data" / "produced-4.2.1.json"

@@ -31,6 +31,8 @@ from kohort.testing.served import KOHORT, ServedKohort
 ROUNDS = 3
 """How often a recording tells each story; those that come out differently once more so often."""
 
+EXIT_S = 0.2
+"""A broker closes its connections this long, at most, before its process has ended."""
 ORACLE_CONCURRENT = 16
 KOHORT_CONCURRENT = 48
 REFERENCE = f"Apache Kafka {RELEASE}"
@@ -103,9 +105,11 @@ async def _contest(
 
 
 def _restarting(broker: ServedKohort | KafkaNode) -> Restart:
-    """Stop it and start it again at the same port; the event loop goes on meanwhile."""
+    """A function that restarts the broker at the same port, without blocking the event loop."""
 
     async def restart() -> None:
+        if isinstance(broker, ServedKohort) and not await asyncio.to_thread(broker.lives_for, EXIT_S):
+            broker.kill()  # a scenario ended the process, which is reported; stop() would raise for the exit code
         await asyncio.to_thread(broker.stop)
         await asyncio.to_thread(broker.start)
 

@@ -1,10 +1,11 @@
-"""`kohort serve` as a process of its own, on a free port."""
+"""`kohort serve` as a child process on a free port. Its exit code and its log are checked when it ends."""
 
 import os
+import re
 import select
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -13,16 +14,31 @@ from kohort.testing.ports import free_ports
 
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 300.0
-"""It flushes every file that it wrote, and a disk that others keep busy may take a second and more for each."""
+"""A stop flushes every file that was written; on a busy disk a flush may take a second or more."""
 KOHORT = (sys.executable, "-m", "kohort.cli.main")
+
+_ENTRY = re.compile(r"\d{4}-\d\d-\d\dT\S+ (?P<level>[A-Z]+) ")
+_LEVELS = ("ERROR", "CRITICAL")
+_SIGNS = ("Traceback (most recent call last)", "Exception ignored in")
+_SHOWN_CHARACTERS = 4_000
+
+
+class ServerFailedError(AssertionError):
+    """The server ended with an exit code other than 0, or logged an error or a traceback that the test does not expect."""
 
 
 class ServedKohort:
     """
-    One broker. A context manager: entering starts it and waits until it is ready, leaving stops it.
+    One broker on one data directory. As a context manager, it starts on entry and stops on exit.
+
+    Every end of the process, by `stop` or `kill`, checks the log entries written since the last check: an entry of level ERROR
+    or with a traceback raises `ServerFailedError`, unless it matches a pattern of `expected`.
 
     Attributes:
-        port: stays the same when it is stopped and started.
+        data_dir: the broker's data.
+        log: the file with its log, of all starts.
+        port: the same for every start.
+        expected: regular expressions; a log entry that one of them matches may be an error. Tests may append to the list.
     """
 
     def __init__(
@@ -32,72 +48,183 @@ class ServedKohort:
         *,
         command: Sequence[str] = KOHORT,
         flush: str = "commit",
+        expected: Sequence[str] = (),
     ) -> None:
         """
         Args:
-            directory: for data and log; new or empty.
+            directory: parent of the data directory `data` and of the log; created if absent.
             properties: broker configurations.
-            command: what starts `kohort`.
-            flush: when a write counts: `commit`, when the disk has it; `os`, when the operating system has it.
+            command: the command line of `kohort`.
+            flush: when a write is acknowledged: `commit`, after it is flushed; `os`, when the operating system has it.
+            expected: patterns of log entries that are no failure.
         """
         directory.mkdir(parents=True, exist_ok=True)
+        self.data_dir = directory / "data"
         self.log = directory / "kohort.log"
+        self.expected = list(expected)
         (self.port,) = free_ports(1)
-        self._command = [*command, "serve", "--flush", flush, "--data-dir", str(directory / "data")]
+        self._command = [
+            *command,
+            "serve",
+            "--flush",
+            flush,
+            "--data-dir",
+            str(self.data_dir),
+            "--port",
+            str(self.port),
+        ]
         for key, value in (properties or {}).items():
             self._command += ["--set", f"{key}={value}"]
         self._process: subprocess.Popen[bytes] | None = None
+        self._checked_bytes = 0
 
     @property
     def bootstrap(self) -> str:
         return f"127.0.0.1:{self.port}"
 
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
     def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def start(self) -> None:
-        """
-        Start and wait until it is ready.
-
-        Raises:
-            RuntimeError: it does not come up; the message has its log.
-        """
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("KOHORT_")}
-        with self.log.open("ab") as log:
-            command = [*self._command, "--port", str(self.port)]
-            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=environment)
-        line = self._ready_line()
-        if not line.startswith("kohort ready "):
-            self.stop()
-            raise RuntimeError(f"kohort serve did not come up:\n{line}{self.log.read_text()}")
+        return self.start()
 
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.stop()
+        if exc is None:
+            self.stop()
+            return
+        try:
+            self.kill()
+        except ServerFailedError as failure:
+            exc.add_note(str(failure))
+
+    def start(self) -> Self:
+        """
+        Start the broker and wait for its ready line.
+
+        Raises:
+            RuntimeError: the broker does not become ready; the message contains its log.
+        """
+        self.spawn()
+        line = self._ready_line()
+        if not line.startswith("kohort ready "):
+            self._end(is_forced=True)
+            raise RuntimeError(f"kohort serve did not become ready:\n{line}{self.log_tail()}")
+        return self
+
+    def spawn(self) -> None:
+        """Start the process and return at once."""
+        assert self._process is None, "the broker runs already"
+        # Variables such as KOHORT_FLUSH would change the broker's configuration.
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("KOHORT_")}
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=log, env=environment)
+
+    def lives_for(self, seconds: float) -> bool:
+        """Whether the process still runs after the given time."""
+        assert self._process is not None
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return True
+        return False
 
     def stop(self) -> None:
         """
-        End it as an operator would, by force if it does not obey.
+        Stop the broker by SIGTERM. A broker that was not started, or was stopped, stays so.
 
         Raises:
-            subprocess.TimeoutExpired: it had to be forced.
+            ServerFailedError: exit code other than 0, or an unexpected entry in the log.
+            subprocess.TimeoutExpired: the broker did not end within `STOP_TIMEOUT_S` and was killed.
         """
+        code = self._end(is_forced=False)
+        if code not in (None, 0):
+            raise ServerFailedError(f"kohort serve ended with exit code {code}:\n{self.log_tail()}")
+        self.check_log()
+
+    def kill(self) -> None:
+        """
+        Kill the broker by SIGKILL: no handler runs, and data in the memory of the process is lost.
+
+        Raises:
+            ServerFailedError: an unexpected entry in the log.
+        """
+        self._end(is_forced=True)
+        self.check_log()
+
+    def check_log(self) -> None:
+        """
+        Check the log entries written since the last check.
+
+        Raises:
+            ServerFailedError: an entry of level ERROR or with a traceback that no pattern of `expected` matches.
+        """
+        if not self.log.exists():
+            return
+        with self.log.open("rb") as log:
+            log.seek(self._checked_bytes)
+            written = log.read()
+        self._checked_bytes += len(written)
+        found = unexpected_entries(written.decode(errors="replace"), self.expected)
+        if found:
+            raise ServerFailedError("kohort serve logged:\n" + "".join(found)[:_SHOWN_CHARACTERS])
+
+    def log_tail(self) -> str:
+        """The end of the log of all starts."""
+        return self.log.read_text(errors="replace")[-_SHOWN_CHARACTERS:] if self.log.exists() else ""
+
+    def _end(self, *, is_forced: bool) -> int | None:
+        """End the process and return its exit code; None if there is no process."""
         process, self._process = self._process, None
         if process is None:
-            return
-        process.terminate()
+            return None
         try:
-            process.wait(STOP_TIMEOUT_S)
+            if not is_forced:
+                process.terminate()
+                process.wait(STOP_TIMEOUT_S)
         finally:
             process.kill()
-            process.wait()
+            code = process.wait()
             if process.stdout is not None:
                 process.stdout.close()
+        return code
 
     def _ready_line(self) -> str:
         assert self._process is not None
         assert self._process.stdout is not None
         ready, _, _ = select.select([self._process.stdout], [], [], START_TIMEOUT_S)
         return self._process.stdout.readline().decode() if ready else ""
+
+
+def unexpected_entries(log: str, expected: Sequence[str] = ()) -> list[str]:
+    """
+    The entries of a log that report a failure: level ERROR or CRITICAL, a traceback, or an exception that Python ignored.
+
+    Args:
+        log: text as `kohort serve` writes it. Lines without a time belong to the entry before them.
+        expected: regular expressions; an entry that one of them matches is left out, with its traceback.
+    """
+    patterns = [re.compile(each) for each in expected]
+    return [
+        entry
+        for entry in _entries(log)
+        if _is_failure(entry) and not any(pattern.search(entry) for pattern in patterns)
+    ]
+
+
+def _is_failure(entry: str) -> bool:
+    head = _ENTRY.match(entry)
+    return (head is not None and head["level"] in _LEVELS) or any(sign in entry for sign in _SIGNS)
+
+
+def _entries(log: str) -> Iterator[str]:
+    entry = ""
+    for line in log.splitlines(keepends=True):
+        if entry and _ENTRY.match(line):
+            yield entry
+            entry = ""
+        entry += line
+    if entry:
+        yield entry

@@ -1,0 +1,190 @@
+"""
+Seconds of test files: the longest file runs first, and a budget per room is enforced in CI.
+
+`tests/durations.json` holds the measured seconds of each file and the seconds of the calibration loop on the machine that
+measured them. `make durations` writes it anew.
+"""
+
+import json
+import os
+import resource
+import statistics
+import time
+from collections import Counter
+from collections.abc import Generator, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TABLE = Path(__file__).parents[1] / "durations.json"
+WRITE = os.environ.get("KOHORT_DURATIONS", "")
+"""Where a complete run writes its measurements (`make durations`)."""
+BUDGET_FACTOR = 2.0
+"""A room may take this many times its recorded seconds on a machine of the same speed."""
+BUDGET_LEAST_S = 60.0
+"""No room has a smaller budget: one slow start of a JVM is no finding."""
+_CALIBRATION_ROUNDS = 600_000
+_REPORTED_FILES = 20
+_RECORDED_LEAST_S = 0.5
+
+
+def is_ci() -> bool:
+    return os.environ.get("CI", "").lower() in ("1", "true")
+
+
+class Table:
+    """
+    The recorded measurements.
+
+    Attributes:
+        calibration_s: seconds of the calibration loop on the recording machine, while the tests ran.
+        files: wall seconds of each test file, by path from the root of the repository.
+    """
+
+    def __init__(self, path: Path = TABLE) -> None:
+        content = json.loads(path.read_text()) if path.exists() else {}
+        self.calibration_s: float = content.get("calibration_s", 0.0)
+        self.files: dict[str, float] = content.get("files", {})
+
+    def middle(self) -> float:
+        """The seconds assumed for a file that is not in the table."""
+        return statistics.median(self.files.values()) if self.files else 0.0
+
+    def rooms(self) -> Counter[str]:
+        return by_room(self.files.items())
+
+
+def by_room(files: Iterable[tuple[str, float]]) -> Counter[str]:
+    """Seconds by room. A room is a directory directly below `tests`, or a test file there."""
+    found: Counter[str] = Counter()
+    for path, seconds in files:
+        found[room_of(path)] += seconds  # type: ignore[assignment]  # a Counter of seconds
+    return found
+
+
+def room_of(path: str) -> str:
+    return "/".join(path.split("/")[:2])
+
+
+def over_budget(taken: Counter[str], table: Table, calibration_s: float) -> dict[str, tuple[float, float]]:
+    """
+    The rooms that took more than their budget: seconds taken and seconds allowed.
+
+    Args:
+        calibration_s: seconds of the calibration loop in this run. A machine that is slower, or shared, may take longer in
+            proportion; a faster machine may not take less than the recorded time.
+    """
+    slowness = max(calibration_s / table.calibration_s, 1.0) if table.calibration_s else 1.0
+    recorded = table.rooms()
+    allowed = {room: max(BUDGET_LEAST_S, BUDGET_FACTOR * recorded[room]) * slowness for room in taken}
+    return {room: (seconds, allowed[room]) for room, seconds in taken.items() if seconds > allowed[room]}
+
+
+def calibrate() -> float:
+    """Wall seconds of a fixed loop: the speed of this machine for one process, with its present load."""
+    began = time.perf_counter()
+    total = 0
+    for number in range(_CALIBRATION_ROUNDS):
+        total += number * number % 7
+    return time.perf_counter() - began
+
+
+def cpu_s() -> float:
+    """User and system seconds of this process and of the child processes that have ended."""
+    both = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in both)
+
+
+class Measuring:
+    """The side that runs tests: an xdist worker, or the only process. It orders items and measures CPU seconds."""
+
+    def __init__(self, *, is_worker: bool) -> None:
+        self._is_worker = is_worker
+        self._table = Table()
+        self._cpu_s = cpu_s()
+        self._file = ""
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Put the longest file first, so that no worker begins a long file when the others have finished."""
+        if self._is_worker:
+            middle = self._table.middle()
+            items.sort(key=lambda item: -self._table.files.get(item.nodeid.split("::")[0], middle))
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self) -> Generator[None, Any, Any]:
+        report = yield
+        now = cpu_s()
+        report.cpu_s, self._cpu_s = now - self._cpu_s, now
+        file = report.nodeid.split("::")[0]
+        if file != self._file and (is_ci() or WRITE):
+            self._file = file
+            report.calibration_s = calibrate()
+        return report
+
+
+class Reporting:
+    """The side that prints: the xdist controller, or the only process. It sums seconds and checks budgets."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._wall: Counter[str] = Counter()
+        self._cpu: Counter[str] = Counter()
+        self._calibrations: list[float] = []
+        self._began = time.monotonic()
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        file = report.nodeid.split("::")[0]
+        self._wall[file] += report.duration
+        self._cpu[file] += getattr(report, "cpu_s", 0.0)  # type: ignore[assignment]  # a Counter of seconds
+        if hasattr(report, "calibration_s"):
+            self._calibrations.append(report.calibration_s)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self._over_budget() and not session.exitstatus:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        if WRITE:
+            self._write(Path(WRITE))
+        over = self._over_budget()
+        if not over and not WRITE and not is_ci():
+            return
+        terminalreporter.section("seconds")
+        for line in self._lines():
+            terminalreporter.line(line)
+        for room, (seconds, allowed) in over.items():
+            terminalreporter.line(f"ERROR {room} took {seconds:.0f} s; its budget is {allowed:.0f} s (tests/README.md)")
+
+    def _over_budget(self) -> dict[str, tuple[float, float]]:
+        if not is_ci() or not self._calibrations or os.environ.get("KOHORT_LONG"):
+            return {}
+        return over_budget(by_room(self._wall.items()), Table(), statistics.median(self._calibrations))
+
+    def _lines(self) -> list[str]:
+        lines = [f"{'wall':>7} {'cpu':>7}  slowest files"]
+        lines += [
+            f"{wall:7.1f} {self._cpu[file]:7.1f}  {file}" for file, wall in self._wall.most_common(_REPORTED_FILES)
+        ]
+        lines.append(f"{'wall':>7} {'cpu':>7}  rooms")
+        rooms, cpu = by_room(self._wall.items()), by_room(self._cpu.items())
+        lines += [f"{wall:7.1f} {cpu[room]:7.1f}  {room}" for room, wall in rooms.most_common()]
+        calibration_ms = 1000 * statistics.median(self._calibrations or [0.0])
+        lines.append(f"{time.monotonic() - self._began:.0f} s in all; calibration loop {calibration_ms:.2f} ms")
+        return lines
+
+    def _write(self, path: Path) -> None:
+        files = {file: round(wall, 1) for file, wall in self._wall.most_common() if wall >= _RECORDED_LEAST_S}
+        calibration_s = round(statistics.median(self._calibrations or [0.0]), 6)
+        path.write_text(json.dumps({"calibration_s": calibration_s, "files": files}, indent=1) + "\n")
+
+
+def register(config: pytest.Config) -> None:
+    is_worker = hasattr(config, "workerinput")
+    config.pluginmanager.register(Measuring(is_worker=is_worker), "kohort-measuring")
+    if not is_worker:
+        # xdist would put the file with the most tests first.
+        config.option.loadscopereorder = False
+        config.pluginmanager.register(Reporting(config), "kohort-reporting")
