@@ -13,7 +13,7 @@ TESTS_COMPILED ?= tests/test_compiled.py tests/machine tests/runtime tests/group
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long test-compiled crash lint compiled format serve bench bench-java bench-compare profile conformance conformance-record lock clean
+.PHONY: help setup demo test test-long test-compiled crash lint compiled format serve bench bench-java bench-compare profile conformance conformance-record lock clean wheel
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -45,17 +45,15 @@ test: $(READY) java-note ## run every test (long ones in their short version)
 test-long: $(READY) ## run the long versions too: crash rounds, fuzzing, simulation
 	@KOHORT_LONG=1 $(BIN)/python -m pytest $(TESTS)
 
-compiled: $(COMPILED)/.ready ## Kohort with the way of a request compiled, in build/compiled (needs a C compiler)
+compiled: $(COMPILED)/.ready ## the compiled build, in build/compiled (needs a C compiler)
 
-$(COMPILED)/.ready: $(READY) pyproject.toml $(shell find src/kohort -name '*.py')
+$(COMPILED)/.ready: $(READY) pyproject.toml hatch_build.py $(shell find src/kohort -name '*.py')
 	@test -n "$(COMPILER)" || { echo "There is no C compiler (cc). Debian: apt-get install gcc. Kohort runs as well without, slower." >&2; exit 2; }
 	@echo "Compiling into $(COMPILED) (some two minutes) ..."
-	@rm -rf $(COMPILED) build/tree && mkdir -p build/tree
-	@tar -cf - --exclude='*.so' --exclude=__pycache__ pyproject.toml README.md LICENSE src conformance | tar -xf - -C build/tree
-	@# -w: looking for misleading indentation in 36 MB of C that no person wrote takes a minute and a half.
-	@CFLAGS="$(CFLAGS) -w" HATCH_BUILD_HOOK_ENABLE_MYPYC=1 $(BIN)/python -m pip wheel --quiet --disable-pip-version-check \
-	  --no-deps --no-build-isolation --wheel-dir build/tree/wheels build/tree
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(COMPILED) build/tree/wheels/*.whl
+	@rm -rf $(COMPILED) build/wheels
+	@KOHORT_BUILD=compiled $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+	  --wheel-dir build/wheels .
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(COMPILED) build/wheels/*.whl
 	@touch $@
 	@echo "Done: PYTHONPATH=$(COMPILED) $(BIN)/kohort serve"
 
@@ -105,3 +103,12 @@ lock: ## resolve the dependencies anew and pin them (needs uv)
 
 clean: ## remove everything that was made here
 	rm -rf $(VENV) build dist kohort-data kohort-demo .mypy_cache .ruff_cache .hypothesis
+
+wheel: $(READY) ## build the plain and the compiled wheel into dist/ and test each in a bare virtual environment
+	@rm -rf dist
+	@echo "Building the plain wheel, as on a machine without a C compiler ..."
+	@CC=/nonexistent/cc $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+	@if [ -n "$(COMPILER)" ]; then echo "Building the compiled wheel (some two minutes) ..."; \
+	  $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .; \
+	  else echo "Note: no C compiler found: the compiled wheel is not built." >&2; fi
+	@$(BIN)/python tools/check_wheels.py dist/*.whl

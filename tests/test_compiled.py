@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 
 def listed() -> list[str]:
     targets = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]
-    found: list[str] = targets["wheel"]["hooks"]["mypyc"]["include"]
+    found: list[str] = targets["wheel"]["hooks"]["custom"]["include"]
     return found
 
 

@@ -9,7 +9,8 @@ import sys
 import pytest
 
 from kohort import __version__
-from kohort.cli.main import EXIT_INTERRUPTED, EXIT_REFUSED, run
+from kohort.cli.main import EXIT_ERROR, EXIT_INTERRUPTED, run
+from kohort.compiled import is_compiled
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey
 from tests.client.scripted_broker import ScriptedBroker, versions
@@ -25,7 +26,7 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--version"]) == 0
-    assert capsys.readouterr().out == f"kohort {__version__}\n"
+    assert capsys.readouterr().out == f"kohort {__version__} ({'compiled' if is_compiled() else 'plain'})\n"
 
 
 @pytest.mark.parametrize(
@@ -92,7 +93,7 @@ def test_every_command_has_help(words: list[str], capsys: pytest.CaptureFixture[
 def test_what_cannot_be_done_is_said_on_stderr_with_exit_code_2(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(words) == EXIT_REFUSED
+    assert run(words) == EXIT_ERROR
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.splitlines()[-1].lower().startswith(("error: ", "kohort: ", "kohort serve: error: "))
@@ -101,7 +102,7 @@ def test_what_cannot_be_done_is_said_on_stderr_with_exit_code_2(
 
 def test_the_environment_names_the_cluster(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("KOHORT_BOOTSTRAP", "nobody.invalid:1")
-    assert run(["topics", "list"]) == EXIT_REFUSED
+    assert run(["topics", "list"]) == EXIT_ERROR
     assert "nobody.invalid" in capsys.readouterr().err
 
 

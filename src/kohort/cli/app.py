@@ -6,7 +6,7 @@ import typer
 
 from kohort import __version__
 from kohort.cli import conformance, log, offsets
-from kohort.cli.groups import changes
+from kohort.cli.groups import write_commands as groups
 from kohort.cli.pipeline import commands as pipeline
 from kohort.cli.serve import SUMMARY as SERVE_SUMMARY
 from kohort.cli.serve import serve
@@ -14,19 +14,20 @@ from kohort.cli.topics import commands as topics
 from kohort.compiled import is_compiled
 
 _EPILOG = """\
-Commands that ask a cluster take --bootstrap HOST:PORT, or read KOHORT_BOOTSTRAP, and work with Apache Kafka too; how to connect
-with TLS or SASL stands in a --command-config FILE. With --json they print an array of objects.
+Commands for a cluster take --bootstrap HOST:PORT, or the environment variable KOHORT_BOOTSTRAP, and work with Apache Kafka,
+too. TLS and SASL settings are read from a --command-config FILE. --json prints JSON instead of a table.
 
 \b
-  kohort serve --data-dir ./kohort-data        a broker on 127.0.0.1:9092
-  kohort topics create orders --partitions 6   a topic
-  kohort groups describe billing               members, offsets, lag
+  kohort serve --data-dir ./kohort-data        start a broker on 127.0.0.1:9092
+  kohort topics create orders --partitions 6   create a topic
+  kohort groups describe billing               show members, offsets and lag
   kohort groups reset-offsets billing --topic orders --to-earliest
-  kohort log dump FILE                         what a segment or an index says
-  kohort conformance --html card.html          what a broker does otherwise than Apache Kafka
-  kohort pipeline --help                       the history of groups, out of the logs
+  kohort log dump FILE                         print a segment or an index
+  kohort conformance --html card.html          compare a broker with Apache Kafka
+  kohort pipeline --help                       explain what groups did, from their logs
 
-Exit codes: 0; 2 with a sentence on stderr when something is wrong; 130 after an interrupt."""
+Exit codes: 0; 1 when `log verify` finds damage or `conformance` a difference; 2 after an error, with a sentence on stderr;
+130 after an interrupt."""
 
 app = typer.Typer(
     name="kohort",
@@ -39,16 +40,22 @@ app = typer.Typer(
 )
 
 
-def _print_version(is_asked: bool) -> None:
-    if is_asked:
-        typer.echo(f"kohort {__version__}{' (compiled)' if is_compiled() else ''}")
+def _print_version(is_given: bool) -> None:
+    if is_given:
+        typer.echo(f"kohort {__version__} ({'compiled' if is_compiled() else 'plain'})")
         raise typer.Exit
 
 
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
+        bool,
+        typer.Option(
+            "--version",
+            is_eager=True,
+            callback=_print_version,
+            help="Print version and build (compiled or plain).",
+        ),
     ] = False,
 ) -> None:
     pass
@@ -65,7 +72,7 @@ def _serve(context: typer.Context) -> None:
 
 
 app.add_typer(topics.app)
-app.add_typer(changes.app)
+app.add_typer(groups.app)
 app.command("offsets", epilog=offsets.EPILOG)(offsets.offsets)
 app.command("conformance")(conformance.conformance)
 app.add_typer(pipeline.app)
