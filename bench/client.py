@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from kohort.client.cluster import COORDINATOR_NOT_YET
+from kohort.client.cluster import RETRIABLE_COORDINATOR_ERRORS
 from kohort.model.errors import ErrorCode
 from kohort.wire.apis import API_KEYS
 from kohort.wire.encoders import request_encoder
@@ -16,7 +16,7 @@ CORRELATION_ID: Final = 7
 """Of every request: with one request in flight nothing is to be told apart, and equal requests have equal answers."""
 READY_SECONDS_MAX: Final = 60.0
 NOT_YET_SECONDS: Final = 0.02
-NOT_YET: Final = COORDINATOR_NOT_YET | {
+NOT_YET: Final = RETRIABLE_COORDINATOR_ERRORS | {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.LEADER_NOT_AVAILABLE,
     ErrorCode.NOT_LEADER_OR_FOLLOWER,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.cli.groups.offset_files import Exported, csv_text, read_offsets
+from kohort.cli.groups.offset_files import FileOffset, csv_text, read_offsets
 from kohort.model.errors import ConfigError
 
 ROWS = st.lists(
@@ -35,18 +35,18 @@ def test_what_was_exported_can_be_imported(
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "offsets"
     path.write_text(json.dumps(rows))
-    assert read_offsets(path) == [Exported(**row) for row in rows]
+    assert read_offsets(path) == [FileOffset(**row) for row in rows]
     path.write_text(csv_text(rows, with_group=True))
     bare = [{**row, "leader_epoch": -1, "metadata": None} for row in rows]
-    assert read_offsets(path) == [Exported(**row) for row in bare]
+    assert read_offsets(path) == [FileOffset(**row) for row in bare]
 
 
 def test_kafkas_format(tmp_path: Path) -> None:
     path = tmp_path / "offsets.csv"
     path.write_text("orders,0,5\npay,10,7\n")
-    assert read_offsets(path) == [Exported("orders", 0, 5), Exported("pay", 10, 7)]
+    assert read_offsets(path) == [FileOffset("orders", 0, 5), FileOffset("pay", 10, 7)]
     path.write_text('"a,b",orders,0,5\r\n\r\ng, pay, 1, 7')
-    assert read_offsets(path) == [Exported("orders", 0, 5, "a,b"), Exported("pay", 1, 7, "g")]
+    assert read_offsets(path) == [FileOffset("orders", 0, 5, "a,b"), FileOffset("pay", 1, 7, "g")]
     assert csv_text([{"group": "a,b", "topic": "t", "partition": 1, "offset": 2}], with_group=True) == '"a,b",t,1,2\n'
 
 
@@ -54,22 +54,22 @@ def test_the_offsets_command_can_be_imported(tmp_path: Path) -> None:
     row = {"group": "g", "topic": "t", "partition": 0, "leader_epoch": None, "metadata": "m", "end_offset": 9, "lag": 1}
     path = tmp_path / "offsets.json"
     path.write_text(json.dumps([{**row, "offset": 8}, {**row, "partition": 1, "offset": None}]))
-    assert read_offsets(path) == [Exported("t", 0, 8, "g", -1, "m")]
+    assert read_offsets(path) == [FileOffset("t", 0, 8, "g", -1, "m")]
 
 
 # fmt: off
 REFUSED = {
     "orders,0":                         r"line 1: .*\(there are 2 fields\)",
-    "orders,0,5\norders,x,5":           r"line 2: .*\('x' is no number\)",
-    "orders,0,-5":                      "'-5' is no number",
+    "orders,0,5\norders,x,5":           r"line 2: .*\('x' is not a number\)",
+    "orders,0,-5":                      "'-5' is not a number",
     "orders,0,5\norders,0,6":           "orders-0 twice",
-    "orders,0,99999999999999999999":    "cannot be",
-    "orders,2147483648,1":              "cannot be",
-    ",0,1":                             "cannot be",
+    "orders,0,99999999999999999999":    "is not valid",
+    "orders,2147483648,1":              "is not valid",
+    ",0,1":                             "is not valid",
     '"orders,0,1':                      "line 1",
-    "[":                                "no array of offsets",
-    '[{"topic": "t"}]':                 "no array of offsets",
-    '[{"topic": "t", "partition": 0, "offset": -1}]': "cannot be",
+    "[":                                "not a JSON array of offsets",
+    '[{"topic": "t"}]':                 "not a JSON array of offsets",
+    '[{"topic": "t", "partition": 0, "offset": -1}]': "is not valid",
 }
 # fmt: on
 

@@ -85,9 +85,9 @@ def test_an_older_broker_names_the_versions_of_api_versions() -> None:
 @pytest.mark.parametrize(
     ("served", "sentence"),
     [
-        (versions(), "does not serve Metadata"),
-        (versions(METADATA=(20, 30)), "serves Metadata in versions 20 to 30, and this command speaks 4 to 13"),
-        (versions(METADATA=(0, 3)), "serves Metadata in versions 0 to 3, and this command speaks 4 to 13"),
+        (versions(), "does not support Metadata"),
+        (versions(METADATA=(20, 30)), "supports Metadata versions 20 to 30; this command needs 4 to 13"),
+        (versions(METADATA=(0, 3)), "supports Metadata versions 0 to 3; this command needs 4 to 13"),
     ],
     ids=["not at all", "too new", "too old"],
 )
@@ -97,7 +97,7 @@ def test_no_common_version_is_a_sentence(served: Any, sentence: str) -> None:
         Client(broker.address) as client,
         pytest.raises(ConfigError, match=sentence),
     ):
-        client.ask(ApiKey.METADATA, messages.MetadataRequest(topics=()), within=Versions(4, 99))
+        client.send(ApiKey.METADATA, messages.MetadataRequest(topics=()), within=Versions(4, 99))
 
 
 def test_nobody_listening_is_a_sentence_that_says_how_to_start_one() -> None:
@@ -105,7 +105,7 @@ def test_nobody_listening_is_a_sentence_that_says_how_to_start_one() -> None:
         port = listener.getsockname()[1]
     with Client(f"127.0.0.1:{port}") as client, pytest.raises(ConfigError) as raised:
         client.brokers()
-    assert str(raised.value) == (f"no broker answers at 127.0.0.1:{port}; is one running? start one with: kohort serve")
+    assert str(raised.value) == (f"no broker answers at 127.0.0.1:{port}; is it running? Start one with: kohort serve")
 
 
 def test_the_next_address_is_tried_when_the_first_does_not_answer() -> None:
@@ -119,7 +119,7 @@ def test_the_next_address_is_tried_when_the_first_does_not_answer() -> None:
 # fmt: off
 FAILURES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "silence":       (lambda: None,                  ConfigError, "did not answer Metadata within 0.3 s"),
-    "a close":       (lambda: CLOSE,                 ConfigError, "closed the connection .* with TLS or SASL wants"),
+    "a close":       (lambda: CLOSE,                 ConfigError, "closed the connection .* uses TLS or SASL"),
     "half a frame":  (lambda: b"\0\0\0\x10\0\0",     ConfigError, "did not answer Metadata within 0.3 s"),
     "a huge frame":  (lambda: b"\x7f\xff\xff\xff",   WireError,   "2147483647 bytes; at most 104857600 are taken"),
     "HTTP":          (lambda: b"HTTP/1.1 400 Bad",   WireError,   "1213486160 bytes; at most"),

@@ -39,7 +39,7 @@ def test_a_topic_from_its_creation_to_its_end(broker: Broker) -> None:
     assert kohort_json("topics", "delete", name, bootstrap=broker.bootstrap) == [{"topic": name}]
     assert kohort_json("topics", "delete", name, "--if-exists", bootstrap=broker.bootstrap) == []
     gone = kohort("topics", "describe", name, bootstrap=broker.bootstrap, codes=(2,))
-    assert gone.stderr == f"kohort: there is no topic called {name!r}; see: kohort topics list\n"
+    assert gone.stderr == f"kohort: topic {name!r} does not exist; see: kohort topics list\n"
 
 
 def test_offsets_with_lag(broker: Broker, make_topic: Callable[..., str], group: str) -> None:

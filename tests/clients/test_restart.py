@@ -101,7 +101,7 @@ def _generation(broker: ServedKohort, group: str) -> int:
                 member_id=member["member_id"],
                 group_instance_id=member["instance_id"],
             )
-            if client.ask(ApiKey.HEARTBEAT, request).error_code == ErrorCode.NONE:
+            if client.send(ApiKey.HEARTBEAT, request).error_code == ErrorCode.NONE:
                 return generation
     raise AssertionError(f"no generation below {GENERATIONS_MAX} is that of {described}")
 

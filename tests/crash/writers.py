@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from kohort.client.cluster import COORDINATOR_NOT_YET
+from kohort.client.cluster import RETRIABLE_COORDINATOR_ERRORS
 from kohort.model.errors import ErrorCode
 from kohort.testing.served import ServedKohort
 from kohort.wire import messages
@@ -23,7 +23,7 @@ GroupPartition: TypeAlias = tuple[str, int]
 RETENTION: Final = {"log.retention.ms": "-1"}
 """Configurations of every broker here: the records have old timestamps, and retention begins 30 s after a start."""
 
-NOT_YET: Final = COORDINATOR_NOT_YET | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+NOT_YET: Final = RETRIABLE_COORDINATOR_ERRORS | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
 @dataclass

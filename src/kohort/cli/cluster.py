@@ -1,4 +1,4 @@
-"""What every command that asks a cluster shares: where the cluster is, how to connect, how long to wait."""
+"""The options of every command that talks to a cluster: bootstrap address, security, timeout."""
 
 import inspect
 from collections.abc import Callable
@@ -12,50 +12,49 @@ import typer
 from kohort.cli.options import BOOTSTRAP_DEFAULT, Bootstrap, CommandConfig
 from kohort.client.cluster import Client
 from kohort.client.connection import TIMEOUT_S
-from kohort.client.security import KNOWN, PLAINTEXT, Security, read_properties
+from kohort.client.security import PLAINTEXT, SUPPORTED_CONFIGS, Security, read_properties
 
 
-class _Given(NamedTuple):
-    """The shared options, as they were given."""
+class _ClusterOptions(NamedTuple):
+    """Values of the shared options."""
 
     bootstrap: str
     command_config: Path | None
     timeout_s: float
 
 
-_given: ContextVar[_Given] = ContextVar("given")
+_current: ContextVar[_ClusterOptions] = ContextVar("cluster_options")
 
 
-def on_cluster(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of a cluster; its function calls `cluster()` and does not see them."""
+def with_cluster_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the shared options to a command. The command calls `open_client()`, which reads them."""
 
     @wraps(command)
     def with_options(**values: Any) -> None:
-        _given.set(_Given(**{name: values.pop(name) for name in _Given._fields}))
+        _current.set(_ClusterOptions(**{name: values.pop(name) for name in _ClusterOptions._fields}))
         command(**values)
 
     own = inspect.signature(command)
     shared = inspect.signature(_options).parameters
-    # Both are what typer reads.
+    # typer reads both.
     with_options.__signature__ = own.replace(parameters=[*own.parameters.values(), *shared.values()])  # type: ignore[attr-defined]
     with_options.__annotations__ = {**command.__annotations__, **_options.__annotations__}
     return with_options
 
 
-def cluster() -> Client:
+def open_client() -> Client:
     """
-    The cluster that the running command was told of; a context manager.
+    Make a client with the options of the running command. A context manager.
 
     Raises:
-        ConfigError: the address is none, or the file says how to connect in a way that cannot be.
+        ConfigError: the bootstrap address or the `--command-config` file is invalid.
     """
-    bootstrap, path, timeout_s = _given.get()
+    bootstrap, path, timeout_s = _current.get()
     security = PLAINTEXT
     if path is not None:
         properties = read_properties(path)
-        # The files of Kafka's tools hold much else.
-        for name in sorted(properties.keys() - KNOWN):
-            typer.echo(f"{path}: {name} has no meaning here", err=True)
+        for name in sorted(properties.keys() - SUPPORTED_CONFIGS):
+            typer.echo(f"{path}: {name} is ignored", err=True)
         security = Security.parse(properties)
     return Client(bootstrap, timeout_s, security)
 
@@ -65,7 +64,7 @@ def _options(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     command_config: CommandConfig = None,
     timeout_s: Annotated[
-        float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="How long to wait for one answer.")
+        float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="Longest time to wait for one response.")
     ] = TIMEOUT_S,
 ) -> None:
-    """Only its signature counts."""
+    """Declare the shared options. Only the signature is used."""

@@ -1,4 +1,4 @@
-"""`kohort log`: what the files of a data directory say, and whether they are in order. What reads them is imported late."""
+"""`kohort log`: print and verify the files of a data directory. Readers are imported when a command runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kohort.storage.tools.dump import DecodeRecord, Row
 
 app = typer.Typer(
-    name="log", no_args_is_help=True, help="Read the files of a data directory, Kohort's or Apache Kafka's."
+    name="log", no_args_is_help=True, help="Print and verify the files of a data directory, of Kohort or Apache Kafka."
 )
 
 _COORDINATOR_TOPICS = (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)
@@ -29,16 +29,18 @@ _PROBLEMS_FOUND = 1
 def dump_files(
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE...", help="Segments, indexes, snapshots, leader epochs, or a journal."),
+        typer.Argument(metavar="FILE...", help="Segments, indexes, snapshots, leader epoch checkpoints, or a journal."),
     ],
     is_json: AsJson = False,
-    has_records: Annotated[bool, typer.Option("--records/--no-records", help="Batches with their records.")] = True,
-    offset: Annotated[int, typer.Option(min=0, help="Of segments: begin with the batch that holds it.")] = 0,
+    has_records: Annotated[bool, typer.Option("--records/--no-records", help="Print records, or only batches.")] = True,
+    offset: Annotated[
+        int, typer.Option(min=0, help="Start at the batch that contains this offset (segments only).")
+    ] = 0,
     max_bytes: Annotated[
-        int | None, typer.Option(min=1, help="Of each segment: no more than this, but one batch at least.")
+        int | None, typer.Option(min=1, help="Read at most this much of each segment, and at least one batch.")
     ] = None,
 ) -> None:
-    """Print batches, records, decoded coordinator records and index entries. Nothing is changed."""
+    """Print batches, records, decoded coordinator records and index entries. Does not change any file."""
     rows = _rows(files, has_records=has_records, from_offset=offset, bytes_max=max_bytes)
     if is_json:
         _print_array(rows)
@@ -49,7 +51,7 @@ def dump_files(
 
 
 def _print_array(rows: Iterator[Row]) -> None:
-    """What `print_json` prints of a list, one by one: a segment may be larger than the memory."""
+    """Print a JSON array row by row. A segment may be larger than memory."""
     import msgspec
 
     before = "[\n  "
@@ -70,7 +72,7 @@ def _rows(files: list[Path], *, has_records: bool, from_offset: int = 0, bytes_m
 
     for path in files:
         if not path.exists():
-            raise ConfigError(f"{path} cannot be read: there is no such file")
+            raise ConfigError(f"{path} cannot be read: no such file")
         try:
             for row in dump(
                 path, decode=_decoder(path), has_records=has_records, from_offset=from_offset, bytes_max=bytes_max
@@ -92,7 +94,7 @@ def _decoder(path: Path) -> DecodeRecord:
 
 
 def _coordinator_record(topic: str, key: bytes | None, value: bytes | None) -> Row:
-    """In the form of Kafka's own decoders; what is not known or damaged stays text."""
+    """Decode a coordinator record into the form of Kafka's formatters. An unknown or damaged record is shown as text."""
     from kohort.pipeline.decode.coordinator_records import decode_record, record_types
     from kohort.pipeline.decode.cursor import MalformedError
     from kohort.storage.tools.dump import as_text
@@ -112,7 +114,7 @@ def _coordinator_record(topic: str, key: bytes | None, value: bytes | None) -> R
 
 
 def _group_record(key: bytes, value: bytes | None) -> Row:
-    """Key types 0 to 2, which the coordinator itself reads."""
+    """Decode a record of key type 0 to 2 as the group coordinator does."""
     import msgspec
 
     from kohort.group.records import GroupRecordSerde
@@ -128,7 +130,7 @@ def _group_record(key: bytes, value: bytes | None) -> Row:
 
 
 def _lines(row: Row) -> Iterator[str]:
-    """One line for the row and one, indented, for each of its records."""
+    """Format a row as one line, and each of its records as one indented line."""
     records = row.get("records", ())
     yield _line({key: value for key, value in row.items() if key != "records"})
     for record in records:
@@ -147,10 +149,12 @@ def _plain(value: Any) -> str:
 
 @app.command("verify", epilog="Example: kohort log verify kohort-data")
 def verify_directory(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A data directory, or that of one partition.")],
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A data directory, or the directory of one partition.")
+    ],
     is_json: AsJson = False,
 ) -> None:
-    """Make every check that a recovery makes. Nothing is changed; exit code 1 when data is damaged."""
+    """Run the checks of recovery without changing any file. Exit code 1 if data is damaged."""
     from kohort.storage.tools.verify import Verified, verify
 
     summary = Verified()
@@ -162,7 +166,9 @@ def verify_directory(
         print_json([{"path": str(p.path), "problem": p.what, "is_mended_by_a_start": p.is_mended} for p in problems])
     else:
         for problem in problems:
-            typer.echo(f"{problem.path}: {problem.what}" + (" (the next start mends it)" if problem.is_mended else ""))
+            typer.echo(
+                f"{problem.path}: {problem.what}" + (" (repaired at the next start)" if problem.is_mended else "")
+            )
         typer.echo(
             f"{summary.partitions} partitions, {summary.segments} segments, {summary.batches} batches, "
             f"{summary.size_bytes} bytes: {len(problems) or 'no'} problem{'' if len(problems) == 1 else 's'}"

@@ -1,8 +1,8 @@
 """
-The entry point: `kohort NOUN VERB`.
+The entry point of the command line: `kohort NOUN VERB`.
 
-What went wrong is one sentence on stderr and exit code 2; an interrupt is 130; a reader of our output that went away is no
-error worth a word.
+An error is one sentence on stderr and exit code 2. An interrupt is exit code 130. A closed pipe (`kohort ... | head`) is
+exit code 1 without a message.
 """
 
 import os
@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 from kohort.model.errors import KohortError
 
-EXIT_REFUSED = 2
+EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
-EXIT_UNREAD = 1
+EXIT_CLOSED_PIPE = 1
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -22,18 +22,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Run a command; its exit code."""
+    """Run a command and return its exit code."""
     try:
         code = _run_app(arguments)
         sys.stdout.flush()
     except KohortError as exc:
         print(f"kohort: {exc}", file=sys.stderr)
-        return EXIT_REFUSED
+        return EXIT_ERROR
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        _silence_stdout()
-        return EXIT_UNREAD
+        _discard_stdout()
+        return EXIT_CLOSED_PIPE
     return code
 
 
@@ -52,8 +52,8 @@ def _run_app(arguments: list[str]) -> int:
     return 0
 
 
-def _silence_stdout() -> None:
-    """Nobody reads any more: what is still buffered goes nowhere, or the interpreter would complain at its end."""
+def _discard_stdout() -> None:
+    """Send buffered output to /dev/null. The interpreter would otherwise report a broken pipe when it exits."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -1,11 +1,11 @@
-"""`kohort offsets`: where a group stands."""
+"""`kohort offsets`: committed offsets and lag of a group."""
 
 from typing import Annotated
 
 import typer
 
-from kohort.cli.cluster import cluster, on_cluster
-from kohort.cli.groups.reads import described_group, standing
+from kohort.cli.cluster import open_client, with_cluster_options
+from kohort.cli.groups.queries import describe_group, offset_rows
 from kohort.cli.options import AsJson
 from kohort.cli.output import print_json, print_table
 
@@ -13,16 +13,16 @@ EPILOG = "Example: kohort offsets billing --json"
 COLUMNS = ("group", "topic", "partition", "offset", "leader_epoch", "metadata", "end_offset", "lag")
 
 
-@on_cluster
+@with_cluster_options
 def offsets(
-    group: Annotated[str, typer.Argument(metavar="GROUP", help="The id of a group.")],
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="Group id.")],
     is_json: AsJson = False,
 ) -> None:
-    """The committed offsets of a group, with the ends of the logs and the lag."""
-    with cluster() as client:
-        rows = standing(client, group)
+    """Show the committed offsets of a group, the end offsets of the logs, and the lag."""
+    with open_client() as client:
+        rows = offset_rows(client, group)
         if not rows:
-            described_group(client, group)  # An unknown group has no offsets either; this raises.
+            describe_group(client, group)  # raises for an unknown group, which also has no offsets
     if is_json:
         print_json(rows)
     else:

@@ -1,4 +1,4 @@
-"""Options that commands share."""
+"""Options that several commands share."""
 
 from pathlib import Path
 from typing import Annotated, TypeAlias
@@ -15,7 +15,7 @@ Bootstrap: TypeAlias = Annotated[
         "-b",
         metavar="HOST:PORT",
         envvar="KOHORT_BOOTSTRAP",
-        help="A broker of the cluster; several with commas between. Both names mean the same.",
+        help="Address of a broker, or several separated by commas. Both names of the option mean the same.",
     ),
 ]
 CommandConfig: TypeAlias = Annotated[
@@ -24,9 +24,9 @@ CommandConfig: TypeAlias = Annotated[
         "--command-config",
         metavar="FILE",
         envvar="KOHORT_COMMAND_CONFIG",
-        help="How to connect with TLS or SASL, in Kafka's names: security.protocol=SASL_SSL and so on.",
+        help="Properties file with TLS and SASL settings, by Kafka's names: security.protocol=SASL_SSL and so on.",
     ),
 ]
-AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print an array of objects instead of a table.")]
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print a JSON array of objects instead of a table.")]
 
 BOOTSTRAP_DEFAULT = BOOTSTRAP

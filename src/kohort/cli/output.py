@@ -1,4 +1,4 @@
-"""What commands print: JSON for programs, tables for people."""
+"""Output of commands: JSON for programs, tables for people."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -10,16 +10,15 @@ _UNBOUNDED_COLUMNS = 100_000
 
 
 def print_json(value: Any) -> None:
-    """An array of objects, indented, in the order of its fields."""
+    """Print indented JSON. Objects keep the order of their fields."""
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], *, title: str = "") -> None:
     """
-    Rows under headings made of their keys. Numbers stand right, what is unknown is a dash.
+    Print rows under headings made of their keys. Numbers are right-aligned; a missing value is a dash.
 
-    On a terminal long values are folded into their column; elsewhere lines are as long as they need to be, without
-    decoration, so that other tools can cut them.
+    On a terminal, long values are folded into their column. Elsewhere each row is one line, so that `grep` and `cut` work.
     """
     from rich.console import Console
     from rich.table import Table

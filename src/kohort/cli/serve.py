@@ -1,8 +1,7 @@
 """
 `kohort serve`: one broker in the foreground.
 
-Parsed by the standard library: people start a broker in every test, and what the other commands are parsed by costs 100 ms
-to import (see "Start-up is a budget" in DESIGN.md).
+Options are parsed by argparse. Importing typer, which parses the other commands, takes 100 ms, and tests start many brokers.
 """
 
 import argparse
@@ -23,24 +22,24 @@ if TYPE_CHECKING:
     from kohort.storage.durability.recovery import Recovered
 
 EXIT_FAILED = 1
-"""The disk failed while serving."""
+"""Exit code after a disk failure."""
 SWITCH_INTERVAL_SECONDS = 0.0001
-"""How long a thread may hold the interpreter while another one asks for it; Python's default is fifty times that."""
+"""Time slice of a thread while another thread waits for the interpreter lock. Python's default is 5 ms."""
 
 PROGRESS_SECONDS = 0.2
-"""How long a line of progress stays as it is."""
+"""Interval between updates of the progress line."""
 
-SUMMARY = "Run a broker until it is told to stop (SIGTERM, or Ctrl-C)."
+SUMMARY = "Run a broker until SIGTERM or Ctrl-C."
 
 _DESCRIPTION = f"""\
 {SUMMARY}
 
-One line on stdout says when it is ready, and where:
+When the broker is ready, it prints one line on stdout:
 
   kohort ready host=127.0.0.1 port=9092 cluster_id=... data=...
 
-Broker configurations come from --config, then from the environment (KOHORT_SET_NUM_PARTITIONS=3 sets num.partitions),
-then from --set; the later one wins. docs/configuration.md lists those that have an effect."""
+Broker configurations are read from --config, from the environment (KOHORT_SET_NUM_PARTITIONS=3 sets num.partitions)
+and from --set; the later source wins. docs/configuration.md lists the configurations that have an effect."""
 
 _EPILOG = """\
 examples:
@@ -50,14 +49,14 @@ examples:
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
-    """Looks like the help of the other commands."""
+    """Help in the style of the other commands."""
 
     def add_usage(self, usage: str | None, actions: Any, groups: Any, prefix: str | None = None) -> None:
         super().add_usage(usage, actions, groups, prefix or "Usage: ")
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options of `kohort serve`."""
+    """Make the parser of `kohort serve`."""
     options = argparse.ArgumentParser(
         prog="kohort serve",
         description=_DESCRIPTION,
@@ -65,38 +64,47 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=_Help,
         allow_abbrev=False,
     )
-    where = options.add_argument_group("where it listens")
+    where = options.add_argument_group("listeners")
     where.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
-    where.add_argument("--port", type=_port, default=9092, help="port to listen on; 0 takes a free one (default: 9092)")
-    where.add_argument("--advertised", metavar="HOST:PORT", help="what clients are told to connect to, if that differs")
+    where.add_argument(
+        "--port", type=_port, default=9092, help="port to listen on; 0 picks a free port (default: 9092)"
+    )
+    where.add_argument(
+        "--advertised",
+        metavar="HOST:PORT",
+        help="address for clients, if it differs from --host",
+    )
     where.add_argument(
         "--metrics-port",
         type=_port,
-        help="serve /metrics for Prometheus on this port, too; 0 takes a free one (default: nowhere)",
+        help="serve /metrics for Prometheus on this port; 0 picks a free port (default: no metrics)",
     )
-    data = options.add_argument_group("where the logs are kept (one of the two)")
+    data = options.add_argument_group("storage (give one of the two)")
     data.add_argument(
-        "--data-dir", type=Path, metavar="DIR", help="in Apache Kafka's own layout; created if it is not there"
+        "--data-dir",
+        type=Path,
+        metavar="DIR",
+        help="data directory, in Apache Kafka's layout; created if it does not exist",
     )
-    data.add_argument("--memory", action="store_true", help="in memory; nothing survives the end")
+    data.add_argument("--memory", action="store_true", help="keep everything in memory; nothing survives a stop")
     options.add_argument(
         "--flush",
         choices=("commit", "os"),
         default="commit",
-        help="commit: acknowledged means on the disk (default). os: acknowledged means handed to the operating system, which "
-        "is how Apache Kafka runs by default; a machine that loses power may lose it",
+        help="when a write is acknowledged. commit: after a flush to disk (default). os: after the write to the page cache, as "
+        "Apache Kafka does by default; a power failure can lose acknowledged data",
     )
     options.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="a broker configuration by Kafka's name; repeatable",
+        help="broker configuration, by Kafka's name; repeatable",
     )
     options.add_argument(
-        "--config", type=Path, metavar="FILE", help="broker configurations: TOML, or Kafka's server.properties"
+        "--config", type=Path, metavar="FILE", help="file of broker configurations: TOML, or Kafka's server.properties"
     )
-    logs = options.add_argument_group("what is logged on stderr")
+    logs = options.add_argument_group("logging on stderr")
     logs.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
     logs.add_argument("--log-format", choices=("text", "json"), default="text")
     return options
@@ -104,23 +112,23 @@ def parser() -> argparse.ArgumentParser:
 
 def _port(text: str) -> int:
     if not text.isdecimal() or int(text) > 65_535:
-        raise argparse.ArgumentTypeError(f"{text!r} is no port: give a number from 0 to 65535")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port: give a number from 0 to 65535")
     return int(text)
 
 
 def serve(arguments: Sequence[str]) -> None:
     """
-    Serve until told to stop.
+    Run a broker until SIGTERM or SIGINT.
 
     Raises:
-        ConfigError: something that was asked for cannot be had.
-        SystemExit: 2, the options are off; 0, the help was asked for.
+        ConfigError: a configuration is invalid, or the data directory or port cannot be used.
+        SystemExit: 2 for invalid options, 0 after `--help`, 1 after a disk failure.
     """
     options = parser().parse_args(arguments)
     if options.memory and options.data_dir is not None:
-        raise ConfigError("--memory keeps nothing on the disk: give either --memory or --data-dir")
+        raise ConfigError("--memory and --data-dir exclude each other; give one of them")
     if not options.memory and options.data_dir is None:
-        raise ConfigError("where are the logs to be kept? Give --data-dir DIR, or --memory to keep nothing")
+        raise ConfigError("no storage given; use --data-dir DIR, or --memory to keep nothing")
 
     from kohort.broker.configs.definitions import BrokerConfig
     from kohort.server.logs import configure_logs
@@ -143,21 +151,21 @@ def serve(arguments: Sequence[str]) -> None:
 def _run(settings: object) -> None:
     try:
         from uvloop import run
-    except ImportError:  # not to be had everywhere
+    except ImportError:  # uvloop does not exist for every platform
         run = asyncio.run
     run(_serve(settings))
 
 
 def _recovery_line() -> "Callable[[Recovered], None]":
-    """A line on a terminal that says how far a recovery is."""
+    """Make a callback that shows the progress of recovery on a terminal."""
     shown_at = [0.0]
 
     def show(recovered: "Recovered") -> None:
         now = time.monotonic()
-        is_over = recovered.partitions == recovered.partitions_total
+        is_done = recovered.partitions == recovered.partitions_total
         if not recovered.partitions_total or not sys.stderr.isatty():
             return
-        if now - shown_at[0] < PROGRESS_SECONDS and not is_over:
+        if now - shown_at[0] < PROGRESS_SECONDS and not is_done:
             return
         shown_at[0] = now
         mib, total_mib = recovered.scanned_bytes / (1 << 20), recovered.bytes_total / (1 << 20)
@@ -165,7 +173,7 @@ def _recovery_line() -> "Callable[[Recovered], None]":
             f"recovering: {mib:,.0f} of {total_mib:,.0f} MiB checked, "
             f"{recovered.partitions} of {recovered.partitions_total} partitions"
         )
-        print("\r" + line, end="\n" if is_over else "", file=sys.stderr, flush=True)
+        print("\r" + line, end="\n" if is_done else "", file=sys.stderr, flush=True)
 
     return show
 
@@ -175,7 +183,7 @@ async def _serve(settings: object) -> None:
     from kohort.server.settings import Settings
 
     assert isinstance(settings, Settings)
-    # The flusher's thread has a few lines to run after each flush, and every waiting client waits for them.
+    # The flusher thread runs a few lines after each flush, and clients wait for them.
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
@@ -198,8 +206,8 @@ async def _serve(settings: object) -> None:
         await node.stop()
     if failures:
         print(
-            f"kohort: {failures[0]}. Nothing was acknowledged since. Look after the disk and start again: what was "
-            "acknowledged is recovered",
+            f"kohort: {failures[0]}. Nothing was acknowledged after the failure. Repair the disk and start again: "
+            "acknowledged data is recovered",
             file=sys.stderr,
         )
         raise SystemExit(EXIT_FAILED)

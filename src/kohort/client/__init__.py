@@ -1,1 +1,13 @@
-"""A small blocking client of Kafka clusters: for the command line, the pipeline, and whoever asks a few questions."""
+"""
+A small blocking client for Kafka clusters.
+
+`Client` talks to a cluster and finds group coordinators; `Connection` talks to one broker. Both send any request of
+`kohort.wire.messages` in the newest version that both sides support. Errors are raised as `kohort.model.errors`.
+"""
+
+from kohort.client.addresses import Address, parse_bootstrap
+from kohort.client.cluster import Client
+from kohort.client.connection import Connection, Versions
+from kohort.client.security import Security, read_properties
+
+__all__ = ["Address", "Client", "Connection", "Security", "Versions", "parse_bootstrap", "read_properties"]

@@ -1,4 +1,4 @@
-"""Addresses of brokers, as people write them."""
+"""Broker addresses: `host:port`."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ BOOTSTRAP = f"127.0.0.1:{PORT}"
 
 
 class Address(NamedTuple):
-    """Where a broker listens."""
+    """Host and port of a broker."""
 
     host: str
     port: int
@@ -20,14 +20,16 @@ class Address(NamedTuple):
 
 def parse_bootstrap(text: str) -> list[Address]:
     """
-    `host:port` with commas between; the port may be left out, an IPv6 host stands in brackets.
+    Parse a bootstrap list: `host:port`, separated by commas.
+
+    The port defaults to 9092. An IPv6 host is written in brackets.
 
     Raises:
-        ConfigError: something else.
+        ConfigError: the list is empty, or an entry is not an address.
     """
     addresses = [_parse(part.strip()) for part in text.split(",") if part.strip()]
     if not addresses:
-        raise ConfigError(f"name a broker to ask, for example: --bootstrap {BOOTSTRAP}")
+        raise ConfigError(f"no broker address given; for example: --bootstrap {BOOTSTRAP}")
     return addresses
 
 
@@ -38,5 +40,5 @@ def _parse(text: str) -> Address:
     host = host.removeprefix("[").removesuffix("]")
     is_port = port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16
     if not host or not is_port or (":" in host and not text.startswith("[")):
-        raise ConfigError(f"{text!r} is no address of a broker; write host:port, for example {BOOTSTRAP}")
+        raise ConfigError(f"{text!r} is not a broker address; write host:port, for example {BOOTSTRAP}")
     return Address(host, int(port))

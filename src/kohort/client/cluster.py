@@ -1,7 +1,7 @@
 """
-A cluster as somebody asks it who is not in a hurry: any broker, a certain one, or a group's coordinator wherever it is now.
+A blocking client of a cluster: requests to any broker, to a given one, or to the coordinator of a group.
 
-Source: Kafka AdminApiDriver, CoordinatorStrategy, for what is asked again.
+Source: Kafka AdminApiDriver and CoordinatorStrategy, for the errors that are retried.
 """
 
 import time
@@ -22,19 +22,19 @@ T = TypeVar("T")
 RETRY_FIRST_S = 0.05
 RETRY_LAST_S = 1.0
 
-COORDINATOR_NOT_YET = frozenset(
+RETRIABLE_COORDINATOR_ERRORS = frozenset(
     {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
 )
-"""What a cluster answers while a group's coordinator is being found, moved or loaded (Kafka CoordinatorStrategy)."""
+"""Errors while a group's coordinator is created, moved or loaded (Kafka CoordinatorStrategy)."""
 
 
-def first_answering(addresses: Sequence[Address], connect: Callable[[Address], Connection]) -> Connection:
+def connect_first(addresses: Sequence[Address], connect: Callable[[Address], Connection]) -> Connection:
     """
-    A connection to the first broker of a bootstrap list that answers as one; what keeps the last one from it is raised.
+    Connect to the first broker of a bootstrap list that answers. If none does, raise the error of the last address.
 
     Raises:
-        ConfigError: nobody answers at the last address, or it does not let us in.
-        WireError: what answers there does not speak Kafka's protocol.
+        ConfigError: no connection to the last address, or authentication failed there.
+        WireError: the last address does not speak Kafka's protocol.
     """
     *others, last = addresses
     for address in others:
@@ -45,20 +45,22 @@ def first_answering(addresses: Sequence[Address], connect: Callable[[Address], C
 
 class Client:
     """
-    A cluster, asked by one command. A context manager: leaving it closes its connections.
+    A client of one cluster. As a context manager it closes its connections at the end.
+
+    Not thread-safe.
 
     Attributes:
-        timeout_s: how long one answer, and the search for a coordinator, may take.
+        timeout_s: the longest time for one response, and for finding a coordinator.
     """
 
     def __init__(self, bootstrap: str, timeout_s: float = TIMEOUT_S, security: Security = PLAINTEXT) -> None:
         """
         Args:
-            bootstrap: `host:port`, or several with commas between; the first that answers is used.
-            security: how to connect to any of its brokers.
+            bootstrap: `host:port`, or several separated by commas; the first that answers is used.
+            security: TLS and SASL, the same for every broker.
 
         Raises:
-            ConfigError: `bootstrap` is no list of addresses.
+            ConfigError: `bootstrap` is not a list of addresses.
         """
         self.timeout_s = timeout_s
         self._security = security
@@ -75,40 +77,42 @@ class Client:
         self.close()
 
     def close(self) -> None:
+        """Close all connections."""
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
 
-    def ask(self, api_key: ApiKey, request: Any, *, at: Address | None = None, within: Versions = ANY) -> Any:
+    def send(self, api_key: ApiKey, request: Any, *, at: Address | None = None, within: Versions = ANY) -> Any:
         """
-        Ask the broker at an address, or any; raises as `Connection.ask`. Whether the response itself holds an error is for
-        the caller to see.
+        Send a request to the broker at an address, or to any broker, and return the response.
+
+        Error codes in the response are not checked. Raises the errors of `Connection.send`.
         """
         connection = self._any() if at is None else self._connection(at)
-        return connection.ask(api_key, request, within=within)
+        return connection.send(api_key, request, within=within)
 
     def serves(self, api_key: ApiKey) -> bool:
-        """Whether the broker that we ask first knows an API."""
+        """Tell whether the first connected broker supports an API."""
         return api_key in self._any().versions
 
     def brokers(self) -> dict[int, Address]:
-        """Where the brokers listen, by id."""
-        response = self.ask(ApiKey.METADATA, messages.MetadataRequest(topics=()))
+        """Return the addresses of the brokers, by broker id."""
+        response = self.send(ApiKey.METADATA, messages.MetadataRequest(topics=()))
         return {broker.node_id: Address(broker.host, broker.port) for broker in response.brokers}
 
     def coordinator(self, group_id: str) -> Address:
         """
-        Where the group's coordinator listens.
+        Find the coordinator of a group, and remember it.
 
         Raises:
-            ConfigError: none was found in time.
-            CoordinatorError: the cluster refuses to name one.
+            ConfigError: no coordinator was found in time.
+            CoordinatorError: FindCoordinator failed with an error that is not retried.
         """
         if group_id not in self._coordinators:
             self._coordinators[group_id] = self._retried(lambda: self._find_coordinator(group_id))
         return self._coordinators[group_id]
 
-    def ask_coordinator(
+    def send_to_coordinator(
         self,
         group_id: str,
         api_key: ApiKey,
@@ -118,16 +122,16 @@ class Client:
         within: Versions = ANY,
     ) -> Any:
         """
-        Ask the coordinator of a group, again and elsewhere while it says that it is not ready or no longer the one.
+        Send a request to the coordinator of a group. Retries while the coordinator is loading or has moved.
 
         Args:
-            error_code: what the response says of this group.
+            error_code: reads the group's error code from the response.
         """
 
         def once() -> Any:
-            response = self.ask(api_key, request, at=self.coordinator(group_id), within=within)
+            response = self.send(api_key, request, at=self.coordinator(group_id), within=within)
             code = error_code(response)
-            if code in COORDINATOR_NOT_YET:
+            if code in RETRIABLE_COORDINATOR_ERRORS:
                 self._coordinators.pop(group_id, None)
                 raise CoordinatorError(ErrorCode(code))
             return response
@@ -136,34 +140,35 @@ class Client:
 
     def _find_coordinator(self, group_id: str) -> Address:
         request = messages.FindCoordinatorRequest(key=group_id, key_type=0, coordinator_keys=(group_id,))
-        response = self.ask(ApiKey.FIND_COORDINATOR, request)
+        response = self.send(ApiKey.FIND_COORDINATOR, request)
         found = response.coordinators[0] if response.coordinators else response
         if found.error_code:
             raise refusal(found.error_code, f"no coordinator for group {group_id}", found.error_message)
         return Address(found.host, found.port)
 
     def _retried(self, attempt: Callable[[], T]) -> T:
-        """Repeat what says "not yet", with growing pauses, for as long as one answer may take."""
+        """Retry on coordinator errors, with exponential backoff, until the timeout."""
         deadline = time.monotonic() + self.timeout_s
         pause_s = RETRY_FIRST_S
         while True:
             try:
                 return attempt()
             except CoordinatorError as exc:
-                if exc.code not in COORDINATOR_NOT_YET:
+                if exc.code not in RETRIABLE_COORDINATOR_ERRORS:
                     raise
                 if time.monotonic() + pause_s > deadline:
                     raise ConfigError(
-                        f"the cluster named no ready coordinator within {self.timeout_s:g} s: {exc.code.name}"
+                        f"the cluster named no ready coordinator within {self.timeout_s:g} s: {exc.code.name}; is the broker "
+                        "still starting? --timeout waits longer"
                     ) from None
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, RETRY_LAST_S)
 
     def _any(self) -> Connection:
-        """A connection that is open, else the first broker of the bootstrap list that answers."""
+        """Return an open connection, or connect to the bootstrap list."""
         if self._connections:
             return next(iter(self._connections.values()))
-        return first_answering(self._bootstrap, self._connection)
+        return connect_first(self._bootstrap, self._connection)
 
     def _connection(self, address: Address) -> Connection:
         if address not in self._connections:

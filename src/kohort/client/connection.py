@@ -1,9 +1,9 @@
 """
-A blocking connection to a broker: one question, one answer, no threads.
+A blocking connection to a broker: one request, one response, no threads.
 
-Every connection asks once which versions its broker serves (ApiVersions); a request then goes out in the newest version that
-both sides know. What comes from the network is read behind the same guards and bounds that the server uses. A listener that
-wants TLS or SASL closes a connection that does not know, and the error says so.
+Each connection starts with ApiVersions; later requests use the newest version that both sides support. Responses are read
+with the size limits and guards of the server. A listener with TLS or SASL closes a plaintext connection; the error then names
+the option that is missing.
 """
 
 import socket
@@ -21,7 +21,7 @@ from kohort.wire.apis import ApiKey
 from kohort.wire.frames import FRAME_BYTES_MAX, FrameReader
 
 CLIENT_ID = "kohort-cli"
-HINT = "a listener with TLS or SASL wants to be told how to connect: --command-config FILE"
+HINT = "if the listener uses TLS or SASL, give its settings with --command-config FILE"
 TIMEOUT_S = 10.0
 
 _CHUNK_BYTES = 1 << 18
@@ -38,7 +38,13 @@ ANY = Versions(0, 1 << 15)
 
 
 class Connection:
-    """One connection to one broker, with what the broker can do. Requests follow each other; nothing is pipelined."""
+    """
+    A connection to one broker. Requests are not pipelined.
+
+    Attributes:
+        address: the broker's address.
+        versions: the API versions that the broker supports, by API key.
+    """
 
     def __init__(
         self,
@@ -52,12 +58,12 @@ class Connection:
     ) -> None:
         """
         Args:
-            timeout_s: how long one answer may take.
-            frame_bytes_max: the largest answer taken.
-            hint: what to tell somebody whose plain connection a broker closes.
+            timeout_s: the longest time for one response.
+            frame_bytes_max: the largest response accepted.
+            hint: added to the error when a broker closes a plaintext connection.
 
         Raises:
-            ConfigError: nobody answers there, or not as a broker does; its certificate is not trusted; it does not let us in.
+            ConfigError: no connection, no ApiVersions response, an untrusted certificate, or failed authentication.
         """
         self.address = address
         self._security = security
@@ -85,34 +91,35 @@ class Connection:
     ) -> None:
         self.close()
 
-    def ask(self, api_key: ApiKey, request: Any, *, within: Versions = ANY) -> Any:
+    def send(self, api_key: ApiKey, request: Any, *, within: Versions = ANY) -> Any:
         """
-        Send a request, wait for its response.
+        Send a request and return its response.
 
         Args:
-            within: the versions that the caller's fields belong to.
+            within: the versions that have the fields of `request`.
 
         Raises:
-            ConfigError: the broker has no version in common with us, falls silent or closes the connection.
-            WireError: the answer is not the protocol.
+            ConfigError: no common version, a timeout, or a closed connection.
+            WireError: the response cannot be decoded.
         """
         return self._exchange(api_key, self.version(api_key, within), request)
 
     def version(self, api_key: ApiKey, within: Versions = ANY) -> int:
-        """The newest version that both sides, and `within`, know. Raises ConfigError if there is none."""
+        """Return the newest version of an API that both sides support, within `within`. Raises ConfigError if there is none."""
         served = self.versions.get(api_key)
         oldest, newest = max(api_key.oldest, within.oldest), min(api_key.newest_stable, within.newest)
         if served is None:
-            raise ConfigError(f"the broker at {self.address} does not serve {api_key.api_name}")
+            raise ConfigError(f"the broker at {self.address} does not support {api_key.api_name}")
         version = min(served.newest, newest)
         if version < max(served.oldest, oldest):
             raise ConfigError(
-                f"the broker at {self.address} serves {api_key.api_name} in versions {served.oldest} to {served.newest},"
-                f" and this command speaks {oldest} to {newest}"
+                f"the broker at {self.address} supports {api_key.api_name} versions {served.oldest} to {served.newest};"
+                f" this command needs {oldest} to {newest}"
             )
         return version
 
     def close(self) -> None:
+        """Close the socket."""
         with suppress(OSError):
             self._socket.close()
 
@@ -125,7 +132,7 @@ class Connection:
             raise ConfigError(f"there is no host called {self.address.host} ({exc.strerror})") from None
         except ConnectionRefusedError:
             raise ConfigError(
-                f"no broker answers at {self.address}; is one running? start one with: kohort serve"
+                f"no broker answers at {self.address}; is it running? Start one with: kohort serve"
             ) from None
         except (OSError, UnicodeError) as exc:
             raise ConfigError(f"{self.address} cannot be reached: {exc}") from None
@@ -134,30 +141,32 @@ class Connection:
 
     def _encrypt(self) -> None:
         try:
-            self._socket = self._security.context().wrap_socket(self._socket, server_hostname=self.address.host)
+            self._socket = self._security.ssl_context().wrap_socket(self._socket, server_hostname=self.address.host)
         except (OSError, ssl.CertificateError) as exc:
             raise ConfigError(f"no TLS with the broker at {self.address}: {exc}") from exc
 
     def _authenticate(self, mechanism: str) -> None:
-        told = self.ask(
+        response = self.send(
             ApiKey.SASL_HANDSHAKE, messages.SaslHandshakeRequest(mechanism=mechanism), within=Versions(1, 1)
         )
-        if told.error_code:
-            offered = ", ".join(told.mechanisms) or "none"
+        if response.error_code:
+            offered = ", ".join(response.mechanisms) or "none"
             raise ConfigError(f"the broker at {self.address} does not offer {mechanism}; it has {offered}")
         self._security.authenticate(self._exchange_token)
 
     def _exchange_token(self, auth_bytes: bytes) -> bytes:
-        told = self.ask(ApiKey.SASL_AUTHENTICATE, messages.SaslAuthenticateRequest(auth_bytes=auth_bytes))
-        if told.error_code:
-            reason = told.error_message or error_name(told.error_code)
-            raise ConfigError(f"the broker at {self.address} does not let us in: {reason}")
-        return bytes(told.auth_bytes)
+        response = self.send(ApiKey.SASL_AUTHENTICATE, messages.SaslAuthenticateRequest(auth_bytes=auth_bytes))
+        if response.error_code:
+            reason = response.error_message or error_name(response.error_code)
+            raise ConfigError(f"the broker at {self.address} refused the authentication: {reason}")
+        return bytes(response.auth_bytes)
 
     def _ask_versions(self) -> dict[int, Versions]:
         """
-        What the broker serves. One that does not know our version of ApiVersions says so in version 0, with the versions of
-        ApiVersions itself (KIP-511); then we ask again.
+        Return the API versions of the broker.
+
+        A broker that does not support this version of ApiVersions answers in version 0 with the versions it does support
+        (KIP-511). The request is then repeated in one of these.
         """
         api = ApiKey.API_VERSIONS
         request = messages.ApiVersionsRequest(client_software_name=self._client_id, client_software_version="0")
@@ -171,7 +180,7 @@ class Connection:
         return {key.api_key: Versions(key.min_version, key.max_version) for key in response.api_keys}
 
     def _exchange(self, api_key: ApiKey, version: int, request: Any) -> Any:
-        from kohort.wire.encoders import request_encoder  # late: `--help` needs no codec
+        from kohort.wire.encoders import request_encoder  # imported late: `--help` needs no codec
 
         self._correlation_id += 1
         try:
@@ -200,7 +209,7 @@ class Connection:
         return response_reader(api_key, version)(frame, offset)
 
     def _receive(self) -> bytes:
-        """The next frame. Raises OSError, of which TimeoutError is one."""
+        """Return the next frame. Raises OSError, in particular TimeoutError."""
         deadline = time.monotonic() + self._timeout_s
         while True:
             left_s = deadline - time.monotonic()
@@ -218,11 +227,11 @@ class Connection:
 
 
 def error_name(code: int) -> str:
-    """Kafka's name of an error code, or the number where we know none."""
+    """Return Kafka's name of an error code, or `error N` for an unknown one."""
     return ErrorCode(code).name if code in ErrorCode._value2member_map_ else f"error {code}"
 
 
 def refusal(code: int, what: str, message: str | None = None) -> CoordinatorError:
-    """An error code in a response, as an error whose text is a sentence."""
+    """Make an exception out of an error code in a response."""
     known = ErrorCode(code) if code in ErrorCode._value2member_map_ else ErrorCode.UNKNOWN_SERVER_ERROR
     return CoordinatorError(known, f"{what}: {message or 'the cluster refused'} ({error_name(code)})")

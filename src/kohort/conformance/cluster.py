@@ -20,7 +20,7 @@ from uuid import UUID
 
 import msgspec
 
-from kohort.client.cluster import COORDINATOR_NOT_YET
+from kohort.client.cluster import RETRIABLE_COORDINATOR_ERRORS
 from kohort.conformance.canon import NAMESPACE, Names
 from kohort.conformance.connection import Connection
 from kohort.conformance.offsets_log import GroupRecords
@@ -324,14 +324,14 @@ class Cluster:
             return False
         request = m.DescribeGroupsRequest(groups=tuple(f"{NAMESPACE}-warm-{n}" for n in range(_WARM_GROUPS)))
         response = await self._ask(ApiKey.DESCRIBE_GROUPS, self._version(ApiKey.DESCRIBE_GROUPS), request)
-        return all(group.error_code not in COORDINATOR_NOT_YET for group in response.groups)
+        return all(group.error_code not in RETRIABLE_COORDINATOR_ERRORS for group in response.groups)
 
     async def _has_producer_ids(self) -> bool:
         if ApiKey.INIT_PRODUCER_ID.api_name not in self.versions:
             return True
         request = m.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
         response = await self._ask(ApiKey.INIT_PRODUCER_ID, self._version(ApiKey.INIT_PRODUCER_ID), request)
-        return response.error_code not in COORDINATOR_NOT_YET
+        return response.error_code not in RETRIABLE_COORDINATOR_ERRORS
 
     async def _group_records(self) -> GroupRecords:
         """What all groups left in `__consumer_offsets`, read partition by partition."""

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow.fs import LocalFileSystem, _MockFileSystem
 
-from kohort.cli.pipeline.runs import local_out
+from kohort.cli.pipeline.run_command import local_out
 from kohort.model.errors import ConfigError
 from kohort.pipeline.jobs import published, stores
 from kohort.pipeline.jobs.contract import COLUMNS

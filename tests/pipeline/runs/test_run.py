@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from kohort.cli.pipeline.runs import tell_missing
+from kohort.cli.pipeline.run_command import tell_missing
 from kohort.model.errors import ConfigError
 from kohort.pipeline.decode.batches import scan
 from kohort.pipeline.jobs import publish, published

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.cli.pipeline.runs import connection_options
+from kohort.cli.pipeline.run_command import connection_options
 from kohort.model.errors import ConfigError
 from kohort.pipeline.jobs.published import Published
 from kohort.pipeline.runs.bronze import swallow

@@ -93,7 +93,7 @@ def test_nobody_answers() -> None:
 # fmt: off
 PATHS = {
     "kafka://":               "names no broker",
-    "kafka://host:port":      "is no address of a broker",
+    "kafka://host:port":      "is not a broker address",
 }
 # fmt: on
 

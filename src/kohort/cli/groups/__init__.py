@@ -1,1 +1,1 @@
-"""`kohort groups`."""
+"""`kohort groups`: list, describe and delete groups, and move their offsets."""

@@ -1,11 +1,12 @@
-"""`kohort groups`: which groups there are, who is in them, and how far behind they are. What changes them: `group_changes`."""
+"""The commands `kohort groups list` and `describe`. The other commands are in `write_commands`."""
 
 from typing import Annotated, Any
 
 import typer
 
-from kohort.cli.cluster import cluster, on_cluster
-from kohort.cli.groups.reads import GroupMember, all_groups, described_group, listed_groups, standing
+from kohort.cli.cluster import open_client, with_cluster_options
+from kohort.cli.groups import queries
+from kohort.cli.groups.queries import GroupMember
 from kohort.cli.options import AsJson
 from kohort.cli.output import print_json, print_table
 from kohort.client.cluster import Client
@@ -22,16 +23,16 @@ app = typer.Typer(
 
 
 @app.command("list", epilog="Example: kohort groups list --state Stable --state Empty")
-@on_cluster
+@with_cluster_options
 def list_groups(
     is_json: AsJson = False,
     state: Annotated[
-        list[str] | None, typer.Option(help="Only groups in this state; may be given several times.")
+        list[str] | None, typer.Option(help="Only groups in this state, for example Stable; repeatable.")
     ] = None,
 ) -> None:
-    """All groups of all brokers, with their type and state."""
-    with cluster() as client:
-        found = listed_groups(client, state or [])
+    """List the groups of all brokers with type and state."""
+    with open_client() as client:
+        found = queries.list_groups(client, state or [])
     rows = [
         {
             "group": group.group_id,
@@ -48,17 +49,17 @@ def list_groups(
 
 
 @app.command(epilog="Example: kohort groups describe billing --json")
-@on_cluster
+@with_cluster_options
 def describe(
-    names: Annotated[list[str] | None, typer.Argument(metavar="GROUP", help="Ids of groups.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="GROUP", help="Group ids.")] = None,
     is_json: AsJson = False,
     with_all: Annotated[bool, typer.Option("--all", help="Every classic and consumer group.")] = False,
 ) -> None:
-    """State, members with what they are assigned, committed offsets, ends of the logs and lag."""
+    """Show state, members, assignments, committed offsets, end offsets and lag."""
     if bool(names) == with_all:
-        raise ConfigError("name the groups to describe, or give --all")
-    with cluster() as client:
-        described = [_described(client, name) for name in dict.fromkeys(names or all_groups(client))]
+        raise ConfigError("name the groups to describe, or use --all")
+    with open_client() as client:
+        described = [_described(client, name) for name in dict.fromkeys(names or queries.group_ids(client))]
     if is_json:
         print_json(described)
         return
@@ -67,9 +68,9 @@ def describe(
 
 
 def _described(client: Client, name: str) -> dict[str, Any]:
-    group = described_group(client, name)
+    group = queries.describe_group(client, name)
     owners = {partition: member.member_id for member in group.members for partition in member.assignment or ()}
-    offsets = standing(client, name, owners)
+    offsets = queries.offset_rows(client, name, owners)
     return {
         "group": name,
         "type": group.type,
@@ -94,17 +95,17 @@ def _member(member: GroupMember) -> dict[str, Any]:
 
 
 def _print_group(group: dict[str, Any]) -> None:
-    facts = [
+    attributes = [
         f"{group['type']}",
         group["state"],
         f"members {len(group['members'])}",
         f"coordinator {group['coordinator']}",
     ]
-    facts += [f"protocol {group['protocol']}"] if group["protocol"] else []
+    attributes += [f"protocol {group['protocol']}"] if group["protocol"] else []
     print_table(
         ("topic", "partition", "offset", "end_offset", "lag", "leader_epoch", "metadata", "member_id"),
         group["offsets"],
-        title=f"Group {group['group']}: {', '.join(facts)}",
+        title=f"Group {group['group']}: {', '.join(attributes)}",
     )
     if group["members"]:
         rows = [{**member, "assignment": _assignment_text(member["assignment"])} for member in group["members"]]

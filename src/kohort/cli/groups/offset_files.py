@@ -1,12 +1,12 @@
 """
-Offsets of groups in files: what `groups export` writes, and what `groups import` and `reset-offsets --from-file` read.
+Files of committed offsets: written by `groups export`, read by `groups import` and `reset-offsets --from-file`.
 
-Two formats, told apart by their first character:
+There are two formats, distinguished by the first character:
 
-- JSON, an array of objects with `group`, `topic`, `partition`, `offset`, and if known `leader_epoch` and `metadata`; other
-  fields are ignored, so that the output of `kohort offsets --json` can be read, too.
-- CSV as Kafka's tool writes and reads it (`kafka-consumer-groups.sh --reset-offsets --export`, `--from-file`): no heading, and
-  `topic,partition,offset` when it is of one group, else `group,topic,partition,offset`.
+- JSON: an array of objects with `group`, `topic`, `partition`, `offset`, and optionally `leader_epoch` and `metadata`. Other
+  fields are ignored, so the output of `kohort offsets --json` can be read, too.
+- CSV of Kafka's tool (`kafka-consumer-groups.sh --reset-offsets --export`, `--from-file`): no header, and
+  `topic,partition,offset` for one group, `group,topic,partition,offset` for several.
 """
 
 import csv
@@ -24,8 +24,8 @@ _INT32_MAX = (1 << 31) - 1
 _INT64_MAX = (1 << 63) - 1
 
 
-class Exported(msgspec.Struct, frozen=True):
-    """One committed offset; `group` is None where the file leaves it open."""
+class FileOffset(msgspec.Struct, frozen=True):
+    """One committed offset of a file. `group` is None if the file does not name one."""
 
     topic: str
     partition: int
@@ -40,24 +40,24 @@ class Exported(msgspec.Struct, frozen=True):
 
 
 def csv_text(rows: Iterable[dict[str, Any]], *, with_group: bool) -> str:
-    """Rows of `kohort offsets` in Kafka's format."""
+    """Format rows of `kohort offsets` as Kafka's CSV."""
     fields = ("group", "topic", "partition", "offset") if with_group else ("topic", "partition", "offset")
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([row[field] for field in fields] for row in rows)
     return text.getvalue()
 
 
-def read_offsets(path: Path) -> list[Exported]:
+def read_offsets(path: Path) -> list[FileOffset]:
     """
-    What a file holds, in its order.
+    Read a file, in its order.
 
     Raises:
-        ConfigError: it cannot be read, is in neither format, or names a partition of a group twice.
+        ConfigError: the file cannot be read, has neither format, or names a partition of a group twice.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise ConfigError(f"cannot read {path}: {reason}") from error
     found = _read_json(path, text) if text.lstrip()[:1] == "[" else _read_csv(path, text)
     seen: set[tuple[str | None, TopicPartition]] = set()
@@ -69,18 +69,20 @@ def read_offsets(path: Path) -> list[Exported]:
     return found
 
 
-def _check(path: Path, each: Exported) -> None:
+def _check(path: Path, each: FileOffset) -> None:
     if not each.topic or not 0 <= each.partition <= _INT32_MAX or not 0 <= each.offset <= _INT64_MAX:
-        raise ConfigError(f"{path}: {each.topic!r}, partition {each.partition}, offset {each.offset} cannot be")
+        raise ConfigError(
+            f"{path}: topic {each.topic!r}, partition {each.partition}, offset {each.offset} is not valid"
+        )
 
 
-def _read_json(path: Path, text: str) -> list[Exported]:
+def _read_json(path: Path, text: str) -> list[FileOffset]:
     try:
         rows = msgspec.json.decode(text, type=list[_JsonRow])
     except msgspec.MsgspecError as error:
-        raise ConfigError(f"{path} is no array of offsets: {error}") from error
+        raise ConfigError(f"{path} is not a JSON array of offsets: {error}") from error
     return [
-        Exported(
+        FileOffset(
             row.topic,
             row.partition,
             row.offset,
@@ -102,7 +104,7 @@ class _JsonRow(msgspec.Struct):
     metadata: str | None = None
 
 
-def _read_csv(path: Path, text: str) -> list[Exported]:
+def _read_csv(path: Path, text: str) -> list[FileOffset]:
     reader = csv.reader(io.StringIO(text), skipinitialspace=True, strict=True)
     try:
         return [_csv_row(row) for row in reader if row]
@@ -112,12 +114,12 @@ def _read_csv(path: Path, text: str) -> list[Exported]:
         ) from error
 
 
-def _csv_row(row: Sequence[str]) -> Exported:
+def _csv_row(row: Sequence[str]) -> FileOffset:
     if len(row) not in (3, 4):
         raise ValueError(f"there are {len(row)} fields")
     group = row[0] if len(row) == 4 else None
     topic, partition, offset = (field.strip() for field in row[-3:])
     for number in (partition, offset):
         if not (number.isascii() and number.isdecimal()):
-            raise ValueError(f"{number!r} is no number")
-    return Exported(topic, int(partition), int(offset), group)
+            raise ValueError(f"{number!r} is not a number")
+    return FileOffset(topic, int(partition), int(offset), group)

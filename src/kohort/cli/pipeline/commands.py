@@ -35,15 +35,15 @@ EVERY_S = 10.0
 
 @app.command()
 @on_source()
-def offsets(asked: CommandOptions) -> None:
+def offsets(options: CommandOptions) -> None:
     """The offsets that groups have committed."""
-    _table(asked, "offsets")
+    _table(options, "offsets")
 
 
 @app.command()
 @on_source()
 def lag(
-    asked: CommandOptions,
+    options: CommandOptions,
     *,
     time: Annotated[
         bool,
@@ -55,13 +55,13 @@ def lag(
 ) -> None:
     """The offsets that groups have committed, and how far behind they are."""
     _one_of({"--time": time, "--history": history})
-    _table(asked, "lag_over_time" if history else "time_lag" if time else "lag")
+    _table(options, "lag_over_time" if history else "time_lag" if time else "lag")
 
 
 @app.command()
 @on_source()
 def status(
-    asked: CommandOptions,
+    options: CommandOptions,
     *,
     history: Annotated[
         bool, typer.Option("--history", help="Every status that it would have been, and from when to when.")
@@ -75,58 +75,58 @@ def status(
     """What Burrow would say of each partition: OK, WARN, STOP, STALL or REWIND."""
     with _console():
         rules = _rules(intervals, allowed_lag, min_distance)
-    _table(replace(asked, rules=rules), "status_history" if history else "status")
+    _table(replace(options, rules=rules), "status_history" if history else "status")
 
 
 @app.command()
 @on_source()
 def rebalances(
-    asked: CommandOptions,
+    options: CommandOptions,
     *,
     cost: Annotated[bool, typer.Option("--cost", help="The lag that it cost, too (reads all of the topics).")] = False,
 ) -> None:
     """What happened to the membership of groups: why, who joined, who left, how long it took, what it moved."""
-    _table(asked, "rebalance_costs" if cost else "rebalances")
+    _table(options, "rebalance_costs" if cost else "rebalances")
 
 
 @app.command()
 @on_source(without=("report_file",))
 def partitions(
-    asked: CommandOptions,
+    options: CommandOptions,
     *,
     unowned: Annotated[bool, typer.Option("--unowned", help="When nobody owned a partition, and how long.")] = False,
     owners: Annotated[bool, typer.Option("--owners", help="Who owned which partition, from when to when.")] = False,
 ) -> None:
     """How often partitions changed their owner within a group."""
     _one_of({"--unowned": unowned, "--owners": owners})
-    _table(asked, "time_without_owner" if unowned else "assignments" if owners else "partition_flapping")
+    _table(options, "time_without_owner" if unowned else "assignments" if owners else "partition_flapping")
 
 
 @app.command()
 @on_source(without=("report_file",))
-def commits(asked: CommandOptions) -> None:
+def commits(options: CommandOptions) -> None:
     """How often groups commit, and whether that moves them."""
-    _table(asked, "commit_frequency")
+    _table(options, "commit_frequency")
 
 
 @app.command()
 @on_source(without=("report_file",))
-def share(asked: CommandOptions) -> None:
+def share(options: CommandOptions) -> None:
     """Where share groups stand, and how far behind they are."""
-    _table(asked, "share_state")
+    _table(options, "share_state")
 
 
 @app.command()
 @on_source()
-def members(asked: CommandOptions) -> None:
+def members(options: CommandOptions) -> None:
     """Who was in which group, from when to when: classic, consumer, share and streams groups."""
-    _table(asked, "members")
+    _table(options, "members")
 
 
 @app.command()
 @on_source(without=("group", "report_file"))
 def transactions(
-    asked: CommandOptions,
+    options: CommandOptions,
     *,
     transactional_id: Annotated[str | None, typer.Option(help="Only this transactional id.")] = None,
     is_open: Annotated[
@@ -148,13 +148,13 @@ def transactions(
     choices = {"blocking_transactions": hanging or blocking, "open_transactions": is_open}
     choices |= {"transaction_statistics": statistics}
     name = next((name for name, is_chosen in choices.items() if is_chosen), "transactions")
-    rows = _rows(replace(asked, transactional_id=transactional_id), name)
-    show([row for row in rows if not hanging or row["verdict"] == "hanging"], asked.as_json, name)
+    rows = _rows(replace(options, transactional_id=transactional_id), name)
+    show([row for row in rows if not hanging or row["verdict"] == "hanging"], options.as_json, name)
 
 
 @app.command()
 @on_source(without=("out", "report_file"))
-def export_offsets(asked: CommandOptions) -> None:
+def export_offsets(options: CommandOptions) -> None:
     """Offsets as CSV for `kafka-consumer-groups --reset-offsets --from-file` and for `kohort groups import`.
 
     Lines are group,topic,partition,offset; with --group they are topic,partition,offset, as Kafka's tool wants them. With
@@ -162,17 +162,19 @@ def export_offsets(asked: CommandOptions) -> None:
     """
     from kohort.cli.groups.offset_files import csv_text
 
-    rows = _rows(asked, "offsets")
+    rows = _rows(options, "offsets")
     if not rows:
-        whose = "" if asked.group is None else f" of group {asked.group!r}"
-        _refuse(f"{asked.source} has no offsets{whose} to export")
-    typer.echo(to_json(rows) if asked.as_json else csv_text(rows, with_group=asked.group is None), nl=asked.as_json)
+        whose = "" if options.group is None else f" of group {options.group!r}"
+        _refuse(f"{options.source} has no offsets{whose} to export")
+    typer.echo(
+        to_json(rows) if options.as_json else csv_text(rows, with_group=options.group is None), nl=options.as_json
+    )
 
 
 @app.command()
 @on_source(source=LogSource, without=("as_json", "group", "out", "report_file"))
 def run(
-    asked: CommandOptions,
+    options: CommandOptions,
     *,
     out: Annotated[str, typer.Option("--out", metavar="DIR", help="Where the tables are published: a directory here.")],
     store: Annotated[
@@ -192,38 +194,38 @@ def run(
     ] = False,
 ) -> None:
     """Publish tables: only what is new is read, and nothing is written when there is none."""
-    from kohort.cli.pipeline.runs import Asked as AskedRun
-    from kohort.cli.pipeline.runs import local_out
-    from kohort.cli.pipeline.runs import run as publish_runs
+    from kohort.cli.pipeline.run_command import RunOptions as AskedRun
+    from kohort.cli.pipeline.run_command import local_out
+    from kohort.cli.pipeline.run_command import run as publish_runs
 
     chosen = None if groups is None else frozenset(name.strip() for name in groups.split(",") if name.strip())
     with _console() as console:
-        _check_run(asked, chosen, every_s=every, is_stream=is_stream)
-        as_of_ms = _milliseconds(asked.as_of)
+        _check_run(options, chosen, every_s=every, is_stream=is_stream)
+        as_of_ms = _milliseconds(options.as_of)
         wanted = AskedRun(
-            asked.source, local_out(out), chosen, as_of_ms, is_anew, asked.config, asked.master, history, store
+            options.source, local_out(out), chosen, as_of_ms, is_anew, options.config, options.master, history, store
         )
         publish_runs(wanted, console, every_s=(EVERY_S if every is None else every) if is_stream else None)
 
 
 @app.command()
 @on_source(source=LogSource)
-def report(asked: CommandOptions) -> None:
+def report(options: CommandOptions) -> None:
     """Everything as one HTML file that needs nothing else (default kohort-report.html)."""
     with _console() as console:
-        _check_logs(asked)
-        _check_place(asked.report_file)
-        _report_all(asked, console)
+        _check_logs(options)
+        _check_place(options.report_file)
+        _report_all(options, console)
 
 
-def _report_all(asked: CommandOptions, console: Any) -> None:
-    with _tables(asked, console, "report") as tables:
+def _report_all(options: CommandOptions, console: Any) -> None:
+    with _tables(options, console, "report") as tables:
         names = ("offsets", "lag", "lag_over_time", "rebalances", "damage")
-        is_shown = asked.as_json or asked.out is not None
-        shown = {name: _publish(tables, name, asked.out) for name in names if is_shown}
-        _report(tables, asked.report_file or _DEFAULT_REPORT)
+        is_shown = options.as_json or options.out is not None
+        shown = {name: _publish(tables, name, options.out) for name in names if is_shown}
+        _report(tables, options.report_file or _DEFAULT_REPORT)
         _complain(tables)
-    if asked.as_json:
+    if options.as_json:
         typer.echo(to_json(shown))
 
 
@@ -240,22 +242,24 @@ def _one_of(given: dict[str, bool]) -> None:
         _refuse(f"{' and '.join(chosen)} are different tables: ask for one at a time")
 
 
-def _check_run(asked: CommandOptions, groups: frozenset[str] | None, *, every_s: float | None, is_stream: bool) -> None:
+def _check_run(
+    options: CommandOptions, groups: frozenset[str] | None, *, every_s: float | None, is_stream: bool
+) -> None:
     if groups is not None and not groups:
         raise ConfigError("--groups names no group; leave it out for all of them")
     if every_s is not None and not is_stream:
         raise ConfigError("--every is for --stream")
-    if is_stream and asked.as_of is not None:
+    if is_stream and options.as_of is not None:
         raise ConfigError("--as-of stands still and --stream goes on: choose one")
-    _check_logs(asked)
+    _check_logs(options)
 
 
-def _check_logs(asked: CommandOptions) -> None:
+def _check_logs(options: CommandOptions) -> None:
     from kohort.pipeline.jobs import published
 
-    if published.is_published(asked.source):
+    if published.is_published(options.source):
         raise ConfigError(
-            f"{asked.source} holds published tables; this needs logs: a data directory or kafka://HOST:PORT"
+            f"{options.source} holds published tables; this needs logs: a data directory or kafka://HOST:PORT"
         )
 
 
@@ -265,57 +269,57 @@ def _check_place(report_file: Path | None) -> None:
         raise ConfigError(f"the report cannot be written to {report_file}: there is no such directory")
 
 
-def _table(asked: CommandOptions, name: str) -> None:
+def _table(options: CommandOptions, name: str) -> None:
     """Read, write and report what was asked for, and print the rows."""
-    show(_rows(asked, name), asked.as_json, name)
+    show(_rows(options, name), options.as_json, name)
 
 
-def _rows(asked: CommandOptions, name: str) -> list[dict[str, Any]]:
+def _rows(options: CommandOptions, name: str) -> list[dict[str, Any]]:
     """The rows of a table, out of published tables or of a log."""
     with _console() as console:
         from kohort.pipeline.jobs import published
 
-        if published.is_published(asked.source):
-            return _published_rows(asked, name)
-        _check_place(asked.report_file)
-        with _tables(asked, console, name) as tables:
-            rows = _publish(tables, name, asked.out)
-            _report(tables, asked.report_file)
+        if published.is_published(options.source):
+            return _published_rows(options, name)
+        _check_place(options.report_file)
+        with _tables(options, console, name) as tables:
+            rows = _publish(tables, name, options.out)
+            _report(tables, options.report_file)
             _complain(tables)
-    return [row for row in rows if all(row.get(column, value) == value for column, value in asked.where.items())]
+    return [row for row in rows if all(row.get(column, value) == value for column, value in options.where.items())]
 
 
-def _published_rows(asked: CommandOptions, name: str) -> list[dict[str, Any]]:
+def _published_rows(options: CommandOptions, name: str) -> list[dict[str, Any]]:
     from kohort.pipeline.jobs import published
 
-    if asked.rules is not None:
+    if options.rules is not None:
         raise ConfigError(
-            f"{asked.source} is published already, by Burrow's defaults; other ones need a data directory"
+            f"{options.source} is published already, by Burrow's defaults; other ones need a data directory"
         )
-    if asked.out is not None or asked.report_file is not None:
-        raise ConfigError(f"{asked.source} is published already; --out and --report need a data directory")
-    at_ms = _milliseconds(asked.as_of)
-    _check_told(asked, at_ms)
+    if options.out is not None or options.report_file is not None:
+        raise ConfigError(f"{options.source} is published already; --out and --report need a data directory")
+    at_ms = _milliseconds(options.as_of)
+    _check_told(options, at_ms)
     if at_ms is None:
-        return published.rows(asked.source, name, where=asked.where)
+        return published.rows(options.source, name, where=options.where)
     if name != "offsets":
         raise ConfigError(
             f"of published tables only offsets are told for the past; {name} --as-of needs a data directory"
         )
-    return published.offsets_as_of(asked.source, at_ms, where=asked.where)
+    return published.offsets_as_of(options.source, at_ms, where=options.where)
 
 
-def _check_told(asked: CommandOptions, at_ms: int | None) -> None:
+def _check_told(options: CommandOptions, at_ms: int | None) -> None:
     """Tables that were made for some groups, or as of an instant, say nothing of others."""
     from kohort.pipeline.jobs import published
     from kohort.pipeline.report.formatting import instant
 
-    wish = published.wish(asked.source)
+    wish = published.wish(options.source)
     groups, until_ms = wish.get("groups"), wish.get("as_of_ms")
-    if groups is not None and asked.group is not None and asked.group not in groups:
-        raise ConfigError(f"{asked.source} was published for groups {', '.join(groups)} alone")
+    if groups is not None and options.group is not None and options.group not in groups:
+        raise ConfigError(f"{options.source} was published for groups {', '.join(groups)} alone")
     if until_ms is not None and at_ms is not None and at_ms > until_ms:
-        raise ConfigError(f"{asked.source} was published as of {instant(until_ms)} (UTC), and tells nothing later")
+        raise ConfigError(f"{options.source} was published as of {instant(until_ms)} (UTC), and tells nothing later")
 
 
 def _rules(intervals: int | None, allowed_lag: int | None, min_distance_s: int | None) -> "Rules | None":
@@ -366,21 +370,21 @@ def _console() -> Iterator[Any]:
 
 
 @contextmanager
-def _tables(asked: CommandOptions, console: Any, name: str = "offsets") -> Iterator["Tables"]:
+def _tables(options: CommandOptions, console: Any, name: str = "offsets") -> Iterator["Tables"]:
     """The tables of a directory, while Spark runs and progress is shown."""
     import tempfile
 
-    from kohort.cli.pipeline.runs import connection_options
+    from kohort.cli.pipeline.run_command import connection_options
     from kohort.model.ids import CONSUMER_OFFSETS, TRANSACTION_STATE
     from kohort.pipeline.jobs.reading import SHORT_BYTES, Reading, coordinator_log_bytes, shuffle_partitions
     from kohort.pipeline.sources.live import is_live
     from kohort.pipeline.sources.options import connecting
 
-    as_of_ms = _milliseconds(asked.as_of)
-    source = asked.source if is_live(asked.source) else str(Path(asked.source).absolute())
-    connection = connection_options(asked.config) if is_live(asked.source) else {}
+    as_of_ms = _milliseconds(options.as_of)
+    source = options.source if is_live(options.source) else str(Path(options.source).absolute())
+    connection = connection_options(options.config) if is_live(options.source) else {}
     topic = TRANSACTION_STATE if "transaction" in name else CONSUMER_OFFSETS
-    log_bytes = coordinator_log_bytes(asked.source, topic, security=connecting(connection))
+    log_bytes = coordinator_log_bytes(options.source, topic, security=connecting(connection))
     with ExitStack() as stack:
         from kohort.pipeline.jobs.tables import Tables
         from kohort.pipeline.session import session
@@ -388,20 +392,20 @@ def _tables(asked: CommandOptions, console: Any, name: str = "offsets") -> Itera
         notes = stack.enter_context(tempfile.TemporaryDirectory(prefix="kohort-progress-"))
         parts, is_short = shuffle_partitions(log_bytes), log_bytes < SHORT_BYTES
         with console.status("Starting Spark ..."):
-            spark = stack.enter_context(session(asked.master, shuffle_partitions=parts, is_short=is_short))
+            spark = stack.enter_context(session(options.master, shuffle_partitions=parts, is_short=is_short))
         # A report tells of history, too.
-        is_latest_only = name in _LATEST and asked.report_file is None
+        is_latest_only = name in _LATEST and options.report_file is None
         reading = Reading(
             spark,
             source,
-            group=asked.group,
+            group=options.group,
             as_of_ms=as_of_ms,
             progress_directory=Path(notes),
             is_latest_only=is_latest_only,
             connection=connection,
         )
         stack.enter_context(shown_progress(console, reading))
-        yield Tables(reading, rules=asked.rules)
+        yield Tables(reading, rules=options.rules)
 
 
 @contextmanager

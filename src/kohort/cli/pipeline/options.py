@@ -79,7 +79,7 @@ def on_source(
     def decorated(command: Callable[..., None]) -> Callable[..., None]:
         shared = {name: one for name, one in inspect.signature(_options).parameters.items() if name not in without}
         shared["source"] = shared["source"].replace(annotation=source)
-        own = [one for one in inspect.signature(command).parameters.values() if one.name != "asked"]
+        own = [one for one in inspect.signature(command).parameters.values() if one.name != "options"]
 
         @wraps(command)
         def with_options(**values: Any) -> None:

@@ -1,1 +1,1 @@
-"""`kohort topics`."""
+"""`kohort topics`: list, describe, create and delete topics."""

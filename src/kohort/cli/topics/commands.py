@@ -1,13 +1,13 @@
-"""`kohort topics`: what topics there are, and making and deleting them."""
+"""The commands of `kohort topics`."""
 
 from typing import Annotated, Any
 
 import typer
 
-from kohort.cli.cluster import cluster, on_cluster
+from kohort.cli.cluster import open_client, with_cluster_options
 from kohort.cli.options import AsJson
 from kohort.cli.output import print_json, print_table
-from kohort.cli.topics import reads
+from kohort.cli.topics import queries
 from kohort.client.connection import error_name
 from kohort.model.errors import ConfigError, ErrorCode
 from kohort.model.ids import TopicPartition
@@ -22,20 +22,18 @@ app = typer.Typer(
     epilog="Example: kohort topics create orders --partitions 6 --config cleanup.policy=compact",
 )
 
-Names = Annotated[list[str], typer.Argument(metavar="TOPIC", help="Names of topics.")]
+Names = Annotated[list[str], typer.Argument(metavar="TOPIC", help="Topic names.")]
 
 
 @app.command("list", epilog="Example: kohort topics list --json")
-@on_cluster
+@with_cluster_options
 def list_topics(
     is_json: AsJson = False,
-    with_internal: Annotated[
-        bool, typer.Option("--internal/--no-internal", help="With or without internal topics.")
-    ] = True,
+    with_internal: Annotated[bool, typer.Option("--internal/--no-internal", help="Include internal topics.")] = True,
 ) -> None:
-    """All topics, with the number of their partitions."""
-    with cluster() as client:
-        found = reads.topics(client)
+    """List topics with their partition counts."""
+    with open_client() as client:
+        found = queries.topics(client)
     rows = [_summary(topic) for topic in found if with_internal or not topic.is_internal]
     if is_json:
         print_json(rows)
@@ -44,17 +42,17 @@ def list_topics(
 
 
 @app.command(epilog="Example: kohort topics describe orders payments")
-@on_cluster
+@with_cluster_options
 def describe(
     names: Names,
     is_json: AsJson = False,
 ) -> None:
-    """Partitions with their leaders and the offsets at which their logs begin and end; configurations set for the topic."""
-    with cluster() as client:
-        found = reads.topics(client, names)
-        starts = reads.offsets(client, found, reads.EARLIEST)
-        ends = reads.offsets(client, found, reads.LATEST)
-        configs = reads.overrides(client, [topic.name for topic in found])
+    """Show partitions, leaders, start and end offsets, and the configurations set on each topic."""
+    with open_client() as client:
+        found = queries.topics(client, names)
+        starts = queries.offsets(client, found, queries.EARLIEST)
+        ends = queries.offsets(client, found, queries.LATEST)
+        configs = queries.overrides(client, [topic.name for topic in found])
     described = [
         {**_summary(topic), "configs": configs[topic.name], "partitions": _partitions(topic, starts, ends)}
         for topic in found
@@ -67,16 +65,18 @@ def describe(
 
 
 @app.command(epilog="Example: kohort topics create orders --partitions 6 --config retention.ms=3600000")
-@on_cluster
+@with_cluster_options
 def create(
     names: Names,
     is_json: AsJson = False,
-    partitions: Annotated[int, typer.Option("--partitions", "-p", help="-1: what the broker has as its default.")] = -1,
-    replication_factor: Annotated[int, typer.Option(help="-1: what the broker has as its default.")] = -1,
-    config: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="May be given several times.")] = None,
-    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="An existing topic is no error.")] = False,
+    partitions: Annotated[int, typer.Option("--partitions", "-p", help="-1 means the broker's default.")] = -1,
+    replication_factor: Annotated[int, typer.Option(help="-1 means the broker's default.")] = -1,
+    config: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Topic configuration; repeatable.")
+    ] = None,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Ignore topics that exist already.")] = False,
 ) -> None:
-    """Create topics. Exit code 2 when one of them could not be created; the others are."""
+    """Create topics. If one fails, the others are still created and the exit code is 2."""
     configs = [_config(text) for text in config or ()]
     topics = [
         messages.CreateTopicsRequestCreatableTopic(
@@ -84,14 +84,14 @@ def create(
         )
         for name in dict.fromkeys(names)
     ]
-    with cluster() as client:
+    with open_client() as client:
         request = messages.CreateTopicsRequest(topics=topics, timeout_ms=int(client.timeout_s * 1000))
-        results = client.ask(ApiKey.CREATE_TOPICS, request).topics
+        results = client.send(ApiKey.CREATE_TOPICS, request).topics
     ignored = {ErrorCode.TOPIC_ALREADY_EXISTS} if if_not_exists else set()
     rows = [
         {
             "topic": topic.name,
-            "topic_id": reads.topic_id_text(topic.topic_id),
+            "topic_id": queries.topic_id_text(topic.topic_id),
             "partitions": topic.num_partitions,
             "replication_factor": topic.replication_factor,
         }
@@ -103,21 +103,21 @@ def create(
 
 
 @app.command(epilog="Example: kohort topics delete orders --if-exists")
-@on_cluster
+@with_cluster_options
 def delete(
     names: Names,
     is_json: AsJson = False,
-    if_exists: Annotated[bool, typer.Option("--if-exists", help="A topic that does not exist is no error.")] = False,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="Ignore topics that do not exist.")] = False,
 ) -> None:
-    """Delete topics and everything in them, without asking. Exit code 2 when one of them could not be deleted."""
+    """Delete topics and their records, without confirmation. If one fails, the exit code is 2."""
     unique = tuple(dict.fromkeys(names))
-    with cluster() as client:
+    with open_client() as client:
         request = messages.DeleteTopicsRequest(
             topic_names=unique,
             topics=[messages.DeleteTopicsRequestDeleteTopicState(name=name) for name in unique],
             timeout_ms=int(client.timeout_s * 1000),
         )
-        results = client.ask(ApiKey.DELETE_TOPICS, request).responses
+        results = client.send(ApiKey.DELETE_TOPICS, request).responses
     ignored = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION} if if_exists else set()
     _print_changed([{"topic": topic.name} for topic in results if not topic.error_code], "Deleted", is_json=is_json)
     _raise_refused(results, ignored, "cannot be deleted")
@@ -126,7 +126,7 @@ def delete(
 def _summary(topic: Any) -> dict[str, Any]:
     return {
         "topic": topic.name,
-        "topic_id": reads.topic_id_text(topic.topic_id),
+        "topic_id": queries.topic_id_text(topic.topic_id),
         "internal": topic.is_internal,
         "partitions": len(topic.partitions),
         "replication_factor": max((len(partition.replica_nodes) for partition in topic.partitions), default=0),
@@ -161,26 +161,26 @@ def _print_topic(topic: dict[str, Any]) -> None:
 def _config(text: str) -> Any:
     name, equals, value = text.partition("=")
     if not name or not equals:
-        raise ConfigError(f"--config {text!r} is not of the form NAME=VALUE")
+        raise ConfigError(f"--config {text!r} does not have the form NAME=VALUE")
     return messages.CreateTopicsRequestCreatableTopicConfig(name=name, value=value)
 
 
-def _print_changed(rows: list[dict[str, Any]], done: str, *, is_json: bool) -> None:
+def _print_changed(rows: list[dict[str, Any]], verb: str, *, is_json: bool) -> None:
     if is_json:
         print_json(rows)
         return
     for row in rows:
-        typer.echo(f"{done} topic {row['topic']}.")
+        typer.echo(f"{verb} topic {row['topic']}.")
 
 
 def _raise_refused(results: list[Any], ignored: set[ErrorCode], failed: str) -> None:
-    """One error for all topics that were refused; of several, each with its reason."""
+    """Raise one error that names each refused topic with its reason."""
     refused = [result for result in results if result.error_code and result.error_code not in ignored]
     if refused:
         raise ConfigError("; ".join(f"topic {result.name} {failed}: {_reason(result)}" for result in refused))
 
 
 def _reason(result: Any) -> str:
-    """What a broker says of a refusal, with the name of its error code."""
+    """Return the broker's message and error code."""
     name = error_name(result.error_code)
     return f"{result.error_message.rstrip('.')} ({name})" if result.error_message else name

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from kohort.client.addresses import Address, parse_bootstrap
-from kohort.client.cluster import first_answering
+from kohort.client.cluster import connect_first
 from kohort.client.connection import Connection, Versions
 from kohort.client.security import PLAINTEXT, Security
 from kohort.model.errors import ConfigError, ErrorCode
@@ -66,7 +66,7 @@ def list_logs(
     with first_broker(path, security) as connection:
         asked = None if topics is None else [messages.MetadataRequestTopic(name=name) for name in sorted(topics)]
         request = messages.MetadataRequest(topics=asked, allow_auto_topic_creation=False)
-        metadata = connection.ask(ApiKey.METADATA, request, within=_METADATA)
+        metadata = connection.send(ApiKey.METADATA, request, within=_METADATA)
     brokers = {broker.node_id: (broker.host, broker.port) for broker in metadata.brokers}
     led: dict[tuple[str, int], list[tuple[str, int]]] = {}
     for topic in metadata.topics:
@@ -83,7 +83,7 @@ def first_broker(path: str, security: Security = PLAINTEXT) -> Connection:
     brokers = path.removeprefix(SCHEME)
     if not brokers.strip(", "):
         raise ConfigError(f"{path} names no broker; write {SCHEME}HOST:PORT")
-    return first_answering(parse_bootstrap(brokers), partial(_connect, security=security))
+    return connect_first(parse_bootstrap(brokers), partial(_connect, security=security))
 
 
 def _connect(address: Address, security: Security) -> Connection:
@@ -114,7 +114,7 @@ def _offsets(connection: Connection, places: list[tuple[str, int]], timestamp: i
         for topic in sorted({name for name, _ in places})
     ]
     request = messages.ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=topics)
-    response = connection.ask(ApiKey.LIST_OFFSETS, request, within=_LIST_OFFSETS)
+    response = connection.send(ApiKey.LIST_OFFSETS, request, within=_LIST_OFFSETS)
     found: dict[tuple[str, int], int] = {}
     for topic in response.topics:
         for one in topic.partitions:
@@ -162,7 +162,7 @@ def _fetch(connection: Connection, log: LiveLog, at: int) -> bytes:
         forgotten_topics_data=[],
         rack_id="",
     )
-    response = connection.ask(ApiKey.FETCH, request, within=_FETCH)
+    response = connection.send(ApiKey.FETCH, request, within=_FETCH)
     _refuse(response.error_code, f"{log.topic}-{log.partition}")
     for topic in response.responses:
         for one in topic.partitions:

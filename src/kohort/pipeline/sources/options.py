@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from kohort.client.security import KNOWN, PLAINTEXT, Security
+from kohort.client.security import PLAINTEXT, SUPPORTED_CONFIGS, Security
 from kohort.model.errors import ConfigError
 from kohort.model.ids import INTERNAL_TOPICS
 from kohort.pipeline.decode import schemas
@@ -132,9 +132,9 @@ def connecting(given: Mapping[str, str]) -> Security:
         ConfigError: one of them is unknown, or they cannot be.
     """
     own = {name.removeprefix(SECURITY): text for name, text in given.items() if name.startswith(SECURITY)}
-    unknown = sorted(own.keys() - KNOWN)
+    unknown = sorted(own.keys() - SUPPORTED_CONFIGS)
     if unknown:
-        raise ConfigError(f"unknown option {SECURITY}{unknown[0]}; there are {', '.join(sorted(KNOWN))}")
+        raise ConfigError(f"unknown option {SECURITY}{unknown[0]}; there are {', '.join(sorted(SUPPORTED_CONFIGS))}")
     return Security.parse(own)
 
 

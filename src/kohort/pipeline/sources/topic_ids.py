@@ -41,7 +41,7 @@ def topic_ids(path: str, security: Security = PLAINTEXT) -> dict[str, str]:
 def _of_cluster(path: str, security: Security) -> dict[str, str]:
     with live.first_broker(path, security) as connection:
         request = messages.MetadataRequest(topics=None, allow_auto_topic_creation=False)
-        metadata = connection.ask(ApiKey.METADATA, request, within=_METADATA)
+        metadata = connection.send(ApiKey.METADATA, request, within=_METADATA)
     return {
         base64.urlsafe_b64encode(topic.topic_id.bytes).decode().rstrip("="): topic.name
         for topic in metadata.topics

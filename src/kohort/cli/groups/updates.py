@@ -1,4 +1,4 @@
-"""What the commands change of groups: their offsets, and whether they exist. Each returns what was refused, by error code."""
+"""Updates of groups: commit and delete offsets, delete groups. Each function returns the error codes of what failed."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -12,14 +12,14 @@ from kohort.wire import messages
 from kohort.wire.apis import ApiKey
 
 _BY_NAME = Versions(2, 9)
-"""Versions of OffsetCommit that take names of topics."""
+"""Versions of OffsetCommit with topic names; version 10 has topic ids."""
 
 NO_GENERATION = -1
-"""Whoever commits without being a member; refused when the group has members."""
+"""The generation of a commit without membership. The coordinator rejects it if the group has members."""
 
 
 class NewOffset(NamedTuple):
-    """What is committed for one partition."""
+    """The offset to commit for one partition."""
 
     offset: int
     leader_epoch: int = -1
@@ -29,7 +29,7 @@ class NewOffset(NamedTuple):
 def commit_offsets(
     client: Client, group_id: str, offsets: Mapping[TopicPartition, NewOffset]
 ) -> dict[TopicPartition, int]:
-    """Commit for a group without members; the group need not exist."""
+    """Commit offsets for a group without members. The group need not exist."""
     topics = [
         messages.OffsetCommitRequestTopic(
             name=topic,
@@ -53,18 +53,18 @@ def commit_offsets(
         group_instance_id=None,
         topics=topics,
     )
-    response = client.ask_coordinator(
-        group_id, ApiKey.OFFSET_COMMIT, request, error_code=_first_of_partitions, within=_BY_NAME
+    response = client.send_to_coordinator(
+        group_id, ApiKey.OFFSET_COMMIT, request, error_code=_first_error, within=_BY_NAME
     )
-    return _refused(response)
+    return _errors(response)
 
 
 def delete_offsets(client: Client, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
     """
-    Forget offsets of a group; one that was not committed is no error.
+    Delete committed offsets of a group. A partition without one is not an error.
 
     Raises:
-        CoordinatorError: the coordinator refuses the whole.
+        CoordinatorError: the coordinator rejected the whole request.
     """
     topics = [
         messages.OffsetDeleteRequestTopic(
@@ -74,19 +74,19 @@ def delete_offsets(client: Client, group_id: str, partitions: Iterable[TopicPart
         for topic, its in _by_topic(partitions).items()
     ]
     request = messages.OffsetDeleteRequest(group_id=group_id, topics=topics)
-    response = client.ask_coordinator(
-        group_id, ApiKey.OFFSET_DELETE, request, error_code=lambda answer: answer.error_code
+    response = client.send_to_coordinator(
+        group_id, ApiKey.OFFSET_DELETE, request, error_code=lambda response: response.error_code
     )
     if response.error_code:
-        raise refusal(response.error_code, f"offsets of group {group_id} cannot be deleted")
-    return _refused(response)
+        raise refusal(response.error_code, f"cannot delete offsets of group {group_id}")
+    return _errors(response)
 
 
 def delete_group(client: Client, group_id: str) -> int:
-    """Delete a group with all it has committed; the error code, 0 when it is gone."""
+    """Delete a group with its offsets. Returns the error code, 0 if the group was deleted."""
     request = messages.DeleteGroupsRequest(groups_names=(group_id,))
-    response = client.ask_coordinator(
-        group_id, ApiKey.DELETE_GROUPS, request, error_code=lambda answer: answer.results[0].error_code
+    response = client.send_to_coordinator(
+        group_id, ApiKey.DELETE_GROUPS, request, error_code=lambda response: response.results[0].error_code
     )
     return int(response.results[0].error_code)
 
@@ -98,7 +98,7 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicParti
     return found
 
 
-def _refused(response: Any) -> dict[TopicPartition, int]:
+def _errors(response: Any) -> dict[TopicPartition, int]:
     return {
         TopicPartition(topic.name, partition.partition_index): partition.error_code
         for topic in response.topics
@@ -107,7 +107,7 @@ def _refused(response: Any) -> dict[TopicPartition, int]:
     }
 
 
-def _first_of_partitions(response: Any) -> int:
-    """OffsetCommit has an error for each partition only; one of the group is in all of them."""
+def _first_error(response: Any) -> int:
+    """Return the group's error code. OffsetCommit reports it in every partition."""
     codes = (partition.error_code for topic in response.topics for partition in topic.partitions)
     return next((code for code in codes if code), int(ErrorCode.NONE))

@@ -12,14 +12,14 @@ from typing import Any
 import typer
 
 from kohort.cli.pipeline.progress import shown_progress
-from kohort.client.security import KNOWN, read_properties
+from kohort.client.security import SUPPORTED_CONFIGS, read_properties
 from kohort.model.errors import ConfigError
 
 LOOK_EVERY_S = 1.0
 
 
 @dataclass(frozen=True)
-class Asked:
+class RunOptions:
     """What `run` was asked for."""
 
     source: str
@@ -33,7 +33,7 @@ class Asked:
     store: str | None = None
 
 
-def run(asked: Asked, console: Any, *, every_s: float | None) -> None:
+def run(options: RunOptions, console: Any, *, every_s: float | None) -> None:
     """
     Publish.
 
@@ -48,21 +48,21 @@ def run(asked: Asked, console: Any, *, every_s: float | None) -> None:
     from kohort.pipeline.runs.state import RunRequest
 
     # A store that cannot be opened is said before anything is read.
-    store = None if asked.store is None else stores.opened(asked.store)
+    store = None if options.store is None else stores.opened(options.store)
     with ExitStack() as stack:
         running = Run(
-            Source(_absolute(asked.source), connection_options(asked.config)),
-            asked.out.absolute(),
-            RunRequest(asked.groups, asked.as_of_ms, published.TABLES if asked.has_history else published.USUAL),
-            SharedSpark(stack, asked.master, console).session,
-            is_anew=asked.is_anew,
+            Source(_absolute(options.source), connection_options(options.config)),
+            options.out.absolute(),
+            RunRequest(options.groups, options.as_of_ms, published.TABLES if options.has_history else published.USUAL),
+            LazySpark(stack, options.master, console).session,
+            is_anew=options.is_anew,
         )
         if every_s is None:
-            _once(running, console, asked.out, store)
+            _once(running, console, options.out, store)
             return
         with _told_to_stop() as stopped:
             while not stopped.is_set():
-                _once(running, console, asked.out, store)
+                _once(running, console, options.out, store)
                 stopped.wait(every_s)
                 while not stopped.is_set() and not running.has_news():
                     stopped.wait(LOOK_EVERY_S)
@@ -80,7 +80,7 @@ def connection_options(config: Path | None) -> dict[str, str]:
     if config is None:
         return {}
     given = read_properties(config)
-    return {SECURITY + name: text for name, text in given.items() if name in KNOWN}
+    return {SECURITY + name: text for name, text in given.items() if name in SUPPORTED_CONFIGS}
 
 
 def local_out(out: str) -> Path:
@@ -145,7 +145,7 @@ def _stored(store: Any, out: Path) -> None:
 
 
 @dataclass
-class SharedSpark:
+class LazySpark:
     """Spark, started when it is needed first, kept for the runs that follow and stopped with `stack`."""
 
     stack: ExitStack

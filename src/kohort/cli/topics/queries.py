@@ -1,4 +1,4 @@
-"""What the commands ask about topics: their partitions, where their logs begin and end, their configurations."""
+"""Queries about topics: partitions, start and end offsets, configurations."""
 
 from base64 import urlsafe_b64encode
 from collections import defaultdict
@@ -16,51 +16,52 @@ from kohort.wire.apis import ApiKey
 EARLIEST = -2
 LATEST = -1
 TOPIC = 2
-"""The type of a configuration resource that is a topic."""
+"""Resource type of a topic in DescribeConfigs."""
 DYNAMIC_TOPIC_CONFIG = 1
-"""The source of a configuration value that was set for the topic itself."""
+"""Source of a configuration value that is set on the topic itself."""
 
 _BY_ID = Versions(4, 1 << 15)
-"""Versions of Metadata that can be told not to create what is asked for."""
+"""Versions of Metadata with `allow_auto_topic_creation`."""
 
 
 def topics(client: Client, names: Collection[str] | None = None) -> list[Any]:
     """
-    Topics as Metadata tells them, in the order of their names.
+    Return topics as in the Metadata response, sorted by name.
 
     Args:
-        names: None for all there are.
+        names: None for all topics.
 
     Raises:
-        ConfigError: one of the names is no topic; the text names the topics that there are.
+        ConfigError: a topic does not exist.
+        CoordinatorError: the broker returned another error.
     """
-    asked = None if names is None else [messages.MetadataRequestTopic(name=name) for name in dict.fromkeys(names)]
-    request = messages.MetadataRequest(topics=asked, allow_auto_topic_creation=False)
-    response = client.ask(ApiKey.METADATA, request, within=_BY_ID)
+    requested = None if names is None else [messages.MetadataRequestTopic(name=name) for name in dict.fromkeys(names)]
+    request = messages.MetadataRequest(topics=requested, allow_auto_topic_creation=False)
+    response = client.send(ApiKey.METADATA, request, within=_BY_ID)
     for topic in response.topics:
         if topic.error_code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
-            raise ConfigError(f"there is no topic called {topic.name!r}; see: kohort topics list")
+            raise ConfigError(f"topic {topic.name!r} does not exist; see: kohort topics list")
         if topic.error_code:
             raise refusal(topic.error_code, f"topic {topic.name}")
     return sorted(response.topics, key=lambda topic: topic.name)
 
 
 def existing_topics(client: Client, names: Collection[str]) -> list[Any]:
-    """As `topics`, without those that are no more."""
+    """Return topics as `topics` does, without the ones that do not exist."""
     request = messages.MetadataRequest(
         topics=[messages.MetadataRequestTopic(name=name) for name in sorted(names)], allow_auto_topic_creation=False
     )
     if not names:
         return []
-    response = client.ask(ApiKey.METADATA, request, within=_BY_ID)
+    response = client.send(ApiKey.METADATA, request, within=_BY_ID)
     return [topic for topic in response.topics if not topic.error_code]
 
 
 def offsets(client: Client, described: Iterable[Any], timestamp: int) -> dict[TopicPartition, int]:
     """
-    Where the logs of topics begin (`EARLIEST`) or end (`LATEST`: the high watermark), asked of their leaders.
+    Ask partition leaders for offsets: `EARLIEST` (log start offset), `LATEST` (high watermark), or by timestamp.
 
-    Without those that have no leader, or whose leader has just changed.
+    Partitions without a leader, or whose leader has just changed, are left out.
     """
     by_leader: dict[int, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
     for topic in described:
@@ -79,7 +80,7 @@ def offsets(client: Client, described: Iterable[Any], timestamp: int) -> dict[To
             topics=[messages.ListOffsetsTopic(name=name, partitions=parts) for name, parts in by_topic.items()],
             timeout_ms=int(client.timeout_s * 1000),
         )
-        response = client.ask(ApiKey.LIST_OFFSETS, request, at=brokers[leader])
+        response = client.send(ApiKey.LIST_OFFSETS, request, at=brokers[leader])
         for topic in response.topics:
             for partition in topic.partitions:
                 if not partition.error_code:
@@ -88,14 +89,14 @@ def offsets(client: Client, described: Iterable[Any], timestamp: int) -> dict[To
 
 
 def overrides(client: Client, names: Collection[str]) -> dict[str, dict[str, str | None]]:
-    """The configurations that were set for topics themselves, by topic and name."""
+    """Return the configurations that are set on topics themselves, by topic and name."""
     request = messages.DescribeConfigsRequest(
         resources=[
             messages.DescribeConfigsResource(resource_type=TOPIC, resource_name=name, configuration_keys=None)
             for name in names
         ]
     )
-    response = client.ask(ApiKey.DESCRIBE_CONFIGS, request)
+    response = client.send(ApiKey.DESCRIBE_CONFIGS, request)
     found: dict[str, dict[str, str | None]] = {}
     for result in response.results:
         if result.error_code:
@@ -108,5 +109,5 @@ def overrides(client: Client, names: Collection[str]) -> dict[str, dict[str, str
 
 
 def topic_id_text(topic_id: UUID | None) -> str | None:
-    """A topic's id as Kafka's tools print it."""
+    """Format a topic id as Kafka's tools do (URL-safe base64)."""
     return None if topic_id is None else urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")

@@ -1,14 +1,13 @@
 """
-What the commands ask about groups: which there are, what they are doing, where they stand.
+Queries about groups: list, description, committed offsets.
 
-A group is described as Kafka's admin client does it: first as a consumer group of KIP-848, and if the coordinator knows none
-under that id, as a classic group.
+A group is described as Kafka's admin client does it: first as a consumer group (KIP-848), then as a classic group.
 """
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from kohort.cli.topics import reads
+from kohort.cli.topics import queries
 from kohort.client.cluster import Client
 from kohort.client.connection import ANY, Versions, refusal
 from kohort.model.errors import ConfigError, ErrorCode, WireError
@@ -17,30 +16,30 @@ from kohort.wire import messages
 from kohort.wire.apis import ApiKey
 
 DEAD = "Dead"
-"""The state in which a classic group is described that does not exist (DescribeGroups before version 6)."""
+"""State of a classic group that does not exist (DescribeGroups before version 6)."""
 
 EMPTY = "Empty"
-"""The state of a group without members."""
+"""State of a group without members."""
 
 CONSUMER = "consumer"
-"""The protocol type of a classic group whose members are consumers."""
+"""Protocol type of a classic group of consumers."""
 
 _TYPES = ("", "classic", CONSUMER)
-"""Types of groups that have offsets and members of the sort described here; brokers before 3.8 tell none."""
+"""Group types with committed offsets and described members. Brokers before 3.8 return no type."""
 
 _WITH_STATES = Versions(4, 1 << 15)
-"""Versions of ListGroups that can be asked for some states."""
+"""Versions of ListGroups with a filter of states."""
 
 _BY_GROUP_AND_NAME = Versions(8, 9)
-"""Versions of OffsetFetch that take groups and answer with names of topics; from 10 on it answers with their ids."""
+"""Versions of OffsetFetch with several groups and topic names; version 10 has topic ids."""
 
 
 class GroupMember(NamedTuple):
     """
-    A member and what it has been given.
+    A member and its assignment.
 
     Attributes:
-        assignment: None where the bytes are not those of a consumer (Kafka Connect, for one, writes its own).
+        assignment: None if the bytes do not follow the consumer protocol (Kafka Connect has its own).
     """
 
     member_id: str
@@ -52,7 +51,7 @@ class GroupMember(NamedTuple):
 
 
 class Group(NamedTuple):
-    """A group as its coordinator describes it; `type` is "classic" or "consumer", `epoch` None for classic groups."""
+    """A group as its coordinator describes it. `type` is "classic" or "consumer"; `epoch` is None for classic groups."""
 
     group: str
     type: str
@@ -66,68 +65,72 @@ class Group(NamedTuple):
         return self.state in (EMPTY, DEAD)
 
 
-def listed_groups(client: Client, states: list[str]) -> list[Any]:
+def list_groups(client: Client, states: list[str]) -> list[Any]:
     """
-    All groups of all brokers, in the order of their ids; with `states`, those in one of them.
+    List the groups of all brokers, sorted by id. Returns groups of the ListGroups response.
+
+    Args:
+        states: only groups in these states; empty for all.
 
     Raises:
-        CoordinatorError: a broker cannot tell.
+        CoordinatorError: a broker returned an error.
     """
     found: dict[str, Any] = {}
     for address in client.brokers().values():
         request = messages.ListGroupsRequest(states_filter=states)
-        response = client.ask(ApiKey.LIST_GROUPS, request, at=address, within=_WITH_STATES if states else ANY)
+        response = client.send(ApiKey.LIST_GROUPS, request, at=address, within=_WITH_STATES if states else ANY)
         if response.error_code:
             raise refusal(response.error_code, f"groups of the broker at {address}")
         found.update((group.group_id, group) for group in response.groups)
     return [found[group_id] for group_id in sorted(found)]
 
 
-def described_group(client: Client, group_id: str) -> Group:
+def describe_group(client: Client, group_id: str) -> Group:
     """
-    What a group is doing.
+    Describe a group.
 
     Raises:
-        ConfigError: there is no such group, or it is one of share consumers or streams.
+        ConfigError: the group does not exist, or is a share or streams group.
     """
-    found = found_group(client, group_id)
+    found = find_group(client, group_id)
     if found is None:
         raise unknown_group(client, group_id)
     return found
 
 
-def found_group(client: Client, group_id: str) -> Group | None:
-    """As `described_group`, None when there is no such classic or consumer group."""
+def find_group(client: Client, group_id: str) -> Group | None:
+    """Describe a group. Returns None if there is no classic or consumer group with this id."""
     return _consumer_group(client, group_id) or _classic_group(client, group_id)
 
 
-def all_groups(client: Client) -> list[str]:
-    """The ids of all classic and consumer groups."""
-    return [group.group_id for group in listed_groups(client, []) if group.group_type.lower() in _TYPES]
+def group_ids(client: Client) -> list[str]:
+    """Return the ids of all classic and consumer groups."""
+    return [group.group_id for group in list_groups(client, []) if group.group_type.lower() in _TYPES]
 
 
-def consumers_groups(client: Client) -> list[str]:
-    """As `all_groups`, without those of others than consumers: the workers of Kafka Connect, for one, form classic groups."""
+def consumer_group_ids(client: Client) -> list[str]:
+    """Return the ids of groups whose members are consumers. Kafka Connect workers, for example, are left out."""
     return [
         group.group_id
-        for group in listed_groups(client, [])
+        for group in list_groups(client, [])
         if group.group_type.lower() in _TYPES and group.protocol_type in ("", CONSUMER)
     ]
 
 
-def standing(client: Client, group_id: str, assigned: Iterable[TopicPartition] = ()) -> list[dict[str, Any]]:
+def offset_rows(client: Client, group_id: str, assigned: Iterable[TopicPartition] = ()) -> list[dict[str, Any]]:
     """
-    Where a group stands: one row a partition, with `end_offset` and `lag`, both None where the partition is no more.
+    Return committed offsets, end offsets and lag of a group, one row for each partition.
 
-    The same fields, and the same rule for lag (never below 0), as the tables of `kohort pipeline`.
+    `end_offset` and `lag` are None if the partition does not exist any more. Fields and the rule for lag (never below 0) are
+    those of the tables of `kohort pipeline`.
 
     Args:
-        assigned: partitions that have a row even if nothing was committed; `offset` is None then.
+        assigned: partitions that get a row without a committed offset, too; `offset` is then None.
     """
-    committed = committed_offsets(client, group_id)
-    wanted = sorted({*committed, *assigned})
-    ends = reads.offsets(client, reads.existing_topics(client, {each.topic for each in wanted}), reads.LATEST)
-    return [_row(group_id, each, committed.get(each), ends.get(each)) for each in wanted]
+    committed = fetch_committed(client, group_id)
+    partitions = sorted({*committed, *assigned})
+    ends = queries.offsets(client, queries.existing_topics(client, {each.topic for each in partitions}), queries.LATEST)
+    return [_row(group_id, each, committed.get(each), ends.get(each)) for each in partitions]
 
 
 def _row(group_id: str, topic_partition: TopicPartition, committed: Any, end_offset: int | None) -> dict[str, Any]:
@@ -144,21 +147,22 @@ def _row(group_id: str, topic_partition: TopicPartition, committed: Any, end_off
     }
 
 
-def committed_offsets(client: Client, group_id: str) -> dict[TopicPartition, Any]:
+def fetch_committed(client: Client, group_id: str) -> dict[TopicPartition, Any]:
     """
-    What a group has committed, as OffsetFetch for all topics has it; nothing for a group that does not exist, too.
+    Return the committed offsets of a group, as partitions of the OffsetFetch response. Empty for an unknown classic group.
 
     Raises:
-        ConfigError: the coordinator says that there is no such group.
+        ConfigError: the coordinator returned GROUP_ID_NOT_FOUND.
+        CoordinatorError: the coordinator returned another error.
     """
     request = messages.OffsetFetchRequest(
         groups=[messages.OffsetFetchRequestGroup(group_id=group_id, member_id=None, member_epoch=-1, topics=None)]
     )
-    response = client.ask_coordinator(
+    response = client.send_to_coordinator(
         group_id,
         ApiKey.OFFSET_FETCH,
         request,
-        error_code=lambda answer: answer.groups[0].error_code,
+        error_code=lambda response: response.groups[0].error_code,
         within=_BY_GROUP_AND_NAME,
     )
     (group,) = response.groups
@@ -175,12 +179,12 @@ def committed_offsets(client: Client, group_id: str) -> dict[TopicPartition, Any
 
 
 def _consumer_group(client: Client, group_id: str) -> Group | None:
-    """The group as ConsumerGroupDescribe has it, None when it is of another kind or the broker does not know the API."""
+    """Describe a group with ConsumerGroupDescribe. Returns None for another group type, or if the API is not supported."""
     if not client.serves(ApiKey.CONSUMER_GROUP_DESCRIBE):
         return None
     request = messages.ConsumerGroupDescribeRequest(group_ids=(group_id,))
-    response = client.ask_coordinator(
-        group_id, ApiKey.CONSUMER_GROUP_DESCRIBE, request, error_code=lambda answer: answer.groups[0].error_code
+    response = client.send_to_coordinator(
+        group_id, ApiKey.CONSUMER_GROUP_DESCRIBE, request, error_code=lambda response: response.groups[0].error_code
     )
     (group,) = response.groups
     if group.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
@@ -205,12 +209,12 @@ def _consumer_member(member: Any) -> GroupMember:
 
 
 def _classic_group(client: Client, group_id: str) -> Group | None:
-    """The group as DescribeGroups has it, None when there is no such classic group."""
-    response = client.ask_coordinator(
+    """Describe a group with DescribeGroups. Returns None if there is no such classic group."""
+    response = client.send_to_coordinator(
         group_id,
         ApiKey.DESCRIBE_GROUPS,
         messages.DescribeGroupsRequest(groups=(group_id,)),
-        error_code=lambda answer: answer.groups[0].error_code,
+        error_code=lambda response: response.groups[0].error_code,
     )
     (group,) = response.groups
     if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND or (not group.error_code and group.group_state == DEAD):
@@ -246,9 +250,9 @@ def _assigned(data: bytes) -> list[TopicPartition]:
 
 
 def unknown_group(client: Client, group_id: str) -> ConfigError:
-    """There is no such group, or it is one of a kind that has neither members nor offsets of this sort."""
-    for group in listed_groups(client, []):
+    """Make the error for a group that is neither a classic nor a consumer group."""
+    for group in list_groups(client, []):
         if group.group_id == group_id:
             kind = group.group_type or group.protocol_type
-            return ConfigError(f"{group_id!r} is a {kind} group; described are classic and consumer groups")
-    return ConfigError(f"there is no group called {group_id!r}; see: kohort groups list")
+            return ConfigError(f"{group_id!r} is a {kind} group; this command supports classic and consumer groups")
+    return ConfigError(f"group {group_id!r} does not exist; see: kohort groups list")

@@ -4,16 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.cli.groups.plans import parse_topics
-from kohort.cli.groups.positions import (
+from kohort.cli.groups.reset_plans import parse_topics
+from kohort.cli.groups.reset_targets import (
     AtTime,
-    Current,
-    Earliest,
-    FromPlan,
-    Latest,
+    FromFile,
     PartitionOffsets,
-    Position,
+    ResetTarget,
     ShiftBy,
+    ToCurrent,
+    ToEarliest,
+    ToLatest,
     ToOffset,
     datetime_ms,
     duration_ms,
@@ -25,12 +25,12 @@ from kohort.model.ids import TopicPartition
 PARTITION = TopicPartition("t", 0)
 
 # fmt: off
-MOVED: list[tuple[Position, int | None, int | None, int]] = [  # position, committed, found by time, new; log from 10 to 20
-    (Earliest(),                  15,   None, 10),
-    (Latest(),                    15,   None, 20),
-    (Current(),                   15,   None, 15),
-    (Current(),                   None, None, 20),
-    (Current(),                   99,   None, 99),
+MOVED: list[tuple[ResetTarget, int | None, int | None, int]] = [  # position, committed, found by time, new; log from 10 to 20
+    (ToEarliest(),                  15,   None, 10),
+    (ToLatest(),                    15,   None, 20),
+    (ToCurrent(),                   15,   None, 15),
+    (ToCurrent(),                   None, None, 20),
+    (ToCurrent(),                   99,   None, 99),
     (ToOffset(9),                 15,   None, 10),
     (ToOffset(10),                15,   None, 10),
     (ToOffset(20),                None, None, 20),
@@ -42,26 +42,26 @@ MOVED: list[tuple[Position, int | None, int | None, int]] = [  # position, commi
     (AtTime(5),                   15,   12,   12),
     (AtTime(5),                   15,   -1,   20),
     (AtTime(5),                   None, None, 20),
-    (FromPlan({PARTITION: 17}),   15,   None, 17),
-    (FromPlan({PARTITION: 7}),    None, None, 10),
+    (FromFile({PARTITION: 17}),   15,   None, 17),
+    (FromFile({PARTITION: 7}),    None, None, 10),
 ]
 # fmt: on
 
 
 @pytest.mark.parametrize(("position", "committed", "at_time", "moved"), MOVED)
-def test_new_offsets(position: Position, committed: int | None, at_time: int | None, moved: int) -> None:
+def test_new_offsets(position: ResetTarget, committed: int | None, at_time: int | None, moved: int) -> None:
     assert new_offset(position, PARTITION, PartitionOffsets(committed, 10, 20, at_time)) == moved
 
 
 def test_what_was_never_committed_cannot_be_shifted() -> None:
-    with pytest.raises(ConfigError, match="t-0 cannot be shifted: nothing was committed in it"):
+    with pytest.raises(ConfigError, match="t-0 cannot be shifted: the group has committed no offset there"):
         new_offset(ShiftBy(1), PARTITION, PartitionOffsets(None, 10, 20))
 
 
 @given(st.integers(-(1 << 63), (1 << 63) - 1), st.integers(0, 100), st.integers(0, 100), st.integers(0, 200))
 def test_a_move_ends_within_the_log(number: int, start: int, length: int, committed: int) -> None:
     standing = PartitionOffsets(committed, start, start + length, number)
-    for position in (ToOffset(number), ShiftBy(number), AtTime(0), FromPlan({PARTITION: number})):
+    for position in (ToOffset(number), ShiftBy(number), AtTime(0), FromFile({PARTITION: number})):
         assert start <= new_offset(position, PARTITION, standing) <= start + length
 
 
@@ -92,7 +92,7 @@ def test_moments(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2026-03-01", "2026-13-01T00:00:00", "1969-12-31T23:59:59", "T"])
 def test_no_moment(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"no date and time|before 1970"):
+    with pytest.raises(ConfigError, match=r"not a date and time|before 1970"):
         datetime_ms(text)
 
 
@@ -103,7 +103,7 @@ def test_durations(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "P", "PT", "P1DT", "1h", "P1M", "P1Y", "PT-1H", "P1W", "PT\u0661H"])
 def test_no_duration(text: str) -> None:
-    with pytest.raises(ConfigError, match="is no duration"):
+    with pytest.raises(ConfigError, match="is not a duration"):
         duration_ms(text)
 
 

@@ -1,0 +1,162 @@
+"""
+Targets of an offset reset, and the offset that a target means for one partition.
+
+The rules are those of `kafka-consumer-groups.sh --reset-offsets`: an offset outside the log is moved to the nearest end of the
+log. A time after the last record means the end of the log. So does "current" for a partition without a committed offset.
+
+Source: Kafka ConsumerGroupCommand, OffsetsUtils.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import NamedTuple, TypeAlias, assert_never
+
+from kohort.model.errors import ConfigError
+from kohort.model.ids import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class ToEarliest:
+    """The log start offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToLatest:
+    """The high watermark."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToCurrent:
+    """The committed offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToOffset:
+    """The same offset in every partition."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShiftBy:
+    """The committed offset plus `count`, which may be negative."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class AtTime:
+    """The first record at or after a timestamp in milliseconds since 1970."""
+
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class FromFile:
+    """A different offset for each partition, read from a file."""
+
+    offsets: Mapping[TopicPartition, int]
+
+
+ResetTarget: TypeAlias = ToEarliest | ToLatest | ToCurrent | ToOffset | ShiftBy | AtTime | FromFile
+
+
+class PartitionOffsets(NamedTuple):
+    """
+    Offsets of one partition before the reset.
+
+    Attributes:
+        committed: the committed offset; None if there is none.
+        start: the log start offset.
+        end: the high watermark.
+        at_time: the offset for the requested timestamp; None or -1 if no record is that recent.
+    """
+
+    committed: int | None
+    start: int
+    end: int
+    at_time: int | None = None
+
+
+def requested_offset(target: ResetTarget, partition: TopicPartition, offsets: PartitionOffsets) -> int:
+    """
+    Return the requested offset, which may lie outside the log.
+
+    Raises:
+        ConfigError: a shift of a partition without a committed offset.
+    """
+    match target:
+        case ToEarliest():
+            return offsets.start
+        case ToLatest():
+            return offsets.end
+        case ToCurrent():
+            return offsets.end if offsets.committed is None else offsets.committed
+        case ToOffset():
+            return target.offset
+        case ShiftBy():
+            if offsets.committed is None:
+                raise ConfigError(f"{partition} cannot be shifted: the group has committed no offset there")
+            return offsets.committed + target.count
+        case AtTime():
+            return offsets.end if offsets.at_time is None or offsets.at_time < 0 else offsets.at_time
+        case FromFile():
+            return target.offsets[partition]
+        case _:
+            assert_never(target)
+
+
+def new_offset(target: ResetTarget, partition: TopicPartition, offsets: PartitionOffsets) -> int:
+    """
+    Return the offset to commit: the requested offset, moved into the log.
+
+    `ToCurrent` is not moved, as in Kafka. Raises the errors of `requested_offset`.
+    """
+    wanted = requested_offset(target, partition, offsets)
+    return wanted if isinstance(target, ToCurrent) else min(max(wanted, offsets.start), offsets.end)
+
+
+def datetime_ms(text: str) -> int:
+    """
+    Parse an ISO 8601 date and time into milliseconds since 1970. The default time zone is UTC, as in Kafka's tool.
+
+    Raises:
+        ConfigError: the text has another form, or the time is before 1970.
+    """
+    try:
+        moment = datetime.fromisoformat(text) if "T" in text.upper() else None
+    except ValueError:
+        moment = None
+    if moment is None:
+        raise ConfigError(f"{text!r} is not a date and time; write for example 2026-03-01T08:30:00.000")
+    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    since = aware - datetime(1970, 1, 1, tzinfo=UTC)
+    timestamp_ms = since.days * 86_400_000 + since.seconds * 1000 + since.microseconds // 1000
+    if timestamp_ms < 0:
+        raise ConfigError(f"{text!r} is before 1970; no record is that old")
+    return timestamp_ms
+
+
+_DURATION = re.compile(
+    r"P(?:(?P<days>\d+)D)?(?:T(?=\d)(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d{1,9})?)S)?)?",
+    re.ASCII | re.IGNORECASE,
+)
+
+
+def duration_ms(text: str) -> int:
+    """
+    Parse an ISO 8601 duration of days and smaller units (`P7D`, `PT1H30M`) into milliseconds.
+
+    Raises:
+        ConfigError: the text has another form.
+    """
+    match = _DURATION.fullmatch(text)
+    if match is None or not any(match.groupdict().values()):
+        raise ConfigError(
+            f"{text!r} is not a duration; write for example PT1H30M for an hour and a half, or P7D for a week"
+        )
+    days, hours, minutes = (int(match[name] or 0) for name in ("days", "hours", "minutes"))
+    seconds, _, fraction = (match["seconds"] or "0").partition(".")
+    return ((days * 24 + hours) * 60 + minutes) * 60_000 + int(seconds) * 1000 + int(f"{fraction:0<3.3}" or 0)

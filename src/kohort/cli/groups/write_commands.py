@@ -1,0 +1,376 @@
+"""
+The commands `kohort groups reset-offsets`, `export`, `import`, `delete-offsets` and `delete`.
+
+Offsets are reset as in Kafka's tool: nothing is written without --execute, and only groups without members can be reset. If one
+group fails, the others are still reset, and the exit code is 2.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
+
+import typer
+
+from kohort.cli.cluster import open_client, with_cluster_options
+from kohort.cli.groups.commands import app
+from kohort.cli.groups.offset_files import FileOffset, csv_text, read_offsets
+from kohort.cli.groups.queries import consumer_group_ids, describe_group, fetch_committed
+from kohort.cli.groups.reset_plans import (
+    Move,
+    ResetRequest,
+    Topics,
+    committed_partitions,
+    parse_topics,
+    plan_import,
+    plan_reset,
+)
+from kohort.cli.groups.reset_targets import (
+    AtTime,
+    ResetTarget,
+    ShiftBy,
+    ToCurrent,
+    ToEarliest,
+    ToLatest,
+    ToOffset,
+    datetime_ms,
+    duration_ms,
+)
+from kohort.cli.groups.updates import commit_offsets, delete_group, delete_offsets
+from kohort.cli.options import AsJson
+from kohort.cli.output import print_json, print_table
+from kohort.client.cluster import Client
+from kohort.client.connection import error_name
+from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode
+from kohort.model.ids import TopicPartition
+
+__all__ = ("app",)
+
+Names = Annotated[list[str] | None, typer.Argument(metavar="GROUP", help="Group ids.")]
+AllGroups = Annotated[bool, typer.Option("--all-groups", help="All groups of consumers.")]
+TopicScope = Annotated[
+    list[str] | None,
+    typer.Option("--topic", metavar="TOPIC[:0,1]", help="A topic, or some of its partitions; repeatable."),
+]
+AllTopics = Annotated[bool, typer.Option("--all-topics", help="All partitions with a committed offset of the group.")]
+Execute = Annotated[bool, typer.Option("--execute", help="Write the offsets.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show the new offsets (the default).")]
+
+Planner: TypeAlias = Callable[[Client, str], list[Move]]
+
+_NOTHING_DONE = "nothing was changed; repeat with --execute to write the offsets"
+
+
+@app.command(
+    "reset-offsets",
+    epilog="Example: kohort groups reset-offsets billing --topic orders --by-duration PT1H",
+)
+@with_cluster_options
+def reset_offsets(
+    names: Names = None,
+    is_json: AsJson = False,
+    with_all: AllGroups = False,
+    topic: TopicScope = None,
+    all_topics: AllTopics = False,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the log start offset.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the high watermark.")] = False,
+    to_current: Annotated[bool, typer.Option("--to-current", help="To the committed offset; else to the end.")] = False,
+    to_offset: Annotated[int | None, typer.Option(metavar="OFFSET", help="To this offset.")] = None,
+    shift_by: Annotated[
+        int | None, typer.Option(metavar="N", help="Forward by N records, or back if N is negative.")
+    ] = None,
+    to_datetime: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ISO8601", help="To a time (its first later record), by default UTC: 2026-03-01T08:30:00.000"
+        ),
+    ] = None,
+    to_timestamp: Annotated[
+        int | None,
+        typer.Option(metavar="MS", min=0, help="To a time in milliseconds since 1970."),
+    ] = None,
+    by_duration: Annotated[
+        str | None, typer.Option(metavar="ISO8601", help="To a time this long ago: PT1H30M, P7D")
+    ] = None,
+    from_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="To the offsets in a file, in a format of `groups export`.")
+    ] = None,
+    execute: Execute = False,
+    dry_run: DryRun = False,
+) -> None:
+    """
+    Reset the committed offsets of groups without members. A group that does not exist is created.
+
+    Without --execute, only show the new offsets.
+    """
+    flags: Mapping[str, ResetTarget | None] = {
+        "--to-earliest": ToEarliest() if to_earliest else None,
+        "--to-latest": ToLatest() if to_latest else None,
+        "--to-current": ToCurrent() if to_current else None,
+        "--to-offset": ToOffset(to_offset) if to_offset is not None else None,
+        "--shift-by": ShiftBy(shift_by) if shift_by is not None else None,
+        "--to-datetime": AtTime(datetime_ms(to_datetime)) if to_datetime is not None else None,
+        "--to-timestamp": AtTime(to_timestamp) if to_timestamp is not None else None,
+        "--by-duration": AtTime(_now_ms() - duration_ms(by_duration)) if by_duration is not None else None,
+    }
+    targets = [target for target in flags.values() if target is not None]
+    if len(targets) + (from_file is not None) != 1:
+        raise ConfigError(f"give exactly one target: {', '.join([*flags, '--from-file'])}")
+    _check_groups(names, with_all=with_all)
+    is_executed = _is_executed(execute=execute, dry_run=dry_run)
+    if from_file is not None:
+        if topic or all_topics:
+            raise ConfigError("--from-file names the partitions itself; leave out --topic and --all-topics")
+        by_group = _by_group(from_file, read_offsets(from_file), names or [])
+        with open_client() as client:
+            _move(client, list(by_group), _from_file(by_group), is_executed=is_executed, is_json=is_json)
+        return
+    request = ResetRequest(targets[0], _topics(topic, is_all=all_topics))
+    with open_client() as client:
+        groups = list(dict.fromkeys(names or consumer_group_ids(client)))
+        _move(
+            client,
+            groups,
+            lambda client, group: plan_reset(client, group, request),
+            is_executed=is_executed,
+            is_json=is_json,
+        )
+
+
+@app.command("export", epilog="Example: kohort groups export billing shipping > offsets.json")
+@with_cluster_options
+def export_offsets(
+    names: Names = None,
+    with_all: AllGroups = False,
+    topic: TopicScope = None,
+    is_csv: Annotated[
+        bool,
+        typer.Option(
+            "--csv",
+            help="CSV of Kafka's tool: topic,partition,offset; for several groups with the group first.",
+        ),
+    ] = False,
+    is_json: AsJson = False,
+) -> None:
+    """Print the committed offsets of groups, as JSON for `groups import`, or with --csv for Kafka's tool."""
+    _check_groups(names, with_all=with_all)
+    if is_csv and is_json:
+        raise ConfigError("give either --csv or --json")
+    topics = _topics(topic, is_all=not topic)
+    rows: list[dict[str, Any]] = []
+    with open_client() as client:
+        groups = list(dict.fromkeys(names or consumer_group_ids(client)))
+        for group in groups:
+            rows += _exported(client, group, topics)
+    if is_csv:
+        sys.stdout.write(csv_text(rows, with_group=with_all or len(groups) > 1))
+    else:
+        print_json(rows)
+
+
+@app.command("import", epilog="Example: kohort groups import offsets.json --execute")
+@with_cluster_options
+def import_offsets(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file written by `groups export` or by Kafka's tool.")],
+    is_json: AsJson = False,
+    group: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--group",
+            metavar="GROUP",
+            help="Only this group; repeatable. For a file without groups: the group to import into.",
+        ),
+    ] = None,
+    execute: Execute = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Commit offsets from a file, for groups without members. Without --execute, only show them."""
+    is_executed = _is_executed(execute=execute, dry_run=dry_run)
+    by_group = _by_group(file, read_offsets(file), group or [])
+    with open_client() as client:
+        _move(client, list(by_group), _from_file(by_group), is_executed=is_executed, is_json=is_json)
+
+
+@app.command("delete-offsets", epilog="Example: kohort groups delete-offsets billing --topic orders:0,1")
+@with_cluster_options
+def delete_offsets_(
+    name: Annotated[str, typer.Argument(metavar="GROUP", help="Group id.")],
+    is_json: AsJson = False,
+    topic: TopicScope = None,
+    all_topics: AllTopics = False,
+) -> None:
+    """Delete committed offsets without confirmation. If one fails, the others are still deleted and the exit code is 2."""
+    topics = _topics(topic, is_all=all_topics)
+    with open_client() as client:
+        describe_group(client, name)  # raises for an unknown group, which also has no offsets
+        partitions = committed_partitions(client, name, topics)
+        if not partitions:
+            raise ConfigError(f"group {name} has no committed offsets there; see: kohort offsets {name}")
+        failed = delete_offsets(client, name, partitions)
+    rows = [_partition_row(name, each) for each in partitions if each not in failed]
+    if is_json:
+        print_json(rows)
+    else:
+        print_table(("group", "topic", "partition"), rows, title="Deleted offsets")
+    _raise_all(f"{each} of group {name} cannot be deleted: {_reason(code)}" for each, code in failed.items())
+
+
+@app.command("delete", epilog="Example: kohort groups delete billing")
+@with_cluster_options
+def delete(
+    names: Names = None,
+    is_json: AsJson = False,
+    with_all: AllGroups = False,
+) -> None:
+    """
+    Delete groups with their committed offsets, without confirmation.
+
+    If one fails, the others are still deleted and the exit code is 2.
+    """
+    _check_groups(names, with_all=with_all)
+    deleted: list[dict[str, Any]] = []
+    failed: list[str] = []
+    with open_client() as client:
+        for name in dict.fromkeys(names or consumer_group_ids(client)):
+            code = delete_group(client, name)
+            if code:
+                failed.append(f"group {name} cannot be deleted: {_reason(code)}")
+            else:
+                deleted.append({"group": name})
+    if is_json:
+        print_json(deleted)
+    else:
+        for row in deleted:
+            typer.echo(f"Deleted group {row['group']}.")
+    _raise_all(failed)
+
+
+# Parsing of options
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _check_groups(names: Sequence[str] | None, *, with_all: bool) -> None:
+    if bool(names) == with_all:
+        raise ConfigError("name the groups, or use --all-groups")
+
+
+def _is_executed(*, execute: bool, dry_run: bool) -> bool:
+    if execute and dry_run:
+        raise ConfigError("give either --dry-run or --execute")
+    return execute
+
+
+def _topics(texts: list[str] | None, *, is_all: bool) -> Topics | None:
+    """Parse --topic. Returns None for --all-topics."""
+    if bool(texts) == is_all:
+        raise ConfigError("name topics with --topic, or use --all-topics")
+    return None if is_all else parse_topics(texts or ())
+
+
+def _by_group(file: Path, rows: Iterable[FileOffset], groups: Sequence[str]) -> dict[str, list[FileOffset]]:
+    """
+    Sort the rows of a file by group. Rows without a group belong to the group given on the command line.
+
+    Raises:
+        ConfigError: rows have no group, or a given group has no rows.
+    """
+    names = list(dict.fromkeys(groups))
+    found: dict[str, list[FileOffset]] = {name: [] for name in names}
+    for row in rows:
+        if row.group is None and len(names) != 1:
+            raise ConfigError(f"{file} does not name a group; name it on the command line")
+        group = names[0] if row.group is None else row.group
+        if not names or group in found:
+            found.setdefault(group, []).append(row)
+    for group, offsets in found.items():
+        if not offsets:
+            raise ConfigError(f"{file} has no offsets of group {group}")
+    return found
+
+
+def _from_file(by_group: Mapping[str, Sequence[FileOffset]]) -> Planner:
+    return lambda client, group: plan_import(client, group, by_group[group])
+
+
+# Execution
+
+
+def _move(client: Client, groups: Sequence[str], planner: Planner, *, is_executed: bool, is_json: bool) -> None:
+    rows: list[dict[str, Any]] = []
+    failed: list[str] = []
+    for group in groups:
+        try:
+            moves = planner(client, group)
+            codes = _commit(client, group, moves) if is_executed and moves else {}
+        except (ConfigError, CoordinatorError) as error:
+            if len(groups) == 1:
+                raise
+            failed.append(str(error))
+            continue
+        _print_notes(move.note for move in moves)
+        rows += [_move_row(group, move) for move in moves if move.partition not in codes]
+        failed += [f"{each} of group {group} cannot be moved: {_reason(code)}" for each, code in codes.items()]
+    if is_json:
+        print_json(rows)
+    else:
+        print_table(("group", "topic", "partition", "offset", "new_offset"), rows)
+    if rows and not is_executed:
+        _print_notes([_NOTHING_DONE])
+    _raise_all(failed)
+
+
+def _commit(client: Client, group: str, moves: Sequence[Move]) -> dict[TopicPartition, int]:
+    return commit_offsets(client, group, {move.partition: move.new for move in moves})
+
+
+def _exported(client: Client, group: str, topics: Topics | None) -> list[dict[str, Any]]:
+    describe_group(client, group)  # raises for an unknown group, which also has no offsets
+    committed = fetch_committed(client, group)
+    return [
+        {
+            **_partition_row(group, each),
+            "offset": committed[each].committed_offset,
+            "leader_epoch": committed[each].committed_leader_epoch,
+            "metadata": committed[each].metadata,
+        }
+        for each in committed_partitions(client, group, topics)
+    ]
+
+
+def _partition_row(group: str, each: TopicPartition) -> dict[str, Any]:
+    return {"group": group, "topic": each.topic, "partition": each.partition}
+
+
+def _move_row(group: str, move: Move) -> dict[str, Any]:
+    return {**_partition_row(group, move.partition), "offset": move.old, "new_offset": move.new.offset}
+
+
+def _print_notes(notes: Iterable[str | None]) -> None:
+    for note in notes:
+        if note is not None:
+            typer.echo(f"kohort: {note}", err=True)
+
+
+def _raise_all(failed: Iterable[str]) -> None:
+    """Raise one error that names each failure with its reason."""
+    reasons = list(failed)
+    if reasons:
+        raise ConfigError("; ".join(reasons))
+
+
+_REASONS = {
+    ErrorCode.NON_EMPTY_GROUP: "it has members; stop them first",
+    ErrorCode.GROUP_ID_NOT_FOUND: "the group does not exist; see: kohort groups list",
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "the group has members that are subscribed to the topic",
+    ErrorCode.UNKNOWN_MEMBER_ID: "members have joined the group in the meantime",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "the partition does not exist any more",
+}
+
+
+def _reason(code: int) -> str:
+    known = _REASONS.get(ErrorCode(code)) if code in ErrorCode._value2member_map_ else None
+    return f"{known} ({error_name(code)})" if known else error_name(code)
