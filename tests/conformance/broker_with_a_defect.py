@@ -15,8 +15,8 @@ from collections.abc import Callable
 from kohort.cli.main import main
 from kohort.group.classic import heartbeat, rebalance, sync
 from kohort.group.classic.group import ClassicGroup, ClassicMember
-from kohort.group.classic.registry import GroupRegistry, Releases
-from kohort.machine.shard import Result
+from kohort.group.classic.registry import ClassicRegistry
+from kohort.machine.shard import Release, Result
 from kohort.model.errors import ErrorCode
 from kohort.wire import messages as m
 
@@ -31,7 +31,7 @@ def tell_a_wrong_code() -> None:
 def answer_early() -> None:
     schedule = rebalance._schedule_initial
 
-    def at_once(registry: GroupRegistry, group: ClassicGroup, *, delay_ms: int, remaining_ms: int) -> None:
+    def at_once(registry: ClassicRegistry, group: ClassicGroup, *, delay_ms: int, remaining_ms: int) -> None:
         schedule(registry, group, delay_ms=min(delay_ms, 1), remaining_ms=0)
 
     setattr(rebalance, "_schedule_initial", at_once)  # noqa: B010
@@ -40,7 +40,7 @@ def answer_early() -> None:
 def answer_late() -> None:
     answer = rebalance.answer_parked_syncs
 
-    def after_a_while(registry: GroupRegistry, group: ClassicGroup, releases: Releases) -> None:
+    def after_a_while(registry: ClassicRegistry, group: ClassicGroup, releases: list[Release]) -> None:
         for member in group.members.values():
             if member.sync_reply is not None and not group.is_leader(member.member_id):
                 member.sync_reply = _held(member.sync_reply)
@@ -59,7 +59,7 @@ def _held(reply: Callable[[m.SyncGroupResponse], None]) -> Callable[[m.SyncGroup
 def die() -> None:
     check = heartbeat._check
 
-    def survive(registry: GroupRegistry, request: m.HeartbeatRequest) -> tuple[ClassicGroup, ClassicMember]:
+    def survive(registry: ClassicRegistry, request: m.HeartbeatRequest) -> tuple[ClassicGroup, ClassicMember]:
         if request.member_id == "nobody":
             os._exit(1)
         return check(registry, request)

@@ -7,21 +7,27 @@ A group coordinator in virtual time: the real service, runtime and shard over lo
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import msgspec
 
+from kohort.group.classic.group import ClassicGroup
+from kohort.group.classic.manager import ClassicGroupManager
+from kohort.group.classic.registry import ClassicRegistry
 from kohort.group.configs import GroupConfig
+from kohort.group.groups import CLASSIC
 from kohort.group.records import GroupRecord, GroupRecordSerde
 from kohort.group.service import GroupService
 from kohort.group.shard import GroupShard
+from kohort.machine.timeline import TimelineDict
 from kohort.model.errors import ErrorCode
 from kohort.model.ids import CONSUMER_OFFSETS
 from kohort.runtime.processors import InlineProcessor
 from kohort.runtime.runtime import Runtime
 from kohort.testing import FaultyLog, FixedContext, VirtualNode
 from kohort.wire import messages as m
+from kohort.wire.apis import ApiKey
 from kohort.wire.batches import read_header, read_records
 
 NEWEST = {
@@ -99,6 +105,16 @@ class Answer:
         return getattr(self.response, name)
 
 
+def classic_groups(shard: GroupShard) -> TimelineDict[str, ClassicGroup]:
+    return cast("TimelineDict[str, ClassicGroup]", shard.groups)
+
+
+def classic_registry(shard: GroupShard) -> ClassicRegistry:
+    manager = shard.context.managers[CLASSIC]
+    assert isinstance(manager, ClassicGroupManager)
+    return manager.registry
+
+
 class Coordinator:
     """One partition of `__consumer_offsets` and its coordinator."""
 
@@ -144,6 +160,10 @@ class Coordinator:
         return self.shards[-1]
 
     @property
+    def groups(self) -> TimelineDict[str, ClassicGroup]:
+        return classic_groups(self.shard)
+
+    @property
     def now_ms(self) -> int:
         return self.node.clock.now_ms()
 
@@ -161,7 +181,7 @@ class Coordinator:
         """Send one request; nothing has been flushed when this returns."""
         context = FixedContext(NEWEST[api] if version is None else version, client_id, "/127.0.0.1")
         answer = Answer()
-        response = getattr(self.service, api)(request, context, answer.responses.append)
+        response = self.service.handlers()[ApiKey[api.upper()]](request, context, answer.responses.append)
         if response is not None:
             answer.responses.append(response)
         return answer
@@ -338,7 +358,7 @@ class Coordinator:
         members = self.completing(size, group=group, instances=instances, protocols=protocols, **options)
         generation = self.describe_generation(group)
         assignments = {member_id: str(index).encode() for index, member_id in enumerate(members)}
-        name = self.shard.groups[group].protocol_name
+        name = self.groups[group].protocol_name
         answers = [
             self.sync(id_, generation, {} if index else assignments, group=group, protocol_name=name)
             for index, id_ in enumerate(members)
@@ -362,7 +382,7 @@ class Coordinator:
         self.advance(2 * self.config.group_initial_rebalance_delay_ms)
 
     def describe_generation(self, group: str = "group") -> int:
-        return self.shard.groups[group].generation
+        return self.groups[group].generation
 
 
 def subscription(*topics: str) -> bytes:

@@ -27,7 +27,7 @@ from kohort.wire.batches import (
     stamp,
 )
 from kohort.wire.compression import Codec
-from tests.group.harness import NoTimers
+from tests.group.harness import NoTimers, classic_groups
 
 DATA = Path(__file__).parents[1] / "data" / "pipeline"
 RUNS = ("expiry", "legacy", "main", "tv1", "unclean", "unclean-torn")
@@ -80,7 +80,7 @@ def picture(shard: GroupShard) -> dict[str, Any]:
                     for member in group.members.values()
                 },
             )
-            for group_id, group in shard.groups.items()
+            for group_id, group in classic_groups(shard).items()
         },
     }
 

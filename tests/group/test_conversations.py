@@ -15,11 +15,12 @@ import pytest
 
 from kohort.group.configs import GroupConfig
 from kohort.testing import FixedContext, deleted_topics
+from kohort.wire.apis import API_KEYS
 from kohort.wire.encoders import response_encoder
 from kohort.wire.headers import read_request_header, read_response_header
 from kohort.wire.readers import Decoded, request_reader, response_reader
 from tests.group.golden import DATA
-from tests.group.harness import Answer, Coordinator, Image
+from tests.group.harness import Answer, Coordinator, Image, classic_registry
 
 APIS = {
     8: "offset_commit",
@@ -75,8 +76,8 @@ class Conversation:
         self.frames = frames
         self.coordinator = Coordinator(GroupConfig(group_initial_rebalance_delay_ms=0))
         self.coordinator.service.image = Image(("orders", "payments", "short-lived", "clicks.eu", "clicks.us"))
-        self.coordinator.shard.registry.new_uuid = lambda: self.next_uuid
         self.next_uuid = ""
+        classic_registry(self.coordinator.shard).new_uuid = lambda: self.next_uuid
         self.started_ms = self.coordinator.now_ms
         self.answers: dict[tuple[int, int], Answer] = {}
         self.replies = {(frame.conn, frame.correlation_id): frame for frame in frames if frame.dir == "response"}
@@ -109,7 +110,7 @@ class Conversation:
             self.coordinator.advance(0)
         answer = self.answers[frame.conn, correlation_id] = Answer()
         context = FixedContext(version, client_id, "/127.0.0.1")
-        response = getattr(self.coordinator.service, APIS[key])(request, context, answer.responses.append)
+        response = self.coordinator.service.handlers()[API_KEYS[key]](request, context, answer.responses.append)
         if response is not None:
             answer.responses.append(response)
         self.coordinator.advance(0)

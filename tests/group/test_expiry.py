@@ -25,11 +25,10 @@ GROUP = GroupTombstone("group")
 
 
 def swept(coordinator: Coordinator, now_ms: int) -> list[GroupRecord]:
-    """All of it, in one."""
-    shard = coordinator.shard
-    records, following = cleanup_expired_offsets(shard.registry, shard.offsets, now_ms, OffsetScan(list(shard.groups)))
-    assert following is None
-    return records
+    """The records of the whole cleanup, which is one part."""
+    found = cleanup_expired_offsets(coordinator.shard.context, now_ms, OffsetScan(list(coordinator.groups)))
+    assert found.rest is None
+    return list(found.records)
 
 
 @pytest.mark.parametrize(("age_ms", "records"), [(59_999, []), (60_000, [ORDERS, GROUP]), (60_001, [ORDERS, GROUP])])
@@ -60,7 +59,7 @@ def test_what_nobody_subscribes_to_lapses_under_a_stable_group() -> None:
     assert swept(coordinator, later) == [PAYMENTS]
     coordinator.join(member, protocols=(("range", subscription("orders", "x")),))
     coordinator.join("", version=3)
-    assert coordinator.shard.groups["group"].state is not PREPARING_REBALANCE or swept(coordinator, later) == []
+    assert coordinator.groups["group"].state is not PREPARING_REBALANCE or swept(coordinator, later) == []
 
 
 def test_a_group_that_rebalances_keeps_everything() -> None:
@@ -68,7 +67,7 @@ def test_a_group_that_rebalances_keeps_everything() -> None:
     leader, _ = coordinator.stable(2, protocols=(("range", subscription("orders")),))
     coordinator.commit({("payments", 0): 1}, member_id=leader, generation=1)
     coordinator.join(leader)
-    assert coordinator.shard.groups["group"].state is PREPARING_REBALANCE
+    assert coordinator.groups["group"].state is PREPARING_REBALANCE
     assert swept(coordinator, coordinator.now_ms + 10 * MINUTE_MS) == []
 
 
@@ -77,7 +76,7 @@ def test_other_kinds_of_members_and_unreadable_subscriptions_keep_everything() -
     (member,) = coordinator.stable(1, protocols=(("range", b"\0"),))
     coordinator.commit(member_id=member, generation=1)
     assert swept(coordinator, coordinator.now_ms + 10 * MINUTE_MS) == []
-    coordinator.shard.groups["group"].protocol_type = "connect"
+    coordinator.groups["group"].protocol_type = "connect"
     assert swept(coordinator, coordinator.now_ms + 10 * MINUTE_MS) == []
 
 
@@ -131,13 +130,13 @@ def test_a_large_sweep_is_done_in_parts_that_others_can_come_between() -> None:
         coordinator.commit(group=group)
     before = coordinator.end
     coordinator.advance(CONFIG.offsets_retention_check_interval_ms)
-    assert not coordinator.shard.groups
+    assert not coordinator.groups
     assert not coordinator.shard.offsets.by_group
     assert coordinator.end == before + 2 * len(groups)
-    shard = coordinator.shard
     coordinator.commit({("orders", 0): 1})
-    some = OffsetScan(["gone", "group", "gone too"], 1)
-    assert cleanup_expired_offsets(shard.registry, shard.offsets, coordinator.now_ms, some) == ([], None)
+    some = OffsetScan(["deleted", "group", "deleted too"], 1)
+    found = cleanup_expired_offsets(coordinator.shard.context, coordinator.now_ms, some)
+    assert (found.records, found.rest) == ([], None)
 
 
 def replayed(coordinator: Coordinator, *records: GroupRecord) -> None:
@@ -152,13 +151,13 @@ def committed(coordinator: Coordinator, count: int) -> None:
 
 
 def parts(coordinator: Coordinator, now_ms: int) -> Iterator[list[GroupRecord]]:
-    """What each operation of a sweep writes; they are written before the next."""
-    shard = coordinator.shard
-    under_way: OffsetScan | None = OffsetScan(list(shard.groups))
-    while under_way is not None:
-        records, under_way = cleanup_expired_offsets(shard.registry, shard.offsets, now_ms, under_way)
-        replayed(coordinator, *records)
-        yield records
+    """The records of each part of a cleanup; each part is written before the next."""
+    scan: OffsetScan | None = OffsetScan(list(coordinator.groups))
+    while scan is not None:
+        found = cleanup_expired_offsets(coordinator.shard.context, now_ms, scan)
+        scan = found.rest
+        replayed(coordinator, *found.records)
+        yield list(found.records)
 
 
 def test_a_large_group_is_swept_in_parts_and_goes_with_the_last() -> None:
@@ -199,6 +198,6 @@ def test_a_part_that_cannot_be_written_is_tried_again() -> None:
         coordinator.commit(group=f"group-{index}")
     coordinator.log.fail_next_append = UnavailableError("full")
     coordinator.advance(CONFIG.offsets_retention_check_interval_ms + 499)
-    assert coordinator.shard.groups
+    assert coordinator.groups
     coordinator.advance(1)
-    assert not coordinator.shard.groups
+    assert not coordinator.groups

@@ -41,7 +41,7 @@ def test_version_0_has_only_a_session_timeout() -> None:
     coordinator = Coordinator()
     coordinator.join(version=0, session_ms=20_000, rebalance_ms=-1)
     coordinator.join(version=1, session_ms=20_000, rebalance_ms=-1)
-    assert [member.rebalance_timeout_ms for member in coordinator.shard.groups["group"].members.values()] == [
+    assert [member.rebalance_timeout_ms for member in coordinator.groups["group"].members.values()] == [
         20_000,
         -1,
     ]
@@ -74,7 +74,7 @@ def test_the_initial_delay_is_waited_in_full_by_a_lone_member() -> None:
     assert answer.is_parked
     coordinator.advance(1)
     assert (answer.code, answer.generation_id, answer.protocol_name) == (ErrorCode.NONE, 1, "range")
-    assert coordinator.shard.groups["group"].state is COMPLETING_REBALANCE
+    assert coordinator.groups["group"].state is COMPLETING_REBALANCE
 
 
 def test_each_newcomer_extends_the_initial_delay_up_to_the_rebalance_timeout() -> None:
@@ -160,7 +160,7 @@ def test_a_join_to_a_completing_group_sends_everybody_back() -> None:
     assert parked.is_parked
     coordinator.join(coordinator.new_member_id())
     assert parked.code is ErrorCode.REBALANCE_IN_PROGRESS
-    assert coordinator.shard.groups["group"].state is PREPARING_REBALANCE
+    assert coordinator.groups["group"].state is PREPARING_REBALANCE
 
 
 def test_a_leader_that_joins_again_assigns_again() -> None:
@@ -254,9 +254,9 @@ def test_one_protocol_named_twice_does_not_wedge_the_group() -> None:
 def test_subscriptions_that_cannot_be_read_are_unknown(metadata: bytes, topics: set[str] | None) -> None:
     coordinator = Coordinator()
     coordinator.stable(1, protocols=(("range", metadata),))
-    assert coordinator.shard.groups["group"].subscribed_topics == topics
+    assert coordinator.groups["group"].subscribed_topics == topics
     coordinator.restart()
-    assert coordinator.shard.groups["group"].subscribed_topics == topics
+    assert coordinator.groups["group"].subscribed_topics == topics
 
 
 def test_a_full_group_refuses_newcomers() -> None:
@@ -273,14 +273,14 @@ def test_while_a_group_prepares_seats_are_for_those_who_are_back() -> None:
     newcomer = coordinator.join("", version=3)
     assert newcomer.is_parked
     assert coordinator.join(follower).code is ErrorCode.GROUP_MAX_SIZE_REACHED
-    assert follower not in coordinator.shard.groups["group"].members
+    assert follower not in coordinator.groups["group"].members
 
 
 def test_a_group_that_is_too_large_after_a_load_shrinks() -> None:
     coordinator = Coordinator()
     members = coordinator.stable(3)
     coordinator.restart(config(group_max_size=2))
-    assert coordinator.shard.groups["group"].state is PREPARING_REBALANCE
+    assert coordinator.groups["group"].state is PREPARING_REBALANCE
     assert coordinator.join(members[0]).is_parked
     assert coordinator.join(members[1]).is_parked
     last = coordinator.join(members[2])
@@ -294,7 +294,7 @@ def test_an_older_join_of_the_same_member_is_answered_when_it_is_replaced() -> N
     newer = coordinator.join(leader)
     assert (older.code, older.member_id) == (ErrorCode.REBALANCE_IN_PROGRESS, leader)
     assert newer.is_parked
-    assert coordinator.shard.groups["group"].parked_joins == 1
+    assert coordinator.groups["group"].parked_joins == 1
 
 
 def test_a_group_that_was_rebalancing_is_stable_again_after_a_load() -> None:
@@ -304,7 +304,7 @@ def test_a_group_that_was_rebalancing_is_stable_again_after_a_load() -> None:
     coordinator.join(follower)
     assert coordinator.describe_generation() == 2
     coordinator.restart()
-    group = coordinator.shard.groups["group"]
+    group = coordinator.groups["group"]
     assert (group.state, group.generation) == (STABLE, 1)
     assert [member.assignment for member in group.members.values()] == [b"0", b"1"]
     assert coordinator.heartbeat(leader, 2) is ErrorCode.ILLEGAL_GENERATION
@@ -315,7 +315,7 @@ def test_an_empty_group_keeps_its_generation_and_type() -> None:
     coordinator = Coordinator()
     members = coordinator.stable(2)
     assert coordinator.leave(*[(member, None) for member in members]) == [ErrorCode.NONE] * 2
-    group = coordinator.shard.groups["group"]
+    group = coordinator.groups["group"]
     assert (group.state, group.generation, group.protocol_type, group.protocol_name) == (EMPTY, 2, "consumer", None)
     assert coordinator.records()[-1] == GroupMetadata("group", "consumer", 2, None, None, coordinator.now_ms, ())
     coordinator.stable(1)
@@ -355,7 +355,7 @@ def test_members_are_described_with_the_assignments_of_the_last_generation_while
     leader, follower = coordinator.stable(2)
     coordinator.join(leader)
     coordinator.join(follower)
-    assert coordinator.shard.groups["group"].state is COMPLETING_REBALANCE
+    assert coordinator.groups["group"].state is COMPLETING_REBALANCE
     assert [member.member_assignment for member in coordinator.describe().members] == [b"0", b"1"]
 
 

@@ -18,7 +18,7 @@ from kohort.group.shard import GroupShard
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import ErrorCode, UnavailableError
 from kohort.wire import messages as m
-from tests.group.harness import Answer, Coordinator
+from tests.group.harness import Answer, Coordinator, classic_groups
 
 GROUPS = ("a", "b")
 INSTANCES = (None, None, "x", "y")
@@ -100,14 +100,14 @@ class Groups(RuleBasedStateMachine):
         answer = self._join(group, "", instance, metadata)
         if answer.is_parked:
             # Its id is in the group already, though its client does not know it yet.
-            found = self.coordinator.shard.groups.get(group)
+            found = self.coordinator.groups.get(group)
             return multiple(*((group, id_, instance) for id_ in (found.members if found else ())))
         return (group, answer.member_id, instance) if answer.member_id else multiple()
 
     @rule(member=members, metadata=st.sampled_from(METADATA))
     def rejoin(self, member: tuple[str, str, str | None], metadata: bytes) -> None:
         group, member_id, instance = member
-        found = self.coordinator.shard.groups.get(group)
+        found = self.coordinator.groups.get(group)
         if found is not None and member_id in found.pending_members and instance is not None:
             instance = None
         self._join(group, member_id, instance, metadata)
@@ -127,14 +127,14 @@ class Groups(RuleBasedStateMachine):
 
     @rule(group=st.sampled_from(GROUPS))
     def everybody_rejoins(self, group: str) -> None:
-        found = self.coordinator.shard.groups.get(group)
+        found = self.coordinator.groups.get(group)
         for member in list(found.members.values()) if found else ():
             self._join(group, member.member_id, member.group_instance_id, b"1")
 
     @rule(member=members, stale=st.booleans())
     def sync(self, member: tuple[str, str, str | None], stale: bool) -> None:
         group, member_id, instance = member
-        found = self.coordinator.shard.groups.get(group)
+        found = self.coordinator.groups.get(group)
         assignments = {id_: id_.encode() for id_ in found.members} if found else {}
         generation = (found.generation if found else 0) - stale
         answer = self.coordinator.sync(
@@ -144,14 +144,14 @@ class Groups(RuleBasedStateMachine):
 
     @rule(group=st.sampled_from(GROUPS))
     def everybody_syncs(self, group: str) -> None:
-        found = self.coordinator.shard.groups.get(group)
+        found = self.coordinator.groups.get(group)
         for member in list(found.members.values()) if found else ():
             self.sync((group, member.member_id, member.group_instance_id), stale=False)
 
     @rule(member=members)
     def heartbeat(self, member: tuple[str, str, str | None]) -> None:
         group, member_id, instance = member
-        found = self.coordinator.shard.groups.get(group)
+        found = self.coordinator.groups.get(group)
         request = m.HeartbeatRequest(
             group_id=group,
             generation_id=found.generation if found else 0,
@@ -174,7 +174,7 @@ class Groups(RuleBasedStateMachine):
     @rule(member=members, partition=st.integers(0, 2), offset=st.integers(0, 9))
     def commit(self, member: tuple[str, str, str | None], partition: int, offset: int) -> None:
         group, member_id, instance = member
-        found = self.coordinator.shard.groups.get(group)
+        found = self.coordinator.groups.get(group)
         entry = m.OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)
         request = m.OffsetCommitRequest(
             group_id=group,
@@ -233,7 +233,7 @@ class Groups(RuleBasedStateMachine):
 
     @invariant()
     def parked_requests_are_counted_and_belong_to_their_states(self) -> None:
-        for group in self.coordinator.shard.groups.values():
+        for group in self.coordinator.groups.values():
             joins = [member for member in group.members.values() if member.join_reply is not None]
             assert group.parked_joins == len(joins)
             if group.state is PREPARING_REBALANCE:
@@ -245,7 +245,7 @@ class Groups(RuleBasedStateMachine):
     @invariant()
     def a_generation_has_one_leader(self) -> None:
         for group_id, answer in self.joins:
-            group = self.coordinator.shard.groups.get(group_id)
+            group = self.coordinator.groups.get(group_id)
             if answer.is_parked or group is None or not answer.members or answer.skip_assignment:
                 continue
             assert answer.leader == answer.member_id
@@ -262,14 +262,14 @@ class Groups(RuleBasedStateMachine):
         serde = GroupRecordSerde()
         for offset, record in enumerate(self.coordinator.records()):
             fresh.replay(offset, -1, -1, serde.decode(*serde.encode(record)))
-        live = self.coordinator.shard
+        live, groups = self.coordinator.shard, classic_groups(fresh)
         assert set(fresh.groups) == set(live.groups)
         assert {group: dict(offsets) for group, offsets in fresh.offsets.by_group.items()} == {
             group: dict(offsets) for group, offsets in live.offsets.by_group.items()
         }
-        for group_id, group in live.groups.items():
+        for group_id, group in self.coordinator.groups.items():
             if group.state is STABLE and not any(member.join_reply for member in group.members.values()):
-                assert picture(fresh.groups[group_id]) == picture(group)
+                assert picture(groups[group_id]) == picture(group)
 
     def teardown(self) -> None:
         """Given time, whoever waits is answered."""

@@ -2,6 +2,7 @@
 
 from kohort.group.classic.states import EMPTY, PREPARING_REBALANCE, STABLE
 from kohort.group.configs import GroupConfig
+from kohort.group.groups import CLASSIC
 from kohort.group.metrics import GroupCounters
 from kohort.model.errors import ErrorCode
 from kohort.wire import messages as m
@@ -12,7 +13,7 @@ MINUTE_MS = 60_000
 
 def counted(coordinator: Coordinator) -> tuple[int, int, int, int]:
     """Commits, expirations, deletions, completed rebalances."""
-    counters = coordinator.shard.registry.counters
+    counters = coordinator.shard.context.counters
     return (
         counters.offset_commits,
         counters.offset_expirations,
@@ -63,8 +64,8 @@ def test_gauges() -> None:
     coordinator.join(group="joining", version=3)
     for _ in range(2):
         gauges = coordinator.service.gauges()
-        assert gauges.classic | {STABLE: 1, EMPTY: 1, PREPARING_REBALANCE: 1} == gauges.classic
-        assert (sum(gauges.classic.values()), gauges.members, gauges.offsets) == (3, 3, 2)
+        assert gauges.groups == {(CLASSIC, state.value): 1 for state in (STABLE, EMPTY, PREPARING_REBALANCE)}
+        assert (gauges.members[CLASSIC], gauges.offsets) == (3, 2)
 
 
 def test_a_total_is_over_all_partitions() -> None:

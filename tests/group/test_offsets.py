@@ -42,7 +42,7 @@ def test_a_tool_may_commit_for_a_group_that_is_not_there() -> None:
     assert coordinator.records() == [OffsetCommit("group", "orders", 0, 7, -1, "", coordinator.now_ms)]
     assert coordinator.fetch() == {ORDERS: 7}
     assert coordinator.listed() == {"group": "Empty"}
-    assert coordinator.shard.groups["group"].is_simple
+    assert coordinator.groups["group"].is_simple
 
 
 @pytest.mark.parametrize(("version", "code"), [(8, ErrorCode.ILLEGAL_GENERATION), (9, ErrorCode.GROUP_ID_NOT_FOUND)])
@@ -349,14 +349,14 @@ def test_many_offsets_of_a_deleted_topic_go_in_parts_that_others_can_come_betwee
     coordinator = Coordinator(batch_bytes_max=100_000)
     many_offsets(coordinator, count, groups=groups)
     written: list[int] = []
-    delete_part = coordinator.shard._delete_part
+    delete_part = coordinator.shard.maintenance._delete_part
 
-    def watched(under_way: TopicDeletion, now_ms: int) -> Result[GroupRecord, None]:
-        result = delete_part(under_way, now_ms)
+    def watched(deletion: TopicDeletion, now_ms: int) -> Result[GroupRecord, None]:
+        result = delete_part(deletion, now_ms)
         written.append(len(result.records))
         return result
 
-    monkeypatch.setattr(coordinator.shard, "_delete_part", watched)
+    monkeypatch.setattr(coordinator.shard.maintenance, "_delete_part", watched)
     end, log_end = len(coordinator.log.batches), coordinator.end
     coordinator.runtime.on_image(deleted_topics("orders"))
     coordinator.advance(1)
@@ -411,13 +411,13 @@ def test_a_part_that_is_written_late_is_followed_once(monkeypatch: pytest.Monkey
     coordinator = Coordinator()
     many_offsets(coordinator, 3 * TOMBSTONES_AT_ONCE)
     followed: list[TopicDeletion | None] = []
-    go_on = coordinator.shard._go_on_deleting
+    continue_deletion = coordinator.shard.maintenance._continue_deletion
 
-    def watched(under_way: TopicDeletion | None) -> None:
-        followed.append(under_way)
-        go_on(under_way)
+    def watched(deletion: TopicDeletion | None) -> None:
+        followed.append(deletion)
+        continue_deletion(deletion)
 
-    monkeypatch.setattr(coordinator.shard, "_go_on_deleting", watched)
+    monkeypatch.setattr(coordinator.shard.maintenance, "_continue_deletion", watched)
     coordinator.log.is_held = True
     coordinator.runtime.on_image(deleted_topics("orders"))
     coordinator.advance(20_000)
@@ -426,8 +426,8 @@ def test_a_part_that_is_written_late_is_followed_once(monkeypatch: pytest.Monkey
     coordinator.log.commit()
     coordinator.advance(1_000)
     assert coordinator.fetch("group-0") == {}
-    orders = [under_way for under_way in followed if under_way is not None and "orders" in under_way.topics]
-    assert [under_way.walk and under_way.walk.place for under_way in orders] == [None, TOMBSTONES_AT_ONCE]
+    orders = [deletion for deletion in followed if deletion is not None and "orders" in deletion.topics]
+    assert [deletion.scan and deletion.scan.next_partition for deletion in orders] == [None, TOMBSTONES_AT_ONCE]
 
 
 # Transactions

@@ -25,7 +25,7 @@ from kohort.wire.headers import read_request_header
 from kohort.wire.readers import request_reader
 from kohort.wire.templates import BODY_BYTES_MAX, Memory, RepeatReader, RequestTemplate, TemplateCache, TemplateMatch
 from tests.conftest import LONG
-from tests.group.harness import Coordinator, Topic
+from tests.group.harness import Coordinator, Topic, classic_groups
 
 COMMIT = ApiKey.OFFSET_COMMIT
 VERSIONS = range(2, 11)
@@ -72,8 +72,11 @@ class Server:
         return (
             {group: dict(table) for group, table in offsets.by_group.items()},
             {producer: dict(table) for producer, table in offsets.pending.items()},
-            {group.group_id: (group.state, group.generation, set(group.members)) for group in shard.groups.values()},
-            shard.registry.counters.offset_commits,
+            {
+                group.group_id: (group.state, group.generation, set(group.members))
+                for group in classic_groups(shard).values()
+            },
+            shard.context.counters.offset_commits,
         )
 
 
@@ -134,12 +137,12 @@ def end_transaction(coordinator: Coordinator) -> None:
 
 def join(coordinator: Coordinator) -> None:
     """A member, whose id and generation are those of `MEMBER`; the second time there is a generation more."""
-    if not coordinator.shard.groups.get("group"):
+    if not coordinator.groups.get("group"):
         coordinator.stable(1)
 
 
 def leave(coordinator: Coordinator) -> None:
-    group = coordinator.shard.groups.get("group")
+    group = coordinator.groups.get("group")
     for member in list(group.members) if group is not None else ():
         coordinator.leave((member, None))
 
@@ -276,7 +279,7 @@ def test_what_is_kept_of_a_commit_is_not_more_than_was_counted(group: str, topic
             frames = [frame_of(commit([(topic, range(partitions))], group=name), 9, [number]) for number in range(3)]
             *_, found = [reader.read(frame, read_request_header(frame)[4], remembered) for frame in frames]
             assert isinstance(found, TemplateMatch)
-            plan = coordinator.service._plan_of(found, context)
+            plan = coordinator.service._prepared(found, context)
             if plan is not None:
                 for delta in range(8):
                     plan.layout(delta)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kohort.group.classic.heartbeat import heartbeat
 from kohort.group.classic.states import ClassicGroupState
 from kohort.group.configs import GroupConfig
 from kohort.group.records import GroupRecord, GroupRecordSerde, OffsetCommit, OffsetTombstone
@@ -15,7 +16,7 @@ from kohort.machine.shard import Result, UnknownRecordTypeError
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.wire import messages as m
 from tests.group.golden import golden_groups, golden_records
-from tests.group.harness import Image, NoTimers
+from tests.group.harness import Image, NoTimers, classic_groups, classic_registry
 from tests.group.raw_offsets import fresh, picture
 
 
@@ -66,7 +67,7 @@ def test_offsets_are_the_brokers(run: str) -> None:
 @pytest.mark.parametrize("run", ["main", "legacy"])
 def test_classic_groups_are_the_brokers(run: str) -> None:
     """Groups of other types are passed over; what is left of them are their offsets."""
-    groups = {group_id: group for shard in load(run) for group_id, group in shard.groups.items()}
+    groups = {group_id: group for shard in load(run) for group_id, group in classic_groups(shard).items()}
     for group_id, theirs in golden_groups()[run].items():
         if theirs["type"] != "Classic":
             continue
@@ -102,10 +103,11 @@ def test_members_get_a_session_when_the_log_is_loaded() -> None:
             shard.replay(record.offset, -1, -1, serde.decode(record.key_bytes, record.value_bytes))
     shard.on_loaded(Image(), 0)
     assert sum(key.startswith("session") for key in timers.delays) == 2
-    leader, generation = shard.groups["hold-classic"].leader, shard.groups["hold-classic"].generation
+    group = classic_groups(shard)["hold-classic"]
+    leader, generation = group.leader, group.generation
     assert leader is not None
     beat = m.HeartbeatRequest(group_id="hold-classic", generation_id=generation, member_id=leader)
-    result: Result[Any, m.HeartbeatResponse] = shard.heartbeat(beat)
+    result: Result[Any, m.HeartbeatResponse] = heartbeat(classic_registry(shard), beat)
     assert result.response is not None
     assert result.response.error_code == 0
 

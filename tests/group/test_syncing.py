@@ -20,7 +20,7 @@ REBALANCE_MS = 60_000
 
 
 def state(coordinator: Coordinator, group: str = "group") -> Any:
-    return coordinator.shard.groups[group].state
+    return coordinator.groups[group].state
 
 
 # SyncGroup
@@ -65,7 +65,7 @@ def test_an_assignment_that_comes_too_late_is_dropped() -> None:
     coordinator.node.settle()
     assert sync.code is REBALANCE
     assert state(coordinator) is PREPARING_REBALANCE
-    assert [member.assignment for member in coordinator.shard.groups["group"].members.values()] == [b"", b"", b""]
+    assert [member.assignment for member in coordinator.groups["group"].members.values()] == [b"", b"", b""]
     coordinator.join(leader)
     coordinator.join(follower)
     assert newcomer.generation_id == 2
@@ -79,7 +79,7 @@ def test_an_assignment_that_cannot_be_written_starts_over() -> None:
     own = coordinator.sync(leader, 1, {leader: b"l"})
     assert (own.code, waiting.code) == (ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_COORDINATOR)
     assert state(coordinator) is PREPARING_REBALANCE
-    assert [member.assignment for member in coordinator.shard.groups["group"].members.values()] == [b"", b""]
+    assert [member.assignment for member in coordinator.groups["group"].members.values()] == [b"", b""]
     again = [coordinator.join(leader), coordinator.join(follower)]
     assert {answer.generation_id for answer in again} == {2}
 
@@ -120,7 +120,7 @@ def test_a_commit_keeps_a_member_alive_and_a_stale_heartbeat_does_not() -> None:
     coordinator.commit(member_id=leader, generation=1)
     assert coordinator.heartbeat(follower, 0) is ErrorCode.ILLEGAL_GENERATION
     coordinator.advance(6_000)
-    assert list(coordinator.shard.groups["group"].members) == [leader]
+    assert list(coordinator.groups["group"].members) == [leader]
 
 
 def test_a_commit_while_the_group_prepares_keeps_a_member_alive() -> None:
@@ -130,7 +130,7 @@ def test_a_commit_while_the_group_prepares_keeps_a_member_alive() -> None:
     coordinator.advance(6_000)
     assert coordinator.commit(member_id=follower, generation=1) == {("orders", 0): NONE}
     coordinator.advance(6_000)
-    assert follower in coordinator.shard.groups["group"].members
+    assert follower in coordinator.groups["group"].members
 
 
 def test_a_session_starts_anew_with_the_answer_to_a_parked_sync() -> None:
@@ -145,9 +145,9 @@ def test_a_session_starts_anew_with_the_answer_to_a_parked_sync() -> None:
     assert waiting.code is REBALANCE
     for _ in range(2):
         assert coordinator.heartbeat(leader, 1) is REBALANCE
-        assert follower in coordinator.shard.groups["group"].members
+        assert follower in coordinator.groups["group"].members
         coordinator.advance(SESSION_MS // 2)
-    assert follower not in coordinator.shard.groups["group"].members
+    assert follower not in coordinator.groups["group"].members
 
 
 def test_who_waits_for_an_answer_does_not_lapse() -> None:
@@ -158,7 +158,7 @@ def test_who_waits_for_an_answer_does_not_lapse() -> None:
     assert coordinator.heartbeat(follower, 1) is REBALANCE
     coordinator.advance(SESSION_MS - 1)
     assert parked.is_parked
-    assert leader in coordinator.shard.groups["group"].members
+    assert leader in coordinator.groups["group"].members
     coordinator.advance(1)  # now the follower has lapsed
     assert parked.code is NONE
     coordinator.sync(leader, 2, {leader: b""})
@@ -197,7 +197,7 @@ def test_who_does_not_synchronise_in_time_is_out(silent: list[str]) -> None:
         coordinator.heartbeat(follower, 1)
         coordinator.advance(9_000)
     gone = [{"leader": leader, "follower": follower}[name] for name in silent]
-    group = coordinator.shard.groups["group"]
+    group = coordinator.groups["group"]
     assert not set(gone) & set(group.members)
     assert group.state is (EMPTY if len(silent) == 2 else PREPARING_REBALANCE)
     assert [answer.code for answer in answers] in ([], [NONE], [REBALANCE])
@@ -215,7 +215,7 @@ def test_a_join_timer_that_finds_nobody_is_armed_again() -> None:
     coordinator = Coordinator()
     coordinator.stable(2, instances=("a", "b"), session_ms=1_000_000, rebalance_ms=20_000)
     pending = coordinator.new_member_id()
-    leader = coordinator.shard.groups["group"].leader
+    leader = coordinator.groups["group"].leader
     assert leader is not None
     coordinator.leave((pending, None))
     assert state(coordinator) is PREPARING_REBALANCE
@@ -233,7 +233,7 @@ def test_a_join_timer_that_finds_nobody_is_armed_again() -> None:
 def test_a_batch_of_leavers() -> None:
     coordinator = Coordinator()
     coordinator.stable(3, instances=(None, "a", "b"))
-    members = coordinator.shard.groups["group"].members
+    members = coordinator.groups["group"].members
     by_instance = {member.group_instance_id: id_ for id_, member in members.items()}
     dynamic, static, other = by_instance[None], by_instance["a"], by_instance["b"]
     pending = coordinator.new_member_id()
@@ -266,7 +266,7 @@ def test_a_parked_join_of_a_leaver_is_answered() -> None:
     assert state(coordinator) is PREPARING_REBALANCE  # the initial delay goes on without members
     coordinator.advance(3_000)
     assert state(coordinator) is EMPTY
-    assert coordinator.shard.groups["group"].protocol_type == "consumer"
+    assert coordinator.groups["group"].protocol_type == "consumer"
 
 
 def test_a_parked_sync_of_a_leaver_is_answered() -> None:
@@ -331,7 +331,7 @@ def test_a_replacement_that_cannot_be_written_is_taken_back() -> None:
     answer = coordinator.join("", instance="a", session_ms=20_000)
     assert (answer.code, answer.member_id) == (ErrorCode.NOT_COORDINATOR, "")
     assert (answer.generation_id, answer.leader) == (1, leader)
-    group = coordinator.shard.groups["group"]
+    group = coordinator.groups["group"]
     assert (group.leader, group.static_members["a"], group.parked_joins) == (leader, leader, 0)
     assert group.members[leader].session_timeout_ms == SESSION_MS
     assert coordinator.heartbeat(leader, 1, instance="a") is NONE
@@ -343,7 +343,7 @@ def test_a_replacement_that_changes_the_vote_rebalances() -> None:
     coordinator = Coordinator()
     protocols = (("sticky", b""), ("range", b""))
     coordinator.stable(2, instances=("a", "b"), protocols=protocols)
-    assert coordinator.shard.groups["group"].protocol_name == "sticky"
+    assert coordinator.groups["group"].protocol_name == "sticky"
     answer = coordinator.join("", instance="a", protocols=(("range", b""),))
     assert answer.is_parked
     assert state(coordinator) is PREPARING_REBALANCE
@@ -386,10 +386,10 @@ def test_a_static_member_that_does_not_come_back_is_out_by_the_sync_timer() -> N
     leader, away = coordinator.stable(2, instances=("a", "b"), **options)
     coordinator.join(leader, instance="a", **options)
     coordinator.advance(20_000)
-    assert away in coordinator.shard.groups["group"].members
+    assert away in coordinator.groups["group"].members
     assert coordinator.sync(leader, 2, {leader: b"all"}, instance="a").code is NONE
     coordinator.advance(20_000)
-    assert away not in coordinator.shard.groups["group"].members
+    assert away not in coordinator.groups["group"].members
     assert state(coordinator) is PREPARING_REBALANCE
 
 
@@ -406,7 +406,7 @@ def test_a_replacement_shows_the_old_client_id_and_keeps_the_old_subscription() 
     protocols = (("range", subscription("orders")),)
     coordinator.stable(1, instances=("a",), protocols=protocols)
     coordinator.join("", instance="a", protocols=(("range", subscription("payments")),), client_id="another")
-    group = coordinator.shard.groups["group"]
+    group = coordinator.groups["group"]
     assert group.subscribed_topics == frozenset({"orders"})
     assert [member.client_id for member in group.members.values()] == ["client"]
 

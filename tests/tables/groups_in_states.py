@@ -22,7 +22,7 @@ class Situation(msgspec.Struct):
 
     @property
     def group(self) -> ClassicGroup:
-        return self.coordinator.shard.groups["group"]
+        return self.coordinator.groups["group"]
 
     @property
     def generation(self) -> int:

@@ -14,7 +14,6 @@ from uuid import UUID
 
 import numpy as np
 
-from kohort.group.classic.group import ClassicGroup
 from kohort.group.offsets.offsets import CommittedOffset, GroupOffsets, Partition
 from kohort.machine.bulk import RawRecords
 from kohort.model.errors import CorruptError
@@ -117,8 +116,7 @@ class _Tables(dict[bytes, GroupOffsets]):
 
     def __missing__(self, name: bytes) -> GroupOffsets:
         group_id, shard = name.decode(), self._shard
-        if group_id not in shard.groups:
-            shard.groups.put(group_id, ClassicGroup(group_id))
+        shard.context.ensure_group(group_id)
         table = self[name] = shard.offsets.to_fill(group_id)
         return table
 

@@ -1,40 +1,46 @@
 """
-DeleteGroups (42), versions 0 to 2: an empty group goes, with all its offsets and those that are still in transactions.
+DeleteGroups (42), versions 0 to 2: delete empty groups with their offsets, those of open transactions included.
 
 Source: Kafka GroupCoordinatorShard.deleteGroups.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
 
-from kohort.group.classic.group import ClassicGroup
-from kohort.group.classic.registry import GroupRegistry
-from kohort.group.classic.states import DEAD, EMPTY
+from kohort.group.context import GroupContext
+from kohort.group.events import GroupDeleted
 from kohort.group.offsets.deletion import offset_tombstones
-from kohort.group.offsets.offsets import Offsets
-from kohort.group.records import GroupRecord, GroupTombstone
-from kohort.machine.shard import Result
-from kohort.model.errors import ErrorCode
+from kohort.group.records import GroupRecord
+from kohort.machine.shard import Release, Result
+from kohort.model.errors import CoordinatorError
 from kohort.wire import messages as m
 
-DeleteGroupResults = tuple[m.DeleteGroupsResponseDeletableGroupResult, ...]
+DeleteGroupResults: TypeAlias = tuple[m.DeleteGroupsResponseDeletableGroupResult, ...]
 
 
-def delete_groups(
-    registry: GroupRegistry, offsets: Offsets, group_ids: Sequence[str]
-) -> Result[GroupRecord, DeleteGroupResults]:
-    """Each group by itself; the records of all of them are one batch."""
+def delete_groups(context: GroupContext, group_ids: Sequence[str]) -> Result[GroupRecord, DeleteGroupResults]:
+    """Delete each group that allows it; the records of all of them are one batch."""
     records: list[GroupRecord] = []
     results: list[m.DeleteGroupsResponseDeletableGroupResult] = []
+    deleted: list[GroupDeleted] = []
     for group_id in group_ids:
-        code = _refusal(registry.groups.get(group_id))
-        if code is ErrorCode.NONE:
-            records += offset_tombstones(offsets, group_id)
-            records.append(GroupTombstone(group_id))
-        results.append(m.DeleteGroupsResponseDeletableGroupResult(group_id=group_id, error_code=int(code)))
-    return Result(records, tuple(results))
+        code = 0
+        try:
+            group = context.get(group_id)
+            group.validate_delete()
+        except CoordinatorError as exc:
+            code = int(exc.code)
+        else:
+            offsets = offset_tombstones(context.offsets, group_id)
+            records += offsets
+            records += group.tombstones()
+            deleted.append(GroupDeleted(group_id, len(offsets), "DeleteGroups"))
+        results.append(m.DeleteGroupsResponseDeletableGroupResult(group_id=group_id, error_code=code))
 
+    def after(error: Exception | None) -> Iterable[Release]:
+        if error is None:
+            for event in deleted:
+                context.events(event)
+        return ()
 
-def _refusal(group: ClassicGroup | None) -> ErrorCode:
-    if group is None or group.state is DEAD:
-        return ErrorCode.GROUP_ID_NOT_FOUND
-    return ErrorCode.NONE if group.state is EMPTY else ErrorCode.NON_EMPTY_GROUP
+    return Result(records, tuple(results), after=after if deleted else None)

@@ -1,25 +1,25 @@
 """
-What a group coordinator counts, and what it is asked for when somebody looks.
+Counters and gauges of a group coordinator.
 
-Counters belong to a partition and outlive its shard, so that a sum over them never falls while the node runs; they are
-changed under the shard's exclusivity only. Gauges are taken from the groups themselves.
+Counters belong to a partition and outlive its shard, so that their sum never falls while the node runs; they change only while
+an operation of the shard runs. Gauges are counted when they are asked for.
 
 Source: Kafka GroupCoordinatorMetrics, GroupCoordinatorMetricsShard.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 
-from kohort.group.classic.group import ClassicGroup
-from kohort.group.classic.states import ClassicGroupState
+from kohort.group.groups import Group
 from kohort.group.offsets.offsets import Offsets
 
 
 class GroupCounters:
     """
     Attributes:
-        offset_commits: offsets that were accepted, one a partition.
-        offset_expirations: offsets that have lapsed.
-        offset_deletions: offsets that clients have deleted (OffsetDelete); not those that went with their group or topic.
+        offset_commits: accepted offsets, one a partition.
+        offset_expirations: offsets deleted because their retention passed.
+        offset_deletions: offsets deleted by OffsetDelete. Deletions of a group or topic do not count.
         completed_rebalances: how often a classic group became Stable.
     """
 
@@ -42,25 +42,25 @@ class GroupCounters:
 
 class GroupGauges:
     """
-    How many there are, in one shard or in several.
+    Numbers of groups, members and offsets, in one shard or in several.
 
     Attributes:
-        classic: classic groups by state.
-        members: of classic groups.
-        offsets: that are committed; pending ones of transactions are not counted.
+        groups: by kind and state name.
+        members: by kind.
+        offsets: committed ones; pending offsets of transactions are not counted.
     """
 
-    __slots__ = ("classic", "members", "offsets")
+    __slots__ = ("groups", "members", "offsets")
 
     def __init__(self) -> None:
-        self.classic = dict.fromkeys(ClassicGroupState, 0)
-        self.members = 0
+        self.groups: Counter[tuple[str, str]] = Counter()
+        self.members: Counter[str] = Counter()
         self.offsets = 0
 
-    def add(self, groups: Iterable[ClassicGroup], offsets: Offsets) -> "GroupGauges":
-        """Count what is in a shard, too."""
+    def add(self, groups: Iterable[Group], offsets: Offsets) -> "GroupGauges":
+        """Add the groups and offsets of a shard."""
         for group in groups:
-            self.classic[group.state] += 1
-            self.members += len(group.members)
+            self.groups[group.kind, group.state_name] += 1
+            self.members[group.kind] += group.member_count
         self.offsets += sum(map(len, offsets.by_group.values()))
         return self

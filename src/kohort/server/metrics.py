@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from kohort.group.kinds import KINDS
 from kohort.group.metrics import GroupCounters, GroupGauges
 from kohort.runtime.metrics import Histogram, RuntimeMetrics
 from kohort.server.connection import Connections
@@ -47,11 +48,13 @@ def server_families(connections: Connections) -> Iterator[Family]:
 def group_families(gauges: GroupGauges, counters: GroupCounters) -> Iterator[Family]:
     """Section "group-coordinator-metrics" of Kafka's documentation, as far as there are groups of these kinds."""
     prefix = "kohort_group_coordinator"
-    groups = sum(gauges.classic.values())
-    yield labelled(f"{prefix}_groups", "gauge", "Groups, by protocol.", "protocol", [("classic", groups)])
-    by_state = [(state.value, count) for state, count in gauges.classic.items()]
-    yield labelled(f"{prefix}_classic_groups", "gauge", "Classic groups, by state.", "state", by_state)
-    yield gauge(f"{prefix}_classic_members", "Members of classic groups.", gauges.members)
+    totals = [(kind.name, sum(gauges.groups[kind.name, state] for state in kind.states)) for kind in KINDS]
+    yield labelled(f"{prefix}_groups", "gauge", "Groups, by protocol.", "protocol", totals)
+    for kind in KINDS:
+        title = kind.name.capitalize()
+        by_state = [(state, gauges.groups[kind.name, state]) for state in kind.states]
+        yield labelled(f"{prefix}_{kind.name}_groups", "gauge", f"{title} groups, by state.", "state", by_state)
+        yield gauge(f"{prefix}_{kind.name}_members", f"Members of {kind.name} groups.", gauges.members[kind.name])
     yield gauge(f"{prefix}_offsets", "Committed offsets.", gauges.offsets)
     yield counter(f"{prefix}_offset_commits_total", "Offsets that were accepted.", counters.offset_commits)
     yield counter(f"{prefix}_offset_expirations_total", "Offsets that have lapsed.", counters.offset_expirations)

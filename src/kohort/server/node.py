@@ -37,6 +37,7 @@ from kohort.runtime.runtime import Runtime
 from kohort.runtime.timers import ShardTimers
 from kohort.server.connection import Connections
 from kohort.server.dispatch import Dispatch, Handler
+from kohort.server.group_events import log_group_event
 from kohort.server.settings import SUPPORTED_CONFIGS, Settings
 from kohort.server.timer_driver import TimerDriver
 from kohort.storage.durability.recovery import Recovered
@@ -151,25 +152,14 @@ class Node:
 
     def _make_group_shard(self, partition: int, registry: SnapshotRegistry, timers: ShardTimers) -> GroupShard:
         counters = self._group_counters[partition]
-        return GroupShard(registry, timers, self._group_config, lambda: str(uuid4()), counters)
+        return GroupShard(registry, timers, self._group_config, lambda: str(uuid4()), counters, log_group_event)
 
     def _handlers(self) -> dict[ApiKey, tuple[Handler, int, int]]:
         """Every API that is served; the broker's table is the one that ApiVersions shows."""
-        groups = self._group_service
         handlers = self._broker.handlers
-        own: dict[ApiKey, tuple[Handler, int, int]] = {
-            ApiKey.JOIN_GROUP: (groups.join_group, 0, 9),
-            ApiKey.SYNC_GROUP: (groups.sync_group, 0, 5),
-            ApiKey.HEARTBEAT: (groups.heartbeat, 0, 4),
-            ApiKey.LEAVE_GROUP: (groups.leave_group, 0, 5),
-            ApiKey.OFFSET_COMMIT: (groups.offset_commit, 2, 10),
-            ApiKey.OFFSET_FETCH: (groups.offset_fetch, 1, 10),
-            ApiKey.OFFSET_DELETE: (groups.offset_delete, 0, 0),
-            ApiKey.LIST_GROUPS: (groups.list_groups, 0, 5),
-            ApiKey.DESCRIBE_GROUPS: (groups.describe_groups, 0, 6),
-            ApiKey.DELETE_GROUPS: (groups.delete_groups, 0, 2),
-        }
-        handlers.update(own)
+        handlers.update(
+            {key: (handler, key.oldest, key.newest) for key, handler in self._group_service.handlers().items()}
+        )
         return handlers
 
     # -- what the rooms need of the loop -----------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """
-One classic group: its members, their votes, and which of them wait for an answer.
+A classic group: its members, their votes, and their parked requests.
 
-A plain object, as in Kafka: the map of groups has a past, the contents of a group have none. So whoever changes a group
-ahead of a write takes the change back himself when the write fails.
+The contents of a group are not versioned, as in Kafka: only the map of groups is a timeline. A handler that changes a group
+before its records are written undoes the change itself if the write fails.
 
 Source: Kafka ClassicGroup, ClassicGroupMember.
 """
@@ -14,13 +14,16 @@ from typing import Any, Final, NamedTuple
 
 from kohort.group.classic.states import (
     COMPLETING_REBALANCE,
+    DEAD,
     EMPTY,
     STABLE,
     TRANSITIONS,
     ClassicGroupState,
 )
 from kohort.group.classic.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
-from kohort.group.records import GroupMetadata, GroupMetadataMember
+from kohort.group.groups import CLASSIC, BaseTimestamp
+from kohort.group.offsets.offsets import CommittedOffset
+from kohort.group.records import GroupMetadata, GroupMetadataMember, GroupRecord, GroupTombstone
 from kohort.machine.shard import Reply, Result
 from kohort.model.errors import CoordinatorError, ErrorCode, InvariantError
 from kohort.model.ids import java_string_hash
@@ -32,7 +35,7 @@ NO_LEADER: Final = ""
 
 
 class Protocol(NamedTuple):
-    """What a member supports, and its metadata for it (for consumers: the subscription)."""
+    """An assignment protocol that a member supports, and its metadata for it (for consumers: the subscription)."""
 
     name: str
     metadata: bytes
@@ -42,11 +45,11 @@ class Protocol(NamedTuple):
 class ClassicMember:
     """
     Attributes:
-        protocols: by the member's own preference.
-        assignment: what the leader gave it in the last completed rebalance; b"" for nothing.
-        is_new: added, but not yet answered for the first time.
-        join_reply: where its parked JoinGroup is answered; None when it has none. Likewise `sync_reply`.
-        timer_key, on_expiry: its session timer, made once because every heartbeat arms it anew.
+        protocols: in the member's order of preference.
+        assignment: from the leader, in the last completed rebalance; b"" for none.
+        is_new: added, and its first JoinGroup is not answered yet.
+        join_reply: answers its parked JoinGroup; None if none is parked. Likewise `sync_reply`.
+        timer_key, on_expiry: its session timer; kept because every heartbeat schedules it again.
     """
 
     member_id: str
@@ -68,11 +71,11 @@ class ClassicMember:
         return self.group_instance_id is not None
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """Its metadata for one protocol; b"" when it does not know that one."""
+        """The metadata for one protocol; b"" if the member does not support that protocol."""
         return next((metadata for name, metadata in self.protocols if name == protocol_name), b"")
 
     def vote(self, candidates: Iterable[str]) -> str:
-        """The first of its protocols that everybody supports."""
+        """The first of the member's protocols that is a candidate."""
         for name, _ in self.protocols:
             if name in candidates:
                 return name
@@ -83,15 +86,15 @@ class ClassicMember:
 class ClassicGroup:
     """
     Attributes:
-        generation: counts completed joins; 0 before the first.
-        protocol_type: None until the first member, and for a group that only keeps offsets (a simple group).
-        protocol_name: what the members voted for in this generation; None while there are none.
+        generation: the number of completed join phases.
+        protocol_type: None until the first member joins, and for a group that only keeps offsets (a simple group).
+        protocol_name: the protocol that the members of this generation voted for; None without members.
         leader: the member that assigns.
-        state_timestamp_ms: since when the group is in its state; None when the log does not say.
-        pending_members: ids that were given out and not used yet.
-        pending_sync: members of this generation whose SyncGroup has not come.
-        new_member_added: somebody came during the initial delay; it is extended.
-        subscribed_topics: of a group of consumers; None when unknown.
+        state_timestamp_ms: the time of the last change of state; None if the log does not have it.
+        pending_members: member ids that were assigned and are not used yet.
+        pending_sync: members of this generation whose SyncGroup has not arrived.
+        new_member_added: a member joined during the initial delay, so the delay is extended.
+        subscribed_topics: of a consumer group; None if unknown.
     """
 
     group_id: str
@@ -111,11 +114,32 @@ class ClassicGroup:
     parked_joins: int = 0
     _supporters: Counter[str] = field(default_factory=Counter)
 
-    # What it is
+    # Properties
+
+    @property
+    def kind(self) -> str:
+        return CLASSIC
+
+    @property
+    def state_name(self) -> str:
+        return self.state.value
+
+    @property
+    def listed_protocol_type(self) -> str:
+        return self.protocol_type or ""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the group is Empty; pending members do not count."""
+        return self.state is EMPTY
+
+    @property
+    def member_count(self) -> int:
+        return len(self.members)
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest of its members'; 0 without any."""
+        """The longest rebalance timeout of the members; 0 without members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     @property
@@ -124,23 +148,23 @@ class ClassicGroup:
 
     @property
     def is_consumer(self) -> bool:
-        """Whether its members speak the consumer protocol, so that subscriptions can be read."""
+        """Whether the members use protocol type "consumer", so that their metadata are subscriptions."""
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 
     @property
     def is_simple(self) -> bool:
-        """Whether it only keeps offsets: nobody has ever joined."""
+        """Whether the group only keeps offsets: no member has ever joined."""
         return self.state is EMPTY and self.protocol_type is None and not self.pending_members
 
     def is_leader(self, member_id: str) -> bool:
         return self.leader == member_id
 
-    def is_subscribed(self, topic: str) -> bool:
-        """A consumer group whose subscriptions cannot be read counts as subscribed to everything."""
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Whether the topic is in use. A consumer group with unknown subscriptions uses every topic."""
         return self.is_consumer if self.subscribed_topics is None else topic in self.subscribed_topics
 
     def supports(self, protocol_type: str, protocols: Sequence[Protocol]) -> bool:
-        """Whether a member that offers these could be in the group."""
+        """Whether a member with these protocols fits into the group."""
         if self.state is EMPTY:
             return bool(protocol_type) and bool(protocols)
         size = len(self.members)
@@ -148,7 +172,7 @@ class ClassicGroup:
 
     def check_member(self, member_id: str, group_instance_id: str | None) -> ClassicMember:
         """
-        The member, if it is who it says it is.
+        The member with this id, if the instance id is its own.
 
         Raises:
             CoordinatorError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
@@ -164,7 +188,79 @@ class ClassicGroup:
             raise CoordinatorError(ErrorCode.UNKNOWN_MEMBER_ID)
         return member
 
-    # What happens to it
+    # Validation, as `kohort.group.groups.Group` describes it
+
+    def validate_offset_commit(
+        self,
+        member_id: str,
+        group_instance_id: str | None,
+        generation_or_epoch: int,
+        _api_version: int,
+        /,
+        *,
+        is_transactional: bool,
+    ) -> None:
+        """
+        Check in Kafka's order.
+
+        Raises:
+            CoordinatorError: COORDINATOR_NOT_AVAILABLE, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
+                REBALANCE_IN_PROGRESS.
+        """
+        if self.state is DEAD:
+            raise CoordinatorError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if generation_or_epoch < 0:
+            if self.state is EMPTY:
+                return
+            if member_id == NO_MEMBER_ID and group_instance_id is None:
+                if is_transactional:
+                    return  # producers before KIP-447 name no member
+                raise CoordinatorError(ErrorCode.UNKNOWN_MEMBER_ID)
+        self.check_member(member_id, group_instance_id)
+        if generation_or_epoch != self.generation:
+            raise CoordinatorError(ErrorCode.ILLEGAL_GENERATION)
+        if self.state is COMPLETING_REBALANCE and not is_transactional:
+            raise CoordinatorError(ErrorCode.REBALANCE_IN_PROGRESS)
+
+    def validate_offset_fetch(self, _member_id: str | None, _member_epoch: int, _at: int | None, /) -> None:
+        """The member fields of OffsetFetch concern other kinds of groups."""
+        if self.state is DEAD:
+            raise CoordinatorError(ErrorCode.GROUP_ID_NOT_FOUND)
+
+    def validate_offset_delete(self) -> None:
+        """Members that are no consumers may use any topic: their subscriptions are unknown."""
+        if self.state is DEAD:
+            raise CoordinatorError(ErrorCode.GROUP_ID_NOT_FOUND)
+        if self.state is not EMPTY and not self.is_consumer:
+            raise CoordinatorError(ErrorCode.NON_EMPTY_GROUP)
+
+    def validate_delete(self) -> None:
+        if self.state is DEAD:
+            raise CoordinatorError(ErrorCode.GROUP_ID_NOT_FOUND)
+        if self.state is not EMPTY:
+            raise CoordinatorError(ErrorCode.NON_EMPTY_GROUP)
+
+    def offset_expiration_base(self) -> BaseTimestamp | None:
+        """
+        From when the retention of an offset counts; None while none expires.
+
+        | group                                          | from                                  |
+        |------------------------------------------------|---------------------------------------|
+        | simple                                         | the commit                            |
+        | Empty, had members                             | when it became empty, if known        |
+        | consumers, Stable, subscriptions known         | the commit                            |
+        | any other (rebalancing, another protocol type) | never                                 |
+        """
+        if self.protocol_type is None:
+            return _committed_at
+        if self.state is EMPTY:
+            emptied_at_ms = self.state_timestamp_ms
+            return _committed_at if emptied_at_ms is None else lambda _: emptied_at_ms
+        if self.is_consumer and self.subscribed_topics is not None and self.state is STABLE:
+            return _committed_at
+        return None
+
+    # Changes
 
     def move_to(self, state: ClassicGroupState, now_ms: int) -> None:
         if state not in TRANSITIONS[self.state]:
@@ -172,7 +268,7 @@ class ClassicGroup:
         self.previous_state, self.state, self.state_timestamp_ms = self.state, state, now_ms
 
     def add(self, member: ClassicMember, protocol_type: str) -> None:
-        """Take in a member; the first one leads, and says what kind of group this is."""
+        """Add a member. The first one leads, and decides the protocol type."""
         if not self.members:
             self.protocol_type = protocol_type
         if self.leader is None:
@@ -185,7 +281,7 @@ class ClassicGroup:
         self.pending_members.discard(member.member_id)
 
     def remove(self, member_id: str) -> ClassicMember | None:
-        """Take out a member, pending or not. What it has parked is the caller's to answer."""
+        """Remove a member, pending or not. The caller answers its parked requests."""
         member = self.members.pop(member_id, None)
         if member is not None:
             self._count(member.protocols, -1)
@@ -206,7 +302,7 @@ class ClassicGroup:
         rebalance_timeout_ms: int,
         session_timeout_ms: int,
     ) -> None:
-        """A member says anew what it supports and how long it may take."""
+        """Replace a member's protocols and timeouts."""
         self._count(member.protocols, -1)
         self._count(protocols, 1)
         member.protocols = protocols
@@ -214,7 +310,7 @@ class ClassicGroup:
         member.session_timeout_ms = session_timeout_ms
 
     def replace_static(self, old: ClassicMember, new: ClassicMember) -> None:
-        """Put `new` in the place of `old`, who has nothing parked: its instance id, its vote, its leadership."""
+        """Put `new` in the place of `old`, which has no parked request: instance id, vote, leadership."""
         assert old.group_instance_id == new.group_instance_id is not None
         assert old.join_reply is None is old.sync_reply
         del self.members[old.member_id]
@@ -227,7 +323,7 @@ class ClassicGroup:
             self.leader = new.member_id
 
     def park_join(self, member: ClassicMember, reply: Reply[m.JoinGroupResponse]) -> Reply[m.JoinGroupResponse] | None:
-        """Let a member wait for the others; the reply of an older JoinGroup that it replaces, if any."""
+        """Park a member's JoinGroup; returns the reply of an earlier one that it replaces."""
         replaced, member.join_reply = member.join_reply, reply
         self.parked_joins += replaced is None
         return replaced
@@ -238,7 +334,7 @@ class ClassicGroup:
         return reply
 
     def elect_joined_leader(self) -> bool:
-        """Make sure that the leader has joined; False when nobody has."""
+        """Make sure that the leader has joined: another member replaces it if not. False if no member has joined."""
         leader = self.members.get(self.leader or NO_LEADER)
         if leader is None or leader.join_reply is None:
             joined = next((id_ for id_, member in self.members.items() if member.join_reply is not None), None)
@@ -248,7 +344,7 @@ class ClassicGroup:
         return True
 
     def start_next_generation(self, now_ms: int) -> None:
-        """All who come have come: count them, let them vote."""
+        """End the join phase: the members vote for a protocol; without members the group is Empty."""
         self.generation += 1
         self.pending_sync.clear()
         if self.members:
@@ -261,9 +357,9 @@ class ClassicGroup:
 
     def select_protocol(self) -> str:
         """
-        The vote: each member is for the first of its protocols that all support; most votes win.
+        The result of the vote: each member votes for the first of its protocols that all members support.
 
-        A tie goes to the name that a Java hash map of sixteen buckets lists first.
+        A tie goes to the name that a Java HashMap of sixteen buckets lists first.
         """
         size = len(self.members)
         candidates = {name for name, supporters in self._supporters.items() if supporters == size}
@@ -271,28 +367,28 @@ class ClassicGroup:
         return min(votes, key=lambda name: (-votes[name], _java_bucket(name)))
 
     def read_subscribed_topics(self) -> frozenset[str] | None:
-        """The union over all members; None when it is not a consumer group or one of them cannot be read."""
+        """The union over all members; None if it is not a consumer group or a subscription cannot be read."""
         if not self.is_consumer:
             return None
         topics: set[str] = set()
         for member in self.members.values():
-            theirs = subscribed_topics(member.metadata(self.protocol_name))
-            if theirs is None:
+            subscribed = subscribed_topics(member.metadata(self.protocol_name))
+            if subscribed is None:
                 return None
-            topics |= theirs
+            topics |= subscribed
         return frozenset(topics)
 
     def _count(self, protocols: Sequence[Protocol], step: int) -> None:
-        # A name that is listed twice counts once; Kafka counts it twice, so that no vote can succeed any more.
+        # A name listed twice counts once. Kafka counts it twice, and no vote succeeds from then on.
         for name in {name for name, _ in protocols}:
             self._supporters[name] += step
             if not self._supporters[name]:
                 del self._supporters[name]
 
-    # Its record
+    # Records
 
     def to_record(self, assignments: dict[str, bytes] | None = None) -> GroupMetadata:
-        """What is logged of the group as it is now, with new assignments by member id or those that the members hold."""
+        """The group's record, with these assignments by member id or those that the members have."""
         members = tuple(
             GroupMetadataMember(
                 member.member_id,
@@ -317,9 +413,12 @@ class ClassicGroup:
             members,
         )
 
+    def tombstones(self) -> Sequence[GroupRecord]:
+        return (GroupTombstone(self.group_id),)
+
 
 def group_from_record(record: GroupMetadata) -> ClassicGroup:
-    """The group as it was logged: each member knows but the protocol that was selected."""
+    """The group as logged: each member supports the selected protocol only."""
     timestamp_ms = record.current_state_timestamp_ms
     group = ClassicGroup(
         record.group_id,
@@ -344,6 +443,10 @@ def group_from_record(record: GroupMetadata) -> ClassicGroup:
     group.leader = record.leader
     group.subscribed_topics = group.read_subscribed_topics()
     return group
+
+
+def _committed_at(offset: CommittedOffset) -> int:
+    return offset.commit_timestamp_ms
 
 
 def _java_bucket(name: str) -> int:

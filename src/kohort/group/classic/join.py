@@ -1,14 +1,14 @@
 """
 JoinGroup (11), versions 0 to 9.
 
-0 has no rebalance timeout: the session timeout stands in. From 4 on (KIP-394) a dynamic member first gets an id and must
-come back with it. 5 brings static members (KIP-345), 9 lets a replaced leader know that it leads without assigning
-(KIP-814). `reason` (8, KIP-800) is for logs only and not kept.
+0 has no rebalance timeout: the session timeout is used. From 4 on (KIP-394) a dynamic member first gets a member id and joins
+again with it. 5 adds static members (KIP-345); from 9 on the replacement of a static leader is told that it leads but need not
+assign (KIP-814). `reason` (8, KIP-800) is for the log.
 
 Source: Kafka GroupMetadataManager.classicGroupJoin and what it calls.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from sys import intern
 from typing import TypeAlias
@@ -21,12 +21,14 @@ from kohort.group.classic.rebalance import (
     refuse_parked_join,
     refuse_parked_sync,
 )
-from kohort.group.classic.registry import GroupRegistry, Records, Releases, join_key, session_key
+from kohort.group.classic.registry import ClassicRegistry, Records, join_key, session_key
 from kohort.group.classic.responses import joined, members_of, refused_join
 from kohort.group.classic.states import COMPLETING_REBALANCE, DEAD, EMPTY, PREPARING_REBALANCE, STABLE
 from kohort.group.configs import NEW_MEMBER_JOIN_TIMEOUT_MS
 from kohort.group.errors import append_error
-from kohort.group.records import GroupMetadata, GroupRecord
+from kohort.group.events import GroupCreationFailed, MemberJoined, StaticMemberReplaced
+from kohort.group.groups import CLASSIC, Group, Transition, transition
+from kohort.group.records import GroupRecord
 from kohort.machine.shard import Release, Reply, Result
 from kohort.model.context import RequestContext
 from kohort.model.errors import CoordinatorError, ErrorCode, InvariantError
@@ -39,32 +41,51 @@ JoinResult: TypeAlias = Result[GroupRecord, m.JoinGroupResponse]
 
 
 def join_group(
-    registry: GroupRegistry,
+    registry: ClassicRegistry,
     request: m.JoinGroupRequest,
     context: RequestContext,
     reply: Reply[m.JoinGroupResponse],
     now_ms: int,
 ) -> JoinResult:
-    """Take a member into the next generation; answered at once, or when that generation starts."""
+    """Add a member to the next generation; answered at once, or when that generation starts."""
     group = registry.groups.get(request.group_id)
-    if group is not None:
+    if isinstance(group, ClassicGroup):
         return _Join(registry, group, request, context, reply, now_ms).decide()
+    removal: Sequence[GroupRecord] = ()
+    if group is not None:
+        try:
+            removal = _replace(group)
+        except CoordinatorError as exc:
+            return Result(response=refused_join(NO_MEMBER_ID, exc.code))
     if request.member_id != NO_MEMBER_ID:
         return Result(response=refused_join(request.member_id, ErrorCode.UNKNOWN_MEMBER_ID))
-    group = ClassicGroup(request.group_id, state_timestamp_ms=now_ms)
-    created = group.to_record()
-    registry.groups.put(request.group_id, group)
-    result = _Join(registry, group, request, context, reply, now_ms).decide()
-    return _log_new_group(registry, group, created, result)
+    new = ClassicGroup(request.group_id, state_timestamp_ms=now_ms)
+    creation = (*removal, new.to_record())
+    registry.groups.put(request.group_id, new)
+    result = _Join(registry, new, request, context, reply, now_ms).decide()
+    return _log_new_group(registry, new, creation, result)
+
+
+def _replace(group: Group) -> Sequence[GroupRecord]:
+    """
+    The records that remove a group of another kind, so that a classic group takes its place.
+
+    Raises:
+        CoordinatorError: the group stays.
+    """
+    if transition(group, CLASSIC) is not Transition.REPLACE:
+        raise CoordinatorError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    return group.tombstones()
 
 
 def _log_new_group(
-    registry: GroupRegistry, group: ClassicGroup, created: GroupMetadata, result: JoinResult
+    registry: ClassicRegistry, group: ClassicGroup, creation: Sequence[GroupRecord], result: JoinResult
 ) -> JoinResult:
-    """A group exists from its first JoinGroup on, even if that was refused."""
+    """Log a new group, even if its first JoinGroup was refused."""
 
     def after(error: Exception | None) -> Iterable[Release]:
         if error is not None:
+            registry.emit(GroupCreationFailed(group.group_id, append_error(error).name))
             if registry.is_current(group):
                 registry.groups.remove(group.group_id)
             registry.timers.cancel(join_key(group.group_id))
@@ -72,20 +93,20 @@ def _log_new_group(
                 registry.cancel_session(group, member_id)
         return () if result.after is None else result.after(error)
 
-    return Result((created,), result.response, after=after, replayed=False)
+    return Result(creation, result.response, after=after, replayed=False)
 
 
 @dataclass(slots=True)
 class _Join:
-    """One JoinGroup on its way through the rules."""
+    """The handling of one JoinGroup."""
 
-    registry: GroupRegistry
+    registry: ClassicRegistry
     group: ClassicGroup
     request: m.JoinGroupRequest
     context: RequestContext
     reply: Reply[m.JoinGroupResponse]
     now_ms: int
-    releases: Releases = field(default_factory=list)
+    releases: list[Release] = field(default_factory=list)
 
     def decide(self) -> JoinResult:
         group, request = self.group, self.request
@@ -100,12 +121,12 @@ class _Join:
             return self._join_new()
         if request.member_id in group.pending_members:
             if request.group_instance_id is not None:
-                # Ids are given out to dynamic members alone; Kafka trips over this, and answers so.
+                # Only dynamic members get ids this way. Kafka fails with an internal error.
                 return self._refuse(ErrorCode.UNKNOWN_SERVER_ERROR, NO_MEMBER_ID)
             return self._add(request.member_id)
         return self._join_known()
 
-    # What the request says
+    # Fields of the request
 
     @property
     def protocols(self) -> tuple[Protocol, ...]:
@@ -122,7 +143,7 @@ class _Join:
             return True
         member = group.members.get(self.request.member_id)
         if group.state is PREPARING_REBALANCE:
-            # Members that do not come back will be gone: the seats are for those who are here.
+            # Members that do not join again will be removed: only those that have joined count.
             return (member is not None and member.join_reply is not None) or group.parked_joins < size_max
         return member is not None or len(group.members) < size_max
 
@@ -130,9 +151,9 @@ class _Join:
         return Result(response=refused_join(self.request.member_id if member_id is None else member_id, code))
 
     def _parked(self, records: Records) -> JoinResult:
-        def after(error: Exception | None) -> Releases:
+        def after(error: Exception | None) -> list[Release]:
             if error is not None and not self.registry.is_current(self.group):
-                # The write that made the group has failed together with this one: let nobody wait for it.
+                # The write that creates the group has failed, too: answer all that wait.
                 for member in self.group.members.values():
                     refuse_parked_join(self.group, member, self.releases, append_error(error))
             return self.releases
@@ -155,7 +176,7 @@ class _Join:
         return self._refuse(ErrorCode.MEMBER_ID_REQUIRED, member_id)
 
     def _arm_pending(self, member_id: str) -> None:
-        """The id lapses like a member that is not heard of any more."""
+        """Expire the assigned member id unless the member joins with it within the session timeout."""
         operation = self.registry.on_expiry(self.group, member_id)
         key = session_key(self.group.group_id, member_id)
         self.registry.timers.schedule(key, self.request.session_timeout_ms, operation)
@@ -166,9 +187,18 @@ class _Join:
         if group.state is PREPARING_REBALANCE and group.previous_state is EMPTY:
             group.new_member_added = True
         group.add(member, self.request.protocol_type)
-        # A client that gave up while it waited cannot be told from one that waits: this bounds how long it counts.
+        # The client of a parked JoinGroup may have disconnected unnoticed: this bounds how long the member counts.
         self.registry.arm_session(group, member, NEW_MEMBER_JOIN_TIMEOUT_MS)
-        return self._parked(rebalance_or_complete(self.registry, group, self.releases, self.now_ms))
+        self.registry.emit(
+            MemberJoined(group.group_id, member_id, member.group_instance_id, member.client_id, member.client_host)
+        )
+        return self._rebalance(f"member {member_id} joined")
+
+    def _rebalance(self, change: str) -> JoinResult:
+        """Start a rebalance, or continue the present one, because of this request."""
+        reason = self.request.reason
+        cause = f"{change}; client reason: {reason}" if reason else change
+        return self._parked(rebalance_or_complete(self.registry, self.group, self.releases, self.now_ms, cause))
 
     def _member(self, member_id: str, *, is_new: bool) -> ClassicMember:
         return ClassicMember(
@@ -183,7 +213,7 @@ class _Join:
             join_reply=self.reply,
         )
 
-    # A member that was here before
+    # A known member
 
     def _join_known(self) -> JoinResult:
         group, request = self.group, self.request
@@ -195,10 +225,10 @@ class _Join:
         if group.state is PREPARING_REBALANCE:
             return self._update(member)
         if group.state is COMPLETING_REBALANCE:
-            # With the same metadata it only missed the answer: give it again.
+            # A member with the same metadata did not receive the answer: repeat it.
             return Result(response=joined(group, member)) if is_same else self._update(member)
         if group.state is STABLE:
-            # A leader joins again when it wants to assign anew.
+            # A leader joins again in order to assign anew.
             if is_same and not group.is_leader(member.member_id):
                 return Result(response=joined(group, member))
             return self._update(member)
@@ -208,10 +238,12 @@ class _Join:
         self._take_over_request(member)
         replaced = self.group.park_join(member, self.reply)
         if replaced is not None:
-            # Kafka leaves the older request of the same member without an answer for ever.
+            # Kafka never answers the earlier request.
             response = refused_join(member.member_id, ErrorCode.REBALANCE_IN_PROGRESS)
             self.releases.append(Release(replaced, response))
-        return self._parked(rebalance_or_complete(self.registry, self.group, self.releases, self.now_ms))
+        return self._rebalance(
+            f"{'leader' if self.group.is_leader(member.member_id) else 'member'} {member.member_id} joined again"
+        )
 
     def _take_over_request(self, member: ClassicMember) -> None:
         self.group.update(
@@ -221,10 +253,10 @@ class _Join:
             session_timeout_ms=self.request.session_timeout_ms,
         )
 
-    # A static member that comes back without an id
+    # A static member that joins without a member id
 
     def _replace_static(self, old_id: str, new_id: str) -> JoinResult:
-        """The newcomer takes over instance id, client id, assignment and leadership; whoever held them is fenced."""
+        """Replace a static member: the new id takes over client id, assignment and leadership, the old id is fenced."""
         registry, group = self.registry, self.group
         old = group.members[old_id]
         old_leader = group.leader
@@ -232,42 +264,48 @@ class _Join:
         refuse_parked_sync(old, self.releases, ErrorCode.FENCED_INSTANCE_ID)
         new = replace(old, member_id=new_id, is_new=False, join_reply=self.reply, timer_key="", on_expiry=None)
         group.replace_static(old, new)
-        # By the old session timeout, as in Kafka: the request's counts from the next time on.
+        # With the old session timeout, as in Kafka; the request's applies from the next time on.
         registry.arm_session(group, new)
         self._take_over_request(new)
         if group.state is STABLE and group.select_protocol() == group.protocol_name:
             return self._log_replacement(old, new, old_leader)
+        registry.emit(StaticMemberReplaced(group.group_id, new_id, old_id, new.group_instance_id))
         if group.state in (STABLE, COMPLETING_REBALANCE):
-            # In the latter the leader may be assigning to the old id already.
-            return self._parked(prepare_rebalance(registry, group, self.releases, self.now_ms))
+            # In COMPLETING_REBALANCE the leader may be assigning to the old id already.
+            reason = f"static member {new_id} replaced {old_id}"
+            return self._parked(prepare_rebalance(registry, group, self.releases, self.now_ms, reason))
         if group.state is PREPARING_REBALANCE:
             return self._parked(maybe_complete_join(registry, group, self.releases, self.now_ms))
         raise InvariantError(f"a group in {group.state.value} has static members")
 
     def _log_replacement(self, old: ClassicMember, new: ClassicMember, old_leader: str | None) -> JoinResult:
-        """Nothing changes for the others: log the new id, then answer with the present generation."""
+        """Log the new id without a rebalance, then answer with the current generation."""
         group, reply = self.group, self.reply
 
-        def after(error: Exception | None) -> Releases:
+        def after(error: Exception | None) -> list[Release]:
             releases = self.releases
+            if error is None:
+                self.registry.emit(
+                    StaticMemberReplaced(group.group_id, new.member_id, old.member_id, new.group_instance_id)
+                )
             if new.join_reply is not reply:
-                return releases  # a rebalance came in between and has answered it
+                return releases  # a rebalance has answered it meanwhile
             group.unpark_join(new)
             if error is not None:
-                self._take_back(old, new)
+                self._revert_replacement(old, new)
                 response = _replaced(group, new, leader=old_leader, member_id="", code=append_error(error))
             elif self.context.api_version >= SKIP_ASSIGNMENT_SINCE:
                 is_leader = group.is_leader(new.member_id)
                 response = _replaced(group, new, leader=group.leader, is_leader=is_leader)
             else:
-                # It is told of the old leader, so that it will not assign what is assigned already.
+                # The old leader's id keeps the member from assigning again.
                 response = _replaced(group, new, leader=old_leader)
             releases.append(Release(reply, response))
             return releases
 
         return Result((group.to_record(),), after=after, replayed=False)
 
-    def _take_back(self, old: ClassicMember, new: ClassicMember) -> None:
+    def _revert_replacement(self, old: ClassicMember, new: ClassicMember) -> None:
         if self.group.members.get(new.member_id) is not new:
             return
         self.group.replace_static(new, old)
@@ -284,7 +322,7 @@ def _replaced(
     member_id: str | None = None,
     code: ErrorCode = ErrorCode.NONE,
 ) -> m.JoinGroupResponse:
-    """What a replacement is told of the generation that goes on."""
+    """The answer to a replacement: the current generation continues."""
     return m.JoinGroupResponse(
         error_code=code,
         generation_id=group.generation,

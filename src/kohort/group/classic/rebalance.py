@@ -1,12 +1,13 @@
 """
-The rebalance of a classic group: wait for everybody to join, start a generation, wait for the leader's assignment.
+The rebalance of a classic group: wait for all members to join, start a generation, wait for the leader's assignment.
 
     prepare_rebalance ─▶ (all joined, or the join timer) complete_join ─▶ (the leader's SyncGroup, see sync.py) Stable
-                                   │ nobody left                 ▲
-                                   ▼                             │ sync timer: who stayed silent is out
-                                 Empty                    expire_pending_sync
+          ▲                        │ no member left              │
+          │                        ▼                             ▼
+          │                      Empty                      sync timer: members without SyncGroup are removed
+          └─────────────────────────────────────────────────────┘
 
-Each step collects the answers of parked requests in `releases` and returns the records to log.
+Each step appends the answers of parked requests to `releases` and returns the records to log.
 
 Source: Kafka GroupMetadataManager, "classic group" methods; KIP-134 (initial delay), KIP-345 (static members).
 """
@@ -14,7 +15,7 @@ Source: Kafka GroupMetadataManager, "classic group" methods; KIP-134 (initial de
 from functools import partial
 
 from kohort.group.classic.group import ClassicGroup, ClassicMember
-from kohort.group.classic.registry import GroupRegistry, Records, Releases, group_result, join_key, sync_key
+from kohort.group.classic.registry import ClassicRegistry, Records, group_result, join_key, sync_key
 from kohort.group.classic.responses import joined, refused_join, refused_sync, synced
 from kohort.group.classic.states import (
     COMPLETING_REBALANCE,
@@ -23,20 +24,31 @@ from kohort.group.classic.states import (
     STABLE,
     can_rebalance,
 )
+from kohort.group.events import GenerationStarted, GroupEmptied, MemberExpired, RebalanceStarted
 from kohort.group.records import GroupRecord
 from kohort.machine.shard import Release, Result
 from kohort.model.errors import ErrorCode
 
 
-def rebalance_or_complete(registry: GroupRegistry, group: ClassicGroup, releases: Releases, now_ms: int) -> Records:
-    """Somebody joined: start a rebalance, or go on with the one that runs."""
+def rebalance_or_complete(
+    registry: ClassicRegistry, group: ClassicGroup, releases: list[Release], now_ms: int, reason: str
+) -> Records:
+    """Start a rebalance because a member joined, or continue the present one."""
     if can_rebalance(group.state):
-        return prepare_rebalance(registry, group, releases, now_ms)
+        return prepare_rebalance(registry, group, releases, now_ms, reason)
     return maybe_complete_join(registry, group, releases, now_ms)
 
 
-def prepare_rebalance(registry: GroupRegistry, group: ClassicGroup, releases: Releases, now_ms: int) -> Records:
-    """Have every member join again; the first rebalance of an empty group waits for more to come."""
+def prepare_rebalance(
+    registry: ClassicRegistry, group: ClassicGroup, releases: list[Release], now_ms: int, reason: str
+) -> Records:
+    """
+    Start a rebalance: every member has to join again. The rebalance of an empty group waits for the initial delay.
+
+    Args:
+        reason: for the log.
+    """
+    registry.emit(RebalanceStarted(group.group_id, group.state.value, group.generation, reason))
     if group.state is COMPLETING_REBALANCE:
         drop_assignments(registry, group, releases, ErrorCode.REBALANCE_IN_PROGRESS)
     group.pending_sync.clear()
@@ -54,30 +66,37 @@ def prepare_rebalance(registry: GroupRegistry, group: ClassicGroup, releases: Re
     return ()
 
 
-def maybe_complete_join(registry: GroupRegistry, group: ClassicGroup, releases: Releases, now_ms: int) -> Records:
-    """Complete the phase if all have joined; the initial delay is never cut short by a join or a leave."""
+def maybe_complete_join(
+    registry: ClassicRegistry, group: ClassicGroup, releases: list[Release], now_ms: int
+) -> Records:
+    """Complete the join phase if all members have joined. A join or leave never shortens the initial delay."""
     if group.state is PREPARING_REBALANCE and group.has_all_joined and group.previous_state is not EMPTY:
         return complete_join(registry, group, releases, now_ms)
     return ()
 
 
-def complete_join(registry: GroupRegistry, group: ClassicGroup, releases: Releases, now_ms: int) -> Records:
+def complete_join(registry: ClassicRegistry, group: ClassicGroup, releases: list[Release], now_ms: int) -> Records:
     """
-    Who is here is in the next generation, and is told so.
+    Start the next generation with the members that have joined, and answer their JoinGroups.
 
-    Dynamic members that did not join again are out. Static ones stay, until the sync timer.
+    Dynamic members that did not join again are removed. Static members stay until the sync timer.
     """
     registry.timers.cancel(join_key(group.group_id))
     absent = [member for member in group.members.values() if member.join_reply is None and not member.is_static]
     for member in absent:
         group.remove(member.member_id)
         registry.cancel_session(group, member.member_id)
+        registry.emit(MemberExpired(group.group_id, member.member_id, None, "join"))
     if group.members and not group.elect_joined_leader():
         _schedule_join(registry, group)
         return ()
     group.start_next_generation(now_ms)
     if group.state is EMPTY:
+        registry.emit(GroupEmptied(group.group_id, group.generation))
         return (group.to_record(),)
+    registry.emit(
+        GenerationStarted(group.group_id, group.generation, len(group.members), group.protocol_name, group.leader)
+    )
     for member in group.members.values():
         answer_join(group, member, releases)
         registry.arm_session(group, member)
@@ -87,23 +106,23 @@ def complete_join(registry: GroupRegistry, group: ClassicGroup, releases: Releas
     return ()
 
 
-def answer_join(group: ClassicGroup, member: ClassicMember, releases: Releases) -> None:
-    """Tell a member that waits of the generation that it is in."""
+def answer_join(group: ClassicGroup, member: ClassicMember, releases: list[Release]) -> None:
+    """Answer a parked JoinGroup with the new generation."""
     reply = group.unpark_join(member)
     if reply is not None:
         releases.append(Release(reply, joined(group, member)))
 
 
 def refuse_parked_join(
-    group: ClassicGroup, member: ClassicMember, releases: Releases, code: ErrorCode, member_id: str = ""
+    group: ClassicGroup, member: ClassicMember, releases: list[Release], code: ErrorCode, member_id: str = ""
 ) -> None:
     reply = group.unpark_join(member)
     if reply is not None:
         releases.append(Release(reply, refused_join(member_id, code)))
 
 
-def refuse_parked_sync(member: ClassicMember, releases: Releases, code: ErrorCode) -> bool:
-    """Whether there was one."""
+def refuse_parked_sync(member: ClassicMember, releases: list[Release], code: ErrorCode) -> bool:
+    """Refuse the member's parked SyncGroup; False if none is parked."""
     reply, member.sync_reply = member.sync_reply, None
     if reply is None:
         return False
@@ -111,16 +130,16 @@ def refuse_parked_sync(member: ClassicMember, releases: Releases, code: ErrorCod
     return True
 
 
-def drop_assignments(registry: GroupRegistry, group: ClassicGroup, releases: Releases, code: ErrorCode) -> None:
-    """This generation comes to nothing: everyone who waits for an assignment is told `code`."""
+def drop_assignments(registry: ClassicRegistry, group: ClassicGroup, releases: list[Release], code: ErrorCode) -> None:
+    """Give up the assignments of this generation; parked SyncGroups are refused with `code`."""
     for member in group.members.values():
         member.assignment = b""
         if refuse_parked_sync(member, releases, code):
             registry.arm_session(group, member)
 
 
-def answer_parked_syncs(registry: GroupRegistry, group: ClassicGroup, releases: Releases) -> None:
-    """Everyone who waits gets the assignment that it holds by now."""
+def answer_parked_syncs(registry: ClassicRegistry, group: ClassicGroup, releases: list[Release]) -> None:
+    """Answer every parked SyncGroup with the member's assignment."""
     for member in group.members.values():
         reply, member.sync_reply = member.sync_reply, None
         if reply is not None:
@@ -128,11 +147,13 @@ def answer_parked_syncs(registry: GroupRegistry, group: ClassicGroup, releases: 
             registry.arm_session(group, member)
 
 
-def remove_member(registry: GroupRegistry, group: ClassicGroup, member: ClassicMember, releases: Releases) -> None:
-    """Take a member out; what it has parked is told that it is unknown."""
+def remove_member(
+    registry: ClassicRegistry, group: ClassicGroup, member: ClassicMember, releases: list[Release]
+) -> None:
+    """Remove a member; its parked requests are answered UNKNOWN_MEMBER_ID."""
     registry.cancel_session(group, member.member_id)
     refuse_parked_join(group, member, releases, ErrorCode.UNKNOWN_MEMBER_ID)
-    # Kafka leaves a SyncGroup of a member that leaves without an answer for ever.
+    # Kafka never answers the parked SyncGroup of a member that leaves.
     refuse_parked_sync(member, releases, ErrorCode.UNKNOWN_MEMBER_ID)
     group.remove(member.member_id)
 
@@ -140,15 +161,15 @@ def remove_member(registry: GroupRegistry, group: ClassicGroup, member: ClassicM
 # The timers of a rebalance
 
 
-def _schedule_initial(registry: GroupRegistry, group: ClassicGroup, *, delay_ms: int, remaining_ms: int) -> None:
+def _schedule_initial(registry: ClassicRegistry, group: ClassicGroup, *, delay_ms: int, remaining_ms: int) -> None:
     operation = partial(_end_initial_delay, registry, group, delay_ms, remaining_ms)
     registry.timers.schedule(join_key(group.group_id), delay_ms, operation)
 
 
 def _end_initial_delay(
-    registry: GroupRegistry, group: ClassicGroup, delay_ms: int, remaining_ms: int, now_ms: int
+    registry: ClassicRegistry, group: ClassicGroup, delay_ms: int, remaining_ms: int, now_ms: int
 ) -> Result[GroupRecord, None]:
-    """The initial delay is over; each newcomer extends it, up to the rebalance timeout."""
+    """End the initial delay, or extend it because a member joined; at most up to the rebalance timeout."""
     if not registry.is_current(group) or group.state is not PREPARING_REBALANCE:
         return Result()
     if group.new_member_added and remaining_ms:
@@ -159,33 +180,35 @@ def _end_initial_delay(
     return _join_expired(registry, group, now_ms)
 
 
-def _schedule_join(registry: GroupRegistry, group: ClassicGroup) -> None:
+def _schedule_join(registry: ClassicRegistry, group: ClassicGroup) -> None:
     operation = partial(_join_expired, registry, group)
     registry.timers.schedule(join_key(group.group_id), group.rebalance_timeout_ms, operation)
 
 
-def _join_expired(registry: GroupRegistry, group: ClassicGroup, now_ms: int) -> Result[GroupRecord, None]:
+def _join_expired(registry: ClassicRegistry, group: ClassicGroup, now_ms: int) -> Result[GroupRecord, None]:
     if not registry.is_current(group) or group.state is not PREPARING_REBALANCE:
         return Result()
-    releases: Releases = []
+    releases: list[Release] = []
     return group_result(complete_join(registry, group, releases, now_ms), releases)
 
 
-def _schedule_sync(registry: GroupRegistry, group: ClassicGroup) -> None:
+def _schedule_sync(registry: ClassicRegistry, group: ClassicGroup) -> None:
     operation = partial(_sync_expired, registry, group, group.generation)
     registry.timers.schedule(sync_key(group.group_id), group.rebalance_timeout_ms, operation)
 
 
 def _sync_expired(
-    registry: GroupRegistry, group: ClassicGroup, generation: int, now_ms: int
+    registry: ClassicRegistry, group: ClassicGroup, generation: int, now_ms: int
 ) -> Result[GroupRecord, None]:
-    """Who has joined this generation and never asked for its assignment is out, static members too."""
+    """Remove the members of this generation whose SyncGroup has not arrived, static members too."""
     is_stale = not registry.is_current(group) or group.generation != generation
     if is_stale or group.state not in (COMPLETING_REBALANCE, STABLE) or not group.pending_sync:
         return Result()
-    releases: Releases = []
+    releases: list[Release] = []
     for member_id in sorted(group.pending_sync):
         member = group.members.get(member_id)
-        if member is not None:  # else it was replaced meanwhile
+        if member is not None:  # a static member may have been replaced meanwhile
             remove_member(registry, group, member, releases)
-    return group_result(prepare_rebalance(registry, group, releases, now_ms), releases)
+            registry.emit(MemberExpired(group.group_id, member_id, member.group_instance_id, "sync"))
+    records = prepare_rebalance(registry, group, releases, now_ms, "members sent no SyncGroup in time")
+    return group_result(records, releases)

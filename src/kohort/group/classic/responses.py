@@ -1,4 +1,4 @@
-"""The answers to JoinGroup and SyncGroup, from a group and one of its members."""
+"""The responses to JoinGroup and SyncGroup for one member of a group."""
 
 from kohort.group.classic.group import NO_GENERATION, NO_LEADER, ClassicGroup, ClassicMember
 from kohort.model.errors import ErrorCode
@@ -6,7 +6,7 @@ from kohort.wire import messages as m
 
 
 def refused_join(member_id: str, code: ErrorCode) -> m.JoinGroupResponse:
-    """A JoinGroup that was refused; which member id is told differs from refusal to refusal."""
+    """The refusal of a JoinGroup; the member id depends on the error."""
     return m.JoinGroupResponse(
         error_code=code,
         generation_id=NO_GENERATION,
@@ -18,7 +18,7 @@ def refused_join(member_id: str, code: ErrorCode) -> m.JoinGroupResponse:
 
 
 def joined(group: ClassicGroup, member: ClassicMember, *, shows_members: bool | None = None) -> m.JoinGroupResponse:
-    """The member's place in the present generation; the leader also sees who is in it."""
+    """The current generation; the leader also gets its members."""
     if shows_members is None:
         shows_members = group.is_leader(member.member_id)
     return m.JoinGroupResponse(
@@ -32,7 +32,7 @@ def joined(group: ClassicGroup, member: ClassicMember, *, shows_members: bool | 
 
 
 def members_of(group: ClassicGroup) -> tuple[m.JoinGroupResponseMember, ...]:
-    """What the leader assigns by."""
+    """The members and their metadata, for the leader."""
     return tuple(
         m.JoinGroupResponseMember(
             member_id=member.member_id,

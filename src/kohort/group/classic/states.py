@@ -1,14 +1,14 @@
 """
-The states of a classic group, and where each may go: the table is the program.
+The states of a classic group and their transitions.
 
     EMPTY ──────────────▶ PREPARING_REBALANCE ──────▶ COMPLETING_REBALANCE ──────▶ STABLE
-      ▲      a join          │  ▲      ▲    everyone (left) has      the leader's     │
+      ▲      a join          │  ▲      ▲    all members have         the leader's     │
       └──────────────────────┘  │      │    joined                   assignment is    │
-        everyone has left       │      └──────────────┘              written          │
+        all members have left   │      └──────────────┘              written          │
                                 └─────────────────────────────────────────────────────┘
-                                  a member joins, leaves, lapses or changes its mind
+                                  a member joins, leaves, expires or changes its metadata
 
-DEAD is where a group goes when this node stops leading it; deleting a group removes the object instead.
+A group is DEAD when this node stops coordinating it. Deleting a group removes the object instead.
 
 Source: Kafka ClassicGroupState.
 """
@@ -18,7 +18,7 @@ from typing import Final
 
 
 class ClassicGroupState(Enum):
-    """Values are the names that clients see in ListGroups and DescribeGroups."""
+    """The values are the names in ListGroups and DescribeGroups."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -45,5 +45,5 @@ TRANSITIONS: dict[ClassicGroupState, frozenset[ClassicGroupState]] = {
 
 
 def can_rebalance(state: ClassicGroupState) -> bool:
-    """Whether a rebalance can be started from here."""
+    """Whether a rebalance can start in this state."""
     return PREPARING_REBALANCE in TRANSITIONS[state]

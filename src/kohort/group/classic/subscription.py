@@ -1,9 +1,9 @@
 """
-The topics a consumer subscribes to, read from the metadata of its JoinGroup.
+The topics that a consumer subscribes to, read from its metadata in JoinGroup.
 
-Kafka lets bytes that are worse than truncated throw in the middle of a rebalance, which wedges the group, or fails the load
-of a whole partition. Here they are topics unknown, no more. Reading version 0 whatever the bytes claim is Kafka's way; it is
-also why this is not `kohort.wire.consumer_protocol`.
+In Kafka, malformed metadata that are not merely truncated raise in the middle of a rebalance, which blocks the group, or fail
+the load of a whole partition. Here the topics are unknown in both cases. Like Kafka, this reads version 0 whatever version the
+bytes name; therefore `kohort.wire.consumer_protocol` is not used.
 
 Source: Kafka ClassicGroup.computeSubscribedTopics, ConsumerProtocolSubscription.json.
 """
@@ -17,7 +17,7 @@ CONSUMER_PROTOCOL_TYPE = "consumer"
 
 
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
-    """The topics, or None when these bytes do not say. Whatever version they claim, version 0 is read."""
+    """The topics, or None if the metadata are malformed."""
     cursor = Cursor(metadata)
     try:
         cursor.int16()

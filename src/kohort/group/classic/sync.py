@@ -1,8 +1,8 @@
 """
 SyncGroup (14), versions 0 to 5.
 
-The leader brings everybody's assignment, which is logged; everybody else waits for that. 3 brings static members, from 5 on
-the request must name protocol type and protocol, and the answer does.
+The leader's request has the assignments of all members, which are logged; the requests of followers are parked until then. 3
+adds static members; from 5 on request and response name protocol type and protocol.
 
 Source: Kafka GroupMetadataManager.classicGroupSync.
 """
@@ -11,10 +11,11 @@ from typing import TypeAlias
 
 from kohort.group.classic.group import ClassicGroup, ClassicMember
 from kohort.group.classic.rebalance import answer_parked_syncs, drop_assignments, prepare_rebalance
-from kohort.group.classic.registry import GroupRegistry, Releases, group_result, sync_key
+from kohort.group.classic.registry import ClassicRegistry, group_result, sync_key
 from kohort.group.classic.responses import refused_sync, synced
 from kohort.group.classic.states import COMPLETING_REBALANCE, DEAD, EMPTY, PREPARING_REBALANCE, STABLE
 from kohort.group.errors import append_error
+from kohort.group.events import AssignmentDropped, AssignmentStored
 from kohort.group.records import GroupRecord
 from kohort.machine.shard import Release, Reply, Result
 from kohort.model.errors import CoordinatorError, ErrorCode
@@ -24,9 +25,9 @@ SyncResult: TypeAlias = Result[GroupRecord, m.SyncGroupResponse]
 
 
 def sync_group(
-    registry: GroupRegistry, request: m.SyncGroupRequest, reply: Reply[m.SyncGroupResponse], now_ms: int
+    registry: ClassicRegistry, request: m.SyncGroupRequest, reply: Reply[m.SyncGroupResponse], now_ms: int
 ) -> SyncResult:
-    """Give a member its assignment, now or when the leader has brought it."""
+    """Answer with the member's assignment, or park the request until the leader's assignment is committed."""
     try:
         group, member = _check(registry, request)
     except CoordinatorError as exc:
@@ -37,23 +38,23 @@ def sync_group(
     if group.state is STABLE:
         return Result(response=synced(group, member))
     replaced, member.sync_reply = member.sync_reply, reply
-    releases: Releases = []
+    releases: list[Release] = []
     if replaced is not None:
-        # Kafka leaves the older request of the same member without an answer for ever.
+        # Kafka never answers the earlier request.
         releases.append(Release(replaced, refused_sync(ErrorCode.REBALANCE_IN_PROGRESS)))
     if group.is_leader(member.member_id):
         return _log_assignments(registry, group, request, releases, now_ms)
     return group_result((), releases)
 
 
-def _check(registry: GroupRegistry, request: m.SyncGroupRequest) -> tuple[ClassicGroup, ClassicMember]:
+def _check(registry: ClassicRegistry, request: m.SyncGroupRequest) -> tuple[ClassicGroup, ClassicMember]:
     """
     Raises:
         CoordinatorError: UNKNOWN_MEMBER_ID, COORDINATOR_NOT_AVAILABLE, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
             INCONSISTENT_GROUP_PROTOCOL; checked in this order.
     """
     group = registry.groups.get(request.group_id)
-    if group is None or group.state is EMPTY:
+    if not isinstance(group, ClassicGroup) or group.state is EMPTY:
         raise CoordinatorError(ErrorCode.UNKNOWN_MEMBER_ID)
     if group.state is DEAD:
         raise CoordinatorError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -65,36 +66,44 @@ def _check(registry: GroupRegistry, request: m.SyncGroupRequest) -> tuple[Classi
     return group, member
 
 
-def _differ(theirs: str | None, ours: str | None) -> bool:
-    return theirs is not None and ours is not None and theirs != ours
+def _differ(requested: str | None, current: str | None) -> bool:
+    return requested is not None and current is not None and requested != current
 
 
-def _note_sync(registry: GroupRegistry, group: ClassicGroup, member: ClassicMember) -> None:
+def _note_sync(registry: ClassicRegistry, group: ClassicGroup, member: ClassicMember) -> None:
     group.pending_sync.discard(member.member_id)
     if not group.pending_sync:
         registry.timers.cancel(sync_key(group.group_id))
 
 
 def _log_assignments(
-    registry: GroupRegistry, group: ClassicGroup, request: m.SyncGroupRequest, releases: Releases, now_ms: int
+    registry: ClassicRegistry, group: ClassicGroup, request: m.SyncGroupRequest, releases: list[Release], now_ms: int
 ) -> SyncResult:
-    """Assignments count once they are logged; members that the leader forgot get nothing, ids it invented are ignored."""
-    assignments = {entry.member_id: bytes(entry.assignment) for entry in request.assignments}
-    generation = group.generation
+    """
+    Log the assignments; they take effect when the record is committed.
 
-    def after(error: Exception | None) -> Releases:
-        # A new rebalance may have begun while the write was under way; then it comes too late.
+    A member without an entry gets an empty assignment. Entries for unknown member ids are ignored.
+    """
+    assignments = {entry.member_id: bytes(entry.assignment) for entry in request.assignments}
+    generation, leader = group.generation, request.member_id
+
+    def after(error: Exception | None) -> list[Release]:
+        # Another rebalance may have started during the write.
         if group.state is not COMPLETING_REBALANCE or group.generation != generation:
+            registry.emit(AssignmentDropped(group.group_id, generation, group.generation))
             return releases
         if error is not None:
-            drop_assignments(registry, group, releases, append_error(error, from_sync=True))
-            records = prepare_rebalance(registry, group, releases, now_ms)
-            assert not records, "nobody has left, so the group cannot have become empty"
+            code = append_error(error, from_sync=True)
+            drop_assignments(registry, group, releases, code)
+            reason = f"the assignment could not be stored: {code.name}"
+            records = prepare_rebalance(registry, group, releases, now_ms, reason)
+            assert not records, "no member has left, so the group is not empty"
             return releases
         for member in group.members.values():
             member.assignment = assignments.get(member.member_id, b"")
         group.move_to(STABLE, now_ms)
         registry.counters.completed_rebalances += 1
+        registry.emit(AssignmentStored(group.group_id, generation, leader, len(group.members)))
         answer_parked_syncs(registry, group, releases)
         return releases
 

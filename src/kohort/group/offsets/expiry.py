@@ -1,97 +1,94 @@
 """
-The sweep: offsets that nobody needs any more lapse, and with them groups that are empty (KIP-211).
+Expiration of committed offsets, and of empty groups that have none (KIP-211).
 
-| group                                          | counts from                        | which topics   |
-|------------------------------------------------|------------------------------------|----------------|
-| Empty, had members                             | when it became empty, if known     | all            |
-| consumers, Stable, subscriptions known         | the commit                         | not subscribed |
-| simple                                         | the commit                         | all            |
-| any other (rebalancing, of another kind)       | never                              |                |
+`Group.offset_expiration_base` says from when the retention of a group's offsets counts. Offsets of topics that a member of the
+group reads do not expire, nor does an offset that an open transaction is about to replace. An offset with an expire timestamp
+of its own expires at that time.
 
-An offset with an expire timestamp of its own lapses then. One that an open transaction is about to replace never does.
-
-Source: Kafka OffsetMetadataManager.cleanupExpiredOffsets, ClassicGroup.offsetExpirationCondition.
+Source: Kafka OffsetMetadataManager.cleanupExpiredOffsets, OffsetExpirationConditionImpl.
 """
 
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Sequence
 
-from kohort.group.classic.group import ClassicGroup
-from kohort.group.classic.registry import GroupRegistry
-from kohort.group.classic.states import EMPTY, STABLE
-from kohort.group.offsets.offsets import CommittedOffset, Offsets, Partition
+import msgspec
+
+from kohort.group.context import GroupContext
+from kohort.group.events import GroupDeleted, GroupEvent, OffsetsExpired
+from kohort.group.groups import Group
+from kohort.group.offsets.offsets import CommittedOffset, Partition
 from kohort.group.offsets.scan import OFFSETS_AT_ONCE, TOMBSTONES_AT_ONCE, OffsetScan
-from kohort.group.records import NO_TIMESTAMP_MS, GroupRecord, GroupTombstone, OffsetTombstone
-
-BaseTimestamp: TypeAlias = Callable[[CommittedOffset], int]
+from kohort.group.records import NO_TIMESTAMP_MS, GroupRecord, OffsetTombstone
 
 
-def cleanup_expired_offsets(
-    registry: GroupRegistry, offsets: Offsets, now_ms: int, under_way: OffsetScan
-) -> tuple[list[GroupRecord], OffsetScan | None]:
+class ExpiredPart(msgspec.Struct, frozen=True):
     """
-    Tombstones for what has lapsed by now; and where to go on, if that was not all.
+    The outcome of one part of the cleanup.
 
-    It stops when enough has been looked at, within a group if need be: it is one operation, and others wait for its end.
+    Attributes:
+        records: tombstones.
+        events: to emit when the records are committed.
+        rest: where the next part begins; None if this was the last.
+    """
+
+    records: Sequence[GroupRecord]
+    events: Sequence[GroupEvent]
+    rest: OffsetScan | None
+
+
+def cleanup_expired_offsets(context: GroupContext, now_ms: int, scan: OffsetScan) -> ExpiredPart:
+    """
+    Collect tombstones of offsets that have expired, and of empty groups without offsets.
+
+    Stops after some milliseconds, within a group if need be: other operations of the shard wait meanwhile.
     """
     records: list[GroupRecord] = []
-    looked_at = 0
-    while not under_way.is_over:
+    events: list[GroupEvent] = []
+    offsets, looked_at = context.offsets, 0
+    while not scan.is_over:
         if looked_at >= OFFSETS_AT_ONCE or len(records) >= TOMBSTONES_AT_ONCE:
-            return records, under_way
-        step = under_way.step(lambda group_id: list(offsets.by_group.get(group_id, ())))
-        under_way = step.rest
-        group = registry.groups.get(step.group_id)
+            return ExpiredPart(records, events, scan)
+        chunk = scan.step(lambda group_id: list(offsets.by_group.get(group_id, ())))
+        scan = chunk.rest
+        group_id = chunk.group_id
+        group = context.groups.get(group_id)
         if group is None:
             continue
-        looked_at += 1 + len(step.partitions)
-        lapsed = _lapsed(registry, group, offsets, step.partitions, now_ms)
-        records += lapsed
-        if not step.is_last:
-            return records, under_way
-        has_none = len(lapsed) == len(offsets.by_group.get(step.group_id, ())) and step.group_id not in offsets.writers
-        if has_none and group.state is EMPTY:
-            records.append(GroupTombstone(step.group_id))
-    return records, None
+        looked_at += 1 + len(chunk.partitions)
+        expired = _expired(context, group, chunk.partitions, now_ms)
+        records += expired
+        if expired:
+            events.append(OffsetsExpired(group_id, len(expired)))
+        if not chunk.is_last:
+            return ExpiredPart(records, events, scan)
+        has_none = len(expired) == len(offsets.by_group.get(group_id, ())) and group_id not in offsets.writers
+        if has_none and group.is_empty:
+            records += group.tombstones()
+            events.append(GroupDeleted(group_id, 0, "expired"))
+    return ExpiredPart(records, events, None)
 
 
-def _lapsed(
-    registry: GroupRegistry, group: ClassicGroup, offsets: Offsets, partitions: Sequence[Partition], now_ms: int
+def _expired(
+    context: GroupContext, group: Group, partitions: Sequence[Partition], now_ms: int
 ) -> list[OffsetTombstone]:
-    """Those of these partitions whose offset has lapsed; some may have none any more."""
-    base, retention_ms = _base_timestamp(group), registry.config.offsets_retention_ms
-    committed = offsets.by_group.get(group.group_id)
+    """Tombstones of these partitions' offsets that have expired; a partition may have no offset any more."""
+    base, retention_ms = group.offset_expiration_base(), context.config.offsets_retention_ms
+    group_id, offsets = group.group_id, context.offsets
+    committed = offsets.by_group.get(group_id)
     if base is None or committed is None:
         return []
-    lapsed = [
-        OffsetTombstone(group.group_id, *partition)
+    expired = [
+        OffsetTombstone(group_id, *partition)
         for partition in partitions
-        if not group.is_subscribed(partition[0])
-        and not offsets.has_pending(group.group_id, partition)
+        if not group.is_subscribed_to(partition[0])
+        and not offsets.has_pending(group_id, partition)
         and (offset := committed.get(partition)) is not None
-        and has_lapsed(offset, base(offset), now_ms=now_ms, retention_ms=retention_ms)
+        and has_expired(offset, base(offset), now_ms=now_ms, retention_ms=retention_ms)
     ]
-    registry.counters.offset_expirations += len(lapsed)
-    return lapsed
+    context.counters.offset_expirations += len(expired)
+    return expired
 
 
-def has_lapsed(offset: CommittedOffset, base_ms: int, *, now_ms: int, retention_ms: int) -> bool:
+def has_expired(offset: CommittedOffset, base_ms: int, *, now_ms: int, retention_ms: int) -> bool:
     if offset.expire_timestamp_ms != NO_TIMESTAMP_MS:
         return now_ms >= offset.expire_timestamp_ms
     return now_ms - base_ms >= retention_ms
-
-
-def _base_timestamp(group: ClassicGroup) -> BaseTimestamp | None:
-    """From when an offset's retention counts; None while nothing in the group may lapse."""
-    if group.protocol_type is None:
-        return _committed_at
-    if group.state is EMPTY:
-        emptied_at_ms = group.state_timestamp_ms
-        return _committed_at if emptied_at_ms is None else lambda _: emptied_at_ms
-    if group.is_consumer and group.subscribed_topics is not None and group.state is STABLE:
-        return _committed_at
-    return None
-
-
-def _committed_at(offset: CommittedOffset) -> int:
-    return offset.commit_timestamp_ms

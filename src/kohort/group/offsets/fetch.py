@@ -1,48 +1,44 @@
 """
 OffsetFetch (9), versions 1 to 10, for one group.
 
-2 can ask for everything, 7 for stable offsets only (KIP-447), 8 for several groups (KIP-709, split up by the service), 9
-names a member (which classic groups ignore), 10 has topic ids in place of names. The answer is that of version 8 and later;
-the service lowers it.
+2 can ask for all partitions, 7 for stable offsets only (KIP-447), 8 for several groups (KIP-709, split up by the service), 9
+names a member (classic groups ignore it), 10 has topic ids in place of names. The response has the form of version 8 and later;
+`kohort.group.offsets.versions` downgrades it.
 
 Source: Kafka OffsetMetadataManager.fetchOffsets, fetchAllOffsets.
 """
 
 from collections.abc import Callable, Collection, Iterable
 
-from kohort.group.classic.registry import GroupRegistry
-from kohort.group.classic.states import DEAD
+from kohort.group.context import GroupContext
 from kohort.group.offsets.offsets import NOTHING, CommittedOffset, GroupOffsets, Offsets, Partition
-from kohort.model.errors import ErrorCode
+from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.wire import messages as m
 
 
 def fetch_offsets(
-    registry: GroupRegistry,
-    offsets: Offsets,
-    request: m.OffsetFetchRequestGroup,
-    *,
-    require_stable: bool,
-    committed_offset: int | None,
+    context: GroupContext, request: m.OffsetFetchRequestGroup, *, require_stable: bool, committed_offset: int | None
 ) -> m.OffsetFetchResponseGroup:
     """
-    The positions of a group. One that has none, and a group that is not there, are no error: the offset is -1.
+    The committed offsets of a group. A partition without one has offset -1, likewise every partition of a missing group.
 
     Args:
-        committed_offset: as of which offset of the log; None for the newest state.
+        committed_offset: the offset in the log as of which to read; None for the newest state.
     """
-    if not _has_group(registry, request.group_id, committed_offset):
-        topics = [_without_offsets(topic) for topic in request.topics or ()]
-        return m.OffsetFetchResponseGroup(group_id=request.group_id, topics=topics)
-    view = _View(offsets, request.group_id, require_stable=require_stable, at=committed_offset)
+    group_id, groups = request.group_id, context.groups
+    group = groups.get(group_id) if committed_offset is None else groups.get_at(group_id, committed_offset)
+    try:
+        if group is None:
+            raise CoordinatorError(ErrorCode.GROUP_ID_NOT_FOUND)
+        group.validate_offset_fetch(request.member_id, request.member_epoch, committed_offset)
+    except CoordinatorError as exc:
+        if exc.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+            return fetch_refused(request, exc.code)
+        topics = [topic_refused(topic, ErrorCode.NONE) for topic in request.topics or ()]
+        return m.OffsetFetchResponseGroup(group_id=group_id, topics=topics)
+    view = _View(context.offsets, group_id, require_stable=require_stable, at=committed_offset)
     topics = list(view.all_topics()) if request.topics is None else [view.topic(topic) for topic in request.topics]
-    return m.OffsetFetchResponseGroup(group_id=request.group_id, topics=topics)
-
-
-def _has_group(registry: GroupRegistry, group_id: str, at: int | None) -> bool:
-    groups = registry.groups
-    group = groups.get(group_id) if at is None else groups.get_at(group_id, at)
-    return group is not None and group.state is not DEAD
+    return m.OffsetFetchResponseGroup(group_id=group_id, topics=topics)
 
 
 class _View:
@@ -66,13 +62,13 @@ class _View:
         for index in topic.partition_indexes:
             offset = get((name, index)) or NOTHING
             if topic_id is not None and offset.topic_id is not None and offset.topic_id != topic_id:
-                offset = NOTHING  # of an earlier topic of that name
+                offset = NOTHING  # committed in an earlier topic of that name
             is_stable = not pending or (name, index) not in pending
             partitions.append(_partition(index, offset) if is_stable else _partition(index, NOTHING, _UNSTABLE))
         return m.OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=partitions)
 
     def all_topics(self) -> Iterable[m.OffsetFetchResponseTopics]:
-        """Every committed partition; one that is only pending is not shown."""
+        """Every committed partition; a partition with only a pending offset is left out."""
         committed, at, pending = self._committed, self._at, self._pending
         if committed is None:
             return
@@ -108,11 +104,13 @@ def _partition(index: int, offset: CommittedOffset, error_code: int = _NONE) -> 
     )
 
 
-def _without_offsets(topic: m.OffsetFetchRequestTopics) -> m.OffsetFetchResponseTopics:
-    return topic_refused(topic, ErrorCode.NONE)
-
-
 def topic_refused(topic: m.OffsetFetchRequestTopics, code: ErrorCode) -> m.OffsetFetchResponseTopics:
-    """A topic whose partitions have no offset to show, because of `code`."""
+    """A topic whose partitions have no offset, with this error code."""
     partitions = [_partition(index, NOTHING, int(code)) for index in topic.partition_indexes]
     return m.OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
+
+
+def fetch_refused(group: m.OffsetFetchRequestGroup, code: ErrorCode) -> m.OffsetFetchResponseGroup:
+    """Refuse a group. Its partitions repeat the error, for versions that have no error per group."""
+    topics = [topic_refused(topic, code) for topic in group.topics or ()]
+    return m.OffsetFetchResponseGroup(group_id=group.group_id, error_code=int(code), topics=topics)

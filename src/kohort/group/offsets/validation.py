@@ -234,7 +234,7 @@ def check_fetch(group: m.OffsetFetchRequestGroup, context: RequestContext, image
             accepted.append(
                 m.OffsetFetchRequestTopics(name=found.name, topic_id=topic.topic_id, partition_indexes=indexes)
             )
-    return CheckedFetch(m.OffsetFetchRequestGroup(group_id=group.group_id, topics=accepted), refused)
+    return CheckedFetch(msgspec.structs.replace(group, topics=accepted), refused)
 
 
 def _with_ids(
@@ -245,12 +245,6 @@ def _with_ids(
         found = image.topic(topic.name)
         if found is not None:
             yield msgspec.structs.replace(topic, topic_id=found.topic_id)
-
-
-def fetch_refused(group: m.OffsetFetchRequestGroup, code: ErrorCode) -> m.OffsetFetchResponseGroup:
-    """A group that cannot be asked; partitions repeat the error for versions without a place for a group's."""
-    topics = [topic_refused(topic, code) for topic in group.topics or ()]
-    return m.OffsetFetchResponseGroup(group_id=group.group_id, error_code=int(code), topics=topics)
 
 
 # OffsetDelete

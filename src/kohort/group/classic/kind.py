@@ -1,0 +1,16 @@
+"""The entry of classic groups in the table of kinds."""
+
+from kohort.group.classic.apis import ClassicApis
+from kohort.group.classic.group import ClassicGroup
+from kohort.group.classic.manager import ClassicGroupManager
+from kohort.group.classic.states import ClassicGroupState
+from kohort.group.groups import CLASSIC
+from kohort.group.kind import GroupKind
+
+CLASSIC_KIND = GroupKind(
+    name=CLASSIC,
+    states=tuple(state.value for state in ClassicGroupState),
+    make_manager=ClassicGroupManager,
+    make_apis=ClassicApis,
+    make_group=ClassicGroup,
+)

@@ -1,0 +1,56 @@
+"""Classic groups in one shard: replay, load and unload."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from kohort.group.classic.expiry import expire_member
+from kohort.group.classic.group import ClassicGroup, group_from_record
+from kohort.group.classic.rebalance import prepare_rebalance, refuse_parked_join, refuse_parked_sync
+from kohort.group.classic.registry import ClassicRegistry
+from kohort.group.classic.states import DEAD, PREPARING_REBALANCE, STABLE
+from kohort.group.context import GroupContext
+from kohort.group.records import GroupMetadata, GroupTombstone
+from kohort.machine.shard import Release
+from kohort.model.errors import ErrorCode
+
+
+class ClassicGroupManager:
+    """Implements `kohort.group.groups.GroupManager` for classic groups."""
+
+    __slots__ = ("registry",)
+
+    def __init__(self, context: GroupContext) -> None:
+        self.registry = ClassicRegistry(context, expire_member)
+
+    @property
+    def replayers(self) -> Mapping[type, Callable[[Any], None]]:
+        return {GroupMetadata: self._replay_group, GroupTombstone: self._replay_tombstone}
+
+    def _replay_group(self, record: GroupMetadata) -> None:
+        self.registry.groups.put(record.group_id, group_from_record(record))
+
+    def _replay_tombstone(self, record: GroupTombstone) -> None:
+        self.registry.groups.remove(record.group_id)
+
+    def on_loaded(self, group: ClassicGroup, now_ms: int, /) -> None:
+        """Give every member a whole session timeout. A group larger than `group.max.size` rebalances to shrink."""
+        registry = self.registry
+        for member in group.members.values():
+            registry.arm_session(group, member)
+        if len(group.members) > registry.config.group_max_size:
+            releases: list[Release] = []
+            prepare_rebalance(registry, group, releases, now_ms, "loaded with more members than group.max.size")
+            assert not releases, "no request is parked right after a load"
+
+    def on_unloaded(self, group: ClassicGroup, /) -> Iterable[Release]:
+        """Send the clients of parked requests to the new coordinator."""
+        releases: list[Release] = []
+        group.move_to(DEAD, group.state_timestamp_ms or 0)
+        for member in group.members.values():
+            refuse_parked_join(group, member, releases, ErrorCode.NOT_COORDINATOR, member.member_id)
+            refuse_parked_sync(member, releases, ErrorCode.NOT_COORDINATOR)
+        return releases
+
+    def on_offset_commit(self, group: ClassicGroup, member_id: str, /) -> None:
+        if group.state is STABLE or group.state is PREPARING_REBALANCE:
+            self.registry.arm_session(group, group.members[member_id])

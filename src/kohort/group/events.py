@@ -1,0 +1,140 @@
+"""
+Events in the life of groups, for a log. The core emits them; a sink outside of the core writes them down.
+
+An event is emitted when it has happened in memory, as Kafka logs it: a rebalance that has started is started, whatever becomes
+of the records. Events that the log decides are emitted after their records are committed: `StaticMemberReplaced` without a
+rebalance, `AssignmentStored`, `GroupDeleted`, `OffsetsExpired`. If the record of a new group cannot be written, the group and
+its members are removed from memory, and `GroupCreationFailed` follows the events that are void.
+
+Heartbeats, commits and fetches emit nothing.
+
+Source: the log lines of Kafka's GroupMetadataManager and OffsetMetadataManager.
+"""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import msgspec
+
+
+class GroupEvent(msgspec.Struct, frozen=True):
+    """Something that happened to one group."""
+
+    group_id: str
+
+
+class MemberJoined(GroupEvent, frozen=True):
+    """A member was added; it waits for the rebalance to complete."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+
+
+class MemberLeft(GroupEvent, frozen=True):
+    """
+    A member was removed by LeaveGroup, sent by its own client or by an administrator.
+
+    Attributes:
+        reason: the client's (LeaveGroup 5 and later); None if it gave none.
+    """
+
+    member_id: str
+    group_instance_id: str | None
+    reason: str | None
+
+
+class MemberExpired(GroupEvent, frozen=True):
+    """
+    A member was removed because a timeout passed.
+
+    Attributes:
+        timeout: "session", "member id" (assigned and not used), "join" or "sync" (both the rebalance timeout).
+    """
+
+    member_id: str
+    group_instance_id: str | None
+    timeout: str
+
+
+class StaticMemberReplaced(GroupEvent, frozen=True):
+    """A new member id took over an instance id; `old_member_id` is fenced from now on."""
+
+    member_id: str
+    old_member_id: str
+    group_instance_id: str | None
+
+
+class RebalanceStarted(GroupEvent, frozen=True):
+    """
+    Every member has to join again.
+
+    Attributes:
+        state: of the group until now.
+        generation: the one that ends.
+    """
+
+    state: str
+    generation: int
+    reason: str
+
+
+class GenerationStarted(GroupEvent, frozen=True):
+    """All members have joined; the leader is to assign."""
+
+    generation: int
+    members: int
+    protocol: str | None
+    leader: str | None
+
+
+class AssignmentStored(GroupEvent, frozen=True):
+    """The leader's assignment is committed and the group is Stable."""
+
+    generation: int
+    leader: str
+    members: int
+
+
+class AssignmentDropped(GroupEvent, frozen=True):
+    """A leader's assignment was written after a later rebalance had started, and has no effect."""
+
+    generation: int
+    current_generation: int
+
+
+class GroupEmptied(GroupEvent, frozen=True):
+    """The last member is gone."""
+
+    generation: int
+
+
+class GroupCreationFailed(GroupEvent, frozen=True):
+    """The record of a new group could not be written: there is no group, and what was said of its members is void."""
+
+    error: str
+
+
+class OffsetsExpired(GroupEvent, frozen=True):
+    """Committed offsets were deleted because their retention passed."""
+
+    offsets: int
+
+
+class GroupDeleted(GroupEvent, frozen=True):
+    """
+    Attributes:
+        reason: "DeleteGroups", or "expired": an empty group without offsets.
+    """
+
+    offsets: int
+    reason: str
+
+
+GroupEvents: TypeAlias = Callable[[GroupEvent], None]
+"""A sink. It is called while an operation of the shard runs, and must neither raise nor wait."""
+
+
+def no_events(_: GroupEvent) -> None:
+    """The sink that drops every event."""

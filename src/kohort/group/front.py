@@ -1,0 +1,43 @@
+"""The part of a service that every group API needs: the partition of a group, and whether this node coordinates groups."""
+
+from typing import Protocol
+
+from kohort.group.configs import GroupConfig
+from kohort.group.context import GroupContext
+from kohort.machine.shard import Runner
+from kohort.model.errors import ErrorCode
+from kohort.model.ids import coordinator_partition
+from kohort.model.image import ClusterImage
+
+
+class HasContext(Protocol):
+    """A shard of groups, as its services see it."""
+
+    @property
+    def context(self) -> GroupContext: ...
+
+
+class GroupFront:
+    """
+    Args:
+        image: the topics of the cluster, as they are at each moment.
+
+    Attributes:
+        is_active: whether this node coordinates groups. Before the start and after the end every request is refused.
+    """
+
+    def __init__(self, runner: Runner[HasContext], config: GroupConfig, image: ClusterImage) -> None:
+        self.runner = runner
+        self.config = config
+        self.image = image
+        self.is_active = True
+
+    def partition_for(self, group_id: str) -> int:
+        """The partition of `__consumer_offsets` that holds the group."""
+        return coordinator_partition(group_id, self.runner.partition_count)
+
+    def refusal(self, group_id: str) -> ErrorCode:
+        """The code with which a request is refused before the shard is asked; NONE if it is not refused."""
+        if not self.is_active:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return ErrorCode.NONE if group_id else ErrorCode.INVALID_GROUP_ID
