@@ -12,9 +12,8 @@ from uuid import UUID
 from kohort.group.configs import GroupConfig
 from kohort.group.records import GroupMetadata, GroupMetadataMember, GroupRecordSerde, OffsetCommit, OffsetTombstone
 from kohort.group.shard import GroupShard
-from kohort.machine.shard import UnknownRecordTypeError
 from kohort.machine.timeline import SnapshotRegistry
-from kohort.model.errors import CorruptError
+from kohort.model.errors import CorruptError, UnknownRecordTypeError
 from kohort.model.ids import TopicPartition
 from kohort.wire.batches import (
     BatchRecord,

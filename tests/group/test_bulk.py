@@ -6,8 +6,7 @@ import pytest
 
 from kohort.group.records import GroupRecord, GroupRecordSerde, GroupTombstone, OffsetCommit, OffsetTombstone
 from kohort.group.shard import GroupShard
-from kohort.machine.shard import UnknownRecordTypeError
-from kohort.model.errors import KohortError
+from kohort.model.errors import KohortError, UnknownRecordTypeError
 from kohort.runtime.loading.columnar import load_window
 from kohort.runtime.loading.loader import BULK_RECORDS_MIN, Load, LoadSummary, load
 from kohort.testing import ManualClock

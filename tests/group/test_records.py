@@ -19,8 +19,7 @@ from kohort.group.records import (
     OffsetCommit,
     OffsetTombstone,
 )
-from kohort.machine.shard import UnknownRecordTypeError
-from kohort.model.errors import CorruptError
+from kohort.model.errors import CorruptError, UnknownRecordTypeError
 from tests.group.golden import GoldenRecord, golden_records
 
 SERDE = GroupRecordSerde()

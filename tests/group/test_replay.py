@@ -12,8 +12,9 @@ from kohort.group.classic.states import ClassicGroupState
 from kohort.group.configs import GroupConfig
 from kohort.group.records import GroupRecord, GroupRecordSerde, OffsetCommit, OffsetTombstone
 from kohort.group.shard import GroupShard
-from kohort.machine.shard import Result, UnknownRecordTypeError
+from kohort.machine.shard import Result
 from kohort.machine.timeline import SnapshotRegistry
+from kohort.model.errors import UnknownRecordTypeError
 from kohort.wire import messages as m
 from tests.group.golden import golden_groups, golden_records
 from tests.group.harness import Image, NoTimers, classic_groups, classic_registry

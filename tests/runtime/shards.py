@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
-from kohort.machine.shard import Release, Reply, Result, Timers, UnknownRecordTypeError
+from kohort.machine.shard import Release, Reply, Result, Timers
 from kohort.machine.timeline import SnapshotRegistry, TimelineDict
-from kohort.model.errors import CorruptError
+from kohort.model.errors import CorruptError, UnknownRecordTypeError
 from kohort.model.image import ClusterImage, ImageDelta
 
 

@@ -18,7 +18,7 @@ from kohort.model.errors import WireError
 from kohort.wire.apis import ApiKey
 from kohort.wire.encoders import request_encoder, response_encoder
 from kohort.wire.headers import read_request_header
-from kohort.wire.message_classes import shapes
+from kohort.wire.message_classes import message_classes
 from kohort.wire.readers import request_reader, response_reader
 from kohort.wire.schema import Field, Message, message
 
@@ -38,14 +38,14 @@ HOSTILE = (
 
 
 def sample(schema: Message, struct: str, random: Random) -> Any:
-    """A shape with something in every field."""
+    """A message with a value in every field."""
     values = {}
     for field in schema.structs[struct]:
         if field.array:
             values[field.name] = [element(schema, field, random) for _ in range(random.choice((0, 1, 2, 3)))]
         else:
             values[field.name] = element(schema, field, random)
-    return shapes(schema.name)[struct](**values)
+    return message_classes(schema.name)[struct](**values)
 
 
 def element(schema: Message, field: Field, random: Random) -> Any:

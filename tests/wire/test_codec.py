@@ -28,7 +28,7 @@ from kio.serial import entity_writer
 from kohort.wire.apis import ApiKey
 from kohort.wire.encoders import request_encoder, response_encoder
 from kohort.wire.headers import read_request_header, read_response_header
-from kohort.wire.message_classes import shapes
+from kohort.wire.message_classes import message_classes
 from kohort.wire.readers import request_reader, response_reader
 from kohort.wire.schema import message
 from kohort.wire.tags import without_unknown_tags
@@ -103,7 +103,7 @@ def random_entity(entity: Any, random: Random) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """A value of kio's as the shapes have it."""
+    """A value of kio's as the message classes have it."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, dt.timedelta):
@@ -115,7 +115,7 @@ def plain(value: Any) -> Any:
     return value
 
 
-def agree(ours: Any, kios: Any, shape: Any) -> None:
+def agree(ours: Any, kios: Any, default: Any) -> None:
     """That every field of kio's is ours with the same value, and that what the version lacks has its default."""
     names = set()
     for field in dataclasses.fields(kios):
@@ -136,8 +136,8 @@ def agree(ours: Any, kios: Any, shape: Any) -> None:
             assert found == plain(value), name
             assert type(found) is type(plain(value)) or isinstance(found, int), name
     for name in getattr(ours, "field_names", ()):
-        if name not in names and shape is not None:
-            assert getattr(ours, name) == getattr(shape, name), name
+        if name not in names and default is not None:
+            assert getattr(ours, name) == getattr(default, name), name
 
 
 def written_by_kio(entity: Any) -> bytes:
@@ -150,7 +150,7 @@ def check_request(api: ApiKey, version: int, random: Random) -> None:
     entity = random_entity(load_request_schema(api, version), random)
     body = written_by_kio(entity)
     request = request_reader(api, version)(b"header" + body + b"trailing", 6)
-    agree(request, entity, shapes(f"{api.api_name}Request")[f"{api.api_name}Request"]())
+    agree(request, entity, message_classes(f"{api.api_name}Request")[f"{api.api_name}Request"]())
     frame = request_encoder(api, version)(7, "client", request)
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     offset = 16 + api.is_flexible(version)
@@ -164,7 +164,7 @@ def check_response(api: ApiKey, version: int, random: Random) -> None:
     entity = random_entity(load_response_schema(api, version), random)
     body = written_by_kio(entity)
     response = response_reader(api, version)(body, 0)
-    agree(response, entity, shapes(f"{api.api_name}Response")[f"{api.api_name}Response"]())
+    agree(response, entity, message_classes(f"{api.api_name}Response")[f"{api.api_name}Response"]())
     frame = response_encoder(api, version)(-7, response)
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     correlation_id, offset = read_response_header(frame[4:], api, version)

@@ -1,4 +1,4 @@
-"""The shapes: generated files that are up to date, and what a field is when nobody set it."""
+"""The message classes: generated files that are up to date, and what a field is when nobody set it."""
 
 import ast
 import runpy
@@ -10,7 +10,7 @@ import pytest
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey
 from kohort.wire.encoders import request_encoder, response_encoder
-from kohort.wire.message_classes import shapes
+from kohort.wire.message_classes import message_classes
 from kohort.wire.schema import message, message_names
 
 ROOT = Path(__file__).parent.parent.parent
@@ -37,10 +37,10 @@ def stub_fields() -> dict[str, list[str]]:
 
 def test_type_checkers_see_the_fields_that_there_are() -> None:
     seen = stub_fields()
-    built = {name: shape for known in message_names() for name, shape in shapes(known).items()}
-    assert {name: list(shape.__struct_fields__) for name, shape in built.items()} == seen
-    for name, shape in built.items():
-        assert getattr(messages, name) is shape
+    built = {name: made for known in message_names() for name, made in message_classes(known).items()}
+    assert {name: list(made.__struct_fields__) for name, made in built.items()} == seen
+    for name, made in built.items():
+        assert getattr(messages, name) is made
 
 
 def test_every_api_has_a_request_and_a_response() -> None:
@@ -53,10 +53,10 @@ def test_every_api_has_a_request_and_a_response() -> None:
                 assert schema.is_flexible(version) == api.is_flexible(version)
 
 
-def test_every_shape_can_be_made_of_nothing() -> None:
+def test_every_message_can_be_made_of_nothing() -> None:
     for known in message_names():
-        for shape in shapes(known).values():
-            assert shape() == shape()
+        for made in message_classes(known).values():
+            assert made() == made()
 
 
 DEFAULTS = [
@@ -79,9 +79,11 @@ DEFAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("shape", "field", "default"), DEFAULTS)
-def test_what_nobody_sets_has_the_default_of_kafkas_schema(shape: msgspec.Struct, field: str, default: object) -> None:
-    assert getattr(shape, field) == default
+@pytest.mark.parametrize(("message", "field", "default"), DEFAULTS)
+def test_what_nobody_sets_has_the_default_of_kafkas_schema(
+    message: msgspec.Struct, field: str, default: object
+) -> None:
+    assert getattr(message, field) == default
 
 
 def test_a_name_that_is_no_message_is_no_attribute() -> None:

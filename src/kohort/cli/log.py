@@ -11,7 +11,7 @@ import typer
 
 from kohort.cli.options import AsJson
 from kohort.cli.output import print_json
-from kohort.model.errors import ConfigError, CorruptError
+from kohort.model.errors import ConfigError, CorruptError, UnknownRecordTypeError
 from kohort.model.ids import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 if TYPE_CHECKING:
@@ -118,7 +118,6 @@ def _group_record(key: bytes, value: bytes | None) -> Row:
     import msgspec
 
     from kohort.group.records import GroupRecordSerde
-    from kohort.machine.shard import UnknownRecordTypeError
     from kohort.storage.tools.dump import as_text
 
     try:

@@ -15,8 +15,7 @@ from kohort.group.records import (
     OffsetCommit,
     OffsetTombstone,
 )
-from kohort.machine.shard import UnknownRecordTypeError
-from kohort.model.errors import CorruptError
+from kohort.model.errors import CorruptError, UnknownRecordTypeError
 from kohort.wire.batches import iter_batches, read_records
 
 _DECODE = GroupRecordSerde().decode

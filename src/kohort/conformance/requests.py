@@ -24,13 +24,14 @@ from typing import Any
 from uuid import UUID
 
 from kohort.conformance.script import ScriptError, Step
-from kohort.wire import messages as m
+from kohort.records import values
+from kohort.records.consumer_protocol import write_assignment, write_subscription
+from kohort.records.value_classes import value_class
 from kohort.wire.apis import ApiKey
 from kohort.wire.batches import BatchRecord, build_batch, write_crc
 from kohort.wire.compression import Codec
-from kohort.wire.consumer_protocol import write_assignment, write_subscription
 from kohort.wire.encoders import request_encoder
-from kohort.wire.message_classes import shape, shapes
+from kohort.wire.message_classes import message_classes
 from kohort.wire.schema import FIXED_FORMATS, Field, Message, message
 
 Lookup = Callable[[str], Any]
@@ -87,7 +88,7 @@ def _struct(schema: Message, name: str, content: Mapping[str, Any], lookup: Look
     if unknown:
         raise ScriptError(f"{name} has no field {', '.join(sorted(unknown))}; it has {', '.join(known)}")
     values = {key: _field(schema, known[key], resolve(value, lookup), lookup) for key, value in content.items()}
-    return shapes(schema.name)[name](**values)
+    return message_classes(schema.name)[name](**values)
 
 
 def _field(schema: Message, field: Field, value: Any, lookup: Lookup) -> Any:
@@ -133,7 +134,7 @@ def resolve(value: Any, lookup: Lookup) -> Any:
 
 def _subscription(argument: Mapping[str, Any], lookup: Lookup) -> bytes:
     owned = _partitions(argument.get("owned", {}), lookup, "ConsumerProtocolSubscriptionTopicPartition")
-    subscription = m.ConsumerProtocolSubscription(
+    subscription = values.ConsumerProtocolSubscription(
         topics=tuple(resolve(topic, lookup) for topic in argument["topics"]),
         user_data=None,
         owned_partitions=owned,
@@ -145,12 +146,12 @@ def _subscription(argument: Mapping[str, Any], lookup: Lookup) -> bytes:
 
 def _assignment(argument: Mapping[str, Any], lookup: Lookup) -> bytes:
     assigned = _partitions(argument, lookup, "ConsumerProtocolAssignmentTopicPartition")
-    return write_assignment(m.ConsumerProtocolAssignment(assigned_partitions=assigned, user_data=None), version=1)
+    return write_assignment(values.ConsumerProtocolAssignment(assigned_partitions=assigned, user_data=None), version=1)
 
 
 def _partitions(by_topic: Mapping[str, list[int]], lookup: Lookup, struct: str) -> tuple[Any, ...]:
     return tuple(
-        shape(struct)(topic=resolve(topic, lookup), partitions=tuple(partitions))
+        value_class(struct)(topic=resolve(topic, lookup), partitions=tuple(partitions))
         for topic, partitions in by_topic.items()
     )
 

@@ -23,8 +23,7 @@ from uuid import UUID
 import msgspec
 
 from kohort.group.cursor import Cursor
-from kohort.machine.shard import UnknownRecordTypeError
-from kohort.model.errors import CorruptError, WireError
+from kohort.model.errors import CorruptError, UnknownRecordTypeError, WireError
 from kohort.wire.primitives import INT16, INT32, INT64, write_bytes, write_compact_string, write_string
 
 NO_LEADER_EPOCH = -1

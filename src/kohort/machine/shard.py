@@ -104,14 +104,6 @@ class Result(msgspec.Struct, Generic[R, T], frozen=True):
     replayed: bool = True
 
 
-class UnknownRecordTypeError(Exception):
-    """A record of a type that this version does not know; loading warns and skips it."""
-
-    def __init__(self, record_type: int) -> None:
-        super().__init__(f"unknown record type {record_type}")
-        self.record_type = record_type
-
-
 class RecordSerde(Protocol[R]):
     """Records to the bytes of a log record's key and value, and back."""
 

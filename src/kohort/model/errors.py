@@ -242,6 +242,14 @@ class CorruptError(StorageError):
     code: ClassVar[ErrorCode] = ErrorCode.CORRUPT_MESSAGE
 
 
+class UnknownRecordTypeError(KohortError):
+    """A coordinator record of a type that this version does not know; a load warns and skips it."""
+
+    def __init__(self, record_type: int) -> None:
+        super().__init__(f"unknown record type {record_type}")
+        self.record_type = record_type
+
+
 class RecordTooLargeError(StorageError):
     """A batch is larger than the partition takes."""
 

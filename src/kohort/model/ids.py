@@ -1,7 +1,9 @@
-"""Names of things that travel through every room, and the hash that says where a group lives."""
+"""Identifiers that every room uses, their text forms, and the hash that maps a group to a partition."""
 
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from functools import lru_cache
 from typing import NamedTuple, NewType
+from uuid import UUID
 
 GroupId = NewType("GroupId", str)
 MemberId = NewType("MemberId", str)
@@ -21,6 +23,28 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+_ZERO_UUID = UUID(int=0)
+
+
+def uuid_text(uuid: UUID | None) -> str:
+    """
+    An id as Kafka prints it: URL-safe base64 without padding, 22 characters. None is the zero id.
+
+    Source: Kafka Uuid.toString.
+    """
+    return urlsafe_b64encode((uuid or _ZERO_UUID).bytes).decode().rstrip("=")
+
+
+def uuid_from_text(text: str) -> UUID:
+    """
+    The id that `uuid_text` prints so.
+
+    Raises:
+        ValueError: the text is not an id.
+    """
+    return UUID(bytes=urlsafe_b64decode(text + "=" * (-len(text) % 4)))
 
 
 def java_string_hash(text: str) -> int:

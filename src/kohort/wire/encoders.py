@@ -1,23 +1,23 @@
 """
-Messages to bytes: one encoder per message and version, made at its first use.
+Messages to bytes: one encoder per message and version, compiled at its first use.
 
-An encoder is generated as Python source from the schema. It takes a shape of `messages` (or anything with its attributes) and
-returns the complete frame: size, header, body. Fields that the version lacks are left out; a response of one shape so serves
-every version. Neighbours of fixed width are packed by one call, an empty section of tagged fields is part of it, and a message
-of fixed width is one single call. Tagged fields that have their default are left out, as Kafka does.
+An encoder is generated as Python source from the schema. It takes an instance of a message class (or any object with the same
+attributes) and returns the complete frame: size, header, body. Fields that the version lacks are left out, so one response
+class serves every version. Adjacent fields of fixed width are packed by one call, together with an empty section of tagged
+fields. A tagged field that has its default is left out, as in Kafka.
 
-A value that the protocol cannot express (an int that is too large, null where none is allowed) is a defect of ours, and raises
-what Python raises: `struct.error`, `TypeError`, `AttributeError`.
+A value that the protocol cannot express (an integer that is too large, null in a field that is not nullable) is a defect of the
+caller. It raises the error of Python: `struct.error`, `TypeError`, `AttributeError`.
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, TypeAlias
 
 from kohort.model.errors import WireError
 from kohort.wire.apis import API_KEYS, ApiKey
-from kohort.wire.message_classes import shapes
+from kohort.wire.message_classes import default_value, message_classes
 from kohort.wire.primitives import INT32, write_uvarint
 from kohort.wire.schema import FIXED_FORMATS, FIXED_WIDTHS, Field, Message, message
 
@@ -28,11 +28,11 @@ RequestEncoder: TypeAlias = Callable[[int, str | None, Any], bytes]
 """(correlation id, client id, request) to the complete frame."""
 
 DataEncoder: TypeAlias = Callable[[Any], bytes]
-"""A message that is neither, to its bytes alone."""
+"""A message without a frame to its bytes."""
 
 
 class PreparedResponse:
-    """A response that was encoded once, to be sent again and again."""
+    """A response that is encoded once and sent many times."""
 
     __slots__ = ("_rest", "_size")
 
@@ -41,12 +41,12 @@ class PreparedResponse:
         self._rest = frame[8:]
 
     def frame(self, correlation_id: int) -> bytes:
-        """The complete frame, as the answer to this request."""
+        """The complete frame that answers this request."""
         return self._size + INT32.pack(correlation_id) + self._rest
 
 
 def prepared_or(encode: ResponseEncoder) -> ResponseEncoder:
-    """An encoder that takes prepared responses, too."""
+    """An encoder that also takes prepared responses."""
 
     def encode_any(correlation_id: int, response: Any) -> bytes:
         if type(response) is PreparedResponse:
@@ -59,13 +59,13 @@ def prepared_or(encode: ResponseEncoder) -> ResponseEncoder:
 @cache
 def response_encoder(api_key: int, version: int) -> ResponseEncoder:
     """
-    Writes responses.
+    The encoder of a response.
 
     Raises:
         WireError: there is no such API, or no such version of it.
     """
     api = _api(api_key, version)
-    writer = _EncoderWriter(message(f"{api.api_name}Response"), version)
+    writer = _frame_writer(f"{api.api_name}Response", version)
     writer.run = [("i", "0"), ("i", "correlation_id")]
     if api.response_header_version(version):
         writer.run.append(("x", ""))
@@ -75,11 +75,11 @@ def response_encoder(api_key: int, version: int) -> ResponseEncoder:
 
 @cache
 def request_encoder(api_key: int, version: int) -> RequestEncoder:
-    """Writes requests, for clients and tests. As `response_encoder`."""
+    """The encoder of a request, for clients and tests. As `response_encoder`."""
     api = _api(api_key, version)
-    writer = _EncoderWriter(message(f"{api.api_name}Request"), version)
+    writer = _frame_writer(f"{api.api_name}Request", version)
     writer.run = [("i", "0"), ("h", str(int(api))), ("h", str(version)), ("i", "correlation_id")]
-    # The length of the client id has two bytes in every version: a broker reads it before it knows whom it speaks to.
+    # The length of the client id has two bytes in every version, because a broker reads it before it knows the version.
     writer.legacy_text("client_id", is_nullable=True)
     if api.request_header_version(version) == 2:
         writer.run.append(("x", ""))
@@ -87,13 +87,28 @@ def request_encoder(api_key: int, version: int) -> RequestEncoder:
     return encoder
 
 
-@cache
-def data_encoder(name: str, version: int) -> DataEncoder:
-    """Writes a message that is neither request nor response, such as `ConsumerProtocolAssignment`."""
-    writer = _EncoderWriter(message(name), version)
-    writer.run = [("i", "0")]
-    encode: Callable[[Any], bytes] = writer.compile("x0")
-    return lambda value: encode(value)[4:]
+def compile_encoder(
+    schema: Message,
+    version: int,
+    *,
+    prefix: Sequence[tuple[str, int]] = (),
+    classes: Mapping[str, type] | None = None,
+) -> DataEncoder:
+    """
+    The encoder of a message without a frame, behind constants.
+
+    Args:
+        prefix: format characters of `struct` and numbers, such as the version of a coordinator record.
+        classes: of nested structs, for defaults that are structs.
+    """
+    writer = _EncoderWriter(schema, version, classes or {})
+    writer.run = [(character, str(number)) for character, number in prefix]
+    encoder: DataEncoder = writer.compile("x0", is_frame=False)
+    return encoder
+
+
+def _frame_writer(name: str, version: int) -> "_EncoderWriter":
+    return _EncoderWriter(message(name), version, message_classes(name))
 
 
 def _api(api_key: int, version: int) -> ApiKey:
@@ -108,16 +123,16 @@ class _EncoderWriter:
     Writes the source of an encoder, which appends to the bytearray `out`.
 
     Attributes:
-        run: fields of fixed width that were passed and not yet written: format character and expression.
-        has_records: whether there are record batches, which are joined to the rest once and not copied before.
+        run: fields of fixed width that are visited and not yet written: format character and expression.
+        has_records: whether there are record batches, which are joined to the rest in one copy at the end.
         is_begun: whether `out` exists.
     """
 
-    def __init__(self, schema: Message, version: int) -> None:
+    def __init__(self, schema: Message, version: int, classes: Mapping[str, type]) -> None:
         self.schema = schema
         self.version = version
         self.is_flexible = schema.is_flexible(version)
-        self.shapes = shapes(schema.name)
+        self.classes = dict(classes)
         self.run: list[tuple[str, str]] = []
         self.has_records = any(
             field.type == "records" and field.is_in(version) for fields in schema.structs.values() for field in fields
@@ -134,11 +149,13 @@ class _EncoderWriter:
             "pack_into": struct.pack_into,
         }
 
-    def compile(self, arguments: str) -> Any:
+    def compile(self, arguments: str, *, is_frame: bool = True) -> Any:
         """The encoder as a function of `arguments`, of which `x0` is the message."""
         self.struct(self.schema.name, "x0")
         if self.is_begun:
-            self.finish()
+            self.finish(is_frame=is_frame)
+        elif not is_frame:
+            self.emit(f"return {self.packed()}")
         else:
             size = sum(struct.calcsize(f">{character}") for character, _ in self.run) - 4
             self.run[0] = ("i", str(size))
@@ -147,9 +164,11 @@ class _EncoderWriter:
         exec(compile(source, f"<encoder of {self.schema.name} v{self.version}>", "exec"), self.namespace)  # noqa: S102
         return self.namespace["encode"]
 
-    def finish(self) -> None:
+    def finish(self, *, is_frame: bool) -> None:
         self.flush()
-        if self.has_records:
+        if not is_frame:
+            self.emit("return bytes(out)")
+        elif self.has_records:
             self.emit("parts.append(out)")
             self.emit("pack_into('>i', parts[0], 0, sum(map(len, parts)) - 4)")
             self.emit("return b''.join(parts)")
@@ -157,7 +176,7 @@ class _EncoderWriter:
             self.emit("pack_into('>i', out, 0, len(out) - 4)")
             self.emit("return bytes(out)")
 
-    # What follows writes code.
+    # Writing code
 
     def emit(self, line: str) -> None:
         self.lines.append("    " * self.depth + line)
@@ -193,7 +212,7 @@ class _EncoderWriter:
                 self.field(field, f"{value}.{field.name}")
         if self.is_flexible:
             tagged = sorted((field for field in fields if field.tag is not None), key=lambda field: field.tag or 0)
-            self.tags(tagged, struct_name, value)
+            self.tags(tagged, value)
 
     def field(self, field: Field, value: str) -> None:
         is_nullable = field.is_nullable(self.version)
@@ -204,7 +223,7 @@ class _EncoderWriter:
         elif field.type in FIXED_WIDTHS:
             self.run.append(self.fixed(field.type, value))
         elif field.type == "string":
-            # Where only newer versions have null, older ones write what is empty (JoinGroup's protocol name before 7).
+            # If only newer versions have null, older versions write the empty string (JoinGroup's protocol name before 7).
             self.text(value if is_nullable or field.nullable is None else f"({value} or '')", is_nullable=is_nullable)
         else:
             self.blob(field, value, is_nullable=is_nullable)
@@ -227,7 +246,7 @@ class _EncoderWriter:
         self.depth -= is_nullable
 
     def legacy_text(self, value: str, *, is_nullable: bool) -> None:
-        """A string behind a length of two bytes, which is packed together with what stands before it."""
+        """A string behind a length of two bytes; the length is packed together with the fields before it."""
         name = self.name()
         if is_nullable:
             self.emit(f"{name} = {value}")
@@ -242,7 +261,7 @@ class _EncoderWriter:
             self.emit(f"{self.out} += {name}")
 
     def blob(self, field: Field, value: str, *, is_nullable: bool) -> None:
-        """Bytes or record batches; the latter become a part of their own."""
+        """Bytes or record batches; record batches become a separate part."""
         name = self.name()
         self.flush()
         null = "append(0)" if self.is_flexible else "extend(b'\\xff\\xff\\xff\\xff')"
@@ -261,7 +280,7 @@ class _EncoderWriter:
         self.depth -= is_nullable
 
     def null_branch(self, name: str, value: str, null: str, *, is_nullable: bool) -> None:
-        """For what may be null: bind it, write null, and open the branch of what is not."""
+        """For a nullable value: bind it, write null, and open the branch for a value that is not null."""
         if is_nullable:
             self.emit(f"{name} = {value}")
             self.emit(f"if {name} is None: {self.out}.{null}")
@@ -279,7 +298,8 @@ class _EncoderWriter:
             return
         name = self.name()
         self.flush()
-        self.null_branch(name, value, "append(255)", is_nullable=True)
+        # One byte says whether a struct follows: -1 for null, but 0 in a tagged field.
+        self.null_branch(name, value, "append(255)" if field.tag is None else "append(0)", is_nullable=True)
         self.emit(f"{self.out}.append(1)")
         self.struct(field.type, name)
         self.flush()
@@ -335,18 +355,17 @@ class _EncoderWriter:
     def is_fixed_nested(self, field: Field) -> bool:
         return not field.is_nullable(self.version) and self.is_fixed(field.type)
 
-    def tags(self, tagged: list[Field], struct_name: str, value: str) -> None:
-        """The section of tagged fields: a count, then each that differs from its default."""
+    def tags(self, tagged: list[Field], value: str) -> None:
+        """The section of tagged fields: a count, then each field that differs from its default."""
         if not tagged:
             self.run.append(("x", ""))
             return
         self.flush()
         count, section = self.name(), self.name()
-        defaults = self.shapes[struct_name]()
         self.emit(f"{count} = 0; {section} = bytearray()")
         for field in tagged:
             name, content, default = self.name(), self.name(), self.name().upper()
-            self.namespace[default] = getattr(defaults, field.name)
+            self.namespace[default] = default_value(field, self.classes)
             self.emit(f"{name} = {value}.{field.name}")
             self.emit(f"if {name} is not {default} and {self.differs(field, name, default)}:")
             self.depth += 1

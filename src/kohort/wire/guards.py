@@ -93,34 +93,13 @@ class _GuardWriter:
     def field_has_arrays(self, field: Field) -> bool:
         return field.array or (field.type in self.message.structs and self.has_arrays(field.type))
 
-    def least_size(self, field: Field) -> int:
-        """The fewest bytes that a field can take."""
-        if field.array:
-            return 1 if self.is_flexible else 4
-        if field.is_nullable(self.version) and field.type in self.message.structs:
-            return 1
-        return self.least_element_size(field)
-
-    def least_element_size(self, field: Field) -> int:
-        if field.type in FIXED_WIDTHS:
-            return FIXED_WIDTHS[field.type]
-        if field.type in self.message.structs:
-            return self.least_struct_size(field.type)
-        if self.is_flexible:
-            return 1
-        return 2 if field.type == "string" else 4
-
-    def least_struct_size(self, struct: str) -> int:
-        fields = self.message.fields(struct, self.version)
-        return sum(self.least_size(field) for field in fields if field.tag is None) + self.is_flexible
-
     def fixed_size(self, field: Field) -> int:
         """The size of an element without tagged fields if all elements have the same, else 0."""
         if field.type not in self.message.structs:
             return FIXED_WIDTHS.get(field.type, 0)
         parts = [part for part in self.message.fields(field.type, self.version) if part.tag is None]
         if all(part.type in FIXED_WIDTHS and not part.array for part in parts):
-            return self.least_struct_size(field.type)
+            return self.message.least_struct_size(field.type, self.version)
         return 0
 
     # What follows writes code.
@@ -202,7 +181,7 @@ class _GuardWriter:
             self.emit(f"{count} = from_bytes(frame[p:p + 4], 'big', signed=True); p += 4")
             self.emit("if p > end: raise IndexError")
             self.emit(f"if {count} < -1: refuse_length({what!r}, {count})")
-        least = self.least_element_size(field)
+        least = self.message.least_element_size(field, self.version)
         self.emit(f"if {count} * {least} > end - p: refuse_count({what!r}, {count}, end - p)")
         if not field.is_nullable(self.version):
             self.emit(f"if {count} < 0: refuse_null({what!r})")

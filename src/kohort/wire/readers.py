@@ -2,8 +2,8 @@
 Bytes to messages: one reader per message and version, made at its first use.
 
 The work is done by kio's native reader, over classes that are made here from the schema: nested ones too, durations and dates
-as plain integers, and what a version lacks as an attribute of the class with its default, so that whoever gets the message
-sees one shape. Before it runs, a guard checks what kio believes (see guards.py).
+as plain integers, and a field that a version lacks as a class attribute with its default. All versions of a message so have
+the same attributes. Before kio reads, a guard checks the counts that kio trusts (see guards.py).
 
 A tagged field that we do not know makes kio give up; the protocol says to skip it, since newer clients send them. Then the
 message is taken down the slow path, which drops what is unknown and reads again. Bytes after the message are accepted, as
@@ -20,7 +20,7 @@ from uuid import UUID
 from kohort.model.errors import WireError
 from kohort.wire.apis import API_KEYS
 from kohort.wire.guards import UnknownTag, compile_guard
-from kohort.wire.message_classes import default_value, shapes
+from kohort.wire.message_classes import default_value, message_classes
 from kohort.wire.native import kio_entity_reader
 from kohort.wire.schema import Field, Message, message
 from kohort.wire.tags import without_unknown_tags
@@ -53,12 +53,6 @@ def request_reader(api_key: int, version: int) -> Reader:
 def response_reader(api_key: int, version: int) -> Reader:
     """Reads the body of a response, after its header. As `request_reader`."""
     return _reader(_api_message(api_key, version, "Response"), version)
-
-
-@cache
-def data_reader(name: str, version: int) -> Reader:
-    """Reads a message that is neither request nor response, such as `ConsumerProtocolSubscription`."""
-    return _reader(message(name), version)
 
 
 def _api_message(api_key: int, version: int, kind: str) -> Message:
@@ -119,7 +113,7 @@ def _is_same(value: Any, other: Any) -> bool:
 
 
 class Decoded:
-    """A message that was read, or a struct in one. Equal to whatever has equal values: a shape of `messages` above all."""
+    """A decoded message, or a struct in one. Equal to any object with equal values, such as one of its message class."""
 
     __slots__ = ()
     __flexible__ = False
@@ -138,7 +132,7 @@ class Decoded:
 def _decoded_class(schema: Message, version: int) -> type:
     """The class of one version of a message, with its nested classes."""
     built: dict[str, type] = {}
-    absent = shapes(schema.name)
+    absent = message_classes(schema.name)
     for struct, all_fields in schema.structs.items():
         present = schema.fields(struct, version)
         namespace: dict[str, Any] = {

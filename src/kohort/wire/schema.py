@@ -1,9 +1,9 @@
 """
-What the messages look like on the wire, version by version.
+The layout of messages on the wire, version by version.
 
-`schemas.json` is generated from kio's entities (tools/message_stubs.py), one shape per message: the union of all versions,
-each field with the versions that carry it. The whole file is split once, which takes a millisecond; a message is decoded
-when it is first asked for. Readers, encoders and shapes are compiled from what is here.
+`schemas.json` is generated from kio's entities (tools/message_stubs.py). It holds one schema per message: the union of all
+versions, each field with the versions that carry it. The file is split once, which takes a millisecond; the schema of a message
+is decoded at its first use. Readers, encoders, decoders and message classes are compiled from the schemas.
 
 Source: the message schemas of Apache Kafka 4.2.1, by way of kio.
 """
@@ -45,18 +45,20 @@ class Field(msgspec.Struct, frozen=True):
 
     Attributes:
         type: a type of the protocol, or the name of a struct of the same message.
-        versions: oldest and newest version with this field.
+        versions: oldest and newest version with this field; all versions unless stated.
         nullable: oldest and newest version in which it may be null.
-        default: as JSON; an empty list for no elements, an empty object for a struct of defaults.
+        default: as JSON; an empty list for no elements, an object for a struct with these values and defaults otherwise.
+        json_name: Kafka's name in camel case, where it is not `name` in camel case.
     """
 
     name: str
     type: str
-    versions: tuple[int, int]
+    versions: tuple[int, int] = (0, 0x7FFF)
     array: bool = False
     nullable: tuple[int, int] | None = None
     tag: int | None = None
     default: Any = 0
+    json_name: str | None = None
 
     def is_in(self, version: int) -> bool:
         return self.versions[0] <= version <= self.versions[1]
@@ -65,17 +67,17 @@ class Field(msgspec.Struct, frozen=True):
         return self.nullable is not None and self.nullable[0] <= version <= self.nullable[1]
 
 
-class Message(msgspec.Struct, frozen=True):
+class Message(msgspec.Struct, frozen=True, kw_only=True):
     """
-    A message and the structs in it.
+    The schema of a message and of the structs in it.
 
     Attributes:
-        api_key: -1 for what is not a request or response of its own.
+        api_key: -1 for a message that is neither a request nor a response.
         flexible: the first flexible version, -1 for none.
-        structs: by name, nested ones before those that hold them; the last one is the message itself.
+        structs: by name, a nested struct before each struct that holds it; the last one is the message itself.
     """
 
-    api_key: int
+    api_key: int = -1
     versions: tuple[int, int]
     flexible: int
     structs: dict[str, tuple[Field, ...]]
@@ -88,8 +90,31 @@ class Message(msgspec.Struct, frozen=True):
         return 0 <= self.flexible <= version
 
     def fields(self, struct: str, version: int) -> tuple[Field, ...]:
-        """The fields that this version has, in wire order, tagged ones among them."""
+        """The fields of this version in wire order, including tagged fields."""
         return tuple(field for field in self.structs[struct] if field.is_in(version))
+
+    def least_size(self, field: Field, version: int) -> int:
+        """The fewest bytes that a field can take."""
+        if field.array:
+            return 1 if self.is_flexible(version) else 4
+        if field.is_nullable(version) and field.type in self.structs:
+            return 1
+        return self.least_element_size(field, version)
+
+    def least_element_size(self, field: Field, version: int) -> int:
+        """The fewest bytes that a field, or one element of an array, can take."""
+        if field.type in FIXED_WIDTHS:
+            return FIXED_WIDTHS[field.type]
+        if field.type in self.structs:
+            return self.least_struct_size(field.type, version)
+        if self.is_flexible(version):
+            return 1
+        return 2 if field.type == "string" else 4
+
+    def least_struct_size(self, struct: str, version: int) -> int:
+        fields = self.fields(struct, version)
+        least = sum(self.least_size(field, version) for field in fields if field.tag is None)
+        return least + self.is_flexible(version)
 
 
 @cache

@@ -91,7 +91,7 @@ class TemplateMatch:
         self.numbers = numbers
 
     def unfold(self) -> Any:
-        """The request as a shape of `messages`."""
+        """The request as an instance of its message class."""
         return self.pattern.with_numbers(self.pattern.request, iter(self.numbers))
 
 

@@ -227,7 +227,7 @@ def _classic_group(client: Client, group_id: str) -> Group | None:
 
 
 def _classic_member(member: Any, *, is_consumer: bool) -> GroupMember:
-    from kohort.wire.consumer_protocol import read_subscription
+    from kohort.records.consumer_protocol import read_subscription
 
     subscription: list[str] | None = None
     assigned: list[TopicPartition] | None = None
@@ -243,7 +243,7 @@ def _classic_member(member: Any, *, is_consumer: bool) -> GroupMember:
 
 
 def _assigned(data: bytes) -> list[TopicPartition]:
-    from kohort.wire.consumer_protocol import read_assignment
+    from kohort.records.consumer_protocol import read_assignment
 
     topics = read_assignment(data).assigned_partitions
     return sorted(TopicPartition(topic.topic, partition) for topic in topics for partition in topic.partitions)

@@ -1,26 +1,21 @@
 """
-The topics that a consumer subscribes to, read from its metadata in JoinGroup.
+The topics that a consumer subscribes to, read from the metadata of its JoinGroup.
 
-In Kafka, malformed metadata that are not merely truncated raise in the middle of a rebalance, which blocks the group, or fail
-the load of a whole partition. Here the topics are unknown in both cases. Like Kafka, this reads version 0 whatever version the
-bytes name; therefore `kohort.wire.consumer_protocol` is not used.
+In Kafka a malformed subscription throws in the middle of a rebalance, which wedges the group, or fails the load of a whole
+partition. Here its topics are unknown. Like Kafka, this module reads version 0 whatever version the bytes state.
 
 Source: Kafka ClassicGroup.computeSubscribedTopics, ConsumerProtocolSubscription.json.
 """
 
-from struct import error
-
-from kohort.group.cursor import Cursor
 from kohort.model.errors import WireError
+from kohort.records.consumer_protocol import read_subscription
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 
 
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
-    """The topics, or None if the metadata are malformed."""
-    cursor = Cursor(metadata)
+    """The topics; None if the bytes are not a subscription."""
     try:
-        cursor.int16()
-        return frozenset(cursor.string() for _ in range(cursor.array_length()))
-    except (WireError, ValueError, error):
+        return frozenset(read_subscription(metadata, version=0).topics)
+    except WireError:
         return None

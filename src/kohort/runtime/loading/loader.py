@@ -25,8 +25,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, RecordSerde, Shard, UnknownRecordTypeError
-from kohort.model.errors import CorruptError
+from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, RecordSerde, Shard
+from kohort.model.errors import CorruptError, UnknownRecordTypeError
 from kohort.runtime.clock import SystemClock
 from kohort.runtime.ports import PartitionLog
 from kohort.wire.batches import BatchHeader, LogRecord, iter_batches, read_marker, read_records

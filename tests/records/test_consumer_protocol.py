@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from kohort.model.errors import WireError
-from kohort.wire import messages
-from kohort.wire.consumer_protocol import (
+from kohort.records import values
+from kohort.records.consumer_protocol import (
     read_assignment,
     read_subscription,
     read_version,
@@ -15,15 +15,15 @@ from kohort.wire.consumer_protocol import (
     write_subscription,
 )
 
-SUBSCRIPTION = messages.ConsumerProtocolSubscription(
+SUBSCRIPTION = values.ConsumerProtocolSubscription(
     topics=("clicks", "orders"),
     user_data=b"\x00\x01",
-    owned_partitions=(messages.ConsumerProtocolSubscriptionTopicPartition(topic="orders", partitions=(0, 2)),),
+    owned_partitions=(values.ConsumerProtocolSubscriptionTopicPartition(topic="orders", partitions=(0, 2)),),
     generation_id=7,
     rack_id="rack-a",
 )
-ASSIGNMENT = messages.ConsumerProtocolAssignment(
-    assigned_partitions=(messages.ConsumerProtocolAssignmentTopicPartition(topic="orders", partitions=(1, 3)),),
+ASSIGNMENT = values.ConsumerProtocolAssignment(
+    assigned_partitions=(values.ConsumerProtocolAssignmentTopicPartition(topic="orders", partitions=(1, 3)),),
     user_data=None,
 )
 
@@ -76,7 +76,7 @@ HOSTILE_SUBSCRIPTIONS = [
 READ_ALL = """
 import sys
 from kohort.model.errors import WireError
-from kohort.wire import consumer_protocol
+from kohort.records import consumer_protocol
 read = getattr(consumer_protocol, sys.argv[1])
 for line in sys.argv[2:]:
     try:
