@@ -8,10 +8,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from kohort.broker.api_versions import served_versions
 from kohort.broker.broker import Broker
 from kohort.broker.cluster import Cluster
 from kohort.broker.configs.definitions import BrokerConfig
-from kohort.broker.ports import Outcome
+from kohort.broker.ports import MarkerWriter, Outcome
+from kohort.model.ids import CONSUMER_OFFSETS
 from kohort.storage.log import LogStore
 from kohort.storage.memory import MemoryStore
 from kohort.testing.virtual import VirtualNode
@@ -39,6 +41,16 @@ class Asker(NamedTuple):
             self.parked.append(forget)
 
 
+class Hosted(dict[str, MarkerWriter | None]):
+    """The internal topics whose coordinators the broker hosts, with the writers of their markers."""
+
+    def is_hosted(self, topic: str) -> bool:
+        return topic in self
+
+    def marker_writer(self, topic: str) -> MarkerWriter | None:
+        return self.get(topic)
+
+
 class Harness:
     """
     A broker and the means to ask it.
@@ -55,7 +67,15 @@ class Harness:
         self.store = store or MemoryStore(self._defer)
         self.cluster = Cluster(1, CLUSTER_ID, "localhost", 9092)
         config = BrokerConfig({name.replace("_", "."): value for name, value in settings.items()})
-        self.broker = Broker(self.store, self.cluster, config, self.node.clock, self.node.call_later)
+        self.coordinators = Hosted({CONSUMER_OFFSETS: None})
+        self.broker = Broker(
+            self.store,
+            self.cluster,
+            config,
+            self.node.clock,
+            self.node.call_later,
+            coordinators=self.coordinators,
+        )
 
     def _defer(self, action: Callable[[], None]) -> None:
         if self.held is None:
@@ -75,7 +95,8 @@ class Harness:
         self.node.settle()
 
     def begin(self, api_key: ApiKey, request: Any, *, version: int | None = None, client_id: str = "test") -> list[Any]:
-        handler, oldest, newest = self.broker.handlers[api_key]
+        handler = self.broker.handlers[api_key]
+        oldest, newest = served_versions(api_key)
         version = newest if version is None else version
         assert oldest <= version <= newest
         answers: list[Any] = []

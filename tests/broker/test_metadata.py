@@ -5,13 +5,9 @@ from uuid import UUID
 
 import pytest
 
-from kohort.broker.broker import Broker
-from kohort.broker.cluster import Cluster
-from kohort.broker.configs.definitions import BrokerConfig
-from kohort.broker.find_coordinator import CoordinatorType
+from kohort.broker import api_versions
 from kohort.model.errors import ErrorCode
-from kohort.storage.memory import MemoryStore
-from kohort.testing.virtual import VirtualNode
+from kohort.model.ids import TRANSACTION_STATE
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from tests.broker.harness import CLUSTER_ID, Harness
@@ -351,17 +347,20 @@ def test_api_versions_are_those_of_kafka_for_what_is_served(version: int) -> Non
     assert (response.supported_features, response.finalized_features) == ((), ())
 
 
-def test_features_appear_with_their_apis() -> None:
+def test_features_appear_with_their_apis(monkeypatch: pytest.MonkeyPatch) -> None:
     harness = Harness()
     handlers = harness.broker.handlers
-    harness.broker.serve(ApiKey.CONSUMER_GROUP_HEARTBEAT, handlers[ApiKey.METADATA][0])
-    handlers[ApiKey.END_TXN] = handlers[ApiKey.METADATA][0], 0, 4
+    harness.broker.serve(ApiKey.CONSUMER_GROUP_HEARTBEAT, handlers[ApiKey.METADATA])
+    harness.broker.serve(ApiKey.END_TXN, handlers[ApiKey.METADATA])
+    monkeypatch.setitem(api_versions.NEWEST_SERVED, ApiKey.END_TXN, 4)
     request = m.ApiVersionsRequest(client_software_name="a", client_software_version="1")
     response = harness.ask(ApiKey.API_VERSIONS, request, version=4)
     shown = [(f.name, f.max_version_level, f.min_version_level) for f in response.finalized_features]
     assert shown == [("group.version", 1, 1)]
     old = harness.ask(ApiKey.API_VERSIONS, request, version=3)
     assert (len(old.supported_features), len(old.finalized_features)) == (0, 1)
+    versions = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
+    assert (versions[ApiKey.END_TXN], versions[ApiKey.PRODUCE]) == ((0, 4), (0, 13))
 
 
 # InitProducerId
@@ -406,14 +405,16 @@ def test_every_version_of_init_producer_id(version: int) -> None:
     assert init(Harness(), version=version) == (0, 0, 0)
 
 
-def test_coordinators_that_run_elsewhere_or_nowhere() -> None:
-    node = VirtualNode()
-    broker = Broker(
-        MemoryStore(node.defer),
-        Cluster(1, CLUSTER_ID),
-        BrokerConfig(),
-        node.clock,
-        node.call_later,
-        coordinators=tuple(CoordinatorType),
-    )
-    assert ApiKey.FIND_COORDINATOR in broker.handlers
+def test_a_coordinator_is_found_once_it_is_hosted() -> None:
+    harness = Harness()
+
+    def find() -> int:
+        request = m.FindCoordinatorRequest(key_type=1, coordinator_keys=["tx"])
+        (found,) = harness.ask(ApiKey.FIND_COORDINATOR, request).coordinators
+        return int(found.error_code)
+
+    assert find() == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert harness.broker.catalog.topic(TRANSACTION_STATE) is None
+    harness.coordinators[TRANSACTION_STATE] = None
+    assert find() == ErrorCode.COORDINATOR_NOT_AVAILABLE, "until its topic was created"
+    assert find() == ErrorCode.NONE

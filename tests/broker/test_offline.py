@@ -180,7 +180,7 @@ def test_markers_of_a_group_coordinator_that_is_away(ended: ErrorCode, told: Err
     """Source: KafkaApis.handleWriteTxnMarkersRequest."""
     harness = Harness()
     harness.ask(ApiKey.FIND_COORDINATOR, m.FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]))
-    harness.broker.write_txn_markers.end_offsets = lambda _partition, _end, answered: answered(ended)
+    harness.coordinators[CONSUMER_OFFSETS] = lambda _partition, _end, done: done(ended)
     topic = m.WriteTxnMarkersRequestWritableTxnMarkerTopic(name=CONSUMER_OFFSETS, partition_indexes=[0])
     marker = m.WriteTxnMarkersRequestWritableTxnMarker(
         producer_id=7, producer_epoch=0, transaction_result=True, coordinator_epoch=0, topics=[topic]

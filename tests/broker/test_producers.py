@@ -223,6 +223,7 @@ def test_version_2_wants_a_higher_epoch_than_the_data(harness: Harness) -> None:
 
 def test_where_no_marker_is_written(harness: Harness) -> None:
     harness.create(CONSUMER_OFFSETS)
+    harness.coordinators[CONSUMER_OFFSETS] = lambda _partition, _end, done: done(ErrorCode.NOT_COORDINATOR)
     answers = end(harness, committed=True, topics={"t": [0, 1], "none": [0], CONSUMER_OFFSETS: [0]})
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert answers == {
@@ -237,7 +238,7 @@ def test_where_no_marker_is_written(harness: Harness) -> None:
 def test_the_owner_of_offsets_ends_transactions_there(harness: Harness) -> None:
     harness.create(CONSUMER_OFFSETS)
     asked: list[tuple[int, EndTransaction, Callable[[ErrorCode], None]]] = []
-    harness.broker.write_txn_markers.end_offsets = lambda partition, end, ended: asked.append((partition, end, ended))
+    harness.coordinators[CONSUMER_OFFSETS] = lambda partition, end, done: asked.append((partition, end, done))
     marker = m.WriteTxnMarkersRequestWritableTxnMarker(
         producer_id=7,
         producer_epoch=1,

@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 
 from kohort.model.errors import ErrorCode
+from kohort.model.image import ImageDelta
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from tests.broker.harness import Harness
@@ -257,13 +258,37 @@ def test_internal_topics_can_be_deleted() -> None:
 
 def test_others_hear_of_changes_before_they_are_answered() -> None:
     harness = Harness()
-    heard: list[tuple[list[str], list[str]]] = []
-    harness.broker.catalog.watch(
-        lambda change: heard.append(([t.name for t in change.put], [t.name for t in change.deleted]))
+    heard: list[tuple[dict[str, int], dict[str, int], list[str], tuple[str, ...]]] = []
+
+    def listen(delta: ImageDelta) -> None:
+        created = {topic.name: topic.partition_count for topic in delta.created}
+        changed = {topic.name: topic.partition_count for topic in delta.changed}
+        heard.append((created, changed, [topic.name for topic in delta.deleted], delta.changed_group_configs))
+
+    harness.broker.catalog.watch(listen)
+    harness.create("t")
+    assert grow(harness, 3) == 0
+    configure(harness, 2, "t", "retention.ms")
+    configure(harness, 32, "g", "consumer.session.timeout.ms")
+    delete(harness, ("t", None))
+    assert heard == [
+        ({"t": 1}, {}, [], ()),
+        ({}, {"t": 3}, [], ()),
+        ({}, {"t": 3}, [], ()),
+        ({}, {}, [], ("g",)),
+        ({}, {}, ["t"], ()),
+    ]
+
+
+def configure(harness: Harness, resource_type: int, name: str, key: str) -> None:
+    change = m.IncrementalAlterConfigsRequestAlterableConfig(name=key, config_operation=0, value="50000")
+    resource = m.IncrementalAlterConfigsRequestAlterConfigsResource(
+        resource_type=resource_type, resource_name=name, configs=[change]
     )
-    harness.create("a")
-    delete(harness, ("a", None))
-    assert heard == [(["a"], []), ([], ["a"])]
+    (answer,) = harness.ask(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS, m.IncrementalAlterConfigsRequest(resources=[resource])
+    ).responses
+    assert answer.error_code == 0, answer
 
 
 # More partitions.

@@ -71,7 +71,7 @@ def test_a_broker_starts_without_one_of_them(tmp_path: Path, caplog: pytest.LogC
     (tmp_path / f"{CONSUMER_OFFSETS}-0" / "7.log").write_bytes(b"")
     with caplog.at_level(logging.ERROR, "kohort.server"):
         play(tmp_path, look)
-    assert "groups.not_loaded partition=0" in caplog.text
+    assert "coordinator.not_loaded partition=__consumer_offsets-0" in caplog.text
     assert "move it away" in caplog.text
 
 

@@ -58,7 +58,7 @@ class Server:
         self.waiting: dict[int, Callable[[], None]] = {}
         due: list[Callable[[], None]] = []
         self._due = due
-        handlers = {key: (self._handle(key), key.oldest, key.newest) for key in ApiKey}
+        handlers = {key: self._handle(key) for key in ApiKey}
         self.socket = Socket()
         self.connection = Connection(Connections(Dispatch(handlers), ReadyQueue(due.append), frame_bytes_max=1 << 20))
         self.connection.connection_made(self.socket)

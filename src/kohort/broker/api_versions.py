@@ -1,8 +1,8 @@
 """
 ApiVersions (18), versions 0 to 4: v3 client software, features; v4 features that begin at 0.
 
-What is shown is what the dispatch has handlers for. A feature is shown when its APIs are served, for clients choose their
-protocol by it. A request of an unknown version never comes here: the server answers it with a version 0 body.
+The response lists the APIs that have a handler. A feature is listed if its APIs are served, because clients choose their
+protocol by it. The server itself answers an unknown version of ApiVersions, with a body of version 0.
 
 Source: KIP-35, KIP-511, KIP-584, KIP-1022; Kafka DefaultApiVersionManager, ApiVersionsRequest.isValid.
 """
@@ -42,11 +42,25 @@ FEATURES = (
 )
 
 
-class ApiVersions:
-    """`served` is the dispatch's own table: what is added to it is shown."""
+NEWEST_SERVED: dict[ApiKey, int] = {}
+"""The newest version of each API that Kohort serves up to an older version than Kafka; docs/unsupported.md names them too."""
 
-    def __init__(self, served: Mapping[ApiKey, tuple[Handler, int, int]]) -> None:
-        self._served = served
+
+def served_versions(api_key: ApiKey) -> tuple[int, int]:
+    """The oldest and the newest version of an API that Kohort serves."""
+    return api_key.oldest, min(api_key.newest_stable, NEWEST_SERVED.get(api_key, api_key.newest_stable))
+
+
+class ApiVersions:
+    """
+    Handles ApiVersions.
+
+    Args:
+        handlers: the registry of handlers; may grow until the first request.
+    """
+
+    def __init__(self, handlers: Mapping[ApiKey, Handler]) -> None:
+        self._handlers = handlers
 
     def api_versions(
         self, request: m.ApiVersionsRequest, context: Context, _reply: Reply[m.ApiVersionsResponse]
@@ -57,8 +71,10 @@ class ApiVersions:
         features = [feature for feature in FEATURES if self._has(feature)]
         return m.ApiVersionsResponse(
             api_keys=[
-                m.ApiVersionsResponseApiVersion(api_key=key, min_version=_advertised(key, oldest), max_version=newest)
-                for key, (_, oldest, newest) in sorted(self._served.items())
+                m.ApiVersionsResponseApiVersion(
+                    api_key=key, min_version=key.oldest_advertised, max_version=served_versions(key)[1]
+                )
+                for key in sorted(self._handlers)
             ],
             supported_features=[
                 m.ApiVersionsResponseSupportedFeatureKey(name=feature.name, min_version=0, max_version=feature.level)
@@ -75,10 +91,4 @@ class ApiVersions:
         )
 
     def _has(self, feature: Feature) -> bool:
-        found = self._served.get(feature.api)
-        return found is not None and found[2] >= feature.api_version
-
-
-def _advertised(key: ApiKey, oldest: int) -> int:
-    """Produce is shown from 0, though nothing below what is served is answered: librdkafka looks for it."""
-    return key.oldest_advertised if oldest == key.oldest else oldest
+        return feature.api in self._handlers and served_versions(feature.api)[1] >= feature.api_version

@@ -1,13 +1,10 @@
 """
 The broker: topics, their partitions, and the APIs over them, put together.
 
-`Broker.handlers` is the dispatch table: per API the handler and the versions served. The server adds the coordinators'
-handlers to it, and ApiVersions shows whatever is in it.
+`Broker.handlers` is the registry of handlers by API. The server adds those of the coordinators, and ApiVersions lists them all.
 """
 
 from __future__ import annotations
-
-from collections.abc import Collection
 
 from kohort.broker.api_versions import ApiVersions
 from kohort.broker.catalog import Catalog
@@ -18,10 +15,10 @@ from kohort.broker.configs.describe_configs import DescribeConfigs
 from kohort.broker.configs.group_configs import GroupConfigs
 from kohort.broker.configs.list_config_resources import ListConfigResources
 from kohort.broker.configs.topic_configs import TopicConfigs
-from kohort.broker.find_coordinator import Coordinators, CoordinatorType
+from kohort.broker.find_coordinator import FindCoordinator
 from kohort.broker.log_maintenance import LogMaintenance
 from kohort.broker.partitions import Fetches, Partitions
-from kohort.broker.ports import CallLater, Handler
+from kohort.broker.ports import CallLater, CoordinatorDirectory, Handler, NoCoordinators
 from kohort.broker.records.delete_records import DeleteRecords
 from kohort.broker.records.fetch import Fetch
 from kohort.broker.records.list_offsets import ListOffsets
@@ -35,8 +32,10 @@ from kohort.broker.topics.describe_topic_partitions import DescribeTopicPartitio
 from kohort.broker.topics.metadata import Metadata
 from kohort.broker.topics.strays import set_aside_strays
 from kohort.broker.transactions.describe_producers import DescribeProducers
+from kohort.broker.transactions.markers import LocalMarkers
 from kohort.broker.transactions.producer_ids import InitProducerId, ProducerIds
 from kohort.broker.transactions.write_txn_markers import WriteTxnMarkers
+from kohort.machine.ports import Markers
 from kohort.runtime.ports import Clock
 from kohort.runtime.purgatory import Purgatory
 from kohort.storage.log import LogStore
@@ -49,7 +48,7 @@ class Broker:
 
     Args:
         cluster: facts that clients are told; its host and port may be set later, when the listener is bound.
-        coordinators: which coordinators this node runs.
+        coordinators: the coordinators of this node; they may be added until the first request.
 
     Raises:
         ConfigError: the catalog in the store was written by a newer version.
@@ -64,7 +63,7 @@ class Broker:
         clock: Clock,
         call_later: CallLater,
         *,
-        coordinators: Collection[CoordinatorType] = (CoordinatorType.GROUP,),
+        coordinators: CoordinatorDirectory | None = None,
     ) -> None:
         self.config = config
         self.cluster = cluster
@@ -80,14 +79,16 @@ class Broker:
         self.creation.check_internal()
         self.producer_ids = ProducerIds(self.catalog)
         self.housekeeping = LogMaintenance(store, self.partitions, config, clock, call_later)
-        self.handlers: dict[ApiKey, tuple[Handler, int, int]] = {}
+        hosts: CoordinatorDirectory = NoCoordinators() if coordinators is None else coordinators
+        self.markers: Markers = LocalMarkers(self.partitions, clock, hosts)
+        self.handlers: dict[ApiKey, Handler] = {}
         self._serve_data(clock, call_later)
         self._serve_topics(call_later)
-        self._serve_cluster(coordinators)
+        self._serve_cluster(hosts)
 
     def serve(self, api_key: ApiKey, handler: Handler) -> None:
-        """Answer an API in all its stable versions."""
-        self.handlers[api_key] = handler, api_key.oldest, api_key.newest_stable
+        """Register the handler of an API, for all versions that `served_versions` names."""
+        self.handlers[api_key] = handler
 
     def _serve_data(self, clock: Clock, call_later: CallLater) -> None:
         catalog, partitions = self.catalog, self.partitions
@@ -96,8 +97,7 @@ class Broker:
         self.serve(ApiKey.LIST_OFFSETS, ListOffsets(partitions).list_offsets)
         self.serve(ApiKey.OFFSET_FOR_LEADER_EPOCH, LeaderEpochs(partitions).offset_for_leader_epoch)
         self.serve(ApiKey.DELETE_RECORDS, DeleteRecords(partitions, call_later).delete_records)
-        self.write_txn_markers = WriteTxnMarkers(partitions, clock, call_later)
-        self.serve(ApiKey.WRITE_TXN_MARKERS, self.write_txn_markers.write_txn_markers)
+        self.serve(ApiKey.WRITE_TXN_MARKERS, WriteTxnMarkers(self.markers, call_later).write_txn_markers)
         self.serve(ApiKey.DESCRIBE_PRODUCERS, DescribeProducers(catalog, partitions).describe_producers)
         self.serve(ApiKey.INIT_PRODUCER_ID, InitProducerId(self.producer_ids).init_producer_id)
 
@@ -115,11 +115,11 @@ class Broker:
         self.serve(ApiKey.ALTER_CONFIGS, alter.alter_configs)
         self.serve(ApiKey.INCREMENTAL_ALTER_CONFIGS, alter.incremental_alter_configs)
 
-    def _serve_cluster(self, coordinators: Collection[CoordinatorType]) -> None:
+    def _serve_cluster(self, coordinators: CoordinatorDirectory) -> None:
         catalog, partitions, cluster, config = self.catalog, self.partitions, self.cluster, self.config
         metadata = Metadata(catalog, partitions, cluster, self.creation, config)
         describe = DescribeTopicPartitions(catalog, partitions, cluster, config)
-        find = Coordinators(catalog, partitions, self.creation, cluster, coordinators)
+        find = FindCoordinator(catalog, partitions, self.creation, cluster, coordinators)
         self.serve(ApiKey.METADATA, metadata.metadata)
         self.serve(ApiKey.DESCRIBE_TOPIC_PARTITIONS, describe.describe_topic_partitions)
         self.serve(ApiKey.DESCRIBE_CLUSTER, cluster.describe_cluster)

@@ -24,6 +24,7 @@ import msgspec
 
 from kohort.model.errors import ConfigError, ErrorCode, StorageError
 from kohort.model.ids import TopicPartition
+from kohort.model.image import ImageDelta
 from kohort.runtime.ports import Clock
 from kohort.storage.log import Log, LogConfig, LogStore
 from kohort.wire import batches
@@ -67,7 +68,7 @@ class ConfiguredGroup(msgspec.Struct, frozen=True):
 
 
 class CatalogChange(msgspec.Struct, frozen=True):
-    """What has just become durable."""
+    """A change to write: `put` topics are created, or replace the topic of the same id."""
 
     put: tuple[Topic, ...] = ()
     deleted: tuple[Topic, ...] = ()
@@ -77,7 +78,7 @@ class CatalogChange(msgspec.Struct, frozen=True):
 _NO_CHANGE = CatalogChange()
 
 Done: TypeAlias = Callable[[ErrorCode], None]
-Listener: TypeAlias = Callable[[CatalogChange], None]
+Listener: TypeAlias = Callable[[ImageDelta], None]
 
 
 class _TopicRecord(msgspec.Struct, frozen=True):
@@ -119,6 +120,15 @@ class _View:
         topic = self.by_id.pop(topic_id, None)
         if topic is not None and self.by_name.get(topic.name) is topic:
             del self.by_name[topic.name]
+
+    def delta(self, change: CatalogChange) -> ImageDelta:
+        """The difference that a change makes to this view."""
+        return ImageDelta(
+            created=tuple(topic for topic in change.put if topic.topic_id not in self.by_id),
+            changed=tuple(topic for topic in change.put if topic.topic_id in self.by_id),
+            deleted=change.deleted,
+            changed_group_configs=tuple(group.group_id for group in change.groups),
+        )
 
     def apply(self, change: CatalogChange) -> None:
         for topic in change.deleted:
@@ -180,7 +190,7 @@ class Catalog:
         return self._durable.groups.values()
 
     def watch(self, listener: Listener) -> None:
-        """Call `listener(change)` for every change, when it has become durable and before it is answered."""
+        """Call `listener(delta)` for every change, when it has become durable and before it is answered."""
         self._listeners.append(listener)
 
     # What is under way, for those who change it.
@@ -233,10 +243,11 @@ class Catalog:
     def _on_high_watermark(self, high_watermark: int) -> None:
         while self._pending and self._pending[0].end_offset <= high_watermark:
             pending = self._pending.popleft()
+            delta = self._durable.delta(pending.change)
             self._durable.apply(pending.change)
-            if pending.change != _NO_CHANGE:
+            if not delta.is_empty:
                 for listener in self._listeners:
-                    listener(pending.change)
+                    listener(delta)
             pending.done(ErrorCode.NONE)
 
     def _on_offline(self) -> None:

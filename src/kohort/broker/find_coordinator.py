@@ -1,22 +1,21 @@
 """
 FindCoordinator (10), versions 0 to 6: v1 transactional ids; v4 several keys; v6 share groups.
 
-A coordinator lives where the partition of its internal topic does. The topic is created when it is first asked for; until
-it is there, while its partition is offline, and for coordinators that this cluster does not have, the answer is that it is not
-available.
+The coordinator of a key is the leader of the key's partition of an internal topic. The first request creates the topic. The
+answer is COORDINATOR_NOT_AVAILABLE until the topic exists, while its partition is offline, and for coordinator types that no
+node of this cluster hosts.
 
 Source: KIP-699, KIP-932; Kafka KafkaApis.handleFindCoordinatorRequest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from enum import IntEnum
 
 from kohort.broker.catalog import Catalog
 from kohort.broker.cluster import NO_NODE_ID, Cluster
 from kohort.broker.partitions import Partitions
-from kohort.broker.ports import Context
+from kohort.broker.ports import Context, CoordinatorDirectory
 from kohort.broker.topics.creation import TopicCreation
 from kohort.machine.shard import Reply
 from kohort.model.errors import ErrorCode
@@ -56,8 +55,8 @@ _BATCHED_SINCE = 4
 _SHARE_SINCE = 6
 
 
-class Coordinators:
-    """Says who coordinates a group, a transactional id or a share partition. `served` are those that this cluster has."""
+class FindCoordinator:
+    """Handles FindCoordinator."""
 
     def __init__(
         self,
@@ -65,13 +64,13 @@ class Coordinators:
         partitions: Partitions,
         creation: TopicCreation,
         cluster: Cluster,
-        served: Collection[CoordinatorType],
+        coordinators: CoordinatorDirectory,
     ) -> None:
         self._catalog = catalog
         self._partitions = partitions
         self._creation = creation
         self._cluster = cluster
-        self._served = served
+        self._coordinators = coordinators
 
     def find_coordinator(
         self, request: m.FindCoordinatorRequest, context: Context, _reply: Reply[m.FindCoordinatorResponse]
@@ -109,15 +108,15 @@ class Coordinators:
             return ErrorCode.INVALID_REQUEST
         if kind is CoordinatorType.SHARE and (api_version < _SHARE_SINCE or not _is_share_key(key)):
             return ErrorCode.INVALID_REQUEST
-        if kind not in self._served:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
         name = INTERNAL_TOPIC[kind]
+        if not self._coordinators.is_hosted(name):
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
         topic = self._catalog.topic(name)
         if topic is None:
             self._creation.auto_create(name)
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         index = coordinator_partition(key, topic.partition_count)
-        is_offline = self._partitions.leadership(topic, index).is_offline
+        is_offline = self._partitions.leader(topic, index).is_offline
         return ErrorCode.COORDINATOR_NOT_AVAILABLE if is_offline else ErrorCode.NONE
 
 

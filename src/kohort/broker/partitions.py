@@ -16,12 +16,13 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from kohort.broker.catalog import Catalog, CatalogChange, Topic
+from kohort.broker.catalog import Catalog, Topic
 from kohort.broker.configs.topic_configs import TopicConfigs
 from kohort.broker.records.produce_rules import ProduceRules
 from kohort.machine.shard import EndTransaction
 from kohort.model.errors import ErrorCode, StorageError, UnavailableError
 from kohort.model.ids import TopicPartition
+from kohort.model.image import ImageDelta, TopicImage
 from kohort.runtime.purgatory import Purgatory
 from kohort.storage.log import NO_TOPIC_ID, Log, LogConfig, LogStore
 
@@ -30,12 +31,12 @@ Written: TypeAlias = Callable[[ErrorCode], None]
 Fetches: TypeAlias = "Purgatory[Partition]"
 
 
-class Leadership(NamedTuple):
+class PartitionLeader(NamedTuple):
     """
     What clients are told of a partition's leader.
 
     Attributes:
-        is_offline: its log failed, or cannot be taken up: nobody leads it.
+        is_offline: the partition has no leader: its log failed or cannot be opened.
     """
 
     leader_epoch: int
@@ -149,22 +150,22 @@ class Partitions:
         partition = self._open[name, index] = Partition(topic, index, log, settings.rules, self._fetches)
         return partition
 
-    def leadership(self, topic: Topic, index: int) -> Leadership:
+    def leader(self, topic: Topic, index: int) -> PartitionLeader:
         """
-        What clients are told of its leader; a partition that was not opened yet is not opened for it.
+        Describe the leader of a partition, without opening its log.
 
-        Kafka's controller begins a new leader epoch without a leader. Here the epoch stays: nobody leads in between, and after
-        the next start clients would take an older epoch for old news. So they would if they were told that of a deleted topic,
-        whose log a crash has left in the place of this one's.
+        Kafka's controller begins a new leader epoch when a partition goes offline. Here the epoch stays: the next start would
+        announce an older epoch, which clients ignore as stale metadata. For the same reason the epoch of a deleted topic's
+        log, which a crash may have left under this name, is not announced.
         """
         partition = self._open.get((topic.name, index))
         try:
             log = partition.log if partition else self._store.get(TopicPartition(topic.name, index))
         except StorageError:
-            return Leadership(0, is_offline=True)
+            return PartitionLeader(0, is_offline=True)
         if log is None or log.topic_id not in (topic.topic_id, NO_TOPIC_ID):
-            return Leadership(0)
-        return Leadership(max(log.leader_epoch, 0), log.refusal is not None)
+            return PartitionLeader(0)
+        return PartitionLeader(max(log.leader_epoch, 0), log.refusal is not None)
 
     def _settings_of(self, topic: Topic) -> _Settings:
         """Parsed once for all partitions of a topic, until its configuration changes."""
@@ -175,13 +176,15 @@ class Partitions:
             self._settings[topic.name] = settings
         return settings
 
-    def _on_change(self, change: CatalogChange) -> None:
-        for topic in change.deleted:
-            self._delete(topic)
-        for topic in change.put:
-            self._reconfigure(topic)
+    def _on_change(self, delta: ImageDelta) -> None:
+        for deleted in delta.deleted:
+            self._delete(deleted)
+        for changed in delta.changed:
+            topic = self._catalog.topic(changed.name)
+            if topic is not None:
+                self._reconfigure(topic)
 
-    def _delete(self, topic: Topic) -> None:
+    def _delete(self, topic: TopicImage) -> None:
         self._settings.pop(topic.name, None)
         for index in range(topic.partition_count):
             partition = self._open.pop((topic.name, index), None)

@@ -1,23 +1,24 @@
 """
-What the broker's handlers are given and what they give back, said once. The server provides it; tests use virtual time.
+What the broker's handlers are given and give back, and what the broker needs of the coordinators. `server` provides it.
 
-A handler is `handler(request, context, reply) -> response | Outcome | None`: the response when it can be given at once,
-None when `reply(response)` is called later, exactly once, and an `Outcome` when the client is not to be answered. Handlers
-raise nothing for bad input: they answer the protocol's error.
+A handler is `handler(request, context, reply) -> response | Outcome | None`: the response if it is known at once, None if
+`reply(response)` is called later, exactly once, and an `Outcome` if the client is not answered. Handlers do not raise on bad
+input: they answer the protocol's error.
 """
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
-from kohort.machine.shard import Reply
+from kohort.machine.shard import EndTransaction, Reply
 from kohort.model.context import RequestContext
+from kohort.model.errors import ErrorCode
 
 Cancel: TypeAlias = Callable[[], None]
-"""Forget the call; without effect when it was made already."""
+"""Cancels a scheduled call; without effect once the call was made."""
 
 CallLater: TypeAlias = Callable[[int, Callable[[], None]], Cancel]
-"""`call_later(delay_ms, function)`: call it once in `delay_ms`, on the thread that owns the node."""
+"""`call_later(delay_ms, function)`: call the function once in `delay_ms`, on the event-loop thread."""
 
 
 class Outcome(Enum):
@@ -28,6 +29,30 @@ class Outcome(Enum):
 
 
 Context: TypeAlias = RequestContext
-"""Who asks, and how."""
 
 Handler: TypeAlias = Callable[[Any, Context, Reply[Any]], Any]
+
+
+class MarkerWriter(Protocol):
+    """Ends a transaction in one partition of a coordinator's topic; `done(code)` is called once, now or later."""
+
+    def __call__(self, partition: int, end: EndTransaction, done: Callable[[ErrorCode], None], /) -> None: ...
+
+
+class CoordinatorDirectory(Protocol):
+    """The coordinators of this node, by their internal topics. It may grow after the broker was built."""
+
+    def is_hosted(self, topic: str) -> bool: ...
+
+    def marker_writer(self, topic: str) -> MarkerWriter | None:
+        """The writer of transaction markers to a topic; None if they are appended to its logs like any batch."""
+
+
+class NoCoordinators:
+    """The directory of a broker without coordinators."""
+
+    def is_hosted(self, _topic: str) -> bool:
+        return False
+
+    def marker_writer(self, _topic: str) -> MarkerWriter | None:
+        return None

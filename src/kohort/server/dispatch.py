@@ -1,23 +1,21 @@
 """
 From the first bytes of a frame to the function that answers it.
 
-A route is an API key, the versions served, and a handler `handler(request, call, reply)`. A handler that can answer at once
-returns the response; one that must wait returns None, and `reply(response)` is called later; an `Outcome` stands for no
-response. Readers and encoders are built
-per API and version when the first such request arrives.
+A route is one version of an API, its handler (`kohort.broker.ports`), and the reader and encoder of its messages. Routes are
+built when the first request of their version arrives.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from kohort.broker.api_versions import served_versions
+from kohort.broker.ports import Handler
 from kohort.group.offsets.prepared_commits import with_offsets
 from kohort.model.errors import WireError
 from kohort.wire.apis import API_KEYS, ApiKey
 from kohort.wire.encoders import prepared_or, response_encoder
 from kohort.wire.readers import request_reader
 from kohort.wire.templates import RepeatReader, TemplateCache, WithNumbers
-
-Handler = Callable[[Any, Any, Callable[[Any], None]], Any]
 
 PIPELINED: Final = frozenset({ApiKey.PRODUCE, ApiKey.OFFSET_COMMIT, ApiKey.HEARTBEAT})
 """
@@ -57,10 +55,10 @@ class Route:
 class Dispatch:
     """The routes of one listener."""
 
-    def __init__(self, handlers: Mapping[ApiKey, tuple[Handler, int, int]]) -> None:
+    def __init__(self, handlers: Mapping[ApiKey, Handler]) -> None:
         self._handlers = dict(handlers)
         self.routes: dict[tuple[int, int], Route] = {}
-        """Those that have been asked for, by API key and version."""
+        """The routes of the versions that clients have used, by API key and version."""
 
     def route(self, api_key: int, version: int) -> Route | None:
         """
@@ -75,10 +73,10 @@ class Dispatch:
         key = API_KEYS[api_key]
         if key not in self._handlers:
             raise WireError(f"{key.api_name} is not served")
-        handler, oldest, newest = self._handlers[key]
+        oldest, newest = served_versions(key)
         if not oldest <= version <= newest:
             if key is ApiKey.API_VERSIONS:
                 return None
             raise WireError(f"{key.api_name} version {version} is not served (served: {oldest} to {newest})")
-        route = self.routes[api_key, version] = Route(key, version, handler)
+        route = self.routes[api_key, version] = Route(key, version, self._handlers[key])
         return route

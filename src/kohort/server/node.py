@@ -10,39 +10,25 @@ import asyncio
 import gc
 import logging
 import time
-from collections import defaultdict
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 from uuid import uuid4
 
 from kohort.broker.broker import Broker
-from kohort.broker.catalog import CatalogChange
 from kohort.broker.cluster import Cluster
-from kohort.group.configs import GroupConfig
-from kohort.group.metrics import GroupCounters
-from kohort.group.records import GroupRecordSerde
-from kohort.group.service import GroupService
-from kohort.group.shard import GroupShard
-from kohort.machine.shard import EndTransaction
-from kohort.machine.timeline import SnapshotRegistry
-from kohort.model.errors import ConfigError, ErrorCode, StorageError
-from kohort.model.ids import CONSUMER_OFFSETS
-from kohort.model.image import ImageDelta
+from kohort.model.errors import ConfigError
 from kohort.runtime.background import BackgroundThread
 from kohort.runtime.clock import SystemClock
 from kohort.runtime.processors import InlineProcessor
 from kohort.runtime.ready_queue import ReadyQueue
-from kohort.runtime.runtime import Runtime
-from kohort.runtime.timers import ShardTimers
 from kohort.server.connection import Connections
-from kohort.server.dispatch import Dispatch, Handler
-from kohort.server.group_events import log_group_event
+from kohort.server.coordinators import CoordinatorEnvironment, Coordinators
+from kohort.server.dispatch import Dispatch
+from kohort.server.hosted import COORDINATORS
 from kohort.server.settings import SUPPORTED_CONFIGS, Settings
 from kohort.server.timer_driver import TimerDriver
 from kohort.storage.durability.recovery import Recovered
 from kohort.storage.log import LogStore
-from kohort.wire.apis import ApiKey
 
 _log = logging.getLogger("kohort.server")
 
@@ -87,14 +73,20 @@ class Node:
         self._cluster = Cluster(
             node_id=self._node_id, cluster_id=self._cluster_id, rack=settings.config.get_str("broker.rack")
         )
-        self._broker = Broker(self._store, self._cluster, settings.config, self._clock, self._call_later)
-        self._group_counters: defaultdict[int, GroupCounters] = defaultdict(GroupCounters)
-        self._groups = self._make_group_runtime()
-        self._broker.write_txn_markers.end_offsets = self._end_offsets
-        self._group_service = GroupService(self._groups, self._group_config, self._broker.catalog)
-        self._broker.catalog.watch(self._on_catalog_change)
+        self._coordinators = Coordinators(self._turn.defer)
+        self._broker = Broker(
+            self._store,
+            self._cluster,
+            settings.config,
+            self._clock,
+            self._call_later,
+            coordinators=self._coordinators,
+        )
+        self._coordinators.start(COORDINATORS, CoordinatorEnvironment(self._broker, self._clock, self._make_processor))
         self._connections = Connections(
-            Dispatch(self._handlers()), self._turn, frame_bytes_max=settings.config.get_int("socket.request.max.bytes")
+            Dispatch(self._broker.handlers),
+            self._turn,
+            frame_bytes_max=settings.config.get_int("socket.request.max.bytes"),
         )
         self._server: asyncio.Server | None = None
         self._metrics_server: asyncio.Server | None = None
@@ -132,35 +124,10 @@ class Node:
         self._cluster_id = store.cluster_id
         return store
 
-    def _make_group_runtime(self) -> Runtime[GroupShard]:
-        config = self._settings.config
-        self._group_config = GroupConfig(
-            **{name: config.get_int(name.replace("_", ".")) for name in GroupConfig.__struct_fields__}
+    def _make_processor(self) -> InlineProcessor:
+        return InlineProcessor(
+            self._alarm.wheel, self._turn.defer, self._soon, background=self._background.submit, post=self._post
         )
-        topic = self._broker.catalog.topic(CONSUMER_OFFSETS)
-        return Runtime(
-            partition_count=topic.partition_count if topic else config.get_int("offsets.topic.num.partitions"),
-            make_shard=self._make_group_shard,
-            serde=GroupRecordSerde(),
-            image=self._broker.catalog,
-            clock=self._clock,
-            processor=InlineProcessor(
-                self._alarm.wheel, self._turn.defer, self._soon, background=self._background.submit, post=self._post
-            ),
-            write_timeout_ms=config.get_int("offsets.commit.timeout.ms"),
-        )
-
-    def _make_group_shard(self, partition: int, registry: SnapshotRegistry, timers: ShardTimers) -> GroupShard:
-        counters = self._group_counters[partition]
-        return GroupShard(registry, timers, self._group_config, lambda: str(uuid4()), counters, log_group_event)
-
-    def _handlers(self) -> dict[ApiKey, tuple[Handler, int, int]]:
-        """Every API that is served; the broker's table is the one that ApiVersions shows."""
-        handlers = self._broker.handlers
-        handlers.update(
-            {key: (handler, key.oldest, key.newest) for key, handler in self._group_service.handlers().items()}
-        )
-        return handlers
 
     # -- what the rooms need of the loop -----------------------------------------------------------------------
 
@@ -177,42 +144,6 @@ class Node:
     def _call_later(self, delay_ms: int, action: Any) -> Any:
         return self._alarm.wheel.arm(self._clock.now_ms() + delay_ms, action).cancel
 
-    def _end_offsets(self, partition: int, end: EndTransaction, ended: Callable[[ErrorCode], None]) -> None:
-        def reply(error: Exception | None) -> None:
-            if error is None:
-                ended(ErrorCode.NONE)
-            else:
-                ended(getattr(error, "code", ErrorCode.UNKNOWN_SERVER_ERROR))
-
-        self._groups.end_transaction(partition, end, reply)
-
-    # -- coordinators ------------------------------------------------------------------------------------------
-
-    def _on_catalog_change(self, change: CatalogChange) -> None:
-        if any(topic.name == CONSUMER_OFFSETS for topic in change.deleted):
-            for partition in self._groups.states():
-                self._groups.unload(partition, None)
-        if any(topic.name == CONSUMER_OFFSETS for topic in change.put):
-            self._load_groups()
-        self._groups.on_image(ImageDelta(deleted=change.deleted))
-
-    def _load_groups(self) -> None:
-        """
-        Coordinate the groups of every partition of `__consumer_offsets` that can be read; those that are coordinated stay as
-        they are.
-        """
-        for partition in range(self._groups.partition_count):
-            try:
-                found = self._broker.partitions.find(CONSUMER_OFFSETS, partition)
-            except StorageError as error:  # the groups of the others need not suffer
-                _log.error("groups.not_loaded partition=%d error=%r", partition, str(error))
-                continue
-            if found is None:
-                continue
-            if partition not in self._groups.states():
-                found.log.when_offline(partial(self._turn.defer, partial(self._groups.unload, partition, None)))
-            self._groups.load(partition, found.log, max(found.log.leader_epoch, 0))
-
     # -- life --------------------------------------------------------------------------------------------------
 
     async def start(self) -> tuple[str, int]:
@@ -222,8 +153,7 @@ class Node:
         Raises:
             ConfigError: the address cannot be had.
         """
-        if self._broker.catalog.topic(CONSUMER_OFFSETS) is not None:
-            self._load_groups()
+        self._coordinators.load()
         settings = self._settings
         self._server = await self._listen(self._connections, settings.port, "--port")
         host, port = self._server.sockets[0].getsockname()[:2]
@@ -262,10 +192,7 @@ class Node:
                 *metrics.server_families(self._connections),
                 *metrics.log_families(self._store.metrics()),
                 *metrics.cleaner_families(self._store.cleaner_metrics()),
-                *metrics.group_families(
-                    self._group_service.gauges(), GroupCounters.total(self._group_counters.values())
-                ),
-                *metrics.runtime_families("group", self._groups.metrics()),
+                *self._coordinators.metrics(),
             ]
         )
 
@@ -285,8 +212,7 @@ class Node:
                 server.close()
         if self._idle_check is not None:
             self._idle_check.cancel()
-        self._group_service.is_active = False
-        self._groups.close()
+        self._coordinators.close()
         self._background.close()
         self._turn.run()
         for connection in list(self._connections.open):

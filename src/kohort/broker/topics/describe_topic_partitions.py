@@ -78,7 +78,7 @@ class DescribeTopicPartitions:
     def _partition(self, topic: Topic, index: int) -> m.DescribeTopicPartitionsResponsePartition:
         """One whose disk failed has no leader, and no error for it; its replica may lead again. Source: a 4.2.1; KIP-966."""
         nodes = self._cluster.nodes
-        leader_epoch, is_offline = self._partitions.leadership(topic, index)
+        leader_epoch, is_offline = self._partitions.leader(topic, index)
         online, offline = ((), nodes) if is_offline else (nodes, ())
         return m.DescribeTopicPartitionsResponsePartition(
             partition_index=index,

@@ -135,7 +135,7 @@ class Metadata:
     def _partition(self, topic: Topic, index: int) -> m.MetadataResponsePartition:
         """Source: KRaftMetadataCache.partitionMetadata; a 4.2.1 of which one log directory failed."""
         nodes = self._cluster.nodes
-        leader_epoch, is_offline = self._partitions.leadership(topic, index)
+        leader_epoch, is_offline = self._partitions.leader(topic, index)
         if is_offline:
             return m.MetadataResponsePartition(
                 error_code=ErrorCode.LEADER_NOT_AVAILABLE,

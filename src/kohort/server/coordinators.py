@@ -1,0 +1,161 @@
+"""
+The coordinators that a node hosts, and the one place where they meet the rest of it: leadership of their partitions, changes
+of the cluster, the request handlers, metrics.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Protocol
+
+import msgspec
+
+from kohort.broker.broker import Broker
+from kohort.broker.ports import Handler, MarkerWriter
+from kohort.model.errors import StorageError
+from kohort.model.image import ClusterImage, ImageDelta
+from kohort.runtime.ports import Clock, Defer, PartitionLog
+from kohort.runtime.processors import Processor
+from kohort.server.exposition import Family
+from kohort.wire.apis import ApiKey
+
+_log = logging.getLogger("kohort.server")
+
+
+class CoordinatorEnvironment(msgspec.Struct, frozen=True):
+    """What a node provides to a coordinator that it hosts."""
+
+    broker: Broker
+    clock: Clock
+    make_processor: Callable[[], Processor]
+    """A new processor over the node's event loop; one for each runtime."""
+
+
+class HostedCoordinator(Protocol):
+    """
+    One coordinator, as the node sees it. The loop of the node calls everything here on its thread.
+
+    To add a coordinator: implement this protocol and add the class to `kohort.server.hosted.COORDINATORS`.
+    """
+
+    @property
+    def topic(self) -> str:
+        """The internal topic that holds the coordinator's records; a shard runs on each of its partitions."""
+
+    def handlers(self) -> Mapping[ApiKey, Handler]:
+        """The handlers of the coordinator's APIs."""
+
+    @property
+    def marker_writer(self) -> MarkerWriter | None:
+        """See `kohort.broker.ports.CoordinatorDirectory.marker_writer`."""
+
+    def load(self, partition: int, log: PartitionLog, leader_epoch: int) -> None:
+        """Become the coordinator of a partition. A leader epoch that is not newer than the known one is ignored."""
+
+    def unload(self, partition: int, leader_epoch: int | None) -> None:
+        """
+        Resign from a partition since `leader_epoch`; None if the partition does not exist any more.
+
+        An epoch that is not newer than the known one is ignored.
+        """
+
+    def on_image(self, image: ClusterImage, delta: ImageDelta) -> None:
+        """Tell the active shards what changed in the cluster."""
+
+    def metrics(self) -> Iterable[Family]:
+        """The metrics of the coordinator and of its runtime, as they are now."""
+
+    def close(self) -> None:
+        """Unload everything; waiting requests are answered NOT_COORDINATOR. Later requests are refused."""
+
+
+CoordinatorFactory = Callable[[CoordinatorEnvironment], HostedCoordinator]
+
+
+class Coordinators:
+    """
+    The coordinators of a node; also the `kohort.broker.ports.CoordinatorDirectory` of its broker.
+
+    Args:
+        defer: runs a function at the end of the present turn of the event loop.
+    """
+
+    def __init__(self, defer: Defer) -> None:
+        self._defer = defer
+        self._hosted: dict[str, HostedCoordinator] = {}
+        self._led: dict[str, set[int]] = {}
+        """By topic: the partitions that were loaded and not unloaded since."""
+
+    def start(self, factories: Iterable[CoordinatorFactory], environment: CoordinatorEnvironment) -> None:
+        """Make the coordinators and register their handlers with the broker."""
+        self._broker = environment.broker
+        for make in factories:
+            hosted = make(environment)
+            self._hosted[hosted.topic] = hosted
+            self._led[hosted.topic] = set()
+            for api_key, handler in hosted.handlers().items():
+                self._broker.serve(api_key, handler)
+        self._broker.catalog.watch(self._on_delta)
+
+    # -- the broker's directory --------------------------------------------------------------------------------
+
+    def is_hosted(self, topic: str) -> bool:
+        return topic in self._hosted
+
+    def marker_writer(self, topic: str) -> MarkerWriter | None:
+        hosted = self._hosted.get(topic)
+        return None if hosted is None else hosted.marker_writer
+
+    # -- leadership --------------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Load every partition of every coordinator's topic; a partition that is loaded stays as it is."""
+        for hosted in self._hosted.values():
+            self._load(hosted)
+
+    def _on_delta(self, delta: ImageDelta) -> None:
+        deleted = {topic.name for topic in delta.deleted}
+        changed = {topic.name for topic in (*delta.created, *delta.changed)}
+        for topic, hosted in self._hosted.items():
+            if topic in deleted:
+                for partition in sorted(self._led[topic]):
+                    self._unload(hosted, partition, "deleted")
+            if topic in changed:
+                self._load(hosted)
+            hosted.on_image(self._broker.catalog, delta)
+
+    def _load(self, hosted: HostedCoordinator) -> None:
+        topic = self._broker.catalog.topic(hosted.topic)
+        for partition in range(0 if topic is None else topic.partition_count):
+            try:
+                found = self._broker.partitions.find(hosted.topic, partition)
+            except StorageError as error:  # the other partitions are served all the same
+                _log.error("coordinator.not_loaded partition=%s-%d error=%r", hosted.topic, partition, str(error))
+                continue
+            if found is None:
+                continue
+            led, leader_epoch = self._led[hosted.topic], max(found.log.leader_epoch, 0)
+            if partition not in led:
+                led.add(partition)
+                _log.debug("coordinator.load partition=%s-%d leader_epoch=%d", hosted.topic, partition, leader_epoch)
+                found.log.when_offline(partial(self._defer, partial(self._unload, hosted, partition, "offline")))
+            hosted.load(partition, found.log, leader_epoch)
+
+    def _unload(self, hosted: HostedCoordinator, partition: int, reason: str) -> None:
+        led = self._led[hosted.topic]
+        if partition in led:
+            led.remove(partition)
+            _log.info("coordinator.unload partition=%s-%d reason=%s", hosted.topic, partition, reason)
+            hosted.unload(partition, None)
+
+    # -- the rest ----------------------------------------------------------------------------------------------
+
+    def metrics(self) -> Iterator[Family]:
+        for hosted in self._hosted.values():
+            yield from hosted.metrics()
+
+    def close(self) -> None:
+        for hosted in self._hosted.values():
+            hosted.close()

@@ -1,0 +1,86 @@
+"""The group coordinator as a node hosts it: shards on the partitions of `__consumer_offsets`, behind one service."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from uuid import uuid4
+
+from kohort.broker.ports import Handler
+from kohort.group.configs import GroupConfig
+from kohort.group.metrics import GroupCounters
+from kohort.group.records import GroupRecordSerde
+from kohort.group.service import GroupService
+from kohort.group.shard import GroupShard
+from kohort.machine.shard import EndTransaction
+from kohort.machine.timeline import SnapshotRegistry
+from kohort.model.errors import ErrorCode
+from kohort.model.ids import CONSUMER_OFFSETS
+from kohort.model.image import ClusterImage, ImageDelta
+from kohort.runtime.ports import PartitionLog
+from kohort.runtime.runtime import Runtime
+from kohort.runtime.timers import ShardTimers
+from kohort.server.coordinators import CoordinatorEnvironment
+from kohort.server.exposition import Family
+from kohort.server.group_events import log_group_event
+from kohort.wire.apis import ApiKey
+
+
+class GroupCoordinator:
+    """Implements `kohort.server.coordinators.HostedCoordinator`."""
+
+    topic = CONSUMER_OFFSETS
+
+    def __init__(self, environment: CoordinatorEnvironment) -> None:
+        broker = environment.broker
+        config = broker.config
+        self._config = GroupConfig(
+            **{name: config.get_int(name.replace("_", ".")) for name in GroupConfig.__struct_fields__}
+        )
+        self._counters: defaultdict[int, GroupCounters] = defaultdict(GroupCounters)
+        topic = broker.catalog.topic(self.topic)
+        self._runtime = Runtime(
+            partition_count=topic.partition_count if topic else config.get_int("offsets.topic.num.partitions"),
+            make_shard=self._make_shard,
+            serde=GroupRecordSerde(),
+            image=broker.catalog,
+            clock=environment.clock,
+            processor=environment.make_processor(),
+            write_timeout_ms=config.get_int("offsets.commit.timeout.ms"),
+        )
+        self._service = GroupService(self._runtime, self._config, broker.catalog)
+
+    def _make_shard(self, partition: int, registry: SnapshotRegistry, timers: ShardTimers) -> GroupShard:
+        return GroupShard(
+            registry, timers, self._config, lambda: str(uuid4()), self._counters[partition], log_group_event
+        )
+
+    def handlers(self) -> Mapping[ApiKey, Handler]:
+        return self._service.handlers()
+
+    def marker_writer(self, partition: int, end: EndTransaction, done: Callable[[ErrorCode], None], /) -> None:
+        """Commit or drop the pending offsets of a transaction in one partition."""
+
+        def reply(error: Exception | None) -> None:
+            done(ErrorCode.NONE if error is None else getattr(error, "code", ErrorCode.UNKNOWN_SERVER_ERROR))
+
+        self._runtime.end_transaction(partition, end, reply)
+
+    def load(self, partition: int, log: PartitionLog, leader_epoch: int) -> None:
+        self._runtime.load(partition, log, leader_epoch)
+
+    def unload(self, partition: int, leader_epoch: int | None) -> None:
+        self._runtime.unload(partition, leader_epoch)
+
+    def on_image(self, _image: ClusterImage, delta: ImageDelta) -> None:
+        self._runtime.on_image(delta)
+
+    def metrics(self) -> Iterator[Family]:
+        from kohort.server import metrics
+
+        yield from metrics.group_families(self._service.gauges(), GroupCounters.total(self._counters.values()))
+        yield from metrics.runtime_families("group", self._runtime.metrics())
+
+    def close(self) -> None:
+        self._service.is_active = False
+        self._runtime.close()

@@ -1,0 +1,8 @@
+"""The coordinators that every node hosts: one entry each."""
+
+from typing import Final
+
+from kohort.server.coordinators import CoordinatorFactory
+from kohort.server.group_coordinator import GroupCoordinator
+
+COORDINATORS: Final[tuple[CoordinatorFactory, ...]] = (GroupCoordinator,)
