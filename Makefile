@@ -7,13 +7,20 @@ READY := $(VENV)/.ready
 COMPILED := $(CURDIR)/build/compiled
 COMPILER := $(shell command -v cc 2>/dev/null)
 WITH_COMPILED := $(if $(COMPILER),$(COMPILED)/.ready)
+TEST_BUILD := $(CURDIR)/build/compiled-test
+WITH_TEST_BUILD := $(if $(COMPILER),$(TEST_BUILD)/.ready)
 TESTS ?= tests
-TESTS_COMPILED ?= tests/test_compiled.py tests/machine tests/runtime tests/group tests/wire tests/server tests/broker tests/clients \
-  tests/storage/test_contract.py tests/storage/test_list_model.py tests/conformance/test_recorded_written_groups.py
+# Tests that import the compiled modules: they run twice in CI, on the plain and on the compiled build.
+IN_PROCESS := tests/test_compiled.py tests/machine tests/runtime tests/group tests/wire tests/server tests/broker \
+  tests/storage/test_contract.py tests/storage/test_list_model.py
+# Tests that talk to a served process: they run once in CI, on the compiled build if there is a C compiler.
+PROCESSES := tests/clients tests/crash $(wildcard tests/conformance/test_recorded_*.py)
+TESTS_COMPILED ?= $(IN_PROCESS) $(PROCESSES)
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long test-compiled crash lint compiled format serve bench bench-java bench-compare profile conformance conformance-record lock clean wheel
+.PHONY: help setup demo test test-ci test-long test-compiled durations mutants crash lint compiled format serve bench bench-java bench-compare profile conformance conformance-record lock clean wheel
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -39,29 +46,48 @@ java-note:
 demo: $(READY) java-note ## start a broker, run real clients against it, kill it, and explain its logs with Spark
 	@$(BIN)/python examples/demo.py
 
-test: $(READY) java-note ## run every test (long ones in their short version)
-	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile $(TESTS)
+test: $(READY) java-note ## every test on plain Python (long tests in their short version)
+	@$(PYTEST) $(TESTS)
 
-test-long: $(READY) ## run the long versions too: crash rounds, fuzzing, simulation
-	@KOHORT_LONG=1 $(BIN)/python -m pytest $(TESTS)
+test-ci: $(READY) java-note $(WITH_TEST_BUILD) ## the tests of .ci/run: plain and compiled, each served process once
+	@$(PYTEST) $(TESTS) $(if $(COMPILER),$(PROCESSES:%=--ignore=%))
+	@$(MAKE) --no-print-directory test-compiled
+
+test-long: $(READY) ## the nightly tier, some hours: long versions, all scenarios on a live Apache Kafka, mutants
+	@KOHORT_LONG=1 $(PYTEST) $(TESTS)
+	@$(BIN)/python -m kohort.testing.conformance oracle
+	@$(MAKE) --no-print-directory mutants
+
+durations: $(READY) ## measure the seconds of each test file on a quiet machine, into tests/durations.json
+	@KOHORT_DURATIONS=tests/durations.json $(PYTEST) $(TESTS)
+
+mutants: $(READY) ## apply each defect of tools/mutants/*.toml to a copy; its tests have to fail (ONLY=name for one)
+	@$(BIN)/python tools/mutants.py $(ONLY)
 
 compiled: $(COMPILED)/.ready ## the compiled build, in build/compiled (needs a C compiler)
 
-$(COMPILED)/.ready: $(READY) pyproject.toml hatch_build.py $(shell find src/kohort -name '*.py')
-	@test -n "$(COMPILER)" || { echo "There is no C compiler (cc). Debian: apt-get install gcc. Kohort runs as well without, slower." >&2; exit 2; }
-	@echo "Compiling into $(COMPILED) (some two minutes) ..."
-	@rm -rf $(COMPILED) build/wheels
-	@KOHORT_BUILD=compiled $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation \
-	  --wheel-dir build/wheels .
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(COMPILED) build/wheels/*.whl
+# Optimization triples the time of compilation and saves the tests nothing.
+$(TEST_BUILD)/.ready: OPT_LEVEL := 0
+$(COMPILED)/.ready: OPT_LEVEL := 3
+
+$(COMPILED)/.ready $(TEST_BUILD)/.ready: $(READY) pyproject.toml hatch_build.py $(shell find src/kohort -name '*.py')
+	@test -n "$(COMPILER)" || { echo "There is no C compiler (cc). Debian: apt-get install gcc. Kohort works without, slower." >&2; exit 2; }
+	@echo "Compiling into $(@D) (one to two minutes) ..."
+	@rm -rf $(@D) $(@D)-wheels
+	@KOHORT_BUILD=compiled KOHORT_BUILD_OPT_LEVEL=$(OPT_LEVEL) $(BIN)/python -m pip wheel --quiet --disable-pip-version-check \
+	  --no-deps --no-build-isolation --wheel-dir $(@D)-wheels .
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(@D) $(@D)-wheels/*.whl
 	@touch $@
-	@echo "Done: PYTHONPATH=$(COMPILED) $(BIN)/kohort serve"
+	@echo "Done: PYTHONPATH=$(@D) $(BIN)/kohort serve"
 
-test-compiled: $(WITH_COMPILED) ## the tests of what is compiled, with it
-	@if [ -z "$(COMPILER)" ]; then echo "Note: no C compiler found: the compiled build is not tested." >&2; else \
-	  PYTHONPATH=$(COMPILED) $(BIN)/python -m pytest --numprocesses auto --dist loadfile $(TESTS_COMPILED); fi
+test-build: $(WITH_TEST_BUILD)
 
-crash: $(READY) ## kill a busy broker again and again: make crash ROUNDS=1000
+test-compiled: $(WITH_TEST_BUILD) ## the tests of compiled modules and of served processes, on the compiled build
+	@if [ -n "$(COMPILER)" ]; then PYTHONPATH=$(TEST_BUILD) $(PYTEST) $(TESTS_COMPILED); \
+	  elif [ -n "$(CI)" ]; then echo "CI needs a C compiler: the compiled build is not tested." >&2; exit 1; \
+	  else echo "Note: no C compiler found: the compiled build is not tested." >&2; fi
+
+crash: $(READY) ## rounds of SIGKILL on a broker under load: make crash ROUNDS=1000
 	@KOHORT_CRASH_ROUNDS=$(or $(ROUNDS),1000) $(BIN)/python -m pytest --numprocesses $(or $(JOBS),2) tests/crash/test_rounds.py
 
 lint: $(READY) ## ruff, strict types, import rules
@@ -91,11 +117,11 @@ profile: $(READY) ## where the server's time goes: make profile MEASURE=commit (
 	@$(BIN)/python -m bench --profile --flush $(or $(FLUSH),os) --only "$(or $(MEASURE),heartbeat)" --connections $(or $(CONNECTIONS),64) \
 	  --seconds $(or $(SECONDS),3) --no-growth $(if $(FLAME),--flame $(FLAME))
 
-conformance: $(READY) ## the same stories told to Kohort and to Apache Kafka, every difference shown
+conformance: $(READY) ## run the scenarios on Kohort and on a live Apache Kafka, and print each difference
 	@$(BIN)/python -m kohort.testing.conformance live
 
-conformance-record: $(READY) ## tell them to Apache Kafka three times and keep what it said (needs Java and Maven)
-	@$(BIN)/python -m kohort.testing.conformance record
+conformance-record: $(READY) ## run them on Apache Kafka three times and record its answers (ONLY=name for some; needs Java and Maven)
+	@$(BIN)/python -m kohort.testing.conformance record $(ONLY)
 
 lock: ## resolve the dependencies anew and pin them (needs uv)
 	uv pip compile pyproject.toml --extra dev --extra postgres --universal --generate-hashes --no-header --no-annotate \
