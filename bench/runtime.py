@@ -31,8 +31,8 @@ from kohort.runtime.loading.loader import LoadSummary, load
 from kohort.runtime.ports import PartitionLog
 from kohort.runtime.processors import InlineProcessor
 from kohort.runtime.runtime import Runtime
-from kohort.runtime.timers import ShardTimers
-from kohort.runtime.wheel import Wheel
+from kohort.runtime.timers.shard_timers import ShardTimers
+from kohort.runtime.timers.wheel import Wheel
 from kohort.storage.log import LogConfig
 from kohort.storage.memory import MemoryStore
 from kohort.testing import VirtualNode
@@ -79,7 +79,7 @@ def writes(*, records: bool) -> Callable[[], int]:
         make_shard=PairShard,
         serde=PairSerde(),
         clock=node.clock,
-        processor=InlineProcessor(node.wheel, node.defer, node.soon),
+        processor=InlineProcessor(node.wheel, node.defer, node.call_soon),
     )
     runtime.load(0, store.open(TopicPartition("state", 0), UUID(int=1), LogConfig()), 0)
     result: Result[Pair, str] = Result([("name", 1)] if records else (), "ok")

@@ -77,7 +77,7 @@ class Owner:
         return DiskStore(
             directory,
             defer=self.node.defer,
-            post=self.posted.put,
+            call_soon_threadsafe=self.posted.put,
             clock=self.node.clock,
             flush="os",
             node_id=1,

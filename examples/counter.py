@@ -49,7 +49,7 @@ def main(data_dir: Path) -> None:
         for _ in range(3):
             print("visits:", host.write(0, lambda shard, _: shard.increment("visits")))
     with hosted(CounterShard, CountSerde(), data_dir=data_dir, threads=0) as host:
-        print("after a restart:", host.ask(0, lambda shard, offset: shard.count("visits", offset)))
+        print("after a restart:", host.query(0, lambda shard, offset: shard.count("visits", offset)))
 
 
 if __name__ == "__main__":

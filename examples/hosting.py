@@ -38,9 +38,9 @@ class Host(Generic[S]):
             return self._owner.wait(future, timeout_ms=WAIT_MS)
         return future.result(WAIT_MS / 1000)
 
-    def ask(self, partition: int, query: Callable[[S, int], T]) -> T:
+    def query(self, partition: int, query: Callable[[S, int], T]) -> T:
         """The answer to a query of what is durable."""
-        return self.runtime.ask(partition, query)
+        return self.runtime.query(partition, query)
 
 
 @contextmanager
@@ -56,7 +56,14 @@ def hosted(
     owner = LogOwner(ThreadedProcessor(threads)) if threads else Loop()
     store: LogStore = MemoryStore(owner.defer)
     if data_dir is not None:
-        store = DiskStore(data_dir, defer=owner.defer, post=owner.post, flush="commit", node_id=1, clock=owner.clock)
+        store = DiskStore(
+            data_dir,
+            defer=owner.defer,
+            call_soon_threadsafe=owner.call_soon_threadsafe,
+            flush="commit",
+            node_id=1,
+            clock=owner.clock,
+        )
     runtime = Runtime(
         make_shard=make_shard,
         serde=serde,

@@ -102,7 +102,7 @@ def main(data_dir: Path) -> None:
         print(host.write(0, lambda shard, now_ms: shard.acquire("leader", "ann", 60_000, now_ms)))
         print(host.write(0, lambda shard, now_ms: shard.acquire("leader", "bob", 60_000, now_ms)))
     with hosted(LeaseShard, LeaseSerde(), data_dir=data_dir, threads=0) as host:
-        print("after a restart:", host.ask(0, lambda shard, offset: shard.holder("leader", offset)))
+        print("after a restart:", host.query(0, lambda shard, offset: shard.holder("leader", offset)))
         print("given back:", host.write(0, lambda shard, _: shard.release("leader", 1)))
         print(host.write(0, lambda shard, now_ms: shard.acquire("leader", "bob", 60_000, now_ms)))
 

@@ -114,7 +114,13 @@ def test_new_ids_are_no_options_of_a_command_line() -> None:
 
 def open_disk(path: Path, node: VirtualNode) -> DiskStore:
     return DiskStore(
-        path, defer=node.defer, post=node.soon, flush="os", node_id=1, clock=node.clock, cluster_id="kohort"
+        path,
+        defer=node.defer,
+        call_soon_threadsafe=node.call_soon,
+        flush="os",
+        node_id=1,
+        clock=node.clock,
+        cluster_id="kohort",
     )
 
 

@@ -21,7 +21,9 @@ BATCHES, BATCH_BYTES = 16, 100_000
 @pytest.mark.parametrize("version", [4, 11, 12, 18])
 def test_there_is_never_more_than_what_was_read_and_the_frame(tmp_path: Path, version: int) -> None:
     node = VirtualNode()
-    store = DiskStore(tmp_path, defer=node.defer, post=node.soon, flush="os", node_id=1, clock=node.clock)
+    store = DiskStore(
+        tmp_path, defer=node.defer, call_soon_threadsafe=node.call_soon, flush="os", node_id=1, clock=node.clock
+    )
     log = store.open(TopicPartition("t", 0), UUID(int=1), LogConfig())
     for _ in range(BATCHES):
         log.append(batch(b"x" * BATCH_BYTES), leader_epoch=0)

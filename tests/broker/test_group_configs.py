@@ -215,7 +215,13 @@ def test_configurations_are_there_after_a_restart(tmp_path: Path, name: str) -> 
 
     def opened() -> Harness:
         store = DiskStore(
-            tmp_path, defer=node.defer, post=node.soon, flush="os", node_id=1, clock=node.clock, cluster_id="kohort"
+            tmp_path,
+            defer=node.defer,
+            call_soon_threadsafe=node.call_soon,
+            flush="os",
+            node_id=1,
+            clock=node.clock,
+            cluster_id="kohort",
         )
         return Harness(store=store, node=node)
 

@@ -24,7 +24,13 @@ KEPT = TopicPartition("kept", 1)
 def started(data_dir: Path) -> Harness:
     node = VirtualNode()
     store = DiskStore(
-        data_dir, defer=node.defer, post=node.soon, flush="os", node_id=1, clock=node.clock, journal_file_bytes=1 << 16
+        data_dir,
+        defer=node.defer,
+        call_soon_threadsafe=node.call_soon,
+        flush="os",
+        node_id=1,
+        clock=node.clock,
+        journal_file_bytes=1 << 16,
     )
     return Harness(store=store, node=node)
 
@@ -57,7 +63,9 @@ def test_partitions_of_no_topic_are_renamed_with_a_line(tmp_path: Path, caplog: 
 
 def test_a_directory_of_another_broker_is_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     node = VirtualNode()
-    store = DiskStore(tmp_path, defer=node.defer, post=node.soon, flush="os", node_id=1, clock=node.clock)
+    store = DiskStore(
+        tmp_path, defer=node.defer, call_soon_threadsafe=node.call_soon, flush="os", node_id=1, clock=node.clock
+    )
     log = store.open(GONE, UUID(int=9), LogConfig())
     log.append(build_batch([BatchRecord(None, b"x")], timestamp_ms=1000), leader_epoch=0)
     store.close()

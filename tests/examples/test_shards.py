@@ -30,10 +30,10 @@ def test_the_counter_counts(threads: int, is_on_disk: bool, tmp_path: Path) -> N
         for number in range(1, 11):
             for partition in range(3):
                 assert host.write(partition, lambda shard, _: shard.increment("n")) == number
-        assert host.ask(0, lambda shard, offset: shard.count("n", offset)) == 10
+        assert host.query(0, lambda shard, offset: shard.count("n", offset)) == 10
     if is_on_disk:
         with hosted(CounterShard, CountSerde(), data_dir=data_dir, threads=threads, partitions=3) as host:
-            assert host.ask(2, lambda shard, offset: shard.count("n", offset)) == 10
+            assert host.query(2, lambda shard, offset: shard.count("n", offset)) == 10
 
 
 def test_the_counter_is_short() -> None:
@@ -61,7 +61,7 @@ def test_leases_fence(threads: int, is_on_disk: bool, tmp_path: Path) -> None:
         assert acquire("bob", 60_000).token == 2
     if is_on_disk:
         with hosted(LeaseShard, LeaseSerde(), data_dir=data_dir, threads=threads) as host:
-            assert host.ask(0, lambda shard, offset: shard.holder("leader", offset)) == "bob"
+            assert host.query(0, lambda shard, offset: shard.holder("leader", offset)) == "bob"
 
 
 def test_a_lease_ends_by_itself_in_its_millisecond_also_after_a_load() -> None:
@@ -75,7 +75,7 @@ def test_a_lease_ends_by_itself_in_its_millisecond_also_after_a_load() -> None:
         make_shard=LeaseShard,
         serde=LeaseSerde(),
         clock=node.clock,
-        processor=InlineProcessor(node.wheel, node.defer, node.soon),
+        processor=InlineProcessor(node.wheel, node.defer, node.call_soon),
     )
 
     def lead(leader_epoch: int) -> None:
@@ -86,7 +86,7 @@ def test_a_lease_ends_by_itself_in_its_millisecond_also_after_a_load() -> None:
     def holder() -> str:
         node.settle()
         log.commit()
-        return runtime.ask(0, lambda shard, offset: shard.holder("leader", offset))
+        return runtime.query(0, lambda shard, offset: shard.holder("leader", offset))
 
     lead(1)
     runtime.submit(0, lambda shard, now_ms: shard.acquire("leader", "ann", 1000, now_ms))

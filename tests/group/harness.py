@@ -78,7 +78,7 @@ class CommittingLog(FaultyLog):
     def append(self, batch: bytes | bytearray, *, leader_epoch: int) -> int:
         end = super().append(batch, leader_epoch=leader_epoch)
         if not self.is_held:
-            self._node.soon(self.commit)
+            self._node.call_soon(self.commit)
         return end
 
 
@@ -143,7 +143,7 @@ class Coordinator:
             serde=GroupRecordSerde(),
             image=self.image,
             clock=self.node.clock,
-            processor=InlineProcessor(self.node.wheel, self.node.defer, self.node.soon),
+            processor=InlineProcessor(self.node.wheel, self.node.defer, self.node.call_soon),
         )
         self.service = GroupService(self.runtime, self.config, self.image)
         self.leader_epoch += 1

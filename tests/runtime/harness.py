@@ -7,7 +7,7 @@ from kohort.machine.shard import EndTransaction, Producer, Result
 from kohort.model.errors import CoordinatorError, UnavailableError
 from kohort.runtime.ports import Verify
 from kohort.runtime.processors import InlineProcessor
-from kohort.runtime.runtime import Runtime, trust
+from kohort.runtime.runtime import Runtime, skip_verification
 from kohort.runtime.states import State
 from kohort.testing import FaultyLog, FixedImage, VirtualNode
 from kohort.wire.batches import BatchRecord, build_batch, read_records
@@ -26,7 +26,7 @@ class Bench:
         batch_bytes_max: int = 1_048_588,
         linger_ms: int = -1,
         codec: Codec = Codec.NONE,
-        verify: Verify = trust,
+        verify: Verify = skip_verification,
         kind: type[TableShard] = TableShard,
     ) -> None:
         self.node = VirtualNode()
@@ -40,7 +40,7 @@ class Bench:
             serde=PutSerde(),
             image=self.image,
             clock=self.node.clock,
-            processor=InlineProcessor(self.node.wheel, self.node.defer, self.node.soon),
+            processor=InlineProcessor(self.node.wheel, self.node.defer, self.node.call_soon),
             verify=verify,
             linger_ms=linger_ms,
             codec=codec,

@@ -147,8 +147,8 @@ def test_tasks_are_timed(bench: Bench) -> None:  # [L8]
 
 def test_tasks_elsewhere_need_a_way_back() -> None:  # [L8]
     node = VirtualNode()
-    with pytest.raises(ValueError, match="way back"):
-        InlineProcessor(node.wheel, node.defer, node.soon, background=node.soon)
+    with pytest.raises(ValueError, match="call_soon_threadsafe"):
+        InlineProcessor(node.wheel, node.defer, node.call_soon, background=node.call_soon)
 
 
 # On threads of their own

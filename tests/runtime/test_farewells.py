@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from kohort.machine.shard import Result
 from kohort.runtime.loading.loader import STEP_MS
-from kohort.runtime.timers import ShardTimers
+from kohort.runtime.timers.shard_timers import ShardTimers
 from kohort.testing import VirtualNode
 from tests.runtime.harness import Bench
 

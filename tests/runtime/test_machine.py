@@ -39,7 +39,7 @@ class Promises(RuleBasedStateMachine):
     @rule(
         partition=PARTITIONS, work=st.sampled_from([simulated.look, simulated.refuse, simulated.poison, simulated.park])
     )
-    def ask(self, partition: int, work: simulated.Maker) -> None:
+    def query(self, partition: int, work: simulated.Maker) -> None:
         self.simulation.request(partition, work())
 
     @rule(partition=PARTITIONS, name=NAMES)

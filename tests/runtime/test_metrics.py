@@ -56,7 +56,7 @@ def test_a_load_is_timed() -> None:  # [36]
     bench.log.commit()
     bench.runtime.load(0, bench.log, 0)
     # The first step starts the watch; the second ends it.
-    bench.node.soon(lambda: bench.node.clock.set(bench.node.clock.now_ms() + 1000))
+    bench.node.call_soon(lambda: bench.node.clock.set(bench.node.clock.now_ms() + 1000))
     bench.node.settle()
     metrics = bench.runtime.metrics()
     assert 0 <= metrics.load_time_avg_ms <= metrics.load_time_max_ms <= 1000

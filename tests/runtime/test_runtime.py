@@ -539,7 +539,7 @@ def test_a_query_that_fails_is_answered_with_its_error() -> None:  # [24]
     assert bench.runtime.read(0, query, explain) == "GROUP_ID_NOT_FOUND"
     assert bench.runtime.read_all(query, explain) == ["GROUP_ID_NOT_FOUND"]
     with pytest.raises(CoordinatorError):
-        bench.runtime.ask(0, query)
+        bench.runtime.query(0, query)
 
 
 @pytest.mark.parametrize("commits", [True, False])

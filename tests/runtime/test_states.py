@@ -7,9 +7,9 @@ import pytest
 from kohort.machine.shard import Result
 from kohort.model.errors import InvariantError, UnavailableError
 from kohort.model.image import ImageDelta
+from kohort.runtime.append.position import Position
 from kohort.runtime.context import Context
 from kohort.runtime.metrics import ShardMetrics
-from kohort.runtime.position import Position
 from kohort.runtime.states import NEXT, State
 from tests.runtime.harness import Bench, batch_of
 from tests.runtime.shards import Put, TableShard
@@ -40,7 +40,7 @@ def test_every_pair_of_states_is_decided() -> None:
 def test_a_context_goes_where_the_diagram_has_an_arrow(old: State, new: State) -> None:
     bench = Bench()
     metrics = ShardMetrics()
-    context = Context(bench.runtime._environment, 0, bench.runtime._processor.lane(0), metrics)
+    context = Context(bench.runtime._environment, 0, bench.runtime._processor.executor(0), metrics)
     for state in WAY_TO[old]:
         context.move_to(state)
     metrics.transitions.clear()
@@ -189,7 +189,7 @@ def test_several_moves_of_the_high_watermark_during_an_operation_are_one() -> No
     bench.write("w3", operation)
     assert seen == [[], [], []], "nothing is drawn from it while the operation runs"
     context = bench.runtime._contexts[0]
-    assert context.position.committed == 2
+    assert context.position.last_committed_offset == 2
     assert [name for name in bench.answers if bench.answers[name] == ["ok"]] == ["w0", "w1"]
     assert bench.runtime.metrics()["event_purgatory_time"].count == 2
 
@@ -228,32 +228,33 @@ def test_one_partition_of_a_write_to_all_may_fail_alone() -> None:  # [15]
 def test_offsets_move_only_where_they_may() -> None:
     position = Position()
     position.registry.create(0)
-    position.write_to(10)
-    position.write_to(20)
+    position.update_last_written_offset(10)
+    position.update_last_written_offset(20)
     for offset in (10, 20):
-        with pytest.raises(InvariantError, match=f"cannot have written up to {offset}"):
-            position.write_to(offset)
-    position.commit_to(10)
-    position.commit_to(10)
+        with pytest.raises(InvariantError, match=f"new last written offset {offset} is not above 20"):
+            position.update_last_written_offset(offset)
+    position.update_last_committed_offset(10)
+    position.update_last_committed_offset(10)
     for offset in (9, 21):
-        with pytest.raises(InvariantError, match=f"cannot commit {offset}"):
-            position.commit_to(offset)
-    with pytest.raises(InvariantError, match="cannot revert to 30: only 20"):
-        position.revert_to(30)
+        with pytest.raises(InvariantError, match=f"new last committed offset {offset} is not within"):
+            position.update_last_committed_offset(offset)
+    with pytest.raises(InvariantError, match="cannot revert to 30: the last written offset is 20"):
+        position.revert_last_written_offset(30)
     with pytest.raises(InvariantError, match="cannot revert to 15: no snapshot"):
-        position.revert_to(15)
+        position.revert_last_written_offset(15)
     epochs = list(position.registry.epochs)
     assert epochs == [10, 20]
-    position.revert_to(10)
-    assert (position.written, position.committed, list(position.registry.epochs)) == (10, 10, [10])
+    position.revert_last_written_offset(10)
+    offsets = (position.last_written_offset, position.last_committed_offset)
+    assert (*offsets, *position.registry.epochs) == (10, 10, 10)
 
 
 @pytest.mark.parametrize(
     ("offset", "found"), [(9, 10), (10, 10), (11, 10), (19, 10), (20, 20), (29, 20), (30, 30), (99, 30)]
 )
 def test_only_what_has_a_snapshot_can_be_read(offset: int, found: int) -> None:
-    position = Position(committed=10, written=10)
+    position = Position(last_committed_offset=10, last_written_offset=10)
     position.registry.create(10)
-    position.write_to(20)
-    position.write_to(30)
+    position.update_last_written_offset(20)
+    position.update_last_written_offset(30)
     assert position.snapshot_at_most(offset) == found

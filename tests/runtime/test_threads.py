@@ -38,7 +38,7 @@ class Library:
             self.store = DiskStore(
                 data_dir,
                 defer=self.owner.defer,
-                post=self.owner.post,
+                call_soon_threadsafe=self.owner.call_soon_threadsafe,
                 flush="commit",
                 node_id=1,
                 clock=self.processor.clock,
@@ -67,7 +67,7 @@ class Library:
             self.runtime.load(partition, self.owner.share(log), log.leader_epoch).result(WAIT_SECONDS)
 
     def read(self, partition: int) -> dict[str, int]:
-        return self.runtime.ask(partition, lambda shard, offset: dict(shard.table.items_at(offset)))
+        return self.runtime.query(partition, lambda shard, offset: dict(shard.table.items_at(offset)))
 
     def close(self) -> None:
         self.runtime.close()
@@ -154,10 +154,10 @@ def test_errors_arrive_where_the_answer_would(tmp_path: Path) -> None:
             used.runtime.submit(0, refuse).result(WAIT_SECONDS)
         assert caught.value.code is ErrorCode.ILLEGAL_GENERATION
         with pytest.raises(CoordinatorError) as caught:
-            used.runtime.ask(9, lambda shard, _: shard.partition)
+            used.runtime.query(9, lambda shard, _: shard.partition)
         assert caught.value.code is ErrorCode.NOT_COORDINATOR
         with pytest.raises(ZeroDivisionError):
-            used.runtime.ask(0, lambda shard, _: 1 // shard.partition)
+            used.runtime.query(0, lambda shard, _: 1 // shard.partition)
 
 
 def test_who_runs_events_cannot_wait_for_one(tmp_path: Path) -> None:
@@ -253,7 +253,7 @@ def test_close_answers_who_waits_and_refuses_who_comes_late(tmp_path: Path) -> N
     assert caught.value.code is ErrorCode.NOT_COORDINATOR
     assert all(shard.is_unloaded for shard in used.shards)
     with pytest.raises(CoordinatorError):
-        used.runtime.ask(0, lambda shard, _: 1)
+        used.runtime.query(0, lambda shard, _: 1)
     used.runtime.close()
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kohort.runtime.ready_queue import ReadyQueue
-from kohort.runtime.wheel import Wheel
+from kohort.runtime.timers.wheel import Wheel
 
 DELAYS = st.one_of(
     st.sampled_from([0, 1, 2, 255, 256, 257, 511, 512, 65_535, 65_536, 65_537, 300_000, 16_777_216, 604_800_000]),

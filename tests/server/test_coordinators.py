@@ -64,7 +64,7 @@ class Host:
         self.coordinators.start(
             [self._make],
             CoordinatorEnvironment(
-                self.harness.broker, node.clock, lambda: InlineProcessor(node.wheel, node.defer, node.soon)
+                self.harness.broker, node.clock, lambda: InlineProcessor(node.wheel, node.defer, node.call_soon)
             ),
         )
         for topic in self.hosted:

@@ -26,7 +26,7 @@ class Owner:
         self.clock = self.node.clock
         self.defer = self.node.defer
         self._posted: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self.post = self._posted.put
+        self.call_soon_threadsafe = self._posted.put
 
     def run_turn(self) -> None:
         self.node.run_turn()
@@ -53,7 +53,9 @@ class Owner:
         """A store, of which a thread of its own does the flushing, however quick the disk is."""
         defaults = {"flush": "commit", "node_id": 1, "journal_file_bytes": 1 << 16, "owner_flush_ms_max": 0}
         options = {**defaults, **options}
-        return DiskStore(data_dir, defer=self.defer, post=self.post, clock=self.clock, **options)
+        return DiskStore(
+            data_dir, defer=self.defer, call_soon_threadsafe=self.call_soon_threadsafe, clock=self.clock, **options
+        )
 
 
 def abandon(store: DiskStore) -> None:

@@ -153,7 +153,7 @@ class Story:
     def settle(self) -> None:
         """Until the background thread has nothing left to do."""
         done: list[bool] = []
-        self.store._committer.submit(lambda: self.owner.post(lambda: done.append(True)))
+        self.store._committer.submit(lambda: self.owner.call_soon_threadsafe(lambda: done.append(True)))
         self.owner.wait_for(lambda: bool(done))
 
     def delete_before(self, topic_partition: TopicPartition, offset: int, topic_id: UUID = FIRST) -> None:

@@ -25,7 +25,7 @@ resource.setrlimit(resource.RLIMIT_AS, ({MEMORY_BYTES}, {MEMORY_BYTES}))
 _COMPACT = f"""
 import sys
 from pathlib import Path
-from kohort.runtime.clock import SystemClock
+from kohort.runtime.timers.clock import SystemClock
 from kohort.storage.cleaning.compaction import compact
 from kohort.storage.cleaning.job import Job, Source
 from kohort.storage.log import LogConfig

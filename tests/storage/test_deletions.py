@@ -223,7 +223,7 @@ def test_a_partition_made_again_does_not_get_its_namesakes_leader_epochs(base: P
         for _ in range(3):
             log.append(batch("second's"), leader_epoch=0)
         begun: list[bool] = []
-        store._committer.submit(lambda: owner.post(lambda: begun.append(True)))
+        store._committer.submit(lambda: owner.call_soon_threadsafe(lambda: begun.append(True)))
         files.release("kohort-storage")
         owner.wait_for(lambda: bool(begun))
         crashed(base, store, "crashed")

@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
-from kohort.runtime.appender import Appender
+from kohort.runtime.append.appender import Appender
+from kohort.runtime.append.deferred import DeferredEvent, DeferredQueue
+from kohort.runtime.append.position import Position
 from kohort.runtime.context import Context
-from kohort.runtime.deferred import DeferredEvent, DeferredQueue
-from kohort.runtime.position import Position
 from kohort.testing import Faults, SimulationError, Subject, simulate
 from kohort.wire.batches import read_header
 from tests.runtime.shards import Put, PutSerde, TableShard
@@ -93,7 +93,7 @@ def drop_what_waits(patch: pytest.MonkeyPatch) -> None:
 
 
 def show_what_is_written(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Position, "snapshot_at_most", lambda self, _: self.written)
+    patch.setattr(Position, "snapshot_at_most", lambda self, _: self.last_written_offset)
 
 
 @pytest.mark.parametrize(

@@ -49,8 +49,8 @@ class ShardExecutor:
         metrics: the partition's.
     """
 
-    def __init__(self, lane: PartitionExecutor, clock: Clock, expire: Expire, metrics: ShardMetrics) -> None:
-        self._lane = lane
+    def __init__(self, executor: PartitionExecutor, clock: Clock, expire: Expire, metrics: ShardMetrics) -> None:
+        self._executor = executor
         self._clock = clock
         self._expire = expire
         self._metrics = metrics
@@ -64,7 +64,7 @@ class ShardExecutor:
             return False
         scheduled = self._tasks[key] = _Task(task, operation)
         queued_ms = self._clock.now_ms()
-        self._lane.background(lambda: self._run(key, scheduled, queued_ms))
+        self._executor.run_in_background(lambda: self._run(key, scheduled, queued_ms))
         return True
 
     def is_scheduled(self, key: str, /) -> bool:
@@ -90,7 +90,9 @@ class ShardExecutor:
         except Exception as exc:  # noqa: BLE001 -- whatever it is, the operation decides about it
             error = exc
         ended_ms = self._clock.now_ms()
-        self._lane.post(lambda: self._come_back(key, scheduled, found, error, (queued_ms, started_ms, ended_ms)))
+        self._executor.call_soon_threadsafe(
+            lambda: self._come_back(key, scheduled, found, error, (queued_ms, started_ms, ended_ms))
+        )
 
     def _come_back(
         self, key: str, scheduled: _Task, found: Any, error: Exception | None, times_ms: tuple[int, int, int]

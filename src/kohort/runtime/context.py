@@ -20,20 +20,20 @@ from kohort.machine.shard import EndTransaction, Producer, RecordSerde, Reply, R
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import CoordinatorError, ErrorCode, InvariantError, StorageError
 from kohort.model.ids import TopicPartition
-from kohort.runtime.appender import AppendConfig, Appender
+from kohort.runtime.append.appender import AppendConfig, Appender
+from kohort.runtime.append.deferred import DeferredEvent, DeferredQueue, answers
+from kohort.runtime.append.open_batch import OpenBatch
+from kohort.runtime.append.position import Position
 from kohort.runtime.background import ShardExecutor
-from kohort.runtime.batch import OpenBatch
-from kohort.runtime.deferred import DeferredEvent, DeferredQueue, answers
 from kohort.runtime.loading.loader import LoadSummary, load
 from kohort.runtime.metrics import ShardMetrics
 from kohort.runtime.pending_unloads import PendingUnloads
 from kohort.runtime.ports import Clock, PartitionLog
-from kohort.runtime.position import Position
 from kohort.runtime.processors import PartitionExecutor
 from kohort.runtime.serial_execution import SerialExecution
 from kohort.runtime.states import NEXT, State
-from kohort.runtime.timers import ShardTimers
-from kohort.runtime.wheel import WheelTimer
+from kohort.runtime.timers.shard_timers import ShardTimers
+from kohort.runtime.timers.wheel import WheelTimer
 
 _log = logging.getLogger("kohort.runtime")
 _ACTIVE: Final = State.ACTIVE
@@ -48,26 +48,26 @@ class Environment(msgspec.Struct, Generic[S], frozen=True):
     make_shard: Callable[[int, SnapshotRegistry, ShardTimers], S]
     serde: RecordSerde[Any]
     clock: Clock
-    appending: AppendConfig
+    append_config: AppendConfig
     write_timeout_ms: int
     on_failed: Callable[[int], None]
     """Told when a partition went to FAILED by itself and wants to be loaded again."""
-    farewells: PendingUnloads
+    pending_unloads: PendingUnloads
 
 
 class Context(SerialExecution, Generic[S]):
     """
     The runtime's record of one partition.
 
-    Not safe for threads: everything here is called under the exclusivity that `lane` gives.
+    Not safe for threads: everything here is called under the exclusivity that `executor` gives.
     """
 
     def __init__(
-        self, environment: Environment[S], partition: int, lane: PartitionExecutor, metrics: ShardMetrics
+        self, environment: Environment[S], partition: int, executor: PartitionExecutor, metrics: ShardMetrics
     ) -> None:
         super().__init__(partition, environment.clock, metrics)
         self._env = environment
-        self._lane = lane
+        self._executor = executor
         self.state = State.INITIAL
         self.leader_epoch = -1
         self._epoch_told = -1
@@ -80,7 +80,7 @@ class Context(SerialExecution, Generic[S]):
         """Counts loads, so that the end of an old one is never taken for the end of a newer one."""
         self.loading: list[Future[None]] = []
         """Whoever waits for the end of the load."""
-        self._executor: ShardExecutor | None = None
+        self._shard_executor: ShardExecutor | None = None
         """Of a shard that asked for one."""
         self._appender: Appender | None = None
         self._deferred = DeferredQueue()
@@ -121,12 +121,12 @@ class Context(SerialExecution, Generic[S]):
         self.leader_epoch = leader_epoch
         self._epoch_told = -1
         self.position = Position()
-        self._timers = ShardTimers(self._lane.wheel, self._env.clock, self._expire)
+        self._timers = ShardTimers(self._executor.wheel, self._env.clock, self._expire)
         self.shard = self._env.make_shard(self.partition, self.position.registry, self._timers)
         use_executor = getattr(self.shard, "use_executor", None)
         if use_executor is not None:
-            self._executor = ShardExecutor(self._lane, self._env.clock, self._expire, self._metrics)
-            use_executor(self._executor)
+            self._shard_executor = ShardExecutor(self._executor, self._env.clock, self._expire, self._metrics)
+            use_executor(self._shard_executor)
         return self._steps(log, self.shard)
 
     def _steps(self, log: PartitionLog, shard: S) -> Iterator[None]:
@@ -140,7 +140,7 @@ class Context(SerialExecution, Generic[S]):
         position.registry.create(committed)
         yield from load(log, shard, serde, summary, start=committed, end=end, now_ms=clock.now_ms)
         position.registry.create(end)
-        position.written, position.committed = end, committed
+        position.last_written_offset, position.last_committed_offset = end, committed
         self._metrics.loaded(started_ms=started_ms, ended_ms=clock.now_ms())
         _log.log(
             logging.INFO if summary.records else logging.DEBUG,
@@ -176,13 +176,13 @@ class Context(SerialExecution, Generic[S]):
             self.position,
             serde=env.serde,
             clock=env.clock,
-            how=env.appending,
+            config=env.append_config,
             metrics=self._metrics,
         )
         self.move_to(State.ACTIVE)
         log.add_listener(self.on_high_watermark)
         on_loaded(shard, env.clock.now_ms())
-        if log.high_watermark > self.position.committed:
+        if log.high_watermark > self.position.last_committed_offset:
             self.on_high_watermark(log.high_watermark)
         while self.loading:
             self.loading.pop().set_result(None)
@@ -213,9 +213,9 @@ class Context(SerialExecution, Generic[S]):
         self._deliver()
         shard, self.shard = self.shard, None
         if shard is not None:
-            self._env.farewells.begin(chain(self._part_from(shard, self._timers), cancelled), self._lane)
+            self._env.pending_unloads.begin(chain(self._unload_shard(shard, self._timers), cancelled), self._executor)
 
-    def _part_from(self, shard: S, timers: ShardTimers | None) -> Iterator[None]:
+    def _unload_shard(self, shard: S, timers: ShardTimers | None) -> Iterator[None]:
         try:
             for release in shard.on_unloaded():
                 self._outbox.append((release.reply, release.response))
@@ -229,8 +229,8 @@ class Context(SerialExecution, Generic[S]):
 
     def _cancel_scheduled(self) -> Iterator[None]:
         """Nothing that is scheduled runs from now on; the iterator frees it."""
-        if self._executor is not None:
-            self._executor.cancel_all()
+        if self._shard_executor is not None:
+            self._shard_executor.cancel_all()
         return iter(()) if self._timers is None else self._timers.cancel_all()
 
     # -- operations --------------------------------------------------------------------------------------------
@@ -280,7 +280,7 @@ class Context(SerialExecution, Generic[S]):
             return on_error(self.refusal())
         assert self.shard is not None
         try:
-            return query(self.shard, self.position.committed)
+            return query(self.shard, self.position.last_committed_offset)
         except Exception as error:  # noqa: BLE001 -- the shard loop: every caller is answered
             return on_error(self._logged(error))
 
@@ -312,7 +312,7 @@ class Context(SerialExecution, Generic[S]):
             return on_error(self._logged(error))
         records, position = result.records, self.position
         assert appender is not None
-        if not records and appender.batch is None and position.committed >= position.written:
+        if not records and appender.batch is None and position.last_committed_offset >= position.last_written_offset:
             # Everything that has been read is committed.
             if result.after is not None:
                 self._outbox.extend(answers(result.after(None)))
@@ -337,7 +337,7 @@ class Context(SerialExecution, Generic[S]):
         elif appender.batch is not None:
             appender.batch.events.append(event)
         else:
-            self.wait(position.written, [event], now_ms)
+            self.wait(position.last_written_offset, [event], now_ms)
         return None
 
     # -- what the appender reports -----------------------------------------------------------------------------
@@ -358,20 +358,20 @@ class Context(SerialExecution, Generic[S]):
         if timeout is None or not timeout.is_armed:
             deadline_ms = self._deferred.next_deadline_ms
             if deadline_ms is not None:
-                self._timeout = self._lane.wheel.arm(deadline_ms, self._on_timeout)
+                self._timeout = self._executor.wheel.arm(deadline_ms, self._on_timeout)
         else:
             deadline_ms = events[0].deadline_ms
             if len(events) > 1:
                 deadline_ms = min([event.deadline_ms for event in events])
             if deadline_ms < timeout.deadline_ms:
-                self._timeout = self._lane.wheel.move(timeout, deadline_ms)
+                self._timeout = self._executor.wheel.move(timeout, deadline_ms)
 
     def flush_later(self, batch: OpenBatch, /) -> None:
-        linger_ms = self._env.appending.linger_ms
+        linger_ms = self._env.append_config.linger_ms
         if linger_ms > 0:
-            batch.linger = self._lane.wheel.arm(self._now_ms() + linger_ms, self._flush_open)
+            batch.linger = self._executor.wheel.arm(self._now_ms() + linger_ms, self._flush_open)
         else:
-            self._lane.defer(self._flush_open)
+            self._executor.defer(self._flush_open)
 
     def _flush_open(self) -> None:
         """
@@ -412,10 +412,10 @@ class Context(SerialExecution, Generic[S]):
 
     def _commit(self, offset: int) -> None:
         position = self.position
-        if self.state is not _ACTIVE or offset <= position.committed:
+        if self.state is not _ACTIVE or offset <= position.last_committed_offset:
             return
         committed = position.snapshot_at_most(offset)
-        position.commit_to(committed)
+        position.update_last_committed_offset(committed)
         outbox = self._outbox
         now_ms = self._now_ms()
         for group in self._deferred.take_up_to(committed):
@@ -446,7 +446,7 @@ class Context(SerialExecution, Generic[S]):
                 self._metrics.event_purgatory_time.record(now_ms - since_ms)
                 self._outbox.append(answer)
         deadline_ms = self._deferred.next_deadline_ms
-        self._timeout = None if deadline_ms is None else self._lane.wheel.arm(deadline_ms, self._on_timeout)
+        self._timeout = None if deadline_ms is None else self._executor.wheel.arm(deadline_ms, self._on_timeout)
 
     # -- timers ------------------------------------------------------------------------------------------------
 

@@ -7,11 +7,11 @@ from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 from kohort.runtime.background import BackgroundThread
-from kohort.runtime.clock import SystemClock
 from kohort.runtime.ports import Clock, PartitionLog
 from kohort.runtime.processors import InlineProcessor
 from kohort.runtime.ready_queue import ReadyQueue
-from kohort.runtime.wheel import Wheel
+from kohort.runtime.timers.clock import SystemClock
+from kohort.runtime.timers.wheel import Wheel
 
 T = TypeVar("T")
 
@@ -20,8 +20,8 @@ class Loop:
     """
     For programs of one thread without an event loop of another kind.
 
-    Hand `processor` and `clock` to the runtime, `defer`, `post` and `clock` to a store. Things happen while the program is
-    in `run_until` or `wait`. Only `post` may be called from other threads.
+    Hand `processor` and `clock` to the runtime, `defer`, `call_soon_threadsafe` and `clock` to a store. Callbacks run while the
+    program is in `run_until` or `wait`. Only `call_soon_threadsafe` may be called from other threads.
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
@@ -34,10 +34,14 @@ class Loop:
         """There is one thread; here for what runs on a `LogOwner` as well."""
         self._background = BackgroundThread()
         self.processor = InlineProcessor(
-            self.wheel, self.defer, self.post, background=self._background.submit, post=self.post
+            self.wheel,
+            self.defer,
+            self.call_soon_threadsafe,
+            background=self._background.submit,
+            call_soon_threadsafe=self.call_soon_threadsafe,
         )
 
-    def post(self, action: Callable[[], None], /) -> None:
+    def call_soon_threadsafe(self, action: Callable[[], None], /) -> None:
         """Run `action` in a turn of its own."""
         self._posted.put(lambda: self.defer(action))
 

@@ -1,5 +1,6 @@
 """
-What is left to do for shards that are gone, a step at a time: thousands may be parked in one, and others use the thread.
+Incremental unloading of shards. Answering thousands of parked requests takes long, so it is done in slices of a few
+milliseconds.
 """
 
 import threading
@@ -12,34 +13,34 @@ from kohort.runtime.processors import PartitionExecutor
 
 
 class PendingUnloads:
-    """Those under way in one runtime."""
+    """The unloads in progress of one runtime. An unload is an iterator: each item it yields is a possible pause."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._changing = threading.Lock()
-        self._under_way: set[Iterator[None]] = set()
+        self._in_progress: set[Iterator[None]] = set()
 
-    def begin(self, farewell: Iterator[None], lane: PartitionExecutor) -> None:
-        """Advance an iterator to its end: for some milliseconds now, then in turns of its own under the lane's exclusivity."""
+    def begin(self, unload: Iterator[None], executor: PartitionExecutor) -> None:
+        """Run an unload to its end: one slice now, the following ones as events of the partition."""
         with self._changing:
-            self._under_way.add(farewell)
-        self._go_on(farewell, lane)
+            self._in_progress.add(unload)
+        self._run_slice(unload, executor)
 
     def finish(self) -> None:
-        """All that is left of them, now; for when no lane runs anything any more."""
+        """Run all unloads to their end now; called when no executor runs events any more."""
         with self._changing:
-            under_way, self._under_way = self._under_way, set()
-        for farewell in under_way:
-            for _ in farewell:
+            in_progress, self._in_progress = self._in_progress, set()
+        for unload in in_progress:
+            for _ in unload:
                 pass
 
-    def _go_on(self, farewell: Iterator[None], lane: PartitionExecutor) -> None:
-        if farewell not in self._under_way:
+    def _run_slice(self, unload: Iterator[None], executor: PartitionExecutor) -> None:
+        if unload not in self._in_progress:
             return
         until_ms = self._clock.now_ms() + STEP_MS
-        for _ in farewell:
+        for _ in unload:
             if self._clock.now_ms() >= until_ms:
-                lane.soon(partial(self._go_on, farewell, lane))
+                executor.call_soon(partial(self._run_slice, unload, executor))
                 return
         with self._changing:
-            self._under_way.discard(farewell)
+            self._in_progress.discard(unload)

@@ -1,72 +1,74 @@
 """
-Who runs the events of partitions: the thread that owns the node, or threads of our own.
+Where the events of partitions run: on the thread that owns the node, or on threads of a processor.
 
-Both keep the promise that shards are built on: events of one partition never run two at once.
+Both ways keep the promise that shards are built on: two events of one partition never run at the same time.
 """
 
 from collections.abc import Callable
 from typing import Protocol
 
 from kohort.runtime.ports import Defer
-from kohort.runtime.wheel import Wheel
+from kohort.runtime.timers.wheel import Wheel
 
 
 class PartitionExecutor(Protocol):
-    """The events of one partition, and its share of time."""
+    """Runs the events of one partition, one at a time."""
 
     @property
     def wheel(self) -> Wheel:
-        """For deadlines of this partition; used, and driven, under its exclusivity."""
+        """The timing wheel of this partition's deadlines; used and advanced under the partition's exclusivity."""
 
     @property
     def is_inline(self) -> bool:
-        """Whether `run` runs on the spot, so that a caller can be answered in the same call."""
+        """Whether `run` runs the event before it returns, so that a request can be answered in the same call."""
 
     @property
     def may_wait(self) -> bool:
-        """Whether the calling thread may wait for an event of this lane."""
+        """Whether the calling thread may block until an event of this partition has run."""
 
     def run(self, event: Callable[[], None], reject: Callable[[], None], /) -> None:
-        """Run `event` under the partition's exclusivity, behind those that wait; or `reject` when the processor is closed."""
+        """Run `event` after the queued events; call `reject` instead if the processor is closed."""
 
     def run_first(self, event: Callable[[], None]) -> None:
-        """As `run`, but before those that wait; dropped when the processor is closed."""
+        """Run `event` before the queued events; drop it if the processor is closed."""
 
     def defer(self, event: Callable[[], None], /) -> None:
-        """Run `event` behind everything that has arrived; dropped when the processor is closed."""
+        """Run `event` at the end of the current turn; drop it if the processor is closed."""
 
-    def soon(self, event: Callable[[], None], /) -> None:
-        """As `defer`, letting others have their turn first: how a load shares the thread."""
+    def call_soon(self, event: Callable[[], None], /) -> None:
+        """Run `event` in a later turn, so that other partitions and input and output come in between."""
 
-    def background(self, task: Callable[[], None], /) -> None:
-        """Run `task` where it holds up no partition; dropped when the processor is closed."""
+    def run_in_background(self, task: Callable[[], None], /) -> None:
+        """Run `task` outside the partition's exclusivity; drop it if the processor is closed."""
 
-    def post(self, event: Callable[[], None], /) -> None:
-        """Called by a background task: run `event` where this lane may be called from."""
+    def call_soon_threadsafe(self, event: Callable[[], None], /) -> None:
+        """Run `event` under the partition's exclusivity; called by background tasks, from any thread."""
 
 
 class Processor(Protocol):
-    """Makes the lanes of a runtime's partitions."""
+    """Makes the executors of a runtime's partitions."""
 
-    def lane(self, partition: int, /) -> PartitionExecutor: ...
+    def executor(self, partition: int, /) -> PartitionExecutor: ...
 
     def close(self) -> None:
-        """Run nothing from now on; on return nothing is running. What waited has been rejected."""
+        """Run no more events. On return no event is running, and the queued ones have been rejected."""
 
 
 class InlineProcessor:
     """
-    Runs everything on the thread that calls, which is the one that owns the node: for event loops and simulations.
+    Runs every event on the calling thread, which owns the node: for event loops and simulations.
 
-    It is its own lane, for all partitions: a context that is called while it is busy keeps the call to itself.
+    The processor is the executor of every partition. A partition that is busy queues the event by itself.
 
     Args:
-        wheel: driven by the owner.
-        defer: runs something at the end of the present turn.
-        soon: runs something after input and output had their turn.
-        background: runs a task of a shard elsewhere, say on a thread. By default tasks run on the owner's thread, in a turn of
-            their own.
-        post: as `soon`, and may be called by background tasks; needed with `background`.
+        wheel: advanced by the owner.
+        defer: runs a callback at the end of the current turn.
+        call_soon: runs a callback in a later turn.
+        background: runs a background task, for example on a thread. Default: `call_soon`, on the owner's thread.
+        call_soon_threadsafe: as `call_soon`, from any thread; required with `background`.
+
+    Raises:
+        ValueError: `background` without `call_soon_threadsafe`.
     """
 
     is_inline = True
@@ -76,20 +78,20 @@ class InlineProcessor:
         self,
         wheel: Wheel,
         defer: Defer,
-        soon: Defer,
+        call_soon: Defer,
         *,
         background: Defer | None = None,
-        post: Defer | None = None,
+        call_soon_threadsafe: Defer | None = None,
     ) -> None:
-        if background is not None and post is None:
-            raise ValueError("tasks that run elsewhere need a way back")
+        if background is not None and call_soon_threadsafe is None:
+            raise ValueError("background tasks need call_soon_threadsafe to return their results")
         self.wheel = wheel
         self.defer = defer
-        self.soon = soon
-        self.background = background or soon
-        self.post = post or soon
+        self.call_soon = call_soon
+        self.run_in_background = background or call_soon
+        self.call_soon_threadsafe = call_soon_threadsafe or call_soon
 
-    def lane(self, _partition: int, /) -> PartitionExecutor:
+    def executor(self, _partition: int, /) -> PartitionExecutor:
         return self
 
     def run(self, event: Callable[[], None], _reject: Callable[[], None], /) -> None:

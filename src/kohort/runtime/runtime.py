@@ -23,7 +23,7 @@ from kohort.machine.shard import EndTransaction, Producer, RecordSerde, Reply, R
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import CoordinatorError, ErrorCode, KohortError
 from kohort.model.image import ClusterImage, ImageDelta, TopicImage
-from kohort.runtime.appender import ADAPTIVE, AppendConfig
+from kohort.runtime.append.appender import ADAPTIVE, AppendConfig
 from kohort.runtime.context import Context, Environment
 from kohort.runtime.metrics import RuntimeMetrics, ShardMetrics
 from kohort.runtime.pending_unloads import PendingUnloads
@@ -31,7 +31,7 @@ from kohort.runtime.ports import Clock, PartitionLog, Verify
 from kohort.runtime.processors import PartitionExecutor, Processor
 from kohort.runtime.states import State
 from kohort.runtime.threaded.context import ThreadedContext
-from kohort.runtime.timers import ShardTimers
+from kohort.runtime.timers.shard_timers import ShardTimers
 from kohort.wire.compression import Codec
 
 _log = logging.getLogger("kohort.runtime")
@@ -43,7 +43,7 @@ WRITE_TIMEOUT_MS: Final = 5_000
 """Source: offsets.commit.timeout.ms, which bounds every write of a coordinator and not only commits."""
 
 
-def trust(_partition: int, _producer: Producer, verified: Callable[[Exception | None], None]) -> None:
+def skip_verification(_partition: int, _producer: Producer, verified: Callable[[Exception | None], None]) -> None:
     """Verifies nothing: for those who know their producers."""
     verified(None)
 
@@ -88,7 +88,7 @@ class Runtime(Generic[S]):
         processor: Processor,
         partition_count: int = 1,
         image: ClusterImage | None = None,
-        verify: Verify = trust,
+        verify: Verify = skip_verification,
         write_timeout_ms: int = WRITE_TIMEOUT_MS,
         linger_ms: int = ADAPTIVE,
         codec: Codec = Codec.NONE,
@@ -101,17 +101,17 @@ class Runtime(Generic[S]):
         self._verify = verify
         self._contexts: dict[int, Context[S]] = {}
         self._metrics: dict[int, ShardMetrics] = {}
-        self._lanes: dict[int, PartitionExecutor] = {}
+        self._executors: dict[int, PartitionExecutor] = {}
         self._changing = threading.Lock()
         """Held while the dicts above change or are copied, never while anything is called."""
         self._environment = Environment(
             make_shard=make_shard,
             serde=serde,
             clock=clock,
-            appending=AppendConfig(linger_ms, codec),
+            append_config=AppendConfig(linger_ms, codec),
             write_timeout_ms=write_timeout_ms,
             on_failed=self._reload,
-            farewells=PendingUnloads(clock),
+            pending_unloads=PendingUnloads(clock),
         )
         self._is_closed = False
 
@@ -146,7 +146,7 @@ class Runtime(Generic[S]):
             loaded.set_exception(_not_coordinator())
             return loaded
         self._context(partition)
-        self._lanes[partition].run(
+        self._executors[partition].run(
             partial(self._load, partition, log, leader_epoch, loaded), lambda: loaded.set_exception(_not_coordinator())
         )
         return loaded
@@ -158,7 +158,7 @@ class Runtime(Generic[S]):
         An epoch that is not newer than the one known is ignored.
         """
         if partition in self._contexts:
-            self._lanes[partition].run(partial(self._unload, partition, leader_epoch), _nothing)
+            self._executors[partition].run(partial(self._unload, partition, leader_epoch), _nothing)
 
     def on_image(self, delta: ImageDelta) -> None:
         """
@@ -185,7 +185,7 @@ class Runtime(Generic[S]):
             with self._changing:
                 self._contexts.pop(context.partition, None)
             context.unload(State.CLOSED)
-        self._environment.farewells.finish()
+        self._environment.pending_unloads.finish()
 
     # -- operations --------------------------------------------------------------------------------------------
 
@@ -290,7 +290,7 @@ class Runtime(Generic[S]):
             reply(response)
         return future
 
-    def ask(self, partition: int, query: Callable[[S, int], T]) -> T:
+    def query(self, partition: int, query: Callable[[S, int], T]) -> T:
         """
         The answer to a query.
 
@@ -313,14 +313,14 @@ class Runtime(Generic[S]):
         context = self._contexts.get(partition)
         if context is not None:
             return context
-        lane = self._processor.lane(partition)
+        executor = self._processor.executor(partition)
         with self._changing:
             context = self._contexts.get(partition)
             if context is None:
-                self._lanes[partition] = lane
+                self._executors[partition] = executor
                 metrics = self._metrics.setdefault(partition, ShardMetrics())
-                kind = Context if lane.is_inline else ThreadedContext
-                context = self._contexts[partition] = kind(self._environment, partition, lane, metrics)
+                kind = Context if executor.is_inline else ThreadedContext
+                context = self._contexts[partition] = kind(self._environment, partition, executor, metrics)
             return context
 
     def _load(self, partition: int, log: PartitionLog, leader_epoch: int, loaded: Future[None]) -> None:
@@ -355,7 +355,7 @@ class Runtime(Generic[S]):
             return
         steps = context.load(log, leader_epoch)
         generation = context.generation
-        self._lanes[context.partition].soon(lambda: self._step(context, steps, generation))
+        self._executors[context.partition].call_soon(lambda: self._step(context, steps, generation))
 
     def _step(self, context: Context[S], steps: Iterator[None], generation: int) -> None:
         """One step of a load; ignored when the load has been overtaken by an unload or by a newer one."""
@@ -374,7 +374,7 @@ class Runtime(Generic[S]):
                 _log.exception("shard.load_failed partition=%s", context.topic_partition)
             context.unload(State.FAILED)
             return
-        self._lanes[context.partition].soon(lambda: self._step(context, steps, generation))
+        self._executors[context.partition].call_soon(lambda: self._step(context, steps, generation))
 
     def _reload(self, partition: int) -> None:
         """A partition went out of step with its log: load it anew under the epoch it has."""
@@ -382,7 +382,7 @@ class Runtime(Generic[S]):
         if context is None or context.log is None or self._is_closed:
             return
         log, leader_epoch = context.log, context.leader_epoch
-        self._lanes[partition].soon(lambda: self._reload_now(context, log, leader_epoch))
+        self._executors[partition].call_soon(lambda: self._reload_now(context, log, leader_epoch))
 
     def _reload_now(self, context: Context[S], log: PartitionLog, leader_epoch: int) -> None:
         if context.state is State.FAILED and self._contexts.get(context.partition) is context:

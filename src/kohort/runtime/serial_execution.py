@@ -7,7 +7,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
-from kohort.runtime.deferred import Answer
+from kohort.runtime.append.deferred import Answer
 from kohort.runtime.metrics import ShardMetrics
 from kohort.runtime.ports import Clock
 

@@ -19,7 +19,7 @@ from kohort.model.ids import CONSUMER_OFFSETS
 from kohort.model.image import ClusterImage, ImageDelta
 from kohort.runtime.ports import PartitionLog
 from kohort.runtime.runtime import Runtime
-from kohort.runtime.timers import ShardTimers
+from kohort.runtime.timers.shard_timers import ShardTimers
 from kohort.server.coordinators import CoordinatorEnvironment
 from kohort.server.exposition import Family
 from kohort.server.group_events import log_group_event

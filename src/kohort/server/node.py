@@ -18,9 +18,9 @@ from kohort.broker.broker import Broker
 from kohort.broker.cluster import Cluster
 from kohort.model.errors import ConfigError
 from kohort.runtime.background import BackgroundThread
-from kohort.runtime.clock import SystemClock
 from kohort.runtime.processors import InlineProcessor
 from kohort.runtime.ready_queue import ReadyQueue
+from kohort.runtime.timers.clock import SystemClock
 from kohort.server.connection import Connections
 from kohort.server.coordinators import CoordinatorEnvironment, Coordinators
 from kohort.server.dispatch import Dispatch
@@ -112,7 +112,7 @@ class Node:
         store = DiskStore(
             settings.data_dir,
             defer=self._turn.defer,
-            post=self._post,
+            call_soon_threadsafe=self._call_soon_threadsafe,
             flush=settings.flush,
             node_id=self._node_id,
             cluster_id=None,
@@ -126,19 +126,23 @@ class Node:
 
     def _make_processor(self) -> InlineProcessor:
         return InlineProcessor(
-            self._alarm.wheel, self._turn.defer, self._soon, background=self._background.submit, post=self._post
+            self._alarm.wheel,
+            self._turn.defer,
+            self._call_soon,
+            background=self._background.submit,
+            call_soon_threadsafe=self._call_soon_threadsafe,
         )
 
     # -- what the rooms need of the loop -----------------------------------------------------------------------
 
-    def _post(self, action: Any) -> None:
+    def _call_soon_threadsafe(self, action: Any) -> None:
         """Run something on this thread; called by the store's threads, perhaps while the loop is closing."""
         try:
             self._loop.call_soon_threadsafe(self._turn.defer, action)
         except RuntimeError:
             _log.debug("node.post_after_close")
 
-    def _soon(self, action: Any) -> None:
+    def _call_soon(self, action: Any) -> None:
         self._loop.call_soon(self._turn.defer, action)
 
     def _call_later(self, delay_ms: int, action: Any) -> Any:

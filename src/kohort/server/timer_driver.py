@@ -3,7 +3,7 @@
 import asyncio
 
 from kohort.runtime.ports import Clock
-from kohort.runtime.wheel import Wheel
+from kohort.runtime.timers.wheel import Wheel
 
 LATE_MS = 1_000
 """How late the loop has to be for it to have been held up: a process that was stopped, a disk that hung."""

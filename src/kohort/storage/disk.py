@@ -31,9 +31,9 @@ from kohort.storage.durability.checkpoint_formats import (
 from kohort.storage.durability.flush_coordinator import (
     CHECKPOINT_INTERVAL_MS,
     OWNER_FLUSH_MS_MAX,
+    CallSoon,
     FlushCoordinator,
     FlushMode,
-    Post,
     Sync,
 )
 from kohort.storage.durability.journal import (
@@ -64,7 +64,7 @@ class DiskStore:
     All logs of one data directory, which it locks.
 
     Args:
-        post: runs a callback on the owner's thread; called by the threads that flush.
+        call_soon_threadsafe: runs a callback on the owner's thread; called by the threads that flush.
         flush: "commit" acknowledges what is on the disk, "os" what the operating system has taken.
         cluster_id: None takes the directory's own, or makes one up for a new directory.
         checkpoint_interval_ms: how long what was written may wait for a checkpoint.
@@ -83,7 +83,7 @@ class DiskStore:
         data_dir: Path,
         *,
         defer: Defer,
-        post: Post,
+        call_soon_threadsafe: CallSoon,
         flush: FlushMode,
         node_id: int,
         clock: Clock,
@@ -110,7 +110,7 @@ class DiskStore:
             data_dir,
             flush=flush,
             defer=defer,
-            post=post,
+            call_soon_threadsafe=call_soon_threadsafe,
             sync=sync,
             clock=clock,
             journal_file_bytes=journal_file_bytes,
@@ -119,7 +119,7 @@ class DiskStore:
             on_offline=self._refuse_everything,
             on_missing=self._on_missing,
         )
-        self.cleaner = self._make_cleaner(post)
+        self.cleaner = self._make_cleaner(call_soon_threadsafe)
         self._lock = self._lock_directory()
         try:
             self.cluster_id = claim_directory(data_dir, node_id=node_id, cluster_id=cluster_id, new_id=uuid4())
@@ -142,7 +142,7 @@ class DiskStore:
     def offline_reason(self) -> str | None:
         return self._committer.offline_reason
 
-    def _make_cleaner(self, post: Post) -> Cleaner:
+    def _make_cleaner(self, call_soon_threadsafe: CallSoon) -> Cleaner:
         committer = self._committer
         return Cleaner(
             self.data_dir,
@@ -150,7 +150,7 @@ class DiskStore:
             recovery_point=lambda topic_partition: committer.offsets.get(topic_partition, 0),
             want_checkpoint=committer.want_checkpoint,
             submit=committer.submit,
-            post=post,
+            call_soon_threadsafe=call_soon_threadsafe,
             clock=self._clock,
         )
 

@@ -17,8 +17,8 @@ from queue import Empty, SimpleQueue
 from uuid import UUID
 
 from kohort.model.ids import TopicPartition
-from kohort.runtime.clock import SystemClock
 from kohort.runtime.ready_queue import ReadyQueue
+from kohort.runtime.timers.clock import SystemClock
 from kohort.storage.disk import DiskStore
 from kohort.storage.log import LogConfig
 from kohort.wire.batches import BatchRecord, build_batch
@@ -38,7 +38,7 @@ def measure(
     store = DiskStore(
         directory,
         defer=turn.defer,
-        post=posted.put,
+        call_soon_threadsafe=posted.put,
         flush="commit",
         node_id=1,
         clock=SystemClock(),

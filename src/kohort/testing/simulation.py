@@ -150,7 +150,7 @@ class Simulation(Generic[S]):
             serde=subject.serde,
             image=subject.image,
             clock=self.node.clock,
-            processor=InlineProcessor(self.node.wheel, self.node.defer, self.node.soon),
+            processor=InlineProcessor(self.node.wheel, self.node.defer, self.node.call_soon),
             linger_ms=linger_ms,
         )
         self._epochs = [0] * subject.partition_count
@@ -237,7 +237,7 @@ class Simulation(Generic[S]):
         _promise(all(len(call.answers) <= 1 for call in self._callers), "a caller was answered twice")
         if self.runtime.states().get(partition) is not State.ACTIVE:
             return
-        seen, offset = self.runtime.ask(
+        seen, offset = self.runtime.query(
             partition, lambda shard, committed: (self.subject.picture(shard, committed), committed)
         )
         _promise(offset <= self.logs[partition].high_watermark, "a query sees what is above the high watermark")
@@ -263,7 +263,7 @@ class Simulation(Generic[S]):
             _promise(self.runtime.states().get(partition) is State.ACTIVE, f"partition {partition} does not settle")
             self.check(partition)
             _promise(log.high_watermark == log.end_offset, f"partition {partition} does not come to rest")
-            live = self.runtime.ask(partition, self.subject.picture)
+            live = self.runtime.query(partition, self.subject.picture)
             _promise(live == self._loaded(partition, log.end_offset), f"partition {partition} differs from its log")
         self.runtime.close()
         self.node.advance(SETTLE_MS)

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable
 
 from kohort.runtime.ready_queue import ReadyQueue
-from kohort.runtime.wheel import Wheel
+from kohort.runtime.timers.wheel import Wheel
 from kohort.testing.clock import ManualClock
 
 
@@ -12,20 +12,20 @@ class VirtualNode:
     """
     What the server's event loop is to a runtime, without one.
 
-    Hand `clock`, `wheel`, `defer` and `soon` to what is tested; then `run_turn` ends the present turn, `settle` runs everything
-    that does not wait for time, and `advance` lets time pass, with every timer fired in its millisecond.
+    Hand `clock`, `wheel`, `defer` and `call_soon` to the objects under test. `run_turn` ends the current turn, `settle` runs
+    everything that does not wait for time, and `advance` lets time pass and fires every timer in its millisecond.
     """
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self.clock = ManualClock(now_ms)
         self.wheel = Wheel(now_ms)
-        self._soon: deque[Callable[[], None]] = deque()
+        self._later: deque[Callable[[], None]] = deque()
         self._turn = ReadyQueue(lambda _: None)
         self.defer = self._turn.defer
 
-    def soon(self, action: Callable[[], None]) -> None:
-        """Run `action` after the present turn; also what a thread would `post`."""
-        self._soon.append(action)
+    def call_soon(self, action: Callable[[], None]) -> None:
+        """Run `action` after the present turn; also the `call_soon_threadsafe` of a store."""
+        self._later.append(action)
 
     def run_turn(self) -> None:
         """End the present turn: run what was deferred, but nothing that was put off until after it."""
@@ -34,8 +34,8 @@ class VirtualNode:
     def settle(self) -> None:
         """Run turns until nothing is left to do without time passing."""
         self._turn.run()
-        while self._soon:
-            self._soon.popleft()()
+        while self._later:
+            self._later.popleft()()
             self._turn.run()
 
     def call_later(self, delay_ms: int, action: Callable[[], None]) -> Callable[[], None]:

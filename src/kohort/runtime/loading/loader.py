@@ -27,8 +27,8 @@ import msgspec
 
 from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, RecordSerde, Shard
 from kohort.model.errors import CorruptError, UnknownRecordTypeError
-from kohort.runtime.clock import SystemClock
 from kohort.runtime.ports import PartitionLog
+from kohort.runtime.timers.clock import SystemClock
 from kohort.wire.batches import BatchHeader, LogRecord, iter_batches, read_marker, read_records
 
 _log = logging.getLogger("kohort.runtime")

@@ -24,9 +24,9 @@ class ThreadedContext(Context[S]):
     """
 
     def __init__(
-        self, environment: Environment[S], partition: int, lane: PartitionExecutor, metrics: ShardMetrics
+        self, environment: Environment[S], partition: int, executor: PartitionExecutor, metrics: ShardMetrics
     ) -> None:
-        super().__init__(environment, partition, lane, metrics)
+        super().__init__(environment, partition, executor, metrics)
         self._moving = threading.Lock()
         self._moved_to: int | None = None
 
@@ -49,11 +49,11 @@ class ThreadedContext(Context[S]):
             if reply is not None:
                 reply(response)
 
-        self._lane.run(event, reject)
+        self._executor.run(event, reject)
         return None
 
     def end_transaction(self, end: EndTransaction, reply: Reply[Exception | None], timeout_ms: int | None) -> None:
-        self._lane.run(
+        self._executor.run(
             partial(super().end_transaction, end, reply, timeout_ms),
             lambda: reply(CoordinatorError(ErrorCode.NOT_COORDINATOR)),
         )
@@ -65,11 +65,11 @@ class ThreadedContext(Context[S]):
         Raises:
             InvariantError: called on one of the threads that run events, which would wait for itself.
         """
-        if not self._lane.may_wait:
+        if not self._executor.may_wait:
             raise InvariantError("a reply or an operation cannot wait for a query")
         answer: Future[T] = Future()
         run = partial(super().read, query, on_error)
-        self._lane.run(
+        self._executor.run(
             lambda: answer.set_result(run()),
             lambda: answer.set_result(on_error(CoordinatorError(ErrorCode.NOT_COORDINATOR))),
         )
@@ -81,7 +81,7 @@ class ThreadedContext(Context[S]):
             is_queued = self._moved_to is not None
             self._moved_to = offset
         if not is_queued:
-            self._lane.run_first(self._commit_moved)
+            self._executor.run_first(self._commit_moved)
 
     def _commit_moved(self) -> None:
         with self._moving:

@@ -18,11 +18,11 @@ from typing import Any, Self
 from kohort.machine.shard import EndTransaction
 from kohort.model.ids import TopicPartition
 from kohort.runtime.background import BackgroundThread
-from kohort.runtime.clock import SystemClock
 from kohort.runtime.metrics import Histogram
 from kohort.runtime.ports import Clock, HighWatermarkListener, PartitionLog
 from kohort.runtime.threaded.accumulator import EventAccumulator, RejectedError
-from kohort.runtime.wheel import Wheel
+from kohort.runtime.timers.clock import SystemClock
+from kohort.runtime.timers.wheel import Wheel
 
 _log = logging.getLogger("kohort.runtime")
 
@@ -61,7 +61,7 @@ class ThreadedProcessor:
         self.clock: Clock = clock or SystemClock()
         self._events: EventAccumulator[Key, _Event] = EventAccumulator()
         self._alarms = _Alarms(self.clock)
-        self._lanes: dict[int, ThreadedPartitionExecutor] = {}
+        self._executors: dict[int, ThreadedPartitionExecutor] = {}
         self._making = threading.Lock()
         self._is_stopping = threading.Event()
         self.event_queue_time = Histogram()
@@ -84,12 +84,12 @@ class ThreadedProcessor:
         """How many events wait for their turn."""
         return len(self._events)
 
-    def lane(self, partition: int, /) -> "ThreadedPartitionExecutor":
+    def executor(self, partition: int, /) -> "ThreadedPartitionExecutor":
         with self._making:
-            lane = self._lanes.get(partition)
-            if lane is None:
-                lane = self._lanes[partition] = ThreadedPartitionExecutor(self, partition)
-            return lane
+            executor = self._executors.get(partition)
+            if executor is None:
+                executor = self._executors[partition] = ThreadedPartitionExecutor(self, partition)
+            return executor
 
     def is_own_thread(self) -> bool:
         """Whether the caller is one of the threads that run events, which must not wait for another event."""
@@ -172,9 +172,9 @@ class ThreadedPartitionExecutor:
     def defer(self, event: Callable[[], None], /) -> None:
         self._processor.enqueue(self._partition, event, _dropped)
 
-    soon = post = defer
+    call_soon = call_soon_threadsafe = defer
 
-    def background(self, task: Callable[[], None], /) -> None:
+    def run_in_background(self, task: Callable[[], None], /) -> None:
         self._processor.background(task)
 
     def _set(self, at_ms: int) -> None:
@@ -244,8 +244,8 @@ class LogOwner:
     """
     What a store takes for its owner where there is no owning thread: a lock.
 
-    Hand `defer` and `post` to the store, open logs under `lock`, and give `share(log)` to the runtime. What the store defers
-    runs on the processor's threads. Close the runtime first, then the store.
+    Hand `defer` and `call_soon_threadsafe` to the store, open logs under `lock`, and give `share(log)` to the runtime. What the
+    store defers runs on the processor's threads. Close the runtime first, then the store.
     """
 
     def __init__(self, processor: ThreadedProcessor) -> None:
@@ -260,7 +260,7 @@ class LogOwner:
 
         self.processor.enqueue("log", run, _dropped)
 
-    post = defer
+    call_soon_threadsafe = defer
 
     def share(self, log: PartitionLog) -> "SharedLog":
         return SharedLog(log, self.lock)

@@ -77,7 +77,7 @@ class Cleaner:
         recovery_point: below it everything is durable.
         want_checkpoint: asks for recovery points to be moved soon.
         submit: runs something that waits for the disk in the background, in order.
-        post: runs something on the owner's thread; from any thread.
+        call_soon_threadsafe: runs something on the owner's thread; from any thread.
         process_bytes: from so many bytes on a pass is made in a process of its own.
 
     Attributes:
@@ -93,7 +93,7 @@ class Cleaner:
         recovery_point: Callable[[TopicPartition], int],
         want_checkpoint: Callable[[], None],
         submit: Callable[[Callable[[], None]], None],
-        post: Callable[[Callable[[], None]], None],
+        call_soon_threadsafe: Callable[[Callable[[], None]], None],
         clock: Clock,
         process_bytes: int = PROCESS_BYTES,
     ) -> None:
@@ -106,7 +106,7 @@ class Cleaner:
         self._recovery_point = recovery_point
         self._want_checkpoint = want_checkpoint
         self._submit_job = submit
-        self._post = post
+        self._call_soon_threadsafe = call_soon_threadsafe
         self._clock = clock
         self._process_bytes = process_bytes
         self._passes: dict[TopicPartition, _Pass] = {}
@@ -367,7 +367,7 @@ class Cleaner:
     def _tell(self, action: Callable[[], None]) -> None:
         """On any thread."""
         self._told.append(action)
-        self._post(self._drain)
+        self._call_soon_threadsafe(self._drain)
 
     def _drain(self) -> None:
         while self._told:

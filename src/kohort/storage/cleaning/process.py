@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 import msgspec
 
 from kohort.model.errors import CorruptError, StorageError
-from kohort.runtime.clock import SystemClock
+from kohort.runtime.timers.clock import SystemClock
 from kohort.storage.cleaning.compaction import Report, compact
 from kohort.storage.cleaning.job import Done, Group, Job
 

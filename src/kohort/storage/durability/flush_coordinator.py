@@ -64,7 +64,7 @@ _UNFLUSHED_BYTES_MAX: Final = 256 * 1024 * 1024
 """Without a journal: what may wait for a checkpoint, since after a crash all of it is read."""
 
 FlushMode: TypeAlias = Literal["commit", "os"]
-Post: TypeAlias = Callable[[Callable[[], None]], None]
+CallSoon: TypeAlias = Callable[[Callable[[], None]], None]
 """Runs something on the owner's thread; may be called from any."""
 Sync: TypeAlias = Callable[[int], None]
 """Makes a file descriptor's data durable, or raises OSError."""
@@ -97,7 +97,7 @@ class FlushCoordinator:
         *,
         flush: FlushMode,
         defer: Defer,
-        post: Post,
+        call_soon_threadsafe: CallSoon,
         sync: Sync,
         clock: Clock,
         journal_file_bytes: int,
@@ -116,7 +116,7 @@ class FlushCoordinator:
         """Partitions that are gone, and that what is written down may still name."""
         self._is_journaled = flush == "commit"
         self._defer = defer
-        self._post = post
+        self._call_soon_threadsafe = call_soon_threadsafe
         self._sync = sync
         self._clock = clock
         self._journal_file_bytes = journal_file_bytes
@@ -295,7 +295,7 @@ class FlushCoordinator:
             return False
         self._owner_flushes += 1
         if self._owner_flushes == _OWNER_FLUSHES_MAX:
-            self._post(self._on_loop)
+            self._call_soon_threadsafe(self._on_loop)
         return self._owner_flushes <= _OWNER_FLUSHES_MAX
 
     def _on_loop(self) -> None:
@@ -410,7 +410,7 @@ class FlushCoordinator:
     def _post_done(self, done: "_Done") -> None:
         """On any thread."""
         self._done.append(done)
-        self._post(self._drain)
+        self._call_soon_threadsafe(self._drain)
 
     def _drain(self) -> None:
         while self._done:

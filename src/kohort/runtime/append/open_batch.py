@@ -4,8 +4,8 @@ from typing import Any, Final
 
 from kohort.machine.bulk import PackedRecords
 from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from kohort.runtime.deferred import DeferredEvent
-from kohort.runtime.wheel import WheelTimer
+from kohort.runtime.append.deferred import DeferredEvent
+from kohort.runtime.timers.wheel import WheelTimer
 from kohort.wire.batches import RECORD_OVERHEAD_BYTES, BatchRecord, build_batch, encode_batch, join_records
 from kohort.wire.compression import Codec
 

@@ -18,11 +18,11 @@ import msgspec
 from kohort.machine.bulk import PackedRecords
 from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, EndTransaction, Producer, RecordSerde, Result, Shard
 from kohort.model.errors import CoordinatorError, ErrorCode, InvariantError, RecordTooLargeError
-from kohort.runtime.batch import BATCH_OVERHEAD_BYTES, OpenBatch, Pair, size_bytes
-from kohort.runtime.deferred import DeferredEvent
+from kohort.runtime.append.deferred import DeferredEvent
+from kohort.runtime.append.open_batch import BATCH_OVERHEAD_BYTES, OpenBatch, Pair, size_bytes
+from kohort.runtime.append.position import Position
 from kohort.runtime.metrics import ShardMetrics
 from kohort.runtime.ports import Clock, PartitionLog
-from kohort.runtime.position import Position
 from kohort.wire.compression import Codec
 
 _log = logging.getLogger("kohort.runtime")
@@ -96,7 +96,7 @@ class Appender:
         *,
         serde: RecordSerde[Any],
         clock: Clock,
-        how: AppendConfig,
+        config: AppendConfig,
         metrics: ShardMetrics,
     ) -> None:
         self._owner = owner
@@ -106,8 +106,8 @@ class Appender:
         self._position = position
         self._serde = serde
         self._clock = clock
-        self._codec = how.codec
-        self._linger_ms = how.linger_ms
+        self._codec = config.codec
+        self._linger_ms = config.linger_ms
         self._metrics = metrics
         self.batch: OpenBatch | None = None
         """Never without records outside a call of this class."""
@@ -189,7 +189,7 @@ class Appender:
                 return batch
             self._flush_or_raise()
         batch = self.batch = OpenBatch(
-            base_offset=self._position.written,
+            base_offset=self._position.last_written_offset,
             bytes_max=self._log.batch_bytes_max,
             opened_ms=now_ms,
             producer_id=NO_PRODUCER_ID if producer is None else producer.producer_id,
@@ -258,12 +258,12 @@ class Appender:
             Exception: the marker was not written, the transaction is as pending as before; the event is the caller's to fail.
         """
         self._flush_or_raise()
-        written = self._position.written
+        written = self._position.last_written_offset
         try:
             self._shard.replay_end_transaction_marker(end.producer_id, end.producer_epoch, committed=end.committed)
             log_end = self._log.append_marker(end, leader_epoch=self._owner.leader_epoch, timestamp_ms=now_ms)
         except Exception:
-            self._position.revert_to(written)
+            self._position.revert_last_written_offset(written)
             raise
         self._written(log_end, written + 1, [event], now_ms)
 
@@ -288,7 +288,7 @@ class Appender:
             self._owner.fail(events, error)
             self._owner.out_of_sync(end, expected)
             return error
-        self._position.write_to(end)
+        self._position.update_last_written_offset(end)
         self._owner.wait(end, events, now_ms)
         return None
 
@@ -299,7 +299,7 @@ class Appender:
 
     def _fail(self, batch: OpenBatch, error: Exception) -> None:
         self._release()
-        self._position.revert_to(batch.base_offset)
+        self._position.revert_last_written_offset(batch.base_offset)
         self._owner.fail(batch.events, error)
 
     def _release(self) -> OpenBatch | None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from kohort.machine.shard import RETRY_BACKOFF_MS, Result
 from kohort.runtime.ports import Clock
-from kohort.runtime.wheel import Wheel, WheelTimer
+from kohort.runtime.timers.wheel import Wheel, WheelTimer
 
 Operation = Callable[[int], Result[Any, None]]
 

@@ -1,0 +1,1 @@
+"""The write path of a shard: open batch, append, offsets reached, and replies that wait for the high watermark."""

@@ -1,0 +1,1 @@
+"""Clock, timing wheel, and the timers of a shard."""
