@@ -81,3 +81,5 @@ def hosted(
     finally:
         runtime.close()
         store.close()
+        if isinstance(owner, LogOwner):
+            owner.processor.close()

@@ -114,6 +114,43 @@ def test_any_course_agrees_with_queues_in_plain_sight(steps: list[tuple[str, str
         assert len(events) == sum(map(len, queues.values()))
 
 
+def test_closed_keys_give_back_their_events_and_take_no_more() -> None:
+    events: EventAccumulator[str, int] = EventAccumulator(first)
+    for number, key in enumerate("aabbc"):
+        events.add(key, number)
+    assert sorted(events.close_keys(["a", "c", "unknown"])) == [0, 1, 4]
+    assert len(events) == 2
+    for key in ("a", "unknown"):
+        with pytest.raises(RejectedError):
+            events.add(key, 9)
+    assert events.take(0) == ("b", 2)
+    assert events.take(0) is None
+    events.done("b")
+    assert events.take(0) == ("b", 3)
+
+
+def test_an_event_in_progress_of_a_closed_key_can_be_waited_for() -> None:
+    """A thread that waits for an event is woken by the next one although another thread waits for the closed key."""
+    events: EventAccumulator[str, int] = EventAccumulator(first)
+    events.add("a", 1)
+    events.add("a", 2)
+    assert events.take(0) == ("a", 1)
+    assert events.close_keys(["a"]) == [2]
+    taken: list[tuple[str, int] | None] = []
+    waiting = threading.Thread(target=lambda: events.wait_until_done(["a"]))
+    taking = threading.Thread(target=lambda: taken.append(events.take(WAIT_SECONDS)))
+    waiting.start()
+    taking.start()
+    events.add("b", 3)
+    taking.join(WAIT_SECONDS)
+    assert taken == [("b", 3)]
+    events.done("b")
+    assert waiting.is_alive()
+    events.done("a")
+    waiting.join(WAIT_SECONDS)
+    assert not waiting.is_alive()
+
+
 def test_threads_keep_order_and_exclusivity() -> None:
     """Four writers and four workers on eight keys: a key's events run in order, one at a time, and none is lost."""
     events: EventAccumulator[int, tuple[int, int]] = EventAccumulator()

@@ -11,7 +11,8 @@ from kohort.model.errors import UnavailableError
 from kohort.runtime.loop import Loop
 from kohort.runtime.processors import InlineProcessor
 from kohort.runtime.runtime import Runtime
-from kohort.runtime.threaded.threads import LogOwner, ThreadedProcessor
+from kohort.runtime.threaded.processor import ThreadedProcessor
+from kohort.runtime.threaded.shared_log import LogOwner
 from kohort.testing import FaultyLog, VirtualNode
 from tests.runtime.harness import Bench
 from tests.runtime.shards import Put, PutSerde, TableShard
@@ -229,11 +230,16 @@ def test_a_close_waits_for_the_task_that_runs_and_drops_the_others(
     runtime.submit(0, lambda shard, _: shard.think("x", first)).result(WAIT_SECONDS)
     runtime.submit(0, lambda shard, _: shard.think("y", noting(ran, "second"))).result(WAIT_SECONDS)
     assert has_begun.wait(WAIT_SECONDS)
-    closing = threading.Thread(target=runtime.close)
+
+    def close() -> None:
+        runtime.close()
+        processor.close()
+
+    closing = threading.Thread(target=close)
     closing.start()
     may_end.set()
     closing.join(WAIT_SECONDS)
     assert not closing.is_alive()
     assert (ran, log.batches) == (["first"], [])
-    processor.background(lambda: ran.append("late"))
+    processor.run_in_background(lambda: ran.append("late"))
     assert ran == ["first"]

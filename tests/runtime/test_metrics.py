@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kohort.model.errors import UnavailableError
-from kohort.runtime.metrics import RANGE_MS, Histogram, ShardMetrics
+from kohort.runtime.metrics import RANGE_MS, Histogram, IdleRatio, ShardMetrics
 from tests.runtime.harness import Bench, batch_of
 
 
@@ -109,6 +109,36 @@ def test_a_batch_that_lingers_is_timed() -> None:  # [L6]
     assert (linger.count, linger.sum_ms) == (1, 10)
 
 
+def test_a_load_waits_in_the_event_queue_between_its_steps() -> None:
+    bench = Bench()
+    for log in bench.logs:
+        log.append(batch_of([(b"x", b"1")]), leader_epoch=0)
+        log.commit()
+    bench.runtime.load(0, bench.logs[0], 0)
+    bench.runtime.load(1, bench.logs[1], 0)
+    assert bench.runtime.metrics().event_queue_size == 2
+    bench.node.clock.set(bench.node.clock.now_ms() + 30)
+    bench.node.settle()
+    metrics = bench.runtime.metrics()
+    assert metrics.event_queue_size == 0
+    assert (metrics["event_queue_time"].max_ms, metrics["event_processing_time"].count) == (30, 0)
+
+
+def test_threads_are_idle_while_they_are_not_busy() -> None:
+    busy_ns, now_ns = [0], [5_000_000_000]
+    ratio = IdleRatio(4, lambda: busy_ns[0], lambda: now_ns[0])
+    busy_ns[0], now_ns[0] = 3_000_000_000, 5_999_999_999
+    assert ratio.read() == 1.0, "less than a second has passed"
+    now_ns[0] = 6_000_000_000
+    assert ratio.read() == 0.25
+    busy_ns[0], now_ns[0] = 3_500_000_000, 6_400_000_000
+    assert ratio.read() == 0.25, "the second reader gets the same"
+    now_ns[0] = 8_000_000_000
+    assert ratio.read() == 0.9375
+    busy_ns[0], now_ns[0] = 99_000_000_000, 9_000_000_000
+    assert ratio.read() == 0.0
+
+
 def test_operations_that_wait_for_their_turn_are_counted() -> None:
     bench = Bench().load()
     sizes = []
@@ -122,7 +152,7 @@ def test_operations_that_wait_for_their_turn_are_counted() -> None:
     assert sizes == [1]
     metrics = bench.runtime.metrics()
     assert metrics.event_queue_size == 0
-    assert metrics["event_queue_time"].count == 1
+    assert metrics["event_queue_time"].count == 2, "the first waited for 0 ms"
     assert metrics["event_processing_time"].count == 2
     assert set(metrics) == {
         "event_queue_time",

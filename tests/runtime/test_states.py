@@ -40,7 +40,7 @@ def test_every_pair_of_states_is_decided() -> None:
 def test_a_context_goes_where_the_diagram_has_an_arrow(old: State, new: State) -> None:
     bench = Bench()
     metrics = ShardMetrics()
-    context = Context(bench.runtime._environment, 0, bench.runtime._processor.executor(0), metrics)
+    context = Context(bench.runtime._environment, 0, bench.runtime._queues.executor(0), metrics)
     for state in WAY_TO[old]:
         context.move_to(state)
     metrics.transitions.clear()

@@ -1,7 +1,7 @@
 """The runtime on threads of its own: the same promises, from any thread."""
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,16 +12,18 @@ import pytest
 from kohort.machine.shard import EndTransaction, Producer, Release, Result
 from kohort.model.errors import CoordinatorError, ErrorCode, InvariantError
 from kohort.model.ids import TopicPartition
-from kohort.runtime.runtime import Runtime
+from kohort.runtime.ports import Verify
+from kohort.runtime.runtime import Runtime, skip_verification
 from kohort.runtime.states import State
-from kohort.runtime.threaded.threads import LogOwner, ThreadedProcessor
+from kohort.runtime.threaded.processor import ThreadedProcessor
+from kohort.runtime.threaded.shared_log import LogOwner
 from kohort.storage.disk import DiskStore
 from kohort.storage.log import LogConfig, LogStore
 from kohort.storage.memory import MemoryStore
-from kohort.testing import FixedImage
+from kohort.testing import FaultyLog, FixedImage
 from tests.runtime.shards import Put, PutSerde, TableShard
 
-WAIT_SECONDS = 120
+WAIT_SECONDS = 20
 PARTITIONS = 4
 
 
@@ -72,6 +74,7 @@ class Library:
     def close(self) -> None:
         self.runtime.close()
         self.store.close()
+        self.processor.close()
 
 
 @contextmanager
@@ -199,6 +202,7 @@ def test_transactions_end_as_they_do_inline(tmp_path: Path) -> None:  # [16, 18]
     with library("memory", tmp_path) as used:
         done: list[Any] = []
         ended = threading.Event()
+        wait_until_active(used.runtime)
 
         def reply(error: Exception | None) -> None:
             done.append(error)
@@ -270,8 +274,150 @@ def test_load_and_unload_keep_their_order(tmp_path: Path) -> None:  # [4, 5]
 
 
 def test_events_are_measured(tmp_path: Path) -> None:
+    started, may_end = threading.Event(), threading.Event()
+
+    def slow(_: TableShard, __: int) -> Result[Put, str]:
+        started.set()
+        may_end.wait(WAIT_SECONDS)
+        return Result((), "slow")
+
     with library("memory", tmp_path) as used:
         used.runtime.submit(0, lambda shard, _: shard.put("ok", ("x", 1))).result(WAIT_SECONDS)
-    assert used.processor.event_queue_time.count == used.processor.event_processing_time.count > 0
-    assert len(used.processor) == 0
-    assert used.runtime.metrics()["batch_flush_time"].count == 1
+        running = used.runtime.submit(1, slow)
+        assert started.wait(WAIT_SECONDS)
+        before = used.runtime.metrics()
+        waiting = [used.runtime.submit(1, lambda shard, _: shard.put("ok", ("x", 1))) for _ in range(3)]
+        assert used.runtime.metrics().event_queue_size == before.event_queue_size + 3
+        may_end.set()
+        for future in (running, *waiting):
+            future.result(WAIT_SECONDS)
+    metrics = used.runtime.metrics()
+    assert metrics.event_queue_size == len(used.processor) == 0
+    assert metrics["event_queue_time"].count == metrics["event_processing_time"].count
+    assert metrics["event_queue_time"].count >= before["event_queue_time"].count + 4
+    assert metrics["batch_flush_time"].count >= 2
+    assert 0.0 <= metrics.thread_idle_ratio <= 1.0
+
+
+# -- a shared processor --------------------------------------------------------------------------------------------
+
+
+class Slow:
+    """An operation that runs until it may end."""
+
+    def __init__(self) -> None:
+        self.started, self.may_end = threading.Event(), threading.Event()
+
+    def __call__(self, shard: TableShard, _: int) -> Result[Put, str]:
+        self.started.set()
+        assert self.may_end.wait(WAIT_SECONDS)
+        return shard.put("slow", ("x", 1))
+
+
+def table_runtime(processor: ThreadedProcessor, verify: Verify = skip_verification) -> Runtime[TableShard]:
+    """One partition over a log in memory."""
+    runtime: Runtime[TableShard] = Runtime(
+        make_shard=TableShard, serde=PutSerde(), clock=processor.clock, processor=processor, verify=verify
+    )
+    owner = LogOwner(processor)
+    with owner.lock:
+        log = MemoryStore(owner.defer).open(TopicPartition("state", 0), UUID(int=7), LogConfig())
+    runtime.load(0, owner.share(log), 1).result(WAIT_SECONDS)
+    return runtime
+
+
+def test_two_runtimes_on_one_processor_do_not_wait_for_each_other() -> None:
+    """The same partition number of two coordinators is two queues: one's slow operation does not hold up the other."""
+    with ThreadedProcessor(2) as processor:
+        one, other, slow = table_runtime(processor), table_runtime(processor), Slow()
+        running = one.submit(0, slow)
+        assert slow.started.wait(WAIT_SECONDS)
+        assert other.submit(0, lambda shard, _: Result((), shard.partition)).result(WAIT_SECONDS) == 0
+        slow.may_end.set()
+        assert running.result(WAIT_SECONDS) == "slow"
+        sizes = [len(runtime._metrics) for runtime in (one, other)]
+        assert sizes == [1, 1]
+        counts = [runtime.metrics()["event_processing_time"].count for runtime in (one, other)]
+        assert all(counts)
+        one.close()
+        other.close()
+
+
+def test_a_closed_runtime_leaves_the_processor_to_the_others() -> None:
+    with ThreadedProcessor(2) as processor:
+        one, other, slow = table_runtime(processor), table_runtime(processor), Slow()
+        running = one.submit(0, slow)
+        assert slow.started.wait(WAIT_SECONDS)
+        queued = one.submit(0, lambda shard, _: shard.put("ok", ("y", 1)))
+        closing = threading.Thread(target=one.close)
+        closing.start()
+        assert isinstance(queued.exception(WAIT_SECONDS), CoordinatorError), "rejected before the running one has ended"
+        slow.may_end.set()
+        closing.join(WAIT_SECONDS)
+        assert not closing.is_alive()
+        assert running.done()
+        assert other.submit(0, lambda shard, _: shard.put("ok", ("z", 1))).result(WAIT_SECONDS) == "ok"
+        assert other.query(0, lambda shard, offset: dict(shard.table.items_at(offset))) == {"z": 1}
+        late = one.load(0, FaultyLog(), 9)
+        assert isinstance(late.exception(WAIT_SECONDS), CoordinatorError)
+        assert one.metrics().event_queue_size == 0
+        other.close()
+
+
+def test_a_runtime_cannot_be_closed_by_its_own_operation(tmp_path: Path) -> None:
+    with library("memory", tmp_path) as used:
+
+        def close(_: TableShard, __: int) -> Result[Put, str]:
+            used.runtime.close()
+            raise AssertionError
+
+        with pytest.raises(InvariantError, match="cannot close"):
+            used.runtime.submit(0, close).result(WAIT_SECONDS)
+        assert used.runtime.submit(0, lambda shard, _: shard.put("ok", ("x", 1))).result(WAIT_SECONDS) == "ok"
+
+
+# -- the verification of a transaction -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("answers", ["within the call", "while the call returns", "after the call"])
+@pytest.mark.parametrize("error", [None, CoordinatorError(ErrorCode.INVALID_TXN_STATE)])
+def test_a_verification_may_answer_on_any_thread_at_any_time(answers: str, error: Exception | None) -> None:
+    """Every answer goes through the reply, exactly once; none is returned and none is lost."""
+    in_on_error, returned, replied = threading.Event(), threading.Event(), threading.Event()
+    replies: list[Any] = []
+    answering: list[threading.Thread] = []
+
+    def verify(_partition: int, _producer: Producer, verified: Callable[[Exception | None], None]) -> None:
+        def answer() -> None:
+            if answers == "after the call":
+                assert returned.wait(WAIT_SECONDS)
+            verified(error)
+
+        answering.append(threading.Thread(target=answer))
+        answering[0].start()
+        if answers == "within the call":
+            answering[0].join(WAIT_SECONDS)
+        elif answers == "while the call returns" and error is not None:
+            assert in_on_error.wait(WAIT_SECONDS)
+
+    def put(shard: TableShard, _: int) -> Result[Put, str]:
+        return shard.put("ok", ("x", 1))
+
+    def on_error(failure: Exception) -> str:
+        in_on_error.set()
+        if answers == "while the call returns":
+            assert returned.wait(WAIT_SECONDS)
+        return type(failure).__name__
+
+    def reply(response: str) -> None:
+        replies.append(response)
+        replied.set()
+
+    with ThreadedProcessor(2) as processor:
+        runtime = table_runtime(processor, verify)
+        assert runtime.write_transactional(0, Producer("t", 9, 0), put, reply, on_error) is None
+        returned.set()
+        assert replied.wait(WAIT_SECONDS)
+        answering[0].join(WAIT_SECONDS)
+        runtime.close()
+    assert replies == (["ok"] if error is None else ["CoordinatorError"])

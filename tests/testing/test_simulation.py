@@ -85,7 +85,7 @@ def go_on_after_a_failed_flush(patch: pytest.MonkeyPatch) -> None:
 
 
 def never_revert(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Position, "revert_to", lambda self, offset: None)
+    patch.setattr(Position, "revert_last_written_offset", lambda self, offset: None)
 
 
 def drop_what_waits(patch: pytest.MonkeyPatch) -> None:

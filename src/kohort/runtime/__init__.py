@@ -11,14 +11,15 @@ if TYPE_CHECKING:
     from kohort.runtime.loop import Loop
     from kohort.runtime.processors import InlineProcessor
     from kohort.runtime.runtime import Runtime
-    from kohort.runtime.threaded.threads import LogOwner, ThreadedProcessor
+    from kohort.runtime.threaded.processor import ThreadedProcessor
+    from kohort.runtime.threaded.shared_log import LogOwner
 
 _MODULES = {
     "InlineProcessor": "processors",
-    "LogOwner": "threaded.threads",
+    "LogOwner": "threaded.shared_log",
     "Loop": "loop",
     "Runtime": "runtime",
-    "ThreadedProcessor": "threaded.threads",
+    "ThreadedProcessor": "threaded.processor",
 }
 
 __all__ = ["InlineProcessor", "LogOwner", "Loop", "Runtime", "ThreadedProcessor"]

@@ -1,17 +1,17 @@
 """
-Work of a shard that must not block it: tasks that run beside it, and come back as operations.
+Background tasks of a shard: long computations that run on another thread and hand their result to an operation.
 
-A task runs on another thread and touches nothing of the shard; what it found is handed to an operation, which runs under the
-shard's exclusivity like any other and may return records. One task a key at a time. A shard that is unloaded forgets its tasks:
-one that has not begun never runs, and what the others find is dropped.
+A task touches no state of the shard. Its result goes to an operation, which runs under the shard's exclusivity and may return
+records. There is at most one task per key. An unload cancels the tasks: those that have not begun never run, and the results
+of the others are dropped.
 
 Source: Kafka CoordinatorExecutor, CoordinatorExecutorImpl.
 """
 
 import logging
-import threading
 from collections.abc import Callable
-from queue import SimpleQueue
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 from kohort.machine.shard import Result
@@ -22,21 +22,21 @@ from kohort.runtime.processors import PartitionExecutor
 _log = logging.getLogger("kohort.runtime")
 
 Operation = Callable[[Any, Exception | None, int], Result[Any, None]]
-"""`operation(found, error, now_ms)`: what the task returned, or what it raised."""
+"""`operation(result, error, now_ms)`: the task's return value, or None and its exception."""
 
 Expire = Callable[[Callable[[], bool], Callable[[int], Result[Any, None]], Callable[[Exception], None]], None]
 
 
 class _Task:
-    """What is under way for one key."""
+    """The task of one key."""
 
-    __slots__ = ("is_forgotten", "operation", "task")
+    __slots__ = ("is_cancelled", "operation", "task")
 
     def __init__(self, task: Callable[[], Any], operation: Operation) -> None:
         self.task = task
         self.operation = operation
-        self.is_forgotten = False
-        """Set under the shard's exclusivity and read by the thread, where being late means to work in vain."""
+        self.is_cancelled = False
+        """Set under the shard's exclusivity, read by the thread; a task that reads it too late runs in vain."""
 
 
 class ShardExecutor:
@@ -44,9 +44,9 @@ class ShardExecutor:
     `kohort.machine.shard.Executor` for one shard.
 
     Args:
-        lane: the partition's; says where tasks run and brings what they found back.
+        executor: the partition's; runs the tasks, and the events that bring back their results.
         expire: runs an operation under the shard's exclusivity: `expire(is_current, operation, on_failure)`, as for timers.
-        metrics: the partition's.
+        metrics: of the partition.
     """
 
     def __init__(self, executor: PartitionExecutor, clock: Clock, expire: Expire, metrics: ShardMetrics) -> None:
@@ -73,32 +73,32 @@ class ShardExecutor:
     def cancel(self, key: str, /) -> None:
         scheduled = self._tasks.pop(key, None)
         if scheduled is not None:
-            scheduled.is_forgotten = True
+            scheduled.is_cancelled = True
 
     def cancel_all(self) -> None:
         for key in list(self._tasks):
             self.cancel(key)
 
     def _run(self, key: str, scheduled: _Task, queued_ms: int) -> None:
-        """On the thread of tasks."""
-        if scheduled.is_forgotten:
+        """Run the task; called on the background thread."""
+        if scheduled.is_cancelled:
             return
         started_ms = self._clock.now_ms()
-        found, error = None, None
+        result, error = None, None
         try:
-            found = scheduled.task()
-        except Exception as exc:  # noqa: BLE001 -- whatever it is, the operation decides about it
+            result = scheduled.task()
+        except Exception as exc:  # noqa: BLE001 -- the operation decides what follows from it
             error = exc
         ended_ms = self._clock.now_ms()
         self._executor.call_soon_threadsafe(
-            lambda: self._come_back(key, scheduled, found, error, (queued_ms, started_ms, ended_ms))
+            lambda: self._complete(key, scheduled, result, error, (queued_ms, started_ms, ended_ms))
         )
 
-    def _come_back(
-        self, key: str, scheduled: _Task, found: Any, error: Exception | None, times_ms: tuple[int, int, int]
+    def _complete(
+        self, key: str, scheduled: _Task, result: Any, error: Exception | None, times_ms: tuple[int, int, int]
     ) -> None:
         def is_current() -> bool:
-            # Taken off before it runs, so that the operation may schedule its own key again.
+            # Removed before the operation runs, so that it may schedule its own key again.
             if self._tasks.get(key) is not scheduled:
                 return False
             del self._tasks[key]
@@ -110,43 +110,29 @@ class ShardExecutor:
         def failed(failure: Exception) -> None:
             _log.error("shard.background_failed key=%s error=%s", key, failure)
 
-        if not scheduled.is_forgotten:
-            self._expire(is_current, lambda now_ms: scheduled.operation(found, error, now_ms), failed)
+        if not scheduled.is_cancelled:
+            self._expire(is_current, lambda now_ms: scheduled.operation(result, error, now_ms), failed)
 
 
 class BackgroundThread:
-    """One thread for tasks, which begins with the first of them."""
+    """One thread for background tasks, started by the first of them."""
 
     def __init__(self) -> None:
-        self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._thread: threading.Thread | None = None
-        self._is_closed = False
-        self._changing = threading.Lock()
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kohort-background")
 
     def submit(self, task: Callable[[], None], /) -> None:
-        """Run `task` when those before it have run; dropped when the thread is closed."""
-        with self._changing:
-            if self._is_closed:
-                return
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="kohort-background", daemon=True)
-                self._thread.start()
-            self._tasks.put(task)
+        """Run `task` after the earlier ones; drop it if the thread is closed."""
+        # The pool refuses tasks after its shutdown.
+        with suppress(RuntimeError):
+            self._pool.submit(_run_logged, task)
 
     def close(self) -> None:
-        """Drop what has not begun, and wait for what has."""
-        with self._changing:
-            self._is_closed = True
-        self._tasks.put(None)
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+        """Drop the tasks that have not begun, and wait for the one that has."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def _work(self) -> None:
-        while True:
-            task = self._tasks.get()
-            if task is None or self._is_closed:
-                return
-            try:
-                task()
-            except Exception:  # noqa: BLE001 -- the loop of the thread: what failed is logged, the rest goes on
-                _log.exception("background.failed")
+
+def _run_logged(task: Callable[[], None]) -> None:
+    try:
+        task()
+    except Exception:  # noqa: BLE001 -- the loop of the thread: the failure is logged, the loop goes on
+        _log.exception("background.failed")

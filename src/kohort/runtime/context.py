@@ -88,6 +88,11 @@ class Context(SerialExecution, Generic[S]):
         self._high_watermark: int | None = None
         """One that has been told of and whose turn has not come."""
 
+    @property
+    def is_inline(self) -> bool:
+        """Whether a call can be answered before it returns."""
+        return self._executor.is_inline
+
     # -- states ------------------------------------------------------------------------------------------------
 
     def move_to(self, state: State) -> None:
@@ -232,6 +237,10 @@ class Context(SerialExecution, Generic[S]):
         if self._shard_executor is not None:
             self._shard_executor.cancel_all()
         return iter(()) if self._timers is None else self._timers.cancel_all()
+
+    def call_soon(self, action: Callable[[], None]) -> None:
+        """Run an action of the runtime in a later turn, as an event of this partition."""
+        self._executor.call_soon(self._measured(action))
 
     # -- operations --------------------------------------------------------------------------------------------
 

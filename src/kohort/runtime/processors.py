@@ -4,9 +4,11 @@ Where the events of partitions run: on the thread that owns the node, or on thre
 Both ways keep the promise that shards are built on: two events of one partition never run at the same time.
 """
 
+import time
 from collections.abc import Callable
 from typing import Protocol
 
+from kohort.runtime.metrics import EventMetrics, IdleRatio
 from kohort.runtime.ports import Defer
 from kohort.runtime.timers.wheel import Wheel
 
@@ -45,20 +47,34 @@ class PartitionExecutor(Protocol):
         """Run `event` under the partition's exclusivity; called by background tasks, from any thread."""
 
 
-class Processor(Protocol):
-    """Makes the executors of a runtime's partitions."""
+class EventQueues(Protocol):
+    """The event queues of one runtime, one per partition."""
 
     def executor(self, partition: int, /) -> PartitionExecutor: ...
 
+    def metrics(self) -> EventMetrics | None:
+        """Measurements of all events; None if events run inline, where each shard measures its own."""
+
     def close(self) -> None:
         """Run no more events. On return no event is running, and the queued ones have been rejected."""
+
+
+class Processor(Protocol):
+    """Runs the events of several runtimes. A runtime closes its event queues and never the processor."""
+
+    def event_queues(self) -> EventQueues:
+        """Return event queues for a new runtime."""
+
+    @property
+    def thread_idle_ratio(self) -> float:
+        """The fraction of time, 0 to 1, that the threads waited for work since this was last read."""
 
 
 class InlineProcessor:
     """
     Runs every event on the calling thread, which owns the node: for event loops and simulations.
 
-    The processor is the executor of every partition. A partition that is busy queues the event by itself.
+    The processor is the event queue and the executor of every partition. A partition that is busy queues the event by itself.
 
     Args:
         wheel: advanced by the owner.
@@ -90,9 +106,21 @@ class InlineProcessor:
         self.call_soon = call_soon
         self.run_in_background = background or call_soon
         self.call_soon_threadsafe = call_soon_threadsafe or call_soon
+        self._idle_ratio = IdleRatio(1, time.thread_time_ns)
+
+    @property
+    def thread_idle_ratio(self) -> float:
+        """The fraction of time that the owner's thread used no processor time. Read it on that thread."""
+        return self._idle_ratio.read()
+
+    def event_queues(self) -> EventQueues:
+        return self
 
     def executor(self, _partition: int, /) -> PartitionExecutor:
         return self
+
+    def metrics(self) -> EventMetrics | None:
+        return None
 
     def run(self, event: Callable[[], None], _reject: Callable[[], None], /) -> None:
         event()

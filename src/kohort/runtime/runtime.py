@@ -98,6 +98,7 @@ class Runtime(Generic[S]):
         self._partition_count = partition_count
         self._image: ClusterImage = NoTopics() if image is None else image
         self._processor = processor
+        self._queues = processor.event_queues()
         self._verify = verify
         self._contexts: dict[int, Context[S]] = {}
         self._metrics: dict[int, ShardMetrics] = {}
@@ -127,7 +128,13 @@ class Runtime(Generic[S]):
         """What has been measured so far."""
         with self._changing:
             shards = list(self._metrics.values())
-        return RuntimeMetrics(shards, self.states().values(), self._environment.clock.now_ms())
+        return RuntimeMetrics(
+            shards,
+            self.states().values(),
+            self._environment.clock.now_ms(),
+            events=self._queues.metrics(),
+            thread_idle_ratio=self._processor.thread_idle_ratio,
+        )
 
     # -- leadership --------------------------------------------------------------------------------------------
 
@@ -177,10 +184,13 @@ class Runtime(Generic[S]):
         """
         Unload everything; whoever waits is answered NOT_COORDINATOR. A second call does nothing.
 
-        With threads: not to be called by a reply. The processor is closed, too.
+        The processor goes on: it may run the events of other runtimes.
+
+        Raises:
+            InvariantError: called by a reply or an operation on a thread of the processor.
         """
         self._is_closed = True
-        self._processor.close()
+        self._queues.close()
         for context in self._known():
             with self._changing:
                 self._contexts.pop(context.partition, None)
@@ -209,16 +219,18 @@ class Runtime(Generic[S]):
         reply: Reply[T],
         on_error: Callable[[Exception], T],
     ) -> T | None:
-        is_inside = True
-        answer: T | None = None
         context = self._contexts.get(partition)
         if context is None or context.log is None:
             return on_error(_not_coordinator())
-        # From here on an end of the transaction that overtakes the verification makes the append fail.
+        # If the transaction ends while it is verified, the guard makes the append fail.
         guard = context.log.start_verification(producer.producer_id)
+        # With threads the verification may answer on any thread at any time, so every answer goes through `reply`. Inline it
+        # answers on this thread: within the call, and then the response is returned, or later.
+        may_return = context.is_inline
+        returned: T | None = None
 
         def verified(error: Exception | None) -> None:
-            nonlocal answer
+            nonlocal returned
             context = self._contexts.get(partition)
             if error is not None:
                 response: T | None = on_error(error)
@@ -226,14 +238,14 @@ class Runtime(Generic[S]):
                 response = on_error(_not_coordinator())
             else:
                 response = context.write(operation, reply, on_error, msgspec.structs.replace(producer, guard=guard))
-            if is_inside:
-                answer = response
+            if may_return:
+                returned = response
             elif response is not None:
                 reply(response)
 
         self._verify(partition, producer, verified)
-        is_inside = False
-        return answer
+        may_return = False
+        return returned
 
     def end_transaction(
         self, partition: int, end: EndTransaction, reply: Reply[Exception | None], timeout_ms: int | None = None
@@ -313,7 +325,7 @@ class Runtime(Generic[S]):
         context = self._contexts.get(partition)
         if context is not None:
             return context
-        executor = self._processor.executor(partition)
+        executor = self._queues.executor(partition)
         with self._changing:
             context = self._contexts.get(partition)
             if context is None:
@@ -355,7 +367,7 @@ class Runtime(Generic[S]):
             return
         steps = context.load(log, leader_epoch)
         generation = context.generation
-        self._executors[context.partition].call_soon(lambda: self._step(context, steps, generation))
+        context.call_soon(lambda: self._step(context, steps, generation))
 
     def _step(self, context: Context[S], steps: Iterator[None], generation: int) -> None:
         """One step of a load; ignored when the load has been overtaken by an unload or by a newer one."""
@@ -374,7 +386,7 @@ class Runtime(Generic[S]):
                 _log.exception("shard.load_failed partition=%s", context.topic_partition)
             context.unload(State.FAILED)
             return
-        self._executors[context.partition].call_soon(lambda: self._step(context, steps, generation))
+        context.call_soon(lambda: self._step(context, steps, generation))
 
     def _reload(self, partition: int) -> None:
         """A partition went out of step with its log: load it anew under the epoch it has."""
@@ -382,7 +394,7 @@ class Runtime(Generic[S]):
         if context is None or context.log is None or self._is_closed:
             return
         log, leader_epoch = context.log, context.leader_epoch
-        self._executors[partition].call_soon(lambda: self._reload_now(context, log, leader_epoch))
+        context.call_soon(lambda: self._reload_now(context, log, leader_epoch))
 
     def _reload_now(self, context: Context[S], log: PartitionLog, leader_epoch: int) -> None:
         if context.state is State.FAILED and self._contexts.get(context.partition) is context:

@@ -1,6 +1,6 @@
 """
-One thing at a time in a partition: what arrives while something runs waits, and replies leave when the state is consistent
-again, so a reply may well cause the next operation.
+Serial execution of a partition's actions. An action that arrives while another runs is queued, and replies are delivered
+between actions, so that a reply may start the next operation.
 """
 
 import logging
@@ -16,9 +16,9 @@ _log = logging.getLogger("kohort.runtime")
 
 class SerialExecution:
     """
-    The base of a partition's context, which looks at `_busy` by itself where a call would be too dear.
+    The base class of a partition's context, which checks `_busy` inline where a method call would cost too much.
 
-    Not safe for threads: whoever calls has the partition to himself.
+    Not thread-safe: every method is called under the partition's exclusivity.
     """
 
     def __init__(self, partition: int, clock: Clock, metrics: ShardMetrics) -> None:
@@ -30,7 +30,7 @@ class SerialExecution:
         self._outbox: list[Answer] = []
 
     def _exclusively(self, action: Callable[[], None]) -> None:
-        """Run something now, or when what runs and what waits already is over."""
+        """Run an action now, or after the one in progress and the queued ones."""
         if self._busy:
             self._enqueue(action)
             return
@@ -43,6 +43,19 @@ class SerialExecution:
                 self._settle()
 
     def _enqueue(self, action: Callable[[], None]) -> None:
+        processing_time = self._metrics.event_processing_time
+
+        def run() -> None:
+            processed = processing_time.count
+            try:
+                action()
+            finally:
+                self._metrics.events_processed_late += processing_time.count - processed
+
+        self._queue.append(self._measured(run))
+
+    def _measured(self, action: Callable[[], None]) -> Callable[[], None]:
+        """Count an action as queued until it runs."""
         metrics, now_ms = self._metrics, self._now_ms
         arrived_ms = now_ms()
         metrics.events_queued += 1
@@ -52,10 +65,10 @@ class SerialExecution:
             metrics.event_queue_time.record(now_ms() - arrived_ms)
             action()
 
-        self._queue.append(run)
+        return run
 
     def _settle(self) -> None:
-        """Answer who is to be answered, and run what arrived meanwhile, until nothing is left."""
+        """Deliver replies and run queued actions until none is left."""
         while self._outbox or self._queue:
             self._deliver()
             if self._queue and not self._busy:

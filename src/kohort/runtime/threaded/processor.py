@@ -1,0 +1,260 @@
+"""
+A processor with threads of its own, for programs without an event loop.
+
+The events of a partition run one at a time, on any of N threads. Each partition has a timing wheel of its own, and one more
+thread queues an event when the earliest deadline of a wheel is due. Nothing relies on the interpreter's global lock.
+
+Source: Kafka MultiThreadedEventProcessor.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from itertools import count
+from typing import Final, Self, TypeAlias
+
+from kohort.model.errors import InvariantError
+from kohort.runtime.background import BackgroundThread
+from kohort.runtime.metrics import EventMetrics, Histogram, IdleRatio
+from kohort.runtime.ports import Clock
+from kohort.runtime.threaded.accumulator import EventAccumulator, RejectedError
+from kohort.runtime.threaded.deadlines import DeadlineThread
+from kohort.runtime.timers.clock import SystemClock
+from kohort.runtime.timers.wheel import Wheel
+
+_log = logging.getLogger("kohort.runtime")
+
+Key: TypeAlias = tuple[int, int]
+"""The number of an event queue set, and a partition."""
+
+_SLICE_SECONDS: Final = 0.3
+"""How long a thread waits before it looks again whether the processor is closed. Source: MultiThreadedEventProcessor."""
+
+
+class _Event:
+    """An event with its rejection. `queues` counts it."""
+
+    __slots__ = ("queued_ms", "queues", "reject", "run")
+
+    def __init__(
+        self, queues: "ThreadedEventQueues", run: Callable[[], None], reject: Callable[[], None], queued_ms: int
+    ) -> None:
+        self.queues = queues
+        self.run = run
+        self.reject = reject
+        self.queued_ms = queued_ms
+
+
+def _dropped() -> None:
+    """Reject an event that no caller waits for."""
+
+
+class ThreadedProcessor:
+    """
+    N threads that run the events of partitions. Several runtimes can share a processor: each has event queues of its own.
+
+    The workers are plain threads and not a `ThreadPoolExecutor`: order by key, insertion at the head and rejection at the
+    close need the accumulator's queues, and an executor would put its own queue and a future for each event in front of them.
+    Background tasks, which need none of that, run on an executor (`BackgroundThread`).
+
+    Args:
+        threads: the number of threads. Source: group.coordinator.threads.
+        clock: steady milliseconds.
+    """
+
+    def __init__(self, threads: int = 1, clock: Clock | None = None) -> None:
+        self.clock: Clock = clock or SystemClock()
+        self._events: EventAccumulator[Key, _Event] = EventAccumulator()
+        self._deadlines: DeadlineThread[Key] = DeadlineThread(self.clock)
+        self._numbers = count()
+        self._is_stopping = threading.Event()
+        self._busy_ns = 0
+        self._measuring = threading.Lock()
+        """Held while histograms and `_busy_ns` change."""
+        self._idle_ratio = IdleRatio(threads, lambda: self._busy_ns)
+        self._background = BackgroundThread()
+        self._threads = [
+            threading.Thread(target=self._work, name=f"kohort-runtime-{index}", daemon=True) for index in range(threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        """The number of queued events of all runtimes."""
+        return len(self._events)
+
+    @property
+    def thread_idle_ratio(self) -> float:
+        """The fraction of time that the threads waited for events since the last reading, 0 to 1."""
+        return self._idle_ratio.read()
+
+    def event_queues(self) -> "ThreadedEventQueues":
+        return ThreadedEventQueues(self, next(self._numbers))
+
+    def is_own_thread(self) -> bool:
+        """Whether the caller is one of the threads that run events, which must not wait for another event."""
+        return threading.current_thread() in self._threads
+
+    def close(self) -> None:
+        """Let the events in progress end, reject the queued ones, and end the threads. A second call does nothing."""
+        self._is_stopping.set()
+        self._background.close()
+        self._deadlines.close()
+        self._events.close()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join()
+
+    # -- for the event queues ----------------------------------------------------------------------------------
+
+    def enqueue(self, key: Key, event: _Event, *, first: bool = False) -> None:
+        try:
+            self._events.add(key, event, first=first)
+        except RejectedError:
+            event.queues.left(1)
+            event.reject()
+
+    def wake_at(self, key: Key, at_ms: int, action: Callable[[], None]) -> None:
+        """Call `action` at a time, on the thread of deadlines; an earlier call for the same key is replaced."""
+        self._deadlines.set(key, at_ms, action)
+
+    def run_in_background(self, task: Callable[[], None]) -> None:
+        self._background.submit(task)
+
+    def close_keys(self, keys: list[Key]) -> None:
+        """Reject the queued events of these keys, and all later ones; wait for those in progress."""
+        self._deadlines.remove(keys)
+        for event in self._events.close_keys(keys):
+            event.queues.left(1)
+            event.reject()
+        self._events.wait_until_done(keys)
+
+    # -- the threads -------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while True:
+            taken = self._events.take(_SLICE_SECONDS)
+            if taken is None:
+                if self._is_stopping.is_set():
+                    return
+                continue
+            key, event = taken
+            try:
+                self._run(event)
+            except Exception:  # noqa: BLE001 -- the loop of the thread: the failure is logged, the loop goes on
+                _log.exception("event.failed partition=%d", key[1])
+            finally:
+                self._events.done(key)
+
+    def _run(self, event: _Event) -> None:
+        event.queues.left(1)
+        if self._is_stopping.is_set():
+            event.reject()
+            return
+        started_ms, started_ns = self.clock.now_ms(), time.monotonic_ns()
+        try:
+            event.run()
+        finally:
+            ended_ms = self.clock.now_ms()
+            with self._measuring:
+                self._busy_ns += time.monotonic_ns() - started_ns
+                event.queues.queue_time.record(started_ms - event.queued_ms)
+                event.queues.processing_time.record(ended_ms - started_ms)
+
+
+class ThreadedEventQueues:
+    """`kohort.runtime.processors.EventQueues` on the threads of a processor: one queue for each partition."""
+
+    def __init__(self, processor: ThreadedProcessor, number: int) -> None:
+        self._processor = processor
+        self._number = number
+        self._executors: dict[int, ThreadedPartitionExecutor] = {}
+        self._changing = threading.Lock()
+        self._size = 0
+        self._is_closed = False
+        self.queue_time = Histogram()
+        self.processing_time = Histogram()
+
+    def executor(self, partition: int, /) -> "ThreadedPartitionExecutor":
+        with self._changing:
+            executor = self._executors.get(partition)
+            if executor is None:
+                executor = ThreadedPartitionExecutor(self._processor, self, (self._number, partition))
+                self._executors[partition] = executor
+            is_closed = self._is_closed
+        if is_closed:
+            self._processor.close_keys([executor.key])
+        return executor
+
+    def metrics(self) -> EventMetrics:
+        return EventMetrics(self._size, self.queue_time, self.processing_time)
+
+    def close(self) -> None:
+        """
+        Raises:
+            InvariantError: called on a thread of the processor, which would wait for itself.
+        """
+        if self._processor.is_own_thread():
+            raise InvariantError("a reply or an operation cannot close its runtime")
+        with self._changing:
+            self._is_closed = True
+            keys = [executor.key for executor in self._executors.values()]
+        self._processor.close_keys(keys)
+
+    def entered(self) -> None:
+        with self._changing:
+            self._size += 1
+
+    def left(self, count: int) -> None:
+        with self._changing:
+            self._size -= count
+
+
+class ThreadedPartitionExecutor:
+    """`kohort.runtime.processors.PartitionExecutor` on the threads of a processor."""
+
+    is_inline = False
+
+    def __init__(self, processor: ThreadedProcessor, queues: ThreadedEventQueues, key: Key) -> None:
+        self._processor = processor
+        self._queues = queues
+        self.key = key
+        self.wheel = Wheel(processor.clock.now_ms(), self._wake_at)
+
+    @property
+    def may_wait(self) -> bool:
+        return not self._processor.is_own_thread()
+
+    def run(self, event: Callable[[], None], reject: Callable[[], None], /) -> None:
+        self._enqueue(event, reject)
+
+    def run_first(self, event: Callable[[], None]) -> None:
+        self._enqueue(event, _dropped, first=True)
+
+    def defer(self, event: Callable[[], None], /) -> None:
+        self._enqueue(event, _dropped)
+
+    call_soon = call_soon_threadsafe = defer
+
+    def run_in_background(self, task: Callable[[], None], /) -> None:
+        self._processor.run_in_background(task)
+
+    def _enqueue(self, run: Callable[[], None], reject: Callable[[], None], *, first: bool = False) -> None:
+        self._queues.entered()
+        event = _Event(self._queues, run, reject, self._processor.clock.now_ms())
+        self._processor.enqueue(self.key, event, first=first)
+
+    def _wake_at(self, at_ms: int) -> None:
+        self._processor.wake_at(self.key, at_ms, lambda: self.defer(self._advance))
+
+    def _advance(self) -> None:
+        self.wheel.advance(self._processor.clock.now_ms())
+        if self.wheel.next_ms is not None:
+            self._wake_at(self.wheel.next_ms)
