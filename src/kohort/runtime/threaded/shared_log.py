@@ -79,9 +79,23 @@ class SharedLog:
         with self._lock:
             return self._log.start_verification(producer_id)
 
-    def append_verified(self, batch: bytes | bytearray, *, leader_epoch: int, producer_id: int, guard: object) -> int:
+    def append_transactional(
+        self,
+        batch: bytes | bytearray,
+        *,
+        leader_epoch: int,
+        producer_id: int,
+        producer_epoch: int,
+        guard: object | None,
+    ) -> int:
         with self._lock:
-            return self._log.append_verified(batch, leader_epoch=leader_epoch, producer_id=producer_id, guard=guard)
+            return self._log.append_transactional(
+                batch,
+                leader_epoch=leader_epoch,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                guard=guard,
+            )
 
     def append_marker(self, end: EndTransaction, *, leader_epoch: int, timestamp_ms: int) -> int:
         with self._lock:
