@@ -16,7 +16,10 @@ from kohort.group.classic.group import ClassicGroup
 from kohort.group.classic.manager import ClassicGroupManager
 from kohort.group.classic.registry import ClassicRegistry
 from kohort.group.configs import GroupConfig
+from kohort.group.events import GroupEvent
 from kohort.group.groups import CLASSIC
+from kohort.group.kind import GroupKind
+from kohort.group.kinds import KINDS
 from kohort.group.records import GroupRecord, GroupRecordSerde
 from kohort.group.service import GroupService
 from kohort.group.shard import GroupShard
@@ -118,7 +121,14 @@ def classic_registry(shard: GroupShard) -> ClassicRegistry:
 class Coordinator:
     """One partition of `__consumer_offsets` and its coordinator."""
 
-    def __init__(self, config: GroupConfig | None = None, *, batch_bytes_max: int = 1_048_588) -> None:
+    def __init__(
+        self,
+        config: GroupConfig | None = None,
+        *,
+        batch_bytes_max: int = 1_048_588,
+        kinds: Sequence[GroupKind] = KINDS,
+        serde: GroupRecordSerde | None = None,
+    ) -> None:
         self.config = config or GroupConfig()
         self.image = Image()
         self.node = VirtualNode()
@@ -126,6 +136,9 @@ class Coordinator:
         self.leader_epoch = 0
         self.is_burst = False
         """While it is on, all requests arrive in one turn and share one batch."""
+        self.events: list[GroupEvent] = []
+        self._kinds = kinds
+        self._serde = serde or GroupRecordSerde()
         self._uuids = count(1)
         self.restart()
 
@@ -140,18 +153,25 @@ class Coordinator:
         self.runtime: Runtime[GroupShard] = Runtime(
             partition_count=1,
             make_shard=self._make_shard,
-            serde=GroupRecordSerde(),
+            serde=self._serde,
             image=self.image,
             clock=self.node.clock,
             processor=InlineProcessor(self.node.wheel, self.node.defer, self.node.call_soon),
         )
-        self.service = GroupService(self.runtime, self.config, self.image)
+        self.service = GroupService(self.runtime, self.config, self.image, self._kinds)
         self.leader_epoch += 1
         self.runtime.load(0, self.log, self.leader_epoch)
         self.node.settle()
 
     def _make_shard(self, _: int, snapshots: Any, timers: Any) -> GroupShard:
-        shard = GroupShard(snapshots, timers, self.config, lambda: f"uuid{next(self._uuids)}")
+        shard = GroupShard(
+            snapshots,
+            timers,
+            self.config,
+            lambda: f"uuid{next(self._uuids)}",
+            events=self.events.append,
+            kinds=self._kinds,
+        )
         self.shards.append(shard)
         return shard
 
@@ -189,9 +209,8 @@ class Coordinator:
     # What is in the log
 
     def records(self, since: int = 0) -> list[GroupRecord]:
-        serde = GroupRecordSerde()
         return [
-            serde.decode(bytes(record.key or b""), None if record.value is None else bytes(record.value))
+            self._serde.decode(bytes(record.key or b""), None if record.value is None else bytes(record.value))
             for record in self._log_records()
             if record.offset >= since
         ]
