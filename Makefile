@@ -124,7 +124,7 @@ conformance-record: $(READY) ## run them on Apache Kafka three times and record 
 	@$(BIN)/python -m kohort.testing.conformance record $(ONLY)
 
 lock: ## resolve the dependencies anew and pin them (needs uv)
-	uv pip compile pyproject.toml --extra dev --extra postgres --universal --generate-hashes --no-header --no-annotate \
+	uv pip compile pyproject.toml --extra dev --universal --generate-hashes --no-header --no-annotate \
 	  --python-version 3.11 --quiet --upgrade --output-file requirements/dev.lock
 
 clean: ## remove everything that was made here

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
+from prometheus_client.metrics_core import Metric
 
 from kohort.broker.ports import Handler
 from kohort.machine.shard import EndTransaction
@@ -14,7 +15,7 @@ from kohort.model.image import ClusterImage, ImageDelta
 from kohort.runtime.ports import PartitionLog
 from kohort.runtime.processors import InlineProcessor
 from kohort.server.coordinators import CoordinatorEnvironment, Coordinators
-from kohort.server.exposition import Family, gauge
+from kohort.server.metrics import gauge
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from tests.broker.harness import Harness
@@ -46,7 +47,7 @@ class Registrar:
         deleted = [topic.name for topic in delta.deleted]
         self.told.append(("image", sorted(topic.name for topic in image.topics()), deleted))
 
-    def metrics(self) -> Iterator[Family]:
+    def metrics(self) -> Iterator[Metric]:
         yield gauge("kohort_transaction_coordinator_ids", "Transactional ids.", 7)
 
     def close(self) -> None:

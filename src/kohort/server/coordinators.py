@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -18,8 +18,10 @@ from kohort.model.errors import StorageError
 from kohort.model.image import ClusterImage, ImageDelta
 from kohort.runtime.ports import Clock, Defer, PartitionLog
 from kohort.runtime.processors import Processor
-from kohort.server.exposition import Family
 from kohort.wire.apis import ApiKey
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
 
 _log = logging.getLogger("kohort.server")
 
@@ -64,7 +66,7 @@ class HostedCoordinator(Protocol):
     def on_image(self, image: ClusterImage, delta: ImageDelta) -> None:
         """Tell the active shards what changed in the cluster."""
 
-    def metrics(self) -> Iterable[Family]:
+    def metrics(self) -> Iterable[Metric]:
         """The metrics of the coordinator and of its runtime, as they are now."""
 
     def close(self) -> None:
@@ -152,7 +154,7 @@ class Coordinators:
 
     # -- the rest ----------------------------------------------------------------------------------------------
 
-    def metrics(self) -> Iterator[Family]:
+    def metrics(self) -> Iterator[Metric]:
         for hosted in self._hosted.values():
             yield from hosted.metrics()
 

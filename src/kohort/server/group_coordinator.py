@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from kohort.broker.ports import Handler
@@ -21,9 +22,11 @@ from kohort.runtime.ports import PartitionLog
 from kohort.runtime.runtime import Runtime
 from kohort.runtime.timers.shard_timers import ShardTimers
 from kohort.server.coordinators import CoordinatorEnvironment
-from kohort.server.exposition import Family
 from kohort.server.group_events import log_group_event
 from kohort.wire.apis import ApiKey
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
 
 
 class GroupCoordinator:
@@ -75,7 +78,7 @@ class GroupCoordinator:
     def on_image(self, _image: ClusterImage, delta: ImageDelta) -> None:
         self._runtime.on_image(delta)
 
-    def metrics(self) -> Iterator[Family]:
+    def metrics(self) -> Iterator[Metric]:
         from kohort.server import metrics
 
         yield from metrics.group_families(self._service.gauges(), GroupCounters.total(self._counters.values()))

@@ -10,8 +10,8 @@ import asyncio
 import gc
 import logging
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from kohort.broker.broker import Broker
@@ -29,6 +29,9 @@ from kohort.server.settings import SUPPORTED_CONFIGS, Settings
 from kohort.server.timer_driver import TimerDriver
 from kohort.storage.durability.recovery import Recovered
 from kohort.storage.log import LogStore
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
 
 _log = logging.getLogger("kohort.server")
 
@@ -168,7 +171,7 @@ class Node:
             from kohort.server.scrape import Scrape
 
             self._metrics_server = await self._listen(
-                lambda: Scrape(self._metrics_text), settings.metrics_port, "--metrics-port"
+                lambda: Scrape(self._metrics), settings.metrics_port, "--metrics-port"
             )
             await self._metrics_server.start_serving()
         self._watch_idle()
@@ -186,19 +189,14 @@ class Node:
                 f"choose another with --host and {option} ({option} 0 takes a free one)"
             ) from error
 
-    def _metrics_text(self) -> str:
-        """What a scrape is answered."""
-        from kohort.server import exposition, metrics
+    def _metrics(self) -> Iterator["Metric"]:
+        from kohort.server import metrics
 
-        return exposition.render(
-            [
-                *metrics.process_families(self._started_at_s),
-                *metrics.server_families(self._connections),
-                *metrics.log_families(self._store.metrics()),
-                *metrics.cleaner_families(self._store.cleaner_metrics()),
-                *self._coordinators.metrics(),
-            ]
-        )
+        yield from metrics.process_families(self._started_at_s)
+        yield from metrics.server_families(self._connections)
+        yield from metrics.log_families(self._store.metrics())
+        yield from metrics.cleaner_families(self._store.cleaner_metrics())
+        yield from self._coordinators.metrics()
 
     @property
     def metrics_port(self) -> int | None:
