@@ -35,8 +35,15 @@ _LOG_TAIL_LINES = 40
 QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m", "-Dfile.encoding=UTF-8", "-Dlog4j2.level=OFF")
 """For a tool that lives a second: what a compiler would win, it never earns. It logs nothing between its output."""
 
-# Without the optimizing compiler a node starts with 60 % of the CPU seconds. For tests that is what counts; bench has its own flags.
-_NODE_JVM = ("-XX:TieredStopAtLevel=1", "-Xms512m", "-Xmx512m", "-XX:+UseSerialGC", "-Dfile.encoding=UTF-8", "-Djava.awt.headless=true")
+# Without the optimizing compiler a node takes 60 % of the CPU seconds to start. The bench has flags of its own.
+_NODE_JVM = (
+    "-XX:TieredStopAtLevel=1",
+    "-Xms512m",
+    "-Xmx512m",
+    "-XX:+UseSerialGC",
+    "-Dfile.encoding=UTF-8",
+    "-Djava.awt.headless=true",
+)
 
 _LOG4J = """\
 status=WARN
