@@ -21,11 +21,12 @@ from uuid import UUID
 import msgspec
 
 from kohort.group.configs import GroupConfig
-from kohort.group.records import GroupRecordSerde, OffsetCommit
+from kohort.group.records import GroupRecordSerde
 from kohort.group.shard import GroupShard
 from kohort.machine.shard import PlainShard, Result, Timers
 from kohort.machine.timeline import SnapshotRegistry, TimelineDict
 from kohort.model.ids import TopicPartition
+from kohort.records.values import OffsetCommit
 from kohort.runtime.loading import columnar
 from kohort.runtime.loading.loader import LoadSummary, load
 from kohort.runtime.ports import PartitionLog

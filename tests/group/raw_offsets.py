@@ -10,11 +10,12 @@ from typing import Any
 from uuid import UUID
 
 from kohort.group.configs import GroupConfig
-from kohort.group.records import GroupMetadata, GroupMetadataMember, GroupRecordSerde, OffsetCommit, OffsetTombstone
+from kohort.group.records import GroupRecordSerde
 from kohort.group.shard import GroupShard
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import CorruptError, UnknownRecordTypeError
 from kohort.model.ids import TopicPartition
+from kohort.records.values import GroupMetadata, GroupMetadataMember, OffsetCommit, OffsetCommitTombstone
 from kohort.wire.batches import (
     BatchRecord,
     build_batch,
@@ -193,16 +194,18 @@ class LogMaker:
     def _pair(self) -> tuple[bytes | None, bytes | None]:
         if self.chance.random() < self.odd_share:
             return self._odd_pair()
-        key = self.key()
-        return key, self.value(self.chance.choice(self.versions))
+        if self.chance.random() < 0.1:
+            # Under the key of Kafka 0.8 only version 0 was ever written, and nothing else is read.
+            return self.key(is_legacy=True), self.value(0)
+        return self.key(), self.value(self.chance.choice(self.versions))
 
-    def key(self) -> bytes:
+    def key(self, *, is_legacy: bool = False) -> bytes:
         chance = self.chance
-        commit = OffsetTombstone(
+        commit = OffsetCommitTombstone(
             chance.choice(self.groups), chance.choice(self.topics), chance.randrange(self.partitions)
         )
         key, _ = self.serde.encode(commit)
-        return b"\0\0" + key[2:] if chance.random() < 0.1 else key
+        return b"\0\0" + key[2:] if is_legacy else key
 
     def value(self, version: int) -> bytes:
         """An offset in any version; version 4 with a topic id, another tagged field, or none."""
@@ -227,7 +230,7 @@ class LogMaker:
         group_id = chance.choice(self.groups)
         match chance.randrange(6):
             case 0 | 1:
-                return self.key(), None
+                return self.key(is_legacy=chance.random() < 0.1), None
             case 2:
                 member = GroupMetadataMember("member", None, "client", "/host", 1000, 1000, b"", b"")
                 record = GroupMetadata(group_id, "consumer", chance.randrange(9), "range", "member", 5, (member,))

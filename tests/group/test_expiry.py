@@ -12,16 +12,17 @@ from kohort.group.classic.states import PREPARING_REBALANCE
 from kohort.group.configs import GroupConfig
 from kohort.group.offsets.expiry import cleanup_expired_offsets
 from kohort.group.offsets.scan import TOMBSTONES_AT_ONCE, OffsetScan
-from kohort.group.records import GroupRecord, GroupTombstone, OffsetCommit, OffsetTombstone
+from kohort.group.records import GroupRecord
 from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from kohort.model.errors import UnavailableError
+from kohort.records.values import GroupMetadataTombstone, OffsetCommit, OffsetCommitTombstone
 from tests.group.harness import Coordinator, subscription
 
 MINUTE_MS = 60_000
 CONFIG = GroupConfig(offsets_retention_minutes=1, offsets_retention_check_interval_ms=10 * MINUTE_MS)
-ORDERS = OffsetTombstone("group", "orders", 0)
-PAYMENTS = OffsetTombstone("group", "payments", 0)
-GROUP = GroupTombstone("group")
+ORDERS = OffsetCommitTombstone("group", "orders", 0)
+PAYMENTS = OffsetCommitTombstone("group", "payments", 0)
+GROUP = GroupMetadataTombstone("group")
 
 
 def swept(coordinator: Coordinator, now_ms: int) -> list[GroupRecord]:
@@ -167,9 +168,9 @@ def test_a_large_group_is_swept_in_parts_and_goes_with_the_last() -> None:
     later = coordinator.now_ms + MINUTE_MS
     found = list(parts(coordinator, later))
     assert [len(records) for records in found] == [TOMBSTONES_AT_ONCE, TOMBSTONES_AT_ONCE, 2]
-    assert found[-1] == [OffsetTombstone("group", "orders", count - 1), GROUP]
+    assert found[-1] == [OffsetCommitTombstone("group", "orders", count - 1), GROUP]
     assert [record for records in found for record in records[:TOMBSTONES_AT_ONCE]][:count] == [
-        OffsetTombstone("group", "orders", partition) for partition in range(count)
+        OffsetCommitTombstone("group", "orders", partition) for partition in range(count)
     ]
 
 
@@ -186,7 +187,7 @@ def test_what_is_committed_or_deleted_between_the_parts_of_a_group_counts() -> N
             OffsetCommit("group", "orders", number, 2, -1, "", coordinator.now_ms)
             for number in (TOMBSTONES_AT_ONCE, count)
         ),
-        OffsetTombstone("group", "orders", count - 1),
+        OffsetCommitTombstone("group", "orders", count - 1),
     )
     assert list(swept_parts) == [[]]
     assert list(coordinator.shard.offsets.by_group["group"]) == [("orders", TOMBSTONES_AT_ONCE), ("orders", count)]

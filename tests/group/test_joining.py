@@ -9,8 +9,8 @@ import pytest
 from kohort.group.classic.group import ClassicGroup, ClassicMember, Protocol
 from kohort.group.classic.states import COMPLETING_REBALANCE, EMPTY, PREPARING_REBALANCE, STABLE
 from kohort.group.configs import GroupConfig
-from kohort.group.records import GroupMetadata
 from kohort.model.errors import ErrorCode
+from kohort.records.values import GroupMetadata
 from tests.group.harness import Coordinator, subscription
 
 DELAY_MS = 3_000

@@ -7,9 +7,10 @@ import pytest
 from kohort.group.configs import GroupConfig
 from kohort.group.offsets.deletion import TopicDeletion
 from kohort.group.offsets.scan import TOMBSTONES_AT_ONCE
-from kohort.group.records import GroupRecord, GroupTombstone, OffsetCommit, OffsetTombstone
+from kohort.group.records import GroupRecord
 from kohort.machine.shard import Result
 from kohort.model.errors import ErrorCode, UnavailableError
+from kohort.records.values import GroupMetadataTombstone, OffsetCommit, OffsetCommitTombstone
 from kohort.testing import deleted_topics
 from kohort.wire import messages as m
 from tests.conftest import LONG, watches_calls
@@ -268,7 +269,7 @@ def test_offset_delete() -> None:
         ("orders", 9): UNKNOWN_TOPIC,
         ("gone", 0): UNKNOWN_TOPIC,
     }
-    assert coordinator.records(end) == [OffsetTombstone("group", "orders", 0)]
+    assert coordinator.records(end) == [OffsetCommitTombstone("group", "orders", 0)]
     assert coordinator.fetch() == {("payments", 1): 1}
     assert offset_delete(coordinator, ("gone", [0]), group="nobody") is ErrorCode.GROUP_ID_NOT_FOUND
     assert offset_delete(coordinator, ("gone", [0]), group="") is ErrorCode.INVALID_GROUP_ID
@@ -290,9 +291,9 @@ def test_a_group_goes_with_all_it_has() -> None:
     end = coordinator.end
     assert coordinator.delete("group", "nobody", "group") == {"group": NONE, "nobody": ErrorCode.GROUP_ID_NOT_FOUND}
     assert coordinator.records(end) == [
-        OffsetTombstone("group", "orders", 0),
-        OffsetTombstone("group", "payments", 0),
-        GroupTombstone("group"),
+        OffsetCommitTombstone("group", "orders", 0),
+        OffsetCommitTombstone("group", "payments", 0),
+        GroupMetadataTombstone("group"),
     ]
     coordinator.shard.replay_end_transaction_marker(7, 0, committed=True)
     assert coordinator.listed() == {}
@@ -481,7 +482,7 @@ def test_a_tombstone_drops_what_is_pending() -> None:
     coordinator = Coordinator()
     pending(coordinator, 10, at=50, producer_id=1)
     pending(coordinator, 11, at=51, producer_id=2)
-    coordinator.shard.replay(52, -1, -1, OffsetTombstone("group", "orders", 0))
+    coordinator.shard.replay(52, -1, -1, OffsetCommitTombstone("group", "orders", 0))
     for producer_id in (1, 2):
         coordinator.shard.replay_end_transaction_marker(producer_id, 0, committed=True)
     assert not coordinator.shard.offsets.by_group

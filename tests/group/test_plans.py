@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from kohort.group.configs import GroupConfig
 from kohort.group.offsets.commit import accept
 from kohort.group.offsets.prepared_commits import CommitRun, PreparedCommit, with_offsets
-from kohort.group.records import GroupRecordSerde, OffsetCommit
+from kohort.group.records import GroupRecordSerde
 from kohort.model.errors import ErrorCode
+from kohort.records.values import OffsetCommit
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.batches import HEADER_BYTES, encode_batch

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from kohort.group.configs import GroupConfig
 from kohort.group.offsets.prepared_commits import with_offsets
 from kohort.group.offsets.validation import KnownCommit
-from kohort.group.records import OffsetCommit
 from kohort.model.errors import WireError
+from kohort.records.values import OffsetCommit
 from kohort.testing import FixedContext, deleted_topics
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey

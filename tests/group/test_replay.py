@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from kohort.group.classic.heartbeat import heartbeat
 from kohort.group.classic.states import ClassicGroupState
 from kohort.group.configs import GroupConfig
-from kohort.group.records import GroupRecord, GroupRecordSerde, OffsetCommit, OffsetTombstone
+from kohort.group.records import GroupRecord, GroupRecordSerde
 from kohort.group.shard import GroupShard
 from kohort.machine.shard import Result
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import UnknownRecordTypeError
+from kohort.records.values import OffsetCommit, OffsetCommitTombstone
 from kohort.wire import messages as m
 from tests.group.golden import golden_groups, golden_records
 from tests.group.harness import Image, NoTimers, classic_groups, classic_registry
@@ -121,7 +122,7 @@ COMMITS = st.builds(
     offset=st.integers(0, 9),
 )
 TOMBSTONES = st.builds(
-    OffsetTombstone,
+    OffsetCommitTombstone,
     group_id=st.sampled_from(["one", "other"]),
     topic=st.sampled_from("ab"),
     partition=st.integers(0, 2),

@@ -6,8 +6,8 @@ import pytest
 
 from kohort.group.classic.states import COMPLETING_REBALANCE, EMPTY, PREPARING_REBALANCE, STABLE
 from kohort.group.configs import GroupConfig
-from kohort.group.records import GroupMetadata
 from kohort.model.errors import ErrorCode, UnavailableError
+from kohort.records.values import GroupMetadata
 from kohort.wire import messages as m
 from tests.group.harness import Answer, Coordinator, subscription
 

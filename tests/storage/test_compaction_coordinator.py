@@ -30,10 +30,10 @@ CONFIGS = (
 
 
 class OneKeyMaker(LogMaker):
-    """An offset has one key: with two, a tombstone of the one that has passed away would bring back the other's."""
+    """An offset has one key: with two, the removal of one key's tombstone would bring back the other's offset."""
 
-    def key(self) -> bytes:
-        return b"\0\1" + super().key()[2:]
+    def key(self, *, is_legacy: bool = False) -> bytes:
+        return super().key()
 
 
 def loaded(log: DiskLog) -> dict[str, Any]:

@@ -6,16 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from kohort.conformance.canon import Names, plain
-from kohort.group.records import (
+from kohort.group.records import GroupRecord, GroupRecordSerde
+from kohort.model.errors import CorruptError, UnknownRecordTypeError
+from kohort.records.values import (
     GroupMetadata,
     GroupMetadataMember,
-    GroupRecord,
-    GroupRecordSerde,
-    GroupTombstone,
+    GroupMetadataTombstone,
     OffsetCommit,
-    OffsetTombstone,
+    OffsetCommitTombstone,
 )
-from kohort.model.errors import CorruptError, UnknownRecordTypeError
 from kohort.wire.batches import iter_batches, read_records
 
 _DECODE = GroupRecordSerde().decode
@@ -78,7 +77,7 @@ def _canonical(record: GroupRecord, names: Names) -> dict[str, Any]:
                 "retained_ms": expire_ms - record.commit_timestamp_ms if expire_ms >= 0 else expire_ms,
                 "topic_id": None if record.topic_id is None else names.name("topic", record.topic_id),
             }
-        case OffsetTombstone():
+        case OffsetCommitTombstone():
             return {"record": "offset tombstone", "topic": names.text(record.topic), "partition": record.partition}
         case GroupMetadata():
             members = sorted(
@@ -93,7 +92,7 @@ def _canonical(record: GroupRecord, names: Names) -> dict[str, Any]:
                 "since": names.number(record.current_state_timestamp_ms),
                 "members": [_member(member, names) for member in members],
             }
-        case GroupTombstone():
+        case GroupMetadataTombstone():
             return {"record": "group tombstone"}
 
 

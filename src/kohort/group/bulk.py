@@ -1,10 +1,11 @@
 """
-Committed offsets by the ten thousand, for a load: columns are read out of the log's bytes and put into the tables as they are.
+Columnar load of committed offsets: thousands of records are read as numpy columns and put into the tables of their groups.
 
-Whatever is not a committed offset of a known version, whole and in its usual form, is left to the decoder of single records:
-tombstones, groups, other types, values with unknown tagged fields, and what is damaged. numpy is needed here.
+This is speed code beside `kohort.records`; tests/group/test_bulk.py loads the same logs both ways. Only a committed offset of a
+known version in its usual form is read here. The decoder of single records takes every other record: tombstones, groups, other
+types, unknown tagged fields, damage.
 
-Source: Apache Kafka 4.2.1, OffsetCommitKey/Value.json; `kohort.group.records` says what the versions hold.
+Source: Apache Kafka 4.2.1, OffsetCommitKey.json, OffsetCommitValue.json.
 """
 
 from collections.abc import Callable, Generator, Iterator
@@ -16,26 +17,25 @@ import numpy as np
 
 from kohort.group.offsets.offsets import CommittedOffset, GroupOffsets, Partition
 from kohort.machine.bulk import RawRecords
-from kohort.model.errors import CorruptError
+from kohort.records.offset_commits import EXPIRING_VERSION, NEWEST_VERSION, TOPIC_ID_TAG
 from kohort.wire.vectors import Bools, Bytes, Ints, big_endian, first_equal, unsigned_varint
 
 if TYPE_CHECKING:
     from kohort.group.shard import GroupShard
 
 ROWS_AT_ONCE = 4096
-"""Between two yields; a millisecond or two."""
+"""Rows between two yields; they take one or two milliseconds."""
 
-_NEWEST = 4
-_EXPIRING = 1
-_EPOCHS_SINCE = 3
+_LEGACY_KEY_TYPE = 0
+_KEY_TYPE = 1
+_LEADER_EPOCH_SINCE = 3
 _KEY_BYTES_MIN = 10
 """Type, two empty strings with their lengths, partition."""
-_TOPIC_ID_TAG = int.from_bytes(b"\x01\x00\x10")
-"""One tagged field: tag 0, sixteen bytes."""
+_TOPIC_ID_TAG = int.from_bytes(TOPIC_ID_TAG)
 
 
 class _Columns(NamedTuple):
-    """Where the fields of some values are, or what they are; a position of -1 for what a value lacks."""
+    """Fields of some values, or their positions; -1 for a field that a value lacks."""
 
     offset: Ints
     leader_epoch: Ints
@@ -52,26 +52,18 @@ class _Columns(NamedTuple):
 def replay_offsets(
     shard: "GroupShard", records: RawRecords, replay_one: Callable[[int], None]
 ) -> Generator[None, None, None]:
-    """
-    `kohort.machine.bulk.BulkShard.replay_bulk` of the group coordinator.
-
-    Raises:
-        CorruptError: a name or the metadata of an offset is no UTF-8.
-    """
+    """The `kohort.machine.bulk.BulkShard.replay_bulk` of the group coordinator."""
     tables = _Tables(shard)
     for low in range(0, len(records), ROWS_AT_ONCE):
         some = records.take(slice(low, low + ROWS_AT_ONCE))
         plain, topic_at, columns = _read(some)
-        try:
-            if plain.all():
-                _write(tables, some, topic_at, columns)
-                yield
-            else:
-                places = np.flatnonzero(plain)
-                rows = _rows(some.take(places), topic_at[places], columns.take(places)) if len(places) else iter(())
-                yield from _write_among(tables, rows, plain.tolist(), low, replay_one)
-        except UnicodeDecodeError as exc:
-            raise CorruptError(f"a record of __consumer_offsets does not hold what its key promises: {exc}") from exc
+        if plain.all():
+            _write(tables, some, topic_at, columns)
+            yield
+        else:
+            places = np.flatnonzero(plain)
+            rows = _rows(some.take(places), topic_at[places], columns.take(places)) if len(places) else iter(())
+            yield from _write_among(tables, rows, plain.tolist(), low, replay_one)
 
 
 def _write_among(
@@ -81,14 +73,14 @@ def _write_among(
     low: int,
     replay_one: Callable[[int], None],
 ) -> Generator[None, None, None]:
-    """Put offsets into their tables that have other records among them, one after the other."""
+    """Put offsets with other records between them into their tables, in the order of the log."""
     for place, is_plain in enumerate(plain, low):
         if is_plain:
             name, partition, offset = next(rows)
             tables[name][partition] = offset
         else:
             replay_one(place)
-            # A table may be gone now.
+            # The record may have removed a table.
             tables.clear()
             yield
     yield
@@ -109,13 +101,13 @@ def _write(tables: "_Tables", records: RawRecords, topic_at: Ints, columns: "_Co
 
 
 class _Tables(dict[bytes, GroupOffsets]):
-    """The tables of groups by their names; what is missing is made."""
+    """The offsets of groups by group id in bytes; a missing group is created."""
 
     def __init__(self, shard: "GroupShard") -> None:
         self._shard = shard
 
     def __missing__(self, name: bytes) -> GroupOffsets:
-        group_id, shard = name.decode(), self._shard
+        group_id, shard = name.decode("utf-8", "replace"), self._shard
         shard.context.ensure_group(group_id)
         table = self[name] = shard.offsets.to_fill(group_id)
         return table
@@ -131,28 +123,34 @@ class _TopicIds(dict[bytes, UUID | None]):
 
 
 def _read(records: RawRecords) -> tuple[Bools, Ints, _Columns]:
-    """Which records are offsets in their usual form; where the topic begins in each of their keys; their values."""
+    """Which records are offsets in their usual form, the position of the topic in each key, and the values."""
     data, at, size = records.data, records.key_at, records.key_bytes
     key_type = big_endian(data, at, "i2")
-    plain = ((key_type == 0) | (key_type == 1)) & (size >= _KEY_BYTES_MIN) & (records.value_bytes >= 2)
+    plain = (
+        ((key_type == _LEGACY_KEY_TYPE) | (key_type == _KEY_TYPE))
+        & (size >= _KEY_BYTES_MIN)
+        & (records.value_bytes >= 2)
+    )
     group_bytes = big_endian(data, at + 2, "i2").astype(np.int64)
     plain &= (group_bytes >= 0) & (group_bytes + _KEY_BYTES_MIN <= size)
     topic_at = at + 6 + np.where(plain, group_bytes, 0)
     topic_bytes = big_endian(data, topic_at - 2, "i2")
     plain &= (topic_bytes >= 0) & (group_bytes + topic_bytes + _KEY_BYTES_MIN == size)
     version = np.where(plain, big_endian(data, records.value_at, "i2"), -1)
-    first = int(version[0]) if len(version) else _NEWEST
-    if 0 <= first <= _NEWEST and (version == first).all():
+    # Under the key of Kafka 0.8 there is only version 0.
+    plain &= (key_type == _KEY_TYPE) | (version == 0)
+    first = int(version[0]) if len(version) else NEWEST_VERSION
+    if 0 <= first <= NEWEST_VERSION and (version == first).all():
         whole, columns = _read_values(first, data, records.value_at, records.value_bytes)
         return plain & whole, topic_at, columns
     return _read_versions(records, plain, version, topic_at)
 
 
 def _read_versions(records: RawRecords, plain: Bools, version: Ints, topic_at: Ints) -> tuple[Bools, Ints, _Columns]:
-    """As `_read`, for values of several versions, each with those of its kind."""
+    """As `_read`, for values of several versions, one version at a time."""
     columns = _Columns(*(np.full(len(version), -1, np.int64) for _ in _Columns._fields))
     is_known = np.zeros(len(version), np.bool_)
-    for each in range(_NEWEST + 1):
+    for each in range(NEWEST_VERSION + 1):
         rows = np.flatnonzero(version == each)
         if rows.size:
             is_known[rows], found = _read_values(each, records.data, records.value_at[rows], records.value_bytes[rows])
@@ -162,36 +160,36 @@ def _read_versions(records: RawRecords, plain: Bools, version: Ints, topic_at: I
 
 
 def _read_values(version: int, data: Bytes, at: Ints, size: Ints) -> tuple[Bools, _Columns]:
-    """Values of one version: which are whole, and what is in them."""
-    end, here = at + size, at + (14 if version >= _EPOCHS_SINCE else 10)
+    """Values of one version: which are whole, and their columns."""
+    end, here = at + size, at + (14 if version >= _LEADER_EPOCH_SINCE else 10)
     whole = end - here >= 9
     here = np.where(whole, here, at)
-    if version == _NEWEST:
+    if version == NEWEST_VERSION:
         length, text_at = unsigned_varint(data, here)
         length -= 1
     else:
         length, text_at = big_endian(data, here, "i2").astype(np.int64), here + 2
-    tail_bytes = 16 if version == _EXPIRING else 9 if version == _NEWEST else 8
+    tail_bytes = 16 if version == EXPIRING_VERSION else 9 if version == NEWEST_VERSION else 8
     whole &= (length >= 0) & (length <= end - text_at - tail_bytes)
     after = np.where(whole, text_at + length, at)
     nothing = np.full(len(at), -1, np.int64)
     topic_id_at = nothing
-    if version == _NEWEST:
+    if version == NEWEST_VERSION:
         topic_id_at, is_usual = _topic_ids(data, after + 8, end)
         whole &= is_usual
     return whole, _Columns(
         offset=big_endian(data, at + 2, "i8"),
-        leader_epoch=big_endian(data, at + 10, "i4") if version >= _EPOCHS_SINCE else nothing,
+        leader_epoch=big_endian(data, at + 10, "i4") if version >= _LEADER_EPOCH_SINCE else nothing,
         metadata_at=text_at,
         metadata_bytes=np.where(whole, length, 0),
         commit_timestamp_ms=big_endian(data, after, "i8"),
-        expire_timestamp_ms=big_endian(data, after + 8, "i8") if version == _EXPIRING else nothing,
+        expire_timestamp_ms=big_endian(data, after + 8, "i8") if version == EXPIRING_VERSION else nothing,
         topic_id_at=topic_id_at,
     )
 
 
 def _topic_ids(data: Bytes, at: Ints, end: Ints) -> tuple[Ints, Bools]:
-    """Where a topic id is, -1 where none is; and whether that is all that the tagged fields say."""
+    """The position of the topic id, -1 for none; and whether there is no other tagged field."""
     none = data[at] == 0
     if none.all():
         return np.full(len(at), -1, np.int64), none
@@ -204,27 +202,27 @@ def _topic_ids(data: Bytes, at: Ints, end: Ints) -> tuple[Ints, Bools]:
 
 
 def _rows(records: RawRecords, topic_at: Ints, columns: _Columns) -> Iterator[tuple[bytes, Partition, CommittedOffset]]:
-    """The name of the group of each record, its partition, and what was committed."""
+    """The group id of each record in bytes, its partition, and the committed offset."""
     begin, end = (records.key_at + 4).tolist(), (topic_at - 2).tolist()
     names = [records.raw[low:high] for low, high in zip(begin, end, strict=True)]
     return zip(names, _partitions(records, topic_at), _values(records, columns), strict=False)
 
 
 def _strings(records: RawRecords, at: Ints, size_bytes: Ints) -> Iterator[str]:
-    """Text by position and length; what is equal is nearly always one object."""
+    """Text by position and length; equal texts are nearly always one object."""
     like = first_equal(records.data, at, size_bytes)
     distinct = np.flatnonzero(like == np.arange(len(like)))
     texts = np.empty(len(like), object)
     raw = records.raw
     texts[distinct] = [
-        raw[low : low + size].decode()
+        raw[low : low + size].decode("utf-8", "replace")
         for low, size in zip(at[distinct].tolist(), size_bytes[distinct].tolist(), strict=True)
     ]
     return iter(texts[like].tolist())
 
 
 def _integers(column: Ints) -> Iterator[int]:
-    """As Python's; neighbours that are equal are one object, as all commits of one request have one time."""
+    """As Python integers; equal neighbours are one object, because all commits of a request have one timestamp."""
     changes = np.flatnonzero(np.diff(column)) + 1
     if 2 * len(changes) > len(column):
         return iter(column.tolist())

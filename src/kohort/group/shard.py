@@ -19,11 +19,12 @@ from kohort.group.metrics import GroupCounters
 from kohort.group.offsets.maintenance import OffsetMaintenance
 from kohort.group.offsets.offsets import Offsets
 from kohort.group.offsets.prepared_commits import CommitRun
-from kohort.group.records import GroupRecord, OffsetCommit, OffsetTombstone
+from kohort.group.records import GroupRecord
 from kohort.machine.bulk import RawRecords
 from kohort.machine.shard import NO_PRODUCER_ID, Release, Result, Timers
 from kohort.machine.timeline import SnapshotRegistry, TimelineDict
 from kohort.model.image import ClusterImage, ImageDelta
+from kohort.records.values import OffsetCommit, OffsetCommitTombstone
 
 
 class GroupShard:
@@ -79,7 +80,7 @@ class GroupShard:
                 self.offsets.replay_commit(offset, record)
             else:
                 self.offsets.replay_transactional_commit(offset, producer_id, record)
-        elif type(record) is OffsetTombstone:
+        elif type(record) is OffsetCommitTombstone:
             self.offsets.replay_tombstone(record)
         else:
             self._replayers[type(record)](record)

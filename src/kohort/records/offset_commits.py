@@ -77,7 +77,7 @@ def decode_offset_commit(key: bytes, value: bytes) -> OffsetCommit | None:
     An OffsetCommit of the newest version, with short metadata and without tagged fields; None for any other record.
 
     Raises:
-        IndexError, struct.error: the bytes end early.
+        IndexError, struct.error, UnicodeDecodeError: the record is damaged; the compiled decoder decides about it.
     """
     topic_at = 4 + INT16.unpack_from(key, 2)[0]
     partition_at = topic_at + 2 + INT16.unpack_from(key, topic_at)[0]
@@ -89,9 +89,6 @@ def decode_offset_commit(key: bytes, value: bytes) -> OffsetCommit | None:
         return None
     _, offset, leader_epoch = _HEAD.unpack_from(value)
     (partition,) = INT32.unpack_from(key, partition_at)
-    group_id, topic = (
-        key[4:topic_at].decode("utf-8", "replace"),
-        key[topic_at + 2 : partition_at].decode("utf-8", "replace"),
-    )
-    metadata = value[_METADATA_AT:tail_at].decode("utf-8", "replace")
+    group_id, topic = key[4:topic_at].decode(), key[topic_at + 2 : partition_at].decode()
+    metadata = value[_METADATA_AT:tail_at].decode()
     return OffsetCommit(group_id, topic, partition, offset, leader_epoch, metadata, commit_timestamp_ms)

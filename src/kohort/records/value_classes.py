@@ -8,6 +8,7 @@ tombstone has the fields of the key.
 
 from functools import cache
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
@@ -16,6 +17,8 @@ from kohort.wire.message_classes import build_classes, default_value
 from kohort.wire.schema import Field
 
 MODULE = "kohort.records.values"
+
+_TYPES: dict[str, Any] = {"string": str, "bytes": bytes, "bool": bool, "uuid": UUID | None}
 
 
 def is_required(field: Field, newest_version: int) -> bool:
@@ -66,8 +69,18 @@ def value_class(name: str) -> type[msgspec.Struct]:
 def _define(
     name: str, fields: tuple[Field, ...], newest_version: int, built: dict[str, type[msgspec.Struct]]
 ) -> type[msgspec.Struct]:
-    required: list[Any] = [(field.name, Any) for field in fields if is_required(field, newest_version)]
+    required: list[Any] = [
+        (field.name, _annotation(field, built)) for field in fields if is_required(field, newest_version)
+    ]
     optional: list[Any] = [
-        (field.name, Any, default_value(field, built)) for field in fields if not is_required(field, newest_version)
+        (field.name, _annotation(field, built), default_value(field, built))
+        for field in fields
+        if not is_required(field, newest_version)
     ]
     return msgspec.defstruct(name, [*required, *optional], frozen=True, gc=False, module=MODULE)
+
+
+def _annotation(field: Field, built: dict[str, type[msgspec.Struct]]) -> Any:
+    element: Any = built.get(field.type) or _TYPES.get(field.type, int)
+    annotation: Any = tuple[element, ...] if field.array else element
+    return annotation | None if field.nullable else annotation

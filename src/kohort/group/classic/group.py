@@ -23,10 +23,11 @@ from kohort.group.classic.states import (
 from kohort.group.classic.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from kohort.group.groups import CLASSIC, BaseTimestamp
 from kohort.group.offsets.offsets import CommittedOffset
-from kohort.group.records import GroupMetadata, GroupMetadataMember, GroupRecord, GroupTombstone
+from kohort.group.records import GroupRecord
 from kohort.machine.shard import Reply, Result
 from kohort.model.errors import CoordinatorError, ErrorCode, InvariantError
 from kohort.model.ids import java_string_hash
+from kohort.records.values import GroupMetadata, GroupMetadataMember, GroupMetadataTombstone
 from kohort.wire import messages as m
 
 NO_MEMBER_ID: Final = ""
@@ -414,7 +415,13 @@ class ClassicGroup:
         )
 
     def tombstones(self) -> Sequence[GroupRecord]:
-        return (GroupTombstone(self.group_id),)
+        return (GroupMetadataTombstone(self.group_id),)
+
+
+def _rebalance_timeout_ms(stored: GroupMetadataMember) -> int:
+    """Value version 0 has no rebalance timeout, and newer versions may hold -1: the session timeout applies."""
+    timeout_ms = stored.rebalance_timeout_ms
+    return stored.session_timeout_ms if timeout_ms == -1 else timeout_ms
 
 
 def group_from_record(record: GroupMetadata) -> ClassicGroup:
@@ -433,7 +440,7 @@ def group_from_record(record: GroupMetadata) -> ClassicGroup:
             group_instance_id=stored.group_instance_id,
             client_id=stored.client_id,
             client_host=stored.client_host,
-            rebalance_timeout_ms=stored.rebalance_timeout_ms,
+            rebalance_timeout_ms=_rebalance_timeout_ms(stored),
             session_timeout_ms=stored.session_timeout_ms,
             protocols=(Protocol(record.protocol or "", stored.subscription),),
             assignment=stored.assignment,

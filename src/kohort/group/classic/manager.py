@@ -9,9 +9,9 @@ from kohort.group.classic.rebalance import prepare_rebalance, refuse_parked_join
 from kohort.group.classic.registry import ClassicRegistry
 from kohort.group.classic.states import DEAD, PREPARING_REBALANCE, STABLE
 from kohort.group.context import GroupContext
-from kohort.group.records import GroupMetadata, GroupTombstone
 from kohort.machine.shard import Release
 from kohort.model.errors import ErrorCode
+from kohort.records.values import GroupMetadata, GroupMetadataTombstone
 
 
 class ClassicGroupManager:
@@ -24,12 +24,12 @@ class ClassicGroupManager:
 
     @property
     def replayers(self) -> Mapping[type, Callable[[Any], None]]:
-        return {GroupMetadata: self._replay_group, GroupTombstone: self._replay_tombstone}
+        return {GroupMetadata: self._replay_group, GroupMetadataTombstone: self._replay_tombstone}
 
     def _replay_group(self, record: GroupMetadata) -> None:
         self.registry.groups.put(record.group_id, group_from_record(record))
 
-    def _replay_tombstone(self, record: GroupTombstone) -> None:
+    def _replay_tombstone(self, record: GroupMetadataTombstone) -> None:
         self.registry.groups.remove(record.group_id)
 
     def on_loaded(self, group: ClassicGroup, now_ms: int, /) -> None:

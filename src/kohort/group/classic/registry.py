@@ -5,8 +5,9 @@ from typing import TypeAlias, TypeVar
 
 from kohort.group.classic.group import ClassicGroup, ClassicMember
 from kohort.group.context import GroupContext
-from kohort.group.records import GroupMetadata, GroupRecord
+from kohort.group.records import GroupRecord
 from kohort.machine.shard import Release, Result
+from kohort.records.values import GroupMetadata
 
 T = TypeVar("T")
 

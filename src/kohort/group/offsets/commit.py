@@ -12,9 +12,11 @@ from typing import Final, TypeAlias
 
 from kohort.group.context import GroupContext
 from kohort.group.offsets.prepared_commits import CommitRun, PreparedCommit
-from kohort.group.records import NO_TIMESTAMP_MS, GroupRecord, OffsetCommit, utf16_length
+from kohort.group.records import GroupRecord, utf16_length
 from kohort.machine.shard import Result
 from kohort.model.errors import CoordinatorError, ErrorCode
+from kohort.records.offset_commits import NO_TIMESTAMP_MS
+from kohort.records.values import OffsetCommit
 from kohort.wire import messages as m
 from kohort.wire.encoders import PreparedResponse
 

@@ -11,9 +11,10 @@ import msgspec
 from kohort.group.context import GroupContext
 from kohort.group.offsets.offsets import Offsets, Partition
 from kohort.group.offsets.scan import OFFSETS_AT_ONCE, TOMBSTONES_AT_ONCE, OffsetScan
-from kohort.group.records import GroupRecord, OffsetTombstone
+from kohort.group.records import GroupRecord
 from kohort.machine.shard import Result
 from kohort.model.errors import CoordinatorError, ErrorCode
+from kohort.records.values import OffsetCommitTombstone
 from kohort.wire import messages as m
 
 
@@ -45,15 +46,17 @@ def offset_delete(context: GroupContext, request: m.OffsetDeleteRequest) -> Resu
     return Result(records, m.OffsetDeleteResponse(topics=topics))
 
 
-def _tombstones(offsets: Offsets, group_id: str, topic: str, partitions: Collection[int]) -> Iterator[OffsetTombstone]:
+def _tombstones(
+    offsets: Offsets, group_id: str, topic: str, partitions: Collection[int]
+) -> Iterator[OffsetCommitTombstone]:
     for partition in partitions:
         if offsets.has(group_id, (topic, partition)):
-            yield OffsetTombstone(group_id, topic, partition)
+            yield OffsetCommitTombstone(group_id, topic, partition)
 
 
-def offset_tombstones(offsets: Offsets, group_id: str) -> list[OffsetTombstone]:
+def offset_tombstones(offsets: Offsets, group_id: str) -> list[OffsetCommitTombstone]:
     """Tombstones for all offsets of a group, pending offsets of open transactions included."""
-    return [OffsetTombstone(group_id, *partition) for partition in offsets.partitions_of(group_id)]
+    return [OffsetCommitTombstone(group_id, *partition) for partition in offsets.partitions_of(group_id)]
 
 
 class TopicDeletion(msgspec.Struct, frozen=True):
@@ -70,9 +73,11 @@ class TopicDeletion(msgspec.Struct, frozen=True):
     scan: OffsetScan | None = None
 
 
-def topic_tombstones(offsets: Offsets, deletion: TopicDeletion) -> tuple[list[OffsetTombstone], TopicDeletion | None]:
+def topic_tombstones(
+    offsets: Offsets, deletion: TopicDeletion
+) -> tuple[list[OffsetCommitTombstone], TopicDeletion | None]:
     """Tombstones for some offsets of these topics, of any group; and the rest of the deletion, None if this was all."""
-    records: list[OffsetTombstone] = []
+    records: list[OffsetCommitTombstone] = []
     topics, looked_at = deletion.topics, 0
     scan = deletion.scan or OffsetScan(list(dict.fromkeys((*offsets.by_group, *offsets.writers))))
     while not scan.is_over:
@@ -82,7 +87,7 @@ def topic_tombstones(offsets: Offsets, deletion: TopicDeletion) -> tuple[list[Of
         scan = chunk.rest
         looked_at += 1 + len(chunk.partitions)
         records += [
-            OffsetTombstone(chunk.group_id, *partition)
+            OffsetCommitTombstone(chunk.group_id, *partition)
             for partition in chunk.partitions
             if partition[0] in topics and _was_committed_by(offsets, chunk.group_id, partition, topics[partition[0]])
         ]

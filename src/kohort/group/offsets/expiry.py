@@ -17,7 +17,9 @@ from kohort.group.events import GroupDeleted, GroupEvent, OffsetsExpired
 from kohort.group.groups import Group
 from kohort.group.offsets.offsets import CommittedOffset, Partition
 from kohort.group.offsets.scan import OFFSETS_AT_ONCE, TOMBSTONES_AT_ONCE, OffsetScan
-from kohort.group.records import NO_TIMESTAMP_MS, GroupRecord, OffsetTombstone
+from kohort.group.records import GroupRecord
+from kohort.records.offset_commits import NO_TIMESTAMP_MS
+from kohort.records.values import OffsetCommitTombstone
 
 
 class ExpiredPart(msgspec.Struct, frozen=True):
@@ -69,7 +71,7 @@ def cleanup_expired_offsets(context: GroupContext, now_ms: int, scan: OffsetScan
 
 def _expired(
     context: GroupContext, group: Group, partitions: Sequence[Partition], now_ms: int
-) -> list[OffsetTombstone]:
+) -> list[OffsetCommitTombstone]:
     """Tombstones of these partitions' offsets that have expired; a partition may have no offset any more."""
     base, retention_ms = group.offset_expiration_base(), context.config.offsets_retention_ms
     group_id, offsets = group.group_id, context.offsets
@@ -77,7 +79,7 @@ def _expired(
     if base is None or committed is None:
         return []
     expired = [
-        OffsetTombstone(group_id, *partition)
+        OffsetCommitTombstone(group_id, *partition)
         for partition in partitions
         if not group.is_subscribed_to(partition[0])
         and not offsets.has_pending(group_id, partition)

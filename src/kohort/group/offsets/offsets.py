@@ -13,8 +13,9 @@ from uuid import UUID
 
 import msgspec
 
-from kohort.group.records import NO_LEADER_EPOCH, NO_TIMESTAMP_MS, OffsetCommit, OffsetTombstone
 from kohort.machine.timeline import SnapshotRegistry, TimelineDict
+from kohort.records.offset_commits import NO_LEADER_EPOCH, NO_TIMESTAMP_MS
+from kohort.records.values import OffsetCommit, OffsetCommitTombstone
 
 NO_OFFSET: Final = -1
 
@@ -120,7 +121,7 @@ class Offsets:
             writers = self.writers[group_id] = TimelineDict(self._registry)
         writers.put(partition, writers.get(partition, frozenset()) | {producer_id})
 
-    def replay_tombstone(self, record: OffsetTombstone) -> None:
+    def replay_tombstone(self, record: OffsetCommitTombstone) -> None:
         """Forget the position, and what any transaction would put in its place."""
         group_id, partition = record.group_id, (record.topic, record.partition)
         committed = self.by_group.get(group_id)

@@ -14,14 +14,10 @@ from typing import Any, Final, overload
 import msgspec
 
 from kohort.group.offsets.offsets import CommittedOffset, GroupOffsets, Partition
-from kohort.group.records import (
-    NO_TIMESTAMP_MS,
-    OffsetCommit,
-    offset_key,
-    offset_value,
-    utf16_length,
-)
+from kohort.group.records import utf16_length
 from kohort.machine.bulk import PackedRecords
+from kohort.records.offset_commits import NO_TIMESTAMP_MS, offset_key, offset_value
+from kohort.records.values import OffsetCommit
 from kohort.wire import messages as m
 from kohort.wire.batches import RECORD_OVERHEAD_BYTES, record_front
 from kohort.wire.encoders import PreparedResponse

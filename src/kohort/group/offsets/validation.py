@@ -17,11 +17,11 @@ import msgspec
 from kohort.group.offsets.commit import NO_RETENTION_MS, accept
 from kohort.group.offsets.fetch import topic_refused
 from kohort.group.offsets.prepared_commits import GROWTH_MAX, PreparedCommit
-from kohort.group.records import NO_TIMESTAMP_MS
 from kohort.machine.shard import Reply
 from kohort.model.context import RequestContext
 from kohort.model.errors import ErrorCode
 from kohort.model.image import ClusterImage, TopicImage
+from kohort.records.offset_commits import NO_TIMESTAMP_MS
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.encoders import PreparedResponse, response_encoder
