@@ -6,8 +6,8 @@ from kohort.group.configs import GroupConfig
 from kohort.group.events import GroupDeleted, OffsetsExpired
 from kohort.group.groups import CLASSIC, CONSUMER, SHARE, STREAMS, TRANSITIONS, Transition, transition
 from kohort.group.kinds import KINDS
-from kohort.group.records import GroupMetadata, GroupTombstone
 from kohort.model.errors import CoordinatorError, ErrorCode, UnavailableError
+from kohort.records.values import GroupMetadata, GroupMetadataTombstone
 from kohort.wire import messages as m
 from tests.group.harness import Answer, Coordinator
 from tests.group.tiny_kind import TINY, TinyGroup, TinyManager, TinyRecord, TinySerde
@@ -224,4 +224,4 @@ def test_the_table_of_transitions_is_decided_above() -> None:
 
 def test_a_kind_owns_its_records() -> None:
     records = [record for kind in KINDS for record in kind.make_manager(coordinator().shard.context).replayers]
-    assert records == [GroupMetadata, GroupTombstone]
+    assert records == [GroupMetadata, GroupMetadataTombstone]

@@ -30,9 +30,9 @@ class TinyRecord(msgspec.Struct, frozen=True):
 
 
 class TinySerde(GroupRecordSerde):
-    def encode(self, record: Any, /) -> tuple[bytes, bytes | None]:
+    def encode(self, record: Any, /, version: int | None = None) -> tuple[bytes, bytes | None]:
         if not isinstance(record, TinyRecord):
-            return super().encode(record)
+            return super().encode(record, version)
         value = None if record.members is None else ",".join(record.members).encode()
         return KEY + record.group_id.encode(), value
 
