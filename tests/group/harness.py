@@ -26,6 +26,7 @@ from kohort.group.shard import GroupShard
 from kohort.machine.timeline import TimelineDict
 from kohort.model.errors import ErrorCode
 from kohort.model.ids import CONSUMER_OFFSETS
+from kohort.runtime.append.appender import ADAPTIVE
 from kohort.runtime.processors import InlineProcessor
 from kohort.runtime.runtime import Runtime
 from kohort.testing import FaultyLog, FixedContext, VirtualNode
@@ -134,6 +135,8 @@ class Coordinator:
         self.node = VirtualNode()
         self.log = CommittingLog(self.node, batch_bytes_max=batch_bytes_max)
         self.leader_epoch = 0
+        self.linger_ms = ADAPTIVE
+        """Takes effect with the next restart."""
         self.is_burst = False
         """While it is on, all requests arrive in one turn and share one batch."""
         self.events: list[GroupEvent] = []
@@ -157,6 +160,7 @@ class Coordinator:
             image=self.image,
             clock=self.node.clock,
             processor=InlineProcessor(self.node.wheel, self.node.defer, self.node.call_soon),
+            linger_ms=self.linger_ms,
         )
         self.service = GroupService(self.runtime, self.config, self.image, self._kinds)
         self.leader_epoch += 1

@@ -71,6 +71,27 @@ def test_an_assignment_that_comes_too_late_is_dropped() -> None:
     assert newcomer.generation_id == 2
 
 
+@pytest.mark.parametrize("is_written", [True, False])
+def test_an_assignment_of_an_earlier_generation_does_not_complete_the_next(is_written: bool) -> None:
+    """The write of generation 1 ends when generation 2 waits for its own assignment."""
+    coordinator = Coordinator()
+    leader, follower = coordinator.completing(2)
+    coordinator.is_burst = True
+    coordinator.log.fail_next_append = None if is_written else UnavailableError("offline")
+    early = coordinator.sync(leader, 1, {leader: b"old", follower: b"old"})
+    rejoins = [coordinator.join(follower, protocols=(("range", b"new"),)), coordinator.join(leader)]
+    assert (state(coordinator), coordinator.describe_generation()) == (COMPLETING_REBALANCE, 2)
+    coordinator.is_burst = False
+    coordinator.node.settle()
+    assert [answer.generation_id for answer in rejoins] == [2, 2]
+    assert early.code is REBALANCE
+    assert (state(coordinator), coordinator.describe_generation()) == (COMPLETING_REBALANCE, 2)
+    waiting = coordinator.sync(follower, 2)
+    assert waiting.is_parked
+    assert coordinator.sync(leader, 2, {leader: b"new", follower: b"new"}).assignment == b"new"
+    assert waiting.assignment == b"new"
+
+
 def test_an_assignment_that_cannot_be_written_starts_over() -> None:
     coordinator = Coordinator()
     leader, follower = coordinator.completing(2)
@@ -337,6 +358,27 @@ def test_a_replacement_that_cannot_be_written_is_taken_back() -> None:
     assert coordinator.heartbeat(leader, 1, instance="a") is NONE
     coordinator.advance(SESSION_MS)
     assert leader not in group.members
+
+
+def test_a_member_whose_replacement_is_taken_back_gets_a_whole_session() -> None:
+    """Its own timer may end while the replacement is being written."""
+    coordinator = Coordinator()
+    old, other = coordinator.stable(2, instances=("a", "b"))
+    coordinator.linger_ms = 20
+    coordinator.restart()
+    coordinator.advance(SESSION_MS - 1)
+    assert coordinator.heartbeat(other, 1, instance="b") is NONE
+    coordinator.log.fail_next_append = UnavailableError("offline")
+    answer = coordinator.join("", instance="a")
+    coordinator.advance(20)
+    assert (answer.code, answer.member_id) == (ErrorCode.NOT_COORDINATOR, "")
+    coordinator.advance(SESSION_MS - 21)
+    assert coordinator.heartbeat(other, 1, instance="b") is NONE
+    coordinator.advance(20)
+    assert set(coordinator.groups["group"].members) == {old, other}
+    coordinator.advance(1)
+    assert list(coordinator.groups["group"].members) == [other]
+    assert state(coordinator) is PREPARING_REBALANCE
 
 
 def test_a_replacement_that_changes_the_vote_rebalances() -> None:
