@@ -138,3 +138,19 @@ wheel: $(READY) ## build the plain and the compiled wheel into dist/ and test ea
 	  $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .; \
 	  else echo "Note: no C compiler found: the compiled wheel is not built." >&2; fi
 	@$(BIN)/python tools/check_wheels.py dist/*.whl
+
+DOCS := build/docs-venv
+.PHONY: docs lock-docs
+
+docs: $(DOCS)/.ready ## build the documentation site in build/site; a broken link fails
+	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --quiet
+	@echo "Site: build/site/index.html"
+
+$(DOCS)/.ready: requirements/docs.lock
+	@$(PYTHON) -m venv $(DOCS)
+	@$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.lock
+	@touch $@
+
+lock-docs: ## resolve the dependencies of the documentation site anew and pin them (needs uv)
+	echo 'mkdocs-material>=9.6' | uv pip compile - --universal --generate-hashes --no-header --no-annotate \
+	  --python-version 3.11 --quiet --upgrade --output-file requirements/docs.lock

@@ -76,21 +76,21 @@ def test_no_java_is_a_sentence(recorded: Callable[[str], Path], tmp_path: Path) 
 
 # fmt: off
 REFUSED = [
-    (("lag", "LOGS", "--time", "--history"),                 "--time and --history are different tables"),
-    (("partitions", "LOGS", "--owners", "--unowned"),        "--unowned and --owners are different tables"),
-    (("transactions", "LOGS", "--open", "--statistics"),     "--open and --statistics are different tables"),
-    (("lag", "LOGS", "--report", "LOGS/nowhere/page.html"),  "there is no such directory"),
-    (("report", "LOGS", "--report", "LOGS/nowhere/x.html"),  "there is no such directory"),
-    (("report", "OUT"),                                      "holds published tables; this needs logs"),
-    (("run", "OUT", "--out", "LOGS/out"),                    "holds published tables; this needs logs"),
-    (("run", "LOGS", "--out", "LOGS/out", "--every", "5"),   "--every is for --stream"),
-    (("run", "LOGS", "--out", "LOGS/out", "--groups", ","),  "--groups names no group"),
-    (("run", "LOGS", "--out", "LOGS/out", "--stream", "--as-of", "9"), "--as-of stands still and --stream goes on"),
-    (("lag", "LOGS", "--as-of", "2999-01-01"),               "--as-of 2999-01-01 has not come yet: it is 20"),
-    (("lag", "LOGS", "--as-of", "9" * 30),                   "has not come yet"),
-    (("lag", "LOGS", "--as-of", "yesterday"),                "'yesterday' is no time"),
-    (("offsets", "OUT", "--group", "c"),                     "was published for groups a, b alone"),
-    (("offsets", "OUT", "--as-of", "1970-01-01T00:00:05"),   "published as of 1970-01-01 00:00:04.000 (UTC),"),
+    (("lag", "LOGS", "--time", "--history"),                 "--time and --history select different tables"),
+    (("partitions", "LOGS", "--owners", "--unowned"),        "--unowned and --owners select different tables"),
+    (("transactions", "LOGS", "--open", "--statistics"),     "--open and --statistics select different tables"),
+    (("lag", "LOGS", "--report", "LOGS/nowhere/page.html"),  "the directory does not exist"),
+    (("report", "LOGS", "--report", "LOGS/nowhere/x.html"),  "the directory does not exist"),
+    (("report", "OUT"),                                      "contains published tables; this command needs logs"),
+    (("run", "OUT", "--out", "LOGS/out"),                    "contains published tables; this command needs logs"),
+    (("run", "LOGS", "--out", "LOGS/out", "--every", "5"),   "--every needs --stream"),
+    (("run", "LOGS", "--out", "LOGS/out", "--groups", ","),  "--groups is empty"),
+    (("run", "LOGS", "--out", "LOGS/out", "--stream", "--as-of", "9"), "--as-of and --stream exclude each other"),
+    (("lag", "LOGS", "--as-of", "2999-01-01"),               "--as-of 2999-01-01 is in the future: it is 20"),
+    (("lag", "LOGS", "--as-of", "9" * 30),                   "is in the future"),
+    (("lag", "LOGS", "--as-of", "yesterday"),                "'yesterday' is not a time"),
+    (("offsets", "OUT", "--group", "c"),                     "was published only for groups a, b"),
+    (("offsets", "OUT", "--as-of", "1970-01-01T00:00:05"),   "published as of 1970-01-01 00:00:04.000 (UTC);"),
 ]
 # fmt: on
 
@@ -137,12 +137,10 @@ def test_a_table_with_everything_beside_it(recorded: Callable[[str], Path], tmp_
         for partition, offset, end_offset in ((0, 1599, 1637), (1, 1598, 1636))
     ]
     assert (
-        "Left out: __consumer_offsets-2/00000000000000000000.log, byte 8838: 193 bytes, incomplete batch" in done.stderr
+        "Skipped: __consumer_offsets-2/00000000000000000000.log, byte 8838: 193 bytes, incomplete batch" in done.stderr
     )
     # Spark's own noise is not shown: what is left is ours.
-    assert all(
-        line.startswith(("Left out:", "Report:", "Reading")) for line in done.stderr.splitlines() if line.strip()
-    )
+    assert all(line.startswith(("Skipped:", "Report:", "Reading")) for line in done.stderr.splitlines() if line.strip())
     assert "<svg" in page.read_text()
     assert [path.name for path in out.iterdir()] == ["lag"]
 

@@ -145,9 +145,9 @@ def test_the_command_line_reads_published_tables(tmp_path: Path, source: Path) -
 REFUSED = {
     ("offsets",):                               "holds no table offsets",
     ("status", "--history"):                    "holds no table status_history; `kohort pipeline run --history` writes it",
-    ("lag", "--as-of", "12"):                   "of published tables only offsets are told for the past",
-    ("offsets", "--as-of", "yesterday"):        "is no time; say 2026-11-21T09:30:00",
-    ("offsets", "--out", "x"):                  "is published already",
+    ("lag", "--as-of", "12"):                   "published tables support --as-of for offsets only",
+    ("offsets", "--as-of", "yesterday"):        "is not a time; write 2026-11-21T09:30:00",
+    ("offsets", "--out", "x"):                  "contains published tables",
 }
 # fmt: on
 

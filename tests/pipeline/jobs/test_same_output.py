@@ -99,4 +99,4 @@ def test_other_settings_than_burrows_need_the_logs(
     told: tuple[Tables, Path], capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert CliRunner().invoke(app, ["status", str(told[1]), "--intervals", "5"]).exit_code == 2
-    assert "published already, by Burrow's defaults" in capfd.readouterr().err
+    assert "published tables, with Burrow's default rules" in capfd.readouterr().err

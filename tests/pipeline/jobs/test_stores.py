@@ -146,6 +146,6 @@ def test_where_a_pointer_cannot_be_replaced_at_once_nothing_is_published(uri: st
 
 
 def test_a_run_keeps_its_rows_in_a_directory() -> None:
-    with pytest.raises(ConfigError, match="Spark writes no object store without connectors of its own"):
+    with pytest.raises(ConfigError, match="must be a local directory"):
         local_out("s3://bucket/kohort")
     assert local_out("tables") == Path("tables")

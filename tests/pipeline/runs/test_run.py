@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from kohort.cli.pipeline.run_command import tell_missing
+from kohort.cli.pipeline.run_command import report_missing
 from kohort.model.errors import ConfigError
 from kohort.pipeline.decode.batches import scan
 from kohort.pipeline.jobs import publish, published
@@ -122,8 +122,8 @@ def test_another_wish_reads_nothing_again(
     assert (told.is_new, told.rows_read, told.version) == (True, 0, 2)
     assert tables_of(tmp_path / "out", FEW) == expected(spark, logs, FEW, group=group, as_of_ms=at_ms)
     # Of a name that nobody has there are no rows; it is said, since it is a slip or a pattern.
-    tell_missing(tmp_path / "out", frozenset({group, "gro*"}))
-    assert capsys.readouterr().err == "No such group: 'gro*' (--groups takes names as they are, no patterns)\n"
+    report_missing(tmp_path / "out", frozenset({group, "gro*"}))
+    assert capsys.readouterr().err == "No such group: 'gro*' (--groups takes exact names, no patterns)\n"
 
 
 def test_tables_of_another_release_are_made_again(

@@ -1,1 +1,1 @@
-"""`kohort pipeline`."""
+"""`kohort pipeline`: tables from the logs of group coordinators."""

@@ -1,4 +1,4 @@
-"""How `kohort pipeline` prints the rows of its tables: aligned lines, or JSON."""
+"""Columns of the tables that `kohort pipeline` prints: aligned lines, or JSON."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ Column = tuple[str, Align, Cell]
 
 
 def show(rows: list[Row], as_json: bool, name: str) -> None:
-    """The rows of a table on standard output."""
+    """Print the rows of a table on standard output."""
     if as_json:
         typer.echo(to_json(rows))
         return
@@ -21,12 +21,12 @@ def show(rows: list[Row], as_json: bool, name: str) -> None:
 
 
 def to_json(value: Any) -> str:
-    """JSON, with bytes as hexadecimal digits."""
+    """Encode JSON. Bytes become hexadecimal digits."""
     return json.dumps(value, default=bytes.hex)
 
 
 def _aligned(rows: list[Row], columns: list[Column]) -> Iterator[str]:
-    """Lines of a table. By hand: there may be a hundred thousand of them, and a terminal or `grep` should get them whole."""
+    """Yield aligned lines. Not with rich: a table can have 100,000 rows, and lines must not be folded for `grep`."""
     cells = [[title for title, _, _ in columns], *([_printable(cell(row)) for _, _, cell in columns] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     pads = [str.rjust if align == "right" else str.ljust for _, align, _ in columns]
@@ -35,7 +35,7 @@ def _aligned(rows: list[Row], columns: list[Column]) -> Iterator[str]:
 
 
 def _printable(text: str) -> str:
-    """Commit metadata may hold anything; a terminal gets no control characters of it."""
+    """Escape control characters. Commit metadata may contain any text."""
     return text if text.isprintable() else "".join(one if one.isprintable() else f"\\x{ord(one):02x}" for one in text)
 
 
@@ -69,7 +69,7 @@ def _duration(title: str, name: str) -> Column:
     return title, "right", cell
 
 
-def _took(row: Row) -> str:
+def _duration_of_rebalance(row: Row) -> str:
     from kohort.pipeline.report.formatting import rebalance_duration
 
     return rebalance_duration(row)
@@ -84,16 +84,16 @@ def _members(title: str, name: str) -> Column:
 
 
 def _partitions(row: Row) -> str:
-    places = row["partitions"]
-    return "?" if places is None else ", ".join(f"{place['topic']}-{place['partition']}" for place in places)
+    partitions = row["partitions"]
+    return "?" if partitions is None else ", ".join(f"{each['topic']}-{each['partition']}" for each in partitions)
 
 
-def _why(row: Row) -> str:
+def _reasons(row: Row) -> str:
     return "?" if row["why"] is None else ", ".join(row["why"])
 
 
 def _topic(row: Row) -> str:
-    """Its name, or its id where nothing tells the name; of a task its subtopology."""
+    """Return the topic name, or its id if the name is unknown; the subtopology for a task of a streams group."""
     is_task = row.get("subtopology") is not None
     return f"subtopology {row['subtopology']}" if is_task else str(row["topic"] or row["topic_id"])
 
@@ -119,12 +119,12 @@ _REBALANCES = [
     _left("TYPE", "group_type"),
     _left("EVENT", "event"),
     _right("GENERATION", "generation"),
-    ("WHY", "left", _why),
+    ("WHY", "left", _reasons),
     ("MEMBERS", "right", lambda row: str(len(row["members"]))),
     _members("JOINED", "joined"),
     _members("LEFT", "left"),
     _right("MOVED", "moved"),
-    ("TOOK", "right", _took),
+    ("TOOK", "right", _duration_of_rebalance),
 ]
 _OWNED = [_left("GROUP", "group"), ("TOPIC", "left", _topic), _right("PARTITION", "partition")]
 COLUMNS: dict[str, list[Column]] = {

@@ -1,4 +1,4 @@
-"""What the commands of `kohort pipeline` share: where the logs are, what of them is asked for, where it goes."""
+"""Options that the commands of `kohort pipeline` share."""
 
 import inspect
 from collections.abc import Callable, Collection
@@ -18,34 +18,32 @@ Source: TypeAlias = Annotated[
     str,
     typer.Argument(
         metavar="SOURCE",
-        help="Data directory of Kohort or of Apache Kafka (log.dirs), kafka://HOST:PORT, or what `run` has published.",
+        help="Data directory of Kohort or Apache Kafka (log.dirs), kafka://HOST:PORT, or tables published by `run`.",
     ),
 ]
 LogSource: TypeAlias = Annotated[
-    str, typer.Argument(metavar="SOURCE", help="Data directory of Kohort or of Apache Kafka, or kafka://HOST:PORT.")
+    str, typer.Argument(metavar="SOURCE", help="Data directory of Kohort or Apache Kafka, or kafka://HOST:PORT.")
 ]
-AsJson: TypeAlias = Annotated[
-    bool, typer.Option("--json", help="One JSON value on standard output instead of a table.")
-]
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Group: TypeAlias = Annotated[str | None, typer.Option(help="Only this group.")]
 Out: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="DIR", help="Write the tables as Parquet into folders of this one.")
+    str | None, typer.Option(metavar="DIR", help="Write the tables as Parquet files below this directory.")
 ]
 Report: TypeAlias = Annotated[
-    Path | None, typer.Option("--report", metavar="FILE", help="Write an HTML report with pictures.")
+    Path | None, typer.Option("--report", metavar="FILE", help="Write an HTML report with charts.")
 ]
 Master: TypeAlias = Annotated[str | None, typer.Option(metavar="URL", help="Spark master; default local[*].")]
 AsOf: TypeAlias = Annotated[
     str | None,
     typer.Option(
-        "--as-of", metavar="TIME", help="As it was at this instant: 2026-11-21T09:30:00 (UTC), or milliseconds."
+        "--as-of", metavar="TIME", help="State at this instant: 2026-11-21T09:30:00 (UTC), or milliseconds since 1970."
     ),
 ]
 
 
 @dataclass(frozen=True)
 class CommandOptions:
-    """What a command was asked for besides its table; the options that commands share, by name."""
+    """Values of the shared options."""
 
     source: str
     as_json: bool = False
@@ -60,7 +58,7 @@ class CommandOptions:
 
     @property
     def where(self) -> dict[str, str]:
-        """Values that columns must have."""
+        """Return the filter of rows: required values by column."""
         given = {"group": self.group, "transactional_id": self.transactional_id}
         return {name: value for name, value in given.items() if value is not None}
 
@@ -69,11 +67,11 @@ def on_source(
     *, source: Any = Source, without: Collection[str] = ()
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """
-    Give a command the shared options; its function gets them as `CommandOptions`, and its own ones by name.
+    Add the shared options to a command. Its function receives them as `CommandOptions`, and its own options by name.
 
     Args:
-        source: the type of the argument.
-        without: names of shared options that the command does not have.
+        source: annotation of the SOURCE argument.
+        without: shared options that the command does not have.
     """
 
     def decorated(command: Callable[..., None]) -> Callable[..., None]:
@@ -89,7 +87,7 @@ def on_source(
         first = [one for name, one in shared.items() if name in _FIRST]
         rest = [one for name, one in shared.items() if name not in _FIRST]
         parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*first, *own, *rest)]
-        # Both are what typer reads.
+        # typer reads both.
         with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         with_options.__annotations__ = {one.name: one.annotation for one in parameters}
         return with_options
@@ -98,7 +96,7 @@ def on_source(
 
 
 _FIRST = ("source", "as_json", "group")
-"""Shared options that stand before those of the command itself."""
+"""Shared options that are listed before the options of the command."""
 
 
 def _options(
@@ -111,4 +109,4 @@ def _options(
     config: CommandConfig = None,
     master: Master = None,
 ) -> None:
-    """The options, as `typer` reads them off a signature."""
+    """Declare the shared options. Only the signature is used."""

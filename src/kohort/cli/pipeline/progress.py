@@ -1,26 +1,26 @@
-"""Bytes and rows that Spark's tasks have read, drawn on a terminal while they read; one line in the end."""
+"""Progress bar of bytes and rows that Spark tasks have read."""
 
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-EVERY_S = 0.1
+UPDATE_INTERVAL_S = 0.1
 
 
-class Progress(Protocol):
-    """What can tell how far it has come."""
+class ProgressSource(Protocol):
+    """An operation that reports its progress."""
 
     planned_bytes: int
 
     def progress(self) -> Any:
-        """`bytes_read` and `rows` so far."""
+        """Return `bytes_read` and `rows` so far."""
         ...
 
 
 @contextmanager
-def shown_progress(console: Any, told: Progress) -> Iterator[None]:
-    """Progress with the time that is left, until the block ends."""
+def shown_progress(console: Any, source: ProgressSource) -> Iterator[None]:
+    """Show progress and the remaining time until the block ends."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     columns = (TextColumn("Reading"), BarColumn(), DownloadColumn(), TextColumn("{task.fields[rows]:,} rows"))
@@ -28,15 +28,15 @@ def shown_progress(console: Any, told: Progress) -> Iterator[None]:
         task = shown.add_task("read", rows=0)
         done = threading.Event()
 
-        def look() -> None:
-            now = told.progress()
+        def update() -> None:
+            now = source.progress()
             shown.update(
-                task, total=max(told.planned_bytes, now.bytes_read, 1), completed=now.bytes_read, rows=now.rows
+                task, total=max(source.planned_bytes, now.bytes_read, 1), completed=now.bytes_read, rows=now.rows
             )
 
         def watch() -> None:
-            while not done.wait(EVERY_S):
-                look()
+            while not done.wait(UPDATE_INTERVAL_S):
+                update()
 
         watcher = threading.Thread(target=watch, name="pipeline-progress", daemon=True)
         watcher.start()
@@ -45,4 +45,4 @@ def shown_progress(console: Any, told: Progress) -> Iterator[None]:
         finally:
             done.set()
             watcher.join()
-            look()
+            update()

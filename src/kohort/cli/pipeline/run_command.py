@@ -1,4 +1,4 @@
-"""`kohort pipeline run`: once, or on and on, with progress."""
+"""`kohort pipeline run`: publish tables once, or continuously, with progress."""
 
 import signal
 import threading
@@ -15,12 +15,12 @@ from kohort.cli.pipeline.progress import shown_progress
 from kohort.client.security import SUPPORTED_CONFIGS, read_properties
 from kohort.model.errors import ConfigError
 
-LOOK_EVERY_S = 1.0
+POLL_INTERVAL_S = 1.0
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What `run` was asked for."""
+    """Options of `kohort pipeline run`."""
 
     source: str
     out: Path
@@ -33,21 +33,21 @@ class RunOptions:
     store: str | None = None
 
 
-def run(options: RunOptions, console: Any, *, every_s: float | None) -> None:
+def run_pipeline(options: RunOptions, console: Any, *, every_s: float | None) -> None:
     """
-    Publish.
+    Publish the tables of a source.
 
     Args:
-        every_s: with a number, go on until SIGINT or SIGTERM, and publish no more often than that.
+        every_s: if given, continue until SIGINT or SIGTERM and wait at least this long between two versions.
 
     Raises:
-        ConfigError: the source cannot be read, or the directory holds something else.
+        ConfigError: the source cannot be read, or the directory contains something else.
     """
     from kohort.pipeline.jobs import published, stores
     from kohort.pipeline.runs.run import Run, Source
     from kohort.pipeline.runs.state import RunRequest
 
-    # A store that cannot be opened is said before anything is read.
+    # Opened first, so that an unreachable store is reported before the logs are read.
     store = None if options.store is None else stores.opened(options.store)
     with ExitStack() as stack:
         running = Run(
@@ -60,17 +60,17 @@ def run(options: RunOptions, console: Any, *, every_s: float | None) -> None:
         if every_s is None:
             _once(running, console, options.out, store)
             return
-        with _told_to_stop() as stopped:
+        with _stop_signal() as stopped:
             while not stopped.is_set():
                 _once(running, console, options.out, store)
                 stopped.wait(every_s)
                 while not stopped.is_set() and not running.has_news():
-                    stopped.wait(LOOK_EVERY_S)
+                    stopped.wait(POLL_INTERVAL_S)
 
 
 def connection_options(config: Path | None) -> dict[str, str]:
     """
-    The properties of a file as options of the source; what is none of its options is left out, as Kafka's tools do.
+    Read a --command-config file as options of the Spark source. Other properties are ignored, as in Kafka's tools.
 
     Raises:
         ConfigError: the file cannot be read.
@@ -79,19 +79,20 @@ def connection_options(config: Path | None) -> dict[str, str]:
 
     if config is None:
         return {}
-    given = read_properties(config)
-    return {SECURITY + name: text for name, text in given.items() if name in SUPPORTED_CONFIGS}
+    properties = read_properties(config)
+    return {SECURITY + name: text for name, text in properties.items() if name in SUPPORTED_CONFIGS}
 
 
 def local_out(out: str) -> Path:
     """
+    Parse --out.
+
     Raises:
-        ConfigError: it is in an object store.
+        ConfigError: it is a URI of an object store.
     """
     if "://" in out:
         raise ConfigError(
-            f"--out {out}: Spark writes no object store without connectors of its own, and a run keeps what it has read;"
-            f" name a directory here with --out, and --store {out}"
+            f"--out {out} must be a local directory, which keeps the state of the run; use --out DIR --store {out}"
         )
     return Path(out)
 
@@ -106,47 +107,49 @@ def _once(running: Any, console: Any, out: Path, store: Any) -> None:
     for sentence in outcome.lost:
         typer.echo(f"Lost: {sentence}", err=True)
     for ended in outcome.over:
-        typer.echo(f"Begun again: {ended}", err=True)
+        typer.echo(f"Restarted: {ended}", err=True)
     for row in outcome.damage:
         where = f"{row['log_topic']}-{row['log_partition']}/{row['segment']}, byte {row['position']}"
-        typer.echo(f"Left out: {where}: {row['size_bytes']} bytes, {row['problem']}", err=True)
-    told = f"{outcome.rows_read:,} new rows" if outcome.is_new else "up to date"
+        typer.echo(f"Skipped: {where}: {row['size_bytes']} bytes, {row['problem']}", err=True)
+    summary = f"{outcome.rows_read:,} new rows" if outcome.is_new else "up to date"
     if outcome.touched is not None:
-        told += f", {len(outcome.touched.groups):,} groups made again"
+        summary += f", {len(outcome.touched.groups):,} groups updated"
     typer.echo(
-        f"{out}: version {outcome.version}, {told}" if outcome.is_new else f"{out}: {told} (version {outcome.version})"
+        f"{out}: version {outcome.version}, {summary}"
+        if outcome.is_new
+        else f"{out}: {summary} (version {outcome.version})"
     )
     if outcome.is_new:
-        tell_missing(out, running.wanted.groups)
+        report_missing(out, running.wanted.groups)
     if store is not None:
         _stored(store, out)
 
 
-def tell_missing(out: Path, groups: frozenset[str] | None) -> None:
-    """A name that no group has makes empty tables, and is most often a pattern or a slip."""
+def report_missing(out: Path, groups: frozenset[str] | None) -> None:
+    """Report names without a group. They are most often patterns or typing errors, and give empty tables."""
     from kohort.pipeline.jobs import published
 
-    there = published.groups(published.current(out)) if groups else set()
-    for name in sorted((groups or frozenset()) - there):
-        typer.echo(f"No such group: {name!r} (--groups takes names as they are, no patterns)", err=True)
+    existing = published.groups(published.current(out)) if groups else set()
+    for name in sorted((groups or frozenset()) - existing):
+        typer.echo(f"No such group: {name!r} (--groups takes exact names, no patterns)", err=True)
 
 
 def _stored(store: Any, out: Path) -> None:
-    """Also what an earlier run has published here but did not get there."""
+    """Copy the current version to the store, also if an earlier run failed to do so."""
     from kohort.pipeline.jobs import published, stores
 
     done = stores.publish(store, published.current(out))
-    told = (
+    text = (
         f"version {done.version}, {done.bytes_written:,} bytes"
         if done.is_new
         else f"up to date (version {done.version})"
     )
-    typer.echo(f"{store.uri}: {told}")
+    typer.echo(f"{store.uri}: {text}")
 
 
 @dataclass
 class LazySpark:
-    """Spark, started when it is needed first, kept for the runs that follow and stopped with `stack`."""
+    """A Spark session that starts at its first use and stops with `stack`."""
 
     stack: ExitStack
     master: str | None
@@ -157,7 +160,7 @@ class LazySpark:
     def session(self, log_bytes: int) -> Iterator[Any]:
         """
         Args:
-            log_bytes: how much there is to read at first.
+            log_bytes: size of the logs, from which the number of partitions is chosen.
 
         Raises:
             ConfigError: Spark does not start.
@@ -173,8 +176,8 @@ class LazySpark:
 
 
 @contextmanager
-def _told_to_stop() -> Iterator[threading.Event]:
-    """Set by SIGINT and SIGTERM; the run that is under way is finished first."""
+def _stop_signal() -> Iterator[threading.Event]:
+    """Make an event that SIGINT and SIGTERM set. The current run finishes first."""
     stopped = threading.Event()
 
     def stop(_: int, __: FrameType | None) -> None:

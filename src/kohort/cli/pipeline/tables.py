@@ -1,0 +1,286 @@
+"""
+Execution of `kohort pipeline` commands: read tables from logs with Spark, or from published tables without Spark.
+
+Tables and JSON are printed on standard output, progress and notes on standard error. Spark and the pipeline are imported when a
+command runs, so that `kohort --help` stays fast.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from kohort.cli.pipeline.columns import to_json
+from kohort.cli.pipeline.options import CommandOptions
+from kohort.cli.pipeline.progress import shown_progress
+from kohort.model.errors import ConfigError
+
+if TYPE_CHECKING:
+    from kohort.pipeline.jobs.tables import Tables
+    from kohort.pipeline.tables.burrow import Rules
+
+_EXIT_ERROR = 2
+_LATEST_ONLY = ("offsets", "lag")
+"""Tables that need only the latest offsets, not the history."""
+_DEFAULT_REPORT = Path("kohort-report.html")
+
+
+@contextmanager
+def stderr_console() -> Iterator[Any]:
+    """Make a console on a copy of standard error (Spark redirects it at its start), and report errors as sentences on it."""
+    import os
+
+    from rich.console import Console
+
+    with os.fdopen(os.dup(2), "w") as stderr:
+        console = Console(file=stderr)
+        with _errors_as_sentences(console):
+            yield console
+
+
+@contextmanager
+def _errors_as_sentences(console: Any) -> Iterator[None]:
+    """Print an error that the user can fix as a sentence, and exit with code 2. Other errors propagate."""
+    try:
+        yield
+    except ImportError as exc:
+        text = f"kohort pipeline: {exc.name} is missing: pip install 'kohort[pipeline]'"
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+        raise typer.Exit(_EXIT_ERROR) from exc
+    except Exception as exc:
+        # Spark and the operating system raise many kinds of exceptions. An error of our own code has no sentence.
+        from kohort.pipeline.failures import sentence
+
+        message = sentence(exc)
+        if message is None:
+            raise
+        console.print(f"kohort pipeline: {message}", markup=False, highlight=False, soft_wrap=True)
+        raise typer.Exit(_EXIT_ERROR) from exc
+
+
+def fail(sentence: str) -> None:
+    """Print a sentence and exit with code 2."""
+    with stderr_console():
+        raise ConfigError(sentence)
+
+
+def check_run(
+    options: CommandOptions, groups: frozenset[str] | None, *, every_s: float | None, is_stream: bool
+) -> None:
+    if groups is not None and not groups:
+        raise ConfigError("--groups is empty; leave it out for all groups")
+    if every_s is not None and not is_stream:
+        raise ConfigError("--every needs --stream")
+    if is_stream and options.as_of is not None:
+        raise ConfigError("--as-of and --stream exclude each other")
+    check_logs(options)
+
+
+def check_logs(options: CommandOptions) -> None:
+    from kohort.pipeline.jobs import published
+
+    if published.is_published(options.source):
+        raise ConfigError(
+            f"{options.source} contains published tables; this command needs logs: a data directory or kafka://HOST:PORT"
+        )
+
+
+def check_report_directory(report_file: Path | None) -> None:
+    """Check the directory of the report before reading the logs."""
+    if report_file is not None and not report_file.absolute().parent.is_dir():
+        raise ConfigError(f"the report cannot be written to {report_file}: the directory does not exist")
+
+
+def parse_as_of(as_of: str | None) -> int | None:
+    """
+    Parse --as-of into milliseconds since 1970. The default time zone is UTC.
+
+    Raises:
+        ConfigError: the text is neither a time nor a number, or lies in the future.
+    """
+    from datetime import UTC, datetime
+
+    if as_of is None:
+        return None
+    try:
+        moment = None if as_of.isdecimal() else datetime.fromisoformat(as_of)
+    except ValueError as exc:
+        raise ConfigError(
+            f"--as-of {as_of!r} is not a time; write 2026-11-21T09:30:00, or milliseconds since 1970"
+        ) from exc
+    if moment is not None and moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    at_ms = int(as_of) if moment is None else round(moment.timestamp() * 1000)
+    now = datetime.now(UTC)
+    if at_ms > now.timestamp() * 1000:
+        raise ConfigError(f"--as-of {as_of} is in the future: it is {now:%Y-%m-%dT%H:%M:%S} (UTC) now")
+    return at_ms
+
+
+def burrow_rules(intervals: int | None, allowed_lag: int | None, min_distance_s: int | None) -> "Rules | None":
+    """Make the rules of `status` from the options; None if none is given."""
+    from kohort.pipeline.tables.burrow import Rules
+
+    given = {"intervals": intervals, "allowed_lag": allowed_lag}
+    given["distance_min_ms"] = None if min_distance_s is None else min_distance_s * 1000
+    rules = {name: value for name, value in given.items() if value is not None}
+    return Rules(**rules) if rules else None
+
+
+def read_rows(options: CommandOptions, name: str) -> list[dict[str, Any]]:
+    """Read the rows of a table, from published tables or from logs."""
+    with stderr_console() as console:
+        from kohort.pipeline.jobs import published
+
+        if published.is_published(options.source):
+            return _published_rows(options, name)
+        check_report_directory(options.report_file)
+        with _open_tables(options, console, name) as tables:
+            rows = _write_and_collect(tables, name, options.out)
+            _write_report(tables, options.report_file)
+            _print_damage(tables)
+    return [row for row in rows if all(row.get(column, value) == value for column, value in options.where.items())]
+
+
+def _published_rows(options: CommandOptions, name: str) -> list[dict[str, Any]]:
+    from kohort.pipeline.jobs import published
+
+    if options.rules is not None:
+        raise ConfigError(
+            f"{options.source} contains published tables, with Burrow's default rules; other rules need a data directory"
+        )
+    if options.out is not None or options.report_file is not None:
+        raise ConfigError(f"{options.source} contains published tables; --out and --report need a data directory")
+    at_ms = parse_as_of(options.as_of)
+    _check_published_scope(options, at_ms)
+    if at_ms is None:
+        return published.rows(options.source, name, where=options.where)
+    if name != "offsets":
+        raise ConfigError(f"published tables support --as-of for offsets only; {name} --as-of needs a data directory")
+    return published.offsets_as_of(options.source, at_ms, where=options.where)
+
+
+def _check_published_scope(options: CommandOptions, at_ms: int | None) -> None:
+    """Check that the published tables cover the requested group and instant."""
+    from kohort.pipeline.jobs import published
+    from kohort.pipeline.report.formatting import instant
+
+    request = published.wish(options.source)
+    groups, until_ms = request.get("groups"), request.get("as_of_ms")
+    if groups is not None and options.group is not None and options.group not in groups:
+        raise ConfigError(f"{options.source} was published only for groups {', '.join(groups)}")
+    if until_ms is not None and at_ms is not None and at_ms > until_ms:
+        raise ConfigError(
+            f"{options.source} was published as of {instant(until_ms)} (UTC); later instants need the logs"
+        )
+
+
+@contextmanager
+def _open_tables(options: CommandOptions, console: Any, name: str = "offsets") -> Iterator["Tables"]:
+    """Start Spark, show progress, and provide the tables of a source."""
+    import tempfile
+
+    from kohort.cli.pipeline.run_command import connection_options
+    from kohort.model.ids import CONSUMER_OFFSETS, TRANSACTION_STATE
+    from kohort.pipeline.jobs.reading import SHORT_BYTES, Reading, coordinator_log_bytes, shuffle_partitions
+    from kohort.pipeline.sources.live import is_live
+    from kohort.pipeline.sources.options import connecting
+
+    as_of_ms = parse_as_of(options.as_of)
+    source = options.source if is_live(options.source) else str(Path(options.source).absolute())
+    connection = connection_options(options.config) if is_live(options.source) else {}
+    topic = TRANSACTION_STATE if "transaction" in name else CONSUMER_OFFSETS
+    log_bytes = coordinator_log_bytes(options.source, topic, security=connecting(connection))
+    with ExitStack() as stack:
+        from kohort.pipeline.jobs.tables import Tables
+        from kohort.pipeline.session import session
+
+        notes = stack.enter_context(tempfile.TemporaryDirectory(prefix="kohort-progress-"))
+        parts, is_short = shuffle_partitions(log_bytes), log_bytes < SHORT_BYTES
+        with console.status("Starting Spark ..."):
+            spark = stack.enter_context(session(options.master, shuffle_partitions=parts, is_short=is_short))
+        # A report contains history.
+        is_latest_only = name in _LATEST_ONLY and options.report_file is None
+        reading = Reading(
+            spark,
+            source,
+            group=options.group,
+            as_of_ms=as_of_ms,
+            progress_directory=Path(notes),
+            is_latest_only=is_latest_only,
+            connection=connection,
+        )
+        stack.enter_context(shown_progress(console, reading))
+        yield Tables(reading, rules=options.rules)
+
+
+def _write_and_collect(tables: "Tables", name: str, out: str | None) -> list[dict[str, Any]]:
+    """Collect the rows of a table, and write them as Parquet if `out` is given."""
+    from kohort.pipeline.jobs import publish
+
+    frame = getattr(tables, name)
+    if out is not None:
+        frame = frame.persist()
+        publish.write_parquet(frame, out, name)
+    return publish.rows(frame, name)
+
+
+def write_full_report(options: CommandOptions, console: Any) -> None:
+    """Write the HTML report of a source, and print its tables if --json is given."""
+    with _open_tables(options, console, "report") as tables:
+        names = ("offsets", "lag", "lag_over_time", "rebalances", "damage")
+        is_shown = options.as_json or options.out is not None
+        shown = {name: _write_and_collect(tables, name, options.out) for name in names if is_shown}
+        _write_report(tables, options.report_file or _DEFAULT_REPORT)
+        _print_damage(tables)
+    if options.as_json:
+        typer.echo(to_json(shown))
+
+
+def _write_report(tables: "Tables", file: Path | None) -> None:
+    if file is None:
+        return
+    import time
+
+    from kohort.pipeline.jobs.publish import rows
+    from kohort.pipeline.jobs.reading import coordinator_log_bytes
+    from kohort.pipeline.report.page import ReportData, render
+
+    # Transactions do not belong to a group, so a report on one group has none.
+    reading = tables.reading
+    is_whole = reading.groups is None
+    data = ReportData(
+        directory=reading.directory,
+        made_at_ms=int(time.time() * 1000),
+        log_bytes=coordinator_log_bytes(reading.directory, security=reading.security),
+        lag=rows(tables.lag, "lag"),
+        lag_picture=rows(tables.lag_picture, "lag_picture"),
+        rebalances=rows(tables.rebalance_costs, "rebalance_costs"),
+        at_ms=tables.reading.at_ms,
+        status=rows(tables.status, "status"),
+        members=rows(tables.members, "members"),
+        assignments=rows(tables.assignments, "assignments"),
+        partition_flapping=rows(tables.partition_flapping, "partition_flapping"),
+        time_without_owner=rows(tables.time_without_owner, "time_without_owner"),
+        blocking_transactions=rows(tables.blocking_transactions, "blocking_transactions") if is_whole else (),
+        open_transactions=rows(tables.open_transactions, "open_transactions") if is_whole else (),
+        transaction_statistics=rows(tables.transaction_statistics, "transaction_statistics") if is_whole else (),
+        share_state=rows(tables.share_state, "share_state"),
+        damage=rows(tables.damage, "damage"),
+    )
+    try:
+        file.write_text(render(data), encoding="utf-8")
+    except OSError as exc:
+        raise ConfigError(f"the report cannot be written to {file}: {exc.strerror}") from exc
+    typer.echo(f"Report: {file}", err=True)
+
+
+def _print_damage(tables: "Tables") -> None:
+    """Print what could not be read."""
+    from kohort.pipeline.jobs.publish import rows
+
+    for row in rows(tables.damage, "damage"):
+        where = f"{row['log_topic']}-{row['log_partition']}/{row['segment']}, byte {row['position']}"
+        typer.echo(f"Skipped: {where}: {row['size_bytes']} bytes, {row['problem']}", err=True)

@@ -1,0 +1,63 @@
+"""
+The commands of docs/tutorial.md run as they are printed, in an empty directory, and print what the page says.
+
+It takes some seconds: two starts of a broker, a group of a real client, and a dozen commands.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kohort.testing.ports import free_ports
+
+TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorial.md"
+TIMEOUT_S = 120
+BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+MARK = "--- end of block"
+
+
+@pytest.mark.clients
+def test_the_tutorial(tmp_path: Path) -> None:
+    """Shell blocks are one script; a text block is the output of the shell block before it, with `...` for anything."""
+    (port,) = free_ports(1)
+    text = TUTORIAL.read_text().replace("9092", str(port))
+    command = f"{sys.executable} -m kohort.cli.main"
+    script = [
+        f'kohort() {{ {command} "$@"; }}',
+        f'kohort_broker() {{ exec {command} serve --port {port} "$@"; }}',
+        "set -e; trap 'kill $broker 2>/dev/null || true' EXIT",
+    ]
+    expected: list[str] = []
+    for language, title, body in BLOCK.findall(text):
+        if title:
+            (tmp_path / title).write_text(body)
+        elif language == "sh":
+            script += [body.replace("kohort serve", "kohort_broker"), f"echo '{MARK}'"]
+            expected.append("")
+        elif language == "text":
+            expected[-1] = body
+    assert sum(map(bool, expected)) >= 7, "the tutorial lost its outputs"
+    environment = os.environ | {
+        "KOHORT_BOOTSTRAP": f"127.0.0.1:{port}",
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+    }
+    done = subprocess.run(
+        ["bash", "-c", "\n".join(script)],
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    outputs = re.sub(r" +$", "", done.stdout, flags=re.MULTILINE).split(MARK + "\n")[: len(expected)]
+    for wanted, output in zip(expected, outputs, strict=True):
+        if wanted:
+            pattern = ".*".join(map(re.escape, wanted.split("...")))
+            assert re.fullmatch(pattern, output), f"expected:\n{wanted}\ngot:\n{output}"
