@@ -64,7 +64,7 @@ class Harness:
         self.parked: list[Callable[[], None]] = []
         """How to forget the requests that have waited."""
         self.held: list[Callable[[], None]] | None = None
-        self.store = store or MemoryStore(self._defer)
+        self.store = store or MemoryStore(self._defer, clock=self.node.clock)
         self.cluster = Cluster(1, CLUSTER_ID, "localhost", 9092)
         config = BrokerConfig({name.replace("_", "."): value for name, value in settings.items()})
         self.coordinators = Hosted({CONSUMER_OFFSETS: None})

@@ -140,13 +140,13 @@ def test_an_answer_does_not_wait_for_ever() -> None:
 
 @pytest.mark.parametrize("delay_ms", [30_000, 7_000, 0])
 def test_retention_by_time(delay_ms: int) -> None:
-    """First after `log.initial.task.delay.ms`, then at each interval."""
+    """First after `log.initial.task.delay.ms`, then at each interval. Each record has a segment of its own."""
     node = VirtualNode()
     harness = Harness(node=node, log_retention_check_interval_ms="300000", log_initial_task_delay_ms=str(delay_ms))
-    harness.create("t", retention_ms=str(HOUR_MS))
+    harness.create("t", retention_ms=str(HOUR_MS), segment_ms="1")
     harness.create("kept", cleanup_policy="compact", retention_ms="1")
     harness.write("kept", b"x")
-    for age_ms in (2 * HOUR_MS, HOUR_MS + 1, HOUR_MS - delay_ms, 0):
+    for age_ms in (2 * HOUR_MS, HOUR_MS + 2, HOUR_MS - delay_ms, 0):
         harness.write("t", b"x", timestamp_ms=node.clock.now_ms() - age_ms)
     node.advance(delay_ms)
     assert earliest(harness) == 2, "that just as old as is kept stays"

@@ -7,7 +7,7 @@ from typing import Any
 from kohort.model.ids import TopicPartition
 from kohort.storage.disk import DiskStore
 from kohort.storage.disklog import DiskLog
-from kohort.storage.log import CleanerConfig, LogConfig
+from kohort.storage.log import CleanerConfig, Log, LogConfig
 from kohort.wire.batches import (
     BatchHeader,
     BatchRecord,
@@ -76,7 +76,7 @@ def clean(owner: Owner, store: DiskStore, config: CleanerConfig = CLEANER) -> No
     owner.run_posted()
 
 
-def batches(log: DiskLog) -> Iterator[tuple[BatchHeader, list[LogRecord]]]:
+def batches(log: Log) -> Iterator[tuple[BatchHeader, list[LogRecord]]]:
     offset = log.log_start_offset
     while offset < log.end_offset and (data := log.read(offset, bytes_max=1 << 20)):
         for position, header in iter_batches(data):

@@ -109,7 +109,7 @@ class Node:
             from kohort.storage.memory import MemoryStore
 
             self._cluster_id = _new_cluster_id()
-            return MemoryStore(self._turn.defer)
+            return MemoryStore(self._turn.defer, call_soon_threadsafe=self._call_soon_threadsafe, clock=self._clock)
         from kohort.storage.disk import DiskStore
 
         store = DiskStore(

@@ -31,7 +31,6 @@ from kohort.storage.durability.checkpoint_formats import (
 from kohort.storage.durability.flush_coordinator import (
     CHECKPOINT_INTERVAL_MS,
     OWNER_FLUSH_MS_MAX,
-    CallSoon,
     FlushCoordinator,
     FlushMode,
     Sync,
@@ -48,7 +47,7 @@ from kohort.storage.durability.journal import (
 from kohort.storage.durability.recovery import Loaded, Recovered, bytes_to_scan, load_partition
 from kohort.storage.epochs import EpochCache
 from kohort.storage.errno_hints import errno_hint
-from kohort.storage.log import NO_TOPIC_ID, CleanerConfig, CleanerMetrics, LogConfig, StoreMetrics
+from kohort.storage.log import NO_TOPIC_ID, CallSoon, CleanerConfig, CleanerMetrics, LogConfig, StoreMetrics
 from kohort.storage.segments.file_handles import FileHandleCache, open_files_max
 
 _log = logging.getLogger("kohort.storage")

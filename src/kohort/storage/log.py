@@ -9,7 +9,7 @@ Source: Kafka UnifiedLog, LogManager, LogConfig.
 """
 
 from collections.abc import Callable, Iterable
-from typing import ClassVar, Final, Protocol
+from typing import ClassVar, Final, Protocol, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -25,6 +25,9 @@ NO_TIMESTAMP: Final = -1
 NO_TOPIC_ID = UUID(int=0)
 
 LONG_MAX: Final = (1 << 63) - 1
+
+CallSoon: TypeAlias = Callable[[Callable[[], None]], None]
+"""Run a callback on the owner's thread in a later turn; may be called from any thread."""
 
 
 class LogConfig(msgspec.Struct, frozen=True):

@@ -179,7 +179,7 @@ class Cleaner:
         except (StorageError, OSError) as error:
             _log.warning("log.not_kept partition=%s error=%r", log.topic_partition, str(error))
 
-    def _choose(self) -> LogToClean | None:
+    def _choose(self) -> LogToClean[DiskLog, Segment] | None:
         """The dirtiest of the logs that are due."""
         found = []
         for log in self._compacted_logs():
@@ -192,7 +192,7 @@ class Cleaner:
         self.counters.max_compaction_delay_s = max((dirty.delay_ms for dirty in found), default=0) / 1000
         return max((dirty for dirty in found if dirty.is_due), key=lambda dirty: dirty.ratio, default=None)
 
-    def look_at(self, log: DiskLog) -> LogToClean:
+    def look_at(self, log: DiskLog) -> LogToClean[DiskLog, Segment]:
         """How dirty a log is; a checkpoint is asked for when it could be cleaned further if more of it were durable."""
         found = look_at(
             log,
@@ -213,7 +213,7 @@ class Cleaner:
 
     # A pass
 
-    def _begin(self, worker: _Worker, dirty: LogToClean) -> None:
+    def _begin(self, worker: _Worker, dirty: LogToClean[DiskLog, Segment]) -> None:
         log = dirty.log
         try:
             job = job_of(dirty, self.config, now_ms=self._clock.now_ms())

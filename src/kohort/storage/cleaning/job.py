@@ -7,7 +7,7 @@ Source: Kafka LogToClean, CleanerStats.
 import msgspec
 
 from kohort.storage.log import LogConfig
-from kohort.storage.producers import AbortedTxn
+from kohort.storage.producers import AbortedTxn, ProducerStateManager
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -31,6 +31,14 @@ class LastRecord(msgspec.Struct, frozen=True):
 
     data_offset: int
     producer_epoch: int
+
+
+def last_records(producers: ProducerStateManager) -> dict[int, LastRecord]:
+    """The last record of each producer that a partition knows, by producer id."""
+    return {
+        state.producer_id: LastRecord(state.batches[-1].last_offset if state.batches else -1, state.producer_epoch)
+        for state in producers.states.values()
+    }
 
 
 class Job(msgspec.Struct, frozen=True):

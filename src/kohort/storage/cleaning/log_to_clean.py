@@ -8,16 +8,49 @@ Source: Kafka LogCleanerManager, LogToClean.
 """
 
 from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
 
-from kohort.storage.cleaning.job import Job, LastRecord, Source
+from kohort.storage.batchset import Span
+from kohort.storage.cleaning.job import Job, Source, last_records
 from kohort.storage.disklog import DiskLog
-from kohort.storage.log import LONG_MAX, CleanerConfig
+from kohort.storage.log import LONG_MAX, CleanerConfig, LogConfig
 from kohort.storage.segments.segment import Segment
 
 
+class CleanableSegment(Protocol):
+    """A segment on disk or in memory."""
+
+    @property
+    def base_offset(self) -> int: ...
+    @property
+    def size_bytes(self) -> int: ...
+    @property
+    def newest_ms(self) -> int: ...
+    def walk(self) -> Iterator[Span]: ...
+
+
+S_co = TypeVar("S_co", bound=CleanableSegment, covariant=True)
+
+
+class CleanableLog(Protocol[S_co]):
+    """A log on disk or in memory."""
+
+    @property
+    def config(self) -> LogConfig: ...
+    @property
+    def last_stable_offset(self) -> int: ...
+    @property
+    def segments(self) -> Sequence[S_co]: ...
+
+
+S = TypeVar("S", bound=CleanableSegment)
+L = TypeVar("L", bound=CleanableLog[Any])
+
+
 @dataclass(frozen=True, slots=True)
-class LogToClean:
+class LogToClean(Generic[L, S]):
     """
     How dirty a log is.
 
@@ -27,13 +60,13 @@ class LogToClean:
         waits_for_checkpoint: whether it could be cleaned further if more of it were known to be durable.
     """
 
-    log: DiskLog
+    log: L
     first_dirty_offset: int
     first_uncleanable_offset: int
     clean_bytes: int
     cleanable_bytes: int
     delay_ms: int
-    segments: list[Segment]
+    segments: list[S]
     waits_for_checkpoint: bool
 
     @property
@@ -49,11 +82,11 @@ class LogToClean:
         )
 
 
-def is_compacted(log: DiskLog) -> bool:
+def is_compacted(log: CleanableLog[Any]) -> bool:
     return "compact" in log.config.cleanup_policy.split(",")
 
 
-def look_at(log: DiskLog, *, first_dirty_offset: int, recovery_point: int, now_ms: int) -> LogToClean:
+def look_at(log: L, *, first_dirty_offset: int, recovery_point: int, now_ms: int) -> LogToClean[L, Any]:
     """
     How dirty a log is.
 
@@ -85,7 +118,9 @@ def look_at(log: DiskLog, *, first_dirty_offset: int, recovery_point: int, now_m
     )
 
 
-def _first_uncleanable(log: DiskLog, segments: tuple[Segment, ...], first_dirty: int, now_ms: int) -> int:
+def _first_uncleanable(
+    log: CleanableLog[Any], segments: Sequence[CleanableSegment], first_dirty: int, now_ms: int
+) -> int:
     """The place of the first segment that may not be cleaned."""
     stable = log.last_stable_offset
     lag_ms = log.config.min_compaction_lag_ms
@@ -97,7 +132,7 @@ def _first_uncleanable(log: DiskLog, segments: tuple[Segment, ...], first_dirty:
     return last
 
 
-def _delay_ms(log: DiskLog, dirty: tuple[Segment, ...], now_ms: int) -> int:
+def _delay_ms(log: CleanableLog[Any], dirty: Sequence[CleanableSegment], now_ms: int) -> int:
     """Source: LogCleanerManager.maxCompactionDelay."""
     lag_ms = log.config.max_compaction_lag_ms
     if lag_ms >= LONG_MAX:
@@ -107,7 +142,7 @@ def _delay_ms(log: DiskLog, dirty: tuple[Segment, ...], now_ms: int) -> int:
     return max(now_ms - lag_ms - earliest_ms, 0)
 
 
-def job_of(dirty: LogToClean, config: CleanerConfig, *, now_ms: int) -> Job:
+def job_of(dirty: LogToClean[DiskLog, Segment], config: CleanerConfig, *, now_ms: int) -> Job:
     """
     What a pass over it has to know.
 
@@ -132,10 +167,7 @@ def job_of(dirty: LogToClean, config: CleanerConfig, *, now_ms: int) -> Job:
             for aborted in segment.aborted.entries
             if aborted.first_offset < dirty.first_uncleanable_offset and aborted.last_offset >= bases[0]
         ],
-        last_records={
-            state.producer_id: LastRecord(state.batches[-1].last_offset if state.batches else -1, state.producer_epoch)
-            for state in log.producers.states.values()
-        },
+        last_records=last_records(log.producers),
         config=log.config,
         now_ms=now_ms,
         buffer_bytes=config.dedupe_buffer_size // max(config.threads, 1),

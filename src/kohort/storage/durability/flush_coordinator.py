@@ -40,7 +40,7 @@ from kohort.storage.durability.journal import (
 )
 from kohort.storage.durability.parallel import for_each
 from kohort.storage.errno_hints import errno_hint
-from kohort.storage.log import LONG_MAX
+from kohort.storage.log import LONG_MAX, CallSoon
 from kohort.storage.watermarks import Watermarks
 
 _log = logging.getLogger("kohort.storage")
@@ -64,8 +64,6 @@ _UNFLUSHED_BYTES_MAX: Final = 256 * 1024 * 1024
 """Without a journal: what may wait for a checkpoint, since after a crash all of it is read."""
 
 FlushMode: TypeAlias = Literal["commit", "os"]
-CallSoon: TypeAlias = Callable[[Callable[[], None]], None]
-"""Runs something on the owner's thread; may be called from any."""
 Sync: TypeAlias = Callable[[int], None]
 """Makes a file descriptor's data durable, or raises OSError."""
 

@@ -1,0 +1,273 @@
+"""
+The rules of compaction, without files: what stays of the batches of a log.
+
+A pass has two phases. First the dirty part is shown, and the newest offset of each key is noted (`add`, `end_segment`). Then
+the log is shown from its beginning, and every batch is kept, rebuilt with fewer records, emptied or dropped (`retain`). The
+cleaners on disk and in memory read and write the batches; both keep exactly what this class returns.
+
+Source: Kafka Cleaner, MemoryRecords.filterTo; KIP-534 (delete horizon).
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+from kohort.storage.cleaning.batches import empty, rebuild
+from kohort.storage.cleaning.job import LastRecord
+from kohort.storage.cleaning.offset_map import OffsetMap
+from kohort.storage.cleaning.transactions import CleanedTransactions
+from kohort.storage.log import LONG_MAX, NO_TIMESTAMP
+from kohort.storage.producers import AbortedTxn
+from kohort.wire.batches import BatchHeader, LogRecord, read_records
+
+KEYS_AT_ONCE = 16_384
+"""How many keys are put into the map, or looked up in it, by one call."""
+NO_KEY = -2
+"""Stands for the newest offset of a record without a key; -1 stands for a key that is not in the map."""
+_UNPACKED_AT_ONCE = 16 << 20
+"""A few kB of a log may decompress to many times that: the bound on decompressed bytes held at a time, beside one batch."""
+_RECORD_OBJECT_BYTES = 100
+
+Batch: TypeAlias = tuple[BatchHeader, bytes]
+"""A header and the whole batch, header included."""
+_Shown: TypeAlias = tuple[BatchHeader, bytes, Sequence[LogRecord], bool]
+"""A batch, its records, and whether its transaction has no use for it."""
+
+
+class Compaction:
+    """
+    One pass over one log.
+
+    Args:
+        first_dirty_offset: where the last pass ended.
+        first_uncleanable_offset: where this pass ends at the latest.
+        aborted: the aborted transactions of the log that begin before there, in the order of their markers.
+        last_records: the last record of each active producer, by producer id.
+        offset_map: an empty map; a pass takes as many keys as fit.
+        keys_at_once: how many keys one call of `add` or `retain` handles in one piece.
+
+    Attributes:
+        latest_offset: the last offset of the dirty part whose key is in the map.
+        invalid_records: how many records had no key.
+    """
+
+    def __init__(
+        self,
+        *,
+        first_dirty_offset: int,
+        first_uncleanable_offset: int,
+        aborted: Sequence[AbortedTxn],
+        last_records: Mapping[int, LastRecord],
+        delete_retention_ms: int,
+        now_ms: int,
+        offset_map: OffsetMap,
+        keys_at_once: int = KEYS_AT_ONCE,
+    ) -> None:
+        self.latest_offset = first_dirty_offset - 1
+        self.invalid_records = 0
+        self._first_dirty_offset = first_dirty_offset
+        self._first_uncleanable_offset = first_uncleanable_offset
+        self._last_records = last_records
+        self._delete_retention_ms = delete_retention_ms
+        self._now_ms = now_ms
+        self._map = offset_map
+        self._keys_at_once = keys_at_once
+        self._dirty_transactions = CleanedTransactions(
+            [entry for entry in aborted if entry.last_offset >= first_dirty_offset]
+        )
+        self._transactions = CleanedTransactions(aborted)
+        self._keys: list[bytes] = []
+        self._offsets: list[int] = []
+        self._keys_bytes = 0
+
+    # First phase: the newest offset of each key
+
+    def add(self, batches: Iterable[Batch]) -> bool:
+        """
+        Note the keys of batches of the dirty part, which come in the order of the log.
+
+        Returns:
+            False when the map is full: the pass ends before the first record that found no room.
+
+        Source: Cleaner.buildOffsetMapForSegment.
+        """
+        for header, batch in batches:
+            if header.last_offset >= self._first_dirty_offset:
+                self._collect(header, batch)
+            is_much = len(self._keys) >= self._keys_at_once or self._keys_bytes >= _UNPACKED_AT_ONCE
+            if is_much and not self._put():
+                return False
+        return True
+
+    def end_segment(self, next_base_offset: int) -> bool:
+        """Note that a segment was shown whole. Returns: as `add`."""
+        if not self._put():
+            return False
+        self.latest_offset = next_base_offset - 1
+        return True
+
+    def _collect(self, header: BatchHeader, batch: bytes) -> None:
+        before = len(self._keys)
+        if header.is_control:
+            self._dirty_transactions.on_control(header, read_records(batch, header=header))
+        elif not self._dirty_transactions.on_data(header) and header.record_count:
+            records = read_records(batch, header=header)
+            found = [record.key for record in records], [record.offset for record in records]
+            first = self._first_dirty_offset
+            if header.base_offset < first or None in found[0]:
+                found = _without(found, lambda key, offset: key is None or offset < first)
+            self._keys += found[0]  # type: ignore[arg-type]  # no key is None here
+            self._offsets += found[1]
+        self._keys_bytes += sum(map(len, self._keys[before:]))
+
+    def _put(self) -> bool:
+        keys, offsets = self._keys, self._offsets
+        for begin in range(0, len(keys), self._keys_at_once):
+            part = keys[begin : begin + self._keys_at_once]
+            taken = self._map.put(part, offsets[begin : begin + self._keys_at_once])
+            if taken < len(part):
+                self.latest_offset = offsets[begin + taken] - 1
+                return False
+        keys.clear()
+        offsets.clear()
+        self._keys_bytes = 0
+        return True
+
+    # Second phase: what stays
+
+    def keep_aborted_in(self, keep: Callable[[AbortedTxn], None]) -> None:
+        """Where the aborted transactions go whose markers stay, until this is called again."""
+        self._transactions.keep_aborted = keep
+
+    def retain(self, batches: Iterable[Batch]) -> Iterator[list[Batch]]:
+        """
+        What stays of batches, which come in the order of the log from its beginning.
+
+        Yields:
+            The retained batches, a bounded number of decompressed bytes at a time. A list may be empty. The header is the
+            original one; offsets never change.
+
+        Raises:
+            CorruptError: a batch cannot be decoded.
+
+        Source: Cleaner.cleanInto.
+        """
+        for shown in self._show_all(batches):
+            yield self._filter_all(shown)
+
+    def _show_all(self, batches: Iterable[Batch]) -> Iterator[list[_Shown]]:
+        shown: list[_Shown] = []
+        unpacked_bytes = 0
+        for header, batch in batches:
+            records, can_discard = self._show(header, batch)
+            shown.append((header, batch, records, can_discard))
+            unpacked_bytes += _unpacked_bytes(header, records)
+            if unpacked_bytes >= _UNPACKED_AT_ONCE:
+                yield shown
+                shown, unpacked_bytes = [], 0
+        yield shown
+
+    def _show(self, header: BatchHeader, batch: bytes) -> tuple[Sequence[LogRecord], bool]:
+        """The records of a batch, none if all of them go, and whether its transaction has no use for it."""
+        if header.is_control:
+            records = read_records(batch, header=header)
+            return records, self._transactions.on_control(header, records)
+        if self._transactions.on_data(header):
+            return (), True
+        return (read_records(batch, header=header) if header.record_count else ()), False
+
+    def _filter_all(self, shown: list[_Shown]) -> list[Batch]:
+        # One lookup for a whole chunk: a call for each batch would cost more than its answer.
+        keys = [[record.key for record in records] for _, _, records, _ in shown]
+        newest = self._find([key for some in keys for key in some if key is not None])
+        asked = 0
+        retained: list[Batch] = []
+        for (header, batch, records, can_discard), some in zip(shown, keys, strict=True):
+            answers = newest[asked : asked + len(some)]
+            if None in some:
+                answers = _spread(some, answers)
+                asked -= some.count(None)
+            asked += len(some)
+            written = self._filter(header, batch, records, answers, can_discard=can_discard)
+            if written:
+                retained.append((header, written))
+        return retained
+
+    def _find(self, keys: list[bytes]) -> list[int]:
+        found: list[int] = []
+        for begin in range(0, len(keys), self._keys_at_once):
+            found += self._map.get(keys[begin : begin + self._keys_at_once])
+        return found
+
+    def _filter(
+        self,
+        header: BatchHeader,
+        batch: bytes,
+        records: Sequence[LogRecord],
+        newest: list[int],
+        *,
+        can_discard: bool,
+    ) -> bytes:
+        """The batch, the batch with fewer records, or nothing. Source: MemoryRecords.filterTo."""
+        has_horizon = header.has_delete_horizon
+        is_past_horizon = has_horizon and header.base_timestamp <= self._now_ms
+        if header.is_control:
+            kept: Sequence[LogRecord] = () if can_discard and is_past_horizon else records
+            wants_horizon = can_discard
+        else:
+            kept = self._kept(records, newest, drops_tombstones=is_past_horizon)
+            wants_horizon = any(record.value is None for record in kept)
+        if not kept:
+            is_needed = self._is_last_of_producer(header) or header.next_offset == self._first_uncleanable_offset
+            return empty(header) if is_needed else b""
+        new_horizon_ms = self._now_ms + self._delete_retention_ms
+        # A horizon beyond an int64 never comes: Kafka's sum turns negative there, which means none.
+        if wants_horizon and not has_horizon and new_horizon_ms <= LONG_MAX:
+            return rebuild(header, kept, delete_horizon_ms=new_horizon_ms)
+        if len(kept) == len(records):
+            return batch
+        return rebuild(header, kept, delete_horizon_ms=header.base_timestamp if has_horizon else NO_TIMESTAMP)
+
+    def _kept(self, records: Sequence[LogRecord], newest: list[int], *, drops_tombstones: bool) -> Sequence[LogRecord]:
+        """Source: Cleaner.shouldRetainRecord."""
+        latest = self.latest_offset
+        if not drops_tombstones and records and records[-1].offset <= latest and NO_KEY not in newest:
+            return [record for record, offset in zip(records, newest, strict=True) if record.offset >= offset]
+        kept = []
+        for record, newest_offset in zip(records, newest, strict=True):
+            offset = record.offset
+            if offset > latest:
+                kept.append(record)
+            elif newest_offset == NO_KEY:
+                self.invalid_records += 1
+            elif offset >= newest_offset and not (drops_tombstones and record.value is None):
+                kept.append(record)
+        return kept
+
+    def _is_last_of_producer(self, header: BatchHeader) -> bool:
+        """Whether the next batch of an active producer is checked against this one."""
+        last = self._last_records.get(header.producer_id) if header.producer_id >= 0 else None
+        if last is None:
+            return False
+        if last.data_offset >= 0:
+            return header.last_offset == last.data_offset
+        return header.is_control and header.producer_epoch == last.producer_epoch
+
+
+def _unpacked_bytes(header: BatchHeader, records: Sequence[LogRecord]) -> int:
+    """About how many bytes the decompressed records take; 0 for a batch that is not compressed: its own bytes are bounded."""
+    if not header.codec:
+        return 0
+    return sum(len(record.key or b"") + len(record.value or b"") + _RECORD_OBJECT_BYTES for record in records)
+
+
+def _without(
+    found: tuple[list[bytes | None], list[int]], is_left_out: Callable[[bytes | None, int], bool]
+) -> tuple[list[bytes | None], list[int]]:
+    pairs = [(key, offset) for key, offset in zip(*found, strict=True) if not is_left_out(key, offset)]
+    return [key for key, _ in pairs], [offset for _, offset in pairs]
+
+
+def _spread(keys: Sequence[bytes | None], answers: list[int]) -> list[int]:
+    """The answers for the records that have a key, with `NO_KEY` for the ones in between."""
+    rest = iter(answers)
+    return [NO_KEY if key is None else next(rest) for key in keys]
