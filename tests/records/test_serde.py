@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kohort.model.errors import CorruptError, UnknownRecordTypeError
 from kohort.records import values
 from kohort.records.codecs import UnknownVersionError
-from kohort.records.json_form import json_key, json_value
+from kohort.records.json_form import json_key, json_value, record_from_json
 from kohort.records.schema import RecordType, record_types
 from kohort.records.serde import CoordinatorRecordSerde
 from tests.records.golden import GoldenRecord, golden_records
@@ -46,6 +46,13 @@ def test_decodes_to_what_kafka_decoded() -> None:
             assert type(found).__name__ == record_type.tombstone_name
         else:
             assert json_value(record_type, found, record.decoded["value_version"]) == record.decoded["value"], record
+
+
+def test_the_json_form_is_read_again() -> None:
+    for record in KNOWN:
+        serde = SERDES[record.topic]
+        found = record_from_json(serde.type_of(record.key_bytes), record.decoded["key"], record.decoded["value"])
+        assert found == serde.decode(record.key_bytes, record.value_bytes), record
 
 
 def test_encodes_to_what_kafka_wrote() -> None:

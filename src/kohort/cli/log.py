@@ -95,37 +95,17 @@ def _decoder(path: Path) -> DecodeRecord:
 
 def _coordinator_record(topic: str, key: bytes | None, value: bytes | None) -> Row:
     """Decode a coordinator record into the form of Kafka's formatters. An unknown or damaged record is shown as text."""
-    from kohort.pipeline.decode.coordinator_records import decode_record, record_types
-    from kohort.pipeline.decode.cursor import MalformedError
+    from kohort.records.json_form import json_record
+    from kohort.records.serde import CoordinatorRecordSerde
     from kohort.storage.tools.dump import as_text
 
-    if key is None or len(key) < 2:
+    if key is None:
         return as_text(key, value)
-    kind = int.from_bytes(key[:2], "big", signed=True)
-    record_type = record_types().get((topic, kind))
     try:
-        if record_type is not None:
-            return {"record_type": record_type.name, **decode_record(record_type, key, value)}
-        if topic == CONSUMER_OFFSETS:
-            return _group_record(key, value)
-    except (MalformedError, CorruptError) as error:
-        return {"problem": str(error) or "malformed", **as_text(key, value)}
-    return {"key_type": kind, **as_text(key, value)}
-
-
-def _group_record(key: bytes, value: bytes | None) -> Row:
-    """Decode a record of key type 0 to 2 as the group coordinator does."""
-    import msgspec
-
-    from kohort.group.records import GroupRecordSerde
-    from kohort.storage.tools.dump import as_text
-
-    try:
-        record = GroupRecordSerde().decode(key, value)
-    except UnknownRecordTypeError as error:
+        record_type = CoordinatorRecordSerde(topic).type_of(key)
+        return {"record_type": record_type.name, **json_record(record_type, key, value)}
+    except (CorruptError, UnknownRecordTypeError) as error:
         return {"problem": str(error), **as_text(key, value)}
-    fields: Row = msgspec.to_builtins(record)
-    return {"record_type": type(record).__name__, "is_tombstone": value is None, **fields}
 
 
 def _lines(row: Row) -> Iterator[str]:

@@ -22,6 +22,18 @@ from kohort.records.schema import RecordType, record_types, struct_owners
 from kohort.records.values import OffsetCommit
 
 
+def encode_record(record: Any, version: int | None = None) -> tuple[bytes, bytes | None]:
+    """The key and the value of a record of any topic, as `CoordinatorRecordSerde.encode`."""
+    name = type(record).__name__
+    record_type = struct_owners()[name]
+    key = key_encoder(record_type.name)(record)
+    if name != record_type.name:
+        return key, None
+    if version is None:
+        version = record_type.written_version
+    return key, value_encoder(name, version)(record)
+
+
 class CoordinatorRecordSerde:
     """
     Encodes and decodes the records of one internal topic; a `kohort.machine.shard.RecordSerde`.
@@ -48,13 +60,7 @@ class CoordinatorRecordSerde:
         """
         if type(record) is OffsetCommit and version is None:
             return encode_offset_commit(record)
-        name = type(record).__name__
-        record_type = struct_owners()[name]
-        key = key_encoder(record_type.name)(record)
-        if name != record_type.name:
-            return key, None
-        chosen = record_type.written_version if version is None else version
-        return key, value_encoder(name, chosen)(record)
+        return encode_record(record, version)
 
     def decode(self, key: bytes, value: bytes | None, /) -> Any:
         """

@@ -7,9 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kohort.model.ids import uuid_text
 from kohort.pipeline.decode import schemas
 from kohort.pipeline.decode.log import Decoder
 from kohort.pipeline.decode.offsets import MALFORMED_KEY, MALFORMED_VALUE, UNKNOWN_VERSION
+from kohort.records.codecs import decode_record
+from kohort.records.schema import record_types
+from kohort.records.values import OffsetCommit
 from tests.pipeline.logbytes import (
     TIMESTAMP_MS,
     batch,
@@ -20,6 +24,7 @@ from tests.pipeline.logbytes import (
     string,
     uvarint,
 )
+from tests.records.golden import golden_records
 
 KEY = offset_key("group", "topic", 3)
 TOPIC_ID = bytes(range(16))
@@ -179,3 +184,21 @@ def test_records_of_unknown_types_are_kept_as_bytes() -> None:
 def test_columns_that_nobody_asked_for_are_left_out() -> None:
     schema = schemas.subset(["offset", "log_offset"])
     assert rows_of(batch(8, [(KEY, offset_value(5))]), schema=schema) == [{"offset": 5, "log_offset": 8}]
+
+
+def test_columns_are_what_the_codec_of_single_records_reads() -> None:
+    """The columns are speed code beside `kohort.records`: both read every offset that Apache Kafka wrote."""
+    record_type = record_types()["__consumer_offsets", 1]
+    golden = [r for r in golden_records() if r.topic == "__consumer_offsets" and r.decoded["key_type"] == 1]
+    rows = rows_of(batch(0, [(record.key_bytes, record.value_bytes) for record in golden]))
+    assert len(rows) > 300
+    for record, row in zip(golden, rows, strict=True):
+        found = decode_record(record_type, record.key_bytes, record.value_bytes)
+        assert (row["group"], row["topic"], row["partition"]) == (found.group_id, found.topic, found.partition)
+        assert row["tombstone"] == (record.value is None)
+        if isinstance(found, OffsetCommit):
+            names = ("offset", "metadata", "commit_timestamp_ms", "leader_epoch")
+            assert [row[name] for name in names] == [getattr(found, name) for name in names]
+            is_expiring = row["value_version"] == 1
+            assert row["expire_timestamp_ms"] == (found.expire_timestamp_ms if is_expiring else None)
+            assert row["topic_id"] == (None if found.topic_id is None else uuid_text(found.topic_id))

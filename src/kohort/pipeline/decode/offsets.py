@@ -1,5 +1,5 @@
 """
-OffsetCommit records, many at once.
+OffsetCommit records in columns. This is speed code beside `kohort.records`; a test reads the same records both ways.
 
 Key (types 0 and 1): group, topic, partition. Value: a version, then
 
@@ -10,20 +10,21 @@ Key (types 0 and 1): group, topic, partition. Value: a version, then
 | 3       | offset, leader epoch, metadata, commit timestamp                             |
 | 4       | as 3 with a compact string; tagged field 0: topic id (Kafka 4.1 and later)   |
 
-Kafka 4.2.1 writes version 4, and 1 where the request named a retention time.
+Kafka 4.2.1 writes version 4, and version 1 if the request stated a retention time.
 
 Source: Apache Kafka 4.2.1, OffsetCommitKey.json, OffsetCommitValue.json; KIP-211, KIP-320.
 """
 
-import base64
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kohort.model.ids import uuid_text
 from kohort.pipeline.decode.batches import Corruption
 from kohort.pipeline.decode.records import Records
 from kohort.pipeline.decode.vectors import fixed_bytes, integers, strings
@@ -73,13 +74,13 @@ _PROBLEMS = ("", MALFORMED_KEY, MALFORMED_VALUE, UNKNOWN_VERSION)
 
 def decode(records: Records) -> tuple[Records, dict[str, Callable[[], Any]], list[Corruption]]:
     """
-    The columns of OffsetCommit records, each made when it is called: strings that nobody asks for are not built.
+    The columns of OffsetCommit records, each made when it is called: a string column that is not asked for is not built.
 
     Args:
         records: with keys of types 0 and 1 only.
 
     Returns:
-        The records that could be read, their columns by name, and what could not be read.
+        The records that could be read, their columns by name, and the damage.
     """
     keys, values = _keys(records), _values(records)
     problem = np.where(keys.valid, values.problem, _PROBLEMS.index(MALFORMED_KEY))
@@ -152,7 +153,7 @@ def _read_values(version: int, data: Bytes, rows: Ints, records: Records, values
 
 
 def _read_tags(data: Bytes, rows: Ints, at: Ints, end: Ints, readable: Bools, values: _Values) -> Bools:
-    """Tagged fields: none, the topic id alone, or (one value at a time) whatever else a later version may add."""
+    """Tagged fields: none, the topic id alone, or (one value at a time) fields that a later version adds."""
     count, here = unsigned_varint(data, at)
     good = readable & (here <= end)
     tag, size = data[here], data[here + 1]
@@ -168,7 +169,7 @@ def _read_tags(data: Bytes, rows: Ints, at: Ints, end: Ints, readable: Bools, va
 
 
 def _walk_tags(data: Bytes, at: int, count: int, end: int) -> int | None:
-    """The position of the topic id among tagged fields, -1 when it is not there; None when they do not parse."""
+    """The position of the topic id among tagged fields, -1 if it is absent; None if they are malformed."""
     found = _ABSENT
     for _ in range(count):
         if at >= end:
@@ -206,12 +207,12 @@ def _expiry(values: _Values) -> pa.Array:
 
 
 def _topic_ids(data: Bytes, at: Ints) -> pa.Array:
-    """Topic ids as Kafka prints them: url-safe base64 without padding; null where absent or zero."""
+    """Topic ids as Kafka prints them; null where absent or zero."""
     known = at != _ABSENT
     if not known.any():
         return pa.nulls(len(at), pa.string())
     distinct = fixed_bytes(data, np.where(known, at, 0), _TOPIC_ID_BYTES).dictionary_encode()
-    names = [base64.urlsafe_b64encode(raw).decode().rstrip("=") for raw in distinct.dictionary.to_pylist()]
+    names = [uuid_text(UUID(bytes=raw)) for raw in distinct.dictionary.to_pylist()]
     is_zero = np.array([not any(raw) for raw in distinct.dictionary.to_pylist()])
     codes = distinct.indices.to_numpy(zero_copy_only=False)
     return pa.array(names, type=pa.string()).take(pa.array(codes, mask=~known | is_zero[codes]))

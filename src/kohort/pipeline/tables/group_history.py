@@ -14,8 +14,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from kohort.pipeline.decode.cursor import Cursor, MalformedError
+from kohort.model.errors import WireError
 from kohort.pipeline.decode.schemas import GROUP_METADATA
+from kohort.records.consumer_protocol import read_subscription
 
 Row: TypeAlias = dict[str, Any]
 Place: TypeAlias = tuple[str, int]
@@ -318,15 +319,10 @@ def _wants(value: Row) -> Any:
 
 
 def _subscribed(subscription: bytes | None) -> frozenset[str] | None:
-    """The topics in a subscription of the consumer protocol (all versions begin alike); None where it does not parse."""
-    cursor = Cursor(subscription or b"")
+    """The topics in a subscription of the consumer protocol; None if it is malformed. All versions begin as version 0."""
     try:
-        cursor.integer(">h")
-        count = cursor.integer(">i")
-        if not 0 <= count <= cursor.left_bytes:
-            return None
-        return frozenset(cursor.string() for _ in range(count))
-    except MalformedError:
+        return frozenset(read_subscription(subscription or b"", version=0).topics)
+    except WireError:
         return None
 
 

@@ -5,12 +5,12 @@ topics.
 Everything a seed draws is drawn here, from one source of chance.
 """
 
-import base64
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from random import Random
+from uuid import UUID
 
-from kohort.model.ids import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
+from kohort.model.ids import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE, uuid_text
 from kohort.testing.history.logs import Batch, Log, Record
 from kohort.wire.compression import Codec
 
@@ -59,7 +59,7 @@ class World:
 
     def topic_id(self, topic: str) -> str:
         raw = f"{self.seed:08}{topic:>8}".encode()[-16:]
-        return base64.urlsafe_b64encode(raw).decode().rstrip("=")
+        return uuid_text(UUID(bytes=raw))
 
     def new_id(self, what: str) -> str:
         return f"{self.name}{what}-{self.chance.getrandbits(48):012x}"
