@@ -13,6 +13,7 @@ from kohort.broker.broker import Broker
 from kohort.broker.cluster import Cluster
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.ports import MarkerWriter, Outcome
+from kohort.machine.ports import Verification
 from kohort.model.ids import CONSUMER_OFFSETS
 from kohort.storage.log import LogStore
 from kohort.storage.memory import MemoryStore
@@ -59,7 +60,14 @@ class Harness:
     into which it falls.
     """
 
-    def __init__(self, *, store: LogStore | None = None, node: VirtualNode | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        *,
+        store: LogStore | None = None,
+        node: VirtualNode | None = None,
+        verification: Verification | None = None,
+        **settings: Any,
+    ) -> None:
         self.node = node or VirtualNode()
         self.parked: list[Callable[[], None]] = []
         """How to forget the requests that have waited."""
@@ -75,6 +83,7 @@ class Harness:
             self.node.clock,
             self.node.call_later,
             coordinators=self.coordinators,
+            verification=verification,
         )
 
     def _defer(self, action: Callable[[], None]) -> None:

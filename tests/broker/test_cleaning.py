@@ -1,6 +1,7 @@
 """The broker has compacted logs cleaned: how often, which, and that a topic's changed configuration holds from then on."""
 
 from pathlib import Path
+from typing import Any
 
 from kohort.model.ids import TopicPartition
 from kohort.storage.disk import DiskStore
@@ -14,7 +15,7 @@ from tests.storage.owner import Owner
 NOW_MS = 1_700_000_000_000
 
 
-def start(path: Path, **settings: str) -> tuple[Owner, DiskStore, Harness]:
+def start(path: Path, **settings: Any) -> tuple[Owner, DiskStore, Harness]:
     owner = Owner()
     store = owner.disk(path, flush="os")
     return owner, store, Harness(store=store, node=owner.node, **settings)

@@ -7,7 +7,7 @@ import pytest
 
 from kohort.broker.ports import Outcome
 from kohort.broker.records.produce_rules import ProduceRules
-from kohort.broker.records.validation import admit
+from kohort.broker.records.validation import validate_batch
 from kohort.model.errors import ErrorCode
 from kohort.storage.log import LONG_MAX
 from kohort.wire import messages as m
@@ -311,6 +311,6 @@ def test_packed_anew_a_batch_is_still_of_its_transaction() -> None:
         timestamp_after_max_ms=LONG_MAX // 2,
         codec=int(Codec.ZSTD),
     )
-    header = read_header(admit(sent, read_header(sent), rules, 1))
+    header = read_header(validate_batch(sent, read_header(sent), rules, 1))
     assert (header.codec, header.is_transactional) == (Codec.ZSTD, True)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (5, 0, 3)

@@ -34,8 +34,9 @@ from kohort.broker.topics.strays import set_aside_strays
 from kohort.broker.transactions.describe_producers import DescribeProducers
 from kohort.broker.transactions.markers import LocalMarkers
 from kohort.broker.transactions.producer_ids import InitProducerId, ProducerIds
+from kohort.broker.transactions.verification import NoTransactionCoordinator
 from kohort.broker.transactions.write_txn_markers import WriteTxnMarkers
-from kohort.machine.ports import Markers
+from kohort.machine.ports import Markers, Verification
 from kohort.runtime.ports import Clock
 from kohort.runtime.purgatory import Purgatory
 from kohort.storage.log import LogStore
@@ -49,6 +50,7 @@ class Broker:
     Args:
         cluster: facts that clients are told; its host and port may be set later, when the listener is bound.
         coordinators: the coordinators of this node; they may be added until the first request.
+        verification: the transaction coordinator, as partition leaders ask it. Default: there is none.
 
     Raises:
         ConfigError: the catalog in the store was written by a newer version.
@@ -64,6 +66,7 @@ class Broker:
         call_later: CallLater,
         *,
         coordinators: CoordinatorDirectory | None = None,
+        verification: Verification | None = None,
     ) -> None:
         self.config = config
         self.cluster = cluster
@@ -80,6 +83,7 @@ class Broker:
         self.producer_ids = ProducerIds(self.catalog)
         self.housekeeping = LogMaintenance(store, self.partitions, config, clock, call_later)
         hosts: CoordinatorDirectory = NoCoordinators() if coordinators is None else coordinators
+        self.verification: Verification = NoTransactionCoordinator() if verification is None else verification
         self.markers: Markers = LocalMarkers(self.partitions, clock, hosts)
         self.handlers: dict[ApiKey, Handler] = {}
         self._serve_data(clock, call_later)
@@ -92,7 +96,7 @@ class Broker:
 
     def _serve_data(self, clock: Clock, call_later: CallLater) -> None:
         catalog, partitions = self.catalog, self.partitions
-        self.serve(ApiKey.PRODUCE, Produce(catalog, partitions, clock, call_later).produce)
+        self.serve(ApiKey.PRODUCE, Produce(catalog, partitions, clock, call_later, self.verification).produce)
         self.serve(ApiKey.FETCH, Fetch(catalog, partitions, self.cluster, self.config, clock, self.fetches).fetch)
         self.serve(ApiKey.LIST_OFFSETS, ListOffsets(partitions).list_offsets)
         self.serve(ApiKey.OFFSET_FOR_LEADER_EPOCH, LeaderEpochs(partitions).offset_for_leader_epoch)

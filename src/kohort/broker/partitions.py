@@ -25,6 +25,7 @@ from kohort.model.ids import TopicPartition
 from kohort.model.image import ImageDelta, TopicImage
 from kohort.runtime.purgatory import Purgatory
 from kohort.storage.log import NO_TOPIC_ID, Log, LogConfig, LogStore
+from kohort.wire.batches import BatchHeader
 
 _WRITTEN: Final = ErrorCode.NONE
 Written: TypeAlias = Callable[[ErrorCode], None]
@@ -75,6 +76,16 @@ class Partition:
     def append(self, batch: bytes | bytearray) -> int:
         """Write a batch; returns the new end offset. Raises: as `PartitionLog.append`."""
         return self.log.append(batch, leader_epoch=self.log.leader_epoch)
+
+    def append_transactional(self, batch: bytes | bytearray, header: BatchHeader, guard: object | None) -> int:
+        """Append a batch of a transaction; returns the new end offset. Raises: as `PartitionLog.append_transactional`."""
+        return self.log.append_transactional(
+            batch,
+            leader_epoch=self.log.leader_epoch,
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            guard=guard,
+        )
 
     def append_marker(self, end: EndTransaction, timestamp_ms: int) -> int:
         """Append a transaction marker; returns the new end offset. Raises: as `PartitionLog.append_marker`."""

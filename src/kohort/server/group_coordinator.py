@@ -7,16 +7,17 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.ports import Handler
 from kohort.group.configs import GroupConfig
 from kohort.group.metrics import GroupCounters
 from kohort.group.records import GroupRecordSerde
 from kohort.group.service import GroupService
 from kohort.group.shard import GroupShard
-from kohort.machine.shard import EndTransaction
+from kohort.machine.shard import EndTransaction, Producer
 from kohort.machine.timeline import SnapshotRegistry
-from kohort.model.errors import ErrorCode
-from kohort.model.ids import CONSUMER_OFFSETS
+from kohort.model.errors import ConfigError, ErrorCode
+from kohort.model.ids import CONSUMER_OFFSETS, TopicPartition
 from kohort.model.image import ClusterImage, ImageDelta
 from kohort.runtime.ports import PartitionLog
 from kohort.runtime.runtime import Runtime
@@ -24,6 +25,7 @@ from kohort.runtime.timers.shard_timers import ShardTimers
 from kohort.server.coordinators import CoordinatorEnvironment
 from kohort.server.group_events import log_group_event
 from kohort.wire.apis import ApiKey
+from kohort.wire.compression import Codec
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -36,6 +38,7 @@ class GroupCoordinator:
 
     def __init__(self, environment: CoordinatorEnvironment) -> None:
         broker = environment.broker
+        self._verification = broker.verification
         config = broker.config
         self._config = GroupConfig(
             **{name: config.get_int(name.replace("_", ".")) for name in GroupConfig.__struct_fields__}
@@ -49,7 +52,10 @@ class GroupCoordinator:
             image=broker.catalog,
             clock=environment.clock,
             processor=environment.make_processor(),
+            verify=self._verify,
             write_timeout_ms=config.get_int("offsets.commit.timeout.ms"),
+            linger_ms=config.get_int("group.coordinator.append.linger.ms"),
+            codec=_codec(config),
         )
         self._service = GroupService(self._runtime, self._config, broker.catalog)
 
@@ -57,6 +63,9 @@ class GroupCoordinator:
         return GroupShard(
             registry, timers, self._config, lambda: str(uuid4()), self._counters[partition], log_group_event
         )
+
+    def _verify(self, partition: int, producer: Producer, verified: Callable[[Exception | None], None]) -> None:
+        self._verification.verify(TopicPartition(self.topic, partition), producer, verified)
 
     def handlers(self) -> Mapping[ApiKey, Handler]:
         return self._service.handlers()
@@ -87,3 +96,16 @@ class GroupCoordinator:
     def close(self) -> None:
         self._service.is_active = False
         self._runtime.close()
+
+
+def _codec(config: BrokerConfig) -> Codec:
+    """
+    Raises:
+        ConfigError: offsets.topic.compression.codec is not the number of a codec.
+    """
+    number = config.get_int("offsets.topic.compression.codec")
+    try:
+        return Codec(number)
+    except ValueError:
+        known = ", ".join(f"{int(codec)} ({codec.name.lower()})" for codec in Codec)
+        raise ConfigError(f"offsets.topic.compression.codec is {number}; it must be one of {known}") from None

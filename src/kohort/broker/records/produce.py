@@ -2,14 +2,14 @@
 Produce (0), versions 3 to 13: v4 errors of the disk; v5 log start offset; v7 zstd; v8 record errors; v10 current leader;
 v12 transactions of version 2; v13 topic ids.
 
-With acks 0 nothing is answered, and an error closes the connection so that the client notices; with acks 1 the answer
-follows the append; with acks -1 it waits until the batches are below the high watermark.
+With acks 0 there is no response, and an error closes the connection so that the client notices. With acks 1 the response
+follows the append. With acks -1 it is sent when the high watermark has passed the batches.
 
-Batches of idempotent producers are judged by their sequences. One that was written already is not written again: its first
-offset is answered, and its largest timestamp as the log append time, on topics with CreateTime, too. Transactional batches
-are refused: there is no transaction to belong to.
+Batches of idempotent producers are checked by their sequences. A batch that is in the log already is not appended again: the
+response has its base offset, and its largest timestamp as the log append time, even for topics with CreateTime. Transactional
+batches are appended if the transaction coordinator confirms their transaction (`kohort.machine.ports.Verification`).
 
-Source: KIP-98, KIP-110, KIP-467, KIP-516, KIP-951; Kafka KafkaApis.handleProduceRequest, ReplicaManager.appendRecords.
+Source: KIP-98, KIP-110, KIP-467, KIP-516, KIP-890, KIP-951; Kafka KafkaApis.handleProduceRequest, ReplicaManager.appendRecords.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ import msgspec
 from kohort.broker.catalog import Catalog
 from kohort.broker.partitions import Partition, Partitions
 from kohort.broker.ports import CallLater, Cancel, Context, Outcome
-from kohort.broker.records.validation import NO_TIMESTAMP, InvalidRecordsError, admit, judge
-from kohort.machine.shard import Reply
+from kohort.broker.records.validation import NO_TIMESTAMP, InvalidRecordsError, check_sequence, validate_batch
+from kohort.machine.ports import Verification
+from kohort.machine.shard import Producer, Reply
 from kohort.model.errors import CoordinatorError, ErrorCode, StorageError
-from kohort.model.ids import INTERNAL_TOPICS
+from kohort.model.ids import INTERNAL_TOPICS, TopicPartition
 from kohort.runtime.ports import Clock
 from kohort.storage.producers import BatchMetadata
 from kohort.wire import messages as m
@@ -37,6 +38,8 @@ from kohort.wire.batches import (
     LOG_OVERHEAD_BYTES,
     MAGIC,
     TRANSACTIONAL,
+    BatchHeader,
+    read_header,
     validate_produced,
 )
 from kohort.wire.compression import Codec
@@ -46,7 +49,7 @@ if TYPE_CHECKING:
     Answer = m.ProduceResponsePartitionProduceResponse
 
 ADMIN_CLIENT_ID: Final = "__admin_client"
-"""The one client that may write to internal topics. Source: Kafka AdminUtils."""
+"""The one client id that may write to internal topics. Source: Kafka AdminUtils."""
 
 ALL: Final = -1
 NONE: Final = 0
@@ -57,36 +60,53 @@ NO_OFFSET: Final = -1
 
 _PartitionAnswer: Final = m.ProduceResponsePartitionProduceResponse
 _TopicKey = tuple[str, UUID | None]
+_Topics = dict[_TopicKey, dict[int, "Data"]]
 
 
 class Produce:
-    """Writes batches, each to its partition; one that is refused does not keep the others."""
+    """Handles Produce: appends each batch to its partition. The refusal of one batch does not affect the others."""
 
-    def __init__(self, catalog: Catalog, partitions: Partitions, clock: Clock, call_later: CallLater) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        partitions: Partitions,
+        clock: Clock,
+        call_later: CallLater,
+        verification: Verification,
+    ) -> None:
         self._catalog = catalog
         self._partitions = partitions
         self._clock = clock
         self._call_later = call_later
+        self._verification = verification
 
     def produce(
         self, request: m.ProduceRequest, context: Context, reply: Reply[m.ProduceResponse]
     ) -> m.ProduceResponse | Outcome | None:
         write = _Write(request, context, self._clock.now_ms())
-        for (name, topic_id), asked in _by_topic(request).items():
-            topic = self._name(name, topic_id, context.api_version)
-            answers = [self._answer(write, topic, data) for data in asked.values()]
+        topics = _by_topic(request)
+        if request.transactional_id is not None:
+            return self._verify(write, topics, request.transactional_id, reply)
+        return self._append(write, topics, reply)
+
+    def _append(
+        self, write: _Write, topics: _Topics, reply: Reply[m.ProduceResponse]
+    ) -> m.ProduceResponse | Outcome | None:
+        for (name, topic_id), partitions in topics.items():
+            topic = self._name(name, topic_id, write.api_version)
+            answers = [self._answer(write, topic, data) for data in partitions.values()]
             write.topics.append(
                 m.ProduceResponseTopicProduceResponse(name=name, topic_id=topic_id, partition_responses=answers)
             )
-        if request.acks == NONE:
+        if write.acks == NONE:
             return Outcome.CLOSE_CONNECTION if write.has_error else Outcome.NO_RESPONSE
-        if request.acks == ALL and write.pending:
+        if write.acks == ALL and write.pending:
             write.wait(reply, self._call_later)
             return None
         return write.response()
 
     def _name(self, name: str, topic_id: UUID | None, api_version: int) -> str | None:
-        """None when there is no topic of that id."""
+        """The name of the topic; None if no topic has the id."""
         if api_version < _TOPIC_IDS_SINCE:
             return name
         topic = self._catalog.topic_by_id(topic_id) if topic_id else None
@@ -104,6 +124,11 @@ class Produce:
             return _refusal(data.index, error, log_start_offset=start)
 
     def _find(self, topic: str | None, index: int) -> Partition:
+        """
+        Raises:
+            CoordinatorError: there is no such partition.
+            StorageError: the partition is offline.
+        """
         if topic is None:
             raise CoordinatorError(ErrorCode.UNKNOWN_TOPIC_ID)
         partition = self._partitions.find(topic, index)
@@ -111,40 +136,99 @@ class Produce:
             raise CoordinatorError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return partition
 
+    def _verify(
+        self, write: _Write, topics: _Topics, transactional_id: str, reply: Reply[m.ProduceResponse]
+    ) -> m.ProduceResponse | Outcome | None:
+        """
+        Append once the transaction coordinator has answered for every transactional batch.
 
-def _by_topic(request: m.ProduceRequest) -> dict[_TopicKey, dict[int, Data]]:
-    """Of a partition that is named twice the last entry counts."""
-    topics: dict[_TopicKey, dict[int, Data]] = {}
+        Source: Kafka ReplicaManager.handleProduceAppend, maybeSendPartitionsToTransactionCoordinator.
+        """
+        outstanding = 1
+        response: m.ProduceResponse | Outcome | None = None
+        is_inside = True
+
+        def verified(topic_partition: TopicPartition, error: CoordinatorError | None) -> None:
+            if error is not None:
+                write.unverified[topic_partition] = error
+            proceed()
+
+        def proceed() -> None:
+            nonlocal outstanding, response
+            outstanding -= 1
+            if outstanding:
+                return
+            response = self._append(write, topics, reply)
+            if not is_inside and response is not None:
+                reply(response)  # type: ignore[arg-type]
+
+        for partition, header in self._transactional(topics, write.api_version):
+            outstanding += 1
+            place = partition.topic_partition
+            guard = write.guards[place] = partition.log.start_verification(header.producer_id)
+            producer = Producer(
+                transactional_id, header.producer_id, header.producer_epoch, write.api_version, guard=guard
+            )
+            self._verification.verify(place, producer, partial(verified, place))
+        proceed()
+        is_inside = False
+        return response
+
+    def _transactional(self, topics: _Topics, api_version: int) -> list[tuple[Partition, BatchHeader]]:
+        """The partitions that get a transactional batch; partitions that do not exist are answered by `_append`."""
+        found = []
+        for (name, topic_id), partitions in topics.items():
+            topic = self._name(name, topic_id, api_version)
+            for index, data in partitions.items():
+                records = data.records or b""
+                if not _is_one_batch(records) or not records[ATTRIBUTES_LOW_AT] & TRANSACTIONAL:
+                    continue
+                try:
+                    found.append((self._find(topic, index), read_header(records)))
+                except (CoordinatorError, StorageError):
+                    continue
+        return found
+
+
+def _by_topic(request: m.ProduceRequest) -> _Topics:
+    """Group the request by topic. Of a partition that is listed twice the last entry counts."""
+    topics: _Topics = {}
     for topic in request.topic_data:
-        asked = topics.setdefault((topic.name, topic.topic_id), {})
+        partitions = topics.setdefault((topic.name, topic.topic_id), {})
         for data in topic.partition_data:
-            asked[data.index] = data
+            partitions[data.index] = data
     return topics
 
 
 class _Write:
     """
-    One request under way: its answers, and which of them wait for the high watermark.
+    One request in progress: its answers, and which of them wait for the high watermark.
+
+    Attributes:
+        unverified: the errors of transactional batches whose verification failed.
+        guards: the verification guards of transactional batches; see `PartitionLog.start_verification`.
 
     Source: Kafka DelayedProduce.
     """
 
     __slots__ = (
-        "_acks",
         "_cancel",
         "_context",
         "_now_ms",
         "_reply",
         "_request",
+        "acks",
         "api_version",
+        "guards",
         "has_error",
         "pending",
         "topics",
+        "unverified",
     )
 
     def __init__(self, request: m.ProduceRequest, context: Context, now_ms: int) -> None:
         self._request = request
-        self._acks: int = request.acks
+        self.acks: int = request.acks
         self._context = context
         self.api_version = context.api_version
         self._now_ms = now_ms
@@ -153,28 +237,36 @@ class _Write:
         self.has_error = False
         self.topics: list[m.ProduceResponseTopicProduceResponse] = []
         self.pending: dict[tuple[int, int], tuple[Partition, int]] = {}
-        """Place of the topic in the answer and index: the partition, and the end offset to wait for."""
+        """By place of the topic in the response and partition index: the partition, and the end offset to wait for."""
+        self.unverified: dict[TopicPartition, CoordinatorError] = {}
+        self.guards: dict[TopicPartition, object] = {}
 
     def append(self, partition: Partition, data: Data) -> Answer:
         """
+        Validate and append a batch.
+
         Raises:
-            CoordinatorError, StorageError: nothing was written.
+            CoordinatorError, StorageError: nothing was appended.
         """
         log, rules = partition.log, partition.rules
         records = data.records or b""
-        if self._acks not in _ACKS and _is_one_batch(records):
+        if self.acks not in _ACKS and _is_one_batch(records):
             raise CoordinatorError(ErrorCode.INVALID_REQUIRED_ACKS)
         header = validate_produced(records, api_version=self.api_version, batch_bytes_max=log.config.max_message_bytes)
-        self._check(partition, is_transactional=header.attributes & TRANSACTIONAL != 0)
+        is_transactional = header.attributes & TRANSACTIONAL != 0
+        self._check(partition, is_transactional=is_transactional)
         size = header.length + LOG_OVERHEAD_BYTES
         if size < len(records):
             records = records[:size]
-        batch = admit(records, header, rules, self._now_ms, where=partition.topic_partition)
-        if header.producer_id >= 0 and (written := judge(log.producers, header)):
-            return self._answer_again(partition, data, written)
-        end_offset = partition.append(batch)
+        batch = validate_batch(records, header, rules, self._now_ms, where=partition.topic_partition)
+        if header.producer_id >= 0 and (duplicate := check_sequence(log.producers, header)):
+            return self._answer_duplicate(partition, data, duplicate)
+        if is_transactional:
+            end_offset = partition.append_transactional(batch, header, self.guards.get(partition.topic_partition))
+        else:
+            end_offset = partition.append(batch)
         index = data.index
-        if self._acks == ALL:
+        if self.acks == ALL:
             self.pending[len(self.topics), index] = partition, end_offset
         return _PartitionAnswer(
             index=index,
@@ -183,23 +275,31 @@ class _Write:
             log_start_offset=log.log_start_offset,
         )
 
-    def _answer_again(self, partition: Partition, data: Data, written: BatchMetadata) -> Answer:
-        """A duplicate, which may not be durable itself yet."""
-        if self._acks == ALL and written.last_offset >= partition.log.high_watermark:
-            self.pending[len(self.topics), data.index] = partition, written.last_offset + 1
+    def _answer_duplicate(self, partition: Partition, data: Data, duplicate: BatchMetadata) -> Answer:
+        """Answer with the offset of the batch in the log, which may not be durable yet."""
+        if self.acks == ALL and duplicate.last_offset >= partition.log.high_watermark:
+            self.pending[len(self.topics), data.index] = partition, duplicate.last_offset + 1
         return _PartitionAnswer(
             index=data.index,
-            base_offset=written.first_offset,
-            log_append_time_ms=written.timestamp_ms,
+            base_offset=duplicate.first_offset,
+            log_append_time_ms=duplicate.timestamp_ms,
             log_start_offset=partition.log.log_start_offset,
         )
 
     def _check(self, partition: Partition, *, is_transactional: bool) -> None:
-        """Without a transactional id Kafka refuses the whole request; here its transactional batches are refused."""
-        if is_transactional and self._request.transactional_id is None:
-            raise CoordinatorError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        """
+        Check that the batch may go to the partition. Without a transactional id Kafka refuses the whole request, Kohort its
+        transactional batches.
+
+        Raises:
+            CoordinatorError: it may not.
+        """
         if is_transactional:
-            raise CoordinatorError(ErrorCode.INVALID_TXN_STATE)
+            if self._request.transactional_id is None:
+                raise CoordinatorError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            error = self.unverified.get(partition.topic_partition)
+            if error is not None:
+                raise error
         if partition.topic.name in INTERNAL_TOPICS and self._context.client_id != ADMIN_CLIENT_ID:
             raise CoordinatorError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {partition.topic.name}"
@@ -209,13 +309,13 @@ class _Write:
         return m.ProduceResponse(responses=self.topics)
 
     def wait(self, reply: Reply[m.ProduceResponse], call_later: CallLater) -> None:
-        """Answer when every pending batch is below the high watermark, at the latest when the time is up."""
+        """Reply when the high watermark has passed every pending batch, at the latest after the request's timeout."""
         self._reply = reply
         self._cancel = call_later(max(self._request.timeout_ms, 0), self._on_deadline)
         for place, (partition, end_offset) in self.pending.items():
-            partition.when_replicated(end_offset, partial(self._on_written, place))
+            partition.when_replicated(end_offset, partial(self._on_replicated, place))
 
-    def _on_written(self, place: tuple[int, int], code: ErrorCode) -> None:
+    def _on_replicated(self, place: tuple[int, int], code: ErrorCode) -> None:
         if self._reply is None:
             return
         del self.pending[place]
@@ -231,7 +331,7 @@ class _Write:
             self._complete(self._reply)
 
     def _fail(self, place: tuple[int, int], code: ErrorCode) -> None:
-        """What was written stays written; the client does not know it."""
+        """Put an error into an answer. The batch stays in the log, but the client cannot know that."""
         topic_place, index = place
         topic = self.topics[topic_place]
         answers = [
@@ -247,7 +347,7 @@ class _Write:
         reply(self.response())
 
 
-_JUDGED_BY_LOG: Final = (
+_ERRORS_OF_LOG: Final = (
     ErrorCode.INVALID_RECORD,
     ErrorCode.INVALID_TIMESTAMP,
     ErrorCode.UNKNOWN_SERVER_ERROR,
@@ -258,11 +358,12 @@ _JUDGED_BY_LOG: Final = (
 
 def _has_reached_log(error: CoordinatorError | StorageError, data: Data, api_version: int) -> bool:
     """
-    Whether it was Kafka's log that refused the records, and not the check of the request before it; the answer then tells
-    where the log starts. What comes before is that there is exactly one batch, its format, and in old versions its codec.
+    Whether an error comes from the append to the log; the answer then has the log start offset.
+
+    Before the append Kafka checks the request: that there is exactly one batch, its format, and in old versions its codec.
     """
     records = data.records or b""
-    if error.code not in _JUDGED_BY_LOG or not _is_one_batch(records):
+    if error.code not in _ERRORS_OF_LOG or not _is_one_batch(records):
         return False
     return api_version >= _ZSTD_SINCE or records[ATTRIBUTES_LOW_AT] & CODEC_MASK <= Codec.ZSTD
 
@@ -274,8 +375,8 @@ def _is_one_batch(records: bytes) -> bool:
     return size <= len(records) < size + HEADER_BYTES
 
 
-def _tells_why(error: CoordinatorError) -> bool:
-    """Source: LogAppendResult.hasCustomErrorMessage, ProduceRequest.validateRecords."""
+def _has_message(error: CoordinatorError) -> bool:
+    """Whether clients get its message. Source: Kafka LogAppendResult.hasCustomErrorMessage, ProduceRequest.validateRecords."""
     return isinstance(error, InvalidRecordsError) or error.code == ErrorCode.CORRUPT_MESSAGE
 
 
@@ -290,5 +391,5 @@ def _refusal(index: int, error: CoordinatorError | StorageError, *, log_start_of
             m.ProduceResponseBatchIndexAndErrorMessage(batch_index=place, batch_index_error_message=message)
             for place, message in record_errors
         ],
-        error_message=error.message if isinstance(error, CoordinatorError) and _tells_why(error) else None,
+        error_message=error.message if isinstance(error, CoordinatorError) and _has_message(error) else None,
     )

@@ -1,4 +1,4 @@
-"""What a topic's configuration says about the batches that producers send to it."""
+"""Rules for producers' batches, from the configuration of their topic."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _CODECS = {codec.name.lower(): int(codec) for codec in Codec} | {"uncompressed":
 
 class ProduceRules(msgspec.Struct, frozen=True):
     """
-    What a topic's configuration says about batches.
+    The rules of one topic.
 
     Attributes:
-        codec: None when the producer's is kept.
-        takes_as_it_is: whether a batch that is not packed, and whose times are in order, is neither looked into nor changed:
-            so it is without configuration. Worked out of the others.
+        codec: None if the producer's compression is kept.
+        takes_as_it_is: derived: an uncompressed batch with valid timestamps is appended without decoding or changing it. True
+            for a topic without configuration.
     """
 
     is_compacted: bool

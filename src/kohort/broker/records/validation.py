@@ -1,6 +1,7 @@
 """
-What a producer may send to a topic, after its header and checksum were found right: records are looked at only where they are
-compressed, or a rule of the topic needs them.
+Validation of a producer's batch against the rules of its topic, after its header and checksum have been checked.
+
+Records are decoded only if they are compressed or a rule of the topic needs them.
 
 Source: Kafka LogValidator.
 """
@@ -20,28 +21,28 @@ from kohort.wire.compression import decompress
 
 NO_TIMESTAMP: Final = -1
 _MAX_TIMESTAMP_AT: Final = 35
-_ERRORS_TOLD: Final = 3
+_ERRORS_LISTED: Final = 3
 
 
 class InvalidRecordsError(CoordinatorError):
-    """Some records of a batch break a rule, so the batch is refused. `record_errors` are (index, sentence)."""
+    """A batch is refused because some of its records break a rule. `record_errors` are (index, message)."""
 
     def __init__(self, code: ErrorCode, message: str, record_errors: Sequence[tuple[int, str]]) -> None:
         super().__init__(code, message)
         self.record_errors = record_errors
 
 
-def admit(
+def validate_batch(
     data: bytes, header: BatchHeader, rules: ProduceRules, now_ms: int, *, where: object = ""
 ) -> bytes | bytearray:
     """
-    The batch as it is to be written.
+    Validate a batch and return it in the form in which it is appended.
 
     Args:
-        where: the partition, for messages.
+        where: the partition, for error messages.
 
     Raises:
-        CoordinatorError: the topic does not take it.
+        CoordinatorError: the batch breaks a rule of the topic.
     """
     if (
         rules.takes_as_it_is
@@ -51,7 +52,7 @@ def admit(
         return data
     records: Sequence[batches.LogRecord] | None = None
     latest_ms = header.max_timestamp
-    if _must_look_inside(header, rules, now_ms):
+    if _needs_records(header, rules, now_ms):
         records = _records(data, header)
         _check_records(records, header, rules, now_ms, where)
         latest_ms = max(record.timestamp for record in records)
@@ -67,10 +68,10 @@ def admit(
     return data
 
 
-def _must_look_inside(header: BatchHeader, rules: ProduceRules, now_ms: int) -> bool:
+def _needs_records(header: BatchHeader, rules: ProduceRules, now_ms: int) -> bool:
     """
-    Whether the header does not tell enough: what is packed must be known to be unpacked again before it reaches a consumer, and
-    a rule may be about each record. The times that a header tells are believed where no record of it may be too old.
+    Whether the header alone is not enough. Compressed records must be known to decompress before a consumer gets them, and a
+    rule may concern each record. The largest timestamp of the header is trusted if the topic has no limit for old records.
     """
     if header.codec or rules.is_compacted or header.is_log_append_time:
         return True
@@ -83,34 +84,37 @@ def _check_records(
     records: Sequence[batches.LogRecord], header: BatchHeader, rules: ProduceRules, now_ms: int, where: object
 ) -> None:
     """
-    Each record by the topic's rules; the first that it breaks counts.
+    Check each record against the topic's rules; the first broken rule counts.
+
+    Raises:
+        CoordinatorError: InvalidRecordsError names the records; UNKNOWN_SERVER_ERROR: the offsets are not consecutive.
 
     Source: Kafka LogValidator.validateRecord, validateTimestamp, processRecordErrors.
     """
     offsets = [record.offset for record in records]
     if header.codec and offsets != list(range(header.base_offset, header.base_offset + len(offsets))):
         raise CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR, "offsets inside the batch do not follow each other")
-    if not rules.is_compacted and _are_times_right(records, header, rules, now_ms):
+    if not rules.is_compacted and _are_timestamps_valid(records, header, rules, now_ms):
         return
     errors: list[tuple[int, str]] = []
-    is_time_wrong = False
+    has_timestamp_error = False
     for place, record in enumerate(records):
         if rules.is_compacted and record.key is None:
             errors.append((place, f"Compacted topic cannot accept message without key in topic partition {where}"))
-        elif why := _time_problem(record, header, rules, now_ms):
-            errors.append((place, why))
-            is_time_wrong = True
-    if is_time_wrong:
+        elif message := _timestamp_error(record, header, rules, now_ms):
+            errors.append((place, message))
+            has_timestamp_error = True
+    if has_timestamp_error:
         message = "One or more records have been rejected due to invalid timestamp"
         raise InvalidRecordsError(ErrorCode.INVALID_TIMESTAMP, message, errors)
     if errors:
-        raise InvalidRecordsError(ErrorCode.INVALID_RECORD, _told(errors), errors)
+        raise InvalidRecordsError(ErrorCode.INVALID_RECORD, _summary(errors), errors)
 
 
-def _are_times_right(
+def _are_timestamps_valid(
     records: Sequence[batches.LogRecord], header: BatchHeader, rules: ProduceRules, now_ms: int
 ) -> bool:
-    """Whether none is out of range, looking at all of them at once; False leaves it to look at each."""
+    """Check all timestamps at once; False means that each record has to be checked."""
     if header.is_log_append_time:
         return False
     times = [record.timestamp for record in records]
@@ -118,7 +122,7 @@ def _are_times_right(
     return rules.is_log_append_time or (earliest_ms <= min(times) and max(times) <= latest_ms)
 
 
-def _time_problem(record: batches.LogRecord, header: BatchHeader, rules: ProduceRules, now_ms: int) -> str | None:
+def _timestamp_error(record: batches.LogRecord, header: BatchHeader, rules: ProduceRules, now_ms: int) -> str | None:
     timestamp_ms = record.timestamp
     if header.is_log_append_time and (rules.is_log_append_time or timestamp_ms == NO_TIMESTAMP):
         return (
@@ -137,41 +141,46 @@ def _time_problem(record: batches.LogRecord, header: BatchHeader, rules: Produce
     )
 
 
-def _told(errors: Sequence[tuple[int, str]]) -> str:
-    first = ", ".join(f"RecordError(batchIndex={place}, message='{why}')" for place, why in errors[:_ERRORS_TOLD])
+def _summary(errors: Sequence[tuple[int, str]]) -> str:
+    first = ", ".join(
+        f"RecordError(batchIndex={place}, message='{message}')" for place, message in errors[:_ERRORS_LISTED]
+    )
     return (
         f"One or more records have been rejected due to {len(errors)} record errors in total, "
         f"and only showing the first three errors at most: [{first}]"
     )
 
 
-def judge(producers: ProducerStateManager, header: BatchHeader) -> BatchMetadata | None:
+def check_sequence(producers: ProducerStateManager, header: BatchHeader) -> BatchMetadata | None:
     """
-    Whether a producer's batch is the next one; if it was written already, what was.
+    Check that a producer's batch follows its last one.
+
+    Returns:
+        The batch in the log of which this one is a retry; None if the batch is to be appended.
 
     Raises:
-        CoordinatorError: it is neither.
+        CoordinatorError: the batch is neither the next one nor a retry; see `ProducerStateManager.check`.
 
     Source: Kafka UnifiedLog.analyzeAndValidateProducerState.
     """
-    written = producers.find_duplicate(
+    duplicate = producers.find_duplicate(
         producer_id=header.producer_id,
         producer_epoch=header.producer_epoch,
         first_sequence=header.base_sequence,
         last_sequence=header.last_sequence,
     )
-    if written is None:
+    if duplicate is None:
         producers.check(
             producer_id=header.producer_id,
             producer_epoch=header.producer_epoch,
             first_sequence=header.base_sequence,
             is_transactional=header.is_transactional,
         )
-    return written
+    return duplicate
 
 
 def _recompress(data: bytes, header: BatchHeader, codec: int) -> tuple[bytes, BatchHeader]:
-    """The same records in the topic's compression; what the producer said of itself stays."""
+    """Compress the records with the topic's codec; the fields about the producer stay."""
     records = [
         batches.BatchRecord(record.key, record.value, record.headers, record.timestamp)
         for record in _records(data, header)
@@ -189,15 +198,20 @@ def _recompress(data: bytes, header: BatchHeader, codec: int) -> tuple[bytes, Ba
 
 
 def _records(data: bytes, header: BatchHeader) -> Sequence[batches.LogRecord]:
-    """Source: what Kafka answers differs in what cannot be unpacked, and what was unpacked and is no record."""
+    """
+    Decode the records.
+
+    Raises:
+        CoordinatorError: as Kafka, UNKNOWN_SERVER_ERROR if decompression fails, INVALID_RECORD if a record is malformed.
+    """
     try:
         return batches.read_records(data, header=header)
     except CorruptError as error:
-        code = ErrorCode.INVALID_RECORD if _can_be_unpacked(data, header) else ErrorCode.UNKNOWN_SERVER_ERROR
+        code = ErrorCode.INVALID_RECORD if _can_decompress(data, header) else ErrorCode.UNKNOWN_SERVER_ERROR
         raise CoordinatorError(code, str(error)) from error
 
 
-def _can_be_unpacked(data: bytes, header: BatchHeader) -> bool:
+def _can_decompress(data: bytes, header: BatchHeader) -> bool:
     try:
         decompress(memoryview(data)[HEADER_BYTES : header.size_bytes], header.codec)
     except CorruptError:
@@ -206,7 +220,7 @@ def _can_be_unpacked(data: bytes, header: BatchHeader) -> bool:
 
 
 def _as_create_time(data: bytes, max_timestamp_ms: int) -> bytearray:
-    """Clear the bit that says LogAppendTime, and let the header tell the largest time, as Kafka does with CreateTime."""
+    """Clear the LogAppendTime bit and set the largest timestamp, as Kafka does for topics with CreateTime."""
     changed = bytearray(data)
     changed[batches.ATTRIBUTES_LOW_AT] &= ~batches.LOG_APPEND_TIME
     changed[_MAX_TIMESTAMP_AT : _MAX_TIMESTAMP_AT + 8] = max_timestamp_ms.to_bytes(8, "big", signed=True)
