@@ -77,7 +77,13 @@ class Groups:
 def transactional_commit(offset: int) -> bytes:
     """An offset of `g` in the open transaction of producer 9, epoch 2."""
     record = OffsetCommit(
-        group_id="g", topic="t", partition=0, offset=offset, leader_epoch=-1, metadata="", commit_timestamp_ms=1_700_000_000_000
+        group_id="g",
+        topic="t",
+        partition=0,
+        offset=offset,
+        leader_epoch=-1,
+        metadata="",
+        commit_timestamp_ms=1_700_000_000_000,
     )
     return build_batch(
         [BatchRecord(*encode_offset_commit(record))],
