@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from kohort.conformance.offsets_log import UNREADABLE
 from kohort.conformance.outcome import Outcome, StepOutcome
 from kohort.conformance.scenario import Scenario
 from kohort.model.errors import ConfigError
@@ -149,6 +150,14 @@ def compare(
         for field, mine, other in _differences(ours.records, theirs.records, "", counter)
         if only is None or only.has(RECORDS, field)
     ]
+    if UNREADABLE in ours.records and UNREADABLE in theirs.records:
+        # A record that cannot be read is an error, even if both brokers wrote the same.
+        both = ours.records[UNREADABLE], theirs.records[UNREADABLE]
+        found.append(
+            Difference(
+                story=story.name, step=RECORDS, api="", version=-1, field=UNREADABLE, ours=both[0], theirs=both[1]
+            )
+        )
     differences += [*found, *_not_in(found, settled, RECORDS)]
     judged = tuple(msgspec.structs.replace(each, reason=_reason(each, deliberate)) for each in differences)
     return Comparison(story=story.name, compared=counter.count, differences=judged, answers=tuple(answers))

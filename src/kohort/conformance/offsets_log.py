@@ -1,13 +1,17 @@
 """
-What groups left in `__consumer_offsets`: their records in the order of the log, decoded; which batch held them does not count.
+The records that groups left in `__consumer_offsets`, decoded, in the order of the log. The batches that hold them do not count.
 """
 
 from collections.abc import Mapping
 from typing import Any
+from uuid import UUID
+
+import msgspec
 
 from kohort.conformance.canon import Names, plain
-from kohort.group.records import GroupRecord, GroupRecordSerde
 from kohort.model.errors import CorruptError, UnknownRecordTypeError
+from kohort.model.ids import CONSUMER_OFFSETS
+from kohort.records.serde import CoordinatorRecordSerde
 from kohort.records.values import (
     GroupMetadata,
     GroupMetadataMember,
@@ -17,23 +21,30 @@ from kohort.records.values import (
 )
 from kohort.wire.batches import iter_batches, read_records
 
-_DECODE = GroupRecordSerde().decode
+UNREADABLE = "(unreadable)"
+"""
+The name under which records are listed that have an unknown type or are damaged. They name no group, so they belong to every
+scenario that ended after them, and fail it (`kohort.conformance.compare`).
+"""
+
+_SERDE = CoordinatorRecordSerde(CONSUMER_OFFSETS)
 
 
 class GroupRecords:
-    """Collects the records of the groups whose names begin with one of some prefixes, up to the end of their story."""
+    """Collects the records of groups by the prefix of their scenario, up to the end of that scenario."""
 
     def __init__(self, ends: Mapping[str, Mapping[int, int]]) -> None:
         """
         Args:
-            ends: by prefix, where each partition ended when the story was over; what came later is no part of it.
+            ends: by prefix, the end offset of each partition when the scenario was over.
         """
         self._ends = ends
-        self._by_prefix: dict[str, dict[str, list[GroupRecord]]] = {prefix: {} for prefix in ends}
+        self._by_prefix: dict[str, dict[str, list[Any]]] = {prefix: {} for prefix in ends}
         self._prefix_length = max(map(len, self._by_prefix), default=0)
+        self._unreadable: list[tuple[int, int, str]] = []
 
     def add(self, partition: int, batches: bytes) -> int:
-        """Take in what a fetch returned; the offset after it, 0 if there was nothing."""
+        """Collect the records of a fetch response and return the offset after them, 0 if there are none."""
         after = 0
         for position, header in iter_batches(batches):
             after = header.next_offset
@@ -44,25 +55,29 @@ class GroupRecords:
         return after
 
     def of(self, names: Names) -> dict[str, list[dict[str, Any]]]:
-        """The records of one story, by group, with its names for identities."""
+        """The records of one scenario by group, with the scenario's names for identities."""
         groups = self._by_prefix.get(names.prefix, {})
-        return {
+        found = {
             names.text(group_id): [_canonical(record, names) for record in groups[group_id]]
             for group_id in sorted(groups)
         }
+        ends = self._ends.get(names.prefix, {})
+        unreadable = [text for partition, offset, text in self._unreadable if offset < ends.get(partition, 0)]
+        return found | ({UNREADABLE: [{"record": text} for text in unreadable]} if unreadable else {})
 
     def _add(self, partition: int, offset: int, key: bytes, value: bytes | None) -> None:
         try:
-            record = _DECODE(key, value)
-        except (CorruptError, UnknownRecordTypeError):
+            record = _SERDE.decode(key, value)
+        except (CorruptError, UnknownRecordTypeError) as error:
+            self._unreadable.append((partition, offset, f"partition {partition}, offset {offset}: {error}"))
             return
         prefix = record.group_id[: self._prefix_length]
-        of_story = self._by_prefix.get(prefix)
-        if of_story is not None and offset < self._ends[prefix].get(partition, 0):
-            of_story.setdefault(record.group_id, []).append(record)
+        of_scenario = self._by_prefix.get(prefix)
+        if of_scenario is not None and offset < self._ends[prefix].get(partition, 0):
+            of_scenario.setdefault(record.group_id, []).append(record)
 
 
-def _canonical(record: GroupRecord, names: Names) -> dict[str, Any]:
+def _canonical(record: Any, names: Names) -> dict[str, Any]:
     match record:
         case OffsetCommit():
             expire_ms = record.expire_timestamp_ms
@@ -94,6 +109,29 @@ def _canonical(record: GroupRecord, names: Names) -> dict[str, Any]:
             }
         case GroupMetadataTombstone():
             return {"record": "group tombstone"}
+        case _:
+            return {"record": type(record).__name__, **_fields(record, names)}
+
+
+def _fields(struct: msgspec.Struct, names: Names) -> dict[str, Any]:
+    """A record of another kind of group."""
+    return {field: _value(getattr(struct, field), names) for field in struct.__struct_fields__ if field != "group_id"}
+
+
+def _value(value: Any, names: Names) -> Any:
+    match value:
+        case str():
+            return names.text(value)
+        case bytes():
+            return plain(value, names)
+        case UUID():
+            return names.name("topic", value)
+        case tuple():
+            return [_value(element, names) for element in value]
+        case msgspec.Struct():
+            return _fields(value, names)
+        case _:
+            return value
 
 
 def _member(member: GroupMetadataMember, names: Names) -> dict[str, Any]:
