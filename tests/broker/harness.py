@@ -12,7 +12,7 @@ from kohort.broker.api_versions import served_versions
 from kohort.broker.broker import Broker
 from kohort.broker.cluster import Cluster
 from kohort.broker.configs.definitions import BrokerConfig
-from kohort.broker.ports import MarkerWriter, Outcome
+from kohort.broker.ports import MarkerWriter, NoResponse
 from kohort.machine.ports import Verification
 from kohort.model.ids import CONSUMER_OFFSETS
 from kohort.storage.log import LogStore
@@ -111,7 +111,7 @@ class Harness:
         answers: list[Any] = []
 
         def answered(response: Any) -> None:
-            is_silent = isinstance(response, Outcome)
+            is_silent = isinstance(response, NoResponse)
             answers.append(response if is_silent else through_wire(api_key, version, response))
 
         frame = request_encoder(api_key, version)(7, client_id, request)[4:]

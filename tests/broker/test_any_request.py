@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kohort.broker.api_versions import served_versions
-from kohort.broker.ports import Outcome
+from kohort.broker.ports import NoResponse
 from kohort.model.errors import WireError
 from kohort.wire import messages as m
 from kohort.wire.apis import API_KEYS, ApiKey
@@ -120,4 +120,4 @@ def test_any_request_is_answered_once(data: st.DataObject, changes: list[Change]
     waits = api_key == ApiKey.FETCH and request.max_wait_ms > WEEK_MS
     assert len(answers) == 1 or (waits and not answers)
     for answer in answers:
-        assert isinstance(answer, Outcome) or through_wire(API_KEYS[api_key], version, answer) is not None
+        assert isinstance(answer, NoResponse) or through_wire(API_KEYS[api_key], version, answer) is not None

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from kohort.broker.ports import Outcome
+from kohort.broker.ports import NoResponse
 from kohort.broker.records.produce_rules import ProduceRules
 from kohort.broker.records.validation import validate_batch
 from kohort.model.errors import ErrorCode
@@ -228,8 +228,8 @@ def test_acks_0_is_never_answered_and_an_error_closes_the_connection() -> None:
     def ask(records: dict[int, bytes | None]) -> object:
         return harness.ask(ApiKey.PRODUCE, produce_request("t", records, acks=0), version=12)
 
-    assert ask({0: GOOD}) is Outcome.NO_RESPONSE
-    assert ask({0: GOOD, 1: GOOD}) is Outcome.CLOSE_CONNECTION
+    assert ask({0: GOOD}) is NoResponse.NO_OP
+    assert ask({0: GOOD, 1: GOOD}) is NoResponse.CLOSE_CONNECTION
     assert harness.write("t", b"x") == 6, "what could be written was"
 
 

@@ -7,7 +7,7 @@ import pytest
 from msgspec import structs
 
 from kohort.broker.partitions import Partition
-from kohort.broker.ports import Outcome
+from kohort.broker.ports import NoResponse
 from kohort.machine.shard import EndTransaction, Producer
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.model.ids import CONSUMER_OFFSETS, TopicPartition
@@ -331,7 +331,7 @@ def test_transactional_batches_are_appended_when_their_transaction_is_verified(
         codes = [partition.error_code for partition in answer.responses[0].partition_responses]
         assert codes == [0 if error is None else ErrorCode.TRANSACTION_ABORTABLE, 0]
     else:
-        assert answer is (Outcome.NO_RESPONSE if error is None else Outcome.CLOSE_CONNECTION)
+        assert answer is (NoResponse.NO_OP if error is None else NoResponse.CLOSE_CONNECTION)
     assert [partition.log.end_offset for partition in opened(harness)] == [0 if error else 1, 1]
 
 

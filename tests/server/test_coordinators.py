@@ -118,18 +118,27 @@ def test_partitions_are_loaded_when_their_topic_appears_and_unloaded_when_it_goe
     assert caplog.messages[:2] == [
         f"coordinator.load partition={TRANSACTION_STATE}-{partition} leader_epoch=0" for partition in (0, 1)
     ]
-    assert caplog.messages[-1] == f"coordinator.unload partition={TRANSACTION_STATE}-1 reason=deleted"
+    assert caplog.messages[-1] == f"coordinator.unload partition={TRANSACTION_STATE}-1 leader_epoch=0 reason=deleted"
 
 
-def test_a_second_load_announces_the_leader_epoch_alone() -> None:
+def test_a_second_load_announces_newer_leader_epochs_only(caplog: pytest.LogCaptureFixture) -> None:
     host = Host()
     host.find()
     host.told()
     log = host.harness.store.get(TopicPartition(TRANSACTION_STATE, 1))
     assert log is not None
     log.become_leader(5)
-    host.coordinators.load()
-    assert [(partition, epoch) for _, partition, _, epoch in host.told()] == [(0, 0), (1, 5)]
+    with caplog.at_level(logging.INFO, "kohort.server"):
+        host.coordinators.load()
+        host.coordinators.load()
+        assert host.told() == [("load", 1, f"{TRANSACTION_STATE}-1", 5)]
+        log.leader_epoch = 3  # type: ignore[misc]
+        host.coordinators.load()
+    assert host.told() == []
+    assert caplog.messages == [
+        f"coordinator.new_epoch partition={TRANSACTION_STATE}-1 leader_epoch=5",
+        f"coordinator.stale_epoch partition={TRANSACTION_STATE}-1 leader_epoch=3 known=5 ignored",
+    ]
 
 
 def test_its_apis_are_served_and_its_markers_are_its_own() -> None:

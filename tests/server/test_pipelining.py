@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kohort.runtime.ready_queue import ReadyQueue
-from kohort.server.connection import Connection, Connections
+from kohort.server.connection import ClientConnection, ClientConnections
 from kohort.server.dispatch import Dispatch
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
@@ -60,7 +60,9 @@ class Server:
         self._due = due
         handlers = {key: self._handle(key) for key in ApiKey}
         self.socket = Socket()
-        self.connection = Connection(Connections(Dispatch(handlers), ReadyQueue(due.append), frame_bytes_max=1 << 20))
+        self.connection = ClientConnection(
+            ClientConnections(Dispatch(handlers), ReadyQueue(due.append), frame_bytes_max=1 << 20)
+        )
         self.connection.connection_made(self.socket)
 
     def _handle(self, key: ApiKey) -> Callable[[Any, Any, Callable[[Any], None]], None]:

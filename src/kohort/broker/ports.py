@@ -1,8 +1,8 @@
 """
 What the broker's handlers are given and give back, and what the broker needs of the coordinators. `server` provides it.
 
-A handler is `handler(request, context, reply) -> response | Outcome | None`: the response if it is known at once, None if
-`reply(response)` is called later, exactly once, and an `Outcome` if the client is not answered. Handlers do not raise on bad
+A handler is `handler(request, context, reply) -> response | NoResponse | None`: the response if it is known at once, None if
+`reply(response)` is called later, exactly once, and a `NoResponse` if the client is not answered. Handlers do not raise on bad
 input: they answer the protocol's error.
 """
 
@@ -21,11 +21,11 @@ CallLater: TypeAlias = Callable[[int, Callable[[], None]], Cancel]
 """`call_later(delay_ms, function)`: call the function once in `delay_ms`, on the event-loop thread."""
 
 
-class Outcome(Enum):
-    """What happens to a request that gets no response."""
+class NoResponse(Enum):
+    """What a handler returns for a request without a response. Source: Kafka RequestChannel.Response."""
 
-    NO_RESPONSE = "no response"
-    CLOSE_CONNECTION = "close the connection"
+    NO_OP = "nothing is sent"
+    CLOSE_CONNECTION = "the connection is closed"
 
 
 Context: TypeAlias = RequestContext

@@ -1,9 +1,11 @@
 """
-One connection: frames out of whatever chunks arrive, requests to their handlers, replies in the order of the requests.
+Client connections: frames from arriving chunks, requests to their handlers, replies in the order of the requests.
 
-No task and no thread per request. While a reply is awaited, further requests wait as Kafka has it (see
-`dispatch.PIPELINED` for the exception), and the socket is not read, so what a client can make us hold is bounded. A client
-that reads slowly is not read from until it has caught up.
+There is no task and no thread per request. As in Kafka, a connection has one request in flight (`dispatch.PIPELINED` has the
+exceptions). Requests behind it wait and the socket is not read meanwhile, so the memory of a connection is bounded. A client
+that does not read its replies is not read from until it has caught up.
+
+Source: Kafka SocketServer, Processor, KafkaChannel.
 """
 
 import asyncio
@@ -12,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, cast
 
-from kohort.broker.ports import Outcome
+from kohort.broker.ports import NoResponse
 from kohort.model.errors import WireError
 from kohort.runtime.ready_queue import ReadyQueue
 from kohort.server.dispatch import Dispatch, Route
@@ -22,18 +24,25 @@ from kohort.wire.templates import Memory, TemplateCache
 
 _log = logging.getLogger("kohort.server")
 
-_CLOSE: Final = Outcome.CLOSE_CONNECTION
-_NO_RESPONSE: Final = Outcome.NO_RESPONSE
-"""A name of this module costs nothing where it is compiled; to ask an enum for its member costs as much as a call."""
-IN_WORK_MAX: Final = 1_000
-IN_WORK_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Requests of one connection that may await their replies at once, and how large they may be together."""
+_CLOSE: Final = NoResponse.CLOSE_CONNECTION
+_NO_OP: Final = NoResponse.NO_OP
+"""Module names are free in compiled code; reading an enum's member costs as much as a pending."""
+IN_FLIGHT_MAX: Final = 1_000
+"""Maximum number of requests of one connection that wait for their replies."""
+IN_FLIGHT_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Maximum size of these requests together; the request that exceeds it is still handled."""
 WRITE_BUFFER_BYTES: Final = 1024 * 1024
-"""Above this many unsent bytes a connection's requests are not read."""
+"""The socket of a connection with more unsent bytes is not read."""
 
 
-class Call:
-    """One request in work; also the context that its handler sees."""
+class InFlightRequest:
+    """
+    One request between its arrival and its reply; also the `kohort.model.context.RequestContext` of its handler.
+
+    Attributes:
+        answer: the frame to send once it is known; empty if there is none to send.
+        size_bytes: of the request; 0 until the request has its place in the order of replies.
+    """
 
     __slots__ = (
         "answer",
@@ -45,16 +54,14 @@ class Call:
         "size_bytes",
     )
 
-    def __init__(self, connection: "Connection", route: Route, correlation_id: int, client_id: str) -> None:
+    def __init__(self, connection: "ClientConnection", route: Route, correlation_id: int, client_id: str) -> None:
         self.connection = connection
         self.route = route
         self.api_version = route.version
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.answer: bytes | None = None
-        """The frame to send, once it is known; empty when there is none to send."""
         self.size_bytes = 0
-        """Of the request; 0 until it has its place in the order of replies."""
 
     @property
     def client_host(self) -> str:
@@ -64,31 +71,35 @@ class Call:
         self.connection.parked = self, forget
 
     def reply(self, response: Any) -> None:
-        """Answer the request; called once, in any turn."""
-        self.connection.answered(self, response)
+        """Answer the request; called once, possibly in a later turn."""
+        self.connection.on_response(self, response)
 
 
-class Connections:
-    """The connections of a node, and what they share."""
+class ClientConnections:
+    """
+    The connections of a node, and the objects that they share.
 
-    def __init__(self, dispatch: Dispatch, turn: ReadyQueue, *, frame_bytes_max: int) -> None:
+    Attributes:
+        accepted: how many connections have been accepted so far.
+    """
+
+    def __init__(self, dispatch: Dispatch, ready_queue: ReadyQueue, *, frame_bytes_max: int) -> None:
         self.dispatch = dispatch
-        self.turn = turn
+        self.ready_queue = ready_queue
         self.frame_bytes_max = frame_bytes_max
         self.memory = Memory()
-        self.open: set[Connection] = set()
+        self.open: set[ClientConnection] = set()
         self.accepted = 0
-        """How many there have been."""
 
-    def __call__(self) -> "Connection":
+    def __call__(self) -> "ClientConnection":
         self.accepted += 1
-        return Connection(self)
+        return ClientConnection(self)
 
     def close_idle(self, now: float, idle_seconds_max: float) -> None:
         """
-        Close those that have neither sent nor been sent anything for long.
+        Close the connections that were idle for longer than `idle_seconds_max` at the time `now`.
 
-        Called every now and then; a connection only notes that it was used, which costs less than looking at a clock.
+        Called periodically. A connection only sets a flag when it is used, which is cheaper than reading the clock.
         """
         for connection in list(self.open):
             if connection.was_used:
@@ -102,35 +113,40 @@ class Connections:
             connection.abort()
 
 
-class Connection(asyncio.Protocol):
-    """The server's side of one socket."""
+class ClientConnection(asyncio.Protocol):
+    """
+    The server's side of one client's socket.
 
-    def __init__(self, shared: Connections) -> None:
+    Attributes:
+        parked: the last request that is to be forgotten if the client disconnects, and the function that forgets it.
+        was_used: since the last idle check.
+        used_at: time of the last idle check that found the connection used, by the loop's clock.
+    """
+
+    def __init__(self, shared: ClientConnections) -> None:
         self._shared = shared
         self._routes = shared.dispatch.routes
         self._frames = FrameReader(shared.frame_bytes_max)
         self._waiting: deque[bytes] = deque()
-        """Frames that must wait until the requests in work are answered."""
-        self._in_work: deque[Call] = deque()
-        self._in_work_bytes = 0
+        """Frames that wait until the requests in flight are answered."""
+        self._in_flight: deque[InFlightRequest] = deque()
+        self._in_flight_bytes = 0
         self._out: list[bytes] = []
-        self.parked: tuple[Call, Callable[[], None]] | None = None
-        """The last request that wants to be forgotten when the client goes away, and how."""
+        self.parked: tuple[InFlightRequest, Callable[[], None]] | None = None
         self._transport: asyncio.Transport | None = None
-        self._remembered = TemplateCache(shared.memory)
+        self._templates = TemplateCache(shared.memory)
         self._is_handling = False
-        self._is_flush_due = False
+        self._is_flush_scheduled = False
         self._is_slow = False
         self._is_paused = False
         self.client_host = "/0.0.0.0"
         self.was_used = True
-        """Since it was last looked at; `used_at` is when that was, by the loop's clock."""
         self.used_at = 0.0
 
     # -- asyncio -----------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are asyncio's in all but name.
+        # uvloop's transports have the interface of asyncio.Transport but are no subclass.
         self._transport = transport = cast("asyncio.Transport", transport)
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         peer = transport.get_extra_info("peername")
@@ -139,14 +155,14 @@ class Connection(asyncio.Protocol):
         self._shared.open.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 -- asyncio's signature
-        # What the client was waiting for goes on and is answered into the void, as in Kafka, unless it chose to be forgotten.
+        # As in Kafka, waiting requests go on without a client, except those that registered `when_abandoned`.
         parked, self.parked = self.parked, None
-        if parked is not None and parked[0] in self._in_work:
+        if parked is not None and parked[0] in self._in_flight:
             parked[1]()
         self._transport = None
-        self._remembered.forget()
+        self._templates.forget()
         self._waiting.clear()
-        self._in_work.clear()
+        self._in_flight.clear()
         self._out.clear()
         self._shared.open.discard(self)
 
@@ -160,11 +176,11 @@ class Connection(asyncio.Protocol):
         if self._is_slow or self._is_handling or self._waiting:
             self._waiting.extend(frames)
             self._pause_if_behind()
-        elif self._in_work or len(frames) != 1:
+        elif self._in_flight or len(frames) != 1:
             self._handle(frames)
         else:
-            # Nothing else is in work: there is no order to keep and nothing to send along.
-            answer = self._request(frames[0])
+            # Nothing else is in flight: there is no order to keep, and nothing to send in the same write.
+            answer = self._handle_one(frames[0])
             if answer and self._transport is not None:
                 self._transport.write(answer)
 
@@ -177,17 +193,17 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._is_slow = False
-        self._go_on()
+        self._continue()
 
     # -- requests ----------------------------------------------------------------------------------------------
 
     def _handle(self, frames: list[bytes]) -> None:
         self._is_handling = True
         for index, frame in enumerate(frames):
-            if (self._in_work or self._is_slow) and not self._may_overlap(frame):
+            if (self._in_flight or self._is_slow) and not self._may_overlap(frame):
                 self._waiting.extend(frames[index:])
                 break
-            answer = self._request(frame)
+            answer = self._handle_one(frame)
             if self._transport is None:
                 break
             if answer:
@@ -197,89 +213,93 @@ class Connection(asyncio.Protocol):
         self._pause_if_behind()
 
     def _may_overlap(self, frame: bytes) -> bool:
-        if self._is_slow or len(self._in_work) >= IN_WORK_MAX or self._in_work_bytes >= IN_WORK_BYTES_MAX:
+        if self._is_slow or len(self._in_flight) >= IN_FLIGHT_MAX or self._in_flight_bytes >= IN_FLIGHT_BYTES_MAX:
             return False
-        first = self._in_work[0].route
+        first = self._in_flight[0].route
         return first.is_pipelined and frame[:2] == first.api_key.to_bytes(2, "big")
 
-    def _request(self, frame: bytes) -> bytes | None:
-        """Let a request be handled; the frame to send now, if there is one. A request that fails costs its connection."""
+    def _handle_one(self, frame: bytes) -> bytes | None:
+        """
+        Handle a request and return the frame to send now, if there is one.
+
+        A malformed request closes the connection; an exception of a handler aborts it.
+        """
         try:
             api_key, api_version, correlation_id, client_id, body = read_request_header(frame)
             route = self._routes.get((api_key, api_version)) or self._shared.dispatch.route(api_key, api_version)
             if route is None:
-                # A newer client asks what we speak in a way we do not know: it learns the versions of ApiVersions itself.
+                # A newer client sent an unknown version of ApiVersions: the answer has the served versions of ApiVersions.
                 return api_versions_downgrade(correlation_id)
             route.requests += 1
-            call = Call(self, route, correlation_id, client_id)
-            read_again = route.read_again
-            request = route.read(frame, body) if read_again is None else read_again(frame, body, self._remembered)
-            response = route.handler(request, call, call.reply)
+            pending = InFlightRequest(self, route, correlation_id, client_id)
+            read_repeated = route.read_repeated
+            request = route.read(frame, body) if read_repeated is None else read_repeated(frame, body, self._templates)
+            response = route.handler(request, pending, pending.reply)
             if response is None:
-                return self._queued(call, len(frame))
+                return self._enqueue(pending, len(frame))
             if response is _CLOSE:
                 self.close()
                 return None
-            answer = b"" if response is _NO_RESPONSE else route.encode(correlation_id, response)
-            if not self._in_work:
+            answer = b"" if response is _NO_OP else route.encode(correlation_id, response)
+            if not self._in_flight:
                 return answer
-            call.answer = answer
-            return self._queued(call, len(frame))
+            pending.answer = answer
+            return self._enqueue(pending, len(frame))
         except WireError as error:
             self._refuse(error)
-        except Exception:  # noqa: BLE001 -- the connection loop: a defect costs its connection, never the process
+        except Exception:  # noqa: BLE001 -- the connection loop: a defect aborts its connection, never the process
             _log.exception("connection.failed client=%s", self.client_host)
             self.abort()
         return None
 
-    def _queued(self, call: Call, size_bytes: int) -> bytes | None:
-        """Give a request its place in the order of replies; its answer, if it has one and is the only one in work."""
-        if call.answer is not None and not self._in_work:
-            return call.answer
+    def _enqueue(self, pending: InFlightRequest, size_bytes: int) -> bytes | None:
+        """Append a request to the order of replies. Return its answer if it has one and nothing else is in flight."""
+        if pending.answer is not None and not self._in_flight:
+            return pending.answer
         if self._transport is not None:
-            call.size_bytes = size_bytes
-            self._in_work.append(call)
-            self._in_work_bytes += size_bytes
+            pending.size_bytes = size_bytes
+            self._in_flight.append(pending)
+            self._in_flight_bytes += size_bytes
         return None
 
-    def answered(self, call: Call, response: Any) -> None:
-        """A request that had to wait has its answer; it leaves when those before it have left."""
+    def on_response(self, pending: InFlightRequest, response: Any) -> None:
+        """Take the response of a request that waited. It is sent when the replies before it have been sent."""
         if self._transport is None:
             return
         if response is _CLOSE:
             self.close()
             return
-        call.answer = b"" if response is _NO_RESPONSE else call.route.encode(call.correlation_id, response)
-        if not call.size_bytes:
-            # Answered before its handler returned: `_request` goes on from here.
+        pending.answer = b"" if response is _NO_OP else pending.route.encode(pending.correlation_id, response)
+        if not pending.size_bytes:
+            # Answered before its handler returned: `_handle_one` sends the answer.
             return
-        in_work = self._in_work
-        if len(in_work) == 1 and not (self._out or self._waiting or self._is_handling):
-            # The only one: nothing to wait for, and nothing to gather.
-            in_work.clear()
-            self._in_work_bytes = 0
-            if call.answer:
+        in_flight = self._in_flight
+        if len(in_flight) == 1 and not (self._out or self._waiting or self._is_handling):
+            # The only request: nothing to wait for, and nothing to send in the same write.
+            in_flight.clear()
+            self._in_flight_bytes = 0
+            if pending.answer:
                 self.was_used = True
-                self._transport.write(call.answer)
+                self._transport.write(pending.answer)
             return
-        while in_work and in_work[0].answer is not None:
-            answered = in_work.popleft()
-            self._in_work_bytes -= answered.size_bytes
-            self._out.append(answered.answer or b"")
+        while in_flight and in_flight[0].answer is not None:
+            first = in_flight.popleft()
+            self._in_flight_bytes -= first.size_bytes
+            self._out.append(first.answer or b"")
         if self._is_handling:
             return
-        if not in_work and not self._waiting:
-            # Nothing else is to come: no need to wait for the end of the turn.
+        if not in_flight and not self._waiting:
+            # No further reply can follow in this turn.
             self._flush()
-        elif not self._is_flush_due:
-            self._is_flush_due = True
-            self._shared.turn.defer(self._go_on)
+        elif not self._is_flush_scheduled:
+            self._is_flush_scheduled = True
+            self._shared.ready_queue.defer(self._continue)
 
-    # -- going on and holding back -----------------------------------------------------------------------------
+    # -- flow control ------------------------------------------------------------------------------------------
 
-    def _go_on(self) -> None:
-        """Send what is ready, and take the requests that waited for it."""
-        self._is_flush_due = False
+    def _continue(self) -> None:
+        """Send the replies that are ready and handle the requests that waited for them."""
+        self._is_flush_scheduled = False
         if self._transport is None:
             return
         if self._is_handling:
@@ -313,7 +333,7 @@ class Connection(asyncio.Protocol):
         self.close()
 
     def close(self) -> None:
-        """Send what is ready, then close."""
+        """Send the replies that are ready, then close."""
         self._flush()
         if self._transport is not None:
             self._transport.close()

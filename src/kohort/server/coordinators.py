@@ -1,6 +1,7 @@
 """
-The coordinators that a node hosts, and the one place where they meet the rest of it: leadership of their partitions, changes
-of the cluster, the request handlers, metrics.
+Hosting of coordinators: leadership of their partitions, changes of the cluster, request handlers, markers and metrics.
+
+`HostedCoordinator` is what a coordinator implements; `kohort.server.hosted` lists the coordinators of a node.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from kohort.model.errors import StorageError
 from kohort.model.image import ClusterImage, ImageDelta
 from kohort.runtime.ports import Clock, Defer, PartitionLog
 from kohort.runtime.processors import Processor
+from kohort.storage.log import Log
 from kohort.wire.apis import ApiKey
 
 if TYPE_CHECKING:
@@ -87,8 +89,8 @@ class Coordinators:
     def __init__(self, defer: Defer) -> None:
         self._defer = defer
         self._hosted: dict[str, HostedCoordinator] = {}
-        self._led: dict[str, set[int]] = {}
-        """By topic: the partitions that were loaded and not unloaded since."""
+        self._epochs: dict[str, dict[int, int]] = {}
+        """By topic: the leader epochs of the loaded partitions."""
 
     def start(self, factories: Iterable[CoordinatorFactory], environment: CoordinatorEnvironment) -> None:
         """Make the coordinators and register their handlers with the broker."""
@@ -96,7 +98,7 @@ class Coordinators:
         for make in factories:
             hosted = make(environment)
             self._hosted[hosted.topic] = hosted
-            self._led[hosted.topic] = set()
+            self._epochs[hosted.topic] = {}
             for api_key, handler in hosted.handlers().items():
                 self._broker.serve(api_key, handler)
         self._broker.catalog.watch(self._on_delta)
@@ -113,7 +115,9 @@ class Coordinators:
     # -- leadership --------------------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Load every partition of every coordinator's topic; a partition that is loaded stays as it is."""
+        """
+        Load every partition of every coordinator's topic. A loaded partition stays loaded, under its newest leader epoch.
+        """
         for hosted in self._hosted.values():
             self._load(hosted)
 
@@ -122,7 +126,7 @@ class Coordinators:
         changed = {topic.name for topic in (*delta.created, *delta.changed)}
         for topic, hosted in self._hosted.items():
             if topic in deleted:
-                for partition in sorted(self._led[topic]):
+                for partition in sorted(self._epochs[topic]):
                     self._unload(hosted, partition, "deleted")
             if topic in changed:
                 self._load(hosted)
@@ -133,23 +137,39 @@ class Coordinators:
         for partition in range(0 if topic is None else topic.partition_count):
             try:
                 found = self._broker.partitions.find(hosted.topic, partition)
-            except StorageError as error:  # the other partitions are served all the same
+            except StorageError as error:  # one partition does not keep the others from loading
                 _log.error("coordinator.not_loaded partition=%s-%d error=%r", hosted.topic, partition, str(error))
                 continue
-            if found is None:
-                continue
-            led, leader_epoch = self._led[hosted.topic], max(found.log.leader_epoch, 0)
-            if partition not in led:
-                led.add(partition)
-                _log.debug("coordinator.load partition=%s-%d leader_epoch=%d", hosted.topic, partition, leader_epoch)
-                found.log.when_offline(partial(self._defer, partial(self._unload, hosted, partition, "offline")))
-            hosted.load(partition, found.log, leader_epoch)
+            if found is not None:
+                self._lead(hosted, partition, found.log)
+
+    def _lead(self, hosted: HostedCoordinator, partition: int, log: Log) -> None:
+        epochs, leader_epoch = self._epochs[hosted.topic], max(log.leader_epoch, 0)
+        known = epochs.get(partition)
+        if known == leader_epoch:
+            return
+        fields = f"partition={hosted.topic}-{partition} leader_epoch={leader_epoch}"
+        if known is None:
+            _log.debug("coordinator.load %s", fields)
+            log.when_offline(partial(self._defer, partial(self._unload, hosted, partition, "offline")))
+        elif leader_epoch > known:
+            _log.info("coordinator.new_epoch %s", fields)
+        else:
+            _log.warning("coordinator.stale_epoch %s known=%d ignored", fields, known)
+            return
+        epochs[partition] = leader_epoch
+        hosted.load(partition, log, leader_epoch)
 
     def _unload(self, hosted: HostedCoordinator, partition: int, reason: str) -> None:
-        led = self._led[hosted.topic]
-        if partition in led:
-            led.remove(partition)
-            _log.info("coordinator.unload partition=%s-%d reason=%s", hosted.topic, partition, reason)
+        leader_epoch = self._epochs[hosted.topic].pop(partition, None)
+        if leader_epoch is not None:
+            _log.info(
+                "coordinator.unload partition=%s-%d leader_epoch=%d reason=%s",
+                hosted.topic,
+                partition,
+                leader_epoch,
+                reason,
+            )
             hosted.unload(partition, None)
 
     # -- the rest ----------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """
-From the first bytes of a frame to the function that answers it.
+Dispatch: API key and version of a request to its route.
 
-A route is one version of an API, its handler (`kohort.broker.ports`), and the reader and encoder of its messages. Routes are
+A route is one version of an API: its handler (`kohort.broker.ports`), and the reader and encoder of its messages. Routes are
 built when the first request of their version arrives.
 """
 
@@ -19,22 +19,30 @@ from kohort.wire.templates import RepeatReader, TemplateCache, WithNumbers
 
 PIPELINED: Final = frozenset({ApiKey.PRODUCE, ApiKey.OFFSET_COMMIT, ApiKey.HEARTBEAT})
 """
-APIs of which a connection may have several requests in work.
+APIs of which a connection may have several requests in flight.
 
-Apache Kafka works on one request of a connection at a time. These take effect in order as they arrive and only their replies
-wait for the disk, so no client can see the difference, provided that what is in work is all of one API: a read that
-follows a write on the same connection still waits for it.
+Apache Kafka handles one request of a connection at a time. The requests of these APIs take effect in the order of arrival, and
+only their replies wait for a flush. All requests in flight are of one API, so a read that follows a write on the same
+connection waits for it, and no client can see a difference.
 """
 
 
 REPEATED: Mapping[ApiKey, WithNumbers] = {ApiKey.OFFSET_COMMIT: with_offsets}
-"""APIs of which clients send the same request again and again with other numbers, and how to put those into one."""
+"""APIs of which clients send the same request repeatedly with other numbers, and the function that puts the numbers in."""
 
 
 class Route:
-    """One version of one API: how to read it, who answers, how to write the answer."""
+    """
+    One version of one API.
 
-    __slots__ = ("api_key", "encode", "handler", "is_pipelined", "read", "read_again", "requests", "version")
+    Attributes:
+        read: decodes a request.
+        read_repeated: used instead of `read` for APIs in `REPEATED`; compares with the last requests of the connection.
+        encode: encodes a response to a frame.
+        requests: how many requests have been read.
+    """
+
+    __slots__ = ("api_key", "encode", "handler", "is_pipelined", "read", "read_repeated", "requests", "version")
 
     def __init__(self, api_key: ApiKey, version: int, handler: Handler) -> None:
         self.api_key = api_key
@@ -42,27 +50,25 @@ class Route:
         self.handler = handler
         self.read: Callable[[bytes, int], Any] = request_reader(api_key, version)
         self.encode: Callable[[int, Any], bytes] = response_encoder(api_key, version)
-        self.read_again: Callable[[bytes, int, TemplateCache], Any] | None = None
-        """In place of `read`, for an API whose requests come again: it looks at what the connection has sent."""
+        self.read_repeated: Callable[[bytes, int, TemplateCache], Any] | None = None
         if api_key in REPEATED:
-            self.read_again = RepeatReader(api_key, version, REPEATED[api_key]).read
+            self.read_repeated = RepeatReader(api_key, version, REPEATED[api_key]).read
             self.encode = prepared_or(self.encode)
         self.is_pipelined = api_key in PIPELINED
         self.requests = 0
-        """How many were read."""
 
 
 class Dispatch:
-    """The routes of one listener."""
+    """The routes of one listener, by API key and version."""
 
     def __init__(self, handlers: Mapping[ApiKey, Handler]) -> None:
         self._handlers = dict(handlers)
         self.routes: dict[tuple[int, int], Route] = {}
-        """The routes of the versions that clients have used, by API key and version."""
+        """The routes in use so far."""
 
     def route(self, api_key: int, version: int) -> Route | None:
         """
-        The route, made at first use; None for a version of ApiVersions that is not served, which has an answer of its own.
+        Find or build a route. Return None for an unknown version of ApiVersions, which has an answer of its own.
 
         Raises:
             WireError: the API or the version is not served.

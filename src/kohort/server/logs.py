@@ -1,4 +1,4 @@
-"""Text for people and for machines: one line an event, on stderr."""
+"""Log formats: one line for each event on stderr, as key=value text or JSON."""
 
 import json
 import logging
@@ -19,7 +19,7 @@ class KeyValueFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """The same as one JSON object a line: time, level, logger, event, and the fields of the event by name."""
+    """One JSON object for each line: time, level, logger, event, and the fields of the event by name."""
 
     def format(self, record: logging.LogRecord) -> str:
         event, *pairs = record.getMessage().split(" ")
@@ -36,7 +36,7 @@ class JsonFormatter(logging.Formatter):
                 fields[name] = value
                 last = name
             elif last is not None:
-                # A value with spaces goes on until the next name.
+                # A value with spaces ends at the next name.
                 fields[last] = f"{fields[last]} {pair}"
             else:
                 fields["event"] = f"{fields['event']} {pair}"
@@ -46,9 +46,9 @@ class JsonFormatter(logging.Formatter):
 
 
 def configure_logs(level: str, form: str) -> None:
-    """Log to stderr from now on. `form` is "text" or "json"."""
+    """Log to stderr. `form` is "text" or "json"."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if form == "json" else KeyValueFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    # What asyncio says of itself is about us, not for the operator.
+    # asyncio's own messages concern the implementation, not the operator.
     logging.getLogger("asyncio").setLevel(logging.ERROR)

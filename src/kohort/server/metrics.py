@@ -16,7 +16,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from kohort.group.kinds import KINDS
 from kohort.group.metrics import GroupCounters, GroupGauges
 from kohort.runtime.metrics import Histogram, RuntimeMetrics
-from kohort.server.connection import Connections
+from kohort.server.connection import ClientConnections
 from kohort.storage.log import CleanerMetrics, StoreMetrics
 
 _BOUNDS_MS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000)
@@ -53,7 +53,7 @@ def process_families(started_at_s: float) -> Iterator[Metric]:
         yield gauge("process_open_fds", "Open files and sockets.", len(os.listdir(_OPEN_FILES)))
 
 
-def server_families(connections: Connections) -> Iterator[Metric]:
+def server_families(connections: ClientConnections) -> Iterator[Metric]:
     """The listener: connections, and requests by API."""
     yield gauge("kohort_connections", "Open connections of clients.", len(connections.open))
     yield counter("kohort_connections_accepted_total", "Accepted connections.", connections.accepted)

@@ -1,9 +1,9 @@
 """
-The one module that knows every class: builds a node of its parts, starts it and stops it.
+Composition of a node: builds the parts, starts them and stops them.
 
-Order of the start: the store (which recovers what a crash left), the catalog, the coordinators of the partitions there
-are, and only then the listener. Order of the end: no new connections, the coordinators (whoever waits is told to look
-elsewhere), what is ready is sent, the store.
+Order of the start: the store (which recovers after a crash), the catalog, the coordinators of the existing partitions, the
+listener. Order of the stop: the listener, the coordinators (waiting requests are answered NOT_COORDINATOR), the connections
+(replies that are ready are sent), the store.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from kohort.runtime.background import BackgroundThread
 from kohort.runtime.processors import InlineProcessor
 from kohort.runtime.ready_queue import ReadyQueue
 from kohort.runtime.timers.clock import SystemClock
-from kohort.server.connection import Connections
+from kohort.server.connection import ClientConnections
 from kohort.server.coordinators import CoordinatorEnvironment, Coordinators
 from kohort.server.dispatch import Dispatch
 from kohort.server.hosted import COORDINATORS
@@ -37,7 +37,7 @@ _log = logging.getLogger("kohort.server")
 
 IDLE_CHECK_SECONDS = 10.0
 STOP_SECONDS_MAX = 1.0
-"""How long the end waits for replies that are being sent."""
+"""How long a stop waits until the sockets have taken the last replies."""
 
 
 class Node:
@@ -45,12 +45,12 @@ class Node:
     One broker in one process, on one event loop.
 
     Args:
-        on_failure: told the reason, a sentence, when a flush failed: nothing is acknowledged any more, and the node is to
-            be stopped. The next start recovers what is on the disk.
-        on_recovery: told how far the recovery of the data directory is, if there is one.
+        on_failure: called with the reason, a sentence, when a flush has failed. Nothing is acknowledged from then on; stop the
+            node. The next start recovers the data on the disk.
+        on_recovery: called with the progress of a recovery of the data directory.
 
     Raises:
-        ConfigError: a setting does not fit, or the data directory is another's.
+        ConfigError: a configuration is invalid, or the data directory belongs to another node.
         StorageError: the data directory cannot be read.
     """
 
@@ -68,15 +68,15 @@ class Node:
         for key in sorted(settings.config.explicit.keys() - SUPPORTED_CONFIGS):
             _log.warning("config.without_effect key=%s", key)
         self._loop = loop
-        self._turn = ReadyQueue(loop.call_soon)
+        self._ready_queue = ReadyQueue(loop.call_soon)
         self._clock = SystemClock()
-        self._alarm = TimerDriver(loop, self._clock)
+        self._timer_driver = TimerDriver(loop, self._clock)
         self._background = BackgroundThread()
         self._store = self._make_store()
         self._cluster = Cluster(
             node_id=self._node_id, cluster_id=self._cluster_id, rack=settings.config.get_str("broker.rack")
         )
-        self._coordinators = Coordinators(self._turn.defer)
+        self._coordinators = Coordinators(self._ready_queue.defer)
         self._broker = Broker(
             self._store,
             self._cluster,
@@ -86,9 +86,9 @@ class Node:
             coordinators=self._coordinators,
         )
         self._coordinators.start(COORDINATORS, CoordinatorEnvironment(self._broker, self._clock, self._make_processor))
-        self._connections = Connections(
+        self._connections = ClientConnections(
             Dispatch(self._broker.handlers),
-            self._turn,
+            self._ready_queue,
             frame_bytes_max=settings.config.get_int("socket.request.max.bytes"),
         )
         self._server: asyncio.Server | None = None
@@ -100,7 +100,7 @@ class Node:
 
     @property
     def _node_id(self) -> int:
-        """Kafka's key has no default; its quick start, and so most people's first broker, is node 1."""
+        """The node id; 1 by default, as in Kafka's quick start. Kafka itself has no default."""
         return self._settings.config.get_int("node.id") if "node.id" in self._settings.config.explicit else 1
 
     def _make_store(self) -> LogStore:
@@ -109,12 +109,14 @@ class Node:
             from kohort.storage.memory import MemoryStore
 
             self._cluster_id = _new_cluster_id()
-            return MemoryStore(self._turn.defer, call_soon_threadsafe=self._call_soon_threadsafe, clock=self._clock)
+            return MemoryStore(
+                self._ready_queue.defer, call_soon_threadsafe=self._call_soon_threadsafe, clock=self._clock
+            )
         from kohort.storage.disk import DiskStore
 
         store = DiskStore(
             settings.data_dir,
-            defer=self._turn.defer,
+            defer=self._ready_queue.defer,
             call_soon_threadsafe=self._call_soon_threadsafe,
             flush=settings.flush,
             node_id=self._node_id,
@@ -129,42 +131,42 @@ class Node:
 
     def _make_processor(self) -> InlineProcessor:
         return InlineProcessor(
-            self._alarm.wheel,
-            self._turn.defer,
+            self._timer_driver.wheel,
+            self._ready_queue.defer,
             self._call_soon,
             background=self._background.submit,
             call_soon_threadsafe=self._call_soon_threadsafe,
         )
 
-    # -- what the rooms need of the loop -----------------------------------------------------------------------
+    # -- event loop --------------------------------------------------------------------------------------------
 
     def _call_soon_threadsafe(self, action: Any) -> None:
-        """Run something on this thread; called by the store's threads, perhaps while the loop is closing."""
+        """Run a function on the event-loop thread. Any thread may call, also while the loop is closing."""
         try:
-            self._loop.call_soon_threadsafe(self._turn.defer, action)
+            self._loop.call_soon_threadsafe(self._ready_queue.defer, action)
         except RuntimeError:
             _log.debug("node.post_after_close")
 
     def _call_soon(self, action: Any) -> None:
-        self._loop.call_soon(self._turn.defer, action)
+        self._loop.call_soon(self._ready_queue.defer, action)
 
     def _call_later(self, delay_ms: int, action: Any) -> Any:
-        return self._alarm.wheel.arm(self._clock.now_ms() + delay_ms, action).cancel
+        return self._timer_driver.wheel.arm(self._clock.now_ms() + delay_ms, action).cancel
 
-    # -- life --------------------------------------------------------------------------------------------------
+    # -- start and stop ----------------------------------------------------------------------------------------
 
     async def start(self) -> tuple[str, int]:
         """
-        Serve; where it listens.
+        Start serving and return the host and port of the listener.
 
         Raises:
-            ConfigError: the address cannot be had.
+            ConfigError: the address is not available.
         """
         self._coordinators.load()
         settings = self._settings
         self._server = await self._listen(self._connections, settings.port, "--port")
         host, port = self._server.sockets[0].getsockname()[:2]
-        advertised_host, advertised_port = settings.advertised or (_reachable(host), port)
+        advertised_host, advertised_port = settings.advertised or (_advertised_host(host), port)
         self._cluster.host = advertised_host
         self._cluster.port = advertised_port
         if settings.metrics_port is not None:
@@ -174,8 +176,8 @@ class Node:
                 lambda: Scrape(self._metrics), settings.metrics_port, "--metrics-port"
             )
             await self._metrics_server.start_serving()
-        self._watch_idle()
-        _spare_the_collector()
+        self._close_idle_connections()
+        _configure_garbage_collector()
         await self._server.start_serving()
         return host, port
 
@@ -186,7 +188,7 @@ class Node:
         except OSError as error:
             raise ConfigError(
                 f"cannot listen on {host}:{port}: {error.strerror or error}; "
-                f"choose another with --host and {option} ({option} 0 takes a free one)"
+                f"choose another address with --host and {option} ({option} 0 takes a free port)"
             ) from error
 
     def _metrics(self) -> Iterator["Metric"]:
@@ -200,7 +202,7 @@ class Node:
 
     @property
     def metrics_port(self) -> int | None:
-        """Where metrics are served, if they are."""
+        """The port of the metrics listener; None without one."""
         return None if self._metrics_server is None else int(self._metrics_server.sockets[0].getsockname()[1])
 
     @property
@@ -208,7 +210,7 @@ class Node:
         return self._cluster_id
 
     async def stop(self) -> None:
-        """Leave in order; on return the data directory is closed cleanly."""
+        """Stop in order; on return the data directory is closed cleanly."""
         for server in (self._server, self._metrics_server):
             if server is not None:
                 server.close()
@@ -216,25 +218,25 @@ class Node:
             self._idle_check.cancel()
         self._coordinators.close()
         self._background.close()
-        self._turn.run()
+        self._ready_queue.run()
         for connection in list(self._connections.open):
             connection.close()
         deadline = self._loop.time() + STOP_SECONDS_MAX
         while self._connections.open and self._loop.time() < deadline:
             await asyncio.sleep(0)
         self._connections.abort_all()
-        self._alarm.close()
+        self._timer_driver.close()
         self._store.close()
 
-    def _watch_idle(self) -> None:
+    def _close_idle_connections(self) -> None:
         idle_ms = self._settings.config.get_int("connections.max.idle.ms")
         if idle_ms >= 0:
             self._connections.close_idle(self._loop.time(), idle_ms / 1000)
-        self._idle_check = self._loop.call_later(IDLE_CHECK_SECONDS, self._watch_idle)
+        self._idle_check = self._loop.call_later(IDLE_CHECK_SECONDS, self._close_idle_connections)
 
 
-def _reachable(host: str) -> str:
-    """What clients on this machine can connect to when the node listens everywhere."""
+def _advertised_host(host: str) -> str:
+    """The host that clients are told: the loopback address if the node listens on all interfaces."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
 
 
@@ -244,8 +246,8 @@ def _new_cluster_id() -> str:
     return urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
 
 
-def _spare_the_collector() -> None:
-    """What was built for the start stays; the collector need not look at it again, nor look often."""
+def _configure_garbage_collector() -> None:
+    """Exempt the objects of the start from garbage collection, and collect less often."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)

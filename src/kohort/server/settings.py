@@ -1,4 +1,4 @@
-"""What a node is started with."""
+"""Settings of a node: options of the command line and Kafka's broker configurations."""
 
 from pathlib import Path
 from typing import Literal
@@ -69,19 +69,20 @@ SUPPORTED_CONFIGS = frozenset(
     }
 )
 """
-The broker configurations that change what Kohort does. The others are known by name, checked and described to clients, and
-nothing else; the start says so for each that is set. docs/configuration.md is the same list for people.
+The broker configurations that have an effect. All others are validated and shown to clients only; the start logs each of them
+that is set. docs/configuration.md documents this list.
 """
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """
     Attributes:
-        port: 0 takes a free one.
-        advertised: what clients are told to connect to; None for where the node listens.
-        metrics_port: where metrics are served, on the same host; 0 takes a free one, None for nowhere.
+        port: 0 takes a free port.
+        advertised: host and port that clients are told; None for the address of the listener.
+        metrics_port: port of the metrics listener on the same host; 0 takes a free port, None serves no metrics.
         data_dir: None keeps everything in memory.
-        flush: "commit": acknowledged means flushed; "os": the operating system writes when it likes, as Kafka has it.
+        flush: "commit": records are flushed before they are acknowledged; "os": the operating system writes them back when
+            it decides to, which is Kafka's default.
     """
 
     host: str = "127.0.0.1"
@@ -95,10 +96,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 def parse_host_port(text: str, what: str) -> tuple[str, int]:
     """
-    `HOST:PORT`, `[V6]:PORT` too.
+    Parse `HOST:PORT` or `[IPV6]:PORT`.
+
+    Args:
+        what: the option, for the error message.
 
     Raises:
-        ConfigError: the text is neither.
+        ConfigError: the text has another form.
     """
     host, separator, port = text.rpartition(":")
     if not separator or not host or not port.isdecimal() or not 0 < int(port) < 65_536:

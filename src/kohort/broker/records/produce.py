@@ -22,7 +22,7 @@ import msgspec
 
 from kohort.broker.catalog import Catalog
 from kohort.broker.partitions import Partition, Partitions
-from kohort.broker.ports import CallLater, Cancel, Context, Outcome
+from kohort.broker.ports import CallLater, Cancel, Context, NoResponse
 from kohort.broker.records.validation import NO_TIMESTAMP, InvalidRecordsError, check_sequence, validate_batch
 from kohort.machine.ports import Verification
 from kohort.machine.shard import Producer, Reply
@@ -82,7 +82,7 @@ class Produce:
 
     def produce(
         self, request: m.ProduceRequest, context: Context, reply: Reply[m.ProduceResponse]
-    ) -> m.ProduceResponse | Outcome | None:
+    ) -> m.ProduceResponse | NoResponse | None:
         write = _Write(request, context, self._clock.now_ms())
         topics = _by_topic(request)
         if request.transactional_id is not None:
@@ -91,7 +91,7 @@ class Produce:
 
     def _append(
         self, write: _Write, topics: _Topics, reply: Reply[m.ProduceResponse]
-    ) -> m.ProduceResponse | Outcome | None:
+    ) -> m.ProduceResponse | NoResponse | None:
         for (name, topic_id), partitions in topics.items():
             topic = self._name(name, topic_id, write.api_version)
             answers = [self._answer(write, topic, data) for data in partitions.values()]
@@ -99,7 +99,7 @@ class Produce:
                 m.ProduceResponseTopicProduceResponse(name=name, topic_id=topic_id, partition_responses=answers)
             )
         if write.acks == NONE:
-            return Outcome.CLOSE_CONNECTION if write.has_error else Outcome.NO_RESPONSE
+            return NoResponse.CLOSE_CONNECTION if write.has_error else NoResponse.NO_OP
         if write.acks == ALL and write.pending:
             write.wait(reply, self._call_later)
             return None
@@ -138,14 +138,14 @@ class Produce:
 
     def _verify(
         self, write: _Write, topics: _Topics, transactional_id: str, reply: Reply[m.ProduceResponse]
-    ) -> m.ProduceResponse | Outcome | None:
+    ) -> m.ProduceResponse | NoResponse | None:
         """
         Append once the transaction coordinator has answered for every transactional batch.
 
         Source: Kafka ReplicaManager.handleProduceAppend, maybeSendPartitionsToTransactionCoordinator.
         """
         outstanding = 1
-        response: m.ProduceResponse | Outcome | None = None
+        response: m.ProduceResponse | NoResponse | None = None
         is_inside = True
 
         def verified(topic_partition: TopicPartition, error: CoordinatorError | None) -> None:

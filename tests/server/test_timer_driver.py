@@ -5,7 +5,7 @@ import socket
 import pytest
 import uvloop
 
-from kohort.server.timer_driver import LATE_MS, TimerDriver
+from kohort.server.timer_driver import STALL_MS, TimerDriver
 from kohort.testing.clock import ManualClock
 
 
@@ -36,7 +36,7 @@ def story(late_ms: int) -> list[str]:
     return told
 
 
-@pytest.mark.parametrize("late_ms", [LATE_MS, 60_000])
+@pytest.mark.parametrize("late_ms", [STALL_MS, 60_000])
 def test_after_the_loop_was_held_up_what_has_arrived_is_read_first(late_ms: int) -> None:
     assert story(late_ms) == ["heartbeat", "expired"]
 
