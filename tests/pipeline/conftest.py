@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from kohort.model.errors import ConfigError
+from tests.conftest import LONG
 
 ARCHIVES = Path(__file__).parent.parent / "data" / "pipeline"
 
@@ -20,7 +21,7 @@ Recorded = Callable[[str], Path]
 
 @pytest.fixture(scope="session")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    """Unpacks a recorded run: `logs/`, `records/`, `summary.json`."""
+    """Unpack a recorded run: `logs/`, `records/`, `summary.json`."""
     root = tmp_path_factory.mktemp("recorded")
 
     @cache
@@ -32,9 +33,18 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     return unpack
 
 
+QUICK = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
+"""Interpreted plans, planned once: most plans in the tests run once, over a few rows. Compiling them and planning them again
+after each stage takes a third of the time. The long tier keeps Spark's defaults, as do the tests of the commands."""
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    """One session, tuned for small frames; skips where there is no Java."""
+    """One session per test process, tuned for small frames; the tests are skipped if there is no Java."""
     from kohort.pipeline.session import find_java, session
 
     try:
@@ -42,20 +52,10 @@ def spark() -> Iterator[Any]:
     except ConfigError as exc:
         pytest.skip(str(exc))
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    # What PySpark and its dependencies warn of among themselves is not ours to mend.
+    # PySpark and its dependencies warn about each other.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with session("local[2]", app_name="kohort-tests", shuffle_partitions=1) as running:
+            for name, value in () if LONG else QUICK.items():
+                running.conf.set(name, value)
             yield running
-
-
-@pytest.fixture
-def interpreted(spark: Any) -> Iterator[Any]:
-    """Spark without compiling its plans, which takes a third of the time where each is run once; what they say is the same."""
-    chosen = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-    before = {name: spark.conf.get(name) for name in chosen}
-    for name, value in chosen.items():
-        spark.conf.set(name, value)
-    yield spark
-    for name, value in before.items():
-        spark.conf.set(name, value)

@@ -1,44 +1,71 @@
-"""The example, sent with spark-submit to a cluster whose executors are processes of their own."""
+"""An example job, submitted with spark-submit to a cluster whose executors are separate processes."""
 
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
-from kohort.pipeline.jobs import publish
-from kohort.pipeline.jobs.reading import Reading
-from kohort.pipeline.jobs.tables import Tables
+from kohort.model.errors import ConfigError
+from kohort.model.ids import CONSUMER_OFFSETS
+from kohort.pipeline.session import find_java
+from kohort.testing.history import History
+from kohort.testing.history.truth import ExpectedTables
 from tests.conftest import LONG
+from tests.pipeline.conftest import QUICK
 
 pytestmark = pytest.mark.spark
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "stuck_groups.py"
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Four Java machines start; most of what they would compile is over before it pays."""
-SMALL = (
-    "spark.ui.enabled=false",
-    "spark.sql.shuffle.partitions=2",
-    "spark.driver.host=127.0.0.1",
-    f"spark.driver.extraJavaOptions={QUICK}",
-    f"spark.executor.extraJavaOptions={QUICK}",
-)
-RUN = "main" if LONG else "tv1"
+SHORT_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""The launcher, the driver and each executor are JVMs that end within seconds."""
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.extraJavaOptions": SHORT_JVM,
+    "spark.executor.extraJavaOptions": SHORT_JVM,
+    **({} if LONG else QUICK),
+}
+EXECUTORS, SEEDS = (2, range(8)) if LONG else (1, (3,))
 
 
-def test_the_example_runs_on_two_executors(spark: Any, recorded: Callable[[str], Path], tmp_path: Path) -> None:
+def last_ms(histories: list[History]) -> int:
+    """When the last batch was written to a coordinator's log: the instant that the example stands for."""
+    return max(batch.at_ms for history in histories for batch in history.world.log(CONSUMER_OFFSETS).batches)
+
+
+def lags(history: History, *, at_ms: int) -> set[tuple[str, str, int, int]]:
+    """Group, topic, partition and lag, where there is one."""
+    found = set()
+    for row in ExpectedTables(history, at_ms).offsets():
+        batches = history.world.logs[row["topic"], row["partition"]].batches
+        end = max((batch.last_offset + 1 for batch in batches if batch.at_ms <= at_ms), default=0)
+        found.add((row["group"], row["topic"], row["partition"], end - row["offset"]))
+    return {one for one in found if one[3] > 0}
+
+
+def test_the_example_runs_on_executors(tmp_path: Path) -> None:
+    """The short version has one executor and one history; the long tier has two executors and Spark's defaults."""
+    try:
+        find_java()
+    except ConfigError as exc:
+        pytest.skip(str(exc))
     import pyspark
 
-    logs, target = recorded(RUN) / "logs", tmp_path / "stuck"
-    command = [str(Path(sys.executable).parent / "spark-submit"), "--master", "local-cluster[2,1,1024]"]
-    command += [word for one in SMALL for word in ("--conf", one)]
+    logs, target = tmp_path / "logs", tmp_path / "stuck"
+    histories = [History(seed, partition=at) for at, seed in enumerate(SEEDS)]
+    for history in histories:
+        history.write(logs)
+    submit = str(Path(sys.executable).parent / "spark-submit")
+    command = [submit, "--master", f"local-cluster[{EXECUTORS},1,1024]"]
+    command += [word for name, value in SETTINGS.items() for word in ("--conf", f"{name}={value}")]
     command += [str(EXAMPLE), str(logs), str(target), "--minutes", "0"]
     environment = {
         **os.environ,
+        "JAVA_TOOL_OPTIONS": SHORT_JVM,
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_HOME": str(Path(pyspark.__file__).parent),
         "SPARK_LOCAL_IP": "127.0.0.1",
@@ -47,7 +74,8 @@ def test_the_example_runs_on_two_executors(spark: Any, recorded: Callable[[str],
         command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=1_200, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    found = {(row["group"], row["topic"], row["partition"], row["lag"]) for row in pq.read_table(target).to_pylist()}
-    rows = publish.rows(Tables(Reading(spark, logs)).lag, "lag")
-    assert found == {(row["group"], row["topic"], row["partition"], row["lag"]) for row in rows if row["lag"]}
-    assert done.stdout.endswith(f"{len(found)} stuck\n")
+    expected = {row for history in histories for row in lags(history, at_ms=last_ms(histories))}
+    assert expected
+    rows = pq.read_table(target).to_pylist()
+    assert {tuple(row[name] for name in ("group", "topic", "partition", "lag")) for row in rows} == expected
+    assert done.stdout.endswith(f"{len(expected)} stuck\n")

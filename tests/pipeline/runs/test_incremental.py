@@ -107,8 +107,8 @@ def read_since(spark: Any, stage_id: int) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("seeds", SEEDS, ids=str)
-def test_any_cut_gives_the_tables_of_one_read(interpreted: Any, tmp_path: Path, seeds: tuple[int, ...]) -> None:
-    spark, chance = interpreted, Random(seeds[0])
+def test_any_cut_gives_the_tables_of_one_read(spark: Any, tmp_path: Path, seeds: tuple[int, ...]) -> None:
+    chance = Random(seeds[0])
     logs, out = tmp_path / "logs", tmp_path / "out"
     source = GrowingLogs(written(tmp_path / "whole", seeds), logs)
     source.grow({name: chance.random() / 2 for name in source.logs})

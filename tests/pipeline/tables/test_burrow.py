@@ -26,6 +26,7 @@ CASES = [
     ("3 back, and not up again",              commits((30, 70, 5), (10, 80, 9), (20, 95, 9)), 17,  (37,),  Status.REWIND),
     ("3 back, and up again",                  commits((30, 70, 5), (10, 80, 9), (30, 95, 9)), 17,  (47,),  Status.WARN),
     ("3 before it was caught up",             commits((30, 70, 0), (10, 80, 9), (20, 95, 9)), 17,  (37,),  Status.REWIND),
+    ("3 the first step back decides alone",   commits((30, 70, 5), (10, 80, 9), (40, 90, 9), (20, 95, 9)), 17, (47,), Status.WARN),
     ("4 was caught up in the window",         commits((10, 70, 5), (20, 80, 0), (30, 95, 7)), 17,  (47,),  Status.OK),
     ("5 commits that do not move",            commits((10, 70, 5), (10, 80, 6), (10, 95, 7)), 17,  (47,),  Status.STALL),
     ("5 not moving, but was caught up",       commits((10, 70, 0), (10, 80, 6), (10, 95, 7)), 17,  (47,),  Status.OK),
@@ -63,6 +64,8 @@ def test_the_window_holds_the_last_commits() -> None:
 def test_a_commit_soon_after_takes_the_place_and_keeps_the_time() -> None:
     told = commits((10, 10, 5), (20, 12, 4), (30, 14, 3), (40, 20, 2))
     assert window(told, distance_min_ms=5000) == commits((30, 10, 3), (40, 20, 2))
+    # A commit after exactly that time is one of its own.
+    assert window(told[:2], distance_min_ms=2000) == told[:2]
 
 
 # fmt: off

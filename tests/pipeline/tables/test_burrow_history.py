@@ -64,14 +64,34 @@ def test_no_instant_is_missed(told_events: list[Event], rules: Rules, later_ms: 
     assert told(quick, told_events) == told(slow, told_events)
 
 
-def test_a_window_that_gets_shorter_is_silent_earlier() -> None:
-    """The commit at 25 ms has expired: the window that is left has lasted 0 ms, and 1 ms later that is silence."""
-    rows = [(25, 0, 0), (50, 0, 0), (75, None, 7), (125, 1, 7)]
-    story: list[Event] = [
+def story(*rows: tuple[int, int | None, int], lives: tuple[int, ...] = ()) -> list[Event]:
+    """Events at milliseconds: a commit of an offset, or (None) records produced up to an end offset; all in one incarnation."""
+    return [
         {"timestamp_ms": at_ms, "committed": None if offset is None else {"offset": offset}, "end_offset": end}
-        | {"behind": None if offset is None else end - offset, "order": order}
+        | {"behind": None if offset is None else max(end - offset, 0), "order": order}
+        | {"log_life": (lives or (0,) * len(rows))[order]}
         for order, (at_ms, offset, end) in enumerate(rows)
     ]
+
+
+def test_the_ring_keeps_the_end_of_one_refresh_before_its_span() -> None:
+    """At 25 ms the ends of 10 and 20 ms are stored: the group had reached the first. At 30 ms they are those of 20 and 30 ms."""
+    events = story((0, None, 10), (5, 10, 10), (6, 10, 10), (15, None, 50), (25, None, 60))
+    rules = Rules(intervals=2, refresh_ms=10)
+    found = told(BurrowHistory("g", "t", 0, rules=rules, until_ms=40), events)
+    assert [(row["since_ms"], row["status"]) for row in found] == [(5, "OK"), (30, "STOP")]
+
+
+def test_a_log_that_begins_again_has_the_end_of_its_newest_incarnation() -> None:
+    """Its end may be smaller than before; a batch of an older incarnation that is dated later does not move it."""
+    rows = ((0, None, 50), (10, None, 20), (12, 15, 20), (20, None, 90), (30, None, 15))
+    found = told(BurrowHistory("g", "t", 0, rules=Rules(), until_ms=30), story(*rows, lives=(0, 1, 1, 0, 1)))
+    assert {row["lag_max"] for row in found} == {5}
+
+
+def test_a_window_that_gets_shorter_is_silent_earlier() -> None:
+    """The commit at 25 ms has expired: the window that is left has lasted 0 ms, and 1 ms later that is silence."""
+    events = story((25, 0, 0), (50, 0, 0), (75, None, 7), (125, 1, 7))
     rules = Rules(intervals=3, refresh_ms=5, expire_ms=60)
-    found = told(BurrowHistory("g", "t", 0, rules=rules, until_ms=140), story)
+    found = told(BurrowHistory("g", "t", 0, rules=rules, until_ms=140), events)
     assert [(row["since_ms"], row["status"]) for row in found][-2:] == [(125, "STALL"), (126, "STOP")]

@@ -1,0 +1,150 @@
+"""The history of one group replayed record by record, without Spark: groups that the coordinator assigns (KIP-848)."""
+
+import json
+from typing import Any
+
+from kohort.pipeline.tables.group_history import GroupHistory
+
+Row = dict[str, Any]
+
+TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
+AWAY = -2
+"""LEAVE_GROUP_STATIC_MEMBER_EPOCH: a static member left and may come back under its instance id."""
+
+
+class Records:
+    """Records of a consumer group, a second apart; each is replayed when it is written."""
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+        self._history = GroupHistory("g", 0)
+        self.at_ms = 0
+
+    def write(self, what: str, value: Row | None, member_id: str | None = None) -> None:
+        self.at_ms += 1000
+        record = {"kind": "coordinator", "record_type": f"ConsumerGroup{what}", "log_offset": self.at_ms // 1000}
+        record |= {"timestamp_ms": self.at_ms, "tombstone": value is None, "value": json.dumps(value)}
+        self.rows += self._history.replay(record | {"member_id": member_id})
+
+    def member(self, member_id: str, *, instance_id: str | None = None, topic: str = "t") -> None:
+        value = {"instanceId": instance_id, "clientId": member_id, "clientHost": "/h", "subscribedTopicNames": [topic]}
+        self.write("MemberMetadata", value, member_id)
+
+    def removed(self, member_id: str) -> None:
+        self.write("MemberMetadata", None, member_id)
+
+    def epoch(self, epoch: int, targets: dict[str, list[int]], *, metadata_hash: int = 7) -> None:
+        """A new group epoch with its target assignment."""
+        self.write("Metadata", {"epoch": epoch, "metadataHash": metadata_hash})
+        for member_id, partitions in targets.items():
+            topics = [{"topicId": TOPIC_ID, "partitions": partitions}]
+            self.write("TargetAssignmentMember", {"topicPartitions": topics}, member_id)
+        self.write("TargetAssignmentMetadata", {"assignmentEpoch": epoch})
+
+    def current(self, member_id: str, epoch: int, *, state: int = 0) -> None:
+        self.write("CurrentMemberAssignment", {"memberEpoch": epoch, "state": state}, member_id)
+
+    def finished(self) -> list[Row]:
+        return [*self.rows, *self._history.finish()]
+
+
+def told(row: Row) -> tuple[Any, ...]:
+    return tuple(row[name] for name in ("event", "generation", "completed_at_ms", "duration_ms"))
+
+
+def two_static_members() -> Records:
+    """Both members hold their partitions in epoch 2."""
+    records = Records()
+    records.member("a", instance_id="A")
+    records.epoch(1, {"a": [0, 1]})
+    records.current("a", 1)
+    records.member("b", instance_id="B")
+    records.epoch(2, {"a": [0], "b": [1]})
+    records.current("a", 2)
+    records.current("b", 2)
+    return records
+
+
+def test_a_static_member_that_is_away_blocks_no_rebalance() -> None:
+    """It stays a member at epoch -2, and takes no new assignment until it is back."""
+    records = two_static_members()
+    records.current("b", AWAY)
+    records.member("c")
+    began_ms = records.at_ms + 1000
+    records.epoch(3, {"a": [0], "c": [2]})
+    records.current("a", 3)
+    records.current("c", 3)
+    last = records.finished()[-1]
+    assert told(last) == ("rebalanced", 3, records.at_ms, records.at_ms - began_ms)
+    assert [one["member_id"] for one in last["members"]] == ["a", "b", "c"]
+
+
+def test_a_rebalance_ends_when_the_last_member_is_stable() -> None:
+    """Members in an older epoch, and members that revoke or wait for partitions, hold the rebalance open."""
+    records = two_static_members()
+    records.member("c")
+    records.epoch(3, {"a": [0], "b": [1], "c": [2]})
+    records.current("a", 3)
+    records.current("c", 3)
+    records.current("b", 2)
+    records.current("c", 3, state=2)
+    records.current("b", 3)
+    records.current("c", 3)
+    completed_ms = records.at_ms
+    records.current("a", 3)
+    assert told(records.finished()[-1])[2] == completed_ms
+
+
+def test_a_rebalance_that_a_newer_epoch_overtook_never_ended() -> None:
+    records = two_static_members()
+    records.member("c")
+    records.epoch(3, {"a": [0], "b": [1], "c": [2]})
+    records.current("a", 3)
+    records.removed("c")
+    records.epoch(4, {"a": [0], "b": [1], "c": []})
+    records.current("a", 4)
+    records.current("b", 4)
+    assert [told(row)[:2] + (row["why"], row["completed_at_ms"] is None) for row in records.finished()] == [
+        ("rebalanced", 1, ["joined"], False),
+        ("rebalanced", 2, ["joined"], False),
+        ("rebalanced", 3, ["joined"], True),
+        ("rebalanced", 4, ["left"], False),
+    ]
+
+
+def test_causes_of_a_rebalance() -> None:
+    """A changed subscription, a replaced static member, and topics that changed while no member did."""
+    records = two_static_members()
+    records.member("a", instance_id="A", topic="other")
+    records.epoch(3, {})
+    records.removed("b")
+    records.member("b2", instance_id="B")
+    records.epoch(4, {})
+    records.epoch(5, {}, metadata_hash=8)
+    records.epoch(6, {}, metadata_hash=8)
+    rows = records.finished()[2:]
+    assert [(row["generation"], row["why"]) for row in rows] == [
+        (3, ["subscription"]),
+        (4, ["fenced"]),
+        (5, ["metadata"]),
+        (6, []),
+    ]
+
+
+def test_a_target_assignment_of_another_epoch_moves_nothing_yet() -> None:
+    """A target assignment may lag behind the group epoch."""
+    records = two_static_members()
+    records.write("Metadata", {"epoch": 3, "metadataHash": 8})
+    records.write("TargetAssignmentMetadata", {"assignmentEpoch": 2})
+    assert [row["moved"] for row in records.finished()] == [0, 1, None]
+
+
+def test_moved_counts_partitions_with_another_owner() -> None:
+    """A partition without an owner before did not move; a static member is the same owner under a new member id."""
+    records = two_static_members()
+    records.removed("b")
+    records.member("b2", instance_id="B")
+    records.epoch(3, {"b": [], "b2": [1]})
+    records.member("c")
+    records.epoch(4, {"a": [], "c": [0, 2]})
+    assert [row["moved"] for row in records.finished()] == [0, 1, 0, 1]
