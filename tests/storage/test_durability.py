@@ -143,15 +143,17 @@ def test_a_bulk_flush_covers_what_a_running_checkpoint_has_not_flushed_yet(tmp_p
     disk.gates["kohort-flusher"].set()
     store = owner.disk(tmp_path, sync=disk)
     bulk = batch("x" * BULK_BYTES)
-    log = store.open(PARTITIONS[0], TOPIC_ID, LogConfig(segment_bytes=len(bulk)))
-    log.append(batch("before"), leader_epoch=0)
+    log = store.open(PARTITIONS[0], TOPIC_ID, LogConfig(segment_bytes=120))
+    log.append(batch("in a segment that is rolled before the checkpoint"), leader_epoch=0)
+    log.append(batch("in the segment that is active then"), leader_epoch=0)
     owner.clock.set(owner.clock.now_ms() + 60_000)
     owner.run_turn()
     assert disk.arrived["kohort-storage"].acquire(timeout=120)
+    log.config = LogConfig(segment_bytes=len(bulk))
     log.append(bulk, leader_epoch=0)
-    owner.wait_for(lambda: log.high_watermark == 2)
+    owner.wait_for(lambda: log.high_watermark == 3)
     segments = {path.stat().st_ino for path in (tmp_path / "t-0").glob("*.log")}
-    assert len(segments) == 2
+    assert len(segments) == 3
     assert {("kohort-flusher", inode) for inode in segments} <= set(disk.flushed)
     disk.open_all()
     store.close()

@@ -1,0 +1,184 @@
+"""
+Data that a disk lost although it was flushed, and data that only a flush of the right file keeps: leader epochs, log starts,
+segments in the middle, and the producers of segments that retention deleted.
+"""
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from kohort.model.errors import OffsetOutOfRangeError
+from kohort.storage.disk import DiskStore
+from kohort.storage.disklog import DiskLog
+from kohort.storage.durability.checkpoint_formats import CLEAN_SHUTDOWN, LOG_START_OFFSETS
+from kohort.storage.durability.flush_coordinator import CHECKPOINT_INTERVAL_MS
+from kohort.storage.durability.journal import remove_journal
+from kohort.storage.log import LogConfig
+from kohort.testing.crashed_disk import Kept, Removed, Renamed, Synced, write_tree
+from kohort.testing.faulty_files import FaultyFiles
+from kohort.wire.batches import BatchRecord, build_batch, stamp
+from tests.storage.compacted import make_durable
+from tests.storage.owner import PARTITION, TOPIC_ID, Owner, abandon, batch
+
+CONFIG = LogConfig(segment_bytes=300, index_interval_bytes=100)
+
+
+def open_log(store: DiskStore, config: LogConfig = CONFIG) -> DiskLog:
+    return store.open(PARTITION, TOPIC_ID, config)
+
+
+def after_power_cut(files: FaultyFiles, path: Path) -> DiskStore:
+    """A store on what was flushed, and nothing else."""
+    disk = files.disk()
+    for operation in files.operations:
+        disk.apply(operation)
+    write_tree(path, disk.crash(Random(0), Kept.NONE))
+    return Owner().disk(path)
+
+
+def minute_passes(owner: Owner, store: DiskStore, log: DiskLog) -> None:
+    """A checkpoint that is due, after which appends go to the other journal file."""
+    owner.clock.set(owner.clock.now_ms() + CHECKPOINT_INTERVAL_MS)
+    log.append(batch("b"), leader_epoch=0)
+    store.flush()
+    owner.wait_for(lambda: store._committer._running is None)
+    owner.run_posted()
+
+
+def test_an_epoch_without_records_is_durable_after_checkpoints(base: Path) -> None:
+    """Two checkpoints: then neither journal file has its entry any more, and no other file of the partition was written."""
+    with FaultyFiles(base / "data") as files:
+        owner = Owner()
+        store = owner.disk(base / "data")
+        other = store.open(PARTITION._replace(partition=1), TOPIC_ID, CONFIG)
+        log = open_log(store)
+        log.append(batch("a"), leader_epoch=0)
+        make_durable(owner, store)
+        log.become_leader(7)
+        for _ in range(3):
+            minute_passes(owner, store, other)
+        abandon(store)
+    store = after_power_cut(files, base / "found")
+    assert open_log(store).leader_epoch >= 7
+    store.close()
+
+
+def test_a_log_start_within_a_segment_is_durable_after_checkpoints(base: Path) -> None:
+    with FaultyFiles(base / "data") as files:
+        owner = Owner()
+        store = owner.disk(base / "data")
+        log = open_log(store, LogConfig())
+        for _ in range(5):
+            log.append(batch("a"), leader_epoch=0)
+        store.flush()
+        log.delete_before(3)
+        for _ in range(3):
+            log.append(batch("b"), leader_epoch=0)
+            make_durable(owner, store)
+        abandon(store)
+    store = after_power_cut(files, base / "found")
+    assert open_log(store).log_start_offset == 3
+    store.close()
+
+
+def test_a_producer_is_known_after_its_batches_were_deleted(base: Path) -> None:
+    """Its snapshot is flushed by the checkpoint that comes before the segment goes."""
+    with FaultyFiles(base / "data") as files:
+        owner = Owner()
+        store = owner.disk(base / "data")
+        log = open_log(store)
+        data = build_batch(
+            [BatchRecord(None, b"x")], timestamp_ms=1000, producer_id=5, producer_epoch=2, base_sequence=0
+        )
+        log.append(data, leader_epoch=0)
+        for _ in range(6):
+            log.append(batch("x" * 100), leader_epoch=0)
+            make_durable(owner, store)
+        log.delete_before(4)
+        make_durable(owner, store)
+        assert log.first_base_offset > 0
+        for _ in range(3):
+            log.append(batch("y" * 100), leader_epoch=0)
+            make_durable(owner, store)
+        abandon(store)
+    store = after_power_cut(files, base / "found")
+    state = open_log(store).producers.states[5]
+    assert (state.producer_epoch, state.last_sequence) == (2, 0)
+    store.close()
+
+
+def test_a_log_shorter_than_its_start_is_empty(tmp_path: Path) -> None:
+    owner = Owner()
+    store = owner.disk(tmp_path)
+    log = open_log(store)
+    for _ in range(5):
+        log.append(batch("a"), leader_epoch=0)
+    store.close()
+    (tmp_path / LOG_START_OFFSETS).write_text(f"0\n1\n{PARTITION.topic} {PARTITION.partition} 9\n")
+    store = owner.disk(tmp_path)
+    log = open_log(store)
+    assert (log.log_start_offset, log.end_offset, log.read(9, bytes_max=100)) == (9, 9, b"")
+    log.append(batch("b"), leader_epoch=log.leader_epoch)
+    store.close()
+    store = owner.disk(tmp_path)
+    assert (open_log(store).log_start_offset, open_log(store).end_offset) == (9, 10)
+    store.close()
+
+
+def test_the_newest_epoch_is_known_although_all_its_records_were_lost(tmp_path: Path) -> None:
+    """Clients may have seen it: the next one has to be higher. Source: LogLoader.load."""
+    owner = Owner()
+    store = owner.disk(tmp_path)
+    log = open_log(store, LogConfig())
+    for epoch in (0, 0, 5, 5):
+        log.append(batch("a"), leader_epoch=epoch)
+    store.close()
+    (segment,) = (tmp_path / str(PARTITION)).glob("*.log")
+    size = segment.stat().st_size
+    with segment.open("r+b") as file:
+        file.truncate(size // 4)
+    (tmp_path / CLEAN_SHUTDOWN).unlink()
+    store = owner.disk(tmp_path)
+    log = open_log(store, LogConfig())
+    assert log.end_offset == 1
+    assert log.leader_epoch > 5
+    assert log.end_offset_for_epoch(5)[1] == 1
+    store.close()
+
+
+def test_a_batch_beyond_the_end_is_not_put_back(tmp_path: Path) -> None:
+    """The batch before it is lost: a gap would hide that."""
+    store = Owner().disk(tmp_path)
+    log = open_log(store)
+    log.append(batch("a"), leader_epoch=0)
+    later = bytearray(batch("c"))
+    stamp(later, base_offset=2, leader_epoch=0)
+    with pytest.raises(OffsetOutOfRangeError):
+        log.restore(bytes(later))
+    assert log.end_offset == 1
+    stamp(later, base_offset=1, leader_epoch=0)
+    assert (log.restore(bytes(later)), log.end_offset) == (len(later), 2)
+    store.close()
+
+
+def test_an_epoch_begins_at_the_end_of_the_log_at_the_latest(tmp_path: Path) -> None:
+    store = Owner().disk(tmp_path)
+    log = open_log(store)
+    log.append(batch("a"), leader_epoch=0)
+    log.restore_epoch(3, 9)
+    assert log.epochs.entries == [(0, 0), (3, 1)]
+    store.close()
+
+
+def test_the_journal_has_lost_its_name_for_good_before_it_is_removed(base: Path) -> None:
+    """Half a journal would bring back a partition whose deletion is in the other half."""
+    for name in ("0.journal", "1.journal"):
+        path = base / "data" / "journal" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+    with FaultyFiles(base / "data") as files:
+        remove_journal(base / "data")
+    kinds = [type(operation) for operation in files.operations]
+    assert kinds.index(Renamed) < kinds.index(Synced) < kinds.index(Removed)
+    assert list((base / "data").iterdir()) == []
