@@ -75,7 +75,7 @@ def story(*rows: tuple[int, int | None, int], lives: tuple[int, ...] = ()) -> li
 
 
 def test_the_ring_keeps_the_end_of_one_refresh_before_its_span() -> None:
-    """At 25 ms the ends of 10 and 20 ms are stored: the group had reached the first. At 30 ms they are those of 20 and 30 ms."""
+    """At 25 ms the ends of 10 and 20 ms are stored: the group had reached the first. At 30 ms it is no longer stored."""
     events = story((0, None, 10), (5, 10, 10), (6, 10, 10), (15, None, 50), (25, None, 60))
     rules = Rules(intervals=2, refresh_ms=10)
     found = told(BurrowHistory("g", "t", 0, rules=rules, until_ms=40), events)

@@ -104,7 +104,7 @@ def test_a_rebalance_that_a_newer_epoch_overtook_never_ended() -> None:
     records.epoch(4, {"a": [0], "b": [1], "c": []})
     records.current("a", 4)
     records.current("b", 4)
-    assert [told(row)[:2] + (row["why"], row["completed_at_ms"] is None) for row in records.finished()] == [
+    assert [(*told(row)[:2], row["why"], row["completed_at_ms"] is None) for row in records.finished()] == [
         ("rebalanced", 1, ["joined"], False),
         ("rebalanced", 2, ["joined"], False),
         ("rebalanced", 3, ["joined"], True),
