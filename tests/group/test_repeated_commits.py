@@ -13,17 +13,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kohort.group.configs import GroupConfig
-from kohort.group.offsets.prepared_commits import with_offsets
-from kohort.group.offsets.validation import KnownCommit
+from kohort.group.offsets.prepared_commits import Preparation, RepeatedCommits, with_offsets
 from kohort.model.errors import WireError
 from kohort.records.values import OffsetCommit
 from kohort.testing import FixedContext, deleted_topics
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
-from kohort.wire.encoders import prepared_or, request_encoder, response_encoder
+from kohort.wire.encoders import request_encoder, response_encoder
 from kohort.wire.headers import read_request_header
 from kohort.wire.readers import request_reader
-from kohort.wire.templates import BODY_BYTES_MAX, Memory, RepeatReader, RequestTemplate, TemplateCache, TemplateMatch
+from kohort.wire.templates import (
+    BODY_BYTES_MAX,
+    Memory,
+    RepeatReader,
+    RequestTemplate,
+    TemplateCache,
+    TemplateMatch,
+    prepared_or,
+    route_repeats,
+)
 from tests.conftest import LONG
 from tests.group.harness import Coordinator, Topic, classic_groups
 
@@ -279,7 +287,7 @@ def test_what_is_kept_of_a_commit_is_not_more_than_was_counted(group: str, topic
             frames = [frame_of(commit([(topic, range(partitions))], group=name), 9, [number]) for number in range(3)]
             *_, found = [reader.read(frame, read_request_header(frame)[4], remembered) for frame in frames]
             assert isinstance(found, TemplateMatch)
-            plan = coordinator.service._prepared(found, context)
+            plan = RepeatedCommits(coordinator.service, coordinator.service.offset_commit).prepared(found, context)
             if plan is not None:
                 for delta in range(8):
                     plan.layout(delta)
@@ -297,6 +305,17 @@ def test_what_is_kept_of_a_commit_is_not_more_than_was_counted(group: str, topic
         tracemalloc.stop()
     patterns = [found for found in remembered.requests.values() if isinstance(found, RequestTemplate)]
     assert len(patterns) == 8
-    assert all(isinstance(pattern.memo, KnownCommit) for pattern in patterns)
+    assert all(isinstance(pattern.memo, Preparation) for pattern in patterns)
     assert held < Memory().bytes_left - memory.bytes_left
     assert patterns[0].body_bytes <= BODY_BYTES_MAX
+
+
+def test_the_service_hands_a_handler_of_matches_to_the_server() -> None:
+    handlers = Coordinator().service.handlers()
+    encode = response_encoder(COMMIT, 9)
+    read, encode_any = route_repeats(COMMIT, 9, handlers[ApiKey.OFFSET_COMMIT], encode)
+    assert read is not None
+    assert encode_any is not encode
+    heartbeat = int(ApiKey.HEARTBEAT)
+    encode = response_encoder(heartbeat, 4)
+    assert route_repeats(heartbeat, 4, handlers[ApiKey.HEARTBEAT], encode) == (None, encode)

@@ -209,14 +209,14 @@ def test_who_repeats_itself_never_or_once_is_compared_ever_less(
     """Where each comes twice, each second one looks as if it came again; a pattern by which none is known is a miss, too."""
     client = Client()
     attempts = 0
-    learn = client.reader._pattern
+    learn = client.reader._template
 
     def counted(request: object, body: bytes) -> RequestTemplate | None:
         nonlocal attempts
         attempts += 1
         return learn(request, body)
 
-    monkeypatch.setattr(client.reader, "_pattern", counted)
+    monkeypatch.setattr(client.reader, "_template", counted)
     for number in range(1000):
         client.send(commit([number], generation=number // times))
     assert attempts <= attempts_max

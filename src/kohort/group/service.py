@@ -19,10 +19,10 @@ from kohort.group.kinds import KINDS
 from kohort.group.listing import list_groups
 from kohort.group.metrics import GroupGauges
 from kohort.group.offsets import validation, versions
-from kohort.group.offsets.commit import commit_prepared, commit_refused, offset_commit
+from kohort.group.offsets.commit import commit_refused, offset_commit
 from kohort.group.offsets.deletion import offset_delete
 from kohort.group.offsets.fetch import fetch_offsets, fetch_refused
-from kohort.group.offsets.prepared_commits import PreparedCommit
+from kohort.group.offsets.prepared_commits import RepeatedCommits
 from kohort.group.response_aggregation import ResponseAggregator
 from kohort.machine.shard import Reply, Result, Runner
 from kohort.model.context import RequestContext
@@ -31,10 +31,7 @@ from kohort.model.ids import coordinator_partition
 from kohort.model.image import ClusterImage
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
-from kohort.wire.encoders import PreparedResponse
-from kohort.wire.templates import TemplateMatch
 
-CommitResponse: TypeAlias = m.OffsetCommitResponse | PreparedResponse
 Listed: TypeAlias = tuple[ErrorCode, Sequence[m.ListGroupsResponseListedGroup]]
 
 
@@ -58,7 +55,7 @@ class GroupService(GroupFront):
     def handlers(self) -> dict[ApiKey, Callable[..., Any]]:
         """The method of each API."""
         handlers: dict[ApiKey, Callable[..., Any]] = {
-            ApiKey.OFFSET_COMMIT: self.offset_commit,
+            ApiKey.OFFSET_COMMIT: RepeatedCommits(self, self.offset_commit),
             ApiKey.OFFSET_FETCH: self.offset_fetch,
             ApiKey.OFFSET_DELETE: self.offset_delete,
             ApiKey.LIST_GROUPS: self.list_groups,
@@ -114,17 +111,6 @@ class GroupService(GroupFront):
     # Offsets
 
     def offset_commit(
-        self, request: m.OffsetCommitRequest | TemplateMatch, context: RequestContext, reply: Reply[CommitResponse]
-    ) -> CommitResponse | None:
-        if isinstance(request, TemplateMatch):
-            prepared = self._prepared(request, context)
-            if prepared is not None:
-                return self._commit_prepared(prepared, request.numbers, context, reply)
-            whole: m.OffsetCommitRequest = request.unfold()
-            return self._commit_checked(whole, context, reply)
-        return self._commit_checked(request, context, reply)
-
-    def _commit_checked(
         self, request: m.OffsetCommitRequest, context: RequestContext, reply: Reply[m.OffsetCommitResponse]
     ) -> m.OffsetCommitResponse | None:
         if self.is_active and validation.is_plain_commit(request, context, self.image):
@@ -137,30 +123,6 @@ class GroupService(GroupFront):
             return checked.merge(commit_refused(checked.request, ErrorCode.COORDINATOR_NOT_AVAILABLE))
         response = self._commit(checked.request, context, checked.merging(reply))
         return None if response is None else checked.merge(response)
-
-    def _prepared(self, request: TemplateMatch, context: RequestContext) -> PreparedCommit | None:
-        """The preparation of a repeated commit; None if the commit has to be checked like any other."""
-        if not self.is_active:
-            return None
-        pattern = request.pattern
-        known = pattern.memo
-        if known is None or not known.is_current(self.image):
-            known = pattern.memo = validation.prepare_commit(pattern, context, self.image)
-        plan: PreparedCommit | None = known.plan
-        if plan is None or plan.metadata_length > self.config.offset_metadata_max_bytes:
-            return None
-        return plan
-
-    def _commit_prepared(
-        self, plan: PreparedCommit, offsets: tuple[int, ...], context: RequestContext, reply: Reply[CommitResponse]
-    ) -> CommitResponse | None:
-        version = context.api_version
-        return self.runner.write(
-            coordinator_partition(plan.request.group_id, self.runner.partition_count),
-            lambda shard, now_ms: commit_prepared(shard.context, plan, offsets, version, now_ms),
-            reply,
-            lambda error: commit_refused(plan.answer, append_error(error)),
-        )
 
     def _commit(
         self, request: m.OffsetCommitRequest, context: RequestContext, reply: Reply[m.OffsetCommitResponse]

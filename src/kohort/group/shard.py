@@ -18,9 +18,8 @@ from kohort.group.kinds import KINDS
 from kohort.group.metrics import GroupCounters
 from kohort.group.offsets.maintenance import OffsetMaintenance
 from kohort.group.offsets.offsets import Offsets
-from kohort.group.offsets.prepared_commits import CommitRun
 from kohort.group.records import GroupRecord
-from kohort.machine.bulk import RawRecords
+from kohort.machine.bulk import PackedRecords, RawRecords
 from kohort.machine.shard import NO_PRODUCER_ID, Release, Result, Timers
 from kohort.machine.timeline import SnapshotRegistry, TimelineDict
 from kohort.model.image import ClusterImage, ImageDelta
@@ -87,11 +86,8 @@ class GroupShard:
 
     def replay_all(self, offset: int, producer_id: int, producer_epoch: int, records: Sequence[GroupRecord], /) -> None:
         """See `kohort.machine.bulk.RunShard`: a commit of many partitions is one pass over its group's table."""
-        if type(records) is CommitRun and producer_id == NO_PRODUCER_ID:
-            group_id = records.plan.request.group_id
-            self.context.ensure_group(group_id)
-            self.offsets.newest_record_offset = offset + len(records.offsets) - 1
-            records.replay_into(self.offsets.to_fill(group_id), offset)
+        if type(records) is not list and isinstance(records, PackedRecords) and producer_id == NO_PRODUCER_ID:
+            records.replay(self, offset)
             return
         commits: list[OffsetCommit] = []
         for record in records:

@@ -9,7 +9,7 @@ and is not imported here.
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
@@ -96,6 +96,10 @@ class PackedRecords(Sequence[R_co]):
     @abstractmethod
     def pack(self, first_delta: int, /) -> bytes:
         """The records as they stand in a batch of their own time, the first with an offset of `first_delta` in it."""
+
+    @abstractmethod
+    def replay(self, shard: Any, offset: int, /) -> None:
+        """Apply the records to their shard, outside of a transaction; `offset` is the place of the first in the log."""
 
     @abstractmethod
     def pairs(self) -> list[tuple[bytes, bytes | None]]:

@@ -10,12 +10,11 @@ from typing import Any, Final
 
 from kohort.broker.api_versions import served_versions
 from kohort.broker.ports import Handler
-from kohort.group.offsets.prepared_commits import with_offsets
 from kohort.model.errors import WireError
 from kohort.wire.apis import API_KEYS, ApiKey
-from kohort.wire.encoders import prepared_or, response_encoder
+from kohort.wire.encoders import response_encoder
 from kohort.wire.readers import request_reader
-from kohort.wire.templates import RepeatReader, TemplateCache, WithNumbers
+from kohort.wire.templates import RepeatRead, route_repeats
 
 PIPELINED: Final = frozenset({ApiKey.PRODUCE, ApiKey.OFFSET_COMMIT, ApiKey.HEARTBEAT})
 """
@@ -27,17 +26,13 @@ connection waits for it, and no client can see a difference.
 """
 
 
-REPEATED: Mapping[ApiKey, WithNumbers] = {ApiKey.OFFSET_COMMIT: with_offsets}
-"""APIs of which clients send the same request repeatedly with other numbers, and the function that puts the numbers in."""
-
-
 class Route:
     """
     One version of one API.
 
     Attributes:
         read: decodes a request.
-        read_repeated: used instead of `read` for APIs in `REPEATED`; compares with the last requests of the connection.
+        read_repeated: used instead of `read` if the handler takes repeated requests; compares with the connection's last ones.
         encode: encodes a response to a frame.
         requests: how many requests have been read.
     """
@@ -49,11 +44,9 @@ class Route:
         self.version = version
         self.handler = handler
         self.read: Callable[[bytes, int], Any] = request_reader(api_key, version)
-        self.encode: Callable[[int, Any], bytes] = response_encoder(api_key, version)
-        self.read_repeated: Callable[[bytes, int, TemplateCache], Any] | None = None
-        if api_key in REPEATED:
-            self.read_repeated = RepeatReader(api_key, version, REPEATED[api_key]).read
-            self.encode = prepared_or(self.encode)
+        self.read_repeated: RepeatRead | None
+        self.encode: Callable[[int, Any], bytes]
+        self.read_repeated, self.encode = route_repeats(api_key, version, handler, response_encoder(api_key, version))
         self.is_pipelined = api_key in PIPELINED
         self.requests = 0
 

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 from kohort.model.errors import WireError
 from kohort.wire.apis import API_KEYS, ApiKey
 from kohort.wire.message_classes import default_value, message_classes
-from kohort.wire.primitives import INT32, write_uvarint
+from kohort.wire.primitives import write_uvarint
 from kohort.wire.schema import FIXED_FORMATS, FIXED_WIDTHS, Field, Message, message
 
 ResponseEncoder: TypeAlias = Callable[[int, Any], bytes]
@@ -29,31 +29,6 @@ RequestEncoder: TypeAlias = Callable[[int, str | None, Any], bytes]
 
 DataEncoder: TypeAlias = Callable[[Any], bytes]
 """A message without a frame to its bytes."""
-
-
-class PreparedResponse:
-    """A response that is encoded once and sent many times."""
-
-    __slots__ = ("_rest", "_size")
-
-    def __init__(self, frame: bytes) -> None:
-        self._size = frame[:4]
-        self._rest = frame[8:]
-
-    def frame(self, correlation_id: int) -> bytes:
-        """The complete frame that answers this request."""
-        return self._size + INT32.pack(correlation_id) + self._rest
-
-
-def prepared_or(encode: ResponseEncoder) -> ResponseEncoder:
-    """An encoder that also takes prepared responses."""
-
-    def encode_any(correlation_id: int, response: Any) -> bytes:
-        if type(response) is PreparedResponse:
-            return response.frame(correlation_id)
-        return encode(correlation_id, response)
-
-    return encode_any
 
 
 @cache

@@ -1,53 +1,93 @@
 """
-Requests that come again with other numbers in them.
+Fast path for requests that a connection repeats with other numbers.
 
-A consumer commits the same partitions of the same group every few seconds: from one request to the next the offsets change and
-nothing else does. To read such a request anew, to check it anew and to build the same answer anew is most of what a commit of
-many partitions costs. So a connection remembers a request that it has met twice, and where in its bytes the numbers stand; the
-next one is compared with it as a whole, and is those numbers. Whoever handles it keeps with the pattern what follows from the
-rest. A request that is not written as we would write it (unknown tagged fields, bytes behind the end) has no pattern.
+A consumer commits the same partitions every few seconds: from one request to the next only the offsets change. Decoding and
+checking such a request and building its response are most of the cost of a commit of many partitions. Therefore a connection
+keeps a request that it has received twice as a template: its bytes, and the positions of the numbers. The next request is
+compared with it as a whole, and yields a `TemplateMatch`: the template and the new numbers. The handler keeps with the template
+what it has computed from the rest of the request.
+
+A handler that implements `RepeatHandler` gets matches; `route_repeats` gives the reader and the encoder for it. No other
+module needs to know about repeated requests. A request in another encoding than ours (unknown tagged fields, bytes after the
+end) gets no template.
 """
 
 from collections.abc import Callable, Iterator
 from itertools import repeat
 from struct import Struct
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 from kohort.wire.apis import API_KEYS
-from kohort.wire.encoders import request_encoder
+from kohort.wire.encoders import ResponseEncoder, request_encoder
+from kohort.wire.primitives import INT32
 from kohort.wire.readers import Reader, request_reader
 
 BODY_BYTES_MAX: Final = 8_192
-"""Longer requests are not remembered."""
+"""Longer requests get no template."""
 MEMORY_BYTES: Final = 128 << 20
-"""What all connections of a server may remember together: 500 consumers of 100 partitions each, or 4,000 of ten."""
-MET_OVERHEAD_BYTES: Final = 512
-"""What a request takes that was met once, beside its bytes."""
-PATTERN_OVERHEAD_BYTES: Final = 4_096
-PATTERN_FACTOR: Final = 128
+"""The memory for the templates of all connections of a server: 500 consumers of 100 partitions each, or 4,000 of ten."""
+CANDIDATE_OVERHEAD_BYTES: Final = 512
+"""The memory of a candidate, beside its bytes."""
+TEMPLATE_OVERHEAD_BYTES: Final = 4_096
+TEMPLATE_FACTOR: Final = 128
 """
-What a pattern takes, with what its handler keeps with it: so much, and so much for each byte of its request. That is an upper
-bound, found by measuring; whoever keeps something with a pattern sees to it that it stays one.
+The memory of a template with the memo of its handler, for each byte of the request, beside `TEMPLATE_OVERHEAD_BYTES`. This is
+an upper bound, found by measuring; a handler that keeps a memo must stay below it.
 """
 _NUMBER_BYTES: Final = 8
 _NUMBER: Final = b"\xff" * _NUMBER_BYTES
-"""Where one stands, in the difference between a request with zeros and the same with minus ones."""
+"""The bytes of a number in the difference between a request with zeros and the same request with minus ones."""
 _HEADER_BYTES: Final = 14
 """Size, API key and version, correlation id, null client id; an empty section of tagged fields may follow."""
 
 WithNumbers: TypeAlias = Callable[[Any, Iterator[int]], Any]
-"""A request like the given one with these numbers (int64) where they change, in the order in which they are written."""
+"""Copies a request with these numbers (int64) in place of its own, in the order in which they are encoded."""
+
+
+@runtime_checkable
+class RepeatHandler(Protocol):
+    """A handler that takes a `TemplateMatch` in place of a request, and may answer with a `PreparedResponse`."""
+
+    def __call__(self, request: Any, context: Any, reply: Any, /) -> Any: ...
+
+    def with_numbers(self, request: Any, numbers: Iterator[int], /) -> Any:
+        """See `WithNumbers`."""
+
+
+class PreparedResponse:
+    """A response that is encoded once and sent many times."""
+
+    __slots__ = ("_rest", "_size")
+
+    def __init__(self, frame: bytes) -> None:
+        self._size = frame[:4]
+        self._rest = frame[8:]
+
+    def frame(self, correlation_id: int) -> bytes:
+        """The complete frame with this correlation id."""
+        return self._size + INT32.pack(correlation_id) + self._rest
+
+
+def prepared_or(encode: ResponseEncoder) -> ResponseEncoder:
+    """An encoder that also takes prepared responses."""
+
+    def encode_any(correlation_id: int, response: Any) -> bytes:
+        if type(response) is PreparedResponse:
+            return response.frame(correlation_id)
+        return encode(correlation_id, response)
+
+    return encode_any
 
 
 class RequestTemplate:
     """
-    A request, and where in its bytes numbers stand.
+    The bytes of a repeated request and the positions of the numbers in them.
 
     Attributes:
-        request: as it was read when the pattern was made.
-        body_bytes: the size of each.
-        memo: what its handler keeps of it from one request to the next; None until one was recognised.
-        misses: of the request that it was made of.
+        request: the request from which the template was made.
+        body_bytes: the size of every matching request.
+        memo: kept by the handler; None until the first match was handled.
+        misses: of the candidate that it was made from.
     """
 
     __slots__ = ("_fixed", "_kept", "_numbers", "body_bytes", "memo", "misses", "request", "with_numbers")
@@ -71,48 +111,52 @@ class RequestTemplate:
 
     @property
     def held_bytes(self) -> int:
-        """At most what it takes, with its memo."""
-        return PATTERN_OVERHEAD_BYTES + PATTERN_FACTOR * self.body_bytes
+        """An upper bound of the memory of the template and its memo."""
+        return TEMPLATE_OVERHEAD_BYTES + TEMPLATE_FACTOR * self.body_bytes
 
     def numbers_of(self, frame: bytes, start: int) -> tuple[int, ...] | None:
-        """The numbers of a request whose body begins there; None when it is not of this pattern."""
+        """The numbers of the request whose body begins at `start`; None if it does not match."""
         if len(frame) - start != self.body_bytes or int.from_bytes(frame[start:], "little") & self._kept != self._fixed:
             return None
         return self._numbers(frame, start)
 
 
 class TemplateMatch:
-    """A request of a known pattern."""
+    """A request that matches a template."""
 
-    __slots__ = ("numbers", "pattern")
+    __slots__ = ("numbers", "template")
 
-    def __init__(self, pattern: RequestTemplate, numbers: tuple[int, ...]) -> None:
-        self.pattern = pattern
+    def __init__(self, template: RequestTemplate, numbers: tuple[int, ...]) -> None:
+        self.template = template
         self.numbers = numbers
 
     def unfold(self) -> Any:
-        """The request as an instance of its message class."""
-        return self.pattern.with_numbers(self.pattern.request, iter(self.numbers))
+        """The request as a message class."""
+        return self.template.with_numbers(self.template.request, iter(self.numbers))
 
 
 class TemplateCandidate:
-    """A request that may become a pattern when it comes again."""
+    """
+    A request seen once on a connection; it becomes a template when it is repeated.
+
+    Attributes:
+        misses: how often another request came next.
+    """
 
     __slots__ = ("body", "misses")
 
     def __init__(self, body: bytes, misses: int) -> None:
         self.body = body
         self.misses = misses
-        """How often what came next was something else."""
 
     @property
     def held_bytes(self) -> int:
-        """At most what it takes."""
-        return MET_OVERHEAD_BYTES + len(self.body)
+        """An upper bound of the memory of the candidate."""
+        return CANDIDATE_OVERHEAD_BYTES + len(self.body)
 
 
 class Memory:
-    """How much the connections of one server may remember together."""
+    """The memory that the template caches of one server share."""
 
     __slots__ = ("bytes_left",)
 
@@ -121,7 +165,7 @@ class Memory:
 
 
 class TemplateCache:
-    """What one connection has sent, by the version and first field of the request: its group."""
+    """The templates and candidates of one connection, by version and first field of the request: the group id."""
 
     __slots__ = ("_bytes", "_memory", "requests")
 
@@ -131,7 +175,7 @@ class TemplateCache:
         self._bytes = 0
 
     def put(self, key: bytes, request: RequestTemplate | TemplateCandidate) -> bool:
-        """Remember it in place of what is known by that key; False where the server's memory is full."""
+        """Replace the entry of this key; False if the server's memory is exhausted."""
         known = self.requests.get(key)
         more_bytes = request.held_bytes - (0 if known is None else known.held_bytes)
         if more_bytes > self._memory.bytes_left:
@@ -141,13 +185,13 @@ class TemplateCache:
         return True
 
     def add(self, key: bytes, request: TemplateCandidate) -> None:
-        """Remember one of a new key, if need be in place of everything else of this connection."""
+        """Add an entry of a new key; if memory is exhausted, drop all other entries of this connection."""
         if not self.put(key, request):
             self.forget()
             self.put(key, request)
 
     def forget(self) -> None:
-        """Everything; to be called when the connection is lost."""
+        """Drop all entries; call this when the connection is lost."""
         self.requests.clear()
         self._take(-self._bytes)
 
@@ -156,9 +200,22 @@ class TemplateCache:
         self._memory.bytes_left -= more_bytes
 
 
+RepeatRead: TypeAlias = Callable[[bytes, int, TemplateCache], Any]
+"""(frame, start of the body, cache of the connection) to a `TemplateMatch` or the decoded request."""
+
+
+def route_repeats(
+    api_key: int, version: int, handler: object, encode: ResponseEncoder
+) -> tuple[RepeatRead | None, ResponseEncoder]:
+    """The reader of an API whose handler takes matches, None for any other handler; and the encoder of its responses."""
+    if not isinstance(handler, RepeatHandler):
+        return None, encode
+    return RepeatReader(api_key, version, handler.with_numbers).read, prepared_or(encode)
+
+
 class RepeatReader:
     """
-    Reads requests of one API and version whose first field is a string, and recognises those that come again.
+    Reads requests of one API and version whose first field is a string, and recognises repeated ones.
 
     Raises:
         WireError: as `kohort.wire.readers.request_reader`.
@@ -171,20 +228,20 @@ class RepeatReader:
         self._version = bytes([version])
         self._is_flexible = API_KEYS[api_key].request_header_version(version) == 2
 
-    def read(self, frame: bytes, start: int, remembered: TemplateCache) -> Any:
-        """A `TemplateMatch`, or the request as it is."""
+    def read(self, frame: bytes, start: int, cache: TemplateCache) -> Any:
+        """A `TemplateMatch`, or the decoded request."""
         end = start + 2
         if len(frame) > end:
             end = start + frame[start] if self._is_flexible else end + frame[start + 1]
         key = self._version + frame[start:end]
-        found = remembered.requests.get(key)
+        found = cache.requests.get(key)
         if type(found) is RequestTemplate:
             numbers = found.numbers_of(frame, start)
             if numbers is not None:
                 return TemplateMatch(found, numbers)
         request = self._read(frame, start)
         if len(frame) - start <= BODY_BYTES_MAX:
-            self._remember(key, request, frame[start:], found, remembered)
+            self._remember(key, request, frame[start:], found, cache)
         return request
 
     def _remember(
@@ -193,25 +250,25 @@ class RepeatReader:
         request: Any,
         body: bytes,
         found: RequestTemplate | TemplateCandidate | None,
-        remembered: TemplateCache,
+        cache: TemplateCache,
     ) -> None:
         if found is None:
-            remembered.add(key, TemplateCandidate(body, 0))
+            cache.add(key, TemplateCandidate(body, 0))
             return
-        # Every miss makes the next attempt come later: who never repeats itself is hardly looked at.
+        # Every miss delays the next attempt: a client that never repeats a request costs hardly anything.
         if isinstance(found, RequestTemplate):
-            remembered.put(key, TemplateCandidate(body, found.misses + 1 if found.memo is None else 0))
+            cache.put(key, TemplateCandidate(body, found.misses + 1 if found.memo is None else 0))
             return
         if len(found.body) == len(body) and not found.misses & (found.misses + 1):
-            pattern = self._pattern(request, body)
-            if pattern is not None and pattern.numbers_of(found.body, 0) is not None:
-                pattern.misses = found.misses
-                if remembered.put(key, pattern):
+            template = self._template(request, body)
+            if template is not None and template.numbers_of(found.body, 0) is not None:
+                template.misses = found.misses
+                if cache.put(key, template):
                     return
-        remembered.put(key, TemplateCandidate(body, found.misses + 1))
+        cache.put(key, TemplateCandidate(body, found.misses + 1))
 
-    def _pattern(self, request: Any, body: bytes) -> RequestTemplate | None:
-        """Written with two different numbers, the request shows where they stand."""
+    def _template(self, request: Any, body: bytes) -> RequestTemplate | None:
+        """The template of a request: encoded with two different numbers, it shows their positions."""
         zeros, ones = (self._body(self._with_numbers(request, repeat(number))) for number in (0, -1))
         if len(zeros) != len(body):
             return None
@@ -222,8 +279,8 @@ class RepeatReader:
         while position >= 0:
             positions.append(position)
             position = different.find(_NUMBER, position + _NUMBER_BYTES)
-        pattern = RequestTemplate(request, zeros, positions, self._with_numbers)
-        return None if not positions or pattern.numbers_of(body, 0) is None else pattern
+        template = RequestTemplate(request, zeros, positions, self._with_numbers)
+        return None if not positions or template.numbers_of(body, 0) is None else template
 
     def _body(self, request: Any) -> bytes:
         header_bytes = _HEADER_BYTES + self._is_flexible

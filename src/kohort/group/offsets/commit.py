@@ -11,14 +11,12 @@ from functools import lru_cache
 from typing import Final, TypeAlias
 
 from kohort.group.context import GroupContext
-from kohort.group.offsets.prepared_commits import CommitRun, PreparedCommit
 from kohort.group.records import GroupRecord, utf16_length
 from kohort.machine.shard import Result
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.records.offset_commits import NO_TIMESTAMP_MS
 from kohort.records.values import OffsetCommit
 from kohort.wire import messages as m
-from kohort.wire.encoders import PreparedResponse
 
 UNKNOWN_GROUP_HAS_OWN_CODE_SINCE: Final = 9
 NO_RETENTION_MS: Final = -1
@@ -29,7 +27,7 @@ CommitResult: TypeAlias = Result[GroupRecord, m.OffsetCommitResponse]
 def offset_commit(context: GroupContext, request: m.OffsetCommitRequest, api_version: int, now_ms: int) -> CommitResult:
     """Log the offset of each partition. A partition with too long metadata is refused, the others are not."""
     try:
-        _validate(context, request, api_version)
+        validate(context, request, api_version)
     except CoordinatorError as exc:
         return Result(response=commit_refused(request, exc.code))
     retention_ms = request.retention_time_ms
@@ -65,18 +63,6 @@ def accept(
     return records, m.OffsetCommitResponse(topics=topics)
 
 
-def commit_prepared(
-    context: GroupContext, plan: PreparedCommit, offsets: tuple[int, ...], api_version: int, now_ms: int
-) -> Result[GroupRecord, m.OffsetCommitResponse | PreparedResponse]:
-    """`offset_commit` for a repeated request."""
-    try:
-        _validate(context, plan.request, api_version)
-    except CoordinatorError as exc:
-        return Result(response=commit_refused(plan.answer, exc.code))
-    context.counters.offset_commits += len(offsets)
-    return Result(CommitRun(plan, offsets, now_ms), plan.response)
-
-
 @lru_cache(maxsize=4_096)
 def _answer(partition: int, error_code: int) -> m.OffsetCommitResponsePartition:
     """Cached: most commits name the same partitions and succeed."""
@@ -86,7 +72,7 @@ def _answer(partition: int, error_code: int) -> m.OffsetCommitResponsePartition:
 _TOO_LARGE: Final = int(ErrorCode.OFFSET_METADATA_TOO_LARGE)
 
 
-def _validate(context: GroupContext, request: m.OffsetCommitRequest, api_version: int) -> None:
+def validate(context: GroupContext, request: m.OffsetCommitRequest, api_version: int) -> None:
     """
     Ask the group whether the client may commit. A member that may commit is alive.
 

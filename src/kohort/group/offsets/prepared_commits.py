@@ -1,41 +1,108 @@
 """
-A commit that comes again with other offsets, in one piece from the request to the log.
+Fast path for repeated commits: from a recognised request (`kohort.wire.templates`) to the records in the log.
 
-What follows from a request but for its offsets (which records, how they are encoded but for offset and time, what is answered)
-is found once, and kept with the request's pattern (`kohort.wire.templates`). What can change between two commits is looked at
-every time: the topics and the limit of the metadata by the service, the group and its member by `commit.commit_again`.
+Everything that follows from a request except its offsets is computed once and kept with the template of the request: the
+records, their bytes without offset and timestamp, the encoded response. The rest is checked for every commit: that the topics
+have not changed, the limit of metadata, the group and its member.
+
+A request that cannot be prepared, or that is not a repetition, takes the plain way.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count, repeat
 from struct import Struct
-from typing import Any, Final, overload
+from typing import Any, Final, TypeAlias, overload
+from uuid import UUID
 
 import msgspec
 
+from kohort.group.context import GroupContext
+from kohort.group.errors import append_error
+from kohort.group.front import GroupFront, HasContext
+from kohort.group.offsets.commit import NO_RETENTION_MS, accept, commit_refused, validate
 from kohort.group.offsets.offsets import CommittedOffset, GroupOffsets, Partition
-from kohort.group.records import utf16_length
+from kohort.group.offsets.validation import TOPIC_IDS_SINCE, check_commit, topic_by_id
+from kohort.group.records import GroupRecord, utf16_length
 from kohort.machine.bulk import PackedRecords
+from kohort.machine.shard import Reply, Result
+from kohort.model.context import RequestContext
+from kohort.model.errors import CoordinatorError
+from kohort.model.ids import coordinator_partition
+from kohort.model.image import ClusterImage, TopicImage
 from kohort.records.offset_commits import NO_TIMESTAMP_MS, offset_key, offset_value
 from kohort.records.values import OffsetCommit
 from kohort.wire import messages as m
+from kohort.wire.apis import ApiKey
 from kohort.wire.batches import RECORD_OVERHEAD_BYTES, record_front
-from kohort.wire.encoders import PreparedResponse
+from kohort.wire.encoders import response_encoder
 from kohort.wire.primitives import INT64
+from kohort.wire.templates import PreparedResponse, RequestTemplate, TemplateMatch
+
+CommitResponse: TypeAlias = m.OffsetCommitResponse | PreparedResponse
+PlainCommit: TypeAlias = Callable[
+    [m.OffsetCommitRequest, RequestContext, Reply[m.OffsetCommitResponse]], m.OffsetCommitResponse | None
+]
 
 _pack_long: Final = INT64.pack
 
+_ANY_LENGTH: Final = 1 << 31
 GROWTH_MAX: Final = 12
 """
-Records may take so many times the bytes of the request: each repeats the names of group and topic. That and the number of
-layouts keep a plan below what `kohort.wire.templates` takes it for.
+The most bytes of records per byte of the request: each record repeats the names of group and topic. This and the number of
+layouts keep a prepared commit within the memory that `kohort.wire.templates` counts for it.
 """
 _LAYOUTS_MAX: Final = 3
-"""A commit has a layout for each place in a batch that it has had: the first, or behind others of its partition."""
+"""A commit has one layout for each position in a batch: the first one, or behind other commits of its partition."""
+
+
+class RepeatedCommits:
+    """
+    The handler of OffsetCommit requests, repeated ones and others; a `kohort.wire.templates.RepeatHandler`.
+
+    Args:
+        commit: the handler of a plain request.
+    """
+
+    def __init__(self, front: GroupFront, commit: PlainCommit) -> None:
+        self._front = front
+        self._commit = commit
+
+    def __call__(
+        self, request: m.OffsetCommitRequest | TemplateMatch, context: RequestContext, reply: Reply[CommitResponse]
+    ) -> CommitResponse | None:
+        if not isinstance(request, TemplateMatch):
+            return self._commit(request, context, reply)
+        prepared = self.prepared(request, context)
+        if prepared is None:
+            return self._commit(request.unfold(), context, reply)
+        version, offsets = context.api_version, request.numbers
+        return self._front.runner.write(
+            coordinator_partition(prepared.request.group_id, self._front.runner.partition_count),
+            lambda shard, now_ms: commit_prepared(shard.context, prepared, offsets, version, now_ms),
+            reply,
+            lambda error: commit_refused(prepared.answer, append_error(error)),
+        )
+
+    def prepared(self, request: TemplateMatch, context: RequestContext) -> "PreparedCommit | None":
+        """The prepared commit of a repeated request; None if it has to take the plain way."""
+        front = self._front
+        if not front.is_active:
+            return None
+        template = request.template
+        preparation: Preparation | None = template.memo
+        if preparation is None or not preparation.is_current(front.image):
+            preparation = template.memo = prepare(template, context, front.image)
+        prepared = preparation.commit
+        if prepared is None or prepared.metadata_length > front.config.offset_metadata_max_bytes:
+            return None
+        return prepared
+
+    def with_numbers(self, request: m.OffsetCommitRequest, offsets: Iterator[int]) -> m.OffsetCommitRequest:
+        return with_offsets(request, offsets)
 
 
 def with_offsets(request: m.OffsetCommitRequest, offsets: Iterator[int]) -> m.OffsetCommitRequest:
-    """The same commit of other offsets (`kohort.wire.templates.WithNumbers`)."""
+    """The same commit with other offsets."""
     return m.OffsetCommitRequest(
         group_id=request.group_id,
         generation_id_or_member_epoch=request.generation_id_or_member_epoch,
@@ -61,21 +128,76 @@ def with_offsets(request: m.OffsetCommitRequest, offsets: Iterator[int]) -> m.Of
     )
 
 
+class Preparation(msgspec.Struct, frozen=True):
+    """
+    The outcome of preparing a template.
+
+    Attributes:
+        topics: the topics in the request, as the cluster had them at that time; None for a missing one.
+        commit: None if each request has to take the plain way: it has a retention time, names partitions that do not exist or
+            none at all, or the prepared commit would be too large.
+    """
+
+    is_by_id: bool
+    topics: Sequence[tuple[str | UUID | None, TopicImage | None]]
+    commit: "PreparedCommit | None"
+
+    def is_current(self, image: ClusterImage) -> bool:
+        """Whether the topics are unchanged. A changed topic is another object."""
+        for key, topic in self.topics:  # noqa: SIM110 -- a generator would cost every commit half a microsecond
+            if _topic(image, key, is_by_id=self.is_by_id) is not topic:
+                return False
+        return True
+
+
+def prepare(template: RequestTemplate, context: RequestContext, image: ClusterImage) -> Preparation:
+    """Prepare the commits of a template."""
+    request: m.OffsetCommitRequest = template.request
+    checked = check_commit(request, context, image)
+    commit = None
+    if request.retention_time_ms == NO_RETENTION_MS and checked.request.topics and not checked.refused:
+        commits, response = accept(checked.request, _ANY_LENGTH, 0, NO_TIMESTAMP_MS)
+        encode = response_encoder(ApiKey.OFFSET_COMMIT, context.api_version)
+        answer = checked.merge(response)
+        commit = PreparedCommit(checked.request, commits, answer, PreparedResponse(encode(0, answer)))
+        if commit.size_bytes > GROWTH_MAX * template.body_bytes:
+            commit = None
+    is_by_id = context.api_version >= TOPIC_IDS_SINCE
+    keys = [topic.topic_id if is_by_id else topic.name for topic in request.topics]
+    return Preparation(is_by_id, [(key, _topic(image, key, is_by_id=is_by_id)) for key in keys], commit)
+
+
+def _topic(image: ClusterImage, key: Any, *, is_by_id: bool) -> TopicImage | None:
+    return topic_by_id(image, key) if is_by_id else image.topic(key)
+
+
+def commit_prepared(
+    context: GroupContext, prepared: "PreparedCommit", offsets: tuple[int, ...], api_version: int, now_ms: int
+) -> Result[GroupRecord, CommitResponse]:
+    """As `kohort.group.offsets.commit.offset_commit`."""
+    try:
+        validate(context, prepared.request, api_version)
+    except CoordinatorError as exc:
+        return Result(response=commit_refused(prepared.answer, exc.code))
+    context.counters.offset_commits += len(offsets)
+    return Result(PreparedRecords(prepared, offsets, now_ms), prepared.response)
+
+
 class PreparedCommit:
     """
-    What is the same in all commits of one pattern.
+    Everything that the commits of one template have in common.
 
     Args:
         request: one of them.
-        commits: what it logs, with an offset for each number of the pattern; their offsets and times do not matter.
-        answer: what it is answered when that is committed.
+        commits: its records, one for each number of the template; their offsets and timestamps are ignored.
+        answer: its response on success.
         response: the same, encoded.
 
     Attributes:
-        partitions: of the records, in the order of the offsets.
-        encoded: per record its key, and of its value what stands before the offset, between offset and time, and behind both.
+        partitions: of the records.
+        encoded: of each record the key, and the parts of the value: before the offset, between offset and timestamp, and after.
         metadata_length: of the longest metadata, as `offset.metadata.max.bytes` counts it.
-        size_bytes: an upper bound of what the records take in a batch, the same as if they had been encoded one by one.
+        size_bytes: an upper bound of the size in a batch, equal to that of the plain way.
     """
 
     __slots__ = (
@@ -123,15 +245,19 @@ class PreparedCommit:
         )
 
     def layout(self, first_delta: int) -> tuple[Struct, list[Any]]:
-        """How the records are packed into a batch, and the arguments: of every four the second an offset, the fourth a time."""
+        """
+        The packing of the records in a batch: a `Struct` and its arguments.
+
+        In each four arguments the second is an offset and the fourth a timestamp.
+        """
         layout = self._layouts.get(first_delta)
         if layout is None:
             if len(self._layouts) >= _LAYOUTS_MAX:
                 self._layouts.clear()
-            layout = self._layouts[first_delta] = self._laid_out(first_delta)
+            layout = self._layouts[first_delta] = self._make_layout(first_delta)
         return layout
 
-    def _laid_out(self, first_delta: int) -> tuple[Struct, list[Any]]:
+    def _make_layout(self, first_delta: int) -> tuple[Struct, list[Any]]:
         parts: list[Any] = [b""]
         for delta, (key, front, middle, back) in enumerate(self.encoded, first_delta):
             value_bytes = len(front) + 8 + len(middle) + 8 + len(back)
@@ -141,13 +267,13 @@ class PreparedCommit:
         return Struct(f">{form}"), parts
 
 
-class CommitRun(PackedRecords[OffsetCommit]):
-    """The records of one commit."""
+class PreparedRecords(PackedRecords[OffsetCommit]):
+    """The records of one repeated commit."""
 
-    __slots__ = ("now_ms", "offsets", "plan")
+    __slots__ = ("now_ms", "offsets", "prepared")
 
-    def __init__(self, plan: PreparedCommit, offsets: tuple[int, ...], now_ms: int) -> None:
-        self.plan = plan
+    def __init__(self, prepared: PreparedCommit, offsets: tuple[int, ...], now_ms: int) -> None:
+        self.prepared = prepared
         self.offsets = offsets
         self.now_ms = now_ms
 
@@ -167,43 +293,49 @@ class CommitRun(PackedRecords[OffsetCommit]):
     def _records(self) -> list[OffsetCommit]:
         return [
             msgspec.structs.replace(commit, offset=offset, commit_timestamp_ms=self.now_ms)
-            for commit, offset in zip(self.plan.commits, self.offsets, strict=True)
+            for commit, offset in zip(self.prepared.commits, self.offsets, strict=True)
         ]
 
     @property
     def size_bytes(self) -> int:
-        return self.plan.size_bytes
+        return self.prepared.size_bytes
 
     def pack(self, first_delta: int, /) -> bytes:
-        layout, parts = self.plan.layout(first_delta)
+        layout, parts = self.prepared.layout(first_delta)
         parts = parts.copy()
         parts[1::4] = self.offsets
         parts[3::4] = repeat(self.now_ms, len(self.offsets))
         return layout.pack(*parts)
 
     def pairs(self) -> list[tuple[bytes, bytes | None]]:
-        time = _pack_long(self.now_ms)
-        encoded = self.plan.encoded
+        timestamp = _pack_long(self.now_ms)
+        encoded = self.prepared.encoded
         pairs: list[tuple[bytes, bytes | None]] = []
         for index, offset in enumerate(self.offsets):
             key, front, middle, back = encoded[index]
-            pairs.append((key, front + _pack_long(offset) + middle + time + back))
+            pairs.append((key, front + _pack_long(offset) + middle + timestamp + back))
         return pairs
 
-    def replay_into(self, positions: GroupOffsets, record_offset: int) -> None:
-        """Put the group's new positions into its table; the first record is at `record_offset` in the log."""
-        plan, offsets = self.plan, self.offsets
+    def replay(self, shard: HasContext, offset: int, /) -> None:
+        group_id, offsets = self.prepared.request.group_id, shard.context.offsets
+        shard.context.ensure_group(group_id)
+        offsets.newest_record_offset = offset + len(self.offsets) - 1
+        self.replay_into(offsets.to_fill(group_id), offset)
+
+    def replay_into(self, table: GroupOffsets, record_offset: int) -> None:
+        """Put the offsets into the table of their group; the first record is at `record_offset` in the log."""
+        prepared, offsets = self.prepared, self.offsets
         if len(offsets) == 1:
-            # Most commits are of one partition: written out, that takes half the time.
-            positions.put(
-                plan.partitions[0],
+            # Most commits are of one partition: without `map` that takes half the time.
+            table.put(
+                prepared.partitions[0],
                 CommittedOffset(
                     offsets[0],
-                    plan.leader_epochs[0],
-                    plan.metadata[0],
+                    prepared.leader_epochs[0],
+                    prepared.metadata[0],
                     self.now_ms,
                     NO_TIMESTAMP_MS,
-                    plan.topic_ids[0],
+                    prepared.topic_ids[0],
                     record_offset,
                 ),
             )
@@ -211,11 +343,11 @@ class CommitRun(PackedRecords[OffsetCommit]):
         values = map(
             CommittedOffset,
             offsets,
-            plan.leader_epochs,
-            plan.metadata,
+            prepared.leader_epochs,
+            prepared.metadata,
             repeat(self.now_ms),
             repeat(NO_TIMESTAMP_MS),
-            plan.topic_ids,
+            prepared.topic_ids,
             count(record_offset),
         )
-        positions.put_each(plan.partitions, values)
+        table.put_each(prepared.partitions, values)

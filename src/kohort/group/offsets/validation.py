@@ -9,23 +9,17 @@ Source: Kafka KafkaApis.handleOffsetCommitRequest, handleOffsetFetchRequest, han
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 import msgspec
 
-from kohort.group.offsets.commit import NO_RETENTION_MS, accept
 from kohort.group.offsets.fetch import topic_refused
-from kohort.group.offsets.prepared_commits import GROWTH_MAX, PreparedCommit
 from kohort.machine.shard import Reply
 from kohort.model.context import RequestContext
 from kohort.model.errors import ErrorCode
 from kohort.model.image import ClusterImage, TopicImage
-from kohort.records.offset_commits import NO_TIMESTAMP_MS
 from kohort.wire import messages as m
-from kohort.wire.apis import ApiKey
-from kohort.wire.encoders import PreparedResponse, response_encoder
-from kohort.wire.templates import RequestTemplate
 
 TOPIC_IDS_SINCE: Final = 10
 
@@ -74,7 +68,7 @@ def check_commit(request: m.OffsetCommitRequest, context: RequestContext, image:
     refused: list[m.OffsetCommitResponseTopic] = []
     accepted: list[m.OffsetCommitRequestTopic] = []
     for topic in request.topics:
-        found = _topic_by_id(image, topic.topic_id) if by_id else image.topic(topic.name)
+        found = topic_by_id(image, topic.topic_id) if by_id else image.topic(topic.name)
         if by_id and found is None:
             refused.append(_commit_refused(topic, topic.name, topic.partitions, ErrorCode.UNKNOWN_TOPIC_ID))
             continue
@@ -116,49 +110,6 @@ def is_plain_commit(request: m.OffsetCommitRequest, context: RequestContext, ima
     return bool(topics)
 
 
-class KnownCommit(msgspec.Struct, frozen=True):
-    """
-    What came of checking a commit that comes again.
-
-    Attributes:
-        topics: the topics that it names, as they were then; None for one that did not exist.
-        plan: what is the same in each of them; None if they have to be looked at one by one: with a retention time of their
-            own, of nothing, with partitions that do not exist, or where that would be too large to keep.
-    """
-
-    is_by_id: bool
-    topics: Sequence[tuple[str | UUID | None, TopicImage | None]]
-    plan: PreparedCommit | None
-
-    def is_current(self, image: ClusterImage) -> bool:
-        """Whether the topics are the same as then. A topic that has changed in any way is another."""
-        for key, topic in self.topics:  # noqa: SIM110 -- a generator would cost every commit half a microsecond
-            if _topic(image, key, is_by_id=self.is_by_id) is not topic:
-                return False
-        return True
-
-
-def prepare_commit(pattern: RequestTemplate, context: RequestContext, image: ClusterImage) -> KnownCommit:
-    """Check a commit for all that will come with other offsets."""
-    request: m.OffsetCommitRequest = pattern.request
-    checked = check_commit(request, context, image)
-    plan = None
-    if request.retention_time_ms == NO_RETENTION_MS and checked.request.topics and not checked.refused:
-        commits, response = accept(checked.request, _ANY_LENGTH, 0, NO_TIMESTAMP_MS)
-        encode = response_encoder(ApiKey.OFFSET_COMMIT, context.api_version)
-        answer = checked.merge(response)
-        plan = PreparedCommit(checked.request, commits, answer, PreparedResponse(encode(0, answer)))
-        if plan.size_bytes > GROWTH_MAX * pattern.body_bytes:
-            plan = None
-    is_by_id = context.api_version >= TOPIC_IDS_SINCE
-    keys = [topic.topic_id if is_by_id else topic.name for topic in request.topics]
-    return KnownCommit(is_by_id, [(key, _topic(image, key, is_by_id=is_by_id)) for key in keys], plan)
-
-
-def _topic(image: ClusterImage, key: Any, *, is_by_id: bool) -> TopicImage | None:
-    return _topic_by_id(image, key) if is_by_id else image.topic(key)
-
-
 def _split(
     partitions: Iterable[m.OffsetCommitRequestPartition], topic: TopicImage | None
 ) -> tuple[list[m.OffsetCommitRequestPartition], list[m.OffsetCommitRequestPartition]]:
@@ -187,7 +138,7 @@ def _commit_refused(
     )
 
 
-def _topic_by_id(image: ClusterImage, topic_id: UUID | None) -> TopicImage | None:
+def topic_by_id(image: ClusterImage, topic_id: UUID | None) -> TopicImage | None:
     return None if topic_id is None else image.topic_by_id(topic_id)
 
 
@@ -226,7 +177,7 @@ def check_fetch(group: m.OffsetFetchRequestGroup, context: RequestContext, image
     refused: list[m.OffsetFetchResponseTopics] = []
     accepted: list[m.OffsetFetchRequestTopics] = []
     for topic in group.topics:
-        found = _topic_by_id(image, topic.topic_id)
+        found = topic_by_id(image, topic.topic_id)
         if found is None:
             refused.append(topic_refused(topic, ErrorCode.UNKNOWN_TOPIC_ID))
         else:

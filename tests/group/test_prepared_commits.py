@@ -8,17 +8,17 @@ from hypothesis import strategies as st
 
 from kohort.group.configs import GroupConfig
 from kohort.group.offsets.commit import accept
-from kohort.group.offsets.prepared_commits import CommitRun, PreparedCommit, with_offsets
+from kohort.group.offsets.prepared_commits import PreparedCommit, PreparedRecords, with_offsets
 from kohort.group.records import GroupRecordSerde
 from kohort.model.errors import ErrorCode
 from kohort.records.values import OffsetCommit
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.batches import HEADER_BYTES, encode_batch
-from kohort.wire.encoders import PreparedResponse, request_encoder, response_encoder
+from kohort.wire.encoders import request_encoder, response_encoder
 from kohort.wire.headers import read_request_header, read_response_header
 from kohort.wire.readers import response_reader
-from kohort.wire.templates import Memory, RepeatReader, TemplateCache, TemplateMatch
+from kohort.wire.templates import Memory, PreparedResponse, RepeatReader, TemplateCache, TemplateMatch
 from tests.group.harness import Answer, Coordinator, Topic
 
 VERSIONS = range(2, 11)
@@ -231,7 +231,7 @@ def test_its_records_are_packed_as_a_builder_of_batches_writes_them(
     ]
     request = commit({}, coordinator)
     plan = PreparedCommit(request, records, m.OffsetCommitResponse(), PreparedResponse(b"\0" * 12))
-    run = CommitRun(plan, tuple(offset for offset, *_ in commits), 99)
+    run = PreparedRecords(plan, tuple(offset for offset, *_ in commits), 99)
     serde = GroupRecordSerde()
     pairs = [serde.encode(record) for record in run]
     assert [(record.offset, record.commit_timestamp_ms) for record in run] == [(offset, 99) for offset, *_ in commits]
