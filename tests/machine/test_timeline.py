@@ -1,5 +1,8 @@
 """Timeline structures against a model that copies everything at every snapshot."""
 
+import gc
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -192,3 +195,95 @@ def test_old_snapshots_hold_only_what_changed() -> None:
     assert held == [1]
     registry.delete_up_to(2)
     assert registry.newest is None
+
+
+# -- dropped snapshots hold nothing --------------------------------------------------------------------------------
+
+
+class Value:
+    """Something that can be watched."""
+
+
+Drop = Callable[[SnapshotRegistry, int], None]
+
+
+def drop_below(registry: SnapshotRegistry, epoch: int) -> None:
+    """What the high watermark does."""
+    registry.delete_up_to(epoch)
+
+
+def drop_one_by_one(registry: SnapshotRegistry, epoch: int) -> None:
+    for each in registry.epochs[-2::-1]:
+        registry.delete(each)
+
+
+def revert_and_drop(registry: SnapshotRegistry, epoch: int) -> None:
+    """A failed append, and the high watermark."""
+    registry.revert_to(epoch)
+    registry.delete_up_to(epoch)
+
+
+@pytest.mark.parametrize("drop", [drop_below, drop_one_by_one, revert_and_drop])
+def test_values_of_dropped_snapshots_are_freed(drop: Drop) -> None:
+    """A dict that was touched once, and one that lives for an epoch, in each of many epochs."""
+    registry = SnapshotRegistry()
+    lasting: TimelineDict[str, Value] = TimelineDict(registry)
+    table: TimelineDict[int, TimelineDict[str, Value]] = TimelineDict(registry)
+    values: weakref.WeakSet[Value] = weakref.WeakSet()
+
+    def put_new(into: TimelineDict[str, Value]) -> None:
+        value = Value()
+        values.add(value)
+        into.put("a", value)
+
+    registry.create(1)
+    registry.create(2)
+    put_new(lasting)
+    for epoch in range(3, 500):
+        brief: TimelineDict[str, Value] = TimelineDict(registry)
+        put_new(brief)
+        table.put(epoch, brief)
+        table.remove(epoch - 1)
+        registry.create(epoch)
+        drop(registry, epoch)
+        del brief
+    gc.collect()
+    assert len(registry.epochs) == 1
+    assert len(values) <= 3
+    assert "a" in lasting
+
+
+@pytest.mark.parametrize("drop", [drop_below, drop_one_by_one])
+def test_a_structure_does_not_hold_what_was_overwritten_before_the_oldest_snapshot(drop: Drop) -> None:
+    registry = SnapshotRegistry()
+    tables: list[TimelineDict[str, Value]] = [TimelineDict(registry, {"a": Value()}) for _ in range(10)]
+    cell: TimelineValue[Value] = TimelineValue(registry, Value())
+    elements: TimelineSet[Value] = TimelineSet(registry, [Value()])
+    overwritten = weakref.WeakSet([*(table["a"] for table in tables), cell.get(), *elements])
+    registry.create(1)
+    for table in tables:
+        table.put("a", Value())
+    cell.set(Value())
+    for element in list(elements):
+        elements.discard(element)
+    del element
+    registry.create(2)
+    gc.collect()
+    assert len(overwritten) == 12, "the first snapshot sees them"
+    drop(registry, 2)
+    gc.collect()
+    assert len(overwritten) == 0
+
+
+def test_a_revert_frees_what_was_put_since() -> None:
+    registry = SnapshotRegistry()
+    table: TimelineDict[str, Value] = TimelineDict(registry, {"a": Value()})
+    values = weakref.WeakSet([table["a"]])
+    registry.create(1)
+    for epoch in range(2, 50):
+        table.put("a", Value())
+        values.add(table["a"])
+        registry.create(epoch)
+    registry.revert_to(1)
+    gc.collect()
+    assert set(values) == {table["a"]}

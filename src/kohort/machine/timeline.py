@@ -1,10 +1,10 @@
 """
-State with a past: structures that can be read, and set back, as of an earlier log offset.
+Timeline structures: collections that can be read, and reverted, as of an earlier log offset.
 
-Epochs are log offsets. A snapshot at epoch E sees everything that was done before it was taken, and nothing after. The newest
-state is a plain `dict` (or set, or attribute), so reading it costs what that costs; a change first notes, in the newest
-snapshot, what that snapshot saw. Taking a snapshot costs the same at any size, dropping the oldest ones too, and what old
-snapshots hold is bounded by what has changed since.
+Epochs are log offsets. A snapshot at epoch E shows every change made before the snapshot was taken, and none made after. The
+newest state is a plain `dict` (or set, or attribute), so a read costs what it costs there. The first change of a key after a
+snapshot stores the old value in that snapshot's delta. Taking a snapshot costs the same at any size, dropping one costs what
+has changed since it was taken, and a dropped snapshot holds nothing.
 
 Source: Kafka org.apache.kafka.timeline (SnapshotRegistry, TimelineHashMap, TimelineHashSet, TimelineObject).
 """
@@ -20,17 +20,17 @@ V = TypeVar("V")
 D = TypeVar("D")
 
 _ABSENT: Final[Any] = object()
-"""What a delta holds for a key that did not exist."""
+"""A delta's value for a key that did not exist."""
 
 
 class _Revertable(Protocol):
-    """A structure that can put back what a delta remembers."""
+    """A structure that can restore the old values of a delta."""
 
     def _restore(self, delta: dict[Any, Any], /) -> None: ...
 
 
 class _Snapshot:
-    """One epoch, and per structure what has been overwritten since it was taken and before the next one was."""
+    """One epoch with a delta for each structure: the values overwritten after this snapshot and before the next one."""
 
     __slots__ = ("deltas", "epoch")
 
@@ -46,18 +46,30 @@ class _Snapshot:
         return entry[1]
 
     def absorb(self, later: "_Snapshot") -> None:
-        """Take over what a later snapshot remembers; what is remembered here already is older, and stays."""
+        """Take over the old values of a later snapshot; the values that this snapshot has are older, and stay."""
         for structure, delta in later.deltas.values():
             mine = self.delta_of(structure)
             for key, value in delta.items():
                 mine.setdefault(key, value)
 
+    def release(self) -> None:
+        """
+        Free the old values of a dropped snapshot.
+
+        A structure keeps a reference to the last snapshot and delta that it has written to. Both are emptied here, because
+        that structure may not be written again for a long time.
+        """
+        for _, delta in self.deltas.values():
+            delta.clear()
+        self.deltas.clear()
+
 
 class SnapshotRegistry:
     """
-    The snapshots of one shard, oldest first. Structures are made with it and report their changes to its newest snapshot.
+    The snapshots of one shard, oldest first. Each structure is made with a registry, and reports its changes to the newest
+    snapshot.
 
-    Not safe for threads: whoever runs the shard's operations one at a time also takes its snapshots.
+    Not thread-safe: the thread that runs the shard's operations also takes and drops the snapshots.
     """
 
     __slots__ = ("_snapshots", "newest")
@@ -65,7 +77,7 @@ class SnapshotRegistry:
     def __init__(self) -> None:
         self._snapshots: list[_Snapshot] = []
         self.newest: _Snapshot | None = None
-        """Where changes are noted; None as long as nothing can be reverted."""
+        """The snapshot that takes the old values; None without snapshots."""
 
     @property
     def epochs(self) -> tuple[int, ...]:
@@ -73,10 +85,10 @@ class SnapshotRegistry:
 
     def create(self, epoch: int) -> None:
         """
-        Remember the present state as `epoch`; the newest epoch again changes nothing.
+        Take a snapshot of the current state at `epoch`; no effect if the newest snapshot is at that epoch.
 
         Raises:
-            ValueError: there is a newer snapshot.
+            ValueError: there is a snapshot at a higher epoch.
         """
         newest = self.newest
         if newest is not None:
@@ -91,7 +103,7 @@ class SnapshotRegistry:
 
     def delete(self, epoch: int) -> None:
         """
-        Forget one snapshot. What it alone remembers passes to the one before it.
+        Drop one snapshot. Its old values pass to the snapshot before it.
 
         Raises:
             KeyError: there is no snapshot at `epoch`.
@@ -99,15 +111,16 @@ class SnapshotRegistry:
         index = self._index(epoch)
         if index > 0:
             self._snapshots[index - 1].absorb(self._snapshots[index])
-        del self._snapshots[index]
+        self._snapshots.pop(index).release()
         self.newest = self._snapshots[-1] if self._snapshots else None
 
     def delete_up_to(self, epoch: int) -> None:
-        """Forget every snapshot below `epoch`."""
+        """Drop every snapshot below `epoch`."""
         count = 0
         for snapshot in self._snapshots:
             if snapshot.epoch >= epoch:
                 break
+            snapshot.release()
             count += 1
         del self._snapshots[:count]
         if not self._snapshots:
@@ -115,7 +128,7 @@ class SnapshotRegistry:
 
     def revert_to(self, epoch: int) -> None:
         """
-        Set every structure back to what it was at `epoch`; that snapshot stays, later ones are gone.
+        Restore the state of every structure at `epoch`. That snapshot stays; later ones are dropped.
 
         Raises:
             KeyError: there is no snapshot at `epoch`.
@@ -124,16 +137,16 @@ class SnapshotRegistry:
         snapshot = self._snapshots[index]
         for later in self._snapshots[index + 1 :]:
             snapshot.absorb(later)
+            later.release()
         del self._snapshots[index + 1 :]
-        fresh = self.newest = self._snapshots[index] = _Snapshot(epoch)
+        self.newest = self._snapshots[index] = _Snapshot(epoch)
         for structure, delta in snapshot.deltas.values():
             structure._restore(delta)
-        # Restoring is no change: the state now is the state at `epoch`.
-        fresh.deltas.clear()
+        snapshot.release()
 
     def deltas(self, structure: _Revertable, epoch: int) -> Iterator[dict[Any, Any]]:
         """
-        What was overwritten in one structure since `epoch`, snapshot by snapshot, oldest first.
+        Yield the deltas of one structure since `epoch`, oldest first.
 
         Raises:
             KeyError: there is no snapshot at `epoch`.
@@ -155,10 +168,10 @@ class SnapshotRegistry:
 
 class TimelineDict(dict[K, V], Generic[K, V]):
     """
-    A dict whose past can be read and restored.
+    A dict that can be read, and reverted, as of a snapshot.
 
-    Reading is the dict's own. Values must not be changed in place (give each version a value of its own, or make the value a
-    timeline structure). After a revert the order of iteration may differ from before.
+    Reads of the newest state are the methods of dict. Values must not be changed in place: put a new value, or use a timeline
+    structure as the value. After a revert the order of iteration may be another one.
     """
 
     __slots__ = ("_delta", "_registry", "_seen")
@@ -168,11 +181,11 @@ class TimelineDict(dict[K, V], Generic[K, V]):
         self._registry = registry
         self._seen: _Snapshot | None = None
         self._delta: dict[K, V] = {}
-        """What the snapshot `_seen` remembers of this dict."""
+        """The delta of this dict in the snapshot `_seen`."""
         self.update(items)
 
     def put(self, key: K, value: V) -> None:
-        """What `self[key] = value` does, too."""
+        """Set a value; `self[key] = value` does the same."""
         newest = self._registry.newest
         if newest is not None:
             if newest is not self._seen:
@@ -185,11 +198,11 @@ class TimelineDict(dict[K, V], Generic[K, V]):
         self.put(key, value)
 
     def put_all(self, items: Mapping[K, V]) -> None:
-        """`put` of many."""
+        """`put` each pair."""
         self.put_each(items, items.values())
 
     def put_each(self, keys: Collection[K], values: Iterable[V]) -> None:
-        """`put` of each key with the value at its place."""
+        """`put` each key with the value at the same index."""
         newest = self._registry.newest
         if newest is not None:
             if newest is not self._seen:
@@ -209,7 +222,7 @@ class TimelineDict(dict[K, V], Generic[K, V]):
         dict.__delitem__(self, key)
 
     def remove(self, key: K) -> V | None:
-        """Take a key away; its value, or None when there was none."""
+        """Delete a key, and return its value or None."""
         if key not in self:
             return None
         value = self[key]
@@ -217,7 +230,7 @@ class TimelineDict(dict[K, V], Generic[K, V]):
         return value
 
     def get_at(self, key: K, epoch: int) -> V | None:
-        """The value of a key at a snapshot, or None. Costs a look into each snapshot from `epoch` on."""
+        """Return the value of a key at a snapshot, or None. Costs a lookup in each snapshot from `epoch` on."""
         for delta in self._registry.deltas(self, epoch):
             if key in delta:
                 value = delta[key]
@@ -226,9 +239,9 @@ class TimelineDict(dict[K, V], Generic[K, V]):
 
     def getter_at(self, epoch: int) -> Callable[[K], V | None]:
         """
-        `get_at` for many keys of one snapshot; to be used before anything changes.
+        Return a function that is `get_at` for one snapshot. It is valid until the next change of the dict.
 
-        Where nothing was overwritten since, which is the rule, this is the dict's own `get`.
+        If nothing was overwritten since the snapshot, which is the usual case, it is the dict's own `get`.
         """
         deltas = list(self._registry.deltas(self, epoch))
         return partial(self._get_before, deltas) if deltas else self.get
@@ -248,7 +261,7 @@ class TimelineDict(dict[K, V], Generic[K, V]):
         return key in self
 
     def items_at(self, epoch: int) -> Iterator[tuple[K, V]]:
-        """Every pair at a snapshot, each once, unmoved by changes made meanwhile."""
+        """Yield each pair at a snapshot once; the dict may change during the iteration."""
         past: dict[K, V] = {}
         for delta in list(self._registry.deltas(self, epoch))[::-1]:
             past.update(delta)
@@ -259,7 +272,7 @@ class TimelineDict(dict[K, V], Generic[K, V]):
                 yield key, value
 
     def size_at(self, epoch: int) -> int:
-        """How many keys there were at a snapshot."""
+        """The number of keys at a snapshot."""
         past: dict[K, V] = {}
         for delta in list(self._registry.deltas(self, epoch))[::-1]:
             past.update(delta)
@@ -274,7 +287,7 @@ class TimelineDict(dict[K, V], Generic[K, V]):
                 dict.__setitem__(self, key, value)
         self._seen = None
 
-    # The rest of a dict's writing methods, each by way of the two above.
+    # The other writing methods of a dict, by means of `put` and `__delitem__`.
 
     def update(self, other: Any = (), /, **more: V) -> None:
         self.put_all(dict(other, **more))
@@ -310,12 +323,12 @@ class TimelineDict(dict[K, V], Generic[K, V]):
         return self
 
     def copy(self) -> dict[K, V]:
-        """A plain dict of the present."""
+        """A plain dict of the newest state."""
         return dict(self)
 
 
 class TimelineSet(Generic[K]):
-    """A set whose past can be read and restored: a timeline dict of its elements."""
+    """A set that can be read, and reverted, as of a snapshot."""
 
     __slots__ = ("_elements",)
 
@@ -334,14 +347,14 @@ class TimelineSet(Generic[K]):
         return len(self._elements)
 
     def add(self, element: K) -> bool:
-        """Whether it is new."""
+        """Add an element, and return whether it is new."""
         if element in self._elements:
             return False
         self._elements[element] = None
         return True
 
     def discard(self, element: K) -> bool:
-        """Whether it was there."""
+        """Remove an element, and return whether it was in the set."""
         if element not in self._elements:
             return False
         del self._elements[element]
@@ -355,7 +368,7 @@ class TimelineSet(Generic[K]):
 
 
 class TimelineValue(Generic[V]):
-    """One value whose past can be read and restored."""
+    """One value that can be read, and reverted, as of a snapshot."""
 
     __slots__ = ("_registry", "_value")
 
@@ -373,7 +386,7 @@ class TimelineValue(Generic[V]):
         self._value = value
 
     def get_at(self, epoch: int) -> V:
-        """The value at a snapshot."""
+        """Return the value at a snapshot."""
         for delta in self._registry.deltas(self, epoch):
             return delta[None]  # type: ignore[no-any-return]
         return self._value
