@@ -72,11 +72,8 @@ class BulkShard(Protocol):
         replayed meanwhile.
 
         Args:
-            replay_one: decodes and replays one of them by its index, as if there were no bulk: for whatever is not of the
-                usual kind. Unknown types are skipped there.
-
-        Raises:
-            CorruptError: a record does not hold what its key promises.
+            replay_one: decodes and replays one record by its index. For every record that is not of the usual form: it skips
+                unknown types, and sets aside what cannot be decoded.
         """
 
 

@@ -25,7 +25,7 @@ from kohort.runtime.append.deferred import DeferredEvent, DeferredQueue, answers
 from kohort.runtime.append.open_batch import OpenBatch
 from kohort.runtime.append.position import Position
 from kohort.runtime.background import ShardExecutor
-from kohort.runtime.loading.loader import LoadSummary, load
+from kohort.runtime.loading.loader import LOAD_BUFFER_BYTES, LoadSummary, load
 from kohort.runtime.metrics import ShardMetrics
 from kohort.runtime.pending_unloads import PendingUnloads
 from kohort.runtime.ports import Clock, PartitionLog
@@ -53,6 +53,7 @@ class Environment(msgspec.Struct, Generic[S], frozen=True):
     on_failed: Callable[[int], None]
     """Told when a partition went to FAILED by itself and wants to be loaded again."""
     pending_unloads: PendingUnloads
+    load_buffer_bytes: int = LOAD_BUFFER_BYTES
 
 
 class Context(SerialExecution, Generic[S]):
@@ -141,19 +142,23 @@ class Context(SerialExecution, Generic[S]):
         committed, end = log.high_watermark, log.end_offset
         position = self.position
         self._tell_epoch()
-        yield from load(log, shard, serde, summary, start=log.log_start_offset, end=committed, now_ms=clock.now_ms)
+        replay = partial(
+            load, log, shard, serde, summary, now_ms=clock.now_ms, buffer_bytes=self._env.load_buffer_bytes
+        )
+        yield from replay(start=log.log_start_offset, end=committed)
         position.registry.create(committed)
-        yield from load(log, shard, serde, summary, start=committed, end=end, now_ms=clock.now_ms)
+        yield from replay(start=committed, end=end)
         position.registry.create(end)
         position.last_written_offset, position.last_committed_offset = end, committed
-        self._metrics.loaded(started_ms=started_ms, ended_ms=clock.now_ms())
+        self._metrics.loaded(started_ms=started_ms, ended_ms=clock.now_ms(), records_set_aside=summary.set_aside_count)
         _log.log(
             logging.INFO if summary.records else logging.DEBUG,
-            "shard.loaded partition=%s leader_epoch=%d records=%d replayed=%d bytes=%d elapsed_ms=%d",
+            "shard.loaded partition=%s leader_epoch=%d records=%d replayed=%d set_aside=%d bytes=%d elapsed_ms=%d",
             log.topic_partition,
             self.leader_epoch,
             summary.records,
             summary.replayed,
+            summary.set_aside_count,
             summary.bytes,
             clock.now_ms() - started_ms,
         )

@@ -25,6 +25,7 @@ from kohort.model.errors import CoordinatorError, ErrorCode, KohortError
 from kohort.model.image import ClusterImage, ImageDelta, TopicImage
 from kohort.runtime.append.appender import ADAPTIVE, AppendConfig
 from kohort.runtime.context import Context, Environment
+from kohort.runtime.loading.loader import LOAD_BUFFER_BYTES
 from kohort.runtime.metrics import RuntimeMetrics, ShardMetrics
 from kohort.runtime.pending_unloads import PendingUnloads
 from kohort.runtime.ports import Clock, PartitionLog, Verify
@@ -75,8 +76,10 @@ class Runtime(Generic[S]):
         image: the cluster as it is now; given to a shard when it has loaded, and whenever it changed. Default: no topics.
         processor: runs the events of the partitions.
         verify: asks whether a producer's transaction goes on in a partition, before its records are taken.
-        linger_ms: how long a batch stays open; ADAPTIVE (-1) for what had arrived when it was opened, 0 for not at all.
-        codec: how batches are compressed.
+        linger_ms: how long a batch stays open: 0 for one batch per operation, ADAPTIVE (-1) until the operations that had
+            arrived when it was opened are in it. Source: group.coordinator.append.linger.ms.
+        codec: the compression of the batches. Source: offsets.topic.compression.codec.
+        load_buffer_bytes: the size of the window in which a load reads the log. Source: offsets.load.buffer.size.
     """
 
     def __init__(
@@ -92,6 +95,7 @@ class Runtime(Generic[S]):
         write_timeout_ms: int = WRITE_TIMEOUT_MS,
         linger_ms: int = ADAPTIVE,
         codec: Codec = Codec.NONE,
+        load_buffer_bytes: int = LOAD_BUFFER_BYTES,
     ) -> None:
         if linger_ms < ADAPTIVE:
             raise ValueError(f"linger_ms is {linger_ms}; it is -1 (adaptive), 0 or more")
@@ -113,6 +117,7 @@ class Runtime(Generic[S]):
             write_timeout_ms=write_timeout_ms,
             on_failed=self._reload,
             pending_unloads=PendingUnloads(clock),
+            load_buffer_bytes=load_buffer_bytes,
         )
         self._is_closed = False
 

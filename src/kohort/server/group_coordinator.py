@@ -56,6 +56,7 @@ class GroupCoordinator:
             write_timeout_ms=config.get_int("offsets.commit.timeout.ms"),
             linger_ms=config.get_int("group.coordinator.append.linger.ms"),
             codec=_codec(config),
+            load_buffer_bytes=config.get_int("offsets.load.buffer.size"),
         )
         self._service = GroupService(self._runtime, self._config, broker.catalog)
 

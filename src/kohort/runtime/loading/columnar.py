@@ -1,11 +1,11 @@
 """
-Loads a window of a log with numpy: records are found, and the newest of each key are, before anything is decoded.
+The loader with numpy: finds the records of a window, and the newest of each key, before any is decoded.
 
-A shard that can replays what is left many records at a time (`kohort.machine.bulk.BulkShard`); to any other they are given one
-by one. Windows share a budget, so that many partitions that load at once need no more memory than one, until there are so many
-that each has the smallest window.
+A shard with `replay_bulk` (`kohort.machine.bulk.BulkShard`) replays the remaining records many at a time; any other shard gets
+them one by one. The windows of all loads share a budget of memory: with many loads at a time each window is smaller, down to a
+minimum.
 
-Imported by `kohort.runtime.loading.loader` when a load is worth it.
+`kohort.runtime.loading.loader` imports this module for a load that is large enough.
 """
 
 import threading
@@ -18,26 +18,29 @@ import numpy as np
 
 from kohort.machine.bulk import RawRecords
 from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from kohort.model.errors import CorruptError
 from kohort.runtime.loading.latest_by_key import latest_by_key
 from kohort.runtime.loading.loader import Load, read_markers
+from kohort.runtime.loading.loader import load_window as load_window_plainly
+from kohort.runtime.loading.set_aside import record_set_aside, require_checksum
 from kohort.wire.batches import CONTROL, TRANSACTIONAL, read_header
 from kohort.wire.layout import BatchBuffer, Layout
 from kohort.wire.vectors import Bools, Ints
 
 WINDOWS_BYTES = 10 * 1024 * 1024
-"""How much of logs all loads together hold at a time, beside as much again for what is known of it."""
+"""The bytes of log that all loads together hold; the positions of their records take about as much again."""
 WINDOW_BYTES_MIN = 1024 * 1024
 READ_BYTES = 2 * 1024 * 1024
 ROWS_AT_ONCE = 1024
-"""How many records are replayed one by one between two looks at the clock."""
+"""The records that are replayed one by one between two checks of the clock."""
 BULK_ROWS_AT_ONCE = 65_536
-"""How many a shard is given at once that takes many."""
+"""The largest number of records in a call of `replay_bulk`."""
 BULK_MIN = 64
-"""Fewer records than that are replayed one by one: columns of them would cost more."""
+"""Fewer records are replayed one by one: columns of them would cost more."""
 
 
 class _Budget:
-    """Who loads at the moment shares `WINDOWS_BYTES`."""
+    """Divides `WINDOWS_BYTES` among the loads in progress."""
 
     def __init__(self) -> None:
         self._changing = threading.Lock()
@@ -45,7 +48,7 @@ class _Budget:
 
     @contextmanager
     def share(self) -> Generator[int, None, None]:
-        """How many bytes a window may have that begins now."""
+        """The size of a window that begins now."""
         with self._changing:
             self._loads += 1
             loads = self._loads
@@ -63,46 +66,51 @@ def load_window(
     load: Load, start: int, end: int, *, bytes_max: int = WINDOWS_BYTES
 ) -> Generator[None, None, int | None]:
     """
-    Load from one offset on; where to go on, or None at the end. Yields at the end of each step.
+    Load a window, and return the next offset; None at the end. Yields at the end of each step.
 
     Args:
-        bytes_max: of the window, if its share of the budget is not less.
+        bytes_max: an upper bound of the window; its share of the budget and twice the load buffer are others.
 
     Raises:
-        CorruptError: a record cannot be read.
+        CorruptError: see `kohort.runtime.loading.loader.load`.
         StorageError: the log cannot be read.
     """
     with _budget.share() as share_bytes:
-        bytes_max = min(bytes_max, share_bytes)
-        stretch = BatchBuffer()
-        yield from _read(load, stretch, start, end, bytes_max)
-        if not len(stretch):
-            return None
-        load.summary.bytes += stretch.size_bytes
-        # What comes first is to copy all of it, which takes some milliseconds.
-        yield
-        load.begin_step()
-        layout = yield from _paced(load, stretch.parse())
-        window = _Window(load, layout, start)
-        rows = yield from _paced(load, window.choose())
+        bytes_max = min(bytes_max, share_bytes, 2 * load.buffer_bytes)
+        buffer = BatchBuffer()
+        try:
+            yield from _read(load, buffer, start, end, bytes_max)
+            if not len(buffer):
+                return None
+            # The parser first copies all bytes, which takes some milliseconds.
+            yield
+            load.begin_step()
+            layout = yield from _paced(load, buffer.parse())
+            window = _Window(load, layout, start)
+            rows = yield from _paced(load, window.choose())
+        except CorruptError:
+            # Nothing is replayed yet. Without numpy the loader finds the batch, and sets it aside or fails.
+            return (yield from load_window_plainly(load, start, end))
+        load.summary.bytes += buffer.size_bytes
+        load.summary.records += window.records
         yield from window.replay(rows)
-        return stretch.next_offset
+        return buffer.next_offset
 
 
-def _read(load: Load, stretch: BatchBuffer, start: int, end: int, bytes_max: int) -> Generator[None, None, None]:
+def _read(load: Load, buffer: BatchBuffer, start: int, end: int, bytes_max: int) -> Generator[None, None, None]:
     offset = start
-    while offset < end and stretch.size_bytes < bytes_max:
+    while offset < end and buffer.size_bytes < bytes_max:
         piece = load.log.read(offset, bytes_max=min(READ_BYTES, bytes_max), up_to=end)
-        if not piece or not stretch.add(piece, bytes_max=bytes_max):
+        if not piece or not buffer.add(piece, bytes_max=bytes_max):
             return
-        offset = stretch.next_offset
+        offset = buffer.next_offset
         if load.is_step_over:
             yield
             load.begin_step()
 
 
 def _paced(load: Load, work: Iterator[None]) -> Generator[None, None, Any]:
-    """Do something that yields often, and yield where a step is over."""
+    """Advance `work`, which yields often, and yield at the end of each step."""
     while True:
         try:
             next(work)
@@ -114,7 +122,13 @@ def _paced(load: Load, work: Iterator[None]) -> Generator[None, None, Any]:
 
 
 class _Window:
-    """The records of one window, and what becomes of them."""
+    """
+    The records of one window.
+
+    Attributes:
+        records: the number of records from the start of the window on.
+        special: the batches of transactions and of control records.
+    """
 
     def __init__(self, load: Load, layout: Layout, start: int) -> None:
         self.load = load
@@ -122,20 +136,18 @@ class _Window:
         self.start = start
         attributes = layout.headers["attributes"]
         self.special: list[int] = np.flatnonzero((attributes & (TRANSACTIONAL | CONTROL)) != 0).tolist()
-        """Batches that are not plain data."""
+        self.records = len(layout)
         self.replay_bulk: Callable[..., Iterator[None]] | None = getattr(load.shard, "replay_bulk", None)
 
     def choose(self) -> Generator[None, None, Ints]:
-        """The rows that have to be replayed."""
+        """Return the rows that have to be replayed."""
         layout = self.layout
         keep: Bools = layout.key_bytes >= 0
-        records = len(layout)
         if len(layout.headers) and layout.headers["base_offset"][0] < self.start:
             early = np.flatnonzero(layout.batch == 0)
             early = early[layout.offsets(early) < self.start]
             keep[early] = False
-            records -= len(early)
-        self.load.summary.records += records
+            self.records -= len(early)
         plain = keep
         if self.special:
             is_plain = np.ones(len(layout.headers), np.bool_)
@@ -146,7 +158,7 @@ class _Window:
         return np.flatnonzero(keep)
 
     def replay(self, rows: Ints) -> Generator[None, None, None]:
-        """Replay these rows, and the ends of transactions between them."""
+        """Replay these rows, and the transaction markers between them."""
         load, layout = self.load, self.layout
         done = 0
         for batch in self.special:
@@ -160,7 +172,7 @@ class _Window:
                     load.end_transaction(marker)
             else:
                 until = int(np.searchsorted(rows, layout.first[batch] + header.record_count))
-                self._one_by_one(self._raw(rows[done:until]), header.producer_id, header.producer_epoch)
+                self._one_by_one(rows[done:until], header.producer_id, header.producer_epoch)
                 done = until
             if load.is_step_over:
                 yield
@@ -173,14 +185,21 @@ class _Window:
         replay_bulk = self.replay_bulk if len(rows) >= BULK_MIN else None
         for low in range(0, len(rows), ROWS_AT_ONCE if replay_bulk is None else BULK_ROWS_AT_ONCE):
             if replay_bulk is None:
-                self._one_by_one(self._raw(rows[low : low + ROWS_AT_ONCE]), NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+                self._one_by_one(rows[low : low + ROWS_AT_ONCE], NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
                 if load.is_step_over:
                     yield
                     load.begin_step()
             else:
-                records, before = self._raw(rows[low : low + BULK_ROWS_AT_ONCE]), load.summary.replayed
+                some = rows[low : low + BULK_ROWS_AT_ONCE]
+                summary = load.summary
+                replayed, set_aside = summary.replayed, summary.set_aside_count
+                try:
+                    records = self._raw(some)
+                except CorruptError:
+                    self._one_by_one(some, NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+                    continue
                 yield from _paced(load, replay_bulk(records, partial(self._one, records)))
-                load.summary.replayed = before + len(records)
+                summary.replayed = replayed + len(records) - (summary.set_aside_count - set_aside)
 
     def _raw(self, rows: Ints) -> RawRecords:
         layout = self.layout
@@ -198,7 +217,26 @@ class _Window:
     def _one(self, records: RawRecords, index: int) -> None:
         self.load.replay(int(records.offsets[index]), *records.pair(index), NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
-    def _one_by_one(self, records: RawRecords, producer_id: int, producer_epoch: int) -> None:
+    def _one_by_one(self, rows: Ints, producer_id: int, producer_epoch: int) -> None:
+        try:
+            records = self._raw(rows)
+        except CorruptError as error:
+            # The value of one of them is longer than its record.
+            if len(rows) > 1:
+                for row in range(len(rows)):
+                    self._one_by_one(rows[row : row + 1], producer_id, producer_epoch)
+            else:
+                self._set_aside(rows, error)
+            return
         replay = self.load.replay
         for index, offset in enumerate(records.offsets.tolist()):
             replay(offset, *records.pair(index), producer_id, producer_epoch)
+
+    def _set_aside(self, rows: Ints, error: CorruptError) -> None:
+        layout = self.layout
+        # Its own offset may be what cannot be read.
+        offset = int(layout.headers["base_offset"][layout.batch[rows][0]])
+        key_at = int(layout.key_at[rows][0])
+        require_checksum(self.load.log.read(offset, bytes_max=1), offset)
+        key = layout.raw[key_at : key_at + int(layout.key_bytes[rows][0])]
+        self.load.set_aside(record_set_aside(offset, key, error))

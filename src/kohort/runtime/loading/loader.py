@@ -1,13 +1,15 @@
 """
-Reads a partition from its start to its end and replays it, window by window.
+The loader: reads a partition's log from its start to its end and replays it, window by window.
 
-Of records outside transactions only the newest value and the newest tombstone of each key in a window are decoded and
-replayed. (A log that is compacted holds no more, so a shard must load from that anyway. A value is replayed even if a
-tombstone follows, because it may leave more behind than itself: a committed offset makes its group, which stays when the
-offset is deleted.) Records of transactions are replayed one by one, with their markers.
+Of the records outside transactions, only the newest value and the newest tombstone of each key in a window are decoded and
+replayed. A compacted log holds no more, so a shard must be able to load from that. A value is replayed even if a tombstone
+follows it: a committed offset creates its group, which stays when the offset is deleted. Records of transactions are replayed
+one by one, with their markers.
 
-A large log is read in large windows and with numpy, where that is installed (`columnar`). It is imported on a
-thread of its own, and until it is there the load goes on without.
+A record that cannot be decoded is set aside (`set_aside`), and the rest is loaded.
+
+A large log is read in large windows and with numpy, if numpy is installed (`columnar`). A thread imports it, and the load goes
+on without it in the meantime.
 
 Source: Kafka CoordinatorLoaderImpl.
 """
@@ -27,6 +29,13 @@ import msgspec
 
 from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, RecordSerde, Shard
 from kohort.model.errors import CorruptError, UnknownRecordTypeError
+from kohort.runtime.loading.set_aside import (
+    DETAILS_MAX,
+    SetAside,
+    batch_set_aside,
+    record_set_aside,
+    require_checksum,
+)
 from kohort.runtime.ports import PartitionLog
 from kohort.runtime.timers.clock import SystemClock
 from kohort.wire.batches import BatchHeader, LogRecord, iter_batches, read_marker, read_records
@@ -34,7 +43,7 @@ from kohort.wire.batches import BatchHeader, LogRecord, iter_batches, read_marke
 _log = logging.getLogger("kohort.runtime")
 
 LOAD_BUFFER_BYTES = 5 * 1024 * 1024
-"""How much of the log is read at once. Source: offsets.load.buffer.size."""
+"""The size of a window. Source: offsets.load.buffer.size."""
 READ_PER_STEP = 16_384
 REPLAYED_PER_STEP = 2048
 STEP_MS = 8
@@ -49,16 +58,28 @@ _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
 
 class LoadSummary(msgspec.Struct):
-    """What a load has done so far."""
+    """
+    The progress of a load.
+
+    Attributes:
+        records: data records that were read.
+        replayed: records that were decoded and replayed.
+        bytes: bytes that were read.
+        unknown_types: the record types that were skipped.
+        set_aside: the first records that could not be decoded, at most `DETAILS_MAX`.
+        set_aside_count: the number of all such records.
+    """
 
     records: int = 0
     replayed: int = 0
     bytes: int = 0
     unknown_types: tuple[int, ...] = ()
+    set_aside: tuple[SetAside, ...] = ()
+    set_aside_count: int = 0
 
 
 class Marker(msgspec.Struct, frozen=True):
-    """The end of a transaction, as the log holds it."""
+    """The marker that ends a transaction, in the log."""
 
     offset: int
     producer_id: int
@@ -77,7 +98,7 @@ class _Pending(msgspec.Struct, frozen=True):
 
 
 class Load:
-    """One load under way: where records go, and how long that has taken."""
+    """One load in progress: it replays records, and paces itself."""
 
     def __init__(
         self,
@@ -86,8 +107,10 @@ class Load:
         serde: RecordSerde[Any],
         summary: LoadSummary,
         now_ms: Callable[[], int],
+        buffer_bytes: int = LOAD_BUFFER_BYTES,
     ) -> None:
         self.log = log
+        self.buffer_bytes = buffer_bytes
         self.shard = shard
         self.summary = summary
         self._decode = serde.decode
@@ -104,7 +127,12 @@ class Load:
         return self._now_ms() >= self._until_ms
 
     def replay(self, offset: int, key: bytes, value: bytes | None, producer_id: int, producer_epoch: int) -> None:
-        """Replay one record; a type that is not known is skipped, and warned about once."""
+        """
+        Replay one record. An unknown type is skipped with one warning per type; a record that cannot be decoded is set aside.
+
+        Raises:
+            CorruptError: the record cannot be decoded, and the checksum of its batch is wrong.
+        """
         summary = self.summary
         try:
             record = self._decode(key, value)
@@ -113,8 +141,20 @@ class Load:
                 summary.unknown_types += (error.record_type,)
                 _log.warning("load.skipped type=%d offset=%d", error.record_type, offset)
             return
+        except CorruptError as error:
+            require_checksum(self.log.read(offset, bytes_max=1), offset)
+            self.set_aside(record_set_aside(offset, key, error))
+            return
         self._replay(offset, producer_id, producer_epoch, record)
         summary.replayed += 1
+
+    def set_aside(self, found: SetAside) -> None:
+        """Count and log a record or a batch that is left out."""
+        summary = self.summary
+        summary.set_aside_count += found.records
+        if len(summary.set_aside) < DETAILS_MAX:
+            summary.set_aside += (found,)
+            _log.warning("load.set_aside partition=%s %s", self.log.topic_partition, found)
 
     def end_transaction(self, marker: Marker) -> None:
         self.shard.replay_end_transaction_marker(marker.producer_id, marker.producer_epoch, committed=marker.committed)
@@ -129,24 +169,27 @@ def load(
     start: int,
     end: int,
     now_ms: Callable[[], int] | None = None,
+    buffer_bytes: int = LOAD_BUFFER_BYTES,
 ) -> Iterator[None]:
     """
-    Replay `[start, end)` into the shard, a step at a time: advance the iterator until it ends.
+    Replay the offsets `[start, end)` into the shard. Each `next` of the iterator is one step of some milliseconds.
 
     Args:
-        now_ms: by which a step ends; a steady clock by default.
+        now_ms: a steady clock, which ends the steps.
+        buffer_bytes: the size of a window; one with numpy is up to twice as large.
 
     Raises:
-        CorruptError: a record cannot be read.
+        CorruptError: the log holds no batch of magic 2 where one must be, or a batch with a wrong checksum, or a transaction
+            marker that cannot be read.
         StorageError: the log cannot be read.
     """
-    under_way = Load(log, shard, serde, summary, now_ms or SystemClock().now_ms)
+    under_way = Load(log, shard, serde, summary, now_ms or SystemClock().now_ms, buffer_bytes)
     offset: int | None = start
     while offset is not None and offset < end:
         bulk = _Bulk.for_records(end - offset)
         under_way.begin_step()
         if bulk is None:
-            following = yield from _load_window(under_way, offset, end)
+            following = yield from load_window(under_way, offset, end)
         else:
             following = yield from bulk.load_window(under_way, offset, end)
         if following is not None and following <= offset:
@@ -155,14 +198,14 @@ def load(
 
 
 class _Bulk:
-    """`columnar`, once it is imported: numpy takes longer to import than a loop may be held."""
+    """The module `columnar`, imported by a thread: the import of numpy would block the event loop for too long."""
 
     module: ClassVar[Any] = None
     _is_asked_for: ClassVar[bool] = False
 
     @classmethod
     def for_records(cls, count: int) -> Any:
-        """The module, if so many records are worth it and it is there by now."""
+        """Return the module if it is imported and so many records are worth it, else None."""
         if count < BULK_RECORDS_MIN:
             return None
         if cls.module is None and not cls._is_asked_for:
@@ -186,8 +229,8 @@ class _Bulk:
 @contextmanager
 def _without_threads_of_blas() -> Iterator[None]:
     """
-    Nobody multiplies matrices here. The library that could starts its threads while it is imported, and all others of this
-    process stand still for that: 40 ms instead of 5.
+    Keep OpenBLAS from starting threads during the import of numpy: that would stop all threads of this process for 40 ms
+    instead of 5, and nothing here multiplies matrices.
     """
     if _BLAS_THREADS in os.environ:
         yield
@@ -196,13 +239,13 @@ def _without_threads_of_blas() -> Iterator[None]:
     try:
         yield
     finally:
-        # Processes that are started from here make up their own minds.
+        # Child processes inherit the environment, and may want the threads.
         os.environ.pop(_BLAS_THREADS, None)
 
 
-def _load_window(load: Load, start: int, end: int) -> Generator[None, None, int | None]:
-    """Load from one offset on, without numpy; where to go on, or None at the end."""
-    window = load.log.read(start, bytes_max=LOAD_BUFFER_BYTES, up_to=end)
+def load_window(load: Load, start: int, end: int) -> Generator[None, None, int | None]:
+    """Load a window without numpy, and return the next offset; None at the end."""
+    window = load.log.read(start, bytes_max=load.buffer_bytes, up_to=end)
     if not window:
         return None
     load.summary.bytes += len(window)
@@ -224,7 +267,7 @@ def _load_window(load: Load, start: int, end: int) -> Generator[None, None, int 
         elif isinstance(event, _Pending):
             load.replay(event.offset, event.key, event.value, event.producer_id, event.producer_epoch)
         elif event.key is not None:
-            # A record without a key says nothing.
+            # A record without a key is not a record of the shard.
             load.replay(event.offset, event.key, event.value, NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
         if count % REPLAYED_PER_STEP == 0 or (count % LOOKED_AT_EVERY == 0 and load.is_step_over):
             yield
@@ -233,7 +276,7 @@ def _load_window(load: Load, start: int, end: int) -> Generator[None, None, int 
 
 
 class _Collected:
-    """What a window holds: the newest value and the newest tombstone of each key, and all that belongs to transactions."""
+    """The records of a window: the newest value and tombstone of each key, and every record of a transaction."""
 
     __slots__ = ("tombstones", "transactional", "values")
 
@@ -243,17 +286,17 @@ class _Collected:
         self.transactional: list[Marker | _Pending] = []
 
     def add(self, records: Iterable[LogRecord]) -> None:
-        """Records outside transactions: those of their kind that were under their keys are forgotten."""
+        """Add records outside transactions; each replaces the earlier value, or tombstone, of its key."""
         values, tombstones = self.values, self.tombstones
         for record in records:
             key = record.key
             newest = tombstones if record.value is None else values
-            # Taken out first, so that the dict keeps the order of the log.
+            # Removed first, so that the dict keeps the order of the log.
             newest.pop(key, None)
             newest[key] = record
 
     def in_order(self) -> Iterable[LogRecord | Marker | _Pending]:
-        """Everything that is to be replayed, in the order of the log."""
+        """All records and markers to replay, in the order of the log."""
         if not self.tombstones and not self.transactional:
             return self.values.values()
         return merge(self.values.values(), self.tombstones.values(), self.transactional, key=_offset)
@@ -263,7 +306,12 @@ _offset = attrgetter("offset")
 
 
 def read_markers(header: BatchHeader, batch: memoryview, start: int) -> list[Marker]:
-    """The ends of transactions in a control batch, from `start` on."""
+    """
+    Return the transaction markers of a control batch from offset `start` on.
+
+    Raises:
+        CorruptError: a marker cannot be read. A load without it would leave its transaction pending.
+    """
     markers = ((record.offset, read_marker(record)) for record in read_records(batch, header=header))
     return [
         Marker(offset, header.producer_id, header.producer_epoch, marker.committed)
@@ -276,7 +324,12 @@ def _collect(load: Load, header: BatchHeader, batch: memoryview, start: int, col
     if header.is_control:
         collected.transactional += read_markers(header, batch, start)
         return
-    records = read_records(batch, header=header)
+    try:
+        records = read_records(batch, header=header)
+    except CorruptError as error:
+        load.summary.records += max(header.record_count, 0)
+        load.set_aside(batch_set_aside(header, batch, error))
+        return
     if header.base_offset < start:
         records = [record for record in records if record.offset >= start]
     load.summary.records += len(records)
