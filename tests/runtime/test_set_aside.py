@@ -129,6 +129,41 @@ def test_a_value_that_is_longer_than_its_record_costs_no_more_than_its_batch(way
 
 
 @WAYS
+@pytest.mark.parametrize(
+    ("values", "kept"),
+    [
+        ([b"1", b"bad"], 1),
+        ([b"1", b"2", b"bad", b"bad"], 2),
+        ([b"1", None, b"bad"], None),
+        ([None, b"1", b"bad"], 1),
+        ([b"1", b"bad", None], None),
+        ([b"1", b"bad", b"3"], 3),
+        ([b"bad"], None),
+    ],
+)
+@pytest.mark.parametrize("batches", [1, 10])
+def test_the_record_before_a_bad_one_counts(
+    way: Way, values: list[bytes | None], kept: int | None, batches: int
+) -> None:
+    """As if the bad one were not in the log, wherever a window begins: an older offset is better than none."""
+    pairs: list[tuple[bytes, bytes | None]] = [(b"k", value) for value in values]
+    if batches == 1:
+        shard, _ = loaded(way, GOOD, batch_of(pairs), ALSO_GOOD)
+    else:
+        shard, _ = loaded(way, GOOD, *(batch_of([pair]) for pair in pairs), ALSO_GOOD)
+    assert shard.table.get("k") == kept
+    assert (shard.table["a"], shard.table["z"]) == (1, 9)
+
+
+@WAYS
+def test_the_record_before_a_bad_one_comes_before_a_later_transaction(way: Way) -> None:
+    end = control_batch(producer_id=7, producer_epoch=0, committed=True, coordinator_epoch=0, timestamp_ms=0)
+    plain = batch_of([(b"k", b"1"), (b"k", b"bad")])
+    shard, _ = loaded(way, plain, batch_of([(b"k", b"5")], producer_id=7), end, ALSO_GOOD)
+    assert shard.table == {"k": 5, "z": 9}
+
+
+@WAYS
 @pytest.mark.parametrize("damaged", [DAMAGED, DAMAGED_VALUE], ids=["batch", "record"])
 def test_a_batch_with_a_wrong_checksum_fails_the_load(way: Way, damaged: bytes) -> None:
     """Damage of the log, and not what a producer wrote: nothing in the batch can be trusted."""

@@ -57,12 +57,13 @@ def test_a_context_goes_where_the_diagram_has_an_arrow(old: State, new: State) -
 
 def test_every_transition_is_counted() -> None:  # [35]
     bench = Bench()
-    bench.log.append(batch_of([(b"x", b"no number")]), leader_epoch=0)
+    bench.log.append(batch_of([(b"poison", b"1")]), leader_epoch=0)
     bench.log.commit()
     bench.runtime.load(0, bench.log, 1)
     assert bench.runtime.metrics().partitions == {State.LOADING: 1, State.ACTIVE: 0, State.FAILED: 0}
     bench.node.settle()
     assert bench.runtime.metrics().partitions == {State.LOADING: 0, State.ACTIVE: 0, State.FAILED: 1}
+    bench.log.log_start_offset = 1
     bench.log.append(batch_of([(b"x", b"1")]), leader_epoch=0)
     bench.log.commit()
     bench.load(leader_epoch=2)

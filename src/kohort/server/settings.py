@@ -59,6 +59,7 @@ SUPPORTED_CONFIGS = frozenset(
         "num.partitions",
         "offset.metadata.max.bytes",
         "offsets.commit.timeout.ms",
+        "offsets.load.buffer.size",
         "offsets.retention.check.interval.ms",
         "offsets.retention.minutes",
         "offsets.topic.compression.codec",

@@ -10,7 +10,7 @@ minimum.
 
 import threading
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,6 @@ from kohort.model.errors import CorruptError
 from kohort.runtime.loading.latest_by_key import latest_by_key
 from kohort.runtime.loading.loader import Load, read_markers
 from kohort.runtime.loading.loader import load_window as load_window_plainly
-from kohort.runtime.loading.set_aside import record_set_aside, require_checksum
 from kohort.wire.batches import CONTROL, TRANSACTIONAL, read_header
 from kohort.wire.layout import BatchBuffer, Layout
 from kohort.wire.vectors import Bools, Ints
@@ -169,6 +168,8 @@ class _Window:
             if header.is_control:
                 at = int(layout.positions[batch])
                 for marker in read_markers(header, memoryview(layout.raw)[at:], self.start):
+                    if load.set_aside_keys:
+                        yield from load.replay_earlier(self._plain_records(batch))
                     load.end_transaction(marker)
             else:
                 until = int(np.searchsorted(rows, layout.first[batch] + header.record_count))
@@ -178,6 +179,20 @@ class _Window:
                 yield
                 load.begin_step()
         yield from self._plain(rows[done:])
+        if load.set_aside_keys:
+            yield from load.replay_earlier(self._plain_records(len(layout.positions)))
+
+    def _plain_records(self, end: int) -> Iterator[tuple[int, bytes, bytes | None]]:
+        """Offset, key and value of the records outside transactions before the batch of index `end`."""
+        layout, special = self.layout, set(self.special)
+        for row in np.flatnonzero((layout.key_bytes >= 0) & (layout.batch < end)).tolist():
+            if int(layout.batch[row]) in special:
+                continue
+            with suppress(CorruptError):
+                records = self._raw(np.array([row]))
+                offset = int(records.offsets[0])
+                if offset >= self.start:
+                    yield offset, *records.pair(0)
 
     def _plain(self, rows: Ints) -> Generator[None, None, None]:
         """Replay records outside transactions."""
@@ -226,17 +241,16 @@ class _Window:
                 for row in range(len(rows)):
                     self._one_by_one(rows[row : row + 1], producer_id, producer_epoch)
             else:
-                self._set_aside(rows, error)
+                self._set_aside(rows, error, producer_id)
             return
         replay = self.load.replay
         for index, offset in enumerate(records.offsets.tolist()):
             replay(offset, *records.pair(index), producer_id, producer_epoch)
 
-    def _set_aside(self, rows: Ints, error: CorruptError) -> None:
+    def _set_aside(self, rows: Ints, error: CorruptError, producer_id: int) -> None:
         layout = self.layout
         # Its own offset may be what cannot be read.
         offset = int(layout.headers["base_offset"][layout.batch[rows][0]])
         key_at = int(layout.key_at[rows][0])
-        require_checksum(self.load.log.read(offset, bytes_max=1), offset)
         key = layout.raw[key_at : key_at + int(layout.key_bytes[rows][0])]
-        self.load.set_aside(record_set_aside(offset, key, error))
+        self.load.set_aside_record(offset, key, error, producer_id)

@@ -19,7 +19,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from heapq import merge
 from importlib import import_module
 from operator import attrgetter
@@ -113,6 +113,8 @@ class Load:
         self.buffer_bytes = buffer_bytes
         self.shard = shard
         self.summary = summary
+        self.set_aside_keys: set[bytes] = set()
+        """Keys outside transactions whose newest value in this window is set aside, for `replay_earlier`."""
         self._decode = serde.decode
         self._replay = shard.replay
         self._now_ms = now_ms
@@ -142,11 +144,54 @@ class Load:
                 _log.warning("load.skipped type=%d offset=%d", error.record_type, offset)
             return
         except CorruptError as error:
-            require_checksum(self.log.read(offset, bytes_max=1), offset)
-            self.set_aside(record_set_aside(offset, key, error))
+            self.set_aside_record(offset, key, error, producer_id)
             return
         self._replay(offset, producer_id, producer_epoch, record)
         summary.replayed += 1
+
+    def set_aside_record(self, offset: int, key: bytes, error: CorruptError, producer_id: int) -> None:
+        """
+        Set a record aside.
+
+        Raises:
+            CorruptError: the checksum of its batch is wrong.
+        """
+        require_checksum(self.log.read(offset, bytes_max=1), offset)
+        if producer_id == NO_PRODUCER_ID:
+            self.set_aside_keys.add(key)
+        self.set_aside(record_set_aside(offset, key, error))
+
+    def replay_earlier(self, records: Iterable[tuple[int, bytes, bytes | None]]) -> Generator[None, None, None]:
+        """
+        Replay the records that the set aside ones stand in front of, as if those were not in the log.
+
+        Only the newest value of each key in a window is decoded. If that one is set aside, the newest record before it counts.
+
+        Args:
+            records: offset, key and value of the records of this window outside transactions, up to the current position.
+        """
+        keys, self.set_aside_keys = self.set_aside_keys, set()
+        versions: dict[bytes, list[tuple[int, bytes | None]]] = {}
+        for count, (offset, key, value) in enumerate(records, 1):
+            if key in keys:
+                versions.setdefault(key, []).append((offset, value))
+            if count % LOOKED_AT_EVERY == 0 and self.is_step_over:
+                yield
+                self.begin_step()
+        for key, found in versions.items():
+            for offset, value in reversed(found):
+                try:
+                    record = self._decode(key, value)
+                except (CorruptError, UnknownRecordTypeError):
+                    continue
+                # A tombstone has been replayed.
+                if value is not None:
+                    self._replay(offset, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, record)
+                    self.summary.replayed += 1
+                break
+            if self.is_step_over:
+                yield
+                self.begin_step()
 
     def set_aside(self, found: SetAside) -> None:
         """Count and log a record or a batch that is left out."""
@@ -263,6 +308,8 @@ def load_window(load: Load, start: int, end: int) -> Generator[None, None, int |
     load.begin_step()
     for count, event in enumerate(collected.in_order(), 1):
         if isinstance(event, Marker):
+            if load.set_aside_keys:
+                yield from load.replay_earlier(_plain_records(window, start, event.offset))
             load.end_transaction(event)
         elif isinstance(event, _Pending):
             load.replay(event.offset, event.key, event.value, event.producer_id, event.producer_epoch)
@@ -272,7 +319,21 @@ def load_window(load: Load, start: int, end: int) -> Generator[None, None, int |
         if count % REPLAYED_PER_STEP == 0 or (count % LOOKED_AT_EVERY == 0 and load.is_step_over):
             yield
             load.begin_step()
+    if load.set_aside_keys:
+        yield from load.replay_earlier(_plain_records(window, start, offset))
     return offset
+
+
+def _plain_records(window: bytes, start: int, end: int) -> Iterator[tuple[int, bytes, bytes | None]]:
+    """Offset, key and value of the records outside transactions within `[start, end)`, without batches that are set aside."""
+    view = memoryview(window)
+    for position, header in iter_batches(window):
+        if header.is_control or header.is_transactional:
+            continue
+        with suppress(CorruptError):
+            for record in read_records(view[position : position + header.size_bytes], header=header):
+                if record.key is not None and start <= record.offset < end:
+                    yield record.offset, record.key, record.value
 
 
 class _Collected:
