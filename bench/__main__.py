@@ -14,12 +14,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import compare, page, profiling, report
+from bench import profiling
 from bench.alone import alone
 from bench.failures import FAILURES
 from bench.figures import SMALL, Scale, figures
 from bench.measures import GROWTH, MEASURES, Measure, Plan, Report, ceiling, measure_all
-from bench.rivals import RIVALS, Rival, present
+from bench.reporting import compare, page, report
+from bench.servers.rivals import RIVALS, Rival, present
 from bench.starts import starts
 
 PLAN = Plan()

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from bench.failures import FAILURES, reason
 from bench.figures import Figure
-from bench.report import OURS
+from bench.reporting.report import OURS
 
 TIMEOUT_SECONDS: Final = 300.0
 STORAGE_MEGABYTES: Final = 256

@@ -5,9 +5,9 @@ from typing import Final
 
 import psutil
 
-from bench.client import RefusedError
-from bench.load import LoadError
-from bench.server import ServerError
+from bench.load.client import RefusedError
+from bench.load.closed_loop import LoadError
+from bench.servers.process import ServerError
 from kohort.model.errors import WireError
 
 FAILURES: Final = (

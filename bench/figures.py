@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from bench.client import (
+from bench.failures import FAILURES, reason
+from bench.load.client import (
     NOT_YET,
     RefusedError,
     ask_all_until_ready,
@@ -24,9 +25,7 @@ from bench.client import (
     read_frame,
     request_frame,
 )
-from bench.failures import FAILURES, reason
-from bench.many_groups import ManyGroups
-from bench.requests import (
+from bench.load.requests import (
     DATA_PARTITIONS,
     OFFSET_COMMIT,
     OFFSET_FETCH,
@@ -39,7 +38,8 @@ from bench.requests import (
     prepare,
     produce_code,
 )
-from bench.rivals import Rival, fresh
+from bench.many_groups import ManyGroups
+from bench.servers.rivals import Rival, fresh
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey
 from kohort.wire.batches import BatchRecord

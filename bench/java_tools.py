@@ -26,10 +26,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from bench.client import open_socket
 from bench.failures import FAILURES, reason
-from bench.requests import create_topic
-from bench.rivals import RIVALS, Rival, fresh, present
+from bench.load.client import open_socket
+from bench.load.requests import create_topic
+from bench.servers.rivals import RIVALS, Rival, fresh, present
 from kohort.testing.kafka import UnavailableKafkaError, java, kafka_jars
 
 TOPIC: Final = "records"

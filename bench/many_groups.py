@@ -13,9 +13,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Final
 
-from bench.client import decode, open_socket, read_frame, request_frame
-from bench.load import STALLED_SECONDS, LoadError, undisturbed
-from bench.requests import SESSION_TIMEOUT_MS, leave, leave_request, new_serial
+from bench.load.client import decode, open_socket, read_frame, request_frame
+from bench.load.closed_loop import STALLED_SECONDS, LoadError, undisturbed
+from bench.load.requests import SESSION_TIMEOUT_MS, leave, leave_request, new_serial
 from kohort.model.errors import ErrorCode
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeAlias
 
-from bench import server
-from bench.client import open_socket, request_frame
 from bench.failures import FAILURES, reason
-from bench.load import Round, Summary, lanes_of, run
-from bench.open_loop import run_at_rate
-from bench.requests import (
+from bench.load.client import open_socket, request_frame
+from bench.load.closed_loop import Round, Summary, lanes_of, run
+from bench.load.open_loop import run_at_rate
+from bench.load.rebalance_storm import Storm
+from bench.load.requests import (
     GROUPS,
     HEARTBEAT,
     check_heartbeat,
@@ -24,9 +24,9 @@ from bench.requests import (
     prepare,
     produce_lanes,
 )
-from bench.rivals import Rival, fresh
-from bench.server import Server
-from bench.storm import Storm
+from bench.servers import process
+from bench.servers.process import Server
+from bench.servers.rivals import Rival, fresh
 from kohort.wire import messages
 
 Drive: TypeAlias = Callable[[float], Round]
@@ -294,7 +294,7 @@ def ceiling(plan: Plan, connections: int, rate: int | None = None) -> Result:
     """The load against a server that does nothing: what it can measure at most."""
     request = request_frame(*HEARTBEAT, messages.HeartbeatRequest(group_id=group_of(0), member_id="-" * 40))
     # Flexible header without tags, no throttling, no error, no tags.
-    with server.constant(bytes(1 + 4 + 2 + 1)) as running, ExitStack() as opened:
+    with process.constant(bytes(1 + 4 + 2 + 1)) as running, ExitStack() as opened:
         sockets = [opened.enter_context(open_socket(running.port)) for _ in range(connections)]
         lanes = lanes_of(sockets, [request] * connections, check_heartbeat)
         drive = partial(run, lanes) if rate is None else partial(run_at_rate, lanes, rate=rate)

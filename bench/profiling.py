@@ -16,10 +16,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-from bench.load import Round
+from bench.load.closed_loop import Round
+from bench.load.requests import prepare
 from bench.measures import Measure, load
-from bench.requests import prepare
-from bench.rivals import start_kohort
+from bench.servers.rivals import start_kohort
 
 FUNCTIONS: Final = 40
 WARM_UP_SECONDS: Final = 0.1

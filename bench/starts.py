@@ -10,10 +10,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from bench.client import ask, ask_all_until_ready, ask_until_ready, open_socket
 from bench.failures import FAILURES, reason
-from bench.measures import Plan
-from bench.requests import (
+from bench.load.client import ask, ask_all_until_ready, ask_until_ready, open_socket
+from bench.load.requests import (
     OFFSET_COMMIT,
     OFFSET_FETCH,
     PARTITIONS,
@@ -24,7 +23,8 @@ from bench.requests import (
     prepare,
     refuse_unless_none,
 )
-from bench.rivals import Rival, fresh
+from bench.measures import Plan
+from bench.servers.rivals import Rival, fresh
 from kohort.model.ids import coordinator_partition
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from bench.load.requests import batch
 from bench.measures import MEASURES
-from bench.requests import batch
-from bench.rivals import AbsentRivalError, ready_kfake
+from bench.servers.rivals import AbsentRivalError, ready_kfake
 from kohort.wire.batches import read_header
 
 ROOT = Path(__file__).parents[2]

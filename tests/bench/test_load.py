@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from bench.load import Lane, LoadError, run
-from bench.open_loop import run_at_rate
+from bench.load.closed_loop import Lane, LoadError, run
+from bench.load.open_loop import run_at_rate
 
 REQUEST = b"\0\0\0\4ask!"
 ANSWER = b"\0\0\0\4yes!"

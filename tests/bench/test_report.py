@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from bench import compare, page, report
 from bench.failures import reason
 from bench.figures import Figure
-from bench.load import Round, Summary
+from bench.load.closed_loop import Round, Summary
 from bench.measures import Measure, Plan, Refused, Report, Result
-from bench.server import ServerError
+from bench.reporting import compare, page, report
+from bench.servers.process import ServerError
 from bench.starts import Start, groups_of_one_partition
 from kohort.model.ids import coordinator_partition
 

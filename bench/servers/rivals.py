@@ -23,7 +23,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from bench.server import ROOT, Server, ServerError, running
+from bench.servers.process import ROOT, Server, ServerError, running
 from kohort.compiled import is_compiled
 from kohort.testing.kafka import (
     CLUSTER_ID,

@@ -14,7 +14,7 @@ from typing import IO, Final
 
 import psutil
 
-ROOT: Final = Path(__file__).parent.parent
+ROOT: Final = Path(__file__).parents[2]
 READY_SECONDS_MAX: Final = 60.0
 STOP_SECONDS_MAX: Final = 30.0
 _PORT = re.compile(r"\bport=(\d+)")
@@ -114,6 +114,6 @@ def _stop(process: subprocess.Popen[str]) -> None:
 def constant(body: bytes) -> Iterator[Server]:
     """The server that does nothing."""
     with tempfile.TemporaryDirectory(prefix="kohort-bench-") as directory:
-        command = [sys.executable, "-m", "bench.constant_server", body.hex()]
+        command = [sys.executable, "-m", "bench.servers.constant_server", body.hex()]
         with running(command, Path(directory)) as server:
             yield server

@@ -17,7 +17,7 @@ from itertools import cycle
 from statistics import median
 from typing import Final
 
-from bench.client import ask_all
+from bench.load.client import ask_all
 
 STALLED_SECONDS: Final = 30.0
 """When nothing is answered for so long, the measure is broken off."""

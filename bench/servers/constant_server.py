@@ -4,7 +4,7 @@ A server that does nothing: every frame is answered at once with the same bytes 
 It shows what the load can do at most on this machine (`python -m bench --ceiling`): a measure that comes near it says more
 about the load than about the server.
 
-Run as a process: `python -m bench.constant_server BYTES_OF_BODY_IN_HEX`. Prints its port when it is ready.
+Run as a process: `python -m bench.servers.constant_server BYTES_OF_BODY_IN_HEX`. Prints its port when it is ready.
 """
 
 import select

@@ -7,8 +7,16 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from typing import Any, Final
 
-from bench.client import RefusedError, ask_all, ask_all_until_ready, ask_until_ready, decode, open_socket, request_frame
-from bench.load import Lane, lanes_of
+from bench.load.client import (
+    RefusedError,
+    ask_all,
+    ask_all_until_ready,
+    ask_until_ready,
+    decode,
+    open_socket,
+    request_frame,
+)
+from bench.load.closed_loop import Lane, lanes_of
 from kohort.model.errors import ErrorCode
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey

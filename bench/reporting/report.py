@@ -19,7 +19,7 @@ from rich.table import Table
 
 from bench.figures import Figure
 from bench.measures import Measure, Plan, Refused, Report, Result
-from bench.rivals import Rival
+from bench.servers.rivals import Rival
 from bench.starts import RESIDENT_GOAL_MB, START_GOAL_MS, Start
 from kohort.compiled import is_compiled
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from itertools import cycle
 from typing import Final
 
-from bench.client import ask_all_until_ready, decode, read_frame, request_frame
-from bench.load import STALLED_SECONDS, LoadError, Round, round_of, undisturbed
-from bench.requests import (
+from bench.load.client import ask_all_until_ready, decode, read_frame, request_frame
+from bench.load.closed_loop import STALLED_SECONDS, LoadError, Round, round_of, undisturbed
+from bench.load.requests import (
     JOIN_GROUP,
     SYNC_GROUP,
     join_code,

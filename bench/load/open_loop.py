@@ -15,7 +15,7 @@ from typing import Final
 
 from hdrh.histogram import HdrHistogram
 
-from bench.load import STALLED_SECONDS, Lane, LoadError, Round, expect, undisturbed
+from bench.load.closed_loop import STALLED_SECONDS, Lane, LoadError, Round, expect, undisturbed
 
 LONGEST_US: Final = 120_000_000
 NOTHING_DUE_NS: Final = 1 << 62
