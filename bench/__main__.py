@@ -1,8 +1,8 @@
 """
-`python -m bench`, from the root of the repository: Kohort, Apache Kafka and kfake side by side.
+`python -m bench`, from the root of the repository: benchmarks of Kohort, Apache Kafka and kfake side by side.
 
-The servers are processes, the load is another, all on this machine: figures are those of servers that share the processors
-with their clients. Needs Linux (epoll). `docs/benchmarks.md` tells what is measured and how.
+Servers and load generator are processes of one machine and share its processors. Needs Linux (epoll). `docs/benchmarks.md`
+describes the measures.
 """
 
 import argparse
@@ -31,31 +31,31 @@ NAMES = (*dict.fromkeys(measure.name for measure in MEASURES), FIGURES, ALONE)
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench", description="Kohort and its rivals, side by side.")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench", description="Benchmark Kohort and its rivals side by side."
+    )
     names = tuple(rival.name for rival in RIVALS)
-    parser.add_argument("--rivals", default=",".join(names), metavar="NAMES", help=f"those alone, of {','.join(names)}")
-    parser.add_argument("--flush", choices=("os", "commit"), help="this flush mode alone")
-    parser.add_argument("--only", metavar="NAME", choices=NAMES, help=f"this measure alone: {', '.join(NAMES)}")
-    parser.add_argument("--connections", type=int, metavar="N", help="measures over N connections alone")
+    parser.add_argument("--rivals", default=",".join(names), metavar="NAMES", help=f"only these, of {','.join(names)}")
+    parser.add_argument("--flush", choices=("os", "commit"), help="only this flush mode")
+    parser.add_argument("--only", metavar="NAME", choices=NAMES, help=f"only this measure: {', '.join(NAMES)}")
+    parser.add_argument("--connections", type=int, metavar="N", help="only measures with N connections")
     parser.add_argument("--rounds", type=int, default=PLAN.rounds)
     parser.add_argument("--seconds", type=float, default=PLAN.round_seconds, help="length of a round")
-    parser.add_argument("--quick", action="store_true", help="see that it runs; the figures mean nothing")
-    parser.add_argument("--ceiling", action="store_true", help="only what the load itself can do")
-    parser.add_argument("--profile", action="store_true", help="where Kohort's time goes, for each chosen measure")
+    parser.add_argument("--quick", action="store_true", help="short rounds that only show that it runs")
+    parser.add_argument("--ceiling", action="store_true", help="only measure the limit of the load generator")
+    parser.add_argument("--profile", action="store_true", help="profile Kohort in each selected measure")
     parser.add_argument(
-        "--flame", type=Path, metavar="SVG", help="with --profile: a flame graph of the first chosen measure"
+        "--flame", type=Path, metavar="SVG", help="with --profile: a flame graph of the first selected measure"
     )
-    parser.add_argument("--no-start", action="store_true", help="without start, memory and loading")
+    parser.add_argument("--no-start", action="store_true", help="skip start, memory and loading")
     parser.add_argument(
         "--no-figures",
         action="store_true",
-        help="without what is taken once: storms, recovery, memory, runtime, pipeline",
+        help="skip the figures that are measured once: storms, recovery, memory, runtime, pipeline",
     )
-    parser.add_argument("--no-growth", action="store_true", help="without the measures at 1, 10 and 100 times the size")
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="write DIR/<time>.json and .html too (bench/results is ours)"
-    )
-    parser.add_argument("--compare", type=Path, nargs=2, metavar=("A", "B"), help="two JSON files, measure by measure")
+    parser.add_argument("--no-growth", action="store_true", help="skip the measures at 1, 10 and 100 times the size")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="also write DIR/<time>.json and .html")
+    parser.add_argument("--compare", type=Path, nargs=2, metavar=("A", "B"), help="compare two JSON files")
     return parser.parse_args(arguments)
 
 
@@ -70,13 +70,13 @@ def chosen(arguments: argparse.Namespace) -> list[Measure]:
 
 
 def wants_figures(arguments: argparse.Namespace) -> bool:
-    """They are part of a whole run, and may be asked for by themselves."""
+    """Tell whether the figures are measured: in a full run, or with --only figures."""
     some = (arguments.only, arguments.flush, arguments.connections)
     return arguments.only == FIGURES or not (arguments.no_figures or any(some))
 
 
 def wants_alone(arguments: argparse.Namespace) -> bool:
-    """Part of a whole run; not of one that only sees whether it runs."""
+    """Tell whether the measures without rivals run: in a full run, or with --only alone."""
     if arguments.only is not None:
         return bool(arguments.only == ALONE)
     return not (arguments.quick or arguments.no_figures or arguments.flush or arguments.connections)
@@ -95,7 +95,7 @@ def main() -> int:
         elif arguments.profile:
             profile(console, arguments)
         else:
-            return contest(console, arguments, plan)
+            return run_benchmark(console, arguments, plan)
     except (*FAILURES, compare.NoResultsError) as error:
         console.print(f"[red]{error}[/]", soft_wrap=True)
         return 1
@@ -105,23 +105,23 @@ def main() -> int:
 def profile(console: Console, arguments: argparse.Namespace) -> None:
     measures = chosen(arguments)
     if arguments.flame is not None:
-        told = profiling.flame(measures[0], arguments.seconds, arguments.flame)
-        console.print(told or "py-spy is not here (pip install py-spy); a table instead:")
-        if told is not None:
+        message = profiling.flame(measures[0], arguments.seconds, arguments.flame)
+        console.print(message or "py-spy is not installed (pip install py-spy); here is a table instead:")
+        if message is not None:
             return
         measures = measures[:1]
     for one in measures:
         console.print(f"{one.flush}: {one.title()}\n{profiling.profile(one, arguments.seconds)}", highlight=False)
 
 
-def contest(console: Console, arguments: argparse.Namespace, plan: Plan) -> int:
-    """Measure, show, write. 1 if Kohort refused a measure."""
+def run_benchmark(console: Console, arguments: argparse.Namespace, plan: Plan) -> int:
+    """Run the measures, print and write the results. Returns 1 if a measure of Kohort failed."""
     _raise_descriptors()
-    # Told to stop, it stops its servers and removes their directories.
+    # SIGTERM ends the context managers, which stop the servers and remove their directories.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     names = arguments.rivals.split(",")
-    with console.status("making rivals ready") as status:
-        rivals: list[Rival] = present(names, lambda name, reason: console.print(f"{name} is left out: {reason}"))
+    with console.status("preparing rivals") as status:
+        rivals: list[Rival] = present(names, lambda name, reason: console.print(f"{name} is skipped: {reason}"))
         taken: Report = measure_all(
             chosen(arguments), rivals, plan, lambda measure: status.update(f"{measure.flush}: {measure.title()}")
         )
@@ -141,17 +141,17 @@ def contest(console: Console, arguments: argparse.Namespace, plan: Plan) -> int:
         console.print(report.figures_table(once))
     if started:
         console.print(report.starts_table(started))
-    for told in [*report.refusals(taken.refused), *(told for one in started for told in one.refused)]:
-        console.print(told, soft_wrap=True, markup=False)
+    for line in [*report.refusals(taken.refused), *(line for one in started for line in one.refused)]:
+        console.print(line, soft_wrap=True, markup=False)
     if arguments.out is not None:
-        everything = report.told(plan, rivals, taken, started, once)
+        everything = report.as_json(plan, rivals, taken, started, once)
         console.print(f"written: {report.write(arguments.out, everything, page.render(everything))}", soft_wrap=True)
     lacking = [it.rival for it in taken.refused] + [it.rival for it in once if it.value is None]
     return int(report.OURS in lacking)
 
 
 def _raise_descriptors() -> None:
-    """As many open files as the system lets one have: 500 members of three rivals are 1,500 connections."""
+    """Raise the limit of open files: 500 members of three rivals are 1,500 connections."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 

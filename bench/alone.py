@@ -1,7 +1,7 @@
 """
-What only Kohort has: its runtime, its log and its pipeline, each measured in a process of its own.
+Measures without a rival: Kohort's runtime, log and pipeline, each in its own process.
 
-They have no rival, but some have a plain thing beside them (a dict, a heap), which stands in the column of the machine.
+Some have a simple peer for comparison (a dict, a heap), shown in the column of the machine.
 """
 
 import json
@@ -21,27 +21,27 @@ EXECUTORS_MEGABYTES: Final = 200
 
 
 def alone(on_step: Callable[[str], None]) -> list[Figure]:
-    """All of them; one that fails gives a reason in place of a figure."""
+    """Run all of them. A failed part has a reason instead of figures."""
     found: list[Figure] = []
     for name, arguments, read in _PARTS:
-        on_step(f"{name}, by itself")
+        on_step(f"{name}, without rivals")
         try:
-            told = subprocess.run(
+            output = subprocess.run(
                 [sys.executable, "-m", *arguments],
                 check=True,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 timeout=TIMEOUT_SECONDS,
             )
-            found += read(json.loads(told.stdout))
+            found += read(json.loads(output.stdout))
         except FAILURES as error:
             found.append(Figure(name, "", OURS, None, reason(error)))
     return found
 
 
-def _runtime(told: list[dict[str, Any]]) -> Iterator[Figure]:
-    peers = {one["peer"] for one in told}
-    for one in told:
+def _runtime(output: list[dict[str, Any]]) -> Iterator[Figure]:
+    peers = {one["peer"] for one in output}
+    for one in output:
         if one["name"] in peers:
             continue
         name = f"runtime: {one['name']}"
@@ -53,40 +53,40 @@ def _runtime(told: list[dict[str, Any]]) -> Iterator[Figure]:
             yield Figure(name, "/s", "", one["peer_per_second"])
 
 
-def _storage(told: dict[str, Any]) -> Iterator[Figure]:
-    size = f"{told['megabytes']} MiB, 10 % live"
-    for record_bytes, one in told["compaction"].items():
+def _storage(output: dict[str, Any]) -> Iterator[Figure]:
+    size = f"{output['megabytes']} MiB, 10 % live"
+    for record_bytes, one in output["compaction"].items():
         name = f"log: compaction of {size}, records of {record_bytes} bytes"
-        yield Figure(name, "s", OURS, one["elapsed_s"], goal=20.0 * told["megabytes"] / 1024)
+        yield Figure(name, "s", OURS, one["elapsed_s"], goal=20.0 * output["megabytes"] / 1024)
         yield Figure(f"{name}: memory", "MB", OURS, one["memory_bytes"] / 1e6, goal=268.0)
-    yield Figure("log: recovery", "MB/s", OURS, told["recovery_mb_per_s"], goal=500.0)
-    partitions = f"log: start on {told['start_partitions']:,} partitions that were closed in order"
-    yield Figure(partitions, "s", OURS, told["start_s"], goal=1.0)
+    yield Figure("log: recovery", "MB/s", OURS, output["recovery_mb_per_s"], goal=500.0)
+    partitions = f"log: start on {output['start_partitions']:,} partitions after a clean stop"
+    yield Figure(partitions, "s", OURS, output["start_s"], goal=1.0)
 
 
-def _pipeline(told: dict[str, Any]) -> Iterator[Figure]:
-    for version, one in told["decoder"].items():
+def _pipeline(output: dict[str, Any]) -> Iterator[Figure]:
+    for version, one in output["decoder"].items():
         goal = 3_500_000.0 if version == "v3" else 3_000_000.0
         yield Figure(
             f"pipeline: offset commits decoded, {version}, one core", "/s", OURS, one["records_per_s"], goal=goal
         )
     for name, goal in (("source", 190.0), ("latest", 260.0), ("bronze", 90.0)):
-        one = told["spark"][name]
+        one = output["spark"][name]
         yield Figure(f"pipeline: Spark, {_SPARK[name]}", "MB/s", OURS, one["mb_per_s"], goal=goal)
         yield Figure(f"pipeline: Spark, {_SPARK[name]}: memory", "MB", OURS, one["memory_mib"] * 1.048576, goal=2_000.0)
 
 
-def _scale(told: dict[str, Any]) -> Iterator[Figure]:
-    for one in told["growth"]:
+def _scale(output: dict[str, Any]) -> Iterator[Figure]:
+    for one in output["growth"]:
         name = f"pipeline: latest offsets of {one['records'] / 1e6:,.0f} million records"
         yield Figure(f"{name}, each million", "s", OURS, one["seconds_per_million"])
         yield Figure(f"{name}: memory", "MB", OURS, one["memory_mib"] * 1.048576, goal=2_000.0)
-    for way, ratio in told["executors"]["times_as_quick"].items():
-        name = f"pipeline: two executors of one core beside one, {_BOUND[way]}, how much as quick"
+    for way, ratio in output["executors"]["times_as_quick"].items():
+        name = f"pipeline: two executors of one core instead of one, {_BOUND[way]}: speed-up"
         yield Figure(name, "", OURS, ratio, goal=1.0)
 
 
-_BOUND: Final = {"unbound": "unbound", "bound": "each bound to its core"}
+_BOUND: Final = {"unbound": "unbound", "bound": "each bound to a core"}
 _SPARK: Final = {"source": "source to noop", "latest": "latest offsets", "bronze": "everything to Parquet"}
 _PARTS: Final[tuple[tuple[str, list[str], Callable[[Any], Iterator[Figure]]], ...]] = (
     ("runtime", ["bench.runtime", "--json"], _runtime),

@@ -1,4 +1,4 @@
-"""What a rival may answer a measure with instead of letting it be taken. It costs that rival its figure alone."""
+"""Errors that end a measure of one rival. The other rivals continue."""
 
 import subprocess
 from typing import Final
@@ -16,7 +16,7 @@ FAILURES: Final = (
     ServerError,
     WireError,
     OSError,  # connections refused, reset, too slow; the disk full
-    psutil.Error,  # the process is gone
+    psutil.Error,  # the process has ended
     subprocess.SubprocessError,
 )
 
@@ -24,7 +24,7 @@ _REASON_CHARACTERS: Final = 160
 
 
 def reason(error: BaseException) -> str:
-    """In one line: the last one of what a server said when it ended, else the first."""
+    """Return one line: the last line of a server's output, or the first line of the error."""
     lines = [it.strip() for it in str(error).splitlines() if it.strip()]
     if not lines:
         return type(error).__name__

@@ -1,7 +1,7 @@
 """
-Figures that are taken once of each rival: how long something large takes, or what something costs in memory.
+Figures measured once for each rival: the duration of a large operation, or memory for each member or offset.
 
-A rival that fails in one gives no figure but a reason, and the others go on.
+If a rival fails, its figure has a reason instead of a value, and the other rivals continue.
 """
 
 import socket
@@ -16,14 +16,14 @@ from typing import Any, Final
 
 from bench.failures import FAILURES, reason
 from bench.load.client import (
-    NOT_YET,
+    RETRIABLE,
     RefusedError,
-    ask_all_until_ready,
-    ask_until_ready,
     decode,
     open_socket,
     read_frame,
     request_frame,
+    send_all_until_ready,
+    send_until_ready,
 )
 from bench.load.requests import (
     DATA_PARTITIONS,
@@ -54,7 +54,7 @@ DISK_TIMEOUT_SECONDS: Final = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How large the measures are."""
+    """Sizes of the measures."""
 
     groups: int = 1_000
     members: int = 10
@@ -67,16 +67,16 @@ class Scale:
 SMALL: Final = Scale(
     groups=3, members=3, offset_groups=(2, 3), partitions=20, recovered_bytes=2_000_000, disk_bytes=1_000_000
 )
-"""To see that it runs."""
+"""A scale that only shows that the measures run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
     """
     Attributes:
-        rival: "" for what the machine itself can do.
-        value: None: there is none, for this reason.
-        goal: of Kohort on the developers' machine; 0: none was set.
+        rival: "" for the machine itself.
+        value: None if the measure failed; the reason follows.
+        goal: of Kohort on the developers' machine; 0 if none is set.
     """
 
     name: str
@@ -92,14 +92,15 @@ Taken = Sequence[tuple[str, str, float, float]]
 
 
 def figures(rivals: Sequence[Rival], scale: Scale, on_step: Callable[[str], None]) -> list[Figure]:
-    """All of them, of each rival."""
+    """Measure all figures of each rival."""
     found = [Figure("disk: dd conv=fdatasync", "MB/s", "", *_disk(scale))]
     for rival in rivals:
-        for name, take in _MEASURES:
+        for name, measure in _MEASURES:
             on_step(f"{rival.name}: {name}")
             try:
                 found += [
-                    Figure(title, unit, rival.name, value, goal=goal) for title, unit, value, goal in take(rival, scale)
+                    Figure(title, unit, rival.name, value, goal=goal)
+                    for title, unit, value, goal in measure(rival, scale)
                 ]
             except FAILURES as error:
                 found.append(Figure(name, "", rival.name, None, reason(error)))
@@ -107,7 +108,7 @@ def figures(rivals: Sequence[Rival], scale: Scale, on_step: Callable[[str], None
 
 
 def _disk(scale: Scale) -> tuple[float | None, str]:
-    """What the disk takes in one stream, flushed at its end."""
+    """Sequential write rate of the disk, with one flush at the end."""
     with tempfile.TemporaryDirectory(prefix="kohort-bench-") as directory:
         command = [
             "dd",
@@ -129,7 +130,7 @@ def _disk(scale: Scale) -> tuple[float | None, str]:
 
 
 def _storm(rival: Rival, scale: Scale) -> Taken:
-    """A rebalance storm, and what its members cost in memory."""
+    """Rebalance storm over many groups, and memory for each member."""
     what = f"{scale.groups:,} groups of {scale.members}"
     with fresh(rival, "os") as running, ExitStack() as opened:
         prepare(running.port)
@@ -139,8 +140,8 @@ def _storm(rival: Rival, scale: Scale) -> Taken:
         member_bytes = (running.resident_mb - before_mb) * 1e6 / (scale.groups * scale.members)
         stormed = crowd.storm()
     taken = [
-        (f"rebalance storm of {what}: all have joined again", "s", stormed.rejoin_seconds, 0.0),
-        (f"rebalance storm of {what}: from there to all stable", "s", stormed.stable_seconds, 10.0),
+        (f"rebalance storm of {what}: until all have rejoined", "s", stormed.rejoin_seconds, 0.0),
+        (f"rebalance storm of {what}: from there until all are stable", "s", stormed.stable_seconds, 10.0),
     ]
     return taken if rival.has_jit else [*taken, ("resident memory of a member", "bytes", member_bytes, 4_000.0)]
 
@@ -149,19 +150,19 @@ def _storm(rival: Rival, scale: Scale) -> Taken:
 
 
 def _offsets(rival: Rival, scale: Scale) -> Taken:
-    """One OffsetFetch of many offsets, and what an offset costs in memory."""
+    """One OffsetFetch of many offsets, and memory for each offset."""
     taken: list[tuple[str, str, float, float]] = []
     with fresh(rival, "os") as running, ExitStack() as opened:
         prepare(running.port)
         sockets = [opened.enter_context(open_socket(running.port)) for _ in range(CONNECTIONS)]
-        ask_all_until_ready(
+        send_all_until_ready(
             sockets, *OFFSET_COMMIT, [commit_request("bench-warm", PARTITIONS)] * CONNECTIONS, commit_code
         )
         before_mb, committed, offset_bytes = running.resident_mb, 0, 0.0
         for count in scale.offset_groups:
             names = [f"bench-offsets-{number}" for number in range(count)]
             commits = [commit_request(name, PARTITIONS) for name in names[committed:]]
-            ask_all_until_ready(sockets, *OFFSET_COMMIT, commits, commit_code)
+            send_all_until_ready(sockets, *OFFSET_COMMIT, commits, commit_code)
             committed = count
             offset_bytes = (running.resident_mb - before_mb) * 1e6 / (count * PARTITIONS)
             goal = 100.0 if count * PARTITIONS == 100_000 else 0.0
@@ -171,7 +172,7 @@ def _offsets(rival: Rival, scale: Scale) -> Taken:
 
 
 def _fetch_ms(connection: socket.socket, names: Sequence[str]) -> float:
-    """All offsets of all these groups in one request."""
+    """Make one request for all offsets of all groups."""
     topics = [messages.OffsetFetchRequestTopics(name=TOPIC, partition_indexes=list(range(PARTITIONS)))]
     groups = [
         messages.OffsetFetchRequestGroup(group_id=it, member_id=None, member_epoch=-1, topics=topics) for it in names
@@ -189,7 +190,7 @@ def _fetch_ms(connection: socket.socket, names: Sequence[str]) -> float:
         if it.committed_offset >= 0 and not it.error_code
     ]
     if len(found) != len(names) * PARTITIONS:
-        raise RefusedError(f"OffsetFetch brought {len(found):,} offsets of {len(names) * PARTITIONS:,}")
+        raise RefusedError(f"OffsetFetch returned {len(found):,} offsets of {len(names) * PARTITIONS:,}")
     return milliseconds
 
 
@@ -197,7 +198,7 @@ def _fetch_ms(connection: socket.socket, names: Sequence[str]) -> float:
 
 
 def _partitions(rival: Rival, scale: Scale) -> Taken:
-    """From exec until every partition of a directory that was closed in order is led."""
+    """Time from exec until every partition has a leader, after a clean stop."""
     per_topic = scale.partitions // TOPICS
     names = [f"bench-start-{number}" for number in range(TOPICS)]
     with tempfile.TemporaryDirectory(prefix="kohort-bench-") as name:
@@ -205,7 +206,7 @@ def _partitions(rival: Rival, scale: Scale) -> Taken:
         with rival.start("os", directory) as running, open_socket(running.port) as connection:
             _create(connection, names, per_topic)
             batches = [_produced(topic, index, _batch(100)) for topic in names for index in range(per_topic)]
-            ask_all_until_ready([connection], *PRODUCE, batches, produce_code)
+            send_all_until_ready([connection], *PRODUCE, batches, produce_code)
         with rival.start("os", directory) as running, open_socket(running.port) as connection:
             _await_ends(connection, names, per_topic, 1)
             seconds = time.perf_counter() - running.started_at
@@ -213,7 +214,7 @@ def _partitions(rival: Rival, scale: Scale) -> Taken:
 
 
 def _recovery(rival: Rival, scale: Scale) -> Taken:
-    """From exec until the partitions of a broker that was killed are led."""
+    """Time from exec until every partition has a leader, after SIGKILL."""
     count = -(-scale.recovered_bytes // LARGE_BATCH_BYTES)
     with tempfile.TemporaryDirectory(prefix="kohort-bench-") as name:
         directory = Path(name)
@@ -222,7 +223,7 @@ def _recovery(rival: Rival, scale: Scale) -> Taken:
             _create(sockets[0], ["bench-recovery"], DATA_PARTITIONS)
             batch = _batch(LARGE_BATCH_BYTES)
             batches = [_produced("bench-recovery", number % DATA_PARTITIONS, batch) for number in range(count)]
-            ask_all_until_ready(sockets, *PRODUCE, batches, produce_code)
+            send_all_until_ready(sockets, *PRODUCE, batches, produce_code)
             running.process.kill()
             running.process.wait()
         with rival.start("os", directory) as running, open_socket(running.port) as connection:
@@ -235,7 +236,7 @@ def _create(connection: socket.socket, names: Sequence[str], partitions: int) ->
     for name in names:
         topic = messages.CreateTopicsRequestCreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
         create = messages.CreateTopicsRequest(topics=[topic], timeout_ms=60_000)
-        ask_until_ready(connection, ApiKey.CREATE_TOPICS, 7, create, lambda created: created.topics[0].error_code)
+        send_until_ready(connection, ApiKey.CREATE_TOPICS, 7, create, lambda created: created.topics[0].error_code)
 
 
 def _batch(size_bytes: int) -> bytes:
@@ -250,10 +251,10 @@ def _produced(topic: str, partition: int, batch: bytes) -> Any:
 
 def _await_ends(connection: socket.socket, names: Sequence[str], partitions: int, records_min: int) -> None:
     """
-    Until every partition is led and says that it holds so many records.
+    Wait until every partition has a leader and a number of records.
 
     Raises:
-        RefusedError: one of them holds fewer.
+        RefusedError: a partition has fewer records.
     """
     request = messages.ListOffsetsRequest(
         replica_id=-1,
@@ -268,7 +269,7 @@ def _await_ends(connection: socket.socket, names: Sequence[str], partitions: int
             for name in names
         ],
     )
-    listed = ask_until_ready(connection, *LIST_OFFSETS, request, _listed_code)
+    listed = send_until_ready(connection, *LIST_OFFSETS, request, _listed_code)
     ends = [it.offset for topic in listed.topics for it in topic.partitions]
     if min(ends) < records_min:
         raise RefusedError(
@@ -278,7 +279,7 @@ def _await_ends(connection: socket.socket, names: Sequence[str], partitions: int
 
 def _listed_code(listed: Any) -> int:
     codes = {int(it.error_code) for topic in listed.topics for it in topic.partitions} - {0}
-    return next(iter(sorted(codes & NOT_YET) or sorted(codes)), 0)
+    return next(iter(sorted(codes & RETRIABLE) or sorted(codes)), 0)
 
 
 _MEASURES: Final[tuple[tuple[str, Callable[[Rival, Scale], Taken]], ...]] = (

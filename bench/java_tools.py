@@ -1,15 +1,15 @@
 """
-`python -m bench.java_tools`: what Apache Kafka's own Java clients make of each server, by the tools of its release.
+`python -m bench.java_tools`: each server measured with the Java clients of Apache Kafka, by the tools of its release.
 
-| tool                  | what                                                                                          |
+| tool                  | measures                                                                                      |
 |-----------------------|-----------------------------------------------------------------------------------------------|
-| `ProducerPerformance` | records as fast as they go, acks=all, over some partitions; the client's default batches        |
-| `ConsumerPerformance` | the same records by a group of one member; the time of its first rebalance is not counted       |
-| `EndToEndLatency`     | one record at a time, from the producer's send to the consumer's hand, acks=all                 |
+| `ProducerPerformance` | maximum produce rate, acks=all, over some partitions, with default batching                     |
+| `ConsumerPerformance` | fetch rate of the same records by a group of one member, without its first rebalance            |
+| `EndToEndLatency`     | latency of single records from the producer's send to the consumer's poll, acks=all             |
 
-The clients run with their defaults and use more of the machine than the server does: this says what an application sees,
-`python -m bench` what a server can do. Each round starts every server anew on a fresh directory; the JVM among them has a
-short warm-up that does not count. Medians of the rounds.
+The clients have default settings and use more of the machine than the server. This shows what an application sees, and
+`python -m bench` the limit of a server. Each round starts every server on a new directory; a JVM gets a short warm-up
+that is not counted. Figures are medians of the rounds.
 """
 
 import argparse
@@ -43,23 +43,23 @@ FLUSHES: Final = ("os", "commit")
 _SENT: Final = re.compile(r"records sent, ([\d.]+) records/sec.* (\d+) ms 99th")
 _COLUMNS: Final = 10
 _RECEIVED: Final = 4
-"""Of what ConsumerPerformance prints: how many columns there are, and the one that has the number of records."""
+"""Output of ConsumerPerformance: number of columns, and the column with the number of records."""
 _LATENCY: Final = re.compile(r"Avg latency: ([\d.]+) ms")
 
 
 class ToolError(Exception):
-    """A tool did not say what it was to find out: the last line of what it said."""
+    """A tool failed, or its output is not as expected."""
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ClientResults:
     """
-    What the clients saw of one server.
+    Results of the clients with one server.
 
     Attributes:
-        sent_per_s, received_per_s: records.
-        sent_p99_ms: from send to acknowledgement, while records go as fast as they go.
-        end_to_end_ms: mean of records that go one at a time.
+        sent_per_s, received_per_s: records per second.
+        sent_p99_ms: 99th percentile from send to acknowledgement, at the maximum rate.
+        end_to_end_ms: mean latency of single records.
     """
 
     flush: str
@@ -72,10 +72,10 @@ class Seen:
 
 def run_tool(name: str, *arguments: str) -> str:
     """
-    Its output.
+    Run a tool and return its output.
 
     Raises:
-        ToolError: it failed.
+        ToolError: the tool failed.
     """
     command = (java(), "-Xmx512m", "-Dlog4j2.level=OFF", "-cp", f"{kafka_jars()}/*", f"org.apache.kafka.tools.{name}")
     try:
@@ -85,15 +85,15 @@ def run_tool(name: str, *arguments: str) -> str:
     except subprocess.TimeoutExpired as error:
         raise ToolError(f"{name} took more than {TOOL_SECONDS_MAX:g} s") from error
     if done.returncode:
-        raise ToolError(f"{name}: {((done.stderr or done.stdout).strip().splitlines() or ['it says nothing'])[-1]}")
+        raise ToolError(f"{name}: {((done.stderr or done.stdout).strip().splitlines() or ['no output'])[-1]}")
     return done.stdout
 
 
-def measure(flush: str, rival: Rival, records: int, record_bytes: int) -> Seen:
+def measure(flush: str, rival: Rival, records: int, record_bytes: int) -> ClientResults:
     """
     Raises:
         ToolError: a tool failed.
-        One of `FAILURES`: the server did not come up, or its process is gone.
+        One of `FAILURES`: the server did not start, or its process has ended.
     """
     with fresh(rival, flush) as server:
         with open_socket(server.port) as connection:
@@ -107,9 +107,9 @@ def measure(flush: str, rival: Rival, records: int, record_bytes: int) -> Seen:
         what = ("--topic", TOPIC, "--num-records", str(records), "--hide-header")
         received_per_s = received(run_tool("ConsumerPerformance", *server_option, *what), records)
         how = ("--producer-acks", "all", "--num-records", str(LATENCY_RECORDS), "--record-size", str(record_bytes))
-        said = run_tool("EndToEndLatency", *server_option, "--topic", LATENCY_TOPIC, *how)
-        end_to_end_ms = mean_latency_ms(said)
-    return Seen(flush, rival.name, sent_per_s, sent_p99_ms, received_per_s, end_to_end_ms)
+        output = run_tool("EndToEndLatency", *server_option, "--topic", LATENCY_TOPIC, *how)
+        end_to_end_ms = mean_latency_ms(output)
+    return ClientResults(flush, rival.name, sent_per_s, sent_p99_ms, received_per_s, end_to_end_ms)
 
 
 def _produce(server_option: tuple[str, str], topic: str, records: int, record_bytes: int) -> str:
@@ -118,48 +118,48 @@ def _produce(server_option: tuple[str, str], topic: str, records: int, record_by
     return run_tool("ProducerPerformance", *how, *size)
 
 
-def sent(said: str) -> tuple[float, float]:
+def sent(output: str) -> tuple[float, float]:
     """
-    What ProducerPerformance found, in its last line: records a second, and the 99th percentile of their latency in ms.
+    Parse the last line of ProducerPerformance: records per second, and the 99th percentile of latency in ms.
 
     Raises:
-        ToolError: it says something else.
+        ToolError: the output has another form.
     """
-    last = (said.strip().splitlines() or [""])[-1]
+    last = (output.strip().splitlines() or [""])[-1]
     if found := _SENT.search(last):
         return float(found[1]), float(found[2])
-    raise ToolError(f"ProducerPerformance said {last!r}")
+    raise ToolError(f"ProducerPerformance printed {last!r}")
 
 
-def received(said: str, records: int) -> float:
+def received(output: str, records: int) -> float:
     """
-    What ConsumerPerformance found: records a second of the time spent fetching.
+    Parse the output of ConsumerPerformance: records per second of fetch time.
 
     Raises:
-        ToolError: it says something else, or did not get them all.
+        ToolError: the output has another form, or records are missing.
     """
-    columns = (said.strip().splitlines() or [""])[-1].split(",")
+    columns = (output.strip().splitlines() or [""])[-1].split(",")
     if len(columns) == _COLUMNS and float(columns[_RECEIVED]) >= records:
         return float(columns[-1])
-    raise ToolError(f"ConsumerPerformance said {columns} where {records} records were to come")
+    raise ToolError(f"ConsumerPerformance printed {columns}; {records} records were expected")
 
 
-def mean_latency_ms(said: str) -> float:
+def mean_latency_ms(output: str) -> float:
     """
-    What EndToEndLatency found.
+    Parse the output of EndToEndLatency: mean latency in ms.
 
     Raises:
-        ToolError: it says something else.
+        ToolError: the output has another form.
     """
-    if found := _LATENCY.search(said):
+    if found := _LATENCY.search(output):
         return float(found[1])
-    raise ToolError(f"EndToEndLatency said {said.strip()[-200:]!r}")
+    raise ToolError(f"EndToEndLatency printed {output.strip()[-200:]!r}")
 
 
-def medians(rounds: Sequence[Seen]) -> Iterator[Seen]:
+def medians(rounds: Sequence[ClientResults]) -> Iterator[ClientResults]:
     for flush, name in dict.fromkeys((it.flush, it.rival) for it in rounds):
         own = [it for it in rounds if (it.flush, it.rival) == (flush, name)]
-        yield Seen(
+        yield ClientResults(
             flush,
             name,
             sent_per_s=median(it.sent_per_s for it in own),
@@ -169,7 +169,7 @@ def medians(rounds: Sequence[Seen]) -> Iterator[Seen]:
         )
 
 
-def table(seen: Sequence[Seen]) -> Table:
+def table(seen: Sequence[ClientResults]) -> Table:
     shown = Table(box=box.SIMPLE_HEAD)
     for heading in ("flush", "server"):
         shown.add_column(heading)
@@ -188,38 +188,38 @@ def table(seen: Sequence[Seen]) -> Table:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m bench.java_tools", description="What Apache Kafka's own Java clients make of each server."
+        prog="python -m bench.java_tools", description="Measure each server with the Java clients of Apache Kafka."
     )
     names = ",".join(rival.name for rival in RIVALS)
-    parser.add_argument("--rivals", default=names, metavar="NAMES", help=f"those alone, of {names}")
-    parser.add_argument("--flush", choices=FLUSHES, help="this flush mode alone")
+    parser.add_argument("--rivals", default=names, metavar="NAMES", help=f"only these, of {names}")
+    parser.add_argument("--flush", choices=FLUSHES, help="only this flush mode")
     parser.add_argument("--records", type=int, default=500_000)
-    parser.add_argument("--bytes", type=int, default=200, help="of each record")
+    parser.add_argument("--bytes", type=int, default=200, help="size of each record")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--json", action="store_true", help="every round, as JSON")
+    parser.add_argument("--json", action="store_true", help="print every round as JSON")
     return parser.parse_args()
 
 
 def main() -> int:
-    asked, told = parse(), Console(stderr=True)
+    arguments, console = parse(), Console(stderr=True)
     try:
         java()
         kafka_jars()
     except UnavailableKafkaError as error:
         print(error, file=sys.stderr)
         return 2
-    rivals = present(asked.rivals.split(","), lambda name, why: told.print(f"{name} is left out: {why}"))
+    rivals = present(arguments.rivals.split(","), lambda name, why: console.print(f"{name} is skipped: {why}"))
     rounds, failed = [], False
-    for number in range(asked.rounds):
-        for flush in (asked.flush,) if asked.flush else FLUSHES:
+    for number in range(arguments.rounds):
+        for flush in (arguments.flush,) if arguments.flush else FLUSHES:
             for rival in rivals:
-                told.print(f"round {number + 1} of {asked.rounds}: {rival.name}, {flush}", style="dim")
+                console.print(f"round {number + 1} of {arguments.rounds}: {rival.name}, {flush}", style="dim")
                 try:
-                    rounds.append(measure(flush, rival, asked.records, asked.bytes))
+                    rounds.append(measure(flush, rival, arguments.records, arguments.bytes))
                 except (ToolError, *FAILURES) as error:
-                    told.print(f"{rival.name}, {flush}: {reason(error)}")
+                    console.print(f"{rival.name}, {flush}: {reason(error)}")
                     failed |= rival.name == "kohort"
-    if asked.json:
+    if arguments.json:
         print(json.dumps([asdict(it) for it in rounds], indent=2))
     else:
         Console().print(table(list(medians(rounds))))

@@ -1,8 +1,8 @@
 """
-Many classic groups at once: all their members gathered, then one of each taken away, and the time until the others are stable.
+Many classic groups: all members join, one member of each group leaves, and the time until the groups are stable again.
 
-A member is a connection of its own, as its JoinGroup is answered when all the others of its group have sent theirs. JoinGroup
-and SyncGroup go in version 3, in which a member is taken in at its first request.
+Each member has its own connection, because its JoinGroup is answered only when all members have joined. JoinGroup and SyncGroup
+have version 3, in which a member joins with one request.
 """
 
 import select
@@ -33,8 +33,8 @@ ASSIGNMENT: Final = bytes(32)
 class _Member:
     """
     Attributes:
-        generation: of its latest answer to JoinGroup; -1 before.
-        waits: a JoinGroup of it is not answered yet.
+        generation: the generation of its latest JoinGroup response; -1 before.
+        waits: a JoinGroup is outstanding.
     """
 
     connection: socket.socket
@@ -59,7 +59,7 @@ class _Member:
     def joined(self, frame: bytes) -> None:
         """
         Raises:
-            LoadError: it was refused.
+            LoadError: the response has an error code.
         """
         answer = decode(*JOIN, frame)
         _expect(answer.error_code, 0, "JoinGroup")
@@ -93,8 +93,8 @@ class _Group:
 class Stormed:
     """
     Attributes:
-        rejoin_seconds: from the first member that left until the last of the others has sent its JoinGroup.
-        stable_seconds: from there until the last one has its assignment.
+        rejoin_seconds: from the first LeaveGroup until the last JoinGroup is sent.
+        stable_seconds: from there until the last member has its assignment.
     """
 
     rejoin_seconds: float
@@ -102,7 +102,7 @@ class Stormed:
 
 
 class ManyGroups:
-    """Connections first, so that what they cost can be told from what members cost; `gather` and `storm` after that."""
+    """Members of many groups. Connections are opened first, so that their memory can be told from that of members."""
 
     def __init__(self, port: int, groups: int, members: int, opened: ExitStack) -> None:
         serial = new_serial()
@@ -117,10 +117,10 @@ class ManyGroups:
 
     def gather(self) -> None:
         """
-        Every group in one generation, and stable.
+        Bring every group into one generation, and make it stable.
 
         Raises:
-            LoadError: a group does not come together.
+            LoadError: a group does not reach a common generation.
         """
         for _ in range(ROUNDS_MAX):
             apart = [group for group in self._groups if not group.is_together]
@@ -131,14 +131,14 @@ class ManyGroups:
                 member.join()
             for member, frame in self._answers(sum(len(group.members) for group in apart), QUIET_SECONDS):
                 member.joined(frame)
-        raise LoadError(f"groups do not come together in {ROUNDS_MAX} rounds")
+        raise LoadError(f"groups have no common generation after {ROUNDS_MAX} rounds")
 
     def storm(self) -> Stormed:
         """
-        One member of each group leaves; the others hear of it by their heartbeats, join again and get their assignments.
+        Make one member of each group leave. The others notice it by their heartbeats, rejoin, and get their assignments.
 
         Raises:
-            LoadError: an answer other than the one due.
+            LoadError: an unexpected response.
         """
         with undisturbed():
             began = time.perf_counter()
@@ -158,7 +158,7 @@ class ManyGroups:
         return Stormed(rejoined - began, ended - rejoined)
 
     def _lose_one(self) -> None:
-        """The one that joined last; never the leader."""
+        """Make the member that joined last leave; never the leader."""
         leaving = [next(it for it in reversed(group.members) if not it.leads) for group in self._groups]
         for member in leaving:
             member.connection.sendall(request_frame(*LEAVE, leave_request(member.group.group_id, [member.member_id])))
@@ -191,16 +191,16 @@ class ManyGroups:
 
     def _answers(self, count: int, quiet_seconds: float | None = None) -> Iterable[tuple[_Member, bytes]]:
         """
-        So many answers, whoever they belong to; fewer, if it may become quiet before.
+        Yield responses of any members, at most `count`; stop earlier after `quiet_seconds` without one.
 
         Raises:
-            LoadError: nothing comes any more.
+            LoadError: no response in time, and `quiet_seconds` is None.
         """
         left = count
         while left:
             events = self._epoll.poll(STALLED_SECONDS if quiet_seconds is None else quiet_seconds)
             if not events and quiet_seconds is None:
-                raise LoadError(f"no answer for {STALLED_SECONDS:g} seconds, {left} of {count} are due")
+                raise LoadError(f"no answer for {STALLED_SECONDS:g} seconds, {left} of {count} are outstanding")
             if not events:
                 return
             for descriptor, _ in events:
@@ -211,4 +211,4 @@ class ManyGroups:
 
 def _expect(code: int, due: int, what: str) -> None:
     if code != due:
-        raise LoadError(f"{what} was answered with {ErrorCode(code).name}")
+        raise LoadError(f"{what} returned {ErrorCode(code).name}")

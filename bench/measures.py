@@ -1,4 +1,4 @@
-"""What is measured, and how: rounds of each rival in turn, so that a machine that changes its mind changes it for all."""
+"""Measures and their execution. Rivals take turns in rounds, so that a change of the machine's speed affects all of them."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -30,20 +30,20 @@ from bench.servers.rivals import Rival, fresh
 from kohort.wire import messages
 
 Drive: TypeAlias = Callable[[float], Round]
-"""A load that is ready: given seconds, a round."""
+"""A prepared load: runs one round of some seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
     """
-    One line of the table for each rival.
+    A measure: one row of the table for each rival.
 
     Attributes:
-        groups: over how many groups the requests are spread.
-        partitions: in each commit, fetch of offsets, or produce.
-        rate: requests per second of an open loop; None: a closed loop.
-        goal: requests per second of Kohort aimed at on the developers' machine (2 cores, shared with the load).
-        growth: one of a row that shows how cost grows with groups, members or partitions.
+        groups: number of groups.
+        partitions: number of partitions in each commit, offset fetch or produce request.
+        rate: requests per second of an open loop; None for a closed loop.
+        goal: requests per second for Kohort on the developers' machine (2 cores, shared with the load).
+        growth: part of a series that shows how cost grows with groups, members or partitions.
     """
 
     name: str
@@ -56,15 +56,15 @@ class Measure:
     growth: bool = False
 
     def title(self) -> str:
-        told = self.name
+        title = self.name
         if self.name == "rebalance":
             return f"rebalance of {_counted(self.connections, 'member')}"
         if self.partitions > 1:
-            told += f" of {self.partitions} partitions"
+            title += f" of {self.partitions} partitions"
         if self.groups != GROUPS:
-            told += f", {_counted(self.groups, 'group')}"
-        told += f", {_counted(self.connections, 'connection')}"
-        return told if self.rate is None else f"{told}, at {self.rate:,}/s"
+            title += f", {_counted(self.groups, 'group')}"
+        title += f", {_counted(self.connections, 'connection')}"
+        return title if self.rate is None else f"{title}, at {self.rate:,}/s"
 
 
 def _counted(count: int, noun: str) -> str:
@@ -120,13 +120,13 @@ GROWTH: Final = (
 @dataclass(frozen=True, slots=True)
 class Plan:
     """
-    How long each measure takes.
+    Duration of the measures.
 
     Attributes:
-        warm_up_seconds: of each measure; longer where a compiler is at work while the code runs.
-        growth_rounds: of measures that show growth; their rounds are many, and compared with one another.
-        starts: of rivals that start fast; a third of it for one that runs on a JVM.
-        offsets: in the coordinator partition whose loading is timed.
+        warm_up_seconds: warm-up of each measure; longer for rivals with a just-in-time compiler.
+        growth_rounds: rounds of growth measures.
+        starts: number of timed starts; a third of it for a JVM.
+        offsets: numbers of offsets in the coordinator partition whose load is timed.
     """
 
     warm_up_seconds: float = 0.5
@@ -141,12 +141,12 @@ class Plan:
 @dataclass(frozen=True, slots=True)
 class Result:
     """
-    A measure that was taken of one rival.
+    Result of a measure for one rival.
 
     Attributes:
-        server_cpu: processors the server kept busy; above 1 with threads.
-        request_bytes: the larger of request and answer, for throughput in bytes.
-        resident_mb: after the measure.
+        server_cpu: average number of processors that the server used.
+        request_bytes: the larger of request and response, for throughput in bytes.
+        resident_mb: resident memory after the measure.
     """
 
     rival: str
@@ -159,7 +159,7 @@ class Result:
 
     @property
     def server_us(self) -> float:
-        """Processor time of the server per request, in microseconds: what still means something on a busy machine."""
+        """Processor time of the server per request, in microseconds. It is meaningful on a busy machine, too."""
         return self.server_cpu / self.summary.per_second * 1e6
 
     @property
@@ -170,7 +170,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A measure that a rival did not let be taken, and why."""
+    """A measure that failed for a rival, with the reason."""
 
     rival: str
     measure: Measure
@@ -179,7 +179,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What came of the measures, in their order."""
+    """Results and failures of the measures, in order."""
 
     results: list[Result] = field(default_factory=list)
     refused: list[Refused] = field(default_factory=list)
@@ -188,7 +188,7 @@ class Report:
 def measure_all(
     measures: Sequence[Measure], rivals: Sequence[Rival], plan: Plan, on_measure: Callable[[Measure], None]
 ) -> Report:
-    """Take the measures, with one server a rival for all measures of one flush mode; all of them run side by side."""
+    """Run the measures. Each rival has one server for all measures of a flush mode, and the servers run side by side."""
     report = Report()
     for flush in dict.fromkeys(measure.flush for measure in measures):
         of_mode = [measure for measure in measures if measure.flush == flush]
@@ -203,29 +203,29 @@ def measure_all(
                     report.refused.extend(Refused(rival.name, measure, reason(error)) for measure in of_mode)
             for measure in of_mode:
                 on_measure(measure)
-                take(measure, servers, plan, report)
+                run_measure(measure, servers, plan, report)
     return report
 
 
-def take(measure: Measure, servers: Mapping[Rival, Server], plan: Plan, report: Report) -> None:
-    """One measure of all rivals: connections and requests, a warm-up, then rounds, each rival first in its turn."""
+def run_measure(measure: Measure, servers: Mapping[Rival, Server], plan: Plan, report: Report) -> None:
+    """Run one measure for all rivals: prepare, warm up, then rounds. Each rival is the first of a round in turn."""
     with ExitStack() as opened:
-        contests: list[_Contest] = []
+        runs: list[_RivalRun] = []
         for rival, running in servers.items():
-            one = _Contest(rival, running, measure)
+            one = _RivalRun(rival, running, measure)
             if one.attempt(report, partial(one.begin, opened, plan)):
-                contests.append(one)
+                runs.append(one)
         for number in range(min(plan.growth_rounds, plan.rounds) if measure.growth else plan.rounds):
-            turn = number % len(contests) if contests else 0
-            for one in contests[turn:] + contests[:turn]:
+            turn = number % len(runs) if runs else 0
+            for one in runs[turn:] + runs[:turn]:
                 if not one.attempt(report, partial(one.round, plan.round_seconds)):
-                    contests.remove(one)
-    for one in contests:
+                    runs.remove(one)
+    for one in runs:
         one.attempt(report, lambda one=one: report.results.append(one.result()))  # type: ignore[misc]
 
 
-class _Contest:
-    """One rival in one measure."""
+class _RivalRun:
+    """One measure of one rival."""
 
     def __init__(self, rival: Rival, running: Server, measure: Measure) -> None:
         self._rival, self._running, self._measure = rival, running, measure
@@ -235,7 +235,7 @@ class _Contest:
         self._cpu_seconds = self._seconds = 0.0
 
     def attempt(self, report: Report, step: Callable[[], None]) -> bool:
-        """Whether the step could be taken; if not, why not is in the report."""
+        """Run a step and return whether it succeeded. A failure is added to the report."""
         try:
             step()
         except FAILURES as error:
@@ -266,7 +266,7 @@ class _Contest:
 
 
 def load(measure: Measure, port: int, opened: ExitStack) -> tuple[Drive, int]:
-    """Connections, groups and requests for a measure; and the bytes of a request or its answer, whichever are more."""
+    """Prepare connections, groups and requests. Returns the load, and the size of the larger of request and response."""
     sockets = [opened.enter_context(open_socket(port)) for _ in range(measure.connections)]
     if measure.name == "rebalance":
         return Storm(sockets, opened).run, 0
@@ -283,7 +283,7 @@ def load(measure: Measure, port: int, opened: ExitStack) -> tuple[Drive, int]:
         case "fetch":
             lanes = fetch_lanes(sockets)
         case name:
-            raise ValueError(f"no measure is called {name}")
+            raise ValueError(f"there is no measure {name}")
     request_bytes = max(len(lanes[0].requests[0]), len(lanes[0].answer))
     if measure.rate is not None:
         return partial(run_at_rate, lanes, rate=measure.rate), request_bytes
@@ -291,7 +291,7 @@ def load(measure: Measure, port: int, opened: ExitStack) -> tuple[Drive, int]:
 
 
 def ceiling(plan: Plan, connections: int, rate: int | None = None) -> Result:
-    """The load against a server that does nothing: what it can measure at most."""
+    """Measure the limit of the load generator against a constant server."""
     request = request_frame(*HEARTBEAT, messages.HeartbeatRequest(group_id=group_of(0), member_id="-" * 40))
     # Flexible header without tags, no throttling, no error, no tags.
     with process.constant(bytes(1 + 4 + 2 + 1)) as running, ExitStack() as opened:

@@ -1,5 +1,5 @@
 """
-`python -m bench.pipeline`: how fast the pipeline reads, on this machine. JSON on standard output, progress on standard error.
+`python -m bench.pipeline`: read rates of the pipeline. Prints JSON on standard output, progress on standard error.
 
 | measure        | what                                                                                                   |
 |----------------|--------------------------------------------------------------------------------------------------------|
@@ -10,13 +10,13 @@
 | `growth`       | latest offsets, from small logs to large ones: seconds per million records, and memory                 |
 | `executors`    | `source` with one executor of one core and with two, processes of their own, and how much quicker two are |
 
-Each figure is the best of `--rounds`, for the machine does other things too. Memory is the greatest of what the driver, its
-JVM and the Python workers hold together, sampled; pages that several of them map are counted once. `--curve` prints `growth`
-up to 100 million records as a table; that takes some minutes and 7 GB on the disk of `--directory`.
+Each figure is the best of `--rounds`. Memory is the sampled maximum of driver, JVM and Python workers together; shared pages
+are counted once. `--curve` prints `growth` up to 100 million records as a table, which takes some minutes and 7 GB in
+`--directory`.
 
-Executors are measured unbound, and each bound to a core. What Spark calls a core of an executor is a place for a task, and a
-task is two processes: the worker decodes while the JVM takes its rows. So one unbound executor "of one core" is busy on 1.6
-cores, and a second one finds 0.4 left on a machine of two. Bound, as containers of a cluster are, one has one and two have two.
+Executors are measured unbound, and bound to a core each. A core of an executor is a slot for one task, and a task runs in two
+processes: a Python worker decodes while the JVM takes its rows. So an unbound executor with one core uses 1.6 cores, and
+a second one gets only 0.4 of a machine with two. Bound executors, as in containers of a cluster, use one core each.
 """
 
 import argparse
@@ -46,12 +46,12 @@ COLUMNS: Final = (
 )
 OF_ONE_KIND: Final = COLUMNS.removeprefix("kind,")
 COMMIT_KINDS: Final = (schemas.OFFSET_COMMIT, schemas.MARKER, schemas.DAMAGE)
-"""What the table of commits reads; other records are a hundredth of these logs, and are read one at a time."""
+"""Columns of the table of commits. Other records are one percent of these logs, and are read one by one."""
 DECODER_BYTES: Final = 100 << 20
 BYTES_PER_RECORD: Final = 67.6
 CURVE: Final = "1,3,10,30,100"
 LONG_MILLIONS: Final = 30
-"""From so many on one round says enough."""
+"""From this size on, one round is enough."""
 SAMPLE_S: Final = 0.2
 WARM_ROUNDS: Final = 3
 ROUNDS_MIN: Final = 3
@@ -62,7 +62,7 @@ Figures = dict[str, Any]
 
 
 def best(rounds: int, work: Callable[[], Any]) -> float:
-    """The least seconds."""
+    """Return the shortest time in seconds."""
     found = []
     for _ in range(rounds):
         begun = time.perf_counter()
@@ -88,7 +88,7 @@ def decoder(rounds: int) -> Figures:
 
 
 class Spark:
-    """A session, and logs to read with it."""
+    """A Spark session and logs to read."""
 
     def __init__(self, spark: Any, logs: Path, log_bytes: int, rounds: int) -> None:
         self.spark = spark
@@ -97,7 +97,7 @@ class Spark:
         self.rounds = rounds
 
     def timed(self, work: Callable[[], Any]) -> Figures:
-        # The first time warms up, and is where memory is looked at: looking takes a tenth of a core itself.
+        # The first run warms up and samples memory; sampling takes a tenth of a core.
         with peak_memory() as memory:
             work()
         seconds = best(self.rounds, work)
@@ -139,7 +139,7 @@ def latest(spark: Any, logs: Path) -> Any:
 
 @contextmanager
 def peak_memory() -> Iterator[list[int]]:
-    """The greatest sum of what this process and all that it started hold (PSS), in bytes."""
+    """Sample the memory of this process and its descendants (PSS), and keep the maximum in bytes."""
     found, done, here = [0], threading.Event(), psutil.Process()
 
     def watch() -> None:
@@ -163,14 +163,14 @@ def peak_memory() -> Iterator[list[int]]:
 
 
 def is_starting(process: psutil.Process) -> bool:
-    """Whether it is Java about to run something else, with all memory of the machine that started it: that counts once."""
+    """Tell whether this is a fork of the JVM before its exec. It shares the memory of the JVM, which is counted once."""
     parent = process.parent()
     return parent is not None and process.name() != "java" and process.exe() == parent.exe() and "java" in parent.name()
 
 
 @contextmanager
 def logs_of(size_bytes: int, directory: str | None = None) -> Iterator[tuple[Path, int]]:
-    """A directory with logs of about this size, and how many records they hold."""
+    """Write logs of about this size. Yields the directory and the number of records."""
     with tempfile.TemporaryDirectory(prefix="kohort-bench-", dir=directory) as name:
         logs = Path(name) / "logs"
         yield logs, write_logs(logs, size_bytes=size_bytes)
@@ -191,7 +191,7 @@ def with_spark(master: str, size_bytes: int, rounds: int, names: tuple[str, ...]
 
 
 def growth(millions: list[int], rounds: int, directory: str | None) -> list[Figures]:
-    """In one session, so that Java has compiled the same for all of them; the first size is run once more for that."""
+    """Measure several sizes in one session, so that the JIT compiler affects all alike. The first size is run twice."""
     from kohort.pipeline.session import session
 
     told = []
@@ -208,7 +208,7 @@ def growth(millions: list[int], rounds: int, directory: str | None) -> list[Figu
 
 
 def curve(told: list[Figures]) -> str:
-    """`growth` as a table."""
+    """Format `growth` as a table."""
     lines = ["     records  seconds  s/million   MB/s  memory MiB"]
     for one in told:
         cost = one["seconds_per_million"]
@@ -218,7 +218,7 @@ def curve(told: list[Figures]) -> str:
 
 
 def executors(size_bytes: int, rounds: int) -> Figures:
-    """`local-cluster` needs Spark's own directory, which the Python package is."""
+    """Set SPARK_HOME, which `local-cluster` needs, to the directory of the Python package."""
     import pyspark
 
     os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))
@@ -235,7 +235,7 @@ def of_executors(count: int, logs: Path, log_bytes: int, rounds: int) -> Figures
     told: Figures = {}
     with session(f"local-cluster[{count},1,1024]", is_short=False) as spark:
         work = Spark(spark, logs, log_bytes, rounds).read_source
-        # Each executor sees its part of the log alone, and compiles for itself.
+        # Each executor reads a part of the log, and has its own JIT compiler to warm up.
         for _ in range(WARM_ROUNDS * count):
             work()
         for way in ("unbound", "bound") if can_bind(count) else ("unbound",):
@@ -252,7 +252,7 @@ def can_bind(count: int) -> bool:
 
 
 def bind_executors(count: int) -> None:
-    """Every thread of an executor and of its workers to one core of its own; those that start later inherit it."""
+    """Bind all threads of an executor and its workers to one core. Later threads inherit the binding."""
     below = psutil.Process().children(recursive=True)
     found = [one for one in below if one.status() != psutil.STATUS_ZOMBIE and EXECUTOR in one.cmdline()]
     assert len(found) == count, f"{len(found)} executors run, not {count}"
@@ -279,22 +279,24 @@ def parse() -> argparse.Namespace:
 
 
 def main() -> None:
-    asked = parse()
-    if asked.curve:
-        print(curve(growth([int(word) for word in CURVE.split(",")], asked.rounds, asked.directory)))
+    arguments = parse()
+    if arguments.curve:
+        print(curve(growth([int(word) for word in CURVE.split(",")], arguments.rounds, arguments.directory)))
         return
-    names = asked.only.split(",")
+    names = arguments.only.split(",")
     if unknown := sorted(set(names) - set(MEASURES)):
         sys.exit(f"there is no measure {unknown[0]!r}; there are {', '.join(MEASURES)}")
     figures: Figures = {}
     if "decoder" in names:
-        figures["decoder"] = decoder(asked.rounds)
+        figures["decoder"] = decoder(arguments.rounds)
     if chosen := tuple(name for name in ("source", "latest", "bronze") if name in names):
-        figures["spark"] = with_spark("local[2]", asked.mib * MIB, asked.rounds, chosen)
+        figures["spark"] = with_spark("local[2]", arguments.mib * MIB, arguments.rounds, chosen)
     if "growth" in names:
-        figures["growth"] = growth([int(word) for word in asked.millions.split(",")], asked.rounds, asked.directory)
+        figures["growth"] = growth(
+            [int(word) for word in arguments.millions.split(",")], arguments.rounds, arguments.directory
+        )
     if "executors" in names:
-        figures["executors"] = executors(asked.mib * MIB, asked.rounds)
+        figures["executors"] = executors(arguments.mib * MIB, arguments.rounds)
     print(json.dumps(figures, indent=2))
 
 

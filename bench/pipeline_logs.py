@@ -1,4 +1,4 @@
-"""Logs for the pipeline's measures: offset commits as a busy cluster writes them, with real checksums, of any size."""
+"""Logs for the measures of the pipeline: offset commits as a busy cluster writes them, with valid checksums."""
 
 import random
 import struct
@@ -13,7 +13,7 @@ RECORDS_MAX: Final = 50
 GROUPS: Final = 1500
 TOPICS: Final = 40
 PARTITIONS: Final = 40
-"""Of a topic; a group reads one, so there are 60,000 keys."""
+"""Partitions of a topic. Each group reads one topic, so there are 60,000 keys."""
 TOMBSTONES: Final = 0.03
 GROUP_METADATA: Final = 0.01
 TIMESTAMP_MS: Final = 1_795_252_834_000
@@ -67,7 +67,7 @@ def batch(version: str, records: int, chance: random.Random) -> tuple[bytes, int
 
 
 def segment(version: str, size_bytes: int, base_offset: int, seed: int) -> tuple[bytes, int]:
-    """Bytes of a segment, and how many records they hold. The base offset of a batch lies outside its checksum."""
+    """Make the bytes of a segment, and count its records. The base offset of a batch is not part of its checksum."""
     chance = random.Random(seed)
     pool = [batch(version, chance.randint(1, RECORDS_MAX), chance) for _ in range(POOL_BATCHES)]
     raw = bytearray()
@@ -82,7 +82,7 @@ def segment(version: str, size_bytes: int, base_offset: int, seed: int) -> tuple
 
 
 def write_logs(directory: Path, *, size_bytes: int, version: str = "v4", partitions: int = 4) -> int:
-    """Segments of at most `SEGMENT_BYTES` in some partitions of `__consumer_offsets`; returns the number of records."""
+    """Write segments of at most `SEGMENT_BYTES` to partitions of `__consumer_offsets`. Returns the number of records."""
     total = 0
     for partition in range(partitions):
         path = directory / f"__consumer_offsets-{partition}"

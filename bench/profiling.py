@@ -1,8 +1,8 @@
 """
-Where the server's time goes: Kohort under a profiler while the load runs.
+Profile Kohort under load.
 
-cProfile is always there, and makes every call of a Python function dearer, native ones less so: read the shares, not the
-seconds. py-spy, where it is installed, samples from outside and draws a flame graph.
+cProfile slows down calls of Python functions more than native calls, so compare shares, not seconds. py-spy, if installed,
+samples from outside and draws a flame graph.
 """
 
 import io
@@ -26,7 +26,7 @@ WARM_UP_SECONDS: Final = 0.1
 
 
 def profile(measure: Measure, seconds: float) -> str:
-    """The functions that took the most time of their own, as a table."""
+    """Return a table of the functions with the most own time."""
     with tempfile.TemporaryDirectory(prefix="kohort-bench-") as name:
         directory = Path(name)
         written = directory / "profile"
@@ -36,17 +36,17 @@ def profile(measure: Measure, seconds: float) -> str:
             drive, _ = load(measure, running.port, opened)
             drive(WARM_UP_SECONDS)
             taken: Round = drive(seconds)
-        told = io.StringIO()
-        pstats.Stats(str(written), stream=told).strip_dirs().sort_stats("tottime").print_stats(FUNCTIONS)
-    return f"{taken.per_second:,.0f} requests/s under the profiler\n{told.getvalue()}"
+        table = io.StringIO()
+        pstats.Stats(str(written), stream=table).strip_dirs().sort_stats("tottime").print_stats(FUNCTIONS)
+    return f"{taken.per_second:,.0f} requests/s under the profiler\n{table.getvalue()}"
 
 
 def flame(measure: Measure, seconds: float, picture: Path) -> str | None:
     """
-    A flame graph of the server as SVG.
+    Draw a flame graph of the server as SVG.
 
     Returns:
-        What was written, as a sentence; None: py-spy is not here.
+        A sentence about the result; None if py-spy is not installed.
     """
     spy = shutil.which("py-spy", path=f"{Path(sys.executable).parent}") or shutil.which("py-spy")
     if spy is None:
@@ -61,5 +61,5 @@ def flame(measure: Measure, seconds: float, picture: Path) -> str | None:
         sampler = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         drive(seconds)
         sampler.send_signal(signal.SIGINT)
-        _, said = sampler.communicate(timeout=60)
-    return f"written: {picture}" if picture.exists() else f"py-spy wrote nothing: {said.strip()[-300:]}"
+        _, output = sampler.communicate(timeout=60)
+    return f"written: {picture}" if picture.exists() else f"py-spy wrote nothing: {output.strip()[-300:]}"

@@ -24,6 +24,7 @@ GROUP = "smoke-test"
 def broker(kohort: str, directory: str) -> Iterator[str]:
     """Run a broker for the block. Yields its address."""
     command = [kohort, "serve", "--data-dir", directory, "--port", "0", "--set", "group.initial.rebalance.delay.ms=0"]
+    command += ["--log-level", "warning"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

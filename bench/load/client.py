@@ -1,4 +1,4 @@
-"""One connection, one request at a time: what a measure needs before it begins."""
+"""A minimal client for preparing measures. `kohort.client` is not used: frames are prepared in advance and sent many times."""
 
 import socket
 import time
@@ -13,10 +13,10 @@ from kohort.wire.readers import response_reader
 
 CLIENT_ID: Final = "bench"
 CORRELATION_ID: Final = 7
-"""Of every request: with one request in flight nothing is to be told apart, and equal requests have equal answers."""
+"""Correlation id of every request. One request is in flight on a connection, and equal requests get equal responses."""
 READY_SECONDS_MAX: Final = 60.0
-NOT_YET_SECONDS: Final = 0.02
-NOT_YET: Final = RETRIABLE_COORDINATOR_ERRORS | {
+RETRY_SECONDS: Final = 0.02
+RETRIABLE: Final = RETRIABLE_COORDINATOR_ERRORS | {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.LEADER_NOT_AVAILABLE,
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -24,11 +24,11 @@ NOT_YET: Final = RETRIABLE_COORDINATOR_ERRORS | {
 
 
 class RefusedError(Exception):
-    """The server answered with an error code."""
+    """The server returned an error code."""
 
 
 def open_socket(port: int) -> socket.socket:
-    """A blocking socket to the server on this machine, without Nagle's algorithm."""
+    """Open a blocking socket to a server on this machine, with TCP_NODELAY."""
     opened = socket.create_connection(("127.0.0.1", port), timeout=READY_SECONDS_MAX)
     opened.settimeout(None)
     opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -36,13 +36,13 @@ def open_socket(port: int) -> socket.socket:
 
 
 def request_frame(api_key: int, version: int, request: Any) -> bytes:
-    """The bytes of a request, ready to be sent any number of times."""
+    """Encode a request, with its size."""
     return request_encoder(api_key, version)(CORRELATION_ID, CLIENT_ID, request)
 
 
 def read_frame(connection: socket.socket) -> bytes:
     """
-    The next frame with its size.
+    Read the next frame, with its size.
 
     Raises:
         ConnectionError: the server closed the connection.
@@ -60,29 +60,29 @@ def read_frame(connection: socket.socket) -> bytes:
 
 
 def decode(api_key: int, version: int, frame: bytes) -> Any:
-    """The response in a frame that still has its size."""
+    """Decode the response in a frame with its size."""
     offset = 8 + API_KEYS[api_key].response_header_version(version)
     return response_reader(api_key, version)(frame, offset)
 
 
-def ask(connection: socket.socket, api_key: int, version: int, request: Any) -> Any:
-    """One request and its response."""
+def send(connection: socket.socket, api_key: int, version: int, request: Any) -> Any:
+    """Send a request and return its response."""
     connection.sendall(request_frame(api_key, version, request))
     return decode(api_key, version, read_frame(connection))
 
 
-def ask_all(connections: Sequence[socket.socket], frames: Sequence[bytes]) -> list[bytes]:
-    """The answers to many requests, in their order: one in flight on each connection, dealt out in turn."""
+def send_all(connections: Sequence[socket.socket], frames: Sequence[bytes]) -> list[bytes]:
+    """Send requests round-robin, one in flight on each connection, and return the response frames in order."""
     answers = []
     for begin in range(0, len(frames), len(connections)):
-        volley = list(zip(connections, frames[begin : begin + len(connections)], strict=False))
-        for connection, frame in volley:
+        batch = list(zip(connections, frames[begin : begin + len(connections)], strict=False))
+        for connection, frame in batch:
             connection.sendall(frame)
-        answers += [read_frame(connection) for connection, _ in volley]
+        answers += [read_frame(connection) for connection, _ in batch]
     return answers
 
 
-def ask_all_until_ready(
+def send_all_until_ready(
     connections: Sequence[socket.socket],
     api_key: int,
     version: int,
@@ -90,37 +90,37 @@ def ask_all_until_ready(
     code_of: Callable[[Any], int],
 ) -> list[Any]:
     """
-    As `ask_all`, decoded; whom the server tells that it is not ready yet asks again.
+    Send requests as `send_all` does, decode the responses, and retry on errors of a server that is not ready.
 
     Raises:
-        RefusedError: any other error, or not ready for too long.
+        RefusedError: another error code, or not ready in time.
     """
     deadline = time.monotonic() + READY_SECONDS_MAX
     responses: list[Any] = [None] * len(requests)
     left = list(range(len(requests)))
     while left:
-        answers = ask_all(connections, [request_frame(api_key, version, requests[index]) for index in left])
+        answers = send_all(connections, [request_frame(api_key, version, requests[index]) for index in left])
         again = []
         for index, answer in zip(left, answers, strict=True):
             responses[index] = decode(api_key, version, answer)
             code = code_of(responses[index])
-            if code in NOT_YET and time.monotonic() < deadline:
+            if code in RETRIABLE and time.monotonic() < deadline:
                 again.append(index)
             elif code:
-                raise RefusedError(f"{API_KEYS[api_key].api_name} was answered with {ErrorCode(code).name}")
+                raise RefusedError(f"{API_KEYS[api_key].api_name} returned {ErrorCode(code).name}")
         left = again
         if left:
-            time.sleep(NOT_YET_SECONDS)
+            time.sleep(RETRY_SECONDS)
     return responses
 
 
-def ask_until_ready(
+def send_until_ready(
     connection: socket.socket, api_key: int, version: int, request: Any, code_of: Callable[[Any], int]
 ) -> Any:
     """
-    As `ask`, and again while the server says that it is not ready yet.
+    Send a request as `send` does, and retry on errors of a server that is not ready.
 
     Raises:
-        RefusedError: any other error, or not ready for too long.
+        RefusedError: another error code, or not ready in time.
     """
-    return ask_all_until_ready([connection], api_key, version, [request], code_of)[0]
+    return send_all_until_ready([connection], api_key, version, [request], code_of)[0]

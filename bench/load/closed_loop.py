@@ -1,9 +1,9 @@
 """
-The load: a closed loop over many connections, one request in flight on each. `open_loop` has the other kind.
+Closed-loop load: many connections with one request in flight on each.
 
-Everything is prepared before it starts. While it runs, the loop moves bytes between epoll, `recv` and `send`, takes the time
-once per answer and compares the answer with the one expected: no decoding, no allocation that lasts, no garbage collection.
-What it can do at most is measured against a server that answers constants (`constant_server.py`).
+Requests are encoded in advance. The loop moves bytes between epoll, `recv` and `send`, reads the clock once a response, and
+compares the response with the expected bytes. It decodes nothing, and garbage collection is off. Its own limit is measured
+against a server that returns a constant (`constant_server.py`).
 """
 
 import gc
@@ -17,24 +17,24 @@ from itertools import cycle
 from statistics import median
 from typing import Final
 
-from bench.load.client import ask_all
+from bench.load.client import send_all
 
 STALLED_SECONDS: Final = 30.0
-"""When nothing is answered for so long, the measure is broken off."""
+"""Time without a response after which a measure fails."""
 
 
 class LoadError(Exception):
-    """The server gave another answer than the one expected, or none."""
+    """The server returned an unexpected response, or none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
     """
-    One connection and what is sent over it in turn.
+    One connection and its requests, which are sent in a cycle.
 
     Attributes:
-        answer: the whole frame that answers each of the requests.
-        varying: where answers may differ from it, in order, as base offsets do when records are produced.
+        answer: the expected response frame of every request.
+        varying: byte ranges in which responses may differ, in order; base offsets of produced records, for example.
     """
 
     connection: socket.socket
@@ -46,12 +46,12 @@ class Lane:
 @dataclass(frozen=True, slots=True)
 class Round:
     """
-    One stretch of load.
+    One round of load.
 
     Attributes:
-        p50_us, p99_us, p999_us: latency. In an open loop it counts from when the request was due, not from when it was sent.
-        load_cpu: the load's own share of one processor. Near 1 it might be what is measured.
-        late_us: how late the load itself was with a request that nothing held up, 99th percentile; 0 in a closed loop.
+        p50_us, p99_us, p999_us: latency. In an open loop it is measured from the time at which the request was due.
+        load_cpu: processor share of the load generator. Near 1, the generator may be the limit.
+        late_us: 99th percentile of the delay that the generator itself caused; 0 in a closed loop.
     """
 
     requests: int
@@ -69,7 +69,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The rounds of a measure: medians, and the slowest and the fastest round."""
+    """Medians of the rounds of a measure, with the slowest and the fastest round."""
 
     per_second: float
     per_second_min: float
@@ -97,7 +97,7 @@ class Summary:
 
 @contextmanager
 def undisturbed() -> Iterator[Callable[[], float]]:
-    """Without the garbage collector. Gives the load's share of one processor since the beginning."""
+    """Disable garbage collection. Yields a function that returns the processor share of this process so far."""
     gc.collect()
     gc.disable()
     cpu_before, begun = time.process_time(), time.perf_counter()
@@ -109,10 +109,10 @@ def undisturbed() -> Iterator[Callable[[], float]]:
 
 def run(lanes: Sequence[Lane], seconds: float) -> Round:
     """
-    Keep one request in flight on every lane for some seconds, then take the answers that are still due.
+    Keep one request in flight on every lane for `seconds`, then wait for the outstanding responses.
 
     Raises:
-        LoadError: an answer differs, is missing, or the connection ended.
+        LoadError: a response differs or is missing, or a connection was closed.
     """
     with undisturbed() as cpu_share:
         begun_ns = time.perf_counter_ns()
@@ -124,10 +124,10 @@ def run(lanes: Sequence[Lane], seconds: float) -> Round:
 
 def round_of(latencies_ns: list[int], seconds: float, load_cpu: float, *, requests: int = 0) -> Round:
     """
-    Sorts the latencies.
+    Make a round from latencies, which are sorted in place.
 
     Args:
-        requests: how many there were, if not one a latency.
+        requests: the number of requests, if it differs from the number of latencies.
     """
     latencies_ns.sort()
     return Round(
@@ -145,15 +145,15 @@ def _quantile_us(ordered_ns: list[int], share: float) -> float:
 
 
 def _drive(lanes: Sequence[Lane], deadline_ns: int) -> list[int]:
-    """The loop. Returns the latency of every request."""
-    # Bound methods and plain local containers: whatever is looked up here is looked up 100 000 times a second.
+    """Run the loop and return the latency of every request."""
+    # Bound methods and local containers: each lookup here happens 100,000 times a second.
     clock = time.perf_counter_ns
     epoll = select.epoll()
     sent_ns: dict[int, int] = {}
     steps: dict[int, tuple[Callable[[int], bytes], int, Callable[[bytes], int], Callable[[], bytes], bytes]] = {}
     for lane in lanes:
         descriptor = lane.connection.fileno()
-        # Room for what is expected and no more: a large buffer costs time even when little arrives.
+        # A buffer of the expected size: a larger one costs time even if little arrives.
         room = min(max(len(lane.answer), 4096), 1 << 20)
         next_request = cycle(lane.requests).__next__
         steps[descriptor] = (lane.connection.recv, room, lane.connection.send, next_request, lane.answer)
@@ -188,26 +188,26 @@ def _drive(lanes: Sequence[Lane], deadline_ns: int) -> list[int]:
 
 def expect(lane: Lane, data: bytes) -> None:
     """
-    What is not the answer to the last byte: one that arrives in pieces, or one that may vary; anything else is an error.
+    Check a response that does not equal the expected bytes. It may be incomplete, or differ in the varying ranges.
 
     Raises:
-        LoadError: it is another answer, or the end of the connection.
+        LoadError: the response is different, or the connection was closed.
     """
     data = _whole(lane.connection, data)
     if len(data) != len(lane.answer) or _fixed(data, lane.varying) != _fixed(lane.answer, lane.varying):
-        told = data[:200].hex() or "the end of the connection"
-        raise LoadError(f"expected the answer {lane.answer[:200].hex()}, got {told}")
+        found = data[:200].hex() or "the end of the connection"
+        raise LoadError(f"expected the response {lane.answer[:200].hex()}, got {found}")
 
 
 def _fixed(answer: bytes, varying: Sequence[range]) -> list[bytes]:
-    """What of an answer has to be as it was."""
+    """Return the parts of a response outside the varying ranges."""
     begins = [0, *(part.stop for part in varying)]
     ends = [*(part.start for part in varying), len(answer)]
     return [answer[begin:end] for begin, end in zip(begins, ends, strict=True)]
 
 
 def _whole(connection: socket.socket, data: bytes) -> bytes:
-    """A frame to its end, or to that of the connection."""
+    """Read the rest of a frame, or until the connection is closed."""
     pieces, have = [data], len(data)
     while data and (have < 4 or have < 4 + int.from_bytes(pieces[0][:4], "big")):
         data = connection.recv(1 << 20)
@@ -223,15 +223,15 @@ def lanes_of(
     varying: Sequence[range] = (),
 ) -> list[Lane]:
     """
-    Lanes among which the requests are dealt out; each request has been answered once, and on one lane all in the same way.
+    Distribute requests over lanes. Each request is sent once, to learn the expected response of the lane.
 
     Args:
-        check: raises when an answer is not the one wanted.
+        check: raises an error if a response is not as wanted.
 
     Raises:
-        LoadError: the answers differ among the requests of a lane, so none of them can be expected.
+        LoadError: the requests of one lane have different responses.
     """
-    answers = ask_all(sockets, requests)
+    answers = send_all(sockets, requests)
     for answer in answers:
         check(answer)
     lanes = []
@@ -239,6 +239,6 @@ def lanes_of(
         own = answers[index :: len(sockets)]
         kinds = {b"".join(_fixed(answer, varying)) for answer in own}
         if len(kinds) != 1:
-            raise LoadError(f"{len(own)} requests of one kind have {len(kinds)} different answers")
+            raise LoadError(f"{len(own)} requests of one kind have {len(kinds)} different responses")
         lanes.append(Lane(connection, tuple(requests[index :: len(sockets)]), own[0], varying))
     return lanes

@@ -1,9 +1,8 @@
 """
-The load at a fixed rate: requests are due at fixed times, whether the server has answered the ones before or not.
+Open-loop load: requests are due at fixed times, whether or not earlier requests have been answered.
 
-A closed loop waits for a slow server and so asks it less just when it is slow ("coordinated omission"). Here latency counts
-from the moment at which a request was due; one that had to wait for its connection has waited, and that is counted. The
-latencies go into an HdrHistogram of three significant digits.
+A closed loop sends fewer requests while the server is slow ("coordinated omission"). Here, latency starts when a request is
+due, so waiting for a free connection is included. Latencies are recorded in an HdrHistogram with three significant digits.
 """
 
 import select
@@ -23,13 +22,13 @@ NOTHING_DUE_NS: Final = 1 << 62
 
 def run_at_rate(lanes: Sequence[Lane], seconds: float, rate: int) -> Round:
     """
-    Requests at equal distances, dealt out to the lanes in turn, one in flight on each.
+    Send requests at equal intervals, round-robin over the lanes, one in flight on each.
 
     Args:
         rate: requests per second over all lanes.
 
     Raises:
-        LoadError: an answer differs, is missing, or the connection ended.
+        LoadError: a response differs or is missing, or a connection was closed.
     """
     with undisturbed() as cpu_share:
         begun_ns = time.perf_counter_ns()
@@ -56,7 +55,7 @@ def _histogram(values_ns: Sequence[int]) -> HdrHistogram:
 
 
 class _Schedule:
-    """One stretch: what is due when, what waits for its lane, what is in flight."""
+    """State of one round: due times, requests waiting for their lane, requests in flight."""
 
     def __init__(self, lanes: Sequence[Lane], begun_ns: int, rate: int, count: int) -> None:
         self._lanes = lanes
@@ -70,7 +69,7 @@ class _Schedule:
         self._late_ns: list[int] = []
 
     def drive(self) -> tuple[list[int], list[int]]:
-        """Latency of every request, and how late those were sent whose lane was free when they were due."""
+        """Return the latency of every request, and the delays of requests whose lane was free when they were due."""
         epoll = select.epoll()
         by_descriptor = {one.connection.fileno(): index for index, one in enumerate(self._lanes)}
         for descriptor in by_descriptor:
@@ -95,7 +94,7 @@ class _Schedule:
         return self._begun_ns + int(number * self._step_ns)
 
     def _issue(self, issued: int) -> int:
-        """Send what is due, or let it wait for its lane. Returns how many have been due so far."""
+        """Send the requests that are due, or queue them for their lane. Returns the number due so far."""
         now_ns = time.perf_counter_ns()
         while issued < self._count and (due_ns := self._due_ns(issued)) <= now_ns:
             index = issued % len(self._lanes)
@@ -124,7 +123,7 @@ class _Schedule:
 
 
 def _wait(epoll: select.epoll, due_ns: int) -> list[tuple[int, int]]:
-    """What has arrived, at the latest when the next request is due. epoll counts in milliseconds: too coarse."""
+    """Wait for events until the next request is due. `select` is used because epoll timeouts have millisecond resolution."""
     left = min((due_ns - time.perf_counter_ns()) / 1e9, 1.0)
     if left > 0:
         select.select([epoll], [], [], left)

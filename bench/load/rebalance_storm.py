@@ -1,8 +1,8 @@
 """
-A rebalance storm: all members of a classic group join again at once, and again as soon as all have their assignment.
+Rebalance storm: all members of a classic group rejoin at once, and again as soon as all have their assignments.
 
-Each brings metadata other than before, so the first one to be heard begins a rebalance; it ends when the last member has the
-answer to its SyncGroup. Latency is that of whole rebalances; requests are JoinGroup and SyncGroup, two a member.
+Each member changes its metadata, so the first JoinGroup starts a rebalance. The rebalance ends with the last SyncGroup
+response. Latency is that of whole rebalances; requests are JoinGroup and SyncGroup, two a member.
 """
 
 import select
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import cycle
 from typing import Final
 
-from bench.load.client import ask_all_until_ready, decode, read_frame, request_frame
+from bench.load.client import decode, read_frame, request_frame, send_all_until_ready
 from bench.load.closed_loop import STALLED_SECONDS, LoadError, Round, round_of, undisturbed
 from bench.load.requests import (
     JOIN_GROUP,
@@ -29,18 +29,18 @@ from bench.load.requests import (
 
 QUIET_SECONDS: Final = 0.1
 GENERATION_MARK: Final = 0x7A5B3C1D
-"""Stands in a prepared SyncGroup where the generation will be."""
+"""Placeholder of the generation in a prepared SyncGroup."""
 _ERROR: Final = slice(13, 15)
 _GENERATION: Final = slice(15, 19)
-"""In answers to JoinGroup 9 and SyncGroup 5: after size, correlation id, tags and throttle time."""
+"""Position of the error code in JoinGroup 9 and SyncGroup 5 responses: after size, correlation id, tags and throttle time."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Member:
     """
     Attributes:
-        joins: JoinGroup with this metadata and with that.
-        sync: SyncGroup up to the generation and from there on.
+        joins: two JoinGroup frames with different metadata.
+        sync: the SyncGroup frame before and after the generation.
     """
 
     connection: socket.socket
@@ -49,19 +49,19 @@ class _Member:
 
 
 class Storm:
-    """One group with a member a connection."""
+    """A group with one member for each connection."""
 
     def __init__(self, sockets: Sequence[socket.socket], opened: ExitStack) -> None:
         """
         Args:
-            opened: gets what makes the members leave.
+            opened: receives the callback that makes the members leave.
 
         Raises:
-            LoadError: the group does not come together.
+            LoadError: the members do not reach a common generation.
         """
         group_id = f"bench-storm-{new_serial()}"
-        asked = [join_request(group_id, "") for _ in sockets]
-        ids = [it.member_id for it in ask_all_until_ready(sockets, *JOIN_GROUP, asked, join_code)]
+        requests = [join_request(group_id, "") for _ in sockets]
+        ids = [it.member_id for it in send_all_until_ready(sockets, *JOIN_GROUP, requests, join_code)]
         opened.callback(leave, sockets[:1], [leave_request(group_id, ids)])
         joins = [
             (
@@ -83,10 +83,10 @@ class Storm:
 
     def run(self, seconds: float) -> Round:
         """
-        Rebalance after rebalance for some seconds.
+        Run rebalances for `seconds`.
 
         Raises:
-            LoadError: an error code where none is due.
+            LoadError: an unexpected error code.
         """
         durations_ns: list[int] = []
         with undisturbed() as cpu_share:
@@ -120,15 +120,15 @@ class Storm:
 def _answer(connection: socket.socket) -> bytes:
     answer = read_frame(connection)
     if answer[_ERROR] != b"\0\0":
-        raise LoadError(f"a member was answered with error code {int.from_bytes(answer[_ERROR], 'big')}")
+        raise LoadError(f"a member received error code {int.from_bytes(answer[_ERROR], 'big')}")
     return answer
 
 
 def _gather(sockets: Sequence[socket.socket], joins: Sequence[bytes]) -> str:
     """
-    All members in one generation; the leader's id.
+    Bring all members into one generation and return the leader's id.
 
-    The first ones may be answered before the others are there; whoever has an answer while others wait joins again.
+    Early members may be answered before the others join. A member with a response joins again while others wait.
     """
     generations: dict[int, int] = {}
     leader_id = ""
@@ -148,7 +148,7 @@ def _gather(sockets: Sequence[socket.socket], joins: Sequence[bytes]) -> str:
 
 
 def _heard(sockets: Sequence[socket.socket], waiting: Iterable[int]) -> list[int]:
-    """Those with an answer, when all have one or no more come."""
+    """Return the members with a response, when all have one or no more arrive."""
     left, heard = {sockets[index].fileno(): index for index in waiting}, []
     with select.epoll() as epoll:
         for descriptor in left:

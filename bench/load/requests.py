@@ -1,4 +1,4 @@
-"""What is sent: requests prepared for each measure, once the server has what they need."""
+"""Requests of each measure, and the topics, groups and offsets that they need."""
 
 import itertools
 import socket
@@ -9,12 +9,12 @@ from typing import Any, Final
 
 from bench.load.client import (
     RefusedError,
-    ask_all,
-    ask_all_until_ready,
-    ask_until_ready,
     decode,
     open_socket,
     request_frame,
+    send_all,
+    send_all_until_ready,
+    send_until_ready,
 )
 from bench.load.closed_loop import Lane, lanes_of
 from kohort.model.errors import ErrorCode
@@ -23,13 +23,13 @@ from kohort.wire.apis import ApiKey
 from kohort.wire.batches import BatchRecord, build_batch
 
 GROUPS: Final = 64
-"""They land in some 36 of the 50 partitions of `__consumer_offsets`."""
+"""Their offsets are in some 36 of the 50 partitions of `__consumer_offsets`."""
 TOPIC: Final = "bench"
 PARTITIONS: Final = 100
 DATA_TOPIC: Final = "bench-data"
 DATA_PARTITIONS: Final = 8
 DATA_PARTITIONS_MAX: Final = 32
-"""That a request of 16 KB batches fills; the topic has so many, and measures of less use the first of them."""
+"""Most partitions in one Produce request. The topic has this many; smaller measures use the first of them."""
 BATCH_BYTES: Final = 16_384
 BATCH_RECORDS: Final = 16
 COMMIT_STEPS: Final = 4
@@ -45,7 +45,7 @@ PRODUCE: Final = (ApiKey.PRODUCE, 9)
 FETCH: Final = (ApiKey.FETCH, 12)
 
 new_serial: Final = itertools.count().__next__
-"""Groups with members have names that no measure before has used: nobody waits for members of former measures."""
+"""Return a new number for group names, so that no measure meets members of an earlier one."""
 
 
 def group_of(number: int) -> str:
@@ -53,38 +53,38 @@ def group_of(number: int) -> str:
 
 
 def prepare(port: int) -> None:
-    """The topics, and every coordinator that the groups need, loaded."""
+    """Create the topics, and wait until all coordinator partitions of the groups are loaded."""
     find = messages.FindCoordinatorRequest(coordinator_keys=[group_of(number) for number in range(GROUPS)])
     with open_socket(port) as connection:
         create_topic(connection, TOPIC, PARTITIONS)
         create_topic(connection, DATA_TOPIC, DATA_PARTITIONS_MAX)
-        ask_until_ready(
+        send_until_ready(
             connection, ApiKey.FIND_COORDINATOR, 4, find, lambda found: max(it.error_code for it in found.coordinators)
         )
         commits = [commit_request(group_of(number), 1) for number in range(GROUPS)]
-        ask_all_until_ready([connection], *OFFSET_COMMIT, commits, commit_code)
+        send_all_until_ready([connection], *OFFSET_COMMIT, commits, commit_code)
 
 
 def create_topic(connection: socket.socket, name: str, partitions: int) -> None:
     topic = messages.CreateTopicsRequestCreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
     create = messages.CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
-    ask_until_ready(connection, ApiKey.CREATE_TOPICS, 7, create, lambda created: created.topics[0].error_code)
+    send_until_ready(connection, ApiKey.CREATE_TOPICS, 7, create, lambda created: created.topics[0].error_code)
 
 
 def refuse_unless_none(code: int, what: str) -> None:
     """
     Raises:
-        RefusedError: the code is another than NONE.
+        RefusedError: the code is not NONE.
     """
     if code:
-        raise RefusedError(f"{what} was answered with {ErrorCode(code).name}")
+        raise RefusedError(f"{what} returned {ErrorCode(code).name}")
 
 
 # -- offsets ------------------------------------------------------------------------------------------------------------
 
 
 def commit_request(group_id: str, partitions: int, offset: int = 1_000_000) -> Any:
-    """A commit of a consumer that is no member: generation -1."""
+    """Make a commit of a simple consumer: generation -1."""
     committed = [
         messages.OffsetCommitRequestPartition(
             partition_index=index, committed_offset=offset, committed_leader_epoch=-1, committed_metadata=""
@@ -104,14 +104,14 @@ def commit_code(committed: Any) -> int:
 
 
 def commit_lanes(sockets: Sequence[socket.socket], groups: int, partitions: int) -> list[Lane]:
-    """All groups, dealt out to the connections; a group commits other offsets each time, until it begins again."""
-    asked = [
+    """Distribute the groups over the connections. Each commit of a group has other offsets, in a cycle."""
+    requests = [
         commit_request(group_of(number), partitions, 1_000_000 + 1_000 * step + number)
         for step in range(COMMIT_STEPS)
         for number in range(groups)
     ]
-    ask_all_until_ready(sockets, *OFFSET_COMMIT, asked, commit_code)
-    return lanes_of(sockets, [request_frame(*OFFSET_COMMIT, request) for request in asked], _check_commit)
+    send_all_until_ready(sockets, *OFFSET_COMMIT, requests, commit_code)
+    return lanes_of(sockets, [request_frame(*OFFSET_COMMIT, request) for request in requests], _check_commit)
 
 
 def _check_commit(answer: bytes) -> None:
@@ -125,7 +125,7 @@ def fetch_offsets_request(group_id: str, partitions: int) -> Any:
 
 
 def fetch_offsets_code(fetched: Any) -> int:
-    """An offset that is not there counts as an error, for it has been committed."""
+    """Return the error code. A missing offset is an error, because it was committed before."""
     (group,) = fetched.groups
     found = [partition for topic in group.topics for partition in topic.partitions]
     if any(partition.committed_offset < 0 for partition in found) or not found:
@@ -134,10 +134,10 @@ def fetch_offsets_code(fetched: Any) -> int:
 
 
 def fetch_offsets_lanes(sockets: Sequence[socket.socket], groups: int, partitions: int) -> list[Lane]:
-    """One group a connection, each with its offsets committed before."""
+    """Make a lane for each group. Its offsets are committed first."""
     names = [group_of(number % groups) for number in range(len(sockets))]
     committed = [commit_request(name, partitions) for name in names]
-    ask_all_until_ready(sockets, *OFFSET_COMMIT, committed, commit_code)
+    send_all_until_ready(sockets, *OFFSET_COMMIT, committed, commit_code)
     requests = [request_frame(*OFFSET_FETCH, fetch_offsets_request(name, partitions)) for name in names]
     return lanes_of(sockets, requests, _check_fetched_offsets)
 
@@ -151,22 +151,22 @@ def _check_fetched_offsets(answer: bytes) -> None:
 
 def heartbeat_lanes(sockets: Sequence[socket.socket], groups: int, opened: ExitStack) -> list[Lane]:
     """
-    One stable member a group, dealt out to the connections.
+    Make lanes of groups with one stable member each.
 
     Args:
-        opened: gets what makes the members leave; one that stayed would disturb what comes next when its session ends.
+        opened: receives the callback that makes the members leave. Their expiry would disturb later measures.
     """
     serial = new_serial()
     names = [f"{group_of(number)}-members-{serial}" for number in range(groups)]
-    # The first answer is MEMBER_ID_REQUIRED, with the id to come back with (KIP-394).
-    invited = ask_all_until_ready(sockets, *JOIN_GROUP, [join_request(name, "") for name in names], join_code)
+    # The first response is MEMBER_ID_REQUIRED with the member id (KIP-394).
+    invited = send_all_until_ready(sockets, *JOIN_GROUP, [join_request(name, "") for name in names], join_code)
     rejoin = [join_request(name, it.member_id) for name, it in zip(names, invited, strict=True)]
-    joined = ask_all_until_ready(sockets, *JOIN_GROUP, rejoin, join_code)
+    joined = send_all_until_ready(sockets, *JOIN_GROUP, rejoin, join_code)
     syncs = [
         sync_request(name, it.member_id, it.generation_id, [it.member_id])
         for name, it in zip(names, joined, strict=True)
     ]
-    ask_all_until_ready(sockets, *SYNC_GROUP, syncs, lambda synced: int(synced.error_code))
+    send_all_until_ready(sockets, *SYNC_GROUP, syncs, lambda synced: int(synced.error_code))
     leaves = [leave_request(name, [it.member_id]) for name, it in zip(names, joined, strict=True)]
     opened.callback(leave, sockets, leaves)
     heartbeats = [
@@ -182,9 +182,9 @@ def leave_request(group_id: str, member_ids: Sequence[str]) -> Any:
 
 
 def leave(sockets: Sequence[socket.socket], leaves: Sequence[Any]) -> None:
-    """Part from groups, as well as it can be done over connections that may have failed."""
+    """Leave groups. Errors are ignored: a connection may have failed."""
     with suppress(OSError):
-        ask_all(sockets, [request_frame(*LEAVE_GROUP, it) for it in leaves])
+        send_all(sockets, [request_frame(*LEAVE_GROUP, it) for it in leaves])
 
 
 def join_request(group_id: str, member_id: str, metadata: bytes = b"") -> Any:
@@ -205,7 +205,7 @@ def join_code(joined: Any) -> int:
 def sync_request(group_id: str, member_id: str, generation_id: int, assigned: Sequence[str]) -> Any:
     """
     Args:
-        assigned: the members whose assignments are in it; those who do not lead have none.
+        assigned: the members with assignments; only the leader sends them.
     """
     return messages.SyncGroupRequest(
         group_id=group_id,
@@ -225,41 +225,41 @@ def check_heartbeat(answer: bytes) -> None:
 
 
 def batch() -> bytes:
-    """A batch of 16 KB: sixteen records of equal size that nobody has compressed."""
+    """Make a batch of 16 KB: sixteen uncompressed records of equal size."""
     return batch_of([BatchRecord(key=None, value=bytes(BATCH_BYTES // BATCH_RECORDS - 16))] * BATCH_RECORDS)
 
 
 def batch_of(records: Sequence[BatchRecord]) -> bytes:
-    """Of now: what is older than a topic's retention is deleted half a minute after a server's start, under the load."""
+    """Timestamp of the records: the current time, because retention would delete old records during the measure."""
     return build_batch(records, timestamp_ms=round(1000 * time.time()))
 
 
 def produce_request(*partitions: int) -> Any:
-    """A batch to each of them."""
+    """Make a Produce request with a batch for each partition."""
     data = [messages.ProduceRequestPartitionProduceData(index=index, records=batch()) for index in partitions]
     topic = messages.ProduceRequestTopicProduceData(name=DATA_TOPIC, partition_data=data)
     return messages.ProduceRequest(transactional_id=None, acks=-1, timeout_ms=30_000, topic_data=[topic])
 
 
 def produce_code(produced: Any) -> int:
-    """The first error, if there is one."""
+    """Return the first error code."""
     return next((int(it.error_code) for it in produced.responses[0].partition_responses if it.error_code), 0)
 
 
 def produce_lanes(sockets: Sequence[socket.socket], partitions: int = 1) -> list[Lane]:
     """
-    A partition a connection, or as many as a request has. Base offsets, and nothing else, differ from answer to answer.
+    Make lanes of Produce requests. Only base offsets differ between responses.
     """
-    asked = [
+    requests = [
         produce_request(*((index + place) % max(DATA_PARTITIONS, partitions) for place in range(partitions)))
         for index in range(len(sockets))
     ]
-    ask_all_until_ready(sockets, *PRODUCE, asked, produce_code)
-    # Size, correlation id, tags; count of topics, name with its length, count of partitions.
+    send_all_until_ready(sockets, *PRODUCE, requests, produce_code)
+    # Size, correlation id, tags; topic count, topic name, partition count.
     begin = 4 + 4 + 1 + 1 + 1 + len(DATA_TOPIC) + 1
-    # Of each partition: index, error code, base offset, append time, log start, two that are empty, tags.
+    # Each partition: index, error code, base offset, append time, log start, two empty fields, tags.
     varying = [range(at + 6, at + 14) for at in range(begin, begin + partitions * 33, 33)]
-    return lanes_of(sockets, [request_frame(*PRODUCE, it) for it in asked], _check_produced, varying)
+    return lanes_of(sockets, [request_frame(*PRODUCE, it) for it in requests], _check_produced, varying)
 
 
 def _check_produced(answer: bytes) -> None:
@@ -267,7 +267,7 @@ def _check_produced(answer: bytes) -> None:
 
 
 def fetch_request(partition: int) -> Any:
-    """From the beginning, without a session: always the same batches."""
+    """Make a Fetch request from the log start, without a session. It always returns the same batches."""
     wanted = messages.FetchRequestFetchPartition(
         partition=partition, fetch_offset=0, partition_max_bytes=FETCHED_BATCHES * len(batch())
     )
@@ -278,9 +278,9 @@ def fetch_request(partition: int) -> Any:
 
 
 def fetch_lanes(sockets: Sequence[socket.socket]) -> list[Lane]:
-    """A partition a connection, with more in it than a fetch brings."""
+    """Make a lane for each partition. A partition has more data than one Fetch returns."""
     filled = [produce_request(index) for index in range(DATA_PARTITIONS) for _ in range(FETCHED_BATCHES + 1)]
-    ask_all_until_ready(sockets[:1], *PRODUCE, filled, produce_code)
+    send_all_until_ready(sockets[:1], *PRODUCE, filled, produce_code)
     requests = [request_frame(*FETCH, fetch_request(index % DATA_PARTITIONS)) for index in range(len(sockets))]
     return lanes_of(sockets, requests, _check_fetched)
 
@@ -289,4 +289,4 @@ def _check_fetched(answer: bytes) -> None:
     fetched = decode(*FETCH, answer)
     refuse_unless_none(fetched.error_code or fetched.responses[0].partitions[0].error_code, "Fetch")
     if len(answer) < FETCHED_BATCHES * BATCH_BYTES // 2:
-        raise RefusedError(f"Fetch brought {len(answer)} bytes, less than half of those asked for")
+        raise RefusedError(f"Fetch returned {len(answer)} bytes, less than half of the requested size")

@@ -1,4 +1,4 @@
-"""Two runs, measure by measure: `python -m bench --compare A.json B.json`, or `make bench-compare A=... B=...`."""
+"""Comparison of two runs: `python -m bench --compare A.json B.json`, or `make bench-compare A=... B=...`."""
 
 import json
 from pathlib import Path
@@ -11,13 +11,13 @@ Key: TypeAlias = tuple[str, str, str]
 
 
 class NoResultsError(Exception):
-    """A file is not one of those that the benchmark writes."""
+    """A file is not a result of the benchmark."""
 
 
 def read(path: Path) -> dict[str, Any]:
     """
     Raises:
-        NoResultsError: it cannot be read, or holds something else.
+        NoResultsError: the file cannot be read, or is not a result of the benchmark.
     """
     try:
         run = json.loads(path.read_text())
@@ -25,14 +25,14 @@ def read(path: Path) -> dict[str, Any]:
             return run
     except (OSError, ValueError) as error:
         raise NoResultsError(f"{path} cannot be read: {error}") from error
-    raise NoResultsError(f"{path} is no file of this benchmark")
+    raise NoResultsError(f"{path} is not a result file of this benchmark")
 
 
 def table(first: dict[str, Any], second: dict[str, Any]) -> Table:
     """
-    What both have measured.
+    Make a table of the measures in both runs.
 
-    A change counts as one when the rounds of the two runs do not overlap; otherwise it may be the machine.
+    A change counts if the rounds of the two runs do not overlap. Otherwise it may be the machine.
     """
     shown = Table(box=box.SIMPLE_HEAD, title_justify="left", title=f"{_made(first)}  against  {_made(second)}")
     for heading in ("flush", "measure", "server"):

@@ -1,4 +1,4 @@
-"""A run as one HTML page that needs nothing beside it: bars for each measure, curves for growth, drawn as SVG."""
+"""A run as a self-contained HTML page, with SVG bars for measures and curves for growth."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any, Final, TypeAlias
 
 Entry: TypeAlias = Mapping[str, Any]
-"""One result as it is in the JSON file."""
+"""One result of the JSON file."""
 
 WIDTH: Final = 720
 BAR_HEIGHT: Final = 20
@@ -46,7 +46,7 @@ th, td { padding: 4px 10px; border-bottom: 1px solid var(--rule); }
 
 
 def render(run: Mapping[str, Any]) -> str:
-    """The whole page. `run` is what the JSON file holds."""
+    """Render the page from the content of the JSON file."""
     results: list[Entry] = json.loads(json.dumps(run))["results"]
     steady = [it for it in results if not it["measure"]["growth"]]
     growing = [it for it in results if it["measure"]["growth"]]
@@ -83,8 +83,8 @@ def _made(run: Mapping[str, Any]) -> str:
 
 def _sections(results: Sequence[Entry]) -> list[str]:
     meant = {
-        "os": "acknowledged when the operating system has it",
-        "commit": "acknowledged when the disk has it",
+        "os": "acknowledged after the write to the page cache",
+        "commit": "acknowledged after a flush to disk",
     }
     told = []
     for flush, some in groupby(results, key=lambda it: it["measure"]["flush"]):
@@ -95,7 +95,7 @@ def _sections(results: Sequence[Entry]) -> list[str]:
 
 
 def bars(entries: Sequence[Entry], title: str) -> str:
-    """Requests per second of each rival; in an open loop, where these are given, latency (99th percentile)."""
+    """Draw the requests per second of each rival, or in an open loop the 99th percentile of latency."""
     is_open = entries[0]["measure"]["rate"] is not None
     spans = [_span(it, is_open=is_open) for it in entries]
     longest = max(high for _, _, high in spans) or 1

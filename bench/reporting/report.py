@@ -1,4 +1,4 @@
-"""What was measured, for people and for files."""
+"""Results as tables and as JSON."""
 
 import json
 import os
@@ -29,11 +29,11 @@ _HEADINGS = ("per s", "slowest", "fastest", "times", "p50 us", "p99 us", "MB/s",
 
 def table(results: Sequence[Result], refused: Sequence[Refused] = ()) -> Table:
     """
-    One line a measure and rival; "n/a" where a rival did not let it be taken.
+    Make a table with a row for each measure and rival; "n/a" if the measure failed.
 
-    "times" is Kohort's requests per second over the rival's, in an open loop the rival's p99 over Kohort's: above 1 Kohort is
-    better. "cpu" is how many processors the server kept busy and "us each" its processor time per request; "load" is the
-    load's own share of a processor: near 1, the load may be what was measured.
+    "times" is Kohort's rate over the rival's, or in an open loop the rival's p99 over Kohort's: above 1, Kohort is better.
+    "cpu" is the number of processors that the server used, "us each" its processor time per request. "load" is the processor
+    share of the load generator: near 1, the generator may be the limit.
     """
     shown = Table(box=box.SIMPLE_HEAD, title_justify="left")
     for heading in ("flush", "measure", "server"):
@@ -73,7 +73,7 @@ def _figures(result: Result, results: Sequence[Result]) -> tuple[str, ...]:
 
 
 def ratio(result: Result, results: Sequence[Result]) -> float | None:
-    """How many times better Kohort did in the same measure; None for Kohort itself, or without it."""
+    """Return Kohort's advantage in the same measure; None for Kohort itself, or without a result of Kohort."""
     ours = next((it for it in results if it.rival == OURS and it.measure == result.measure), None)
     if ours is None or result.rival == OURS:
         return None
@@ -83,7 +83,7 @@ def ratio(result: Result, results: Sequence[Result]) -> float | None:
 
 
 def starts_table(starts: Sequence[Start]) -> Table:
-    """One line a rival."""
+    """Make a table with a row for each rival."""
     shown = Table(box=box.SIMPLE_HEAD, title_justify="left")
     shown.add_column("server")
     offsets = sorted({count for one in starts for count in one.loads_ms})
@@ -100,13 +100,13 @@ def starts_table(starts: Sequence[Start]) -> Table:
         shown.add_row(one.rival, *(f"{figure:,.0f}" for figure in figures), *loads)
     shown.caption = (
         f"Goals for Kohort: first answer within {START_GOAL_MS} ms, {RESIDENT_GOAL_MB} MB idle. Offsets: from exec to a"
-        " committed offset, with so many in one coordinator partition."
+        " committed offset, with this many offsets in one coordinator partition."
     )
     return shown
 
 
 def figures_table(figures: Sequence[Figure]) -> Table:
-    """One line a figure, with a column for each rival."""
+    """Make a table with a row for each figure and a column for each rival."""
     rivals = list(dict.fromkeys(it.rival for it in figures if it.rival))
     shown = Table(box=box.SIMPLE_HEAD, title_justify="left")
     shown.add_column("taken once")
@@ -122,7 +122,7 @@ def figures_table(figures: Sequence[Figure]) -> Table:
 
 
 def figure_text(figure: Figure | None) -> str:
-    """Three digits; why there is none; nothing where nothing was asked."""
+    """Format a figure with three digits, the reason of a failure, or an empty cell."""
     if figure is None:
         return ""
     if figure.value is None:
@@ -131,12 +131,12 @@ def figure_text(figure: Figure | None) -> str:
 
 
 def refusals(refused: Sequence[Refused]) -> list[str]:
-    """A sentence for each measure that could not be taken."""
-    return [f"{it.rival} refused {it.measure.flush}: {it.measure.title()}: {it.reason}" for it in refused]
+    """Return a sentence for each measure that failed."""
+    return [f"{it.rival} failed in {it.measure.flush}: {it.measure.title()}: {it.reason}" for it in refused]
 
 
 def machine() -> dict[str, Any]:
-    """What a figure needs beside it to mean anything."""
+    """Describe the machine and the time of the run."""
     return {
         "taken_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "system": f"{platform.system()} {platform.release()}",
@@ -159,17 +159,17 @@ def _processor() -> str:
 
 
 def _first_line(*command: str) -> str | None:
-    """What a program says of itself; None: it is not here."""
+    """Return the first line of a program's output; None if it is not installed."""
     if shutil.which(command[0]) is None:
         return None
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
     return next(iter((done.stdout + done.stderr).splitlines()), None)
 
 
-def told(
+def as_json(
     plan: Plan, rivals: Sequence[Rival], report: Report, starts: Sequence[Start], figures: Sequence[Figure] = ()
 ) -> dict[str, Any]:
-    """Everything, as it goes into the JSON file."""
+    """Return the whole run for the JSON file."""
     return {
         "machine": machine(),
         "versions": {rival.name: rival.version() for rival in rivals},
@@ -184,7 +184,7 @@ def told(
 
 
 def write(directory: Path, everything: dict[str, Any], page: str) -> Path:
-    """A JSON file, named by the second at which it was written, and the page beside it."""
+    """Write a JSON file named by the current time, and the HTML page beside it."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}.json"
     path.write_text(json.dumps(everything, indent=2) + "\n")

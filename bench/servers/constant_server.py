@@ -1,8 +1,8 @@
 """
-A server that does nothing: every frame is answered at once with the same bytes under its own correlation id.
+A server that answers every frame with the same bytes and the frame's correlation id.
 
-It shows what the load can do at most on this machine (`python -m bench --ceiling`): a measure that comes near it says more
-about the load than about the server.
+It shows the limit of the load generator on this machine (`python -m bench --ceiling`). A measure near that limit says more
+about the generator than about the server.
 
 Run as a process: `python -m bench.servers.constant_server BYTES_OF_BODY_IN_HEX`. Prints its port when it is ready.
 """
@@ -13,7 +13,7 @@ import sys
 
 
 def serve(body: bytes) -> None:
-    """Answer until killed. Frames are taken to arrive whole, as those of the load do."""
+    """Answer until killed. Each frame must arrive whole, as the load generator sends it."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=256)
     print(f"constant ready port={listener.getsockname()[1]}", flush=True)
     epoll = select.epoll()

@@ -1,4 +1,4 @@
-"""Servers as processes of their own: started, ready, measured, stopped."""
+"""Servers as processes: start, wait until ready, measure, stop."""
 
 import re
 import socket
@@ -24,7 +24,7 @@ _API_VERSIONS: Final = bytes.fromhex("0000000a 0012 0000 00000001 ffff")
 
 
 class ServerError(Exception):
-    """A server did not come up."""
+    """A server did not start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Server:
 
     Attributes:
         started_at: `time.perf_counter()` just before exec.
-        directory: where it keeps its data.
+        directory: its data directory.
     """
 
     process: subprocess.Popen[str]
@@ -48,7 +48,7 @@ class Server:
 
     @property
     def cpu_seconds(self) -> float:
-        """Processor time used so far, of all threads."""
+        """Processor time of all threads so far."""
         used = psutil.Process(self.process.pid).cpu_times()
         return float(used.user + used.system)
 
@@ -56,14 +56,14 @@ class Server:
 @contextmanager
 def running(command: Sequence[str], directory: Path, port: int | None = None) -> Iterator[Server]:
     """
-    A server from its ready line to its end.
+    Run a server for the block, from its ready line.
 
     Args:
-        directory: for what it says.
-        port: where it will listen. None: it says so itself, in a line with "port=N".
+        directory: for its output.
+        port: the port on which it will listen. None if it prints a line with "port=N".
 
     Raises:
-        ServerError: it ended before it was ready; what it said is in the message.
+        ServerError: the process ended before it was ready. The message has the end of its output.
     """
     log = directory / "stderr"
     with log.open("w") as stderr:
@@ -71,7 +71,7 @@ def running(command: Sequence[str], directory: Path, port: int | None = None) ->
         stdout = subprocess.PIPE if port is None else stderr
         process = subprocess.Popen(command, stdout=stdout, stderr=stderr, text=True, cwd=ROOT)
     try:
-        found = _told_port(process.stdout) if port is None else _answering_port(process, port)
+        found = _printed_port(process.stdout) if port is None else _answering_port(process, port)
         if found is None:
             raise ServerError(f"{' '.join(command)[:300]} did not become ready: {log.read_text()[-2000:]}")
         yield Server(process, found, started_at, directory)
@@ -79,14 +79,14 @@ def running(command: Sequence[str], directory: Path, port: int | None = None) ->
         _stop(process)
 
 
-def _told_port(stdout: IO[str] | None) -> int | None:
+def _printed_port(stdout: IO[str] | None) -> int | None:
     assert stdout is not None
     port = _PORT.search(stdout.readline())
     return int(port[1]) if port else None
 
 
 def _answering_port(process: subprocess.Popen[str], port: int) -> int | None:
-    """Ask until it answers ApiVersions. None: it ended, or never answered."""
+    """Send ApiVersions until a response arrives. Returns None if the process ends or does not answer."""
     deadline = time.monotonic() + READY_SECONDS_MAX
     while process.poll() is None and time.monotonic() < deadline:
         try:
@@ -112,7 +112,7 @@ def _stop(process: subprocess.Popen[str]) -> None:
 
 @contextmanager
 def constant(body: bytes) -> Iterator[Server]:
-    """The server that does nothing."""
+    """Run the constant server."""
     with tempfile.TemporaryDirectory(prefix="kohort-bench-") as directory:
         command = [sys.executable, "-m", "bench.servers.constant_server", body.hex()]
         with running(command, Path(directory)) as server:

@@ -1,11 +1,11 @@
 """
-Who runs: Kohort, Apache Kafka and kfake, each as a process of its own on a directory of its own.
+The rivals: Kohort, Apache Kafka and kfake, each as a process with its own directory.
 
-A flush mode says the same of each: `os` is acknowledged when the operating system has it, `commit` when the disk has it.
+A flush mode means the same for each: `os` acknowledges after the write to the page cache, `commit` after a flush to disk.
 
 | rival | os | commit |
 |---|---|---|
-| Kohort | `--flush os` | `--flush commit`: one fdatasync for all that waits |
+| Kohort | `--flush os` | `--flush commit`: one fdatasync for all waiting writes |
 | Apache Kafka | its default | `log.flush.interval.messages=1`: an fsync for every append |
 | kfake | `DataDir`, its default | `DataDir` and `SyncWrites`: an fsync for every batch and commit |
 """
@@ -36,7 +36,7 @@ from kohort.testing.kafka import (
 )
 
 Starter: TypeAlias = Callable[[str, Path], AbstractContextManager[Server]]
-"""Given the flush mode and a directory, new or with what a former start has left there."""
+"""Starts a server, given the flush mode and a directory, which may have data of an earlier start."""
 
 KOHORT_COMMAND: Final = str(Path(sys.executable).with_name("kohort"))
 KFAKE_SOURCE: Final = ROOT / "bench" / "kfake"
@@ -47,19 +47,19 @@ KAFKA_JVM: Final = (
     *("-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent", "-XX:MaxInlineLevel=15"),
     "-Djava.awt.headless=true",
 )
-"""What kafka-server-start.sh and kafka-run-class.sh of the release give when nothing else is asked for."""
+"""The default options of kafka-server-start.sh and kafka-run-class.sh of the release."""
 
 
 class AbsentRivalError(Exception):
-    """Why a rival is not here: a sentence."""
+    """A rival cannot run on this machine. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rival:
     """
     Attributes:
-        ready: makes it fit to start; raises `AbsentRivalError`.
-        has_jit: its code gets faster while it runs, so it warms up longer.
+        ready: prepares it; raises `AbsentRivalError`.
+        has_jit: it has a just-in-time compiler and needs a longer warm-up.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Rival:
 
 @contextmanager
 def fresh(rival: Rival, flush: str) -> Iterator[Server]:
-    """A rival on a directory that is removed afterwards."""
+    """Run a rival on a new directory, which is removed afterwards."""
     with tempfile.TemporaryDirectory(prefix="kohort-bench-") as directory, rival.start(flush, Path(directory)) as one:
         yield one
 
@@ -83,7 +83,7 @@ def fresh(rival: Rival, flush: str) -> Iterator[Server]:
 def start_kohort(flush: str, directory: Path, *, prefix: Sequence[str] = ()) -> Iterator[Server]:
     """
     Args:
-        prefix: what runs the command: an interpreter with a profiler.
+        prefix: command that runs Kohort, for example an interpreter with a profiler.
     """
     command = [*prefix, KOHORT_COMMAND, "serve", "--host", "127.0.0.1", "--port", "0", "--flush", flush]
     command += ["--data-dir", str(directory / "data"), "--set", "group.initial.rebalance.delay.ms=0"]
@@ -104,7 +104,7 @@ def ready_kafka() -> None:
 
 @contextmanager
 def start_kafka(flush: str, directory: Path) -> Iterator[Server]:
-    """Formatted before the clock runs."""
+    """Run Apache Kafka. The directory is formatted before the start is timed."""
     with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
         port, controller_port = one.getsockname()[1], other.getsockname()[1]
     properties = directory / "server.properties"
@@ -123,7 +123,7 @@ def start_kafka(flush: str, directory: Path) -> Iterator[Server]:
 
 
 def _kafka_settings(flush: str, data: Path, port: int, controller_port: int) -> dict[str, str]:
-    """One node, broker and controller; replication factors of one, as there is nobody else."""
+    """Return the settings of one node that is broker and controller, with replication factors of 1."""
     settings = {
         "process.roles": "broker,controller",
         "node.id": "1",
@@ -152,7 +152,7 @@ def _format_kafka(properties: Path) -> None:
         check=False,
     )
     if done.returncode:
-        raise ServerError(f"Apache Kafka's directory could not be formatted: {done.stdout}{done.stderr}")
+        raise ServerError(f"formatting the directory of Apache Kafka failed: {done.stdout}{done.stderr}")
 
 
 # -- kfake --------------------------------------------------------------------------------------------------------------
@@ -160,10 +160,10 @@ def _format_kafka(properties: Path) -> None:
 
 @cache
 def ready_kfake() -> None:
-    """Build it. Go itself knows whether there is anything to do."""
+    """Build kfake. Go does nothing if it is up to date."""
     go = shutil.which("go")
     if go is None:
-        raise AbsentRivalError("there is no Go here (Debian: apt-get install golang-go)")
+        raise AbsentRivalError("Go is not installed (Debian: apt-get install golang-go)")
     KFAKE_BINARY.parent.mkdir(exist_ok=True)
     done = subprocess.run(
         (go, "build", "-buildvcs=false", "-o", str(KFAKE_BINARY), "."),
@@ -191,7 +191,7 @@ def _kohort_version() -> str:
 
 
 def _kfake_version() -> str:
-    """As go.mod names it: the day and the commit."""
+    """Return the version in go.mod: date and commit."""
     line = next(it for it in (KFAKE_SOURCE / "go.mod").read_text().splitlines() if "pkg/kfake v" in it)
     return line.split()[-1]
 
@@ -203,7 +203,7 @@ RIVALS: Final = (KOHORT, KAFKA, KFAKE)
 
 
 def present(names: Sequence[str], on_absent: Callable[[str, str], None]) -> list[Rival]:
-    """Those of `RIVALS` that are asked for and can run here; of each other one, its name and why it cannot."""
+    """Return the named rivals that can run here. `on_absent` gets the name of each other one, and the reason."""
     found = []
     for rival in RIVALS:
         if rival.name in names:

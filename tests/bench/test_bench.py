@@ -92,7 +92,7 @@ def test_what_is_taken_once_is_measured(tmp_path: Path) -> None:
     figures = json.loads(written.read_text())["figures"]
     assert [it["reason"] for it in figures if it["value"] is None] == []
     assert {it["name"] for it in figures} >= {
-        "rebalance storm of 3 groups of 3: from there to all stable",
+        "rebalance storm of 3 groups of 3: from there until all are stable",
         "one OffsetFetch of 300 offsets",
         "start on a clean directory of 20 partitions",
         "start after a kill, 2 MB not flushed",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.java_tools import Seen, ToolError, mean_latency_ms, medians, received, sent
+from bench.java_tools import ClientResults, ToolError, mean_latency_ms, medians, received, sent
 
 SENT = """\
 212801 records sent, 42551.7 records/sec (8.12 MB/sec), 1290.9 ms avg latency, 1703.0 ms max latency.
@@ -41,18 +41,21 @@ def test_latency_is_the_mean() -> None:
     assert mean_latency_ms(LATENCY) == 0.9781
 
 
-@pytest.mark.parametrize("said", ["", "Exception in thread main"])
-def test_anything_else_is_an_error(said: str) -> None:
+@pytest.mark.parametrize("output", ["", "Exception in thread main"])
+def test_anything_else_is_an_error(output: str) -> None:
     for read in (sent, lambda text: received(text, 1), mean_latency_ms):
         with pytest.raises(ToolError):
-            read(said)
+            read(output)
 
 
 def test_rounds_become_medians_by_server_and_flush_mode() -> None:
     rounds = [
-        Seen("os", "kohort", 1.0, 10.0, 5.0, 0.1),
-        Seen("os", "kfake", 9.0, 9.0, 9.0, 9.0),
-        Seen("os", "kohort", 3.0, 30.0, 4.0, 0.3),
-        Seen("os", "kohort", 2.0, 20.0, 6.0, 0.2),
+        ClientResults("os", "kohort", 1.0, 10.0, 5.0, 0.1),
+        ClientResults("os", "kfake", 9.0, 9.0, 9.0, 9.0),
+        ClientResults("os", "kohort", 3.0, 30.0, 4.0, 0.3),
+        ClientResults("os", "kohort", 2.0, 20.0, 6.0, 0.2),
     ]
-    assert list(medians(rounds)) == [Seen("os", "kohort", 2.0, 20.0, 5.0, 0.2), Seen("os", "kfake", 9.0, 9.0, 9.0, 9.0)]
+    assert list(medians(rounds)) == [
+        ClientResults("os", "kohort", 2.0, 20.0, 5.0, 0.2),
+        ClientResults("os", "kfake", 9.0, 9.0, 9.0, 9.0),
+    ]

@@ -45,7 +45,7 @@ def test_equal_answers_are_counted() -> None:
 
 @pytest.mark.parametrize("answer", [b"\0\0\0\4no!!", b"\0\0\0\1n", b"\0\0\0\6yes!yes"])
 def test_another_answer_is_an_error(answer: bytes) -> None:
-    with server([answer]) as connection, pytest.raises(LoadError, match="expected the answer"):
+    with server([answer]) as connection, pytest.raises(LoadError, match="expected the response"):
         run([Lane(connection, (REQUEST,), ANSWER)], 0.01)
 
 
