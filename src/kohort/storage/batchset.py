@@ -8,25 +8,33 @@ Source: Kafka DefaultRecordBatch (the header of magic 2), FileLogInputStream.
 """
 
 from collections.abc import Iterator
-from struct import Struct
 from typing import Final, TypeAlias
 
 from kohort.model.errors import CorruptError, InvariantError, RecordTooLargeError
-from kohort.wire.batches import ATTRIBUTES_LOW_AT, CONTROL, HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC
+from kohort.wire.batch_header import (
+    ATTRIBUTES_LOW_AT,
+    CONTROL,
+    HEADER_BYTES,
+    LAST_OFFSET_DELTA_AT,
+    LEADER_EPOCH_AT,
+    LENGTH_AT,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    fields_struct,
+)
 from kohort.wire.compression import Buffer
 
 Span: TypeAlias = tuple[int, int, int, int, int]
 """One batch of a set: where it begins in the set, its size in bytes, base offset, last offset, largest timestamp."""
 
-read_front: Final = Struct(">qiibI").unpack_from
+read_front: Final = fields_struct("base_offset", "crc").unpack_from
 """Base offset, length, leader epoch, magic, CRC-32C: the first 21 bytes."""
-read_deltas: Final = Struct(">iqq").unpack_from
+read_deltas: Final = fields_struct("last_offset_delta", "max_timestamp").unpack_from
 """Last offset delta, base timestamp, largest timestamp: from byte 23 on."""
-DELTAS_BEGIN: Final = 23
-_read_both: Final = Struct(">qiibIhiqq").unpack_from
+DELTAS_BEGIN: Final = LAST_OFFSET_DELTA_AT
+_read_both: Final = fields_struct("base_offset", "max_timestamp").unpack_from
 """What both of these read, and the attributes between them: the first 43 bytes."""
-_LENGTH_AT, _LENGTH_END = 8, 12
-_seal_front: Final = Struct(">qii").pack_into
+_seal_front: Final = fields_struct("base_offset", "leader_epoch").pack_into
 
 
 def assign_offsets(
@@ -73,7 +81,7 @@ def split_one(batches: bytes) -> tuple[bytearray, memoryview] | None:
     The header of a batch, and what follows it as it is; None where it is not one batch alone, or a control batch, of which a
     log looks at the records.
     """
-    length = int.from_bytes(batches[_LENGTH_AT:_LENGTH_END], "big")
+    length = int.from_bytes(batches[LENGTH_AT:LEADER_EPOCH_AT], "big")
     if length + LOG_OVERHEAD_BYTES != len(batches) or batches[ATTRIBUTES_LOW_AT] & CONTROL:
         return None
     return bytearray(batches[:HEADER_BYTES]), memoryview(batches)[HEADER_BYTES:]

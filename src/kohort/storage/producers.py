@@ -12,7 +12,6 @@ Source: Kafka ProducerStateManager, ProducerAppendInfo, ProducerStateEntry, Veri
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from struct import Struct
 from typing import Final
 
 import msgspec
@@ -20,7 +19,8 @@ import msgspec
 from kohort.machine.shard import EndTransaction
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.storage.batchset import Span
-from kohort.wire.batches import ATTRIBUTES_LOW_AT, CONTROL, TRANSACTIONAL, control_batch, read_marker, read_records
+from kohort.wire.batch_header import ATTRIBUTES_LOW_AT, CONTROL, PRODUCER_ID_AT, TRANSACTIONAL, fields_struct
+from kohort.wire.batches import control_batch, read_marker, read_records
 from kohort.wire.compression import Buffer
 
 NO_PRODUCER_ID: Final = -1
@@ -34,9 +34,8 @@ BATCHES_KEPT: Final = 5
 EXPIRATION_MS: Final = 86_400_000
 """Source: producer.id.expiration.ms."""
 
-PRODUCER_ID_AT: Final = 43
-read_producer_id: Final = Struct(">q").unpack_from
-_read_producer: Final = Struct(">qhii").unpack_from
+read_producer_id: Final = fields_struct("producer_id", "producer_id").unpack_from
+_read_producer: Final = fields_struct("producer_id", "count").unpack_from
 """Producer id, producer epoch, base sequence, record count."""
 
 

@@ -16,40 +16,37 @@ from typing import Final, Protocol, TypeAlias
 import msgspec
 
 from kohort.model.errors import CoordinatorError, CorruptError, ErrorCode
+from kohort.wire.batch_header import (
+    ATTRIBUTES_AT,
+    ATTRIBUTES_LOW_AT,
+    BASE_TIMESTAMP_AT,
+    CODEC_MASK,
+    CONTROL,
+    CRC_AT,
+    DELETE_HORIZON,
+    HEADER,
+    HEADER_BYTES,
+    LEADER_EPOCH_AT,
+    LENGTH_AT,
+    LOG_APPEND_TIME,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    MAGIC_AT,
+    MAX_TIMESTAMP_AT,
+    TRANSACTIONAL,
+    fields_struct,
+)
 from kohort.wire.compression import DECOMPRESSED_BYTES_MAX, Buffer, Codec, compress, decompress
 from kohort.wire.native import CorruptRecordException, DefaultRecordBatch, DefaultRecordBatchBuilder, crc32c
 from kohort.wire.primitives import write_varint
 
-HEADER_BYTES: Final = 61
-LOG_OVERHEAD_BYTES: Final = 12
-"""Base offset and length, which the length does not count."""
-
-MAGIC: Final = 2
-
-_HEADER: Final = Struct(">qiibIhiqqqhii")
 _LENGTH: Final = Struct(">i")
 _CRC: Final = Struct(">I")
 _ATTRIBUTES: Final = Struct(">h")
 _BASE_OFFSET: Final = Struct(">q")
-_TIMES: Final = Struct(">qq")
-
-_LENGTH_AT: Final = 8
-_EPOCH_AT: Final = 12
-_MAGIC_AT: Final = 16
-_CRC_AT: Final = 17
-_ATTRIBUTES_AT: Final = 21
-ATTRIBUTES_LOW_AT: Final = 22
-"""The byte of a batch that has the attributes in use: codec, timestamp type, transactional, control."""
-_BASE_TIMESTAMP_AT: Final = 27
-_MAX_TIMESTAMP_AT: Final = 35
+_TIMES: Final = fields_struct("base_timestamp", "max_timestamp")
 
 _ZSTD: Final = int(Codec.ZSTD)
-
-CODEC_MASK: Final = 0x07
-LOG_APPEND_TIME: Final = 0x08
-TRANSACTIONAL: Final = 0x10
-CONTROL: Final = 0x20
-DELETE_HORIZON: Final = 0x40
 
 _LENGTH_MIN: Final = 14
 """Of what follows the length in the oldest format."""
@@ -58,6 +55,42 @@ _SIZE_MAX: Final = (1 << 31) - 1
 _LONG_RANGE_HALF: Final = 1 << 63
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
+
+
+__all__ = [
+    "ABORT",
+    "ATTRIBUTES_LOW_AT",
+    "CODEC_MASK",
+    "COMMIT",
+    "CONTROL",
+    "DELETE_HORIZON",
+    "HEADER_BYTES",
+    "LOG_APPEND_TIME",
+    "LOG_OVERHEAD_BYTES",
+    "MAGIC",
+    "RECORDS_BELIEVED",
+    "RECORD_OVERHEAD_BYTES",
+    "TRANSACTIONAL",
+    "BatchHeader",
+    "BatchRecord",
+    "EndTransactionMarker",
+    "Headers",
+    "LogRecord",
+    "build_batch",
+    "check_crc",
+    "control_batch",
+    "encode_batch",
+    "iter_batches",
+    "join_records",
+    "read_header",
+    "read_marker",
+    "read_records",
+    "record_front",
+    "stamp",
+    "stamp_log_append_time",
+    "validate_produced",
+    "write_crc",
+]
 
 
 class LogRecord(Protocol):
@@ -151,7 +184,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
         CorruptError: fewer bytes than a header has.
     """
     try:
-        return BatchHeader(*_HEADER.unpack_from(buffer, position))
+        return BatchHeader(*HEADER.unpack_from(buffer, position))
     except error:
         raise CorruptError(f"{len(buffer) - position} bytes are too short for a batch") from None
 
@@ -164,9 +197,9 @@ def iter_batches(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, Batch
         CorruptError: what stands there is no batch of magic 2.
     """
     end = len(buffer)
-    while end - position > _MAGIC_AT:
-        (length,) = _LENGTH.unpack_from(buffer, position + _LENGTH_AT)
-        if buffer[position + _MAGIC_AT] != MAGIC or length < HEADER_BYTES - LOG_OVERHEAD_BYTES:
+    while end - position > MAGIC_AT:
+        (length,) = _LENGTH.unpack_from(buffer, position + LENGTH_AT)
+        if buffer[position + MAGIC_AT] != MAGIC or length < HEADER_BYTES - LOG_OVERHEAD_BYTES:
             raise CorruptError(f"no batch of magic {MAGIC} at byte {position}")
         if position + LOG_OVERHEAD_BYTES + length > end:
             return
@@ -176,9 +209,9 @@ def iter_batches(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, Batch
 
 def check_crc(buffer: Buffer, position: int = 0) -> bool:
     """Whether the checksum of the batch at `position` is right. The batch must be whole."""
-    (length,) = _LENGTH.unpack_from(buffer, position + _LENGTH_AT)
-    (crc,) = _CRC.unpack_from(buffer, position + _CRC_AT)
-    covered = memoryview(buffer)[position + _ATTRIBUTES_AT : position + LOG_OVERHEAD_BYTES + length]
+    (length,) = _LENGTH.unpack_from(buffer, position + LENGTH_AT)
+    (crc,) = _CRC.unpack_from(buffer, position + CRC_AT)
+    covered = memoryview(buffer)[position + ATTRIBUTES_AT : position + LOG_OVERHEAD_BYTES + length]
     return bool(crc32c(covered) == crc)
 
 
@@ -212,7 +245,7 @@ def join_records(sections: Sequence[bytes], count: int, timestamp_ms: int, *, ba
     """
     size = HEADER_BYTES + sum(map(len, sections))
     batch = bytearray(
-        _HEADER.pack(
+        HEADER.pack(
             0,
             size - LOG_OVERHEAD_BYTES,
             0,
@@ -272,10 +305,10 @@ def build_batch(
     batch = builder.build()
     if compression:
         batch[HEADER_BYTES:] = compress(memoryview(batch)[HEADER_BYTES:].tobytes(), Codec(compression))
-        _LENGTH.pack_into(batch, _LENGTH_AT, len(batch) - LOG_OVERHEAD_BYTES)
-    (attributes,) = _ATTRIBUTES.unpack_from(batch, _ATTRIBUTES_AT)
-    _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, attributes | compression | (CONTROL if control else 0))
-    _TIMES.pack_into(batch, _BASE_TIMESTAMP_AT, times[0], max(times))
+        _LENGTH.pack_into(batch, LENGTH_AT, len(batch) - LOG_OVERHEAD_BYTES)
+    (attributes,) = _ATTRIBUTES.unpack_from(batch, ATTRIBUTES_AT)
+    _ATTRIBUTES.pack_into(batch, ATTRIBUTES_AT, attributes | compression | (CONTROL if control else 0))
+    _TIMES.pack_into(batch, BASE_TIMESTAMP_AT, times[0], max(times))
     write_crc(batch)
     if base_offset:
         _BASE_OFFSET.pack_into(batch, 0, base_offset)
@@ -289,22 +322,22 @@ def _as_long(value: int) -> int:
 
 def write_crc(batch: bytearray) -> None:
     """Set the checksum of one whole batch to what it has to be."""
-    with memoryview(batch) as view, view[_ATTRIBUTES_AT:] as covered:
+    with memoryview(batch) as view, view[ATTRIBUTES_AT:] as covered:
         crc = crc32c(covered)
-    _CRC.pack_into(batch, _CRC_AT, crc)
+    _CRC.pack_into(batch, CRC_AT, crc)
 
 
 def stamp(batch: bytearray, *, base_offset: int, leader_epoch: int, position: int = 0) -> None:
     """Set what a leader sets on append, in place; both lie outside the checksum."""
     _BASE_OFFSET.pack_into(batch, position, base_offset)
-    _LENGTH.pack_into(batch, position + _EPOCH_AT, leader_epoch)
+    _LENGTH.pack_into(batch, position + LEADER_EPOCH_AT, leader_epoch)
 
 
 def stamp_log_append_time(batch: bytearray, timestamp_ms: int) -> None:
     """Make `timestamp_ms` the time of all records of one batch, as in a topic with LogAppendTime; sets the checksum anew."""
-    (attributes,) = _ATTRIBUTES.unpack_from(batch, _ATTRIBUTES_AT)
-    _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, attributes | LOG_APPEND_TIME)
-    _BASE_OFFSET.pack_into(batch, _MAX_TIMESTAMP_AT, timestamp_ms)
+    (attributes,) = _ATTRIBUTES.unpack_from(batch, ATTRIBUTES_AT)
+    _ATTRIBUTES.pack_into(batch, ATTRIBUTES_AT, attributes | LOG_APPEND_TIME)
+    _BASE_OFFSET.pack_into(batch, MAX_TIMESTAMP_AT, timestamp_ms)
     write_crc(batch)
 
 
@@ -327,7 +360,7 @@ def read_records(
         raise CorruptError(f"no whole batch of magic {MAGIC}")
     if header.codec:
         plain = bytearray(whole[:HEADER_BYTES])
-        _ATTRIBUTES.pack_into(plain, _ATTRIBUTES_AT, header.attributes & ~CODEC_MASK)
+        _ATTRIBUTES.pack_into(plain, ATTRIBUTES_AT, header.attributes & ~CODEC_MASK)
         whole = bytes(plain) + decompress(memoryview(whole)[HEADER_BYTES:], header.codec, decompressed_bytes_max)
     try:
         records = DefaultRecordBatch(whole)
@@ -429,7 +462,7 @@ def validate_produced(records: Buffer | None, *, api_version: int, batch_bytes_m
     size = header.length + LOG_OVERHEAD_BYTES
     if batch_bytes_max is not None and size > batch_bytes_max:
         raise CoordinatorError(ErrorCode.MESSAGE_TOO_LARGE)
-    if size < HEADER_BYTES or crc32c(memoryview(data)[_ATTRIBUTES_AT:size]) != header.crc:
+    if size < HEADER_BYTES or crc32c(memoryview(data)[ATTRIBUTES_AT:size]) != header.crc:
         raise CoordinatorError(ErrorCode.CORRUPT_MESSAGE)
     _validate_batch(header)
     return header
@@ -443,9 +476,9 @@ def _only_batch(data: Buffer) -> BatchHeader:
             return header
     sizes = []
     position = 0
-    while len(data) - position > _MAGIC_AT:
-        (length,) = _LENGTH.unpack_from(data, position + _LENGTH_AT)
-        magic = data[position + _MAGIC_AT]
+    while len(data) - position > MAGIC_AT:
+        (length,) = _LENGTH.unpack_from(data, position + LENGTH_AT)
+        magic = data[position + MAGIC_AT]
         if length < _LENGTH_MIN:
             raise CoordinatorError(
                 ErrorCode.CORRUPT_MESSAGE,

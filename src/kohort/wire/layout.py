@@ -13,34 +13,18 @@ Source: Kafka DefaultRecordBatch, DefaultRecord.
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from struct import Struct
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from kohort.model.errors import CorruptError
-from kohort.wire.batches import CODEC_MASK, CONTROL, HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, RECORDS_BELIEVED
+from kohort.wire.batch_header import CODEC_MASK, CONTROL, FIELDS, HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, fields_struct
+from kohort.wire.batches import RECORDS_BELIEVED
 from kohort.wire.compression import DECOMPRESSED_BYTES_MAX, decompress
 from kohort.wire.vectors import Bytes, Ints, skip_varint, unsigned_varint, varint
 
-HEADER_DTYPE = np.dtype(
-    [
-        ("base_offset", ">i8"),
-        ("length", ">i4"),
-        ("leader_epoch", ">i4"),
-        ("magic", "i1"),
-        ("crc", ">u4"),
-        ("attributes", ">i2"),
-        ("last_offset_delta", ">i4"),
-        ("base_timestamp", ">i8"),
-        ("max_timestamp", ">i8"),
-        ("producer_id", ">i8"),
-        ("producer_epoch", ">i2"),
-        ("base_sequence", ">i4"),
-        ("count", ">i4"),
-    ]
-)
+HEADER_DTYPE = np.dtype([(name, f">{character}" if character != "b" else "i1") for name, character in FIELDS])
 Headers: TypeAlias = npt.NDArray[np.void]
 
 PADDING_BYTES = 512
@@ -51,7 +35,7 @@ ROWS_PER_STEP = 16_384
 _LOCKSTEP_MIN = 48
 """From so many batches on a step for all costs less than a walk through each."""
 _RECORD_BYTES_MIN = 7
-_PREFIX = Struct(">qiibIhi")
+_PREFIX = fields_struct("base_offset", "last_offset_delta")
 _VARINT_SHIFT_MAX = 28
 _MALFORMED = "records do not fit into their batch"
 

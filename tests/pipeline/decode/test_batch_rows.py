@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from kohort.pipeline.decode import schemas
-from kohort.pipeline.decode.batches import HEADER_BYTES
 from kohort.pipeline.decode.log import Decoder
 from kohort.pipeline.decode.segments import Segment
 from kohort.storage.cleaning.batches import empty, rebuild
+from kohort.wire.batch_header import HEADER_BYTES
 from kohort.wire.batches import read_header, read_records
 from tests.pipeline.logbytes import TIMESTAMP_MS, batch, marker, sealed
 

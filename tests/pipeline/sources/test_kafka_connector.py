@@ -9,11 +9,12 @@ import pytest
 
 from kohort.pipeline import decode_kv
 from kohort.pipeline.decode import schemas
-from kohort.pipeline.decode.batches import ATTRIBUTE_CONTROL, scan
+from kohort.pipeline.decode.batches import scan
 from kohort.pipeline.decode.log import Decoder, decode_directory
 from kohort.pipeline.decode.records import parse, windows
 from kohort.pipeline.decode.segments import list_segments
 from kohort.pipeline.sources.kafka_connector import decode_batch
+from kohort.wire.batch_header import CONTROL
 from tests.pipeline import frames
 
 SCHEMA = pa.schema(
@@ -37,7 +38,7 @@ def as_connector(logs: Path) -> pa.Table:
         for window in windows(scan(Path(segment.path).read_bytes())):
             found = parse(window)
             for index in range(len(found)):
-                if window.headers["attributes"][found.batch[index]] & ATTRIBUTE_CONTROL:
+                if window.headers["attributes"][found.batch[index]] & CONTROL:
                     continue
                 key, value = (
                     None if size[index] < 0 else window.data[at[index] : at[index] + size[index]].tobytes()

@@ -16,11 +16,11 @@ from kohort.model.errors import CoordinatorError, CorruptError, ErrorCode
 from kohort.storage.log import LONG_MAX
 from kohort.storage.producers import BatchMetadata, ProducerStateManager
 from kohort.wire import batches
+from kohort.wire.batch_header import MAX_TIMESTAMP_AT
 from kohort.wire.batches import HEADER_BYTES, BatchHeader
 from kohort.wire.compression import decompress
 
 NO_TIMESTAMP: Final = -1
-_MAX_TIMESTAMP_AT: Final = 35
 _ERRORS_LISTED: Final = 3
 
 
@@ -223,6 +223,6 @@ def _as_create_time(data: bytes, max_timestamp_ms: int) -> bytearray:
     """Clear the LogAppendTime bit and set the largest timestamp, as Kafka does for topics with CreateTime."""
     changed = bytearray(data)
     changed[batches.ATTRIBUTES_LOW_AT] &= ~batches.LOG_APPEND_TIME
-    changed[_MAX_TIMESTAMP_AT : _MAX_TIMESTAMP_AT + 8] = max_timestamp_ms.to_bytes(8, "big", signed=True)
+    changed[MAX_TIMESTAMP_AT : MAX_TIMESTAMP_AT + 8] = max_timestamp_ms.to_bytes(8, "big", signed=True)
     batches.write_crc(changed)
     return changed

@@ -185,7 +185,11 @@ def check_fetch(group: m.OffsetFetchRequestGroup, context: RequestContext, image
             accepted.append(
                 m.OffsetFetchRequestTopics(name=found.name, topic_id=topic.topic_id, partition_indexes=indexes)
             )
-    return CheckedFetch(msgspec.structs.replace(group, topics=accepted), refused)
+    # A request that was read from a frame is no msgspec.Struct, so it is made anew.
+    named = m.OffsetFetchRequestGroup(
+        group_id=group.group_id, member_id=group.member_id, member_epoch=group.member_epoch, topics=accepted
+    )
+    return CheckedFetch(named, refused)
 
 
 def _with_ids(

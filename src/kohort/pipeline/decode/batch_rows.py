@@ -14,10 +14,11 @@ import numpy as np
 import pyarrow as pa
 
 from kohort.pipeline.decode import markers
-from kohort.pipeline.decode.batches import ATTRIBUTE_CONTROL, ATTRIBUTE_LOG_APPEND_TIME, Scan
+from kohort.pipeline.decode.batches import Scan
 from kohort.pipeline.decode.records import WINDOW_BYTES, Records, parse, windows
 from kohort.pipeline.decode.schemas import ABORT, COMMIT
 from kohort.pipeline.decode.vectors import integers
+from kohort.wire.batch_header import CONTROL, LOG_APPEND_TIME
 from kohort.wire.batches import DELETE_HORIZON
 from kohort.wire.vectors import Ints
 
@@ -28,7 +29,7 @@ _NO_END = -1
 def controls(found: Scan) -> pa.Array:
     """COMMIT or ABORT for each batch that ends a transaction, null for every other."""
     count = len(found.headers)
-    chosen = np.flatnonzero(found.headers["attributes"] & ATTRIBUTE_CONTROL)
+    chosen = np.flatnonzero(found.headers["attributes"] & CONTROL)
     if not len(chosen):
         return pa.nulls(count, pa.string())
     ends = np.full(count, _NO_END, np.int8)
@@ -44,7 +45,7 @@ def first_timestamps_ms(found: Scan) -> pa.Array:
     counts, or where that is all that can be read.
     """
     headers = found.headers
-    is_appended = (headers["attributes"] & ATTRIBUTE_LOG_APPEND_TIME) != 0
+    is_appended = (headers["attributes"] & LOG_APPEND_TIME) != 0
     is_moved = (headers["attributes"] & DELETE_HORIZON) != 0
     first_ms = np.where(is_appended | is_moved, headers["max_timestamp"], headers["base_timestamp"]).astype(np.int64)
     chosen = np.flatnonzero(is_moved & ~is_appended)

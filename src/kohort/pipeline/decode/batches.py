@@ -9,7 +9,6 @@ plausible and whose CRC matches. All of it is reported.
 Source: Kafka DefaultRecordBatch (layout), LogSegment.recover (what a broker cuts off).
 """
 
-import struct
 import sys
 from array import array
 from collections.abc import Iterator
@@ -22,27 +21,17 @@ import numpy.typing as npt
 from crc32c import crc32c
 
 from kohort.pipeline.decode.storage import release
+from kohort.wire.batch_header import ATTRIBUTES_AT, HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, MAGIC_AT, fields_struct
 from kohort.wire.layout import HEADER_DTYPE
 from kohort.wire.vectors import Bytes, Ints, big_endian
 
-HEADER_BYTES = HEADER_DTYPE.itemsize
-PREFIX_BYTES = 12
-"""Base offset and length, which the length does not count."""
-MAGIC = 2
-_LENGTH_MIN = HEADER_BYTES - PREFIX_BYTES
-_CRC_FROM = 21
-_MAGIC_AT = 16
-_PREFIX = struct.Struct(">qiibI")
+_LENGTH_MIN = HEADER_BYTES - LOG_OVERHEAD_BYTES
+_PREFIX = fields_struct("base_offset", "crc")
 _SEARCH_BYTES = 1 << 20
 _RELEASE_BYTES = 16 << 20
 """How much of a mapped segment stays in memory while it is walked."""
 SCAN_BATCHES = 1 << 17
 """How many batches are held at once: a segment of 1 GiB may be ten million of one record each."""
-
-ATTRIBUTE_CODEC = 0x07
-ATTRIBUTE_LOG_APPEND_TIME = 0x08
-ATTRIBUTE_TRANSACTIONAL = 0x10
-ATTRIBUTE_CONTROL = 0x20
 
 ZERO_BYTES = "zero bytes"
 INCOMPLETE_BATCH = "incomplete batch"
@@ -88,7 +77,7 @@ class Scan:
     @property
     def ends(self) -> Ints:
         """Where each batch ends."""
-        result: Ints = self.positions + PREFIX_BYTES + self.headers["length"].astype(np.int64)
+        result: Ints = self.positions + LOG_OVERHEAD_BYTES + self.headers["length"].astype(np.int64)
         return result
 
     @property
@@ -136,12 +125,12 @@ def scans(
             released = at
         if size - at >= HEADER_BYTES:
             _, length, _, magic, crc = unpack(view, at)
-            end = at + PREFIX_BYTES + length
+            end = at + LOG_OVERHEAD_BYTES + length
             if (
                 magic == MAGIC
                 and length >= _LENGTH_MIN
                 and end <= size
-                and (not check_crc or crc32c(view[at + _CRC_FROM : end]) == crc)
+                and (not check_crc or crc32c(view[at + ATTRIBUTES_AT : end]) == crc)
             ):
                 positions.append(at)
                 at = end
@@ -185,7 +174,7 @@ def _resume(data: Bytes, view: memoryview, at: int) -> tuple[int, str]:
         return size, ZERO_BYTES
     if size - at >= HEADER_BYTES:
         _, length, _, magic, _ = _PREFIX.unpack_from(view, at)
-        end = at + PREFIX_BYTES + length
+        end = at + LOG_OVERHEAD_BYTES + length
         if length >= _LENGTH_MIN and magic == MAGIC and end <= size and _may_follow(view, end):
             return end, CRC_MISMATCH
         if length > 0 and 0 <= magic < MAGIC and end <= size and _may_follow(view, end):
@@ -207,12 +196,14 @@ def _find(data: Bytes, view: memoryview, start: int) -> int | None:
     size = len(view)
     for begin in range(start, size - HEADER_BYTES + 1, _SEARCH_BYTES):
         end = min(begin + _SEARCH_BYTES, size - HEADER_BYTES + 1)
-        at = begin + np.flatnonzero(data[begin + _MAGIC_AT : end + _MAGIC_AT] == MAGIC)
+        at = begin + np.flatnonzero(data[begin + MAGIC_AT : end + MAGIC_AT] == MAGIC)
         length = big_endian(data, at + 8, "i4")
-        likely = (big_endian(data, at, "i8") >= 0) & (length >= _LENGTH_MIN) & (at + PREFIX_BYTES + length <= size)
+        likely = (
+            (big_endian(data, at, "i8") >= 0) & (length >= _LENGTH_MIN) & (at + LOG_OVERHEAD_BYTES + length <= size)
+        )
         likely &= (big_endian(data, at + 23, "i4") >= 0) & (big_endian(data, at + 57, "i4") >= 0)
         for candidate in at[likely].tolist():
             _, batch_length, _, _, crc = _PREFIX.unpack_from(view, candidate)
-            if crc32c(view[candidate + _CRC_FROM : candidate + PREFIX_BYTES + batch_length]) == crc:
+            if crc32c(view[candidate + ATTRIBUTES_AT : candidate + LOG_OVERHEAD_BYTES + batch_length]) == crc:
                 return int(candidate)
     return None

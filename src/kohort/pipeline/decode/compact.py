@@ -15,11 +15,11 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from kohort.pipeline.decode.batches import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
 from kohort.pipeline.decode.offsets import KEY_TYPES
 from kohort.pipeline.decode.records import Records
 from kohort.pipeline.decode.segments import Segment
 from kohort.pipeline.decode.vectors import slices
+from kohort.wire.batch_header import CONTROL, TRANSACTIONAL
 from kohort.wire.vectors import Bools, big_endian
 
 HELD_BYTES = 48 << 20
@@ -97,7 +97,7 @@ def _last_of_keys(windows: Sequence[Records]) -> list[Records]:
 
 def _is_plain_commit(records: Records) -> Bools:
     attributes = records.window.headers["attributes"].astype(np.int16)
-    plain = (attributes & (ATTRIBUTE_CONTROL | ATTRIBUTE_TRANSACTIONAL)) == 0
+    plain = (attributes & (CONTROL | TRANSACTIONAL)) == 0
     key_types = big_endian(records.window.data, records.key_at, "i2")
     chosen: Bools = plain[records.batch] & (records.key_bytes >= 2) & np.isin(key_types, KEY_TYPES)
     return chosen

@@ -11,20 +11,14 @@ import pyarrow as pa
 
 from kohort.model.ids import CONSUMER_OFFSETS, INTERNAL_TOPICS, TRANSACTION_STATE
 from kohort.pipeline.decode import batch_rows, coordinator_records, groups, markers, offsets, schemas, transactions
-from kohort.pipeline.decode.batches import (
-    ATTRIBUTE_CONTROL,
-    ATTRIBUTE_TRANSACTIONAL,
-    Corruption,
-    Headers,
-    Scan,
-    scans,
-)
+from kohort.pipeline.decode.batches import Corruption, Headers, Scan, scans
 from kohort.pipeline.decode.compact import LatestByKey
 from kohort.pipeline.decode.records import WINDOW_BYTES, Records, parse, windows
 from kohort.pipeline.decode.segments import Segment
 from kohort.pipeline.decode.slices import Slice, scan_slice
 from kohort.pipeline.decode.storage import mapped
 from kohort.pipeline.decode.vectors import integers
+from kohort.wire.batch_header import CONTROL, TRANSACTIONAL
 from kohort.wire.vectors import Bools, Ints, big_endian
 
 _EMPTY_KEY_TYPE = -1
@@ -144,7 +138,7 @@ class Decoder:
     def _records(self, records: Records, segment: Segment, damage: list[Corruption]) -> Iterator[pa.RecordBatch]:
         window = records.window
         damage += records.damage
-        control = (window.headers["attributes"] & ATTRIBUTE_CONTROL)[records.batch] != 0
+        control = (window.headers["attributes"] & CONTROL)[records.batch] != 0
         key_types = np.where(
             ~control & (records.key_bytes >= 2), big_endian(window.data, records.key_at, "i2"), _EMPTY_KEY_TYPE
         )
@@ -220,7 +214,7 @@ class Decoder:
             "timestamp_ms": lambda: integers(headers["max_timestamp"].astype(np.int64), pa.int64()),
             "leader_epoch": lambda: integers(headers["leader_epoch"].astype(np.int32), pa.int32()),
             "next_offset": lambda: pa.array(found.next_offsets),
-            "is_control": lambda: pa.array((headers["attributes"] & ATTRIBUTE_CONTROL) != 0),
+            "is_control": lambda: pa.array((headers["attributes"] & CONTROL) != 0),
             "position": lambda: pa.array(found.positions),
             "size_bytes": lambda: pa.array(found.ends - found.positions),
             "control": lambda: batch_rows.controls(found),
@@ -310,7 +304,7 @@ def _place(kind: str, segment: Segment, count: int) -> dict[str, Callable[[], An
 
 def _producer(headers: Headers, batch: Ints) -> dict[str, Callable[[], Any]]:
     """What the header of its batch says of a row; `batch` is an index into `headers` for each."""
-    transactional = (headers["attributes"] & ATTRIBUTE_TRANSACTIONAL) != 0
+    transactional = (headers["attributes"] & TRANSACTIONAL) != 0
     return {
         "producer_id": lambda: integers(headers["producer_id"].astype(np.int64)[batch], pa.int64()),
         "producer_epoch": lambda: integers(headers["producer_epoch"].astype(np.int16)[batch], pa.int16()),

@@ -18,15 +18,9 @@ import numpy as np
 
 from kohort.model.errors import CorruptError
 from kohort.pipeline.decode import compression
-from kohort.pipeline.decode.batches import (
-    ATTRIBUTE_CODEC,
-    ATTRIBUTE_LOG_APPEND_TIME,
-    HEADER_BYTES,
-    Corruption,
-    Headers,
-    Scan,
-)
+from kohort.pipeline.decode.batches import Corruption, Headers, Scan
 from kohort.pipeline.decode.vectors import joined
+from kohort.wire.batch_header import CODEC_MASK, HEADER_BYTES, LOG_APPEND_TIME
 from kohort.wire.vectors import VARLONG_BYTES_MAX, Bools, Bytes, Ints, varint
 
 WINDOW_BYTES = 16 << 20
@@ -156,7 +150,7 @@ def _damage(window: Window, batch: int, problem: str, *, log_offset: int | None 
 
 def windows(found: Scan, *, window_bytes: int = WINDOW_BYTES) -> Iterator[Window]:
     """The batches of a segment, window by window."""
-    codecs = found.headers["attributes"] & ATTRIBUTE_CODEC
+    codecs = found.headers["attributes"] & CODEC_MASK
     packed = np.flatnonzero(codecs)
     count, first = len(found.positions), 0
     ends = found.ends
@@ -198,7 +192,7 @@ def _unpacked(found: Scan, first: int, until: int, window_bytes: int) -> Iterato
         packed = found.data[position + HEADER_BYTES : int(ends[batch])].tobytes()
         try:
             records = compression.decompress(
-                int(header["attributes"]) & ATTRIBUTE_CODEC, packed, bytes_max=RECORDS_BYTES_MAX
+                int(header["attributes"]) & CODEC_MASK, packed, bytes_max=RECORDS_BYTES_MAX
             )
         except CorruptError as exc:
             damage.append(Corruption(position, int(ends[batch]) - position, str(exc), int(header["base_offset"])))
@@ -236,7 +230,7 @@ def parse(window: Window) -> Records:
     timestamp_delta, offset_delta, key_at, key_bytes, value_at, value_bytes = fields
     broken[batch[(offset_delta < 0) | (offset_delta > headers["last_offset_delta"].astype(np.int64)[batch])]] = True
     damage = [_damage(window, int(one), MALFORMED_RECORDS) for one in np.flatnonzero(broken)]
-    append_time = (headers["attributes"] & ATTRIBUTE_LOG_APPEND_TIME) != 0
+    append_time = (headers["attributes"] & LOG_APPEND_TIME) != 0
     timestamp_ms = headers["base_timestamp"].astype(np.int64)[batch] + timestamp_delta
     if append_time.any():
         timestamp_ms = np.where(append_time[batch], headers["max_timestamp"].astype(np.int64)[batch], timestamp_ms)

@@ -9,16 +9,16 @@ that the next segment's base offset is in; at the end of the newest segment it b
 is being written.
 """
 
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from kohort.pipeline.decode.batches import HEADER_BYTES, PREFIX_BYTES, SCAN_BATCHES, Corruption, Scan, scan, scans
+from kohort.pipeline.decode.batches import SCAN_BATCHES, Corruption, Scan, scan, scans
+from kohort.wire.batch_header import HEADER_BYTES, LOG_OVERHEAD_BYTES, fields_struct
 
-_PREFIX = struct.Struct(">qi")
+_PREFIX = fields_struct("base_offset", "length")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,5 +72,5 @@ def _is_there(data: Any, mark: Mark) -> bool:
     if mark.position + HEADER_BYTES > len(view):
         return False
     base_offset, length = _PREFIX.unpack_from(view, mark.position)
-    here = scan(data, begin=mark.position, until=mark.position + PREFIX_BYTES + max(length, 0))
+    here = scan(data, begin=mark.position, until=mark.position + LOG_OVERHEAD_BYTES + max(length, 0))
     return bool(base_offset == mark.offset and len(here.positions) == 1 and not here.damage)

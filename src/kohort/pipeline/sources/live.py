@@ -8,7 +8,6 @@ broker since Kafka 2.7 serves: Metadata 9, ListOffsets 5, Fetch 12.
 Source: Kafka protocol guide; KIP-227 (Fetch without a session).
 """
 
-import struct
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -18,9 +17,12 @@ from kohort.client.cluster import connect_first
 from kohort.client.connection import Connection, Versions
 from kohort.client.security import PLAINTEXT, Security
 from kohort.model.errors import ConfigError, ErrorCode
-from kohort.pipeline.decode.batches import HEADER_BYTES, PREFIX_BYTES
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey
+from kohort.wire.batch_header import HEADER_BYTES, LAST_OFFSET_DELTA_AT, LOG_OVERHEAD_BYTES, fields_struct
+from kohort.wire.primitives import INT32
+
+_PREFIX = fields_struct("base_offset", "length")
 
 SCHEME = "kafka://"
 _CLIENT_ID = "kohort-pipeline"
@@ -175,11 +177,11 @@ def whole_batches(piece: bytes) -> tuple[int, int]:
     """How many bytes at the front are whole batches, and the offset that follows them; a broker cuts the last one off."""
     end = following = 0
     while end + HEADER_BYTES <= len(piece):
-        base_offset, length = struct.unpack_from(">qi", piece, end)
-        after = end + PREFIX_BYTES + length
-        if length < HEADER_BYTES - PREFIX_BYTES or after > len(piece):
+        base_offset, length = _PREFIX.unpack_from(piece, end)
+        after = end + LOG_OVERHEAD_BYTES + length
+        if length < HEADER_BYTES - LOG_OVERHEAD_BYTES or after > len(piece):
             break
-        (last_offset_delta,) = struct.unpack_from(">i", piece, end + 23)
+        (last_offset_delta,) = INT32.unpack_from(piece, end + LAST_OFFSET_DELTA_AT)
         end, following = after, base_offset + last_offset_delta + 1
     return end, following
 

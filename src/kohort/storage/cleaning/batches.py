@@ -9,9 +9,9 @@ Source: Kafka MemoryRecords.filterTo, buildRetainedRecordsInto, DefaultRecordBat
 """
 
 from collections.abc import Sequence
-from struct import Struct
 
 from kohort.storage.log import LONG_MAX, NO_TIMESTAMP
+from kohort.wire.batch_header import HEADER
 from kohort.wire.batches import (
     CONTROL,
     DELETE_HORIZON,
@@ -27,7 +27,6 @@ from kohort.wire.batches import (
 from kohort.wire.compression import Codec, compress
 from kohort.wire.native import DefaultRecordBatchBuilder
 
-_HEADER = Struct(">qiibIhiqqqhii")
 _SIZE_MAX = (1 << 31) - 1
 _SIGN, _INT64_MASK = 1 << 63, (1 << 64) - 1
 _ORIGIN_BYTES = 7
@@ -88,7 +87,7 @@ def _pack(
     header: BatchHeader, records: bytes, attributes: int, base_timestamp: int, max_timestamp: int, count: int
 ) -> bytes:
     batch = bytearray(HEADER_BYTES)
-    _HEADER.pack_into(
+    HEADER.pack_into(
         batch,
         0,
         header.base_offset,

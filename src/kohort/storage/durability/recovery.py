@@ -24,10 +24,11 @@ from kohort.storage.directory import offset_of
 from kohort.storage.durability import syscalls
 from kohort.storage.epochs import CHECKPOINT_NAME, EpochCache
 from kohort.storage.log import LogConfig
-from kohort.storage.producers import PRODUCER_ID_AT, AbortedTxn, ProducerStateManager, read_producer_id
+from kohort.storage.producers import AbortedTxn, ProducerStateManager, read_producer_id
 from kohort.storage.segments.aborted import TXN_INDEX_SUFFIX
 from kohort.storage.segments.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment
 from kohort.storage.snapshots import SNAPSHOT_SUFFIX, load_newest, remove_strays
+from kohort.wire.batch_header import PRODUCER_ID_AT
 from kohort.wire.batches import HEADER_BYTES
 from kohort.wire.compression import Buffer
 

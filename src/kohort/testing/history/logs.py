@@ -10,19 +10,25 @@ Source: Kafka DefaultRecordBatch, DefaultRecord, EndTransactionMarker, Cleaner, 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from struct import Struct
 from typing import Any
 
 from crc32c import crc32c
 
+from kohort.wire.batch_header import (
+    ATTRIBUTES_AT,
+    CONTROL,
+    CRC_AT,
+    HEADER,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    TRANSACTIONAL,
+)
 from kohort.wire.compression import Codec, compress
 from kohort.wire.primitives import write_varint
 
 COMMIT, ABORT = "COMMIT", "ABORT"
 
-_HEADER = Struct(">qiibIhiqqqhii")
-_CRC_FROM = 21
-_TRANSACTIONAL, _CONTROL = 0x10, 0x20
 _NO_PRODUCER = -1
 
 
@@ -68,15 +74,15 @@ class Batch:
         for index, (offset, record) in enumerate(self.records.items()):
             body += _record(offset - self.base_offset, record, delta_ms=self.at_ms - self.began_ms if index else 0)
         packed = compress(bytes(body), self.codec)
-        attributes = int(self.codec) | (_TRANSACTIONAL if self.transactional else 0)
-        attributes |= _CONTROL if self.marker is not None else 0
-        header = _HEADER.pack(
-            *(self.base_offset, _HEADER.size - 12 + len(packed), 0, 2, 0, attributes),
+        attributes = int(self.codec) | (TRANSACTIONAL if self.transactional else 0)
+        attributes |= CONTROL if self.marker is not None else 0
+        header = HEADER.pack(
+            *(self.base_offset, HEADER_BYTES - LOG_OVERHEAD_BYTES + len(packed), 0, MAGIC, 0, attributes),
             *(self.last_offset - self.base_offset, self.began_ms, self.at_ms, self.producer_id, self.producer_epoch),
             *(-1 if self.marker is not None or self.producer_id < 0 else 0, len(self.records)),
         )
         raw = bytearray(header + packed)
-        raw[17:_CRC_FROM] = crc32c(bytes(raw[_CRC_FROM:])).to_bytes(4, "big")
+        raw[CRC_AT:ATTRIBUTES_AT] = crc32c(bytes(raw[ATTRIBUTES_AT:])).to_bytes(4, "big")
         return bytes(raw)
 
 
