@@ -12,11 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kohort.model.errors import CorruptError
+from kohort.model.ids import TopicPartition
+from kohort.records.serde import encode_record
+from kohort.records.values import OffsetCommit
 from kohort.storage.durability.checkpoint_formats import CLEAN_SHUTDOWN
 from kohort.storage.log import LogConfig
 from kohort.storage.tools.dump import dump
 from kohort.storage.tools.verify import Problem, Verified, verify
-from kohort.wire.batches import stamp
+from kohort.wire.batches import BatchRecord, build_batch, stamp
 from tests.storage.owner import PARTITION, TOPIC_ID, Owner, batch
 from tests.storage.test_recorded import unpack
 
@@ -276,3 +279,50 @@ def _held_by_verify(directory: Path, count: int) -> int:
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
+
+
+def undecodable(directory: Path, topic: str, *records: BatchRecord) -> list[str]:
+    """The problems of a log of one batch."""
+    store = Owner().disk(directory)
+    log = store.open(TopicPartition(topic, 0), TOPIC_ID, LogConfig())
+    log.append(build_batch(records, timestamp_ms=1000), leader_epoch=0)
+    store.close()
+    return [problem.what for problem in problems(directory)]
+
+
+GOOD = encode_record(OffsetCommit("g", "t", 0, 5, -1, "", 1000))
+
+
+def test_a_coordinator_record_that_cannot_be_decoded_is_named(tmp_path: Path) -> None:
+    key, value = GOOD
+    found = undecodable(
+        tmp_path,
+        "__consumer_offsets",
+        BatchRecord(key, value),
+        BatchRecord(key, b"\x00\x63" + (value or b"")[2:]),
+        BatchRecord(key, None),
+        BatchRecord(key[:-2], value),
+        BatchRecord(b"\x7f\x00" + b"k" * 70, b"x"),
+        BatchRecord(None, b"x"),
+    )
+    assert [what.partition(":")[0] for what in found] == [f"at offset {offset}" for offset in (1, 3, 4, 5)]
+    assert f"a record with key {key.hex()}: " in found[0]
+    assert "version 99" in found[0]
+    assert f"a record with key {key[:-2].hex()}: malformed OffsetCommit record" in found[1]
+    assert f"key 7f00{(b'k' * 62).hex()}...: " in found[2]
+    assert "without a key" in found[3]
+
+
+def test_records_of_transactions_are_decoded_too(tmp_path: Path) -> None:
+    (found,) = undecodable(tmp_path, "__transaction_state", BatchRecord(b"\x00\x00\x00\x02i", b""))
+    assert "key 00000002" in found
+
+
+def test_records_of_other_topics_are_not_decoded(tmp_path: Path) -> None:
+    assert undecodable(tmp_path, "orders", BatchRecord(b"\x7f\x00", b"x")) == []
+
+
+def test_many_records_that_cannot_be_decoded_are_counted(tmp_path: Path) -> None:
+    found = undecodable(tmp_path, "__consumer_offsets", *[BatchRecord(b"", b"x")] * 250)
+    assert len(found) == 101
+    assert found[-1] == "150 more records cannot be decoded"

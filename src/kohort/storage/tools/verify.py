@@ -1,8 +1,11 @@
 """
-Every check that a recovery makes, and some more, without changing anything.
+The checks of a recovery, and more, without changing a file.
 
-A directory that was left uncleanly may show what a recovery mends: a torn tail, indexes that lack their last entries. What
-counts as durable there (everything below the recovery point) must be in order in any case, so problems are told apart.
+After an unclean stop a directory may have problems that the next start repairs: a torn tail, indexes without their last
+entries. Data below the recovery point counts as durable and must be in order in any case, so a problem says its kind.
+
+Records of coordinators (`__consumer_offsets` and the other topics of `kohort.records`) are decoded too. A record that cannot be
+decoded is reported with its offset, its key in hexadecimal and the reason; the load of its partition sets it aside.
 
 Source: Kafka LogSegment.sanityCheck, LogSegment.recover, DumpLogSegments (index sanity check, verify index only).
 """
@@ -13,8 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from kohort.model.errors import CorruptError
-from kohort.model.ids import TopicPartition
+from kohort.model.errors import CorruptError, UnknownRecordTypeError
+from kohort.model.ids import INTERNAL_TOPICS, TopicPartition
+from kohort.records.serde import CoordinatorRecordSerde
 from kohort.storage.directory import offset_of, partition_of
 from kohort.storage.durability.checkpoint_formats import (
     CLEAN_SHUTDOWN,
@@ -31,7 +35,11 @@ from kohort.storage.log import NO_TOPIC_ID
 from kohort.storage.segments.aborted import TXN_INDEX_SUFFIX
 from kohort.storage.segments.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
 from kohort.storage.snapshots import SNAPSHOT_SUFFIX
-from kohort.storage.tools.dump import Row, dump
+from kohort.storage.tools.dump import DecodeRecord, Row, dump
+
+_KEY_BYTES_SHOWN = 64
+_UNDECODABLE_MAX = 100
+"""How many records that cannot be decoded are named per segment; the other ones are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +122,35 @@ def _verify_partition(directory: Path, summary: Verified, *, durable_until: int 
     for path in [path for path in paths if offset_of(path.name) is None]:
         paths.remove(path)
         yield Problem(path, "is no segment, whose name is its first offset in twenty digits")
+    decode = _decoder(directory)
     for path in paths:
         is_written = path == paths[-1] and durable_until is not None
-        segment = _Segment(path, next_offset, durable_until, may_lack_indexes=is_written)
+        segment = _Segment(path, next_offset, durable_until, may_lack_indexes=is_written, decode=decode)
         yield from segment.verify()
         summary.segments += 1
         summary.batches += segment.batches
         summary.size_bytes += path.stat().st_size
         next_offset = segment.next_offset
+
+
+def _decoder(directory: Path) -> DecodeRecord | None:
+    """A check of the records of a coordinator's partition; None for partitions of other topics."""
+    topic_partition = partition_of(directory.resolve().name)
+    if topic_partition is None or topic_partition.topic not in INTERNAL_TOPICS:
+        return None
+    serde = CoordinatorRecordSerde(topic_partition.topic)
+
+    def decode(key: bytes | None, value: bytes | None) -> Row:
+        if key is None:
+            return {"undecodable": "a record without a key"}
+        try:
+            serde.decode(key, value)
+        except (CorruptError, UnknownRecordTypeError) as error:
+            shown = key[:_KEY_BYTES_SHOWN].hex() + ("..." if len(key) > _KEY_BYTES_SHOWN else "")
+            return {"undecodable": f"a record with key {shown}: {error}"}
+        return {}
+
+    return decode
 
 
 def _rows_problems(path: Path) -> Iterator[Problem]:
@@ -255,9 +284,23 @@ class _TimeIndex(_Index):
 class _Segment:
     """One segment with its indexes, read once."""
 
-    def __init__(self, path: Path, next_offset: int, durable_until: int | None, *, may_lack_indexes: bool) -> None:
-        """`may_lack_indexes`: those of the segment that appends go to are in the broker's memory until it ends."""
+    def __init__(
+        self,
+        path: Path,
+        next_offset: int,
+        durable_until: int | None,
+        *,
+        may_lack_indexes: bool,
+        decode: DecodeRecord | None,
+    ) -> None:
+        """
+        Args:
+            may_lack_indexes: the indexes of the active segment are in the broker's memory until the segment ends.
+            decode: returns a field `undecodable` for a coordinator record that cannot be decoded.
+        """
         self.path = path
+        self._decode = decode
+        self._undecodable = 0
         self.base_offset = int(path.stem)
         self.next_offset = max(self.base_offset, next_offset)
         self.batches = 0
@@ -284,7 +327,8 @@ class _Segment:
 
     def _verify_batches(self, indexes: Sequence[_Index]) -> Iterator[Problem]:
         newest_ms = -1
-        for row in dump(self.path, has_records=False):
+        rows = dump(self.path, has_records=False) if self._decode is None else dump(self.path, decode=self._decode)
+        for row in rows:
             what = row.get("problem")
             if what is None and row["base_offset"] < self.next_offset:
                 what = f"offset {row['base_offset']} follows {self.next_offset - 1}"
@@ -295,8 +339,18 @@ class _Segment:
             batch = _Batch(row["position"], row["base_offset"], row["last_offset"], newest_ms)
             for index in indexes:
                 index.meet(batch)
+            yield from self._undecodable_records(row.get("records", ()))
             self.batches += 1
             self.next_offset = row["last_offset"] + 1
+        if self._undecodable > _UNDECODABLE_MAX:
+            yield Problem(self.path, f"{self._undecodable - _UNDECODABLE_MAX} more records cannot be decoded")
+
+    def _undecodable_records(self, records: Sequence[Row]) -> Iterator[Problem]:
+        for record in records:
+            if "undecodable" in record:
+                self._undecodable += 1
+                if self._undecodable <= _UNDECODABLE_MAX:
+                    yield Problem(self.path, f"at offset {record['offset']}: {record['undecodable']}")
 
     def _is_beyond_durable(self) -> bool:
         return self._durable_until is not None and self.next_offset >= self._durable_until
