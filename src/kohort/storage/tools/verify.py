@@ -4,21 +4,23 @@ The checks of a recovery, and more, without changing a file.
 After an unclean stop a directory may have problems that the next start repairs: a torn tail, indexes without their last
 entries. Data below the recovery point counts as durable and must be in order in any case, so a problem says its kind.
 
-Records of coordinators (`__consumer_offsets` and the other topics of `kohort.records`) are decoded too. A record that cannot be
-decoded is reported with its offset, its key in hexadecimal and the reason; the load of its partition sets it aside.
+Records of coordinators (`__consumer_offsets`, `__transaction_state`, `__share_group_state`) are decoded too. A record that
+cannot be decoded is reported with its offset, its key in hexadecimal and the reason; the load of its partition sets it aside.
 
 Source: Kafka LogSegment.sanityCheck, LogSegment.recover, DumpLogSegments (index sanity check, verify index only).
 """
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from kohort.model.errors import CorruptError, UnknownRecordTypeError
+from kohort.model.errors import CorruptError
 from kohort.model.ids import INTERNAL_TOPICS, TopicPartition
 from kohort.records.serde import CoordinatorRecordSerde
+from kohort.runtime.loading.set_aside import DETAILS_MAX, find_set_aside
 from kohort.storage.directory import offset_of, partition_of
 from kohort.storage.durability.checkpoint_formats import (
     CLEAN_SHUTDOWN,
@@ -35,11 +37,8 @@ from kohort.storage.log import NO_TOPIC_ID
 from kohort.storage.segments.aborted import TXN_INDEX_SUFFIX
 from kohort.storage.segments.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
 from kohort.storage.snapshots import SNAPSHOT_SUFFIX
-from kohort.storage.tools.dump import DecodeRecord, Row, dump
-
-_KEY_BYTES_SHOWN = 64
-_UNDECODABLE_MAX = 100
-"""How many records that cannot be decoded are named per segment; the other ones are counted."""
+from kohort.storage.tools.dump import Row, dump
+from kohort.wire.batches import read_header
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +121,10 @@ def _verify_partition(directory: Path, summary: Verified, *, durable_until: int 
     for path in [path for path in paths if offset_of(path.name) is None]:
         paths.remove(path)
         yield Problem(path, "is no segment, whose name is its first offset in twenty digits")
-    decode = _decoder(directory)
+    serde = _serde(directory)
     for path in paths:
         is_written = path == paths[-1] and durable_until is not None
-        segment = _Segment(path, next_offset, durable_until, may_lack_indexes=is_written, decode=decode)
+        segment = _Segment(path, next_offset, durable_until, may_lack_indexes=is_written, serde=serde)
         yield from segment.verify()
         summary.segments += 1
         summary.batches += segment.batches
@@ -133,24 +132,12 @@ def _verify_partition(directory: Path, summary: Verified, *, durable_until: int 
         next_offset = segment.next_offset
 
 
-def _decoder(directory: Path) -> DecodeRecord | None:
-    """A check of the records of a coordinator's partition; None for partitions of other topics."""
+def _serde(directory: Path) -> CoordinatorRecordSerde | None:
+    """The records of a coordinator's partition; None for partitions of other topics."""
     topic_partition = partition_of(directory.resolve().name)
     if topic_partition is None or topic_partition.topic not in INTERNAL_TOPICS:
         return None
-    serde = CoordinatorRecordSerde(topic_partition.topic)
-
-    def decode(key: bytes | None, value: bytes | None) -> Row:
-        if key is None:
-            return {"undecodable": "a record without a key"}
-        try:
-            serde.decode(key, value)
-        except (CorruptError, UnknownRecordTypeError) as error:
-            shown = key[:_KEY_BYTES_SHOWN].hex() + ("..." if len(key) > _KEY_BYTES_SHOWN else "")
-            return {"undecodable": f"a record with key {shown}: {error}"}
-        return {}
-
-    return decode
+    return CoordinatorRecordSerde(topic_partition.topic)
 
 
 def _rows_problems(path: Path) -> Iterator[Problem]:
@@ -291,16 +278,16 @@ class _Segment:
         durable_until: int | None,
         *,
         may_lack_indexes: bool,
-        decode: DecodeRecord | None,
+        serde: CoordinatorRecordSerde | None,
     ) -> None:
         """
         Args:
             may_lack_indexes: the indexes of the active segment are in the broker's memory until the segment ends.
-            decode: returns a field `undecodable` for a coordinator record that cannot be decoded.
+            serde: decodes the records of a coordinator's partition.
         """
         self.path = path
-        self._decode = decode
-        self._undecodable = 0
+        self._serde = serde
+        self._set_aside = 0
         self.base_offset = int(path.stem)
         self.next_offset = max(self.base_offset, next_offset)
         self.batches = 0
@@ -327,8 +314,7 @@ class _Segment:
 
     def _verify_batches(self, indexes: Sequence[_Index]) -> Iterator[Problem]:
         newest_ms = -1
-        rows = dump(self.path, has_records=False) if self._decode is None else dump(self.path, decode=self._decode)
-        for row in rows:
+        for row in dump(self.path, has_records=False):
             what = row.get("problem")
             if what is None and row["base_offset"] < self.next_offset:
                 what = f"offset {row['base_offset']} follows {self.next_offset - 1}"
@@ -339,18 +325,21 @@ class _Segment:
             batch = _Batch(row["position"], row["base_offset"], row["last_offset"], newest_ms)
             for index in indexes:
                 index.meet(batch)
-            yield from self._undecodable_records(row.get("records", ()))
+            if self._serde is not None:
+                yield from self._verify_records(row["position"], row["size"], self._serde)
             self.batches += 1
             self.next_offset = row["last_offset"] + 1
-        if self._undecodable > _UNDECODABLE_MAX:
-            yield Problem(self.path, f"{self._undecodable - _UNDECODABLE_MAX} more records cannot be decoded")
+        if self._set_aside > DETAILS_MAX:
+            yield Problem(self.path, f"{self._set_aside - DETAILS_MAX} more records or batches cannot be decoded")
 
-    def _undecodable_records(self, records: Sequence[Row]) -> Iterator[Problem]:
-        for record in records:
-            if "undecodable" in record:
-                self._undecodable += 1
-                if self._undecodable <= _UNDECODABLE_MAX:
-                    yield Problem(self.path, f"at offset {record['offset']}: {record['undecodable']}")
+    def _verify_records(self, position: int, size: int, serde: CoordinatorRecordSerde) -> Iterator[Problem]:
+        with self.path.open("rb") as file:
+            batch = os.pread(file.fileno(), size, position)
+        for found in find_set_aside(read_header(batch), batch, serde):
+            self._set_aside += 1
+            if self._set_aside <= DETAILS_MAX:
+                what = "batch" if found.key is None else f"record with key {found.key.hex()}"
+                yield Problem(self.path, f"at offset {found.offset}: a {what} cannot be decoded: {found.reason}")
 
     def _is_beyond_durable(self) -> bool:
         return self._durable_until is not None and self.next_offset >= self._durable_until
