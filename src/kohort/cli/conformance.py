@@ -1,4 +1,4 @@
-"""`kohort conformance`: the report card of a broker, with a recorded run of Apache Kafka as reference."""
+"""`kohort conformance`: compare a broker with recorded answers of Apache Kafka."""
 
 import asyncio
 import sys
@@ -25,38 +25,46 @@ EXIT_DIFFERENT = 1
 
 def conformance(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
-    story: Annotated[
+    only: Annotated[
         list[str] | None,
-        typer.Option("--story", metavar="NAME", help="Only stories whose name begins so; may be given often."),
+        typer.Option(
+            "--scenario", "--story", metavar="PREFIX", help="Only scenarios whose names start with PREFIX; repeatable."
+        ),
     ] = None,
     skip: Annotated[
         list[str] | None,
-        typer.Option("--skip", metavar="NAME", help="No stories whose name begins so; may be given often."),
+        typer.Option("--skip", metavar="PREFIX", help="Skip scenarios whose names start with PREFIX; repeatable."),
     ] = None,
-    report: Annotated[Path | None, typer.Option("--html", help="Write the report card as a page to this file.")] = None,
-    recording: Annotated[Path | None, typer.Option("--recording", help="Another recording as reference.")] = None,
+    report: Annotated[
+        Path | None, typer.Option("--html", help="Write the report as an HTML page to this file.")
+    ] = None,
+    recording: Annotated[
+        Path | None, typer.Option("--recording", help="Compare with this recording instead of the built-in one.")
+    ] = None,
     restart: Annotated[
         str | None,
         typer.Option(
             "--restart",
             metavar="COMMAND",
-            help="A shell command that stops the broker if it runs and starts it again at the same address: for stories with a"
-            " restart, and for a broker that dies.",
+            help="Shell command that stops the broker if it runs, and starts it at the same address. Used by scenarios with"
+            " a restart, and if the broker crashes.",
         ),
     ] = None,
-    concurrent: Annotated[int, typer.Option("--concurrent", min=1, help="How many stories are told at a time.")] = 32,
-    shown: Annotated[int, typer.Option("--shown", min=0, help="How many differences are printed.")] = SHOWN,
-    is_list: Annotated[bool, typer.Option("--list", help="Only list the stories.")] = False,
+    concurrent: Annotated[
+        int, typer.Option("--concurrent", min=1, help="Number of scenarios that run at a time.")
+    ] = 32,
+    shown: Annotated[int, typer.Option("--shown", min=0, help="Number of differences to print.")] = SHOWN,
+    is_list: Annotated[bool, typer.Option("--list", help="List the scenarios and exit.")] = False,
     is_settings: Annotated[
-        bool, typer.Option("--settings", help="Only print the settings that the broker needs.")
+        bool, typer.Option("--settings", help="Print the configurations that the broker needs and exit.")
     ] = False,
     is_json: AsJson = False,
 ) -> None:
     """
-    Ask a broker what Apache Kafka was asked, and show every difference in the answers.
+    Compare a broker with recorded Apache Kafka answers.
 
-    The broker gets topics and groups whose names begin with "kc-"; use one that is there for the purpose, with the settings
-    that --settings prints. Exit code 1 when there are differences.
+    Runs scenarios and prints each difference. Creates topics and groups whose names start with "kc-": use a broker only for
+    this purpose, with the configurations that --settings prints. Exit code 1 if there are differences.
     """
     from kohort.conformance import card, coverage, library
     from kohort.conformance.recording import load
@@ -65,19 +73,19 @@ def conformance(
         print("".join(f"{key}={value}\n" for key, value in library.SETTINGS.items()), end="")
         return
     home = library.home()
-    stories = [
+    scenarios = [
         each
         for each in library.all_stories(home)
-        if (not story or each.name.startswith(tuple(story))) and not each.name.startswith(tuple(skip or ()))
+        if (not only or each.name.startswith(tuple(only))) and not each.name.startswith(tuple(skip or ()))
     ]
     if is_list:
-        print_table(("story", "about"), [{"story": each.name, "about": each.about} for each in stories])
+        print_table(("scenario", "about"), [{"scenario": each.name, "about": each.about} for each in scenarios])
         return
     result = asyncio.run(
-        _told(
+        _run(
             parse_bootstrap(bootstrap)[0],
             load(recording or home / "recorded" / library.RECORDED),
-            stories,
+            scenarios,
             restart=restart,
             concurrent=concurrent,
         )
@@ -98,10 +106,10 @@ def conformance(
         raise typer.Exit(EXIT_DIFFERENT)
 
 
-async def _told(
-    address: Address, recording: "Recording", stories: "list[Scenario]", *, restart: str | None, concurrent: int
+async def _run(
+    address: Address, recording: "Recording", scenarios: "list[Scenario]", *, restart: str | None, concurrent: int
 ) -> "Report":
-    """The stories that the recording knows, told to the broker and compared."""
+    """Run the recorded scenarios on the broker and compare."""
     from kohort.conformance import library
     from kohort.conformance.cluster import Cluster
     from kohort.conformance.comparison_run import Recorded, compare_brokers
@@ -111,7 +119,7 @@ async def _told(
         return await compare_brokers(
             cluster,
             Recorded(recording.outcomes),
-            [story for story in stories if story.name in recording.outcomes],
+            [each for each in scenarios if each.name in recording.outcomes],
             broker=str(address),
             reference=f"a recording of {recording.broker}",
             deliberate=library.deliberate_differences(library.home()),
@@ -127,17 +135,17 @@ def _restarting(command: str) -> "Restart":
         process = await asyncio.create_subprocess_shell(command, stdout=asyncio.subprocess.DEVNULL)
         code = await process.wait()
         if code:
-            raise ConfigError(f"the command that restarts the broker ended with exit code {code}: {command}")
+            raise ConfigError(f"the --restart command ended with exit code {code}: {command}")
 
     return restart
 
 
 def _progress() -> "Progress | None":
-    """A line on a terminal that says how many stories have been told."""
+    """Make a callback that shows progress on a terminal."""
     if not sys.stderr.isatty():
         return None
 
     def show(done: int, total: int) -> None:
-        print(f"\r{done} of {total} stories", end="\n" if done == total else "", file=sys.stderr, flush=True)
+        print(f"\r{done} of {total} scenarios", end="\n" if done == total else "", file=sys.stderr, flush=True)
 
     return show

@@ -17,9 +17,7 @@ from kohort.model.ids import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_ST
 if TYPE_CHECKING:
     from kohort.storage.tools.dump import DecodeRecord, Row
 
-app = typer.Typer(
-    name="log", no_args_is_help=True, help="Print and verify the files of a data directory, of Kohort or Apache Kafka."
-)
+app = typer.Typer(name="log", no_args_is_help=True, help="Print and verify files of a data directory.")
 
 _COORDINATOR_TOPICS = (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)
 _PROBLEMS_FOUND = 1

@@ -18,7 +18,7 @@ def offsets(
     group: Annotated[str, typer.Argument(metavar="GROUP", help="Group id.")],
     is_json: AsJson = False,
 ) -> None:
-    """Show the committed offsets of a group, the end offsets of the logs, and the lag."""
+    """Show committed offsets and lag of a group."""
     with open_client() as client:
         rows = offset_rows(client, group)
         if not rows:

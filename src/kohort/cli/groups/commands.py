@@ -17,7 +17,7 @@ app = typer.Typer(
     name="groups",
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="List, describe and delete consumer groups, and move their offsets.",
+    help="List, describe and delete groups, reset offsets.",
     epilog="Example: kohort groups describe billing",
 )
 
@@ -55,7 +55,7 @@ def describe(
     is_json: AsJson = False,
     with_all: Annotated[bool, typer.Option("--all", help="Every classic and consumer group.")] = False,
 ) -> None:
-    """Show state, members, assignments, committed offsets, end offsets and lag."""
+    """Show members, assignments, offsets and lag."""
     if bool(names) == with_all:
         raise ConfigError("name the groups to describe, or use --all")
     with open_client() as client:

@@ -100,9 +100,9 @@ def reset_offsets(
     dry_run: DryRun = False,
 ) -> None:
     """
-    Reset the committed offsets of groups without members. A group that does not exist is created.
+    Reset committed offsets.
 
-    Without --execute, only show the new offsets.
+    The groups must not have members. A group that does not exist is created. Without --execute, only show the new offsets.
     """
     flags: Mapping[str, ResetTarget | None] = {
         "--to-earliest": ToEarliest() if to_earliest else None,
@@ -153,7 +153,11 @@ def export_offsets(
     ] = False,
     is_json: AsJson = False,
 ) -> None:
-    """Print the committed offsets of groups, as JSON for `groups import`, or with --csv for Kafka's tool."""
+    """
+    Print committed offsets as JSON or CSV.
+
+    `groups import` reads both formats, Kafka's tool reads CSV.
+    """
     _check_groups(names, with_all=with_all)
     if is_csv and is_json:
         raise ConfigError("give either --csv or --json")
@@ -185,7 +189,11 @@ def import_offsets(
     execute: Execute = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Commit offsets from a file, for groups without members. Without --execute, only show them."""
+    """
+    Commit offsets from a file.
+
+    The groups must not have members. Without --execute, only show the new offsets.
+    """
     is_executed = _is_executed(execute=execute, dry_run=dry_run)
     by_group = _by_group(file, read_offsets(file), group or [])
     with open_client() as client:
@@ -200,7 +208,11 @@ def delete_offsets_(
     topic: TopicScope = None,
     all_topics: AllTopics = False,
 ) -> None:
-    """Delete committed offsets without confirmation. If one fails, the others are still deleted and the exit code is 2."""
+    """
+    Delete committed offsets.
+
+    There is no confirmation. If one fails, the others are still deleted and the exit code is 2.
+    """
     topics = _topics(topic, is_all=all_topics)
     with open_client() as client:
         describe_group(client, name)  # raises for an unknown group, which also has no offsets
@@ -224,9 +236,9 @@ def delete(
     with_all: AllGroups = False,
 ) -> None:
     """
-    Delete groups with their committed offsets, without confirmation.
+    Delete groups with their offsets.
 
-    If one fails, the others are still deleted and the exit code is 2.
+    There is no confirmation. If one fails, the others are still deleted and the exit code is 2.
     """
     _check_groups(names, with_all=with_all)
     deleted: list[dict[str, Any]] = []

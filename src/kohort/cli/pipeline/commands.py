@@ -24,7 +24,7 @@ from kohort.cli.pipeline.tables import (
 app = typer.Typer(
     name="pipeline",
     no_args_is_help=True,
-    help="Explain what consumer groups did, from the logs of their coordinators, with Spark.",
+    help="Explain groups from coordinator logs, with Spark.",
 )
 
 DEFAULT_INTERVAL_S = 10.0
@@ -70,7 +70,11 @@ def status(
         int | None, typer.Option(metavar="SECONDS", min=0, help="Commits closer together count as one; default 0.")
     ] = None,
 ) -> None:
-    """Status of each partition by Burrow's rules: OK, WARN, STOP, STALL or REWIND."""
+    """
+    Status of each partition by Burrow's rules.
+
+    It is OK, WARN, STOP, STALL or REWIND.
+    """
     with stderr_console():
         rules = burrow_rules(intervals, allowed_lag, min_distance)
     _table(replace(options, rules=rules), "status_history" if history else "status")
@@ -85,7 +89,11 @@ def rebalances(
         bool, typer.Option("--cost", help="Add the lag that each rebalance caused (reads whole topics).")
     ] = False,
 ) -> None:
-    """Rebalances of groups: reasons, members that joined and left, duration, moved partitions."""
+    """
+    Rebalances of groups and their reasons.
+
+    Shows members that joined and left, duration, and moved partitions.
+    """
     _table(options, "rebalance_costs" if cost else "rebalances")
 
 
@@ -97,7 +105,7 @@ def partitions(
     unowned: Annotated[bool, typer.Option("--unowned", help="Times in which a partition had no owner.")] = False,
     owners: Annotated[bool, typer.Option("--owners", help="Owners of each partition, with begin and end.")] = False,
 ) -> None:
-    """How often partitions changed owners within a group."""
+    """Owner changes of partitions in groups."""
     _one_of({"--unowned": unowned, "--owners": owners})
     _table(options, "time_without_owner" if unowned else "assignments" if owners else "partition_flapping")
 
@@ -105,7 +113,7 @@ def partitions(
 @app.command()
 @on_source(without=("report_file",))
 def commits(options: CommandOptions) -> None:
-    """How often groups commit, and how often a commit moves no offset."""
+    """Commit frequency of groups."""
     _table(options, "commit_frequency")
 
 
@@ -119,7 +127,7 @@ def share(options: CommandOptions) -> None:
 @app.command()
 @on_source()
 def members(options: CommandOptions) -> None:
-    """Members of groups with begin and end: classic, consumer, share and streams groups."""
+    """Members of groups, with begin and end."""
     _table(options, "members")
 
 
@@ -158,10 +166,11 @@ def transactions(
 @on_source(without=("out", "report_file"))
 def export_offsets(options: CommandOptions) -> None:
     """
-    Print offsets as CSV for `kafka-consumer-groups --reset-offsets --from-file` and for `kohort groups import`.
+    Print offsets as CSV, to restore them.
 
-    Lines are group,topic,partition,offset; with --group they are topic,partition,offset, as in Kafka's tool. --json adds
-    metadata and leader epochs, which `kohort groups import` restores.
+    `kohort groups import` and `kafka-consumer-groups --reset-offsets --from-file` read the output. Lines are
+    group,topic,partition,offset; with --group they are topic,partition,offset, as in Kafka's tool. --json adds metadata and
+    leader epochs, which `kohort groups import` restores.
     """
     from kohort.cli.groups.offset_files import csv_text
 
@@ -198,7 +207,11 @@ def run(
         typer.Option("--history", help="Add the history of Burrow's status (slow with many commits)."),
     ] = False,
 ) -> None:
-    """Publish tables incrementally: read new records only, and write nothing if there are none."""
+    """
+    Publish tables incrementally.
+
+    Reads only new records, and writes nothing if there are none.
+    """
     from kohort.cli.pipeline.run_command import RunOptions, local_out, run_pipeline
 
     group_ids = None if groups is None else frozenset(name.strip() for name in groups.split(",") if name.strip())
@@ -216,7 +229,11 @@ def run(
 @app.command()
 @on_source(source=LogSource)
 def report(options: CommandOptions) -> None:
-    """Write all tables into one self-contained HTML file (default kohort-report.html)."""
+    """
+    Write an HTML report of all tables.
+
+    The file is self-contained; its default name is kohort-report.html.
+    """
     with stderr_console() as console:
         check_logs(options)
         check_report_directory(options.report_file)

@@ -47,7 +47,11 @@ def describe(
     names: Names,
     is_json: AsJson = False,
 ) -> None:
-    """Show partitions, leaders, start and end offsets, and the configurations set on each topic."""
+    """
+    Show partitions, leaders and offsets.
+
+    Also shows the configurations that are set on each topic.
+    """
     with open_client() as client:
         found = queries.topics(client, names)
         starts = queries.offsets(client, found, queries.EARLIEST)
