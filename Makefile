@@ -90,11 +90,12 @@ test-compiled: $(WITH_TEST_BUILD) ## the tests of compiled modules and of served
 crash: $(READY) ## rounds of SIGKILL on a broker under load: make crash ROUNDS=1000
 	@KOHORT_CRASH_ROUNDS=$(or $(ROUNDS),1000) $(BIN)/python -m pytest --numprocesses $(or $(JOBS),2) tests/crash/test_rounds.py
 
-lint: $(READY) ## ruff, strict types, import rules
+lint: $(READY) ## ruff, strict types, import rules, no circles of imports
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/python tools/import_circles.py src
 
 format: $(READY) ## format the code and mend what ruff can mend
 	@$(BIN)/ruff format .

@@ -1,30 +1,43 @@
 """
-Requests that wait for something to happen under a key, or for their time to be up: delayed produce and fetch.
+Delayed operations: requests that wait until a condition on one of their keys holds, or until a timeout. A delayed fetch waits
+for data of its partitions.
 
-Whoever waits is asked again each time something happens under one of its keys, and ends exactly once: because it could, because
-its time was up, or because it was cancelled. Those that have ended stay in the lists of their other keys until something
-happens there, or until enough of them have gathered.
+A delayed operation is tried again each time one of its keys changes. It ends exactly once: by completion, by its timeout, or by
+cancellation. An ended operation stays in the watch lists of its other keys until such a key changes, or until the next purge.
 
 Source: Kafka DelayedOperation, DelayedOperationPurgatory.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Generic, TypeAlias, TypeVar
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 
 CallLater: TypeAlias = Callable[[int, Callable[[], None]], Callable[[], None]]
-"""`call_later(delay_ms, function)`: call it once in `delay_ms`, on the owner's thread; what is returned cancels it."""
+"""`call_later(delay_ms, function)`: call it once in `delay_ms` on the owner's thread; the returned function cancels that."""
 
 PURGE_INTERVAL = 1000
-"""Sweep when so many may have ended. Source: fetch.purgatory.purge.interval.requests."""
+"""Purge after so many new operations. Source: fetch.purgatory.purge.interval.requests."""
 
-_NO_KEYS = "nothing would ever end what watches no key"
+_NO_KEYS = "a delayed operation needs at least one key"
+
+
+class PurgatoryMetrics(NamedTuple):
+    """
+    Gauges of a purgatory.
+
+    Attributes:
+        size: operations in watch lists, counted once per key, ended ones included. Kafka: PurgatorySize.
+        delayed_operations: operations that wait. Kafka: NumDelayedOperations.
+    """
+
+    size: int
+    delayed_operations: int
 
 
 class Delayed(ABC):
-    """Something that waits, for `delay_ms` at most."""
+    """A delayed operation, which waits for at most `delay_ms`."""
 
     __slots__ = ("_cancel", "_has_ended", "delay_ms")
 
@@ -39,17 +52,17 @@ class Delayed(ABC):
 
     @abstractmethod
     def try_complete(self) -> bool:
-        """End by `force_complete` if what is waited for is there; whether this call did."""
+        """Call `force_complete` if the condition holds, and return whether this call has ended the operation."""
 
     @abstractmethod
     def on_complete(self) -> None:
-        """It has ended; called exactly once, unless it was cancelled."""
+        """Called once when the operation has ended by completion or timeout."""
 
-    def on_expiration(self) -> None:  # noqa: B027 -- most need not know
-        """It ended because its time was up; called after `on_complete`."""
+    def on_expiration(self) -> None:  # noqa: B027 -- most operations do nothing here
+        """Called after `on_complete` if the operation has ended by its timeout."""
 
     def force_complete(self) -> bool:
-        """End now, whatever is waited for; whether this call did."""
+        """Complete the operation now, and return whether this call has ended it."""
         if self._has_ended:
             return False
         self._end()
@@ -57,7 +70,7 @@ class Delayed(ABC):
         return True
 
     def cancel(self) -> bool:
-        """End without a word; whether this call did."""
+        """End the operation without `on_complete`, and return whether this call has ended it."""
         if self._has_ended:
             return False
         self._end()
@@ -75,10 +88,10 @@ class Delayed(ABC):
 
 class Purgatory(Generic[K]):
     """
-    Those that wait, by the keys they watch.
+    Delayed operations in watch lists by key.
 
-    Not safe for threads: it belongs to the thread that owns the node. What ends somebody may let somebody else go on: lists may
-    change while they are walked.
+    Not thread-safe: called on the thread that owns the node. The completion of one operation may complete others, so watch
+    lists may change while they are iterated.
     """
 
     def __init__(self, call_later: CallLater, *, purge_interval: int = PURGE_INTERVAL) -> None:
@@ -89,22 +102,25 @@ class Purgatory(Generic[K]):
 
     @property
     def watched(self) -> int:
-        """How many places in lists are taken, ended ones included."""
+        """Entries of all watch lists, ended operations included."""
         return sum(len(waiting) for waiting in self._watched.values())
 
     @property
     def delayed(self) -> int:
-        """How many wait."""
+        """Operations that wait."""
         return len({id(each) for waiting in self._watched.values() for each in waiting if not each.has_ended})
+
+    def metrics(self) -> PurgatoryMetrics:
+        return PurgatoryMetrics(self.watched, self.delayed)
 
     def try_complete_else_watch(self, delayed: Delayed, keys: Iterable[K]) -> bool:
         """
-        End it, or have it wait for these keys; whether it has ended.
+        Try the operation, and let it watch these keys if it has not ended; return whether it has ended.
 
-        It is asked again after it has been listed, so that what happens between the two is not missed.
+        It is tried again after it is in the watch lists, so that a change in between is not missed.
 
         Raises:
-            ValueError: there are no keys to wait for.
+            ValueError: no keys.
         """
         keys = tuple(keys)
         if not keys:
@@ -119,10 +135,10 @@ class Purgatory(Generic[K]):
 
     def watch(self, delayed: Delayed, keys: Sequence[K]) -> None:
         """
-        Have it wait for these keys. For who has just found, in this call, that it cannot end yet.
+        Let an operation watch these keys. The caller has tried it in the same call.
 
         Raises:
-            ValueError: there are no keys to wait for.
+            ValueError: no keys.
         """
         if not keys:
             raise ValueError(_NO_KEYS)
@@ -145,7 +161,7 @@ class Purgatory(Generic[K]):
             self.purge()
 
     def check_and_complete(self, key: K) -> int:
-        """Something happened under a key: ask those that wait for it; how many ended by that."""
+        """Try the operations that watch a key, and return the number of those that ended."""
         waiting = self._watched.get(key)
         if waiting is None:
             return 0
@@ -160,11 +176,11 @@ class Purgatory(Generic[K]):
         return ended
 
     def cancel(self, key: K) -> list[Delayed]:
-        """Nothing will ever happen under a key: end those that wait for it without a word, and return them."""
+        """Cancel the operations that watch a key, which no longer exists, and return them."""
         return [delayed for delayed in self._watched.pop(key, []) if delayed.cancel()]
 
     def purge(self) -> None:
-        """Take those that have ended off all lists."""
+        """Remove ended operations from all watch lists."""
         self._since_purge = 0
         for key in list(self._watched):
             self._drop_ended(key)

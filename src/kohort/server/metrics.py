@@ -16,6 +16,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from kohort.group.kinds import KINDS
 from kohort.group.metrics import GroupCounters, GroupGauges
 from kohort.runtime.metrics import Histogram, RuntimeMetrics
+from kohort.runtime.purgatory import PurgatoryMetrics
 from kohort.server.connection import ClientConnections
 from kohort.storage.log import CleanerMetrics, StoreMetrics
 
@@ -144,12 +145,28 @@ def runtime_families(coordinator: str, metrics: RuntimeMetrics) -> Iterator[Metr
     partitions = [(state.value, count) for state, count in metrics.partitions.items()]
     yield gauges_by("state", f"{prefix}_partitions", "Partitions, by state.", partitions)
     yield gauge(f"{prefix}_event_queue_size", "Waiting operations.", metrics.event_queue_size)
+    idle = "Fraction of time in which the threads that run operations were idle, since the last scrape."
+    yield gauge(f"{prefix}_thread_idle_ratio", idle, metrics.thread_idle_ratio)
+    about = "Records that loads could not decode, and left out."
+    yield counter(f"{prefix}_records_set_aside_total", about, metrics.records_set_aside)
     yield gauge(f"{prefix}_load_time_max_ms", "Longest load of the last 30 seconds.", metrics.load_time_max_ms)
     yield gauge(f"{prefix}_load_time_avg_ms", "Mean load of the last 30 seconds.", metrics.load_time_avg_ms)
     for name in metrics:
         about = f"{name.replace('_', ' ').capitalize()}, in milliseconds."
         histogram = metrics[name]
         yield HistogramMetricFamily(f"{prefix}_{name}_ms", about, _buckets(histogram), sum_value=histogram.sum_ms)
+
+
+def purgatory_families(operation: str, metrics: PurgatoryMetrics) -> Iterator[Metric]:
+    """
+    A purgatory. Source: Kafka DelayedOperationPurgatory.
+
+    Args:
+        operation: the word in the names, "fetch".
+    """
+    prefix = f"kohort_{operation}_purgatory"
+    yield gauge(f"{prefix}_size", "Entries in watch lists, one per operation and key.", metrics.size)
+    yield gauge(f"{prefix}_delayed_operations", "Operations that wait.", metrics.delayed_operations)
 
 
 def _buckets(histogram: Histogram) -> list[tuple[str, float]]:

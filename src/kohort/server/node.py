@@ -198,6 +198,7 @@ class Node:
         yield from metrics.server_families(self._connections)
         yield from metrics.log_families(self._store.metrics())
         yield from metrics.cleaner_families(self._store.cleaner_metrics())
+        yield from metrics.purgatory_families("fetch", self._broker.fetches.metrics())
         yield from self._coordinators.metrics()
 
     @property

@@ -1,0 +1,108 @@
+"""
+Find circles of imports between the modules of a package: `python tools/import_circles.py src`.
+
+Every import of the source counts, also one inside a function, except those that only the type checker sees. An import of a
+package is an import of its `__init__`. Exits with 1 if there is a circle, and prints its modules with the lines of the imports.
+"""
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+Imports: TypeAlias = dict[str, dict[str, int]]
+"""By module: the modules it imports, with the line of the import."""
+
+KNOWN = {("kohort.pipeline.jobs.published", "kohort.pipeline.jobs.stores")}
+"""Circles that are still to be opened. Nothing may be added."""
+
+
+def find_modules(source: Path) -> dict[str, Path]:
+    """The modules below a source folder by their dotted names."""
+    modules = {}
+    for path in sorted(source.rglob("*.py")):
+        parts = path.relative_to(source).with_suffix("").parts
+        modules[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return modules
+
+
+def _is_type_checking(test: ast.expr) -> bool:
+    return "TYPE_CHECKING" in (getattr(test, "id", None), getattr(test, "attr", None))
+
+
+def _import_nodes(tree: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node
+        elif isinstance(node, ast.If) and _is_type_checking(node.test):
+            for other in node.orelse:
+                yield from _import_nodes(other)
+        else:
+            yield from _import_nodes(node)
+
+
+def read_imports(modules: dict[str, Path]) -> Imports:
+    """The imports among the modules themselves."""
+    imports: Imports = {}
+    for name, path in modules.items():
+        found = imports[name] = {}
+        for node in _import_nodes(ast.parse(path.read_text())):
+            targets = (
+                [alias.name for alias in node.names]
+                if isinstance(node, ast.Import)
+                else [f"{node.module}.{alias.name}" for alias in node.names]
+            )
+            for target in targets:
+                while target and target not in modules:
+                    target = target.rpartition(".")[0]
+                if target and target != name:
+                    found.setdefault(target, node.lineno)
+    return imports
+
+
+def find_circles(imports: Imports) -> list[list[str]]:
+    """The strongly connected components of two modules or more. Source: Tarjan's algorithm."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    circles: list[list[str]] = []
+
+    def visit(name: str) -> None:
+        index[name] = low[name] = len(index)
+        stack.append(name)
+        for target in imports[name]:
+            if target not in index:
+                visit(target)
+                low[name] = min(low[name], low[target])
+            elif target in stack:
+                low[name] = min(low[name], index[target])
+        if low[name] == index[name]:
+            at = stack.index(name)
+            circle = stack[at:]
+            del stack[at:]
+            if len(circle) > 1:
+                circles.append(sorted(circle))
+
+    for name in imports:
+        if name not in index:
+            visit(name)
+    return circles
+
+
+def main(source: str) -> int:
+    modules = find_modules(Path(source))
+    imports = read_imports(modules)
+    circles = [circle for circle in find_circles(imports) if tuple(circle) not in KNOWN]
+    for circle in circles:
+        print("circle of imports:")
+        for name in circle:
+            for target, line in imports[name].items():
+                if target in circle:
+                    print(f"  {modules[name]}:{line} imports {target}")
+    print(f"{len(modules)} modules, {len(circles)} circles of imports")
+    return 1 if circles else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1] if len(sys.argv) > 1 else "src"))
