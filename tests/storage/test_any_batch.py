@@ -1,6 +1,4 @@
-"""
-A batch with a right checksum may hold anything: whoever reads records from a log reads them, or says that they are damaged.
-"""
+"""A batch with a right checksum may hold any bytes: each reader of a log reads its records, or refuses them as damaged."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,13 +14,14 @@ from kohort.storage.batchset import iter_spans
 from kohort.storage.producers import ProducerStateManager
 from kohort.storage.timestamps import first_at_least
 from kohort.storage.tools.dump import _batch, as_text
-from kohort.wire.batches import HEADER_BYTES, BatchRecord, build_batch, read_records
+from kohort.wire.batch_header import ATTRIBUTES_AT
+from kohort.wire.batches import HEADER_BYTES, BatchRecord, build_batch, read_header, read_records
 from kohort.wire.compression import Codec
 from kohort.wire.layout import BatchBuffer
 from tests.conftest import LONG
+from tests.wire.plain_records import RefusedError, plain_records
 from tests.wire.sealed import drained, sealed
 
-ATTRIBUTES_AT = 21
 LONG_VARINTS = [b"\xff" * 9 + b"\x01", b"\xff\xff\xff\xff\x0f", b"\xfe\xff\xff\xff\x0f", b"\xff" * 10]
 
 
@@ -88,17 +87,73 @@ def change(batch: bytearray, at: int, chance: Random) -> None:
 
 @settings(max_examples=10_000 if LONG else 200)
 @given(seed=st.integers(0, 1 << 40))
-def test_any_batch_is_read_or_refused(seed: int) -> None:
+def test_a_damaged_batch_is_read_or_refused(seed: int) -> None:
     batch = strange_batch(Random(seed))
     for read in READERS.values():
         with suppress(CorruptError):
             read(batch)
 
 
-@pytest.mark.parametrize("reader", READERS)
+def test_a_batch_is_what_a_plain_decoder_reads() -> None:
+    """Damage that leaves a well-formed batch is data like any other, and every reader takes it; both kinds occur."""
+    well_formed = malformed = 0
+    for seed in range(20_000 if LONG else 1_000):
+        batch = strange_batch(Random(seed))
+        try:
+            expected = plain_records(batch)
+        except RefusedError:
+            malformed += 1
+            continue
+        if expected is None or not expected:
+            continue
+        well_formed += 1
+        found = read_records(batch)
+        assert [(r.offset, r.timestamp, r.key, r.value, r.headers) for r in found] == expected, seed
+        if not read_header(batch).is_control:
+            assert rows(batch) == [(r.offset, r.key, r.value) for r in expected], seed
+            READERS["producers"](batch)
+        READERS["dump"](batch)
+        READERS["by time"](batch)
+    assert well_formed > 150
+    assert malformed > 300
+
+
+def rows(batch: bytes) -> list[tuple[int, bytes | None, bytes | None]]:
+    """Offset, key and value of every record, found for all records together."""
+    buffer = BatchBuffer()
+    buffer.add(batch, bytes_max=1 << 20)
+    layout = drained(buffer.parse())
+    every = np.arange(len(layout))
+    value_at, value_bytes = layout.values(every)
+
+    def piece(at: int, size: int) -> bytes | None:
+        return None if size < 0 else layout.raw[at : at + size]
+
+    keys = map(piece, layout.key_at.tolist(), layout.key_bytes.tolist())
+    values = map(piece, value_at.tolist(), value_bytes.tolist())
+    return list(zip(layout.offsets(every).tolist(), keys, values, strict=True))
+
+
+@pytest.mark.parametrize("reader", ["one by one", "all together"])
 @pytest.mark.parametrize("length", LONG_VARINTS)
-def test_a_record_of_an_impossible_length(reader: str, length: bytes) -> None:
+def test_a_record_of_an_impossible_length_is_refused(reader: str, length: bytes) -> None:
+    batch = bytearray(build_batch([BatchRecord(b"k", b"v" * 20)], timestamp_ms=1))
+    batch[HEADER_BYTES : HEADER_BYTES + len(length)] = length
+    with pytest.raises(RefusedError):
+        plain_records(sealed(batch))
+    with pytest.raises(CorruptError):
+        READERS[reader](sealed(batch))
+
+
+@pytest.mark.parametrize("reader", ["dump", "by time", "producers"])
+@pytest.mark.parametrize("length", LONG_VARINTS)
+def test_readers_of_headers_survive_a_record_of_an_impossible_length(reader: str, length: bytes) -> None:
+    """They need no records, or show the batch with its problem."""
     batch = bytearray(build_batch([BatchRecord(b"k", b"v" * 20)], timestamp_ms=1))
     batch[HEADER_BYTES : HEADER_BYTES + len(length)] = length
     with suppress(CorruptError):
         READERS[reader](sealed(batch))
+    if reader == "dump":
+        row = _batch(0, sealed(batch), as_text)
+        assert "problem" in row
+        assert row["count"] == 1

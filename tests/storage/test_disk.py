@@ -14,8 +14,8 @@ from uuid import UUID
 import pytest
 
 from kohort.model.errors import ConfigError, UnavailableError
-from kohort.model.ids import TopicPartition
-from kohort.storage.durability.checkpoint_formats import read_offsets, read_properties, uuid_to_text
+from kohort.model.ids import TopicPartition, uuid_text
+from kohort.storage.durability.checkpoint_formats import read_offsets, read_properties
 from kohort.storage.log import LogConfig
 from kohort.testing.crashed_disk import Made, Synced
 from kohort.testing.faulty_files import FaultyFiles
@@ -168,7 +168,7 @@ def test_a_log_of_another_topic_of_that_name_is_set_aside(owner: Owner, tmp_path
     log.append(batch("new"), leader_epoch=0)
     store.close()
     (stray,) = [path for path in tmp_path.iterdir() if path.name.endswith("-stray")]
-    assert uuid_to_text(TOPIC_ID) in (stray / "partition.metadata").read_text()
+    assert uuid_text(TOPIC_ID) in (stray / "partition.metadata").read_text()
     assert list(owner.disk(tmp_path).partitions()) == [PARTITION]
 
 
@@ -180,7 +180,7 @@ def test_a_directory_without_a_topic_id_takes_that_of_the_topic(owner: Owner, tm
     store = owner.disk(tmp_path)
     assert store.open(PARTITION, UUID(int=5), CONFIG).end_offset == 1
     store.close()
-    assert uuid_to_text(UUID(int=5)) in (tmp_path / "orders-0" / "partition.metadata").read_text()
+    assert uuid_text(UUID(int=5)) in (tmp_path / "orders-0" / "partition.metadata").read_text()
 
 
 def test_a_deleted_partition_leaves_no_files(owner: Owner, tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Self
 
 from kohort.model.errors import ConfigError
+from kohort.model.properties import parse_properties
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
@@ -135,19 +136,11 @@ def read_properties(path: Path) -> dict[str, str]:
         ConfigError: the file cannot be read, or a line is not `name=value`.
     """
     try:
-        lines = path.read_text().splitlines()
+        return parse_properties(path.read_text("utf-8"), is_strict=True)
     except (OSError, UnicodeDecodeError) as exc:
         raise ConfigError(f"{path} cannot be read: {exc}") from exc
-    configs: dict[str, str] = {}
-    for number, line in enumerate(re.sub(r"\\\n[ \t]*", "", "\n".join(lines)).splitlines(), 1):
-        text = line.strip()
-        if not text or text[0] in "#!":
-            continue
-        name, separator, value = text.partition("=")
-        if not separator or not name.strip():
-            raise ConfigError(f"{path}, line {number}: {text!r} is not name=value")
-        configs[name.strip()] = value.strip()
-    return configs
+    except ValueError as exc:
+        raise ConfigError(f"{path}, {exc}") from exc
 
 
 def _credentials(configs: Mapping[str, str]) -> tuple[str, str, str]:

@@ -7,7 +7,6 @@ gave becomes `<now>` if it lies within the story. Bytes are hex, batches are tak
 table, the list is sorted.
 """
 
-import base64
 import json
 import re
 import time
@@ -16,6 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from kohort.model.errors import CorruptError, WireError
+from kohort.model.ids import uuid_from_text
 from kohort.wire.apis import ApiKey
 from kohort.wire.batches import HEADER_BYTES, iter_batches, read_records
 from kohort.wire.schema import Field, Message, message
@@ -125,7 +125,7 @@ class Names:
         if len(found) != 22:
             return self.name("uuid", found)
         try:
-            identity = UUID(bytes=base64.urlsafe_b64decode(found + "=="))
+            identity = uuid_from_text(found)
         except ValueError:
             return found
         return self._known.get(("topic", identity), found)

@@ -17,6 +17,7 @@ from uuid import uuid4
 from kohort.broker.broker import Broker
 from kohort.broker.cluster import Cluster
 from kohort.model.errors import ConfigError
+from kohort.model.ids import uuid_text
 from kohort.runtime.background import BackgroundThread
 from kohort.runtime.processors import InlineProcessor
 from kohort.runtime.ready_queue import ReadyQueue
@@ -242,9 +243,7 @@ def _advertised_host(host: str) -> str:
 
 
 def _new_cluster_id() -> str:
-    from base64 import urlsafe_b64encode
-
-    return urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
+    return uuid_text(uuid4())
 
 
 def _configure_garbage_collector() -> None:

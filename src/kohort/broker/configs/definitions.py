@@ -16,6 +16,7 @@ import msgspec
 
 from kohort.broker.configs import config_table
 from kohort.model.errors import ConfigError
+from kohort.model.properties import parse_properties
 
 ENVIRONMENT_PREFIX = "KOHORT_SET_"
 
@@ -272,24 +273,13 @@ def read_file(path: Path) -> dict[str, str]:
     Raises:
         ConfigError: the file cannot be read or understood.
     """
-    read: Callable[[str], dict[str, str]] = _read_toml if path.suffix == ".toml" else _read_properties
+    read: Callable[[str], dict[str, str]] = _read_toml if path.suffix == ".toml" else parse_properties
     try:
         return read(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"Cannot read {path}: {error.strerror}") from error
     except ValueError as error:
         raise ConfigError(f"Cannot understand {path}: {error}") from error
-
-
-def _read_properties(text: str) -> dict[str, str]:
-    joined = re.sub(r"\\\r?\n[ \t]*", "", text)
-    lines = (line.strip() for line in joined.splitlines())
-    return dict(_split_property(line) for line in lines if line and line[0] not in "#!")
-
-
-def _split_property(line: str) -> tuple[str, str]:
-    name, _, value = re.sub(r"\s*[=:\s]\s*", "=", line, count=1).partition("=")
-    return name, value
 
 
 def _read_toml(text: str) -> dict[str, str]:

@@ -1,6 +1,5 @@
 """Queries about topics: partitions, start and end offsets, configurations."""
 
-from base64 import urlsafe_b64encode
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from typing import Any
@@ -9,7 +8,7 @@ from uuid import UUID
 from kohort.client.cluster import Client
 from kohort.client.connection import Versions, error_name, refusal
 from kohort.model.errors import ConfigError, ErrorCode
-from kohort.model.ids import TopicPartition
+from kohort.model.ids import TopicPartition, uuid_text
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey
 
@@ -110,4 +109,4 @@ def overrides(client: Client, names: Collection[str]) -> dict[str, dict[str, str
 
 def topic_id_text(topic_id: UUID | None) -> str | None:
     """Format a topic id as Kafka's tools do (URL-safe base64)."""
-    return None if topic_id is None else urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
+    return None if topic_id is None else uuid_text(topic_id)

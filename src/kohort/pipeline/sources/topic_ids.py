@@ -4,12 +4,12 @@ Topics of a source by their ids: a broker keeps the id beside the log of each pa
 Source: Kafka PartitionMetadataFile; KIP-516 (Metadata version 10 and later).
 """
 
-import base64
 import re
 from pathlib import Path
 
 from kohort.client.connection import Versions
 from kohort.client.security import PLAINTEXT, Security
+from kohort.model.ids import uuid_text
 from kohort.pipeline.decode import storage
 from kohort.pipeline.sources import live
 from kohort.wire import messages
@@ -43,9 +43,7 @@ def _of_cluster(path: str, security: Security) -> dict[str, str]:
         request = messages.MetadataRequest(topics=None, allow_auto_topic_creation=False)
         metadata = connection.send(ApiKey.METADATA, request, within=_METADATA)
     return {
-        base64.urlsafe_b64encode(topic.topic_id.bytes).decode().rstrip("="): topic.name
-        for topic in metadata.topics
-        if topic.name and topic.topic_id is not None
+        uuid_text(topic.topic_id): topic.name for topic in metadata.topics if topic.name and topic.topic_id is not None
     }
 
 

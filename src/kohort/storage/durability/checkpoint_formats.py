@@ -6,13 +6,13 @@ Source: Kafka CheckpointFile, OffsetCheckpointFile, PartitionMetadataFile, Prope
 
 import fcntl
 import os
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 from pathlib import Path
 from uuid import UUID
 
 from kohort.model.errors import ConfigError, CorruptError
-from kohort.model.ids import TopicPartition
+from kohort.model.ids import TopicPartition, uuid_from_text, uuid_text
+from kohort.model.properties import parse_properties
 from kohort.storage.directory import OFFSET_MAX, PARTITION_MAX
 from kohort.storage.durability import syscalls
 from kohort.storage.log import NO_TOPIC_ID
@@ -73,21 +73,8 @@ def _offset(topic: str, partition: str, offset: str) -> tuple[TopicPartition, in
     return found
 
 
-def uuid_to_text(value: UUID) -> str:
-    """As Kafka prints an id: URL-safe base64 without padding, 22 characters."""
-    return urlsafe_b64encode(value.bytes).decode("ascii").rstrip("=")
-
-
-def uuid_from_text(text: str) -> UUID:
-    """
-    Raises:
-        ValueError: this is no id.
-    """
-    return UUID(bytes=urlsafe_b64decode(text + "=" * (-len(text) % 4)))
-
-
 def write_partition_metadata(directory: Path, topic_id: UUID, *, is_synced: bool = False) -> None:
-    text = f"version: 0\ntopic_id: {uuid_to_text(topic_id)}"
+    text = f"version: 0\ntopic_id: {uuid_text(topic_id)}"
     syscalls.write_file(directory / PARTITION_METADATA, text.encode(), is_synced=is_synced)
 
 
@@ -104,11 +91,9 @@ def read_partition_metadata(directory: Path) -> UUID:
 def read_properties(path: Path) -> dict[str, str] | None:
     """The keys and values of a Java properties file as Kafka writes them; None when there is none."""
     try:
-        lines = path.read_text("utf-8", "replace").splitlines()
+        return parse_properties(path.read_text("utf-8", "replace"))
     except FileNotFoundError:
         return None
-    pairs = (line.partition("=") for line in lines if line and not line.startswith(("#", "!")))
-    return {key.strip(): value.strip() for key, _, value in pairs}
 
 
 def claim_directory(data_dir: Path, *, node_id: int, cluster_id: str | None, new_id: UUID) -> str:
@@ -125,8 +110,8 @@ def claim_directory(data_dir: Path, *, node_id: int, cluster_id: str | None, new
     path = data_dir / META_PROPERTIES
     found = read_properties(path)
     if found is None:
-        cluster_id = cluster_id or uuid_to_text(new_id)
-        text = f"version=1\ncluster.id={cluster_id}\nnode.id={node_id}\ndirectory.id={uuid_to_text(new_id)}\n"
+        cluster_id = cluster_id or uuid_text(new_id)
+        text = f"version=1\ncluster.id={cluster_id}\nnode.id={node_id}\ndirectory.id={uuid_text(new_id)}\n"
         write_atomically(path, text)
         return cluster_id
     version, owner, node = found.get("version"), found.get("cluster.id"), found.get("node.id")
