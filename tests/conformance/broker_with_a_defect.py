@@ -1,7 +1,7 @@
 """
 `kohort` with one defect, made on purpose; the first argument says which.
 
-- `code`: who is to join again is told that its generation is illegal.
+- `code`: a heartbeat during a rebalance is answered with ILLEGAL_GENERATION.
 - `early`: the first members of a group are answered at once, without the delay in which others may come.
 - `late`: a follower gets its assignment a while after the leader has brought it.
 - `mortal`: it does not survive the heartbeat of a member called nobody.
@@ -23,7 +23,7 @@ from kohort.wire import messages as m
 LATE_S = 0.15
 
 
-def tell_a_wrong_code() -> None:
+def answer_a_wrong_code() -> None:
     wrong = m.HeartbeatResponse(error_code=int(ErrorCode.ILLEGAL_GENERATION))
     setattr(heartbeat, "_REBALANCING", Result(response=wrong))  # noqa: B010
 
@@ -67,7 +67,7 @@ def die() -> None:
     setattr(heartbeat, "_check", survive)  # noqa: B010
 
 
-DEFECTS = {"code": tell_a_wrong_code, "early": answer_early, "late": answer_late, "mortal": die}
+DEFECTS = {"code": answer_a_wrong_code, "early": answer_early, "late": answer_late, "mortal": die}
 
 if __name__ == "__main__":
     DEFECTS[sys.argv[1]]()

@@ -1,30 +1,31 @@
-"""The recorded run of Apache Kafka, and Kohort told the same stories, in parts that take their turn side by side."""
+"""The recorded run of Apache Kafka compared with Kohort, in parts that can run side by side."""
 
 from kohort.conformance import coverage, library
 from kohort.conformance.comparison_run import Report
 from kohort.conformance.scenario import Scenario
-from kohort.testing.conformance import replay
+from kohort.testing.conformance import replay, unused_rules
 
 GROUP_APIS = coverage.SUBJECTS[coverage.GROUPS]
 
 
-def is_generated(story: Scenario) -> bool:
-    return story.name.startswith("generated-")
+def is_generated(scenario: Scenario) -> bool:
+    return scenario.name.startswith("generated-")
 
 
-def is_about_groups(story: Scenario) -> bool:
-    return any(step.send in GROUP_APIS for step in story.steps)
+def is_about_groups(scenario: Scenario) -> bool:
+    return any(step.send in GROUP_APIS for step in scenario.steps)
 
 
-def told(*, generated: bool, groups: bool) -> Report:
-    """One part of all stories, told to a fresh Kohort and compared; nothing may be left that differs."""
-    stories = [
-        story
-        for story in library.all_stories(library.home())
-        if (is_generated(story), is_about_groups(story)) == (generated, groups)
+def compared(*, generated: bool, groups: bool) -> Report:
+    """Run one part of all scenarios on a new Kohort. There may be no difference, and no rule without a difference."""
+    scenarios = [
+        scenario
+        for scenario in library.all_scenarios(library.home())
+        if (is_generated(scenario), is_about_groups(scenario)) == (generated, groups)
     ]
-    report = replay(stories)
+    report = replay(scenarios)
     assert not report.differences, "\n".join(map(str, report.differences[:20]))
+    assert unused_rules(report) == []
     assert not report.unsupported
-    assert len(report.comparisons) > 0.97 * len(stories)
+    assert len(report.comparisons) > 0.97 * len(scenarios)
     return report

@@ -35,7 +35,7 @@ def test_another_leader_is_seen() -> None:
     )
 
 
-def test_an_identity_keeps_its_name_through_the_story() -> None:
+def test_an_identity_keeps_its_name_through_the_scenario() -> None:
     names = Names(PREFIX)
     a, b = f"kc-a-{uuid4()}", f"kc-b-{uuid4()}"
     canonical_join(joined(a, leader=a), names)
@@ -55,13 +55,13 @@ def test_only_the_fields_of_the_version() -> None:
     assert list(answer["members"][0]) == ["member_id", "metadata"]
 
 
-def test_names_of_the_story_lose_their_prefix() -> None:
+def test_names_of_the_scenario_lose_their_prefix() -> None:
     names = Names(PREFIX)
     assert plain(f"Topic '{PREFIX}t' already exists.", names) == "Topic '@t' already exists."
     assert plain(b"\x00\x05" + PREFIX.encode() + b"t", names) == "00054074"
 
 
-def test_times_of_the_story() -> None:
+def test_times_of_the_scenario() -> None:
     now_ms = time.time_ns() // 1_000_000
     names = Names(PREFIX)
     assert plain(now_ms, names) == "<now>"
@@ -79,7 +79,7 @@ def test_topic_ids_in_texts() -> None:
     assert names.text("a name of 22 characters") == "a name of 22 characters"
 
 
-def test_other_stories_are_left_out() -> None:
+def test_other_scenarios_are_left_out() -> None:
     groups = [
         m.ListGroupsResponseListedGroup(group_id=name) for name in (PREFIX + "g", "kc-abcd-00008-g", "", "billing")
     ]
@@ -104,5 +104,5 @@ def test_batches_are_taken_apart() -> None:
     ]
 
 
-def test_what_is_no_batch_is_told() -> None:
+def test_bytes_that_are_no_batch() -> None:
     assert "undecodable" in canonical_records(bytes(80), Names(PREFIX))

@@ -18,15 +18,15 @@ def test_the_settings_that_a_broker_needs(capsys: pytest.CaptureFixture[str]) ->
     assert dict(line.split("=", 1) for line in printed) == library.SETTINGS
 
 
-def test_the_list_of_stories(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["conformance", "--list", "--story", "group_of_two/", "--skip", "group_of_two/2"]) == 0
+def test_the_list_of_scenarios(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["conformance", "--list", "--scenario", "group_of_two/", "--skip", "group_of_two/2"]) == 0
     printed = capsys.readouterr().out
     assert "group_of_two/3" in printed
     assert "group_of_two/2" not in printed
 
 
 def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["conformance", "--bootstrap", "127.0.0.1:1", "--story", "group_of_two/"]) == 2
+    assert run(["conformance", "--bootstrap", "127.0.0.1:1", "--scenario", "group_of_two/"]) == 2
     assert "no broker answers at 127.0.0.1:1" in capsys.readouterr().err
 
 
@@ -37,7 +37,7 @@ def test_a_report_card(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
             "conformance",
             "--bootstrap",
             broker.bootstrap,
-            "--story",
+            "--scenario",
             "heartbeat_refused",
             "--html",
             str(page),
@@ -53,14 +53,14 @@ def test_a_report_card(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
 
 
 @pytest.mark.parametrize("command", ["live", "replay", "record"])
-def test_no_story_of_that_name(command: str) -> None:
+def test_no_scenario_of_that_name(command: str) -> None:
     """Nothing is started, and no recording is written."""
-    with pytest.raises(ConfigError, match="no story begins with nothing_like_this"):
+    with pytest.raises(ConfigError, match="no scenario begins with nothing_like_this"):
         main([command, "nothing_like_this"])
 
 
 def test_a_command_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as refused:
-        main(["--tell"])
+        main(["--bogus"])
     assert refused.value.code == 2
-    assert "unrecognized arguments: --tell" in capsys.readouterr().err
+    assert "unrecognized arguments: --bogus" in capsys.readouterr().err

@@ -7,8 +7,9 @@ import msgspec
 import pytest
 
 from kohort.conformance import card
-from kohort.conformance.compare import Comparison, Deliberate, compare
+from kohort.conformance.compare import Comparison, Difference, compare
 from kohort.conformance.comparison_run import Report
+from kohort.conformance.deliberate import Deliberate, unused
 from kohort.conformance.library import deliberate_differences, home
 from kohort.conformance.outcome import Outcome, StepOutcome
 from kohort.conformance.recording import Recording, load, save
@@ -16,7 +17,7 @@ from kohort.conformance.scenario import Scenario
 from kohort.conformance.script import Step
 from kohort.model.errors import ConfigError
 
-STORY = Scenario(
+SCENARIO = Scenario(
     name="test/0",
     about="x",
     steps=(Step(label="1", send="JoinGroup"),),
@@ -33,14 +34,14 @@ def outcome(records: dict[str, Any] | None = None, **changes: Any) -> Outcome:
 
 
 def fields(ours: Outcome, theirs: Outcome | None = None) -> list[tuple[str, Any, Any]]:
-    found = compare(STORY, ours, theirs or outcome())
+    found = compare(SCENARIO, ours, theirs or outcome())
     return [(each.field, each.ours, each.theirs) for each in found.differences]
 
 
 def test_alike() -> None:
-    found = compare(STORY, outcome(), outcome())
+    found = compare(SCENARIO, outcome(), outcome())
     assert found.differences == ()
-    assert found.answers == (("JoinGroup", 5, True),)
+    assert found.answers == [("JoinGroup", 5, True)]
     assert found.compared > 2
 
 
@@ -66,18 +67,9 @@ def test_times_have_a_tolerance(elapsed_ms: int, count: int) -> None:
     assert len(fields(outcome(elapsed_ms=elapsed_ms))) == count
 
 
-def test_records_that_a_story_left() -> None:
+def test_records_that_a_scenario_left() -> None:
     record = {"record": "group tombstone"}
     assert fields(outcome({"@g": [record]})) == [("@g", [record], "(absent)")]
-
-
-def test_of_a_story_that_was_told_before_only_what_differed_then_counts() -> None:
-    wrong = {**ANSWER, "error_code": 25}
-    before = compare(STORY, outcome(answer=wrong, elapsed_ms=9_000), outcome())
-    now = compare(STORY, outcome(answer=wrong, during="9"), outcome(), only=before)
-    assert [each.field for each in now.differences] == ["error_code"]
-    again = compare(STORY, outcome(during="9"), outcome(), only=before)
-    assert (again.differences, again.answers) == ((), (("JoinGroup", 5, True),))
 
 
 def test_an_api_that_is_not_served_is_no_difference() -> None:
@@ -90,21 +82,76 @@ def test_an_api_that_is_not_served_is_no_difference() -> None:
 
 
 def test_what_is_not_supported_is_not_compared() -> None:
-    found = compare(STORY, Outcome(unsupported="JoinGroup v5"), outcome())
+    found = compare(SCENARIO, Outcome(unsupported="JoinGroup v5"), outcome())
     assert (found.unsupported, found.differences, found.compared) == ("JoinGroup v5", (), 0)
 
 
 def test_a_recording_older_than_its_script_is_refused() -> None:
     with pytest.raises(ConfigError, match="make conformance-record"):
-        compare(STORY, outcome(), Outcome(steps={"1": THEIRS, "2": THEIRS}))
+        compare(SCENARIO, outcome(), Outcome(steps={"1": THEIRS, "2": THEIRS}))
+
+
+def rule(scenario: str = "test/0", step: str = "1", field: str = "error_code") -> Deliberate:
+    return Deliberate(reason="because", scenario=scenario, step=step, field=field)
 
 
 def test_deliberate_differences_count_apart() -> None:
-    deliberate = [Deliberate(reason="because", api="JoinGroup", field="error")]
     ours = outcome(answer={"error_code": 25, "members": []})
-    found = compare(STORY, ours, outcome(), deliberate)
+    found = compare(SCENARIO, ours, outcome(), [rule()])
     assert [(each.field, each.reason) for each in found.differences] == [("error_code", "because"), ("members.0", "")]
-    assert found.answers == (("JoinGroup", 5, False),)
+    assert found.answers == [("JoinGroup", 5, False)]
+
+
+@pytest.mark.parametrize(
+    ("scenario", "step", "field", "covers"),
+    [
+        ("test/0", "1", "members.0.member_id", True),
+        ("test/*", "1", "members.0.member_id", True),
+        ("test/*", "1", "members.*.member_id", True),
+        ("tes", "1", "members.0.member_id", False),
+        ("test", "1", "members.0.member_id", False),
+        ("test/1", "1", "members.0.member_id", False),
+        ("test/0", "2", "members.0.member_id", False),
+        ("test/0", "1", "members", False),
+        ("test/0", "1", "members.*", False),
+        ("test/0", "1", "*", False),
+    ],
+)
+def test_a_rule_names_scenario_step_and_field(scenario: str, step: str, field: str, covers: bool) -> None:
+    found = Difference(
+        scenario="test/0", step="1", api="JoinGroup", version=5, field="members.0.member_id", ours=1, theirs=2
+    )
+    assert rule(scenario, step, field).covers(found) is covers
+
+
+@pytest.mark.parametrize("missing", ["reason", "scenario", "step", "field"])
+def test_a_rule_without_one_of_them_is_refused(missing: str) -> None:
+    complete = {"reason": "because", "scenario": "test/0", "step": "1", "field": "error_code"}
+    with pytest.raises(msgspec.ValidationError, match=missing):
+        msgspec.convert({key: value for key, value in complete.items() if key != missing}, Deliberate)
+
+
+WRONG = outcome(answer={**ANSWER, "error_code": 25})
+
+
+@pytest.mark.parametrize(
+    ("rules", "ours", "known", "found"),
+    [
+        ([rule()], WRONG, ["test/0"], []),
+        ([rule()], outcome(), ["test/0"], [rule()]),
+        ([rule(), rule(step="2")], WRONG, ["test/0"], [rule(step="2")]),
+        # A partial run says nothing about a rule for more scenarios, and neither does a broker without the API.
+        ([rule("test/*")], outcome(), ["test/0", "test/1"], []),
+        ([rule("other/*")], outcome(), ["test/0", "other/0"], []),
+        ([rule()], Outcome(unsupported="JoinGroup v5"), ["test/0"], []),
+        # A rule for a scenario that does not exist is unused in any run.
+        ([rule("gone/*")], outcome(), ["test/0"], [rule("gone/*")]),
+    ],
+)
+def test_rules_without_a_difference(
+    rules: list[Deliberate], ours: Outcome, known: list[str], found: list[Deliberate]
+) -> None:
+    assert unused(rules, [compare(SCENARIO, ours, outcome(), rules)], known) == found
 
 
 def test_reasons_are_given() -> None:
@@ -116,15 +163,17 @@ def report(*comparisons: Comparison) -> Report:
 
 
 def test_the_card() -> None:
-    wrong = compare(STORY, outcome(answer={**ANSWER, "error_code": 25}), outcome())
+    wrong = compare(SCENARIO, outcome(answer={**ANSWER, "error_code": 25}), outcome())
     found = report(
-        compare(STORY, outcome(), outcome()), wrong, compare(STORY, Outcome(unsupported="JoinGroup v9"), outcome())
+        compare(SCENARIO, outcome(), outcome()),
+        wrong,
+        compare(SCENARIO, Outcome(unsupported="JoinGroup v9"), outcome()),
     )
     assert [row.as_dict() for row in card.rows(found)] == [
         {"api": "JoinGroup", "version": 5, "answers": 2, "same": 1, "different": 1, "not_served": 0},
         {"api": "JoinGroup", "version": 9, "answers": 0, "same": 0, "different": 0, "not_served": 1},
     ]
-    assert card.summary(found).startswith("2 stories, ")
+    assert card.summary(found).startswith("2 scenarios, ")
     page = card.html(found)
     assert "1/2" in page
     assert "here&lt;&gt;" in page

@@ -8,7 +8,7 @@ from kohort.conformance import library
 from kohort.testing.conformance import replay_oracle
 from kohort.testing.kafka import KafkaNode, UnavailableKafkaError, kafka_jars
 
-STORIES = (
+SCENARIOS = (
     "group_of_two/",
     "static_member/",
     "fetch_errors/",
@@ -22,13 +22,13 @@ STORIES = (
 @pytest.mark.maven
 @pytest.mark.timeout(600)
 def test_the_recording_is_what_the_oracle_says() -> None:
-    stories = [story for story in library.all_stories(library.home()) if story.name.startswith(STORIES)]
+    scenarios = [scenario for scenario in library.all_scenarios(library.home()) if scenario.name.startswith(SCENARIOS)]
     try:
-        found = replay_oracle(stories)
+        found = replay_oracle(scenarios)
     except UnavailableKafkaError as exc:
         pytest.skip(str(exc))
     assert found.differences == []
-    assert len(found.comparisons) > len(STORIES)
+    assert len(found.comparisons) > len(SCENARIOS)
 
 
 def test_no_maven_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

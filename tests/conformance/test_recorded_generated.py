@@ -1,10 +1,10 @@
-"""Generated stories of logs and topics: Kohort against the recorded run of Apache Kafka."""
+"""Generated scenarios of logs and topics: Kohort against the recorded run of Apache Kafka."""
 
 import pytest
 
-from tests.conformance.recorded import told
+from tests.conformance.recorded import compared
 
 
 @pytest.mark.timeout(600)
 def test_no_difference_is_left() -> None:
-    assert told(generated=True, groups=False).compared > 15_000
+    assert compared(generated=True, groups=False).compared > 15_000

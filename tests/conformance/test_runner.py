@@ -1,4 +1,4 @@
-"""What becomes of requests: answered, parked, out of turn, silent, closed. The broker here does as its client ids say."""
+"""Outcomes of requests: answered, parked, out of turn, silent, closed. The client id tells the broker what to do."""
 
 import asyncio
 from collections.abc import Callable
@@ -46,6 +46,9 @@ class _Broker(asyncio.Protocol):
                     self._transport.close()
                 case "nonsense":
                     self._transport.write(b"\x00\x00\x00\x05" + correlation_id.to_bytes(4, "big") + b"\x01")
+                case str() if client_id.startswith("late "):
+                    loop = asyncio.get_running_loop()
+                    loop.call_later(int(client_id.split()[-1]) / 1000, answer, self._transport, correlation_id, 0)
                 case "silence":
                     pass
                 case _:
@@ -64,18 +67,25 @@ def answer(transport: asyncio.Transport, correlation_id: int, code: int) -> None
     transport.write(response_encoder(ApiKey.HEARTBEAT, 0)(correlation_id, m.HeartbeatResponse(error_code=code)))
 
 
-def told(*steps: Step) -> dict[str, StepOutcome]:
-    async def tell() -> Outcome:
+def outcomes_of(*steps: Step) -> dict[str, StepOutcome]:
+    return run_of(*steps)[0]
+
+
+def run_of(*steps: Step) -> tuple[dict[str, StepOutcome], dict[str, int]]:
+    """The outcomes and the lateness of steps."""
+
+    async def run() -> tuple[Outcome, dict[str, int]]:
         _Broker.parked.clear()
         server = await asyncio.get_running_loop().create_server(_Broker, "127.0.0.1", 0)
-        story = Scenario(name="s", about="x", steps=steps, topics={}, versions={"Heartbeat": 0}, values={})
-        telling = ScenarioRun(story, ("127.0.0.1", server.sockets[0].getsockname()[1]), "kc-", {})
+        scenario = Scenario(name="s", about="x", steps=steps, topics={}, versions={"Heartbeat": 0}, values={})
+        scenario_run = ScenarioRun(scenario, ("127.0.0.1", server.sockets[0].getsockname()[1]), "kc-", {})
         try:
-            return await telling.tell()
+            return await scenario_run.run(), scenario_run.lateness_ms
         finally:
             server.close()
 
-    return asyncio.run(tell()).steps
+    outcome, lateness_ms = asyncio.run(run())
+    return outcome.steps, lateness_ms
 
 
 def heartbeat(label: int, client_id: str = "x", **more: Any) -> Step:
@@ -84,13 +94,13 @@ def heartbeat(label: int, client_id: str = "x", **more: Any) -> Step:
 
 
 def test_answered_at_once() -> None:
-    outcome = told(heartbeat(1))["1"]
+    outcome = outcomes_of(heartbeat(1))["1"]
     assert (outcome.api, outcome.version, outcome.answer) == ("Heartbeat", 0, {"error_code": 0})
     assert (outcome.trouble, outcome.during) == ("", "")
 
 
 def test_a_parked_request_is_answered_during_a_later_step() -> None:
-    outcomes = told(
+    outcomes = outcomes_of(
         heartbeat(1, "park", parked=True, on="a"),
         heartbeat(2, on="b"),
         heartbeat(3, "release", on="b"),
@@ -103,7 +113,7 @@ def test_a_parked_request_is_answered_during_a_later_step() -> None:
 @pytest.mark.parametrize("passes", range(12))
 def test_an_answer_that_comes_right_behind_that_of_a_step_came_during_the_step(passes: int) -> None:
     """Wherever the loop is between reading the step's answer and going on."""
-    outcomes = told(
+    outcomes = outcomes_of(
         heartbeat(1, "park", parked=True, on="a"),
         heartbeat(2, f"release after {passes}", on="b"),
         Step(label="3", receive=("1",)),
@@ -113,7 +123,7 @@ def test_an_answer_that_comes_right_behind_that_of_a_step_came_during_the_step(p
 
 @pytest.mark.parametrize(("in_order", "order"), [(False, ["1", "2"]), (True, ["2", "1"])])
 def test_the_order_of_answers_counts_where_it_is_said(in_order: bool, order: list[str]) -> None:
-    outcomes = told(
+    outcomes = outcomes_of(
         heartbeat(1, "park", parked=True, on="a"),
         heartbeat(2, "park", parked=True, on="b"),
         heartbeat(3, "release", on="c"),
@@ -123,7 +133,7 @@ def test_the_order_of_answers_counts_where_it_is_said(in_order: bool, order: lis
 
 
 def test_never_answered() -> None:
-    outcomes = told(
+    outcomes = outcomes_of(
         heartbeat(1, "park", parked=True),
         Step(label="2", receive=("1",), wait_ms=20),
         heartbeat(3, "silence", wait_ms=20, on="b"),
@@ -134,27 +144,27 @@ def test_never_answered() -> None:
 
 
 def test_closed_by_the_broker_and_afterwards() -> None:
-    outcomes = told(heartbeat(1, "close"), heartbeat(2), heartbeat(3, on="b"))
+    outcomes = outcomes_of(heartbeat(1, "close"), heartbeat(2), heartbeat(3, on="b"))
     assert [outcomes[label].trouble for label in "123"] == ["closed", "closed", ""]
 
 
 def test_closed_by_us() -> None:
-    outcomes = told(heartbeat(1, "park", parked=True), Step(label="2", close=True), heartbeat(3))
+    outcomes = outcomes_of(heartbeat(1, "park", parked=True), Step(label="2", close=True), heartbeat(3))
     assert [outcomes[label].trouble for label in "123"] == ["closed", "", "closed"]
 
 
 def test_an_answer_that_is_not_the_protocol() -> None:
-    assert told(heartbeat(1, "nonsense"))["1"].trouble.startswith("undecodable")
+    assert outcomes_of(heartbeat(1, "nonsense"))["1"].trouble.startswith("undecodable")
 
 
 def test_nothing_is_owed() -> None:
-    outcomes = told(heartbeat(1, "silence", unanswered=True), heartbeat(2))
+    outcomes = outcomes_of(heartbeat(1, "silence", unanswered=True), heartbeat(2))
     assert (outcomes["1"].answer, outcomes["1"].trouble) == (None, "")
     assert outcomes["2"].answer == {"error_code": 0}
 
 
 def test_kept_and_ignored() -> None:
-    outcomes = told(
+    outcomes = outcomes_of(
         heartbeat(
             1, keep={"code": "error_code", "nothing": "members.0.member_id"}, ignore=("error_code", "members.*.x")
         ),
@@ -166,3 +176,17 @@ def test_kept_and_ignored() -> None:
     )
     assert outcomes["1"].answer == {"error_code": "*"}
     assert outcomes["2"].answer == {"error_code": 0}
+
+
+def test_lateness_is_that_of_each_step() -> None:
+    """A pause is planned, a late answer is not; a wait for parked requests has no planned duration."""
+    _, lateness_ms = run_of(
+        heartbeat(1),
+        heartbeat(2, "late 150"),
+        Step(label="3", pause_ms=200),
+        heartbeat(4, "late 150", parked=True, on="b"),
+        Step(label="5", receive=("4",)),
+    )
+    assert lateness_ms["2"] >= 150
+    assert lateness_ms["3"] < 200
+    assert not lateness_ms.keys() & {"5"} or lateness_ms["5"] < 150

@@ -1,4 +1,4 @@
-"""Scripts are read, refused with a sentence, and told in every version."""
+"""Scripts are read, refused with a message, and give scenarios for every version."""
 
 from typing import Any
 from uuid import UUID
@@ -6,9 +6,9 @@ from uuid import UUID
 import pytest
 
 from kohort.conformance import library
-from kohort.conformance.generated.scenarios import STORIES, generated_stories, generated_story
+from kohort.conformance.generated.scenarios import SCENARIOS, generated_scenario, generated_scenarios
 from kohort.conformance.requests import request_frame
-from kohort.conformance.scenario import Scenario, stories
+from kohort.conformance.scenario import Scenario, scenarios
 from kohort.conformance.script import Script, ScriptError, Step, parse_script
 from kohort.model.errors import ConfigError
 from kohort.wire.headers import read_request_header
@@ -39,7 +39,7 @@ def script(content: dict[str, Any], **more: Any) -> Script:
         ({"about": "x", "versions": {"Heartbeat": "new"}, "1": {"pause_ms": 1}}, "in versions 'new'"),
     ],
 )
-def test_what_cannot_be_told_is_refused(content: dict[str, Any], sentence: str) -> None:
+def test_an_invalid_script_is_refused(content: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ScriptError, match=sentence):
         parse_script("test", content, {})
 
@@ -59,14 +59,14 @@ def test_fields_that_the_request_cannot_hold_are_refused(fields: dict[str, Any],
         request_frame(Step(label="1", send="Heartbeat", fields=fields), 4, 1, _lookup({}))
 
 
-def test_a_story_for_every_version() -> None:
-    told = list(stories([script(HEARTBEAT)]))
-    assert [story.versions for story in told] == [{"Heartbeat": version} for version in range(5)]
+def test_a_scenario_for_every_version() -> None:
+    found = list(scenarios([script(HEARTBEAT)]))
+    assert [scenario.versions for scenario in found] == [{"Heartbeat": version} for version in range(5)]
 
 
 def test_apis_with_fewer_versions_stay_at_their_newest() -> None:
     both = script(HEARTBEAT, versions={"JoinGroup": "7-9", "Heartbeat": "3-4"}, **{"2": {"send": "JoinGroup"}})
-    assert [story.versions for story in stories([both])] == [
+    assert [scenario.versions for scenario in scenarios([both])] == [
         {"Heartbeat": 3, "JoinGroup": 7},
         {"Heartbeat": 4, "JoinGroup": 8},
         {"Heartbeat": 4, "JoinGroup": 9},
@@ -74,48 +74,50 @@ def test_apis_with_fewer_versions_stay_at_their_newest() -> None:
 
 
 def test_newest_only_and_versions_of_a_steps_own() -> None:
-    told = list(stories([script(HEARTBEAT, newest_only=True, **{"2": {"send": "ApiVersions", "version": 99}})]))
-    assert [story.versions for story in told] == [{"Heartbeat": 4}]
-    assert told[0].version(told[0].steps[1]) == 99
+    found = list(scenarios([script(HEARTBEAT, newest_only=True, **{"2": {"send": "ApiVersions", "version": 99}})]))
+    assert [scenario.versions for scenario in found] == [{"Heartbeat": 4}]
+    assert found[0].version(found[0].steps[1]) == 99
 
 
-def test_a_story_for_every_case() -> None:
-    told = list(stories([script(HEARTBEAT, case=[{"name": "One two", "x": 1}, {"name": "three"}], newest_only=True)]))
-    assert [story.name for story in told] == ["test/one-two/4", "test/three/4"]
-    assert told[0].values["x"] == 1
+def test_a_scenario_for_every_case() -> None:
+    found = list(
+        scenarios([script(HEARTBEAT, case=[{"name": "One two", "x": 1}, {"name": "three"}], newest_only=True)])
+    )
+    assert [scenario.name for scenario in found] == ["test/one-two/4", "test/three/4"]
+    assert found[0].values["x"] == 1
 
 
-def test_what_changes_the_world_of_others_is_told_when_no_other_is() -> None:
-    assert [story.alone for story in stories([script(HEARTBEAT, alone=True, newest_only=True)])] == [True]
-    assert not any(story.alone for story in stories([script(HEARTBEAT)]))
+def test_scripts_that_run_alone() -> None:
+    assert [scenario.alone for scenario in scenarios([script(HEARTBEAT, alone=True, newest_only=True)])] == [True]
+    assert not any(scenario.alone for scenario in scenarios([script(HEARTBEAT)]))
 
 
-def test_every_request_of_every_story_can_be_written() -> None:
+def test_every_request_of_every_scenario_can_be_written() -> None:
     written = 0
-    for story in library.all_stories(library.home()):
-        lookup = _lookup(_known(story))
-        for step in story.steps:
+    for scenario in library.all_scenarios(library.home()):
+        lookup = _lookup(_known(scenario))
+        for step in scenario.steps:
             if step.send is not None or step.frame is not None:
-                request_frame(step, story.version(step) if step.send else 0, 1, lookup)
+                request_frame(step, scenario.version(step) if step.send else 0, 1, lookup)
                 written += 1
     assert written > 5_000
 
 
 def test_names_are_unique() -> None:
-    names = [story.name for story in library.all_stories(library.home())]
+    names = [scenario.name for scenario in library.all_scenarios(library.home())]
     assert len(set(names)) == len(names)
 
 
-def test_the_same_seed_is_the_same_story() -> None:
-    assert [generated_story(seed) for seed in range(8)] == [generated_story(seed) for seed in range(8)]
-    assert generated_story(0) != generated_story(4)
-    assert len(list(generated_stories())) == STORIES
+def test_the_same_seed_is_the_same_scenario() -> None:
+    assert [generated_scenario(seed) for seed in range(8)] == [generated_scenario(seed) for seed in range(8)]
+    assert generated_scenario(0) != generated_scenario(4)
+    assert len(list(generated_scenarios())) == SCENARIOS
 
 
-def test_awaited_steps_of_generated_stories_came_before() -> None:
-    for story in generated_stories():
+def test_awaited_steps_of_generated_scenarios_came_before() -> None:
+    for scenario in generated_scenarios():
         labels: list[str] = []
-        for step in story.steps:
+        for step in scenario.steps:
             assert set(step.receive) <= set(labels)
             labels.append(step.label)
 
@@ -154,13 +156,13 @@ def test_cut_and_lengthened_frames_say_their_size() -> None:
 
 def test_a_missing_directory_is_a_sentence(tmp_path: Any) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
-        library.all_stories(tmp_path)
+        library.all_scenarios(tmp_path)
 
 
-def _known(story: Scenario) -> dict[str, Any]:
-    kept: dict[str, Any] = {name: "" for step in story.steps for name in step.keep}
-    ids = {f"{topic}.id": UUID(int=1) for topic in story.topics}
-    return kept | ids | story.values
+def _known(scenario: Scenario) -> dict[str, Any]:
+    kept: dict[str, Any] = {name: "" for step in scenario.steps for name in step.keep}
+    ids = {f"{topic}.id": UUID(int=1) for topic in scenario.topics}
+    return kept | ids | scenario.values
 
 
 def _lookup(known: dict[str, Any]) -> Any:

@@ -75,7 +75,7 @@ def conformance(
     home = library.home()
     scenarios = [
         each
-        for each in library.all_stories(home)
+        for each in library.all_scenarios(home)
         if (not only or each.name.startswith(tuple(only))) and not each.name.startswith(tuple(skip or ()))
     ]
     if is_list:

@@ -1,10 +1,10 @@
 """
-Answers in a form that two sides can share: plain values, identities under names of their own.
+Canonical form of responses: plain values that two sides can be compared by.
 
-A member id, a topic id, a producer id, a port differ between two brokers and between two runs; who is who does not. So each
-identity becomes `<kind n>`, numbered as they are met, the same one under the same name through the whole story. What a clock
-gave becomes `<now>` if it lies within the story. Bytes are hex, batches are taken apart. Where Kafka's order is that of a hash
-table, the list is sorted.
+Member ids, topic ids, producer ids and ports differ between two brokers and between two runs; only identity counts. So each
+becomes `<kind n>`, numbered in order of appearance, and keeps that name for the whole scenario. A time of the clock becomes
+`<now>` if it lies within the scenario. Bytes are hex, batches are parsed. Lists whose order in Kafka is that of a hash table
+are sorted.
 """
 
 import json
@@ -36,14 +36,14 @@ IDENTITIES = {
     "host": "host",
     "cluster_id": "cluster",
 }
-"""Fields that hold an identity, with its kind. Topic ids and what contains a random uuid are seen by themselves."""
+"""Fields that hold an identity, with its kind. Topic ids and random UUIDs in texts are recognised by their form."""
 
 _NOBODY = (-1, 0, None, "")
-"""What the protocol says for none. Node 0 is somebody, and so is producer 0."""
+"""Values for none. Node 0 and producer 0 are identities (`_ZERO_IS_SOMEBODY`)."""
 _ZERO_IS_SOMEBODY = frozenset({"node", "producer"})
 
 _MOVING = frozenset({"finalized_features_epoch"})
-"""Fields that move with what other stories do; only whether there is a value counts."""
+"""Fields that other scenarios change; only whether there is a value counts."""
 
 UNORDERED = {
     ("ApiVersionsResponse", "finalized_features"),
@@ -74,7 +74,7 @@ _FILTERED = {
     ("ListGroupsResponse", "groups"),
     ("DescribeTopicPartitionsResponse", "topics"),
 }
-"""Lists that may tell of what else the broker has: only this story's own is kept, and what was refused by name."""
+"""Lists that may contain other scenarios' topics and groups: those elements are left out, unless they have an error code."""
 
 NAMESPACE = "kc"
 _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|(?<![\w-])[A-Za-z0-9_-]{22}(?![\w-])")
@@ -84,10 +84,10 @@ _TOLERANCE_MS = 2_000
 
 class Names:
     """
-    The identities of one story on one side.
+    The identities of one scenario on one side.
 
     Attributes:
-        prefix: what the names of this story begin with.
+        prefix: of the names of this scenario.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -98,7 +98,7 @@ class Names:
         self._is_peeking = False
 
     def name(self, kind: str, identity: Any) -> str:
-        """The name of an identity, a new one if it was not met before."""
+        """The name of an identity; a new name at its first appearance."""
         found = self._known.get((kind, identity))
         if found is None:
             if self._is_peeking:
@@ -108,7 +108,7 @@ class Names:
         return found
 
     def peek(self, make: Callable[[], Any]) -> Any:
-        """What something looks like before the identities that are new in it get their names."""
+        """The result of `make` without naming new identities."""
         was, self._is_peeking = self._is_peeking, True
         try:
             return make()
@@ -116,7 +116,7 @@ class Names:
             self._is_peeking = was
 
     def text(self, text: str) -> str:
-        """A text without this story's prefix, and with names for the random ids in it."""
+        """A text without this scenario's prefix, and with names in place of random ids."""
         text = text.replace(self.prefix, "@")
         return _UUID.sub(self._id_in_text, text)
 
@@ -131,7 +131,7 @@ class Names:
         return self._known.get(("topic", identity), found)
 
     def number(self, value: int) -> int | str:
-        """A number; one that a clock gave during the story is `<now>`."""
+        """A number; `<now>` for a time of the clock during the scenario."""
         if value > _TIME_FROM_MS:
             now_ms = time.time_ns() // 1_000_000
             if self.began_ms - _TOLERANCE_MS <= value <= now_ms + _TOLERANCE_MS:
@@ -140,7 +140,7 @@ class Names:
 
 
 def canonical_response(api: ApiKey, version: int, response: Any, names: Names) -> dict[str, Any]:
-    """A response as plain values, with the fields that its version has."""
+    """A response as plain values, with the fields of its version."""
     schema = message(f"{api.api_name}Response")
     return _struct(schema, schema.name, version, response, names)
 
@@ -190,7 +190,7 @@ def _element(schema: Message, field: Field, version: int, value: Any, names: Nam
 
 
 def plain(value: Any, names: Names) -> Any:
-    """One value without structure of its own."""
+    """A value that is no struct and no list."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         content = bytes(value).replace(names.prefix.encode(), b"@")
         return names.text("text:" + content.decode()) if _is_readable(content) else content.hex()
@@ -211,7 +211,7 @@ def _is_readable(value: bytes) -> bool:
 
 
 def canonical_records(content: bytes, names: Names) -> Any:
-    """Batches with their headers and records; what is cut off at the end is told by its size."""
+    """Batches with their headers and records, and the number of bytes of an incomplete batch at the end."""
     batches = []
     end = 0
     try:

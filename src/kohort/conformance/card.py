@@ -1,6 +1,4 @@
-"""
-The report card: what passed, per API and version, as rows, and as one HTML page that needs nothing else.
-"""
+"""The report card: results by API and version, as rows and as an HTML page without external resources."""
 
 from collections import Counter
 from html import escape
@@ -24,9 +22,9 @@ _VALUE_CHARACTERS = 300
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """
     Attributes:
-        answers: how many were compared.
-        same: those without a difference that nobody meant.
-        not_served: stories that were not told because of this version.
+        answers: number of answers compared.
+        same: number of answers without a difference, other than deliberate ones.
+        not_served: number of scenarios not run because the broker lacks this version.
     """
 
     api: str
@@ -44,7 +42,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def rows(report: Report) -> list[Row]:
-    """One row per API and version that a story asks for, in the order of the API keys."""
+    """One row per API and version, in the order of the API keys."""
     answers: Counter[tuple[str, int]] = Counter()
     same: Counter[tuple[str, int]] = Counter()
     lacking: Counter[tuple[str, int]] = Counter()
@@ -70,16 +68,16 @@ def rows(report: Report) -> list[Row]:
 
 def summary(report: Report) -> str:
     """The whole run in one line."""
-    told = [each for each in report.comparisons if not each.unsupported]
+    run = [each for each in report.comparisons if not each.unsupported]
     return (
-        f"{len(told)} stories, {report.compared} values compared, {len(report.differences)} differences,"
-        f" {len(report.deliberate)} deliberate ones, {len(report.unsupported)} stories not told for want of a version"
-        f" or a restart, {len(report.told_again)} told more than once for the machine was late ({report.elapsed_s:.0f} s)"
+        f"{len(run)} scenarios, {report.compared} values compared, {len(report.differences)} differences,"
+        f" {len(report.deliberate)} deliberate ones, {len(report.unsupported)} scenarios not run for lack of a version"
+        f" or a restart, {len(report.repeated)} run more than once because of timing ({report.elapsed_s:.0f} s)"
     )
 
 
 def html(report: Report) -> str:
-    """The page: a matrix of APIs and versions, and every difference."""
+    """An HTML page: a matrix of APIs and versions, and the differences."""
     found = rows(report)
     template = Template(Path(__file__).with_name("card.html").read_text())
     return template.substitute(
@@ -103,7 +101,7 @@ def _newest(found: list[Row]) -> int:
 
 
 _VERSIONS_SHOWN = 32
-"""Versions that do not exist are asked for too, and may be large; they have no column."""
+"""Scenarios also use versions that do not exist; versions from this number on have no column."""
 
 
 def _matrix_row(api: str, found: list[Row]) -> str:
@@ -116,7 +114,7 @@ def _cell(row: Row | None) -> str:
     if row is None:
         return "<td></td>"
     if not row.answers:
-        return f'<td class="lacking" title="not served; {row.not_served} stories not told">-</td>'
+        return f'<td class="lacking" title="not served; {row.not_served} scenarios not told">-</td>'
     kind = "same" if not row.different else "different"
     text = str(row.answers) if not row.different else f"{row.different}/{row.answers}"
     return f'<td class="{kind}" title="{row.same} of {row.answers} answers the same">{text}</td>'
@@ -125,7 +123,7 @@ def _cell(row: Row | None) -> str:
 def _difference(difference: Difference) -> str:
     version = f" v{difference.version}" if difference.version >= 0 else ""
     cells = (
-        difference.story,
+        difference.scenario,
         difference.step,
         f"{difference.api}{version}",
         difference.field or "outcome",

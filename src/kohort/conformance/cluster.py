@@ -1,14 +1,14 @@
 """
-A side: the broker at one address, what it serves, and all stories told to it.
+A side of a comparison: the broker at one address, its API versions, and the run of all scenarios on it.
 
-Before the first story its group coordinator is asked until every partition of `__consumer_offsets` answers, so that no story
-meets one that is being loaded; after the last one those partitions are read.
+Before the first scenario, the group coordinator is asked until every partition of `__consumer_offsets` answers, so that no
+scenario meets a partition that is loading. After the last scenario, those partitions are read.
 
-Stories that change what others see are told after those, one at a time. Stories in which the broker is restarted are told
-together, after all others: it is restarted when each of them wants it.
+Scenarios that change what other scenarios see run after the others, one at a time. Scenarios with a restart run together, last:
+the broker restarts when each of them has reached its restart step.
 
-A broker that does not survive a story is started again, if there is a way to do that. Which story it was is found by telling
-those that were being told when it died once more, in smaller and smaller company.
+A broker that dies is restarted, if there is a way. The scenarios that were running are run again in smaller and smaller groups,
+until the scenario that ends the broker is found.
 """
 
 import asyncio
@@ -27,25 +27,27 @@ from kohort.conformance.offsets_log import GroupRecords
 from kohort.conformance.outcome import Outcome
 from kohort.conformance.restarting import CommonRestart
 from kohort.conformance.scenario import Scenario, asked_versions
-from kohort.conformance.scenario_run import Restart, ScenarioRun
+from kohort.conformance.scenario_run import Lateness, Restart, ScenarioRun
 from kohort.model.errors import ConfigError, WireError
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.encoders import request_encoder
 
-CONCURRENT_STORIES = 16
+CONCURRENT_SCENARIOS = 16
 ANSWER_TIMEOUT_S = 60.0
 READY_TIMEOUT_S = 60.0
 _OFFSETS = "__consumer_offsets"
 _POLL_S = 0.05
 _WARM_GROUPS = 64
-"""Enough that every one of a few partitions is met."""
+"""Enough group ids to reach every partition of a small `__consumer_offsets`."""
 _ALIVE_TIMEOUT_S = 20.0
+_EXIT_S = 0.2
+"""The longest time from the end of a broker's connections to the end of its process."""
 _FEWER = 6
-"""Of stories that a broker may have died of, a sixth as many are told at a time."""
+"""Divisor of the concurrency when the scenario that ends the broker is searched."""
 NO_RESTART = "(no way to restart the broker)"
 _LOST = (OSError, WireError, TimeoutError)
-"""What a story meets when the broker goes away."""
+"""The errors of a scenario whose broker has ended."""
 
 Progress = Callable[[int, int], None]
 
@@ -55,8 +57,8 @@ class Cluster:
     Use `connect`.
 
     Attributes:
-        versions: what the broker serves, oldest and newest by API.
-        strains_ms: how much each story's latest telling was strained (`ScenarioRun.strain_ms`).
+        versions: oldest and newest version that the broker serves, by API.
+        lateness_ms: by scenario, `ScenarioRun.lateness_ms` of its latest run.
     """
 
     def __init__(self, host: str, port: int, restart: Restart | None) -> None:
@@ -64,20 +66,20 @@ class Cluster:
         self._restart = restart
         self._control: Connection
         self._nonce = secrets.token_hex(2)
-        self._tellings = 0
+        self._runs = 0
         self._offsets_partitions: tuple[int, ...] = ()
         self._ends: dict[str, dict[int, int]] = {}
         self.versions: dict[str, tuple[int, int]] = {}
-        self.strains_ms: dict[str, int] = {}
+        self.lateness_ms: dict[str, Lateness] = {}
 
     @classmethod
     async def connect(cls, host: str, port: int, restart: Restart | None = None) -> "Cluster":
         """
         Args:
-            restart: stops the broker if it runs, starts it, and returns. None: there is no way to do that.
+            restart: restarts the broker, whether it runs or not. None if there is no way.
 
         Raises:
-            ConfigError: nobody answers there, or not as a broker does.
+            ConfigError: no broker answers.
         """
         cluster = cls(host, port, restart)
         try:
@@ -90,58 +92,62 @@ class Cluster:
     def close(self) -> None:
         self._control.close()
 
-    async def tell(
-        self, stories: Sequence[Scenario], *, concurrent: int = CONCURRENT_STORIES, progress: Progress | None = None
+    async def run(
+        self, scenarios: Sequence[Scenario], *, concurrent: int = CONCURRENT_SCENARIOS, progress: Progress | None = None
     ) -> dict[str, Outcome]:
         """
-        The outcome of every story, by its name. May be called again, for the same stories too.
+        Run the scenarios and return the outcome of each, by name. May be called again, also with the same scenarios.
 
         Raises:
-            ConfigError: the broker went away and cannot be restarted, or its coordinator does not come up.
-            ScriptError: a story asks for what cannot be sent.
+            ConfigError: the broker ended and cannot be restarted, or its coordinator does not become ready.
+            ScriptError: a request cannot be encoded.
         """
-        told = _Told(len(stories), progress)
-        steady = [story for story in stories if not story.restarts]
+        outcomes = _Outcomes(len(scenarios), progress)
+        steady = [scenario for scenario in scenarios if not scenario.restarts]
         try:
             await self._warm_up()
-            await self._tell_all([story for story in steady if not story.alone], concurrent, told)
-            await self._tell_all([story for story in steady if story.alone], 1, told)
-            await self._tell_restarting([story for story in stories if story.restarts], told)
+            await self._run_all([scenario for scenario in steady if not scenario.alone], concurrent, outcomes)
+            await self._run_all([scenario for scenario in steady if scenario.alone], 1, outcomes)
+            await self._run_restarting([scenario for scenario in scenarios if scenario.restarts], outcomes)
             records = await self._group_records()
         except _LOST as exc:
-            raise ConfigError(f"the broker did not stay with us: {exc!r}") from None
+            raise ConfigError(f"the broker does not answer any more: {exc!r}") from None
         return {
-            story.name: msgspec.structs.replace(told.outcomes[story.name], records=records.of(told.names[story.name]))
-            for story in stories
+            scenario.name: msgspec.structs.replace(
+                outcomes.outcomes[scenario.name], records=records.of(outcomes.names[scenario.name])
+            )
+            for scenario in scenarios
         }
 
-    async def _tell_all(self, stories: Sequence[Scenario], concurrent: int, told: "_Told") -> None:
-        """So many at a time. When the broker dies, those that were under way are told again, fewer at a time, down to one."""
-        waiting = deque(stories)
+    async def _run_all(self, scenarios: Sequence[Scenario], concurrent: int, outcomes: "_Outcomes") -> None:
+        """Run scenarios concurrently. If the broker dies, run those under way again with less concurrency, down to one."""
+        waiting = deque(scenarios)
         while waiting:
-            suspects = await self._tell_until_death(waiting, concurrent, told)
+            suspects = await self._run_until_death(waiting, concurrent, outcomes)
             if suspects and len(suspects) == concurrent == 1:
-                told.add(suspects[0], Outcome(died=True), Names(""))
+                outcomes.add(suspects[0], Outcome(died=True), Names(""))
             elif suspects:
-                await self._tell_all(suspects, max(concurrent // _FEWER, 1), told)
+                await self._run_all(suspects, max(concurrent // _FEWER, 1), outcomes)
 
-    async def _tell_until_death(self, waiting: deque[Scenario], concurrent: int, told: "_Told") -> list[Scenario]:
+    async def _run_until_death(
+        self, waiting: deque[Scenario], concurrent: int, outcomes: "_Outcomes"
+    ) -> list[Scenario]:
         """
-        Tell stories until none is left, or the broker is gone; in that case it is there again afterwards.
+        Run scenarios until none is left or the broker has ended. In that case, restart it.
 
         Returns:
-            The stories that it may have died of.
+            The scenarios under way when the broker ended.
         """
         suspects: list[Scenario] = []
         causes: list[BaseException] = []
 
         async def work() -> None:
             while waiting and not suspects:
-                story = waiting.popleft()
+                scenario = waiting.popleft()
                 try:
-                    told.add(story, *await self._tell(story))
+                    outcomes.add(scenario, *await self._run(scenario))
                 except _LOST as exc:
-                    suspects.append(story)
+                    suspects.append(scenario)
                     causes.append(exc)
 
         await _together(work() for _ in range(min(concurrent, len(waiting))))
@@ -151,15 +157,16 @@ class Cluster:
 
     async def _revive(self, cause: BaseException) -> None:
         """
-        Restart a broker that is gone.
+        Restart a broker that has ended.
 
         Raises:
-            ConfigError: it is there, or nobody can restart it.
+            ConfigError: it has not ended, or there is no way to restart it.
         """
         if self._restart is None:
-            raise ConfigError(f"the broker did not stay with us: {cause!r}") from None
+            raise ConfigError(f"the broker does not answer any more: {cause!r}") from None
         if await self._is_alive():
-            raise ConfigError(f"the broker is there but does not answer: {cause!r}") from None
+            raise ConfigError(f"the broker runs but does not answer: {cause!r}") from None
+        await asyncio.sleep(_EXIT_S)
         await self._restart_now()
 
     async def _is_alive(self) -> bool:
@@ -182,43 +189,43 @@ class Cluster:
             await asyncio.sleep(_POLL_S)
         await self._warm_up()
 
-    async def _tell_restarting(self, stories: Sequence[Scenario], told: "_Told") -> None:
-        if stories and self._restart is None:
-            for story in stories:
-                told.add(story, Outcome(unsupported=NO_RESTART), Names(""))
+    async def _run_restarting(self, scenarios: Sequence[Scenario], outcomes: "_Outcomes") -> None:
+        if scenarios and self._restart is None:
+            for scenario in scenarios:
+                outcomes.add(scenario, Outcome(unsupported=NO_RESTART), Names(""))
             return
-        common = CommonRestart(self._restart_now, len(stories))
+        common = CommonRestart(self._restart_now, len(scenarios))
 
-        async def one(story: Scenario) -> None:
+        async def one(scenario: Scenario) -> None:
             try:
-                told.add(story, *await self._tell(story, common.join))
+                outcomes.add(scenario, *await self._run(scenario, common.join))
             finally:
                 common.leave()
 
-        await _together(one(story) for story in stories)
+        await _together(one(scenario) for scenario in scenarios)
 
     async def _open_control(self) -> None:
         self._control = await Connection.open(*self._address)
 
-    async def _tell(self, story: Scenario, restart: Restart | None = None) -> tuple[Outcome, Names]:
-        prefix = f"{NAMESPACE}-{self._nonce}-{self._tellings:05}-"
-        self._tellings += 1
-        lacking = self._lacking(story)
+    async def _run(self, scenario: Scenario, restart: Restart | None = None) -> tuple[Outcome, Names]:
+        prefix = f"{NAMESPACE}-{self._nonce}-{self._runs:05}-"
+        self._runs += 1
+        lacking = self._lacking(scenario)
         if lacking:
             return Outcome(unsupported=lacking), Names(prefix)
         given = {}
-        if story.topics:
-            ids = await self._make_topics({prefix + name: count for name, count in story.topics.items()})
+        if scenario.topics:
+            ids = await self._make_topics({prefix + name: count for name, count in scenario.topics.items()})
             given = {f"{name.removeprefix(prefix)}.id": topic_id for name, topic_id in ids.items()}
-        telling = ScenarioRun(story, self._address, prefix, given, restart)
-        outcome = await telling.tell()
-        self.strains_ms[story.name] = telling.strain_ms
+        run = ScenarioRun(scenario, self._address, prefix, given, restart)
+        outcome = await run.run()
+        self.lateness_ms[scenario.name] = run.lateness_ms
         self._ends[prefix] = await self._offsets_ends()
-        return outcome, telling.names
+        return outcome, run.names
 
-    def _lacking(self, story: Scenario) -> str:
-        """What the story needs and the broker does not serve."""
-        for api, version in asked_versions(story):
+    def _lacking(self, scenario: Scenario) -> str:
+        """The first API version of the scenario that the broker does not serve; empty if it serves all."""
+        for api, version in asked_versions(scenario):
             oldest, newest = self.versions.get(api, (0, -1))
             if not oldest <= version <= newest:
                 return f"{api} v{version}"
@@ -245,12 +252,12 @@ class Cluster:
         version = min(newest, api.newest_stable)
         if version < max(oldest, api.oldest):
             raise ConfigError(
-                f"the broker serves no version of {api.api_name} that we speak, and no story does without"
+                f"the broker serves no version of {api.api_name} that is known here, and every scenario needs it"
             )
         return version
 
     async def _make_topics(self, partitions: dict[str, int]) -> dict[str, UUID]:
-        """Topics that can be used at once; their ids."""
+        """Create topics, wait until their partitions have leaders, and return their ids."""
         request = m.CreateTopicsRequest(
             topics=tuple(
                 m.CreateTopicsRequestCreatableTopic(name=name, num_partitions=count, replication_factor=1)
@@ -284,7 +291,7 @@ class Cluster:
             await asyncio.sleep(_POLL_S)
 
     async def _are_led(self, partitions: dict[str, int]) -> bool:
-        """Whether every partition answers: a broker may tell of a leader before that is ready."""
+        """Whether every partition answers: Metadata may name a leader before that is ready."""
         response = await self._list_ends({name: range(count) for name, count in partitions.items()})
         return not any(partition.error_code for topic in response.topics for partition in topic.partitions)
 
@@ -305,7 +312,7 @@ class Cluster:
         return await self._ask(ApiKey.LIST_OFFSETS, min(7, self._version(ApiKey.LIST_OFFSETS)), request)
 
     async def _warm_up(self) -> None:
-        """Until the coordinator of any group answers, and producer ids are given out."""
+        """Wait until the coordinators of all groups answer and producer ids are allocated."""
         deadline = asyncio.get_running_loop().time() + READY_TIMEOUT_S
         while not (await self._has_coordinators() and await self._has_producer_ids()):
             if asyncio.get_running_loop().time() > deadline:
@@ -334,14 +341,14 @@ class Cluster:
         return response.error_code not in RETRIABLE_COORDINATOR_ERRORS
 
     async def _group_records(self) -> GroupRecords:
-        """What all groups left in `__consumer_offsets`, read partition by partition."""
+        """Read the records of all groups from `__consumer_offsets`."""
         found = GroupRecords(self._ends)
         for partition in self._offsets_partitions:
             await self._read_partition(partition, found)
         return found
 
     async def _offsets_ends(self) -> dict[int, int]:
-        """Where the partitions of `__consumer_offsets` end."""
+        """The end offset of each partition of `__consumer_offsets`."""
         response = await self._list_ends({_OFFSETS: self._offsets_partitions})
         return {each.partition_index: each.offset for topic in response.topics for each in topic.partitions}
 
@@ -377,7 +384,7 @@ class Cluster:
 
 
 async def _together(works: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """All at a time; raises the first error of any as itself."""
+    """Run coroutines concurrently; raise the first error, not a group of them."""
     try:
         async with asyncio.TaskGroup() as tasks:
             for work in works:
@@ -391,12 +398,12 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
     return _first(found) if isinstance(found, BaseExceptionGroup) else found
 
 
-class _Told:
+class _Outcomes:
     """
-    What came of stories so far.
+    The outcomes of scenarios so far.
 
     Attributes:
-        names: each story's identities.
+        names: the identities of each scenario.
     """
 
     def __init__(self, total: int, progress: Progress | None) -> None:
@@ -405,8 +412,8 @@ class _Told:
         self.outcomes: dict[str, Outcome] = {}
         self.names: dict[str, Names] = {}
 
-    def add(self, story: Scenario, outcome: Outcome, names: Names) -> None:
-        self.outcomes[story.name] = outcome
-        self.names[story.name] = names
+    def add(self, scenario: Scenario, outcome: Outcome, names: Names) -> None:
+        self.outcomes[scenario.name] = outcome
+        self.names[scenario.name] = names
         if self._progress is not None:
             self._progress(len(self.outcomes), self._total)

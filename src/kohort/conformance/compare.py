@@ -1,8 +1,8 @@
 """
-Two outcomes of one story, field by field.
+The differences between two outcomes of one scenario, field by field.
 
-Times compare with a tolerance: what a clock gave is `<now>` on both sides (canon.py), and how long an answer took counts when
-the two differ by more than `ELAPSED_TOLERANCE_MS`. An API that only one side serves is told apart from a difference.
+Times compare with a tolerance: a time of the clock is `<now>` on both sides (canon.py), and the time that an answer took counts
+if the two differ by more than `ELAPSED_TOLERANCE_MS`. An API that only one side serves is no difference.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from kohort.conformance.deliberate import Deliberate
 from kohort.conformance.offsets_log import UNREADABLE
 from kohort.conformance.outcome import Outcome, StepOutcome
 from kohort.conformance.scenario import Scenario
@@ -18,13 +19,13 @@ from kohort.model.errors import ConfigError
 ELAPSED_TOLERANCE_MS = 1_500
 
 WAITING = frozenset({"JoinGroup", "SyncGroup", "Fetch"})
-"""The APIs whose answers may be long in coming by design. How long the others take is a matter of benchmarks."""
+"""The APIs that may wait before they answer. The time that the other APIs take is a matter of benchmarks."""
 
 TIMING = frozenset({"(during)", "(order)", "(elapsed_ms)"})
-"""The fields of a difference that say when an answer came, and not what it was."""
+"""The fields of a difference that say when an answer came, and not what it contains."""
 
 RECORDS = "records"
-"""In place of a step, for what is in `__consumer_offsets`."""
+"""In place of a step: the records in `__consumer_offsets`."""
 
 _ABSENT = "(absent)"
 
@@ -32,13 +33,14 @@ _ABSENT = "(absent)"
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
     """
     Attributes:
-        step: the label of a step; "records" for what is in `__consumer_offsets`.
+        step: the label of a step; `records` for the records in `__consumer_offsets`.
         api, version: of the answer.
-        field: the path of the field in it; empty when the outcome itself differs.
-        reason: why the difference is meant to be; empty when it is not.
+        field: the path of the field in it; in parentheses when the outcome itself differs.
+        reason: why the difference is meant to be; empty if it is not.
+        answered: the step during which the later of the two answers came.
     """
 
-    story: str
+    scenario: str
     step: str
     api: str
     version: int
@@ -46,127 +48,98 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     ours: Any
     theirs: Any
     reason: str = ""
+    answered: str = ""
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Step and field."""
+        return self.step, self.field
 
     def __str__(self) -> str:
-        what = f"{self.api} v{self.version} " if self.api else ""
-        return f"{self.story}, step {self.step}: {what}{self.field or 'outcome'}: ours {self.ours!r}, theirs {self.theirs!r}"
+        answer = f"{self.api} v{self.version} " if self.api else ""
+        field = self.field or "outcome"
+        return f"{self.scenario}, step {self.step}: {answer}{field}: ours {self.ours!r}, theirs {self.theirs!r}"
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """
-    What comparing one story gave.
+    The result for one scenario.
 
     Attributes:
-        compared: how many values were compared.
-        unsupported: what a side lacks, so that the story was not told to it.
-        answers: per step that asked for something: API, version, whether the answers are the same.
+        compared: number of values compared.
+        unsupported: an API and version that a side lacks, so that the scenario was not run there.
+        asked: steps with an answer: label, API, version.
     """
 
-    story: str
+    scenario: str
     compared: int
     differences: tuple[Difference, ...] = ()
     unsupported: str = ""
-    answers: tuple[tuple[str, int, bool], ...] = ()
+    asked: tuple[tuple[str, str, int], ...] = ()
 
-    def has(self, step: str, field: str) -> bool:
-        """Whether there is a difference in this place."""
-        return any((each.step, each.field) == (step, field) for each in self.differences)
+    @property
+    def answers(self) -> list[tuple[str, int, bool]]:
+        """API, version, and whether the answer is the same or differs on purpose; by step."""
+        different = {each.step for each in self.differences if not each.reason}
+        return [(api, version, step not in different) for step, api, version in self.asked]
 
 
-class Deliberate(msgspec.Struct, frozen=True, kw_only=True):
+def compare(scenario: Scenario, ours: Outcome, theirs: Outcome, deliberate: Sequence[Deliberate] = ()) -> Comparison:
     """
-    A difference that is meant to be; "" means any.
-
-    Attributes:
-        field: the beginning of the field's path.
-    """
-
-    reason: str
-    story: str = ""
-    step: str = ""
-    api: str = ""
-    field: str = ""
-
-    def covers(self, difference: Difference) -> bool:
-        return (
-            difference.story.startswith(self.story)
-            and self.step in ("", difference.step)
-            and self.api in ("", difference.api)
-            and difference.field.startswith(self.field)
-        )
-
-
-def compare(
-    story: Scenario,
-    ours: Outcome,
-    theirs: Outcome,
-    deliberate: Sequence[Deliberate] = (),
-    *,
-    only: Comparison | None = None,
-    settled: Sequence[Difference] = (),
-) -> Comparison:
-    """
-    Every step's outcome, then the records that the story left.
-
-    Args:
-        only: differences count that are in this one, too: it was told before, and not at its pace.
-        settled: what earlier tellings of the story found beyond doubt; it stays, whether it shows again or not.
+    Compare every step's outcome, then the records that the scenario left.
 
     Raises:
-        ConfigError: the two were not told the same story, because one is recorded and older than its script.
+        ConfigError: the two have different steps, because one is a recording of an older script.
     """
+    name = scenario.name
     if ours.died or theirs.died:
         died = Difference(
-            story=story.name, step="any", api="", version=-1, field="(broker)", ours=_life(ours), theirs=_life(theirs)
+            scenario=name, step="any", api="", version=-1, field="(broker)", ours=_life(ours), theirs=_life(theirs)
         )
-        return Comparison(story=story.name, compared=1, differences=(died,) if ours.died != theirs.died else ())
+        return Comparison(scenario=name, compared=1, differences=(died,) if ours.died != theirs.died else ())
     if ours.unsupported or theirs.unsupported:
-        return Comparison(
-            story=story.name, compared=0, unsupported=ours.unsupported or f"(oracle) {theirs.unsupported}"
-        )
-    if not ours.steps.keys() == theirs.steps.keys() == {step.label for step in story.steps}:
-        raise ConfigError(
-            f"the recording of {story.name} is older than its script; refresh it: make conformance-record"
-        )
+        return Comparison(scenario=name, compared=0, unsupported=ours.unsupported or f"(oracle) {theirs.unsupported}")
+    if not ours.steps.keys() == theirs.steps.keys() == {step.label for step in scenario.steps}:
+        raise ConfigError(f"the recording of {name} is older than its script; refresh it: make conformance-record")
     counter = _Counter()
     differences: list[Difference] = []
-    answers = []
-    for step in story.steps:
+    asked = []
+    for step in scenario.steps:
         our, their = ours.steps[step.label], theirs.steps[step.label]
         api, version = their.api or our.api, max(our.version, their.version)
-        found = [
+        differences += [
             Difference(
-                story=story.name, step=step.label, api=api, version=version, field=field, ours=mine, theirs=other
+                scenario=name,
+                step=step.label,
+                api=api,
+                version=version,
+                field=field,
+                ours=mine,
+                theirs=other,
+                answered=_later(scenario, step.label, our.during, their.during),
             )
             for field, mine, other in _step_differences(our, their, counter)
-            if only is None or only.has(step.label, field)
         ]
-        found += _not_in(found, settled, step.label)
-        differences += found
         if api:
-            answers.append((api, version, all(_reason(each, deliberate) for each in found)))
-    found = [
-        Difference(story=story.name, step=RECORDS, api="", version=-1, field=field, ours=mine, theirs=other)
+            asked.append((step.label, api, version))
+    differences += [
+        Difference(scenario=name, step=RECORDS, api="", version=-1, field=field, ours=mine, theirs=other)
         for field, mine, other in _differences(ours.records, theirs.records, "", counter)
-        if only is None or only.has(RECORDS, field)
     ]
     if UNREADABLE in ours.records and UNREADABLE in theirs.records:
         # A record that cannot be read is an error, even if both brokers wrote the same.
-        both = ours.records[UNREADABLE], theirs.records[UNREADABLE]
-        found.append(
-            Difference(
-                story=story.name, step=RECORDS, api="", version=-1, field=UNREADABLE, ours=both[0], theirs=both[1]
-            )
+        mine, other = ours.records[UNREADABLE], theirs.records[UNREADABLE]
+        differences.append(
+            Difference(scenario=name, step=RECORDS, api="", version=-1, field=UNREADABLE, ours=mine, theirs=other)
         )
-    differences += [*found, *_not_in(found, settled, RECORDS)]
     judged = tuple(msgspec.structs.replace(each, reason=_reason(each, deliberate)) for each in differences)
-    return Comparison(story=story.name, compared=counter.count, differences=judged, answers=tuple(answers))
+    return Comparison(scenario=name, compared=counter.count, differences=judged, asked=tuple(asked))
 
 
-def _not_in(found: Sequence[Difference], settled: Sequence[Difference], step: str) -> list[Difference]:
-    """What is settled of a step and did not show in this telling."""
-    fields = {each.field for each in found}
-    return [each for each in settled if each.step == step and each.field not in fields]
+def _later(scenario: Scenario, label: str, *during: str) -> str:
+    """The last of some steps. An answer that never came is looked for until the last step."""
+    labels = [step.label for step in scenario.steps]
+    return max((each or label for each in during), key=lambda each: labels.index(each) if each in labels else len(labels))
 
 
 def _life(outcome: Outcome) -> str:
@@ -178,7 +151,7 @@ def _reason(difference: Difference, deliberate: Sequence[Deliberate]) -> str:
 
 
 class _Counter:
-    """How many values were looked at."""
+    """The number of values compared."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -206,7 +179,7 @@ _LISTS_OF_SERVED = {"api_keys": "api_key", "supported_features": "name", "finali
 
 
 def _served_differences(ours: dict[str, Any], theirs: dict[str, Any], counter: _Counter) -> Iterator[_Found]:
-    """What one side does not serve at all is no difference; in what versions it serves the rest is."""
+    """Differences of ApiVersions: an API that one side lacks is none, a version of an API that both serve is one."""
     mine, other = dict(ours), dict(theirs)
     for name, key in _LISTS_OF_SERVED.items():
         if name in mine and name in other:

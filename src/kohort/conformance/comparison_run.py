@@ -1,29 +1,28 @@
-"""Stories told to one broker, and what comparing them with a reference gave."""
+"""A run of scenarios on one broker, compared with a reference; doubtful scenarios are run again."""
 
 import asyncio
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Protocol
 
 import msgspec
 
-from kohort.conformance.cluster import CONCURRENT_STORIES, Cluster, Progress
-from kohort.conformance.compare import TIMING, Comparison, Deliberate, Difference, compare
+from kohort.conformance.cluster import CONCURRENT_SCENARIOS, Cluster, Progress
+from kohort.conformance.compare import Comparison, Difference, compare
+from kohort.conformance.deliberate import Deliberate
+from kohort.conformance.lateness import LATE_MS, is_doubtful, is_late
 from kohort.conformance.outcome import Outcome
 from kohort.conformance.scenario import Scenario
+from kohort.conformance.scenario_run import Lateness
 
-TELLINGS = 4
-"""How often a story is told at its pace, until a difference in time counts."""
-STRAIN_MS = 100
-"""A machine that is later than this is not at a story's pace; the shortest timeout in one is 200 ms."""
+RUNS_IN_TIME = 4
+"""A doubtful difference counts if it shows in this many runs in which no step was late."""
+RUNS_MAX = 12
+"""A doubtful difference counts if it shows in all of this many runs, however late the machine was."""
 CONCURRENT_AGAIN = 8
 AGAIN_MAX = 100
-"""Where more stories than these differ in time, it is the broker that keeps other times; they are not told again for that."""
-TELLINGS_MAX = 12
-"""How often a story is told at all: what a machine that is never at its pace shows so often is no accident."""
+"""If more scenarios than this have differences in time alone, the broker's timing differs by design: they are not run again."""
 _CONCURRENT = (CONCURRENT_AGAIN, CONCURRENT_AGAIN, CONCURRENT_AGAIN, 4, 4, 2, 2, 1)
-"""How many stories are told at a time the second time, the third time, and so on."""
+"""The number of concurrent scenarios in the second run, the third run, and so on."""
 _CALM_TIMEOUT_S = 5.0
 _CALM_STEP_S = 0.02
 _CALM_STEPS = 25
@@ -32,11 +31,11 @@ _CALM_STEPS = 25
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """
     Attributes:
-        broker, reference: who was compared with whom.
-        versions: what the broker serves, oldest and newest by API.
-        comparisons: one per story.
-        elapsed_s: how long the telling took.
-        told_again: by story, how many times more it was told than once.
+        broker, reference: the two sides.
+        versions: oldest and newest version that the broker serves, by API.
+        comparisons: one per scenario.
+        elapsed_s: duration of the run.
+        repeated: by scenario, the number of runs after the first one.
     """
 
     broker: str
@@ -44,11 +43,11 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     versions: dict[str, tuple[int, int]]
     comparisons: list[Comparison]
     elapsed_s: float
-    told_again: dict[str, int] = {}
+    repeated: dict[str, int] = {}
 
     @property
     def differences(self) -> list[Difference]:
-        """Those that nobody meant."""
+        """The differences that are not deliberate."""
         return [each for comparison in self.comparisons for each in comparison.differences if not each.reason]
 
     @property
@@ -57,7 +56,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def compared(self) -> int:
-        """How many values were compared."""
+        """Number of values compared."""
         return sum(each.compared for each in self.comparisons)
 
     @property
@@ -65,141 +64,157 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         return [each for each in self.comparisons if each.unsupported]
 
 
-class Recorded:
-    """A reference that is a recording: told again, it says the same."""
-
-    def __init__(self, outcomes: Mapping[str, Outcome]) -> None:
-        self._outcomes = outcomes
-        self.strains_ms: Mapping[str, int] = {}
-
-    async def tell(self, stories: Sequence[Scenario], *, concurrent: int) -> Mapping[str, Outcome]:  # noqa: ARG002
-        return {story.name: self._outcomes[story.name] for story in stories}
-
-
 class Target(Protocol):
     """
-    Who can be told stories: a `Cluster`, or `Recorded`.
+    A side that runs scenarios: a `Cluster`, or `Recorded`.
 
     Attributes:
-        strains_ms: by story, how late the machine was in its latest telling.
+        lateness_ms: by scenario and step, the lateness of the latest run.
     """
 
     @property
-    def strains_ms(self) -> Mapping[str, int]: ...
+    def lateness_ms(self) -> Mapping[str, Lateness]: ...
 
-    async def tell(self, stories: Sequence[Scenario], *, concurrent: int) -> Mapping[str, Outcome]: ...
+    async def run(self, scenarios: Sequence[Scenario], *, concurrent: int) -> Mapping[str, Outcome]: ...
+
+
+class Recorded:
+    """A recording as a side: every run has the recorded outcomes."""
+
+    def __init__(self, outcomes: Mapping[str, Outcome]) -> None:
+        self._outcomes = outcomes
+        self.lateness_ms: Mapping[str, Lateness] = {}
+
+    async def run(self, scenarios: Sequence[Scenario], *, concurrent: int) -> Mapping[str, Outcome]:  # noqa: ARG002
+        return {scenario.name: self._outcomes[scenario.name] for scenario in scenarios}
 
 
 async def compare_brokers(
     ours: Cluster,
     theirs: Target,
-    stories: Sequence[Scenario],
+    scenarios: Sequence[Scenario],
     *,
     broker: str,
     reference: str,
     deliberate: Sequence[Deliberate] = (),
-    concurrent: int = CONCURRENT_STORIES,
-    concurrent_reference: int = CONCURRENT_STORIES,
+    concurrent: int = CONCURRENT_SCENARIOS,
+    concurrent_reference: int = CONCURRENT_SCENARIOS,
     progress: Progress | None = None,
 ) -> Report:
     """
-    Tell both sides all stories and compare.
+    Run all scenarios on both sides and compare.
 
-    A story is told again, with fewer and fewer beside it and when the machine has come to rest, if one of its differences is
-    about time, or if the machine was late by more than `STRAIN_MS` while it was told: then it was another story that was told.
-    What is different in `TELLINGS` that kept pace is a difference, and so is what is different in all of `TELLINGS_MAX`. One
-    that is not about time and shows in a story told at its pace counts at once, and stays when the story is told again for
-    another. `AGAIN_MAX` bounds what that may cost.
+    A scenario with a doubtful difference (`kohort.conformance.lateness`) is run again, with fewer scenarios beside it and after
+    the machine has come to rest, until the difference is absent in one run or counts (`RUNS_IN_TIME`, `RUNS_MAX`). Any other
+    difference counts at once and stays.
 
     Raises:
-        ConfigError: a side went away.
-        ScriptError: a story asks for what cannot be sent.
+        ConfigError: a broker does not answer any more.
+        ScriptError: a scenario has a request that cannot be encoded.
     """
     began_s = asyncio.get_running_loop().time()
-    found: dict[str, Comparison] = {}
-    settled: dict[str, tuple[Difference, ...]] = {}
-    told_again: dict[str, int] = {}
-    doubts = RetryPolicy()
-    waiting: Sequence[Scenario] = stories
-    for telling in range(TELLINGS_MAX):
-        if telling:
+    verdicts = {scenario.name: Verdict(scenario) for scenario in scenarios}
+    policy = RetryPolicy()
+    waiting: Sequence[Scenario] = scenarios
+    for number in range(RUNS_MAX):
+        if number:
             await calm()
-            concurrent = concurrent_reference = _CONCURRENT[min(telling, len(_CONCURRENT)) - 1]
-            told_again |= {story.name: telling for story in waiting}
-        other = await theirs.tell(waiting, concurrent=concurrent_reference)
-        own = await ours.tell(waiting, concurrent=concurrent, progress=None if telling else progress)
-        strains_ms = {each.name: max(side.strains_ms.get(each.name, 0) for side in (ours, theirs)) for each in waiting}
-        for story in waiting:
-            told = partial(
-                compare,
-                story,
-                own[story.name],
-                other[story.name],
-                deliberate,
-                settled=settled.get(story.name, ()),
-            )
-            comparison = told()
-            if telling and is_doubtful(comparison, strains_ms[story.name]):
-                comparison = told(only=found[story.name])
-            found[story.name] = comparison
-            if strains_ms[story.name] <= STRAIN_MS:
-                settled[story.name] = tuple(each for each in comparison.differences if each.field not in TIMING)
-        waiting = doubts.among(waiting, found, strains_ms)
+            concurrent = concurrent_reference = _CONCURRENT[min(number, len(_CONCURRENT)) - 1]
+        other = await theirs.run(waiting, concurrent=concurrent_reference)
+        own = await ours.run(waiting, concurrent=concurrent, progress=None if number else progress)
+        for scenario in waiting:
+            name = scenario.name
+            lateness_ms = _worse(ours.lateness_ms.get(name, {}), theirs.lateness_ms.get(name, {}))
+            verdicts[name].add(compare(scenario, own[name], other[name], deliberate), lateness_ms)
+        waiting = policy.again([verdicts[scenario.name] for scenario in waiting])
         if not waiting:
             break
     return Report(
         broker=broker,
         reference=reference,
         versions=ours.versions,
-        comparisons=[found[story.name] for story in stories],
+        comparisons=[verdicts[scenario.name].comparison for scenario in scenarios],
         elapsed_s=round(asyncio.get_running_loop().time() - began_s, 1),
-        told_again=told_again,
+        repeated={name: verdict.runs - 1 for name, verdict in verdicts.items() if verdict.runs > 1},
     )
 
 
+def _worse(ours: Lateness, theirs: Lateness) -> dict[str, int]:
+    return {step: max(ours.get(step, 0), theirs.get(step, 0)) for step in (*ours, *theirs)}
+
+
+class Verdict:
+    """
+    The differences of one scenario after some runs of it.
+
+    Attributes:
+        runs: number of runs.
+        runs_in_time: number of runs in which no step was late.
+        was_late: whether a step of the latest run was late.
+    """
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.runs = 0
+        self.runs_in_time = 0
+        self.was_late = False
+        self._comparison = Comparison(scenario=scenario.name, compared=0)
+        self._certain: dict[tuple[str, str], Difference] = {}
+        self._doubtful: dict[tuple[str, str], Difference] = {}
+
+    def add(self, comparison: Comparison, lateness_ms: Mapping[str, int]) -> None:
+        """Add a run. A doubtful difference stays only if every run before had it, too."""
+        doubtful = {
+            each.place: each for each in comparison.differences if is_doubtful(self.scenario, each, lateness_ms)
+        }
+        self._certain |= {each.place: each for each in comparison.differences if each.place not in doubtful}
+        if self.runs:
+            doubtful = {place: each for place, each in doubtful.items() if place in self._doubtful}
+        self._doubtful = doubtful
+        self._comparison = comparison
+        self.was_late = is_late(lateness_ms)
+        self.runs += 1
+        self.runs_in_time += not self.was_late
+
+    @property
+    def is_doubtful(self) -> bool:
+        return bool(self._doubtful)
+
+    @property
+    def comparison(self) -> Comparison:
+        """The latest comparison with the differences that count."""
+        found = {**self._doubtful, **self._certain}
+        return msgspec.structs.replace(self._comparison, differences=tuple(found.values()))
+
+
 class RetryPolicy:
-    """Which stories are to be told once more, after each time that they were told."""
+    """Decides after each run which scenarios are run again."""
 
     def __init__(self) -> None:
-        self._tellings = 0
-        self._at_pace: Counter[str] = Counter()
+        self._runs = 0
 
-    def among(
-        self, stories: Sequence[Scenario], found: Mapping[str, Comparison], strains_ms: Mapping[str, int]
-    ) -> Sequence[Scenario]:
+    def again(self, verdicts: Sequence[Verdict]) -> Sequence[Scenario]:
         """
+        The scenarios to run again.
+
         Args:
-            stories: those that were just told.
-            found: by story, what comparing it gave.
-            strains_ms: by story, how late the machine was.
+            verdicts: of the scenarios of the latest run.
         """
-        self._tellings += 1
-        doubtful = [story for story in stories if is_doubtful(found[story.name], strains_ms[story.name])]
-        late = [story for story in doubtful if strains_ms[story.name] > STRAIN_MS]
-        at_pace = [story for story in doubtful if strains_ms[story.name] <= STRAIN_MS]
-        self._at_pace.update(story.name for story in at_pace)
-        again = [story for story in at_pace if self._at_pace[story.name] < TELLINGS]
-        if self._tellings >= TELLINGS:
+        self._runs += 1
+        doubtful = [each for each in verdicts if each.is_doubtful]
+        late = [each.scenario for each in doubtful if each.was_late]
+        in_time = [each.scenario for each in doubtful if not each.was_late and each.runs_in_time < RUNS_IN_TIME]
+        if self._runs >= RUNS_IN_TIME:
             late = late[:AGAIN_MAX]
-        return [*late, *(again if len(again) <= AGAIN_MAX else ())]
+        return [*late, *(in_time if len(in_time) <= AGAIN_MAX else ())]
 
 
 async def calm(timeout_s: float = _CALM_TIMEOUT_S) -> None:
-    """Until the machine has kept its time for a while, which on a busy one may never be: then until the time is up."""
+    """Wait until the machine keeps time for half a second, or until the timeout."""
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + timeout_s
-    kept = 0
-    while kept < _CALM_STEPS and loop.time() < deadline_s:
+    in_time = 0
+    while in_time < _CALM_STEPS and loop.time() < deadline_s:
         began_s = loop.time()
         await asyncio.sleep(_CALM_STEP_S)
-        kept = kept + 1 if 1000 * (loop.time() - began_s - _CALM_STEP_S) < STRAIN_MS / 2 else 0
-
-
-def is_doubtful(comparison: Comparison, strain_ms: int) -> bool:
-    """Whether the differences may be the machine's doing."""
-    fields = {each.field for each in comparison.differences if not each.reason} - {_BROKER}
-    return bool(fields & TIMING) or (bool(fields) and strain_ms > STRAIN_MS)
-
-
-_BROKER = "(broker)"
-"""That a broker died was found out twice already."""
+        in_time = in_time + 1 if 1000 * (loop.time() - began_s - _CALM_STEP_S) < LATE_MS / 2 else 0

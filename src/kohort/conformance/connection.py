@@ -1,8 +1,8 @@
 """
-One connection to one broker, on which requests may be outstanding.
+One connection to a broker, with any number of outstanding requests.
 
-A broker answers the requests of a connection in their order, so the next frame belongs to the oldest request that is owed one.
-What becomes of a request is an `Arrival`: an answer, or that the connection was closed.
+A broker answers the requests of a connection in their order, so each frame belongs to the oldest outstanding request. The
+result of a request is an `Arrival`: an answer, or the end of the connection.
 """
 
 import asyncio
@@ -17,17 +17,17 @@ from kohort.wire.headers import read_response_header
 from kohort.wire.readers import response_reader
 
 CLOSED = "closed"
-"""The trouble of what is owed over a connection that ended."""
+"""The trouble of a request whose connection was closed."""
 
 
 class Arrival:
     """
-    What came back for one request, and when.
+    The result of one request, with its time.
 
     Attributes:
-        response: the message that was read, None without one.
-        version: the version in which it came; 0 where a broker does not know the version of ApiVersions it was asked in.
-        trouble: why there is no response: "closed", or what is wrong with the bytes.
+        response: the message; None without one.
+        version: of the response; 0 if the broker does not serve the requested version of ApiVersions.
+        trouble: why there is no response: "closed", or the error in the bytes.
     """
 
     __slots__ = ("at_s", "response", "trouble", "version")
@@ -40,7 +40,7 @@ class Arrival:
 
 
 class Expected:
-    """A request that is owed an answer. `answered` is done when its arrival is known."""
+    """An outstanding request. `answered` is done when its arrival is known."""
 
     __slots__ = ("answered", "api", "correlation_id", "version")
 
@@ -60,19 +60,20 @@ class Connection(asyncio.Protocol):
         self._buffer = bytearray()
         self._correlation_id = 0
         self.is_closed = False
+        self.closed_s = 0.0
 
     @classmethod
     async def open(cls, host: str, port: int) -> Self:
-        """Raises OSError when nobody listens."""
+        """Connect. Raises OSError if there is no listener."""
         _, connection = await asyncio.get_running_loop().create_connection(cls, host, port)
         return connection
 
     def send(self, api: ApiKey | None, version: int, frame: Callable[[int], bytes], *, owed: bool = True) -> Expected:
         """
-        Send what `frame` makes of a correlation id. If the connection is closed already, that is the answer.
+        Send the frame that `frame` returns for a correlation id. If the connection is closed, the arrival says so.
 
         Args:
-            owed: whether an answer is to come.
+            owed: whether the broker sends an answer.
         """
         self._correlation_id += 1
         expected = Expected(api, version, self._correlation_id)
@@ -86,7 +87,7 @@ class Connection(asyncio.Protocol):
         return expected
 
     async def ask(self, api: ApiKey, version: int, frame: Callable[[int], bytes], timeout_s: float) -> Any:
-        """The response to one request. Raises WireError without one, TimeoutError when it takes too long."""
+        """Send one request and return its response. Raises WireError without one, and TimeoutError."""
         arrival = await asyncio.wait_for(self.send(api, version, frame).answered, timeout_s)
         if arrival.trouble is not None:
             raise WireError(f"{api.api_name} v{version}: {arrival.trouble}")
@@ -125,6 +126,8 @@ class Connection(asyncio.Protocol):
             expected.answered.set_result(_arrival(expected, frame))
 
     def _end(self) -> None:
+        if not self.is_closed:
+            self.closed_s = asyncio.get_running_loop().time()
         self.is_closed = True
         while self._owed:
             expected = self._owed.popleft()

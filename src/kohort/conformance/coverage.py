@@ -1,8 +1,8 @@
 """
-How much was asked: scripts, stories and answers by API, and scripts by subject.
+Coverage of a run: scripts, scenarios and answers by API, and scripts by subject.
 
-A script is a file, whatever the number of versions and cases it is told in, or one generated story. It counts for an API when
-an answer of that API was compared in it, and for a subject when it counts for one of its APIs.
+A script is a file, with all its versions and cases, or one generated scenario. A script counts for an API if an answer of that
+API was compared in it, and for a subject if it counts for one of its APIs.
 """
 
 from collections import defaultdict
@@ -13,7 +13,7 @@ import msgspec
 from kohort.conformance.comparison_run import Report
 from kohort.conformance.script import APIS
 
-COLUMNS = ("api", "scripts", "written", "generated", "stories", "answers", "different")
+COLUMNS = ("api", "scripts", "written", "generated", "scenarios", "answers", "different")
 
 GROUPS = "classic groups and offsets"
 SUBJECTS: dict[str, frozenset[str]] = {
@@ -32,7 +32,10 @@ SUBJECTS: dict[str, frozenset[str]] = {
         }
     ),
     "records": frozenset(
-        {"Produce", "Fetch", "ListOffsets", "OffsetForLeaderEpoch", "InitProducerId", "DeleteRecords"}
+        {
+            *("Produce", "Fetch", "ListOffsets", "OffsetForLeaderEpoch", "InitProducerId", "DeleteRecords"),
+            *("DescribeProducers", "WriteTxnMarkers"),
+        }
     ),
     "topics and configurations": frozenset(
         {
@@ -44,6 +47,7 @@ SUBJECTS: dict[str, frozenset[str]] = {
             "DescribeConfigs",
             "AlterConfigs",
             "IncrementalAlterConfigs",
+            "ListConfigResources",
         }
     ),
     "the connection": frozenset({"ApiVersions", "FindCoordinator", "DescribeCluster"}),
@@ -57,15 +61,15 @@ class Covered(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         name: an API or a subject.
         written, generated: scripts, as files and from seeds.
-        stories: tellings of them, one for each case and version.
-        answers: how many were compared.
-        different: of these, how many.
+        scenarios: of these scripts, one for each case and version.
+        answers: number of answers compared.
+        different: number of answers that differ.
     """
 
     name: str
     written: int
     generated: int
-    stories: int
+    scenarios: int
     answers: int
     different: int
 
@@ -78,7 +82,7 @@ class Covered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def by_api(report: Report) -> list[Covered]:
-    """In the order of the API keys."""
+    """Coverage by API, in the order of the API keys."""
     asked = {api for comparison in report.comparisons for api, _, _ in comparison.answers}
     return [_covered(report, api, frozenset({api})) for api in sorted(asked, key=APIS.__getitem__)]
 
@@ -91,26 +95,28 @@ def by_subject(report: Report) -> list[Covered]:
 def sentence(subject: Covered) -> str:
     return (
         f"{subject.name}: {subject.scripts} scripts ({subject.written} written, {subject.generated} generated),"
-        f" {subject.stories} stories, {subject.answers} answers compared, {subject.different} different"
+        f" {subject.scenarios} scenarios, {subject.answers} answers compared, {subject.different} different"
     )
 
 
 def _covered(report: Report, name: str, apis: frozenset[str]) -> Covered:
-    stories: dict[str, set[str]] = defaultdict(set)
+    scenarios: dict[str, set[str]] = defaultdict(set)
     answers = different = 0
     for comparison in report.comparisons:
         own = [is_same for api, _, is_same in comparison.answers if api in apis]
         if own:
-            script = comparison.story if comparison.story.startswith(_GENERATED) else comparison.story.split("/")[0]
-            stories[script].add(comparison.story)
+            script = (
+                comparison.scenario if comparison.scenario.startswith(_GENERATED) else comparison.scenario.split("/")[0]
+            )
+            scenarios[script].add(comparison.scenario)
             answers += len(own)
             different += own.count(False)
-    generated = sum(script.startswith(_GENERATED) for script in stories)
+    generated = sum(script.startswith(_GENERATED) for script in scenarios)
     return Covered(
         name=name,
-        written=len(stories) - generated,
+        written=len(scenarios) - generated,
         generated=generated,
-        stories=sum(map(len, stories.values())),
+        scenarios=sum(map(len, scenarios.values())),
         answers=answers,
         different=different,
     )

@@ -1,15 +1,13 @@
-"""
-Where scripts and recordings are, and what a broker has to be set to for their stories.
-"""
+"""The scripts and the recording: where they are, and the configurations that a broker needs for them."""
 
 import tomllib
 from pathlib import Path
 
 import msgspec
 
-from kohort.conformance.compare import Deliberate
-from kohort.conformance.generated.scenarios import generated_stories
-from kohort.conformance.scenario import Scenario, stories
+from kohort.conformance.deliberate import Deliberate
+from kohort.conformance.generated.scenarios import generated_scenarios
+from kohort.conformance.scenario import Scenario, scenarios
 from kohort.conformance.script import read_scripts
 from kohort.model.errors import ConfigError
 
@@ -23,15 +21,15 @@ SETTINGS = {
     "offset.metadata.max.bytes": "64",
     "offsets.topic.num.partitions": "4",
 }
-"""Quick rebalances, short sessions and small limits, so that a story takes seconds."""
+"""Quick rebalances, short sessions and small limits, so that a scenario takes seconds."""
 
 
 def home() -> Path:
     """
-    The directory with `scripts` and `recorded`: beside this module in an installed package, else that of the repository.
+    The directory with `scripts` and `recorded`: beside this module in an installed package, else in the repository.
 
     Raises:
-        ConfigError: it is nowhere.
+        ConfigError: there is no such directory.
     """
     for candidate in (Path(__file__).parent, Path(__file__).parents[3] / "conformance"):
         if (candidate / "scripts").is_dir():
@@ -39,13 +37,13 @@ def home() -> Path:
     raise ConfigError("the scripts of the conformance run are not installed; run it from a clone of the repository")
 
 
-def all_stories(directory: Path) -> list[Scenario]:
-    """Written and generated ones. Raises ScriptError when a script is wrong."""
-    return [*stories(read_scripts(directory / "scripts")), *generated_stories()]
+def all_scenarios(directory: Path) -> list[Scenario]:
+    """All scenarios, written and generated. Raises ScriptError for an invalid script."""
+    return [*scenarios(read_scripts(directory / "scripts")), *generated_scenarios()]
 
 
 def deliberate_differences(directory: Path) -> list[Deliberate]:
-    """The differences that are meant to be, each with its reason."""
+    """The rules of `deliberate.toml`."""
     path = directory / "deliberate.toml"
     if not path.exists():
         return []

@@ -1,4 +1,4 @@
-"""What came of a story on one side: plain values, ready to be kept and compared."""
+"""The outcome of a scenario on one side: plain values, ready to be stored and compared."""
 
 from typing import Any
 
@@ -10,10 +10,10 @@ class StepOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     Attributes:
         api, version: of the answer.
         answer: the response's fields.
-        trouble: instead of one: "closed", "silent", "undecodable: ...".
-        during: the step in which the answer came, if that is another one: a request was parked. "never" if none came.
+        trouble: why there is no answer: "closed", "silent", "undecodable: ...".
+        during: the step during which a parked request was answered; empty if that was its own step, "never" without an answer.
         elapsed_ms: from the request to its answer.
-        order: the steps whose answers were received, in order of their coming.
+        order: the steps whose answers were received, in the order of arrival.
     """
 
     api: str = ""
@@ -29,9 +29,9 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
     Attributes:
         steps: by label.
-        records: what the story's groups left in `__consumer_offsets`, in the order of the log, by group.
-        unsupported: why the story could not be told: an API with a version, or another reason.
-        died: the broker did not survive the story.
+        records: the records of the scenario's groups in `__consumer_offsets`, by group, in the order of the log.
+        unsupported: why the scenario was not run: an API with a version, or another reason.
+        died: whether the broker ended during the scenario.
     """
 
     steps: dict[str, StepOutcome] = {}

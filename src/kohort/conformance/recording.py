@@ -1,6 +1,4 @@
-"""
-A recorded run of the oracle: its outcomes, compressed, in a file that is the same for the same outcomes.
-"""
+"""A recorded run of Apache Kafka in a compressed file. The same outcomes give the same bytes."""
 
 import gzip
 import zlib
@@ -16,10 +14,10 @@ from kohort.model.errors import ConfigError
 class Recording(msgspec.Struct, frozen=True, kw_only=True):
     """
     Attributes:
-        broker: what was recorded: "Apache Kafka 4.2.1".
-        settings: the broker configurations that matter to the stories.
-        unstable: stories that came out differently in several runs of the same broker: they are not told.
-        outcomes: by the name of the story.
+        broker: name and version, such as "Apache Kafka 4.2.1".
+        settings: the broker configurations that the scenarios need.
+        unstable: scenarios whose outcome differs between runs of the same broker. They are not run.
+        outcomes: by the name of the scenario.
     """
 
     broker: str
@@ -28,7 +26,7 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
     outcomes: dict[str, Outcome]
 
     def missing(self, names: Mapping[str, object]) -> list[str]:
-        """The stories that were not told when this was recorded."""
+        """The scenarios that are not in the recording."""
         return sorted(names.keys() - self.outcomes.keys() - set(self.unstable))
 
 

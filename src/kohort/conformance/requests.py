@@ -1,20 +1,20 @@
 """
-From the fields of a step to the bytes of a request.
+Encoding of requests from the fields of a step.
 
-A value that begins with `$` is what the story kept under that name, one that begins with `@` a name of the story's own. A table
-with one key that begins with `$` is made of its parts:
+A value that begins with `$` is a kept value of the scenario; a value that begins with `@` is a name of the scenario's own. A
+table with a single key that begins with `$` is computed:
 
-| written                                  | is                                                           |
+| written                                  | value                                                        |
 |------------------------------------------|--------------------------------------------------------------|
 | `{ "$hex" = "00ff" }`                    | bytes                                                        |
-| `{ "$repeat" = ["x", 5000] }`            | a text, repeated                                             |
-| `{ "$now" = -1000 }`                     | the time in ms, and so much                                  |
-| `{ "$plus" = ["$epoch", 1] }`            | a number, and so much                                        |
+| `{ "$repeat" = ["x", 5000] }`            | a repeated text                                              |
+| `{ "$now" = -1000 }`                     | the current time in ms, plus a number                        |
+| `{ "$plus" = ["$epoch", 1] }`            | the sum of two numbers                                       |
 | `{ "$none" = true }`                     | null                                                         |
-| `{ "$subscription" = { topics = [] } }`  | what a consumer says in JoinGroup; `version` 1 if not given  |
-| `{ "$assignment" = { orders = [0] } }`   | what a leader says in SyncGroup: partitions by topic         |
+| `{ "$subscription" = { topics = [] } }`  | consumer protocol subscription; `version` 1 by default       |
+| `{ "$assignment" = { orders = [0] } }`   | consumer protocol assignment: partitions by topic            |
 | `{ "$batch" = { records = ["a"] } }`     | a record batch, see `batch`                                  |
-| `{ "$join" = [ ... ] }`                  | several of these as one run of bytes                         |
+| `{ "$join" = [ ... ] }`                  | the concatenation of several of these                        |
 """
 
 import time
@@ -35,7 +35,7 @@ from kohort.wire.message_classes import message_classes
 from kohort.wire.schema import FIXED_FORMATS, Field, Message, message
 
 Lookup = Callable[[str], Any]
-"""What `$name` and `@name` mean on this side; raises KeyError for what is not known."""
+"""Returns the value of `$name` or `@name` on this side. Raises KeyError for an unknown name."""
 
 _HEADER = Struct(">hhi")
 _INT16 = Struct(">h")
@@ -44,10 +44,10 @@ _SIZE = Struct(">i")
 
 def request_frame(step: Step, version: int, correlation_id: int, lookup: Lookup) -> bytes:
     """
-    The bytes to send for a step.
+    The frame of a step's request.
 
     Raises:
-        ScriptError: a field is not the request's, or cannot hold its value.
+        ScriptError: the request has no such field, or the field cannot hold the value.
     """
     if step.frame is not None:
         return bytes.fromhex(step.frame)
@@ -73,7 +73,7 @@ def _encoded(step: Step, api: ApiKey, version: int, correlation_id: int, lookup:
 
 
 def _raw_frame(api: ApiKey, version: int, correlation_id: int, step: Step) -> bytes:
-    """A frame with a right header and any body; the header is of the form of its version, known or not."""
+    """A frame with any body and a header in the form of the version, whether Kafka has that version or not."""
     client_id = (step.client_id or "").encode()
     content = _HEADER.pack(api, version, correlation_id) + _INT16.pack(len(client_id)) + client_id
     if api.is_flexible(version):
@@ -109,14 +109,14 @@ def _element(schema: Message, field: Field, value: Any, lookup: Lookup) -> Any:
     if field.type == "uuid":
         return UUID(value) if isinstance(value, str) and value else value or None
     if field.type in FIXED_FORMATS and value == "":
-        return field.default  # kept from an answer that was not given
+        return field.default  # kept from an answer without the field
     if field.type in FIXED_FORMATS and not isinstance(value, (int, float)):
         raise ScriptError(f"{field.name} is a number, not {value!r}")
     return value
 
 
 def resolve(value: Any, lookup: Lookup) -> Any:
-    """What a value stands for. Lists and ordinary tables are left as they are, for their fields to be resolved in turn."""
+    """The value of a name or of a computed table. The elements of lists and other tables are resolved later."""
     if isinstance(value, str) and value[:1] in ("$", "@"):
         try:
             found = lookup(value)
@@ -161,8 +161,9 @@ def batch(argument: Mapping[str, Any], lookup: Lookup) -> bytes:
     A record batch.
 
     `records` are texts, values without a key, or tables of `key`, `value`, `headers` and `time`; beside them `time`,
-    `producer_id`, `producer_epoch`, `sequence`, `codec` by name, `base_offset`, `control`, `transactional`. What a batch must
-    not have is put in afterwards: `set` overwrites bytes, a place and hex, before the checksum is made; `damage` after it.
+    `producer_id`, `producer_epoch`, `sequence`, `codec` by name, `base_offset`, `control`, `transactional`. Invalid batches
+    are made by overwriting bytes, each given by position and hex: `set` does so before the checksum is computed, `damage`
+    afterwards.
     """
     codec = Codec[argument.get("codec", "none").upper()]
     content = bytearray(
@@ -188,7 +189,7 @@ def batch(argument: Mapping[str, Any], lookup: Lookup) -> bytes:
 
 
 def _number(argument: Mapping[str, Any], key: str, lookup: Lookup) -> int:
-    """-1 if nothing is said, and for what was to be kept from an answer that was not given."""
+    """-1 by default, and for a value kept from an answer without the field."""
     found = resolve(argument.get(key, -1), lookup)
     return -1 if found == "" else found
 

@@ -1,4 +1,4 @@
-"""One restart of the broker for many stories: it happens when each of them has come to the step that wants it, or has ended."""
+"""One restart of the broker for many scenarios, when each of them has reached its restart step or has ended."""
 
 import asyncio
 
@@ -7,23 +7,23 @@ from kohort.conformance.scenario_run import Restart
 
 class CommonRestart:
     """
-    Stories call `join` where the broker is to be restarted, and `leave` when they are over.
+    A scenario calls `join` at its restart step, and `leave` at its end.
 
-    A story whose `join` failed fails with the same error.
+    If the restart fails, every `join` raises its error.
     """
 
-    def __init__(self, restart: Restart, stories: int) -> None:
+    def __init__(self, restart: Restart, scenarios: int) -> None:
         """
         Args:
-            stories: how many there are.
+            scenarios: their number.
         """
         self._restart = restart
-        self._under_way = stories
+        self._under_way = scenarios
         self._waiting: list[asyncio.Future[None]] = []
         self._task: asyncio.Task[None] | None = None
 
     async def join(self) -> None:
-        """Returns when the broker is there again."""
+        """Wait for the other scenarios, and for the restart."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(done)
         self._restart_if_all_wait()
@@ -41,7 +41,7 @@ class CommonRestart:
     async def _restart_for(self, waiting: list[asyncio.Future[None]]) -> None:
         try:
             await self._restart()
-        except Exception as exc:  # noqa: BLE001  # it belongs to the stories
+        except Exception as exc:  # noqa: BLE001  # every scenario that waits raises it
             for each in waiting:
                 if not each.done():
                     each.set_exception(exc)

@@ -1,9 +1,9 @@
 """
-Stories: scripts with nothing left open, each told once to each side.
+Scenarios: scripts with all choices made, each run once on each side.
 
-A script is told in every version: the first story has the oldest version of every API in it, each further one takes every API
-one version up, and those that have reached their newest stay there. So a story of JoinGroup, SyncGroup and Heartbeat becomes
-ten, as many as JoinGroup has versions.
+A script gives one scenario per version. The first has the oldest version of every API, each further one the next version of
+every API, and an API that has reached its newest version stays there. A script of JoinGroup, SyncGroup and Heartbeat gives ten
+scenarios, as many as JoinGroup has versions.
 """
 
 import re
@@ -18,10 +18,10 @@ from kohort.conformance.script import APIS, Script, Step, step_apis
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """
     Attributes:
-        name: unique: script, case, number.
-        versions: by API, for the steps that name none themselves.
-        values: what `$name` is from the beginning.
-        alone: it is told when no other is.
+        name: script, case and number; unique.
+        versions: by API, for the steps without a version of their own.
+        values: initial values of `$name`.
+        alone: no other scenario runs at the same time.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def restarts(self) -> bool:
-        """Whether the broker is restarted in it."""
+        """Whether a step restarts the broker."""
         return any(step.restart for step in self.steps)
 
     def version(self, step: Step) -> int:
@@ -46,13 +46,13 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         return self.versions[step.send] if step.version is None else step.version
 
 
-def stories(scripts: Iterable[Script]) -> Iterator[Scenario]:
+def scenarios(scripts: Iterable[Script]) -> Iterator[Scenario]:
     for script in scripts:
         for case in script.cases:
-            yield from _told_in_versions(script, case)
+            yield from _in_versions(script, case)
 
 
-def _told_in_versions(script: Script, case: dict[str, Any]) -> Iterator[Scenario]:
+def _in_versions(script: Script, case: dict[str, Any]) -> Iterator[Scenario]:
     ranges = {
         api.api_name: script.versions.get(api.api_name, (api.oldest, api.newest_stable))
         for api in step_apis(script.steps)
@@ -74,8 +74,8 @@ def _case_name(case: dict[str, Any]) -> str:
     return re.sub(r"[^a-z0-9]+", "-", str(case.get("name", "")).lower())
 
 
-def asked_versions(story: Scenario) -> Iterator[tuple[str, int]]:
-    """Every API with its version that the story depends on; one that a step names by itself may be none that exists."""
-    for step in story.steps:
+def asked_versions(scenario: Scenario) -> Iterator[tuple[str, int]]:
+    """Every API and version that the scenario needs. A version named by a step is left out, because it may not exist."""
+    for step in scenario.steps:
         if step.send is not None and step.version is None:
-            yield APIS[step.send].api_name, story.versions[step.send]
+            yield APIS[step.send].api_name, scenario.versions[step.send]

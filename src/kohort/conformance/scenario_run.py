@@ -1,21 +1,20 @@
 """
-Tells one story to one side.
+Runs one scenario on one broker.
 
-Steps follow each other; each waits for its answer unless it is parked. In which step a parked request was answered is part of
-the outcome (what a timer sets off comes while answers are received, or in a pause), so what a step sets off has to be over
-before the next one begins. No clock can tell that. A probe can: a heartbeat
-of nobody in the same group, over a connection of its own. A broker that takes requests as they come and answers a group's in
-their order has read everything that was sent before the probe, and has answered everything that follows from it, once the probe
-is answered. Apache Kafka's network threads are not quite as strict, so `SETTLE_S` is waited as well; a story is recorded from a
-machine that does nothing else.
+Steps follow each other. A step waits for its answer unless it is parked. The step during which a parked request is answered is
+part of the outcome, so the effects of a step have to be over before the next one begins. No delay guarantees that; a probe
+does: a heartbeat of an unknown member of the same group, over a connection of its own. A broker reads requests in their order
+and answers those of a group in their order, so it has read all requests before the probe, and has answered all requests that
+they release, when it answers the probe. The network threads of Apache Kafka are not quite as strict, so `SETTLE_S` is waited
+as well.
 
-How long probes, pauses and steps that wait for nothing took beyond their due is the telling's strain: what a strained story
-shows may be the machine's doing (`kohort.conformance.comparison_run` tells it again).
+The lateness of a step is the time by which the step and the probe before it exceed their planned duration
+(`kohort.conformance.lateness` says which differences it excuses).
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from kohort.conformance.canon import Names, canonical_response
 from kohort.conformance.compare import WAITING
@@ -32,28 +31,29 @@ SETTLE_S = 0.04
 NEVER = "never"
 SILENT = "silent"
 NOBODY = "kc-probe"
-"""Client id and member id of probes: no group knows it."""
+"""Client id and member id of probes; a member of no group."""
 
 _PROBE_TIMEOUT_S = 20.0
 _SILENCES_MAX = 2
 _IMPATIENT_S = 3.0
-"""How long a broker is waited for that has been silent so often in one story: it has lost its thread."""
+"""Timeout of each answer after `_SILENCES_MAX` requests of a scenario were not answered."""
 
-Restart = Callable[[], Awaitable[None]]
-"""Stops the broker and starts it again; returns when it answers."""
+Restart: TypeAlias = Callable[[], Awaitable[None]]
+"""Restarts the broker; returns when it answers."""
+
+Lateness: TypeAlias = Mapping[str, int]
+"""Milliseconds by which steps were late, by label."""
 
 
 class ScenarioRun:
     """
-    One story being told.
-
     Attributes:
-        strain_ms: how late, at worst, a step was over that was due at once, or after a pause.
+        lateness_ms: by label, the milliseconds by which a step exceeded its planned duration.
     """
 
     def __init__(
         self,
-        story: Scenario,
+        scenario: Scenario,
         address: tuple[str, int],
         prefix: str,
         given: Mapping[str, Any],
@@ -61,19 +61,19 @@ class ScenarioRun:
     ) -> None:
         """
         Args:
-            prefix: what every name of the story begins with on this side.
-            given: values that the side provides, such as the ids of the story's topics.
-            restart: for stories with such a step.
+            prefix: of every name of the scenario on this side.
+            given: values that the side provides, such as the ids of the scenario's topics.
+            restart: needed if a step restarts the broker.
         """
         self.names = Names(prefix)
-        self._story = story
-        self.strain_ms = 0
+        self._scenario = scenario
+        self.lateness_ms: dict[str, int] = {}
         self._silences = 0
         self._address = address
         self._restart = restart
         self._group_id = ""
         self._probe_connection: Connection | None = None
-        self._values: dict[str, Any] = {**given, **story.values}
+        self._values: dict[str, Any] = {**given, **scenario.values}
         self._connections: dict[str, Connection] = {}
         self._sent: dict[str, tuple[Step, Expected, float]] = {}
         self._during: dict[str, str] = {}
@@ -84,24 +84,24 @@ class ScenarioRun:
             if key.endswith(".id"):
                 self.names.name("topic", value)
 
-    async def tell(self) -> Outcome:
+    async def run(self) -> Outcome:
         """
         Raises:
-            ScriptError: the story asks for what cannot be sent.
-            OSError: the side takes no connection.
+            ScriptError: a request cannot be encoded.
+            OSError: the broker accepts no connection.
         """
         try:
-            for step in self._story.steps:
+            for step in self._scenario.steps:
                 await self._do(step)
             await asyncio.sleep(0)
             self._leave_unanswered()
         finally:
             self._close_all()
-        return Outcome(steps={step.label: self._outcomes[step.label] for step in self._story.steps})
+        return Outcome(steps={step.label: self._outcomes[step.label] for step in self._scenario.steps})
 
     async def _do(self, step: Step) -> None:
         if any(self._is_awaited(label) for label in self._sent):
-            await self._settle()
+            self._note_lateness(step, await self._settle())
         self._now = step.label
         began_s = asyncio.get_running_loop().time()
         if step.pause_ms:
@@ -109,7 +109,7 @@ class ScenarioRun:
         if step.close:
             (await self._connection(step.on)).close()
         if step.restart:
-            await self._begin_anew()
+            self._note_lateness(step, await self._restart_broker())
         outcome = StepOutcome()
         if step.send is not None or step.frame is not None:
             outcome = await self._ask(step)
@@ -117,20 +117,20 @@ class ScenarioRun:
             outcome = StepOutcome(order=await self._receive(step))
         self._outcomes.setdefault(step.label, outcome)
         if _is_prompt(step) and outcome.trouble != SILENT:
-            self._note_strain(began_s, due_ms=step.pause_ms)
+            self._note_lateness(step, _elapsed_ms(began_s) - step.pause_ms)
 
     def _is_awaited(self, label: str) -> bool:
         """
-        Whether an answer is yet to come, or to be noted, which is done one pass of the loop after it came. What ended with its
-        connection is not waited for.
+        Whether an answer is outstanding, or not noted yet: it is noted one pass of the event loop after it arrived. A request
+            whose connection was closed is not awaited.
         """
         if label in self._arrivals:
             return False
         answered = self._sent[label][1].answered
         return not answered.done() or answered.result().trouble != CLOSED
 
-    async def _settle(self) -> None:
-        """Until all that was sent has had its effects."""
+    async def _settle(self) -> int:
+        """Wait until the effects of all requests are over. Return the milliseconds by which that took too long."""
         began_s = asyncio.get_running_loop().time()
         if self._probe_connection is None or self._probe_connection.is_closed:
             self._probe_connection = await Connection.open(*self._address)
@@ -141,34 +141,36 @@ class ScenarioRun:
         )
         await self._wait((probe.answered,), _PROBE_TIMEOUT_S)
         await asyncio.sleep(SETTLE_S)
-        self._note_strain(began_s, due_ms=round(1000 * SETTLE_S))
+        return _elapsed_ms(began_s) - round(1000 * SETTLE_S)
 
     async def _wait(self, answers: Iterable[asyncio.Future[Arrival]], timeout_s: float) -> None:
-        """Until all are there or the time is up."""
+        """Wait until all are answered, or until the timeout."""
         if self._silences >= _SILENCES_MAX:
             timeout_s = min(timeout_s, _IMPATIENT_S)
         _, pending = await asyncio.wait(list(answers), timeout=timeout_s)
         self._silences += bool(pending)
 
-    async def _begin_anew(self) -> None:
-        """The broker ends and comes back; connections do not survive it."""
+    async def _restart_broker(self) -> int:
+        """Restart the broker. Return the milliseconds until it had closed the scenario's connections; its timers ran on so long."""
         if self._restart is None:
-            raise ScriptError(f"{self._story.name}: nobody here can restart the broker")
+            raise ScriptError(f"{self._scenario.name}: there is no way to restart the broker")
+        began_s = asyncio.get_running_loop().time()
         await self._restart()
         self._close_all()
+        ended_s = max((connection.closed_s for connection in self._connections.values()), default=began_s)
         self._connections.clear()
+        return round(1000 * (ended_s - began_s))
 
     def _close_all(self) -> None:
         for connection in filter(None, (*self._connections.values(), self._probe_connection)):
             connection.close()
 
-    def _note_strain(self, began_s: float, due_ms: int = 0) -> None:
-        taken_ms = round(1000 * (asyncio.get_running_loop().time() - began_s))
-        self.strain_ms = max(self.strain_ms, taken_ms - due_ms)
+    def _note_lateness(self, step: Step, late_ms: int) -> None:
+        self.lateness_ms[step.label] = max(self.lateness_ms.get(step.label, 0), late_ms)
 
     async def _ask(self, step: Step) -> StepOutcome:
         connection = await self._connection(step.on)
-        version = self._story.version(step) if step.send is not None else 0
+        version = self._scenario.version(step) if step.send is not None else 0
         expected = connection.send(
             step.api,
             version,
@@ -194,7 +196,7 @@ class ScenarioRun:
         self._arrivals.append(label)
 
     async def _receive(self, step: Step) -> list[str]:
-        """The awaited steps that are answered, in order of arrival if that counts."""
+        """Return the awaited steps that are answered, in order of arrival if the step says that it counts."""
         waiting = [self._sent[label][1].answered for label in step.receive]
         await self._wait(waiting, step.wait_ms / 1000)
         await asyncio.sleep(0)
@@ -205,13 +207,13 @@ class ScenarioRun:
         return order
 
     def _leave_unanswered(self) -> None:
-        """What was parked and came without being received, and what never came."""
+        """Add the outcomes of parked requests that no step received, answered or not."""
         for label, (step, expected, _) in self._sent.items():
             if step.parked and self._outcomes[label].during == NEVER:
                 if expected.answered.done():
                     self._outcomes[label] = self._take(label)
                 else:
-                    version = self._story.version(step) if step.send else 0
+                    version = self._scenario.version(step) if step.send else 0
                     self._outcomes[label] = StepOutcome(api=step.send or "", version=version, during=NEVER)
 
     def _take(self, label: str) -> StepOutcome:
@@ -242,7 +244,7 @@ class ScenarioRun:
             self._values[name] = _found(response, path)
 
     def _group_of(self, step: Step) -> str:
-        """The group that a step is about, if it is about one."""
+        """The group id of a step's request; empty if it has none."""
         group_id = step.fields.get("group_id")
         if not isinstance(group_id, str):
             return ""
@@ -257,19 +259,23 @@ class ScenarioRun:
         if name.startswith("@"):
             return self.names.prefix + name[1:]
         key = name[1:]
-        if key not in self._values and not any(key in step.keep for step in self._story.steps):
+        if key not in self._values and not any(key in step.keep for step in self._scenario.steps):
             raise KeyError(key)
         value = self._values.get(key, "")
         return self._lookup(value) if isinstance(value, str) and value.startswith("@") else value
 
 
+def _elapsed_ms(began_s: float) -> int:
+    return round(1000 * (asyncio.get_running_loop().time() - began_s))
+
+
 def _is_prompt(step: Step) -> bool:
-    """Whether nothing in the step may take its time, but for a pause."""
+    """Whether the planned duration of a step is its pause."""
     return not step.receive and not step.restart and step.send not in WAITING
 
 
 def _found(response: Any, path: str) -> Any:
-    """The value at a path such as `topics.0.topic_id`; "" where the answer has none."""
+    """The value at a path such as `topics.0.topic_id`; "" if the answer has no such field."""
     found = response
     for part in path.split("."):
         try:
@@ -280,7 +286,7 @@ def _found(response: Any, path: str) -> Any:
 
 
 def _forget(answer: Any, path: list[str]) -> None:
-    """Put an asterisk in the place of a field; `*` stands for all elements of a list."""
+    """Replace a field by an asterisk. In the path, `*` stands for all elements of a list."""
     first, *rest = path
     places = range(len(answer)) if first == "*" else [int(first) if first.isdigit() else first]
     for place in places:

@@ -1,22 +1,22 @@
 """
-Scripts: one story a file, in TOML.
+Scripts: one file of TOML each.
 
-    about = "What the story shows"
-    topics = { orders = 2 }                      # made before the story begins: name and partitions
-    versions = { JoinGroup = "4-9" }             # which versions the story is told in; all of them if nothing is said
-    alone = true                                 # optional: told when no other is, for it changes what others see
+    about = "The behaviour that the script shows"
+    topics = { orders = 2 }                      # created before the script begins: name and partitions
+    versions = { JoinGroup = "4-9" }             # optional: run in these versions only; default: all
+    alone = true                                 # optional: no other scenario at the same time, because it changes shared state
 
-    [[case]]                                     # optional: the story is told once per case, with these values as $names
+    [[case]]                                     # optional: one run per case, with these values as $names
     name = "empty"
     group = ""
 
-    [1]                                          # steps, numbered in the order in which they happen
-    on = "a"                                     # the connection, "main" if nothing is said; it opens at its first use
-    send = "JoinGroup"                           # the API; all that follows and is no keyword is a field of the request
-    group_id = "@billing"                        # a name of this story alone
-    keep = { m1 = "member_id" }                  # the answer's field is $m1 from here on, on each side its own
+    [1]                                          # steps, numbered in their order
+    on = "a"                                     # the connection, opened at its first use; default "main"
+    send = "JoinGroup"                           # the API; every key that is no keyword is a field of the request
+    group_id = "@billing"                        # a name of this scenario alone
+    keep = { m1 = "member_id" }                  # this field of the answer is $m1 in later steps, on each side its own value
 
-`STEP_KEYWORDS` lists the keywords. What a script leaves out of a request is what defaults.toml says, then the protocol's
+`STEP_KEYWORDS` lists the keywords. A field that a step leaves out has its value from defaults.toml, else the protocol's
 default.
 """
 
@@ -35,23 +35,23 @@ APIS: dict[str, ApiKey] = {api.api_name: api for api in ApiKey}
 STEP_KEYWORDS = {
     "on": "the connection",
     "send": "the API to ask",
-    "version": "the version to ask in, whatever the story is told in",
-    "keep": "fields of the answer by the name that they get",
-    "parked": "true: go on while the answer is outstanding",
-    "unanswered": "true: no answer is owed (acks=0)",
-    "wait_ms": "for how long an answer is waited for, 20 s if nothing is said",
-    "receive": "the steps whose answers are awaited now",
-    "in_order": "true: the order in which they come is part of the outcome",
-    "pause_ms": "time that passes",
+    "version": "the version of the request, instead of the scenario's",
+    "keep": "fields of the answer to keep, by name",
+    "parked": "true: continue without the answer",
+    "unanswered": "true: the broker sends no answer (acks=0)",
+    "wait_ms": "timeout of the answer; default 20 s",
+    "receive": "steps whose answers are awaited now",
+    "in_order": "true: the order of arrival is part of the outcome",
+    "pause_ms": "time to wait",
     "close": "true: this side closes the connection",
-    "restart": "true: the broker is stopped and started again",
-    "frame": "a whole frame in hex, its size included",
-    "body": "the body of the request in hex, behind a right header",
-    "cut_bytes": "how many bytes are missing at the end of the frame",
-    "add_bytes": "hex that is added to the end of the frame",
+    "restart": "true: restart the broker",
+    "frame": "a whole frame in hex, including its size",
+    "body": "the body of the request in hex, after a valid header",
+    "cut_bytes": "number of bytes cut off at the end of the frame",
+    "add_bytes": "bytes in hex appended to the frame",
     "client_id": "the client id of this request",
-    "ignore": "fields of the answer that are left to chance",
-    "note": "what there is to know about this step",
+    "ignore": "fields of the answer that are not compared",
+    "note": "a comment",
 }
 
 WAIT_MS = 20_000
@@ -60,7 +60,7 @@ MAIN = "main"
 
 
 class ScriptError(ConfigError):
-    """A script that says what cannot be told."""
+    """An invalid script."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,14 +95,14 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 class Script(msgspec.Struct, frozen=True, kw_only=True):
     """
-    A file, read.
+    The content of a file.
 
     Attributes:
         topics: partitions by name.
-        versions: oldest and newest version by API, where the script says so.
-        newest_only: the story is told once, in the newest version of everything.
-        alone: the story changes what others see, and takes it back at its end: it is told when no other is.
-        cases: values by name; one empty case where there are none.
+        versions: oldest and newest version by API, if the script limits them.
+        newest_only: whether there is one scenario only, with the newest version of each API.
+        alone: whether no other scenario runs at the same time. Such a script changes shared state, and restores it at its end.
+        cases: values by name; one empty case by default.
     """
 
     name: str
@@ -120,7 +120,7 @@ def read_scripts(directory: Path) -> list[Script]:
     All scripts of a directory, by name.
 
     Raises:
-        ScriptError: one of them is wrong, or there is none.
+        ScriptError: a script is invalid, or there is none.
     """
     defaults = _load(directory / "defaults.toml")
     paths = sorted(path for path in directory.glob("*.toml") if path.name != "defaults.toml")
@@ -140,10 +140,10 @@ def _load(path: Path) -> dict[str, Any]:
 
 def parse_script(name: str, content: Mapping[str, Any], defaults: Mapping[str, Any]) -> Script:
     """
-    A script from what its file holds.
+    A script from the content of its file.
 
     Raises:
-        ScriptError: what it says cannot be told.
+        ScriptError: the content is invalid.
     """
     head = {key: value for key, value in content.items() if not key.isdigit()}
     unknown = head.keys() - {"about", "topics", "versions", "newest_only", "alone", "case", "defaults"}
@@ -207,7 +207,7 @@ def _range(name: str, api: str, text: str | int) -> tuple[int, int]:
 
 
 def step_apis(steps: tuple[Step, ...]) -> Iterator[ApiKey]:
-    """The APIs whose version a story is free to choose."""
+    """The APIs of steps without a version of their own."""
     for step in steps:
         if step.api is not None and step.version is None:
             yield step.api

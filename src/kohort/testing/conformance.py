@@ -1,9 +1,12 @@
 """
-`python -m kohort.testing.conformance live|replay|record`: Kohort beside its oracle.
+`python -m kohort.testing.conformance live|replay|record|oracle`: Kohort compared with Apache Kafka.
 
-`live` tells all stories to a fresh Kohort and to a fresh Apache Kafka, and prints every difference; without Java or Maven, and
-in `replay`, a recorded run of Apache Kafka stands in for it. `record` makes that recording: several runs, and what does not
-come out the same in all of them is left out by name, for it is chance.
+- `live` runs all scenarios on a new Kohort and on a new Apache Kafka, and prints every difference. Without Java or Maven, the
+  recording stands in for Apache Kafka.
+- `replay` compares Kohort with the recording.
+- `record` makes the recording, in several runs of Apache Kafka. A scenario whose outcome differs between them is left out by
+  name.
+- `oracle` compares Apache Kafka with the recording, which shows that the recording is true.
 """
 
 import argparse
@@ -20,6 +23,7 @@ from kohort.conformance import card, coverage, library
 from kohort.conformance.cluster import Cluster
 from kohort.conformance.compare import compare
 from kohort.conformance.comparison_run import CONCURRENT_AGAIN, Recorded, Report, Target, compare_brokers
+from kohort.conformance.deliberate import Deliberate, unused
 from kohort.conformance.outcome import Outcome
 from kohort.conformance.recording import Recording, load, save
 from kohort.conformance.scenario import Scenario
@@ -29,58 +33,53 @@ from kohort.testing.kafka import RELEASE, KafkaNode, UnavailableKafkaError
 from kohort.testing.served import KOHORT, ServedKohort
 
 ROUNDS = 3
-"""How often a recording tells each story; those that come out differently once more so often."""
+"""Runs of each scenario in a recording. A scenario with different outcomes gets as many runs again."""
 
-EXIT_S = 0.2
-"""A broker closes its connections this long, at most, before its process has ended."""
 ORACLE_CONCURRENT = 16
 KOHORT_CONCURRENT = 48
 REFERENCE = f"Apache Kafka {RELEASE}"
 CARD = Path("build") / "conformance.html"
 
 
-async def tell(
-    port: int, stories: Sequence[Scenario], restart: Restart, concurrent: int = ORACLE_CONCURRENT
-) -> dict[str, Outcome]:
-    """All stories, told to the broker at a port. Raises ConfigError and ScriptError."""
-    cluster = await Cluster.connect("127.0.0.1", port, restart)
-    try:
-        return await cluster.tell(stories, concurrent=concurrent)
-    finally:
-        cluster.close()
-
-
-def replay_oracle(stories: Sequence[Scenario]) -> Report:
-    """Apache Kafka itself against its recording. Raises UnavailableKafkaError."""
+def replay_oracle(scenarios: Sequence[Scenario]) -> Report:
+    """Compare Apache Kafka with its recording. Raises UnavailableKafkaError."""
     reference = load(library.home() / "recorded" / library.RECORDED)
-    known = [story for story in stories if story.name in reference.outcomes]
+    known = [scenario for scenario in scenarios if scenario.name in reference.outcomes]
     with _oracle() as node:
-        return asyncio.run(_contest(node, None, reference, known))
+        return asyncio.run(_compare(node, None, reference, known))
 
 
-def replay(stories: Sequence[Scenario], *, command: Sequence[str] = KOHORT) -> Report:
+def replay(scenarios: Sequence[Scenario], *, command: Sequence[str] = KOHORT) -> Report:
     """
-    Kohort against the recording; not flushed, so that a slow disk does not set the pace.
+    Compare Kohort with the recording. Kohort does not flush, so a slow disk does not delay its answers.
 
     Args:
-        command: what starts `kohort`.
+        command: the command line of `kohort`.
     """
     reference = load(library.home() / "recorded" / library.RECORDED)
-    known = [story for story in stories if story.name in reference.outcomes]
+    known = [scenario for scenario in scenarios if scenario.name in reference.outcomes]
     with _kohort(command, flush="os") as broker:
-        return asyncio.run(_contest(broker, None, reference, known))
+        return asyncio.run(_compare(broker, None, reference, known))
 
 
-def live(stories: Sequence[Scenario]) -> Report:
-    """Kohort against Apache Kafka, both started here, side by side. Raises UnavailableKafkaError."""
+def live(scenarios: Sequence[Scenario]) -> Report:
+    """Compare Kohort with Apache Kafka, both started here. Raises UnavailableKafkaError."""
     reference = load(library.home() / "recorded" / library.RECORDED)
-    known = [story for story in stories if story.name not in reference.unstable]
+    known = [scenario for scenario in scenarios if scenario.name not in reference.unstable]
     with _oracle() as node, _kohort() as broker:
-        return asyncio.run(_contest(broker, node, reference, known))
+        return asyncio.run(_compare(broker, node, reference, known))
 
 
-async def _contest(
-    broker: ServedKohort | KafkaNode, node: KafkaNode | None, recording: Recording, stories: Sequence[Scenario]
+def unused_rules(report: Report) -> list[Deliberate]:
+    """The rules of `deliberate.toml` that match no difference although all of their scenarios were compared."""
+    home = library.home()
+    recording = load(home / "recorded" / library.RECORDED)
+    known = [each.name for each in library.all_scenarios(home) if each.name not in recording.unstable]
+    return unused(library.deliberate_differences(home), report.comparisons, known)
+
+
+async def _compare(
+    broker: ServedKohort | KafkaNode, node: KafkaNode | None, recording: Recording, scenarios: Sequence[Scenario]
 ) -> Report:
     is_ours = isinstance(broker, ServedKohort)
     ours = await Cluster.connect("127.0.0.1", broker.port, _restarting(broker))
@@ -91,7 +90,7 @@ async def _contest(
         return await compare_brokers(
             ours,
             theirs,
-            stories,
+            scenarios,
             broker="Kohort" if is_ours else REFERENCE,
             reference=REFERENCE if node else f"a recording of {recording.broker}",
             deliberate=library.deliberate_differences(library.home()) if is_ours else (),
@@ -108,7 +107,7 @@ def _restarting(broker: ServedKohort | KafkaNode) -> Restart:
     """A function that restarts the broker at the same port, without blocking the event loop."""
 
     async def restart() -> None:
-        if isinstance(broker, ServedKohort) and not await asyncio.to_thread(broker.lives_for, EXIT_S):
+        if isinstance(broker, ServedKohort) and not broker.is_running:
             broker.kill()  # a scenario ended the process, which is reported; stop() would raise for the exit code
         await asyncio.to_thread(broker.stop)
         await asyncio.to_thread(broker.start)
@@ -125,45 +124,55 @@ def _kohort(command: Sequence[str] = KOHORT, flush: str = "commit") -> Iterator[
         yield broker
 
 
-def record(stories: Sequence[Scenario]) -> Recording:
-    """Several runs of the oracle, and what all of them agree on; where they do not, several runs more with less beside them."""
+def record(scenarios: Sequence[Scenario]) -> Recording:
+    """
+    Run scenarios several times on Apache Kafka and record the outcomes that are the same every time. Scenarios with different
+    outcomes are run again with less concurrency.
+    """
     outcomes: dict[str, Outcome] = {}
-    waiting = list(stories)
+    waiting = list(scenarios)
     with _oracle() as node:
         for concurrent in (ORACLE_CONCURRENT, CONCURRENT_AGAIN):
             runs = [_run(node, waiting, concurrent) for _ in range(ROUNDS)]
             outcomes |= {
-                story.name: runs[0][story.name]
-                for story in waiting
-                if _is_stable(story, [run[story.name] for run in runs])
+                scenario.name: runs[0][scenario.name]
+                for scenario in waiting
+                if _is_stable(scenario, [run[scenario.name] for run in runs])
             }
-            waiting = [story for story in waiting if story.name not in outcomes]
+            waiting = [scenario for scenario in waiting if scenario.name not in outcomes]
             if not waiting:
                 break
-    unstable = [story.name for story in waiting]
+    unstable = [scenario.name for scenario in waiting]
     return Recording(broker=REFERENCE, settings=library.SETTINGS, unstable=unstable, outcomes=outcomes)
 
 
-def _run(node: KafkaNode, stories: Sequence[Scenario], concurrent: int) -> dict[str, Outcome]:
+def _run(node: KafkaNode, scenarios: Sequence[Scenario], concurrent: int) -> dict[str, Outcome]:
+    async def run() -> dict[str, Outcome]:
+        cluster = await Cluster.connect("127.0.0.1", node.port, _restarting(node))
+        try:
+            return await cluster.run(scenarios, concurrent=concurrent)
+        finally:
+            cluster.close()
+
     began_s = time.monotonic()
-    outcomes = asyncio.run(tell(node.port, stories, _restarting(node), concurrent))
-    print(f"{len(stories)} stories in {time.monotonic() - began_s:.0f} s", flush=True)
+    outcomes = asyncio.run(run())
+    print(f"{len(scenarios)} scenarios in {time.monotonic() - began_s:.0f} s", flush=True)
     return outcomes
 
 
 def merge(old: Recording, new: Recording) -> Recording:
-    """The old one with what was told anew."""
-    told = {*new.unstable, *new.outcomes}
+    """The old recording with the scenarios of the new one replaced."""
+    recorded = {*new.unstable, *new.outcomes}
     return Recording(
         broker=new.broker,
         settings=new.settings,
-        unstable=sorted({*(name for name in old.unstable if name not in told), *new.unstable}),
-        outcomes={name: outcome for name, outcome in old.outcomes.items() if name not in told} | new.outcomes,
+        unstable=sorted({*(name for name in old.unstable if name not in recorded), *new.unstable}),
+        outcomes={name: outcome for name, outcome in old.outcomes.items() if name not in recorded} | new.outcomes,
     )
 
 
-def _is_stable(story: Scenario, outcomes: Sequence[Outcome]) -> bool:
-    return not any(compare(story, other, outcomes[0]).differences for other in outcomes[1:])
+def _is_stable(scenario: Scenario, outcomes: Sequence[Outcome]) -> bool:
+    return not any(compare(scenario, other, outcomes[0]).differences for other in outcomes[1:])
 
 
 @contextmanager
@@ -176,57 +185,75 @@ def _oracle() -> Iterator[KafkaNode]:
             raise
 
 
-def _asked_for(arguments: Sequence[str]) -> tuple[str, list[str]]:
+def _arguments(arguments: Sequence[str]) -> tuple[str, list[str]]:
     parser = argparse.ArgumentParser(
-        prog="python -m kohort.testing.conformance", description="Kohort beside its oracle, story by story."
+        prog="python -m kohort.testing.conformance",
+        description="Compare Kohort with Apache Kafka, scenario by scenario.",
     )
     parser.add_argument(
         "command",
         nargs="?",
         default="live",
-        choices=("live", "replay", "record"),
-        help="live: both are started and told the stories (default); replay: Apache Kafka's recording stands in; "
-        "record: that recording is made anew",
+        choices=("live", "replay", "record", "oracle"),
+        help="live: start both and run the scenarios on both (default); replay: compare Kohort with the recording; "
+        "record: make the recording, or record the named scenarios anew; oracle: compare Apache Kafka with the recording",
     )
-    parser.add_argument("names", nargs="*", help="stories whose names begin like this; default: all")
-    asked = parser.parse_args(arguments)
-    return asked.command, asked.names
+    parser.add_argument("names", nargs="*", help="scenarios whose names begin with this; default: all")
+    parsed = parser.parse_args(arguments)
+    return parsed.command, parsed.names
 
 
 def main(arguments: Sequence[str]) -> int:
     """
-    The command; its exit code is 1 when there are differences.
+    Run the command. The exit code is 1 if there are differences, or rules of `deliberate.toml` without a difference.
 
     Raises:
-        ConfigError: there is no story of that name.
+        ConfigError: no scenario has such a name, or `oracle` has no Java or Maven.
     """
-    command, names = _asked_for(arguments)
-    stories = [each for each in library.all_stories(library.home()) if not names or each.name.startswith(tuple(names))]
-    if not stories:
-        raise ConfigError(f"no story begins with {' or '.join(names)}; `kohort conformance --list` names them.")
+    command, names = _arguments(arguments)
+    scenarios = [
+        each for each in library.all_scenarios(library.home()) if not names or each.name.startswith(tuple(names))
+    ]
+    if not scenarios:
+        raise ConfigError(f"no scenario begins with {' or '.join(names)}; `kohort conformance --list` names them.")
     if command == "record":
-        recording = record(stories)
-        path = library.home() / "recorded" / library.RECORDED
-        if names:
-            recording = merge(load(path), recording)
-        save(recording, path)
-        print(f"{path}: {len(recording.outcomes)} stories, {path.stat().st_size >> 10} KiB")
-        print(f"left to chance: {', '.join(recording.unstable) or 'none'}")
+        _record(scenarios, is_partial=bool(names))
         return 0
-    try:
-        result = live(stories) if command == "live" else replay(stories)
-    except UnavailableKafkaError as exc:
-        print(f"no {REFERENCE} beside us, its recording stands in: {exc}", flush=True)
-        result = replay(stories)
+    result = _report(command, scenarios)
+    rules = [] if command == "oracle" else unused_rules(result)
     for difference in result.differences:
         print(difference)
+    for rule in rules:
+        print(f"conformance/deliberate.toml: no difference matches {rule}")
     CARD.parent.mkdir(exist_ok=True)
     CARD.write_text(card.html(result))
     print_table(coverage.COLUMNS, [each.as_dict() for each in coverage.by_api(result)])
     for subject in coverage.by_subject(result):
         print(coverage.sentence(subject))
     print(f"{result.reference}: {card.summary(result)}; see {CARD}")
-    return 1 if result.differences else 0
+    return 1 if result.differences or rules else 0
+
+
+def _record(scenarios: Sequence[Scenario], *, is_partial: bool) -> None:
+    recording = record(scenarios)
+    path = library.home() / "recorded" / library.RECORDED
+    if is_partial:
+        recording = merge(load(path), recording)
+    save(recording, path)
+    print(f"{path}: {len(recording.outcomes)} scenarios, {path.stat().st_size >> 10} KiB")
+    print(f"different between runs: {', '.join(recording.unstable) or 'none'}")
+
+
+def _report(command: str, scenarios: Sequence[Scenario]) -> Report:
+    if command == "replay":
+        return replay(scenarios)
+    try:
+        return live(scenarios) if command == "live" else replay_oracle(scenarios)
+    except UnavailableKafkaError as exc:
+        if command == "oracle":
+            raise ConfigError(str(exc)) from exc
+        print(f"{REFERENCE} cannot be started, its recording stands in: {exc}", flush=True)
+        return replay(scenarios)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ _POLL_S = 0.05
 _LOG_TAIL_LINES = 40
 
 QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m", "-Dfile.encoding=UTF-8", "-Dlog4j2.level=OFF")
-"""For a tool that lives a second: what a compiler would win, it never earns. It logs nothing between its output."""
+"""Flags for a tool that runs for a second: no optimizing compiler, and no log lines in its output."""
 
 # Without the optimizing compiler a node takes 60 % of the CPU seconds to start. The bench has flags of its own.
 _NODE_JVM = (

@@ -1,36 +1,36 @@
 """
-Stories that nobody wrote: legal and illegal ones, from a model of what clients do, one from each seed.
+Generated scenarios, one from each seed: valid and invalid requests, from a model of clients.
 
-The same seed gives the same story on every machine and with every Python. Half of the stories is about groups with one to four
-members, a quarter each about logs, and about topics with their configurations.
+A seed gives the same scenario on every machine and with every Python version. Half of the scenarios are about groups of one to
+four members, a quarter about logs, and a quarter about topics and their configurations.
 """
 
 from collections.abc import Callable, Iterator
 from random import Random
 
-from kohort.conformance.generated.groups import group_story
-from kohort.conformance.generated.logs import log_story
-from kohort.conformance.generated.topics import topic_story
+from kohort.conformance.generated.groups import write_group_scenario
+from kohort.conformance.generated.logs import write_log_scenario
+from kohort.conformance.generated.topics import write_topic_scenario
 from kohort.conformance.generated.writer import ScenarioWriter
 from kohort.conformance.scenario import Scenario
 
-STORIES = 280
+SCENARIOS = 280
 
 _KINDS: tuple[tuple[str, Callable[[ScenarioWriter], None]], ...] = (
-    ("group", group_story),
-    ("log", log_story),
-    ("group", group_story),
-    ("topics", topic_story),
+    ("group", write_group_scenario),
+    ("log", write_log_scenario),
+    ("group", write_group_scenario),
+    ("topics", write_topic_scenario),
 )
 
 
-def generated_stories(count: int = STORIES) -> Iterator[Scenario]:
+def generated_scenarios(count: int = SCENARIOS) -> Iterator[Scenario]:
     for seed in range(count):
-        yield generated_story(seed)
+        yield generated_scenario(seed)
 
 
-def generated_story(seed: int) -> Scenario:
-    kind, tell = _KINDS[seed % len(_KINDS)]
-    teller = ScenarioWriter(Random(f"kohort {seed}"))
-    tell(teller)
-    return teller.story(f"generated-{kind}/{seed}", f"what chance does with {kind}, seed {seed}")
+def generated_scenario(seed: int) -> Scenario:
+    kind, write = _KINDS[seed % len(_KINDS)]
+    writer = ScenarioWriter(Random(f"kohort {seed}"))
+    write(writer)
+    return writer.scenario(f"generated-{kind}/{seed}", f"random requests about {kind}, seed {seed}")

@@ -1,4 +1,4 @@
-"""What the makers of stories write with: numbered steps, and choices from one source of chance."""
+"""The writer of generated scenarios: numbered steps, and choices from one random generator."""
 
 from collections.abc import Sequence
 from random import Random
@@ -13,9 +13,9 @@ T = TypeVar("T")
 class ScenarioWriter:
     """
     Attributes:
-        random: the only source of chance of a story.
-        topics: partitions by name, made before the story begins.
-        steps: what happened so far.
+        random: the only random generator of a scenario.
+        topics: partitions by name, created before the scenario begins.
+        steps: written so far.
     """
 
     def __init__(self, random: Random) -> None:
@@ -24,13 +24,13 @@ class ScenarioWriter:
         self.steps: list[Step] = []
         self._versions: dict[str, int] = {}
 
-    def story(self, name: str, about: str) -> Scenario:
+    def scenario(self, name: str, about: str) -> Scenario:
         return Scenario(
             name=name, about=about, steps=tuple(self.steps), topics=self.topics, versions=self._versions, values={}
         )
 
     def version(self, api_name: str) -> int:
-        """The version of an API in this story; drawn when it is first asked for, old and new ones more often."""
+        """The version of an API in this scenario, drawn at its first use; the oldest and the newest are more likely."""
         if api_name not in self._versions:
             api = APIS[api_name]
             drawn = self.random.randint(api.oldest, api.newest_stable)
@@ -38,7 +38,7 @@ class ScenarioWriter:
         return self._versions[api_name]
 
     def send(self, api_name: str, keywords: dict[str, Any] | None = None, **fields: Any) -> str:
-        """A request; the label of its step. `keywords` are the step's own."""
+        """Add a request and return the label of its step. `keywords` are those of the step."""
         self.version(api_name)
         return self.add(Step(label=self.label(), send=api_name, fields=fields, **(keywords or {})))
 
@@ -62,5 +62,5 @@ class ScenarioWriter:
         return options[self.random.randrange(len(options))]
 
     def subset(self, options: Sequence[T]) -> list[T]:
-        """Some of them, one at least, in any order."""
+        """At least one of the options, in random order."""
         return self.random.sample(options, self.random.randint(1, len(options)))
