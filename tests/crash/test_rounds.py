@@ -42,8 +42,10 @@ def test_a_life_of_kills(base: Path, life: int, rng: Random) -> None:
     with ServedKohort(base, {**RETENTION, **settings}, flush=flush) as broker:
         create_topic(broker)
         await_coordinators(broker)
-        for _ in range(min(ROUNDS - life * ROUNDS_PER_LIFE, ROUNDS_PER_LIFE)):
-            Writers(ledger, broker.port, acknowledgements=rng.randint(*ACKNOWLEDGEMENTS)).run_until_killed(broker)
+        for number in range(min(ROUNDS - life * ROUNDS_PER_LIFE, ROUNDS_PER_LIFE)):
+            # The first round is long enough to roll segments.
+            acknowledgements = rng.randint(*ACKNOWLEDGEMENTS) if number else ACKNOWLEDGEMENTS[1]
+            Writers(ledger, broker.port, acknowledgements=acknowledgements).run_until_killed(broker)
             broker.start()
             await_coordinators(broker)
             check(ledger, broker)
