@@ -106,7 +106,7 @@ def test_groups_are_listed_by_state(broker: Broker, make_topic: Callable[..., st
 @pytest.mark.parametrize("words", [("groups", "describe"), ("offsets",)], ids=" ".join)
 def test_an_unknown_group_is_a_sentence(broker: Broker, group: str, words: tuple[str, ...]) -> None:
     refused = kohort(*words, group, bootstrap=broker.bootstrap, codes=(2,))
-    assert refused.stderr == f"kohort: there is no group called {group!r}; see: kohort groups list\n"
+    assert refused.stderr == f"kohort: group {group!r} does not exist; see: kohort groups list\n"
     assert refused.stdout == ""
 
 

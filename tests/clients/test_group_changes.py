@@ -48,8 +48,8 @@ def test_nothing_is_moved_without_execute(broker: Broker, make_topic: Callable[.
     words = ("reset-offsets", group, "--topic", topic, "--to-offset", "7")
     done = kohort("groups", *words, "--dry-run", bootstrap=broker.bootstrap)
     assert done.stderr.splitlines() == [
-        f"kohort: {topic}-0: offset 7 is behind the end of the log; it becomes 5",
-        "kohort: nothing was changed; give --execute to do it",
+        f"kohort: {topic}-0: offset 7 is after the end of the log; 5 is used",
+        "kohort: nothing was changed; repeat with --execute to write the offsets",
     ]
     assert [line.split()[-2:] for line in done.stdout.splitlines()[1:]] == [["-", "5"], ["-", "7"]]
     refused = kohort("offsets", group, bootstrap=broker.bootstrap, codes=(2,))
@@ -89,10 +89,10 @@ def test_offsets_and_groups_are_deleted(broker: Broker, make_topic: Callable[...
     assert gone == [{"group": group, "topic": topic, "partition": 1}]
     assert positions(broker, group) == {(topic, 0): 5, (other, 0): 0}
     nothing = kohort("groups", "delete-offsets", group, "--topic", f"{topic}:1", bootstrap=broker.bootstrap, codes=(2,))
-    assert nothing.stderr == f"kohort: group {group} has committed nothing there; see: kohort offsets {group}\n"
+    assert nothing.stderr == f"kohort: group {group} has no committed offsets there; see: kohort offsets {group}\n"
     done = kohort("groups", "delete", group, f"{group}-absent", bootstrap=broker.bootstrap, codes=(2,))
     assert done.stdout == f"Deleted group {group}.\n"
-    assert done.stderr.startswith(f"kohort: group {group}-absent cannot be deleted: there is no such group")
+    assert done.stderr.startswith(f"kohort: group {group}-absent cannot be deleted: the group does not exist")
 
 
 def test_a_group_with_members_is_left_alone(broker: Broker, make_topic: Callable[..., str], group: str) -> None:
@@ -104,7 +104,7 @@ def test_a_group_with_members_is_left_alone(broker: Broker, make_topic: Callable
         words = ("--topic", topic, "--to-earliest", "--execute")
         refused = kohort("groups", "reset-offsets", group, *words, bootstrap=broker.bootstrap, codes=(2,))
         assert refused.stderr == (
-            f"kohort: group {group} is Stable with 1 member; its offsets can be moved when all of them have left\n"
+            f"kohort: group {group} is Stable with 1 member; stop its members before its offsets are moved\n"
         )
         # The others are moved.
         done = kohort("groups", "reset-offsets", group, other, *words, bootstrap=broker.bootstrap, codes=(2,))
@@ -113,7 +113,7 @@ def test_a_group_with_members_is_left_alone(broker: Broker, make_topic: Callable
 
         crew.settle(2)
         kept = kohort("groups", "delete", group, bootstrap=broker.bootstrap, codes=(2,))
-        assert kept.stderr == f"kohort: group {group} cannot be deleted: it has members (NON_EMPTY_GROUP)\n"
+        assert kept.stderr == f"kohort: group {group} cannot be deleted: it has members; stop them first (NON_EMPTY_GROUP)\n"
 
 
 def test_what_a_member_reads_cannot_be_forgotten(broker: Broker, make_topic: Callable[..., str], group: str) -> None:
@@ -127,7 +127,7 @@ def test_what_a_member_reads_cannot_be_forgotten(broker: Broker, make_topic: Cal
         done = kohort(*forget, bootstrap=broker.bootstrap, codes=(2,))
     assert f'"{other}"' in done.stdout
     assert done.stderr == (
-        f"kohort: {topic}-0 of group {group} cannot be deleted: the group has members that read the topic"
+        f"kohort: {topic}-0 of group {group} cannot be deleted: the group has members that are subscribed to the topic"
         " (GROUP_SUBSCRIBED_TO_TOPIC)\n"
     )
 

@@ -139,7 +139,9 @@ def compare(scenario: Scenario, ours: Outcome, theirs: Outcome, deliberate: Sequ
 def _later(scenario: Scenario, label: str, *during: str) -> str:
     """The last of some steps. An answer that never came is looked for until the last step."""
     labels = [step.label for step in scenario.steps]
-    return max((each or label for each in during), key=lambda each: labels.index(each) if each in labels else len(labels))
+    return max(
+        (each or label for each in during), key=lambda each: labels.index(each) if each in labels else len(labels)
+    )
 
 
 def _life(outcome: Outcome) -> str:

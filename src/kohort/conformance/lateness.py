@@ -6,8 +6,8 @@ step is late if its lateness is more than `LATE_MS`. The broker's timers run on 
 before the request that should have arrived first. Such a difference is doubtful, and the scenario is run again:
 
 - The time of an answer (`TIMING`) is doubtful on any machine, because network threads may overtake each other.
-- The content of an answer is doubtful only if a step was late by the time of the answer, and the scenario has started a timer that
-  can change answers of this API (`TIMERS`). The same holds for the records in `__consumer_offsets`.
+- The content of an answer is doubtful only if a step was late by the time of the answer, and the scenario has started a timer
+  that can change answers of this API (`TIMERS`). The same holds for the records in `__consumer_offsets`.
 - Every other difference counts at once, even on a late machine.
 """
 

@@ -151,7 +151,12 @@ class ScenarioRun:
         self._silences += bool(pending)
 
     async def _restart_broker(self) -> int:
-        """Restart the broker. Return the milliseconds until it had closed the scenario's connections; its timers ran on so long."""
+        """
+        Restart the broker.
+
+        Returns:
+            The milliseconds until it had closed the scenario's connections. Its timers ran on so long.
+        """
         if self._restart is None:
             raise ScriptError(f"{self._scenario.name}: there is no way to restart the broker")
         began_s = asyncio.get_running_loop().time()
