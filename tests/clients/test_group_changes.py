@@ -113,7 +113,10 @@ def test_a_group_with_members_is_left_alone(broker: Broker, make_topic: Callable
 
         crew.settle(2)
         kept = kohort("groups", "delete", group, bootstrap=broker.bootstrap, codes=(2,))
-        assert kept.stderr == f"kohort: group {group} cannot be deleted: it has members; stop them first (NON_EMPTY_GROUP)\n"
+        assert (
+            kept.stderr
+            == f"kohort: group {group} cannot be deleted: it has members; stop them first (NON_EMPTY_GROUP)\n"
+        )
 
 
 def test_what_a_member_reads_cannot_be_forgotten(broker: Broker, make_topic: Callable[..., str], group: str) -> None:
