@@ -53,7 +53,7 @@ def test_nothing_is_moved_without_execute(broker: Broker, make_topic: Callable[.
     ]
     assert [line.split()[-2:] for line in done.stdout.splitlines()[1:]] == [["-", "5"], ["-", "7"]]
     refused = kohort("offsets", group, bootstrap=broker.bootstrap, codes=(2,))
-    assert f"no group called {group!r}" in refused.stderr
+    assert f"group {group!r} does not exist" in refused.stderr
 
     assert moved(broker, *words, "--execute") == {(topic, 0): 5, (topic, 1): 7}
     assert positions(broker, group) == {(topic, 0): 5, (topic, 1): 7}
