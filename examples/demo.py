@@ -1,11 +1,11 @@
 """
 Kohort in a minute: `make demo`, or `python examples/demo.py`.
 
-Starts a broker on a fresh directory, produces, and runs one consumer group whose members are aiokafka, kafka-python and
-confluent-kafka, each a process of its own (demo_members.py). One leaves, one dies without a word; then the broker itself
-is killed in the middle of commits and started again. In the end Spark explains what happened, out of the broker's logs.
+Starts a broker on a new directory, produces records, and runs a consumer group with aiokafka, kafka-python and confluent-kafka
+as members, each in its own process (demo_members.py). One member leaves, one is killed. Then the broker is killed while members
+commit, and started again. At the end, Spark explains from the broker's logs what happened.
 
-Every claim is checked: the exit code is 1, with a sentence, if one does not hold.
+Every claim is checked. If one does not hold, the exit code is 1.
 """
 
 import argparse
@@ -34,9 +34,9 @@ from demo_parts import (
     ClaimError,
     Ledger,
     Member,
+    Narrator,
     Orders,
     Position,
-    Story,
 )
 from rich.console import Console
 from rich.table import Table
@@ -49,12 +49,12 @@ PARTITIONS: Final = [(topic, partition) for topic, count in TOPICS.items() for p
 MARKER: Final = ".kohort-demo"
 
 
-# -- what the clients say over the wire ----------------------------------------------------------------------------------
+# -- queries over the network --------------------------------------------------------------------------------------------
 
 
 @contextmanager
 def consumer(broker: Broker, group: str) -> Iterator[Any]:
-    """A confluent-kafka consumer that joins nothing."""
+    """Open a confluent-kafka consumer that does not join its group."""
     opened = Consumer(
         {
             "bootstrap.servers": broker.bootstrap,
@@ -72,18 +72,18 @@ def consumer(broker: Broker, group: str) -> Iterator[Any]:
 
 
 def committed_offsets(broker: Broker, group: str) -> dict[Position, int]:
-    with consumer(broker, group) as asked:
-        found = asked.committed([TopicPartition(*position) for position in PARTITIONS], timeout=WAIT_SECONDS_MAX)
+    with consumer(broker, group) as client:
+        found = client.committed([TopicPartition(*position) for position in PARTITIONS], timeout=WAIT_SECONDS_MAX)
     return {(it.topic, it.partition): it.offset for it in found if it.offset >= 0}
 
 
 def end_offsets(broker: Broker) -> dict[Position, int]:
-    with consumer(broker, AUDIT) as asked:
-        return {it: asked.get_watermark_offsets(TopicPartition(*it), WAIT_SECONDS_MAX)[1] for it in PARTITIONS}
+    with consumer(broker, AUDIT) as client:
+        return {it: client.get_watermark_offsets(TopicPartition(*it), WAIT_SECONDS_MAX)[1] for it in PARTITIONS}
 
 
 def lag_over_the_wire(broker: Broker) -> dict[tuple[str, str, int], tuple[int, int]]:
-    """Committed offset and lag by group, topic and partition."""
+    """Return committed offset and lag by group, topic and partition."""
     ends = end_offsets(broker)
     return {
         (group, *position): (offset, ends[position] - offset)
@@ -93,7 +93,7 @@ def lag_over_the_wire(broker: Broker) -> dict[tuple[str, str, int], tuple[int, i
 
 
 def read_everything(broker: Broker) -> dict[tuple[str, int, int], bytes]:
-    """Every value of every topic, by topic, partition and offset."""
+    """Read all record values, by topic, partition and offset."""
     ends = {position: end for position, end in end_offsets(broker).items() if end}
     found: dict[tuple[str, int, int], bytes] = {}
     deadline = time.monotonic() + WAIT_SECONDS_MAX
@@ -120,11 +120,11 @@ class Group:
         return AdminClient({"bootstrap.servers": self._broker.bootstrap, "log_level": 0})
 
     def shares(self) -> dict[str, int] | None:
-        """Partitions per client, when the group is stable and each partition has exactly one owner."""
+        """Return partition counts by client; None unless the group is stable and each partition has one owner."""
         try:
             described = self._admin.describe_consumer_groups([GROUP], request_timeout=5)[GROUP].result()
         except KafkaException:
-            # librdkafka forgets its brokers while all of them are down, and may wait for ever for one that it has forgotten.
+            # librdkafka drops its brokers while all of them are down, and may then wait for a broker forever.
             self._admin = self._new_admin()
             return None
         owned = {
@@ -139,122 +139,126 @@ class Group:
     def consists_of(self, *clients: str) -> bool:
         return sorted(self.shares() or ()) == sorted(clients)
 
-    def told(self) -> str:
+    def shares_text(self) -> str:
         return ", ".join(f"{client} {count}" for client, count in (self.shares() or {}).items())
 
 
-# -- the story -----------------------------------------------------------------------------------------------------------
+# -- steps ---------------------------------------------------------------------------------------------------------------
 
 
-def begin(story: Story, broker: Broker, orders: Orders) -> None:
-    story.step("A broker on a fresh directory")
-    story.fact(f"ready in {broker.start() * 1000:.0f} ms on {broker.bootstrap}, data in {broker.data_dir}")
+def begin(narrator: Narrator, broker: Broker, orders: Orders) -> None:
+    narrator.step("Start a broker on a new directory")
+    narrator.fact(f"ready in {broker.start() * 1000:.0f} ms on {broker.bootstrap}, data in {broker.data_dir}")
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
     for created in admin.create_topics([NewTopic(topic, count) for topic, count in TOPICS.items()]).values():
         created.result(WAIT_SECONDS_MAX)
     listed = {name: len(it.partitions) for name, it in admin.list_topics(timeout=WAIT_SECONDS_MAX).topics.items()}
-    story.claim(
+    narrator.claim(
         TOPICS.items() <= listed.items(),
         "topics: " + ", ".join(f"{topic} with {count} partitions" for topic, count in TOPICS.items()),
-        f"the topics that were created are not those that are listed: {listed}",
+        f"the listed topics differ from the created topics: {listed}",
     )
     orders.produce(3_000)
-    story.claim(
+    narrator.claim(
         sum(end_offsets(broker).values()) == 3_000,
         "3,000 records produced by confluent-kafka with acks=all",
-        f"3,000 records were acknowledged, and the partitions end at {end_offsets(broker)}",
+        f"3,000 records were acknowledged, but the end offsets are {end_offsets(broker)}",
     )
     orders.start()
 
 
-def share(story: Story, group: Group, start: Callable[[str], Member]) -> dict[str, Member]:
-    """Three join, one leaves, one dies, two come back."""
-    story.step("One consumer group, three client libraries")
+def share(narrator: Narrator, group: Group, start: Callable[[str], Member]) -> dict[str, Member]:
+    """Three members join, one leaves, one is killed, and two return."""
+    narrator.step("Run one consumer group with three client libraries")
     members = {client: start(client) for client in MEMBERS}
-    took = story.until(lambda: group.consists_of(*MEMBERS), "three members share all partitions")
-    story.until(lambda: all(it.commits for it in members.values()), "every member commits")
-    story.held(f"they share {len(PARTITIONS)} partitions after {took:.1f} s: {group.told()}")
+    took = narrator.until(lambda: group.consists_of(*MEMBERS), "three members own all partitions")
+    narrator.until(lambda: all(it.commits for it in members.values()), "every member commits")
+    narrator.held(f"three members own {len(PARTITIONS)} partitions after {took:.1f} s: {group.shares_text()}")
 
-    story.step("confluent-kafka leaves")
+    narrator.step("Stop confluent-kafka: it leaves the group")
     members["confluent-kafka"].leave()
-    took = story.until(lambda: group.consists_of("aiokafka", "kafka-python"), "the other two have taken over")
-    story.held(f"the other two own its partitions after {took:.1f} s: {group.told()}")
+    took = narrator.until(
+        lambda: group.consists_of("aiokafka", "kafka-python"), "the other two members own its partitions"
+    )
+    narrator.held(f"the other two members own its partitions after {took:.1f} s: {group.shares_text()}")
 
-    story.step("kafka-python dies without a word (SIGKILL)")
+    narrator.step("Kill kafka-python (SIGKILL)")
     members["kafka-python"].die()
-    took = story.until(lambda: group.consists_of("aiokafka"), "the last member has taken over")
-    story.claim(
+    took = narrator.until(lambda: group.consists_of("aiokafka"), "the last member owns all partitions")
+    narrator.claim(
         took >= 4,
-        f"its session timed out, aiokafka owns all after {took:.1f} s",
-        f"a session of 6 s ended after {took:.1f} s",
+        f"its session expired, and aiokafka owns all partitions after {took:.1f} s",
+        f"a session of 6 s expired after {took:.1f} s",
     )
 
-    story.step("Both come back")
+    narrator.step("Start both again")
     members |= {client: start(client) for client in ("kafka-python", "confluent-kafka")}
-    took = story.until(lambda: group.consists_of(*MEMBERS), "three members share all partitions again")
-    story.held(f"three members again after {took:.1f} s: {group.told()}")
+    took = narrator.until(lambda: group.consists_of(*MEMBERS), "three members own all partitions again")
+    narrator.held(f"three members again after {took:.1f} s: {group.shares_text()}")
     return members
 
 
-def crash(story: Story, broker: Broker, group: Group, members: dict[str, Member], ledger: Ledger) -> None:
-    """Kill the broker while everyone commits and produces, start it again, ask for what it had acknowledged."""
-    story.step("The broker dies (SIGKILL) in the middle of commits")
+def crash(narrator: Narrator, broker: Broker, group: Group, members: dict[str, Member], ledger: Ledger) -> None:
+    """Kill the broker during commits and produce requests, start it again, and check what it had acknowledged."""
+    narrator.step("Kill the broker (SIGKILL) during commits")
     before = {client: member.commits for client, member in members.items()}
-    story.until(
-        lambda: all(it.commits >= before[client] + 5 for client, it in members.items()), "all three are committing"
+    narrator.until(
+        lambda: all(it.commits >= before[client] + 5 for client, it in members.items()), "all three members commit"
     )
     time.sleep(random.uniform(0, 0.2))
     broker.kill()
-    # What the members heard before the end is still on its way through their pipes.
+    # Reports of the members are still in their pipes.
     time.sleep(0.3)
     commits, records = ledger.commits(), ledger.records()
     requests = sum(ledger.commits_of.values())
-    story.fact(f"acknowledged until then: {requests:,} commits of {len(commits)} partitions, {len(records):,} records")
+    narrator.fact(f"acknowledged so far: {requests:,} commits of {len(commits)} partitions, {len(records):,} records")
 
-    story.fact(f"started again on the same port and directory, ready in {broker.start() * 1000:.0f} ms")
+    narrator.fact(f"restarted on the same port and directory, ready in {broker.start() * 1000:.0f} ms")
     now = committed_offsets(broker, GROUP)
     lost = {it: (offset, now.get(it)) for it, offset in commits.items() if now.get(it, -1) < offset}
-    story.claim(not lost, "no acknowledged commit is lost", f"acknowledged and found offsets differ: {lost}")
+    narrator.claim(not lost, "no acknowledged commit is lost", f"acknowledged and found offsets differ: {lost}")
     ends = end_offsets(broker)
     beyond = {it: offset for it, offset in now.items() if offset > ends[it]}
-    story.claim(not beyond, "no commit lies beyond the end of its partition", f"commits beyond the end: {beyond}")
-    check_records(story, broker, records)
+    narrator.claim(not beyond, "no commit is beyond the end of its partition", f"commits beyond the end: {beyond}")
+    check_records(narrator, broker, records)
 
     before = {client: member.commits for client, member in members.items()}
-    took = story.until(lambda: all(it.commits > before[client] for client, it in members.items()), "all members go on")
-    story.until(lambda: group.consists_of(*MEMBERS), "the group is stable")
-    story.held(f"all three members go on committing ({took:.1f} s later): {group.told()}")
+    took = narrator.until(
+        lambda: all(it.commits > before[client] for client, it in members.items()), "all members commit again"
+    )
+    narrator.until(lambda: group.consists_of(*MEMBERS), "the group is stable")
+    narrator.held(f"all three members commit again ({took:.1f} s later): {group.shares_text()}")
 
 
-def check_records(story: Story, broker: Broker, acknowledged: dict[tuple[str, int, int], bytes]) -> None:
+def check_records(narrator: Narrator, broker: Broker, acknowledged: dict[tuple[str, int, int], bytes]) -> None:
     found = read_everything(broker)
     lost = [it for it, value in acknowledged.items() if found.get(it) != value]
-    story.claim(
+    narrator.claim(
         not lost,
-        f"no acknowledged record is lost: {len(acknowledged):,} read back, each at its offset",
-        f"{len(lost)} acknowledged records are not where they were, the first are {sorted(lost)[:3]}",
+        f"no acknowledged record is lost: {len(acknowledged):,} read back at their offsets",
+        f"{len(lost)} acknowledged records are missing or differ, the first are {sorted(lost)[:3]}",
     )
 
 
-def end(story: Story, broker: Broker, members: dict[str, Member], orders: Orders, ledger: Ledger) -> None:
-    """Everyone leaves; some records stay unread, and a second group commits by hand."""
-    story.step("Everyone leaves, and some records stay unread")
+def end(narrator: Narrator, broker: Broker, members: dict[str, Member], orders: Orders, ledger: Ledger) -> None:
+    """Stop all members, leave some records unread, and commit for a second group without members."""
+    narrator.step("Stop all members; some records stay unread")
     for member in members.values():
         member.leave()
-    story.until(lambda: all(it.process.poll() is not None for it in members.values()), "the members have ended")
+    narrator.until(lambda: all(it.process.poll() is not None for it in members.values()), "the members have ended")
     orders.stop()
     orders.produce(500)
     halves = [TopicPartition(topic, partition, end // 2) for (topic, partition), end in end_offsets(broker).items()]
     with consumer(broker, AUDIT) as auditor:
         auditor.commit(offsets=halves, asynchronous=False)
-    check_records(story, broker, ledger.records())
+    check_records(narrator, broker, ledger.records())
 
 
 # -- the pipeline --------------------------------------------------------------------------------------------------------
 
 
 def why_no_pipeline() -> str | None:
-    """What is missing for the pipeline; None if nothing is."""
+    """Return why the pipeline cannot run; None if it can."""
     if importlib.util.find_spec("pyspark") is None:
         return "PySpark is not installed (pip install 'kohort[pipeline]')"
     from kohort.pipeline.session import find_java
@@ -266,34 +270,34 @@ def why_no_pipeline() -> str | None:
     return None
 
 
-def explain(story: Story, broker: Broker, report: Path) -> dict[str, Any]:
-    """Run the pipeline over the directory of the running broker, and compare it with what the broker says."""
-    story.step("Spark reads the broker's logs")
-    said = lag_over_the_wire(broker)
+def explain(narrator: Narrator, broker: Broker, report: Path) -> dict[str, Any]:
+    """Run the pipeline on the directory of the running broker, and compare its tables with the broker's answers."""
+    narrator.step("Read the broker's logs with Spark")
+    expected = lag_over_the_wire(broker)
     command = [KOHORT, "pipeline", "report", str(broker.data_dir), "--json", "--report", str(report)]
-    # Its progress is shown on standard error.
+    # Progress is printed on standard error.
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         raise ClaimError(f"the pipeline ended with exit code {done.returncode}")
     tables: dict[str, Any] = json.loads(done.stdout)
     latest = {(it["group"], it["topic"], it["partition"]): it["offset"] for it in tables["offsets"]}
     computed = {(it["group"], it["topic"], it["partition"]): (it["offset"], it["lag"]) for it in tables["lag"]}
-    story.console.print(lag_table(computed))
-    story.claim(
-        computed == said and latest == {key: offset for key, (offset, _) in said.items()},
-        f"latest offsets and lag of {len(said)} partitions of two groups: as the clients say over the wire",
-        f"the pipeline and the clients differ: {sorted(set(computed.items()) ^ set(said.items()))}",
+    narrator.console.print(lag_table(computed))
+    narrator.claim(
+        computed == expected and latest == {key: offset for key, (offset, _) in expected.items()},
+        f"latest offsets and lag of {len(expected)} partitions of two groups equal the broker's answers",
+        f"the pipeline and the broker differ: {sorted(set(computed.items()) ^ set(expected.items()))}",
     )
     happened = [it for it in tables["rebalances"] if it["group"] == GROUP and it["event"] == "rebalanced"]
-    story.console.print(rebalance_table(happened))
+    narrator.console.print(rebalance_table(happened))
     sizes = [len(it["members"]) for it in happened]
     gone = [member["client_id"] for it in happened for member in it["left"]]
-    story.claim(
+    narrator.claim(
         {3, 2, 1} <= set(sizes) and gone[:2] == ["confluent-kafka", "kafka-python"],
-        f"{len(happened)} rebalances, among them the one that left and the one that died",
-        f"the rebalances do not tell what happened: {sizes} members, {gone} gone",
+        f"{len(happened)} rebalances, including the member that left and the member that was killed",
+        f"the rebalances are not as expected: {sizes} members, {gone} left",
     )
-    story.claim(report.exists(), f"report: {report}", f"there is no report at {report}")
+    narrator.claim(report.exists(), f"report: {report}", f"there is no report at {report}")
     return tables
 
 
@@ -325,27 +329,27 @@ def rebalance_table(rebalances: list[dict[str, Any]]) -> Table:
     return table
 
 
-# -- around it -----------------------------------------------------------------------------------------------------------
+# -- the run -----------------------------------------------------------------------------------------------------------
 
 
 def fresh_directory(root: Path) -> None:
     """
-    Make the directory anew.
+    Empty or create the directory.
 
     Raises:
-        ClaimError: it holds something that no demo has made.
+        ClaimError: the directory is not from an earlier demo.
     """
     if root.exists() and any(root.iterdir()):
         if not (root / MARKER).exists():
             raise ClaimError(
-                f"{root} is not empty and not of an earlier demo; name another with --data-dir, or remove it"
+                f"{root} is not empty and not from an earlier demo; use another with --data-dir, or remove it"
             )
         shutil.rmtree(root)
     root.mkdir(parents=True, exist_ok=True)
     (root / MARKER).touch()
 
 
-def run(story: Story, root: Path, *, has_pipeline: bool, keep: bool) -> dict[str, Any]:
+def run(narrator: Narrator, root: Path, *, has_pipeline: bool, keep: bool) -> dict[str, Any]:
     fresh_directory(root)
     broker, ledger = Broker(root), Ledger()
     with ExitStack() as closing:
@@ -357,48 +361,53 @@ def run(story: Story, root: Path, *, has_pipeline: bool, keep: bool) -> dict[str
             return member
 
         orders, group = Orders(broker, ledger), Group(broker)
-        begin(story, broker, orders)
-        members = share(story, group, start)
-        crash(story, broker, group, members, ledger)
-        end(story, broker, members, orders, ledger)
+        begin(narrator, broker, orders)
+        members = share(narrator, group, start)
+        crash(narrator, broker, group, members, ledger)
+        end(narrator, broker, members, orders, ledger)
         tables: dict[str, Any] = {}
         missing = why_no_pipeline() if has_pipeline else "--no-pipeline was given"
         if missing is None:
-            tables = explain(story, broker, root / "report.html")
+            tables = explain(narrator, broker, root / "report.html")
         else:
-            story.step(f"The pipeline is skipped: {missing}")
+            narrator.step(f"The pipeline is skipped: {missing}")
         if keep:
-            story.step(f"The broker stays on {broker.bootstrap} until Ctrl-C")
+            narrator.step(f"The broker runs on {broker.bootstrap} until Ctrl-C")
             with suppress(KeyboardInterrupt):
                 broker.wait()
-        story.step("The broker stops")
-        story.claim(broker.stop() == 0, "stopped in order", "the broker did not stop in order")
+        narrator.step("Stop the broker")
+        narrator.claim(broker.stop() == 0, "clean stop", "the broker did not stop cleanly")
     return tables
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Kohort in a minute.")
-    parser.add_argument("--data-dir", type=Path, default=Path("kohort-demo"), help="made anew (default ./kohort-demo)")
-    parser.add_argument("--keep", action="store_true", help="leave the broker running in the end, until Ctrl-C")
-    parser.add_argument("--no-pipeline", action="store_true", help="without Spark")
     parser.add_argument(
-        "--json", action="store_true", help="the pipeline's tables as JSON; the story on standard error"
+        "--data-dir",
+        type=Path,
+        default=Path("kohort-demo"),
+        help="emptied first (default ./kohort-demo)",
+    )
+    parser.add_argument("--keep", action="store_true", help="keep the broker running at the end, until Ctrl-C")
+    parser.add_argument("--no-pipeline", action="store_true", help="skip Spark")
+    parser.add_argument(
+        "--json", action="store_true", help="print the pipeline's tables as JSON, and progress on standard error"
     )
     options = parser.parse_args()
-    # Whoever ends the demo ends what it has started.
+    # SIGTERM ends the demo and all its processes.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     console = Console(stderr=options.json)
     if not console.is_terminal:
         console = Console(stderr=options.json, width=160)
-    story = Story(console)
+    narrator = Narrator(console)
     try:
-        tables = run(story, options.data_dir, has_pipeline=not options.no_pipeline, keep=options.keep)
+        tables = run(narrator, options.data_dir, has_pipeline=not options.no_pipeline, keep=options.keep)
     except (ClaimError, KafkaException) as error:
         console.print(f"\n[red]The demo failed:[/] {error}", highlight=False, soft_wrap=True)
         return 1
     except KeyboardInterrupt:
         return 130
-    console.print(f"\n[bold]Everything held.[/] {story.seconds:.0f} s", highlight=False)
+    console.print(f"\n[bold]Everything held.[/] {narrator.seconds:.0f} s", highlight=False)
     if options.json:
         print(json.dumps(tables))
     return 0

@@ -1,9 +1,9 @@
 """
-One member of a consumer group, as a process of its own: `python demo_members.py CLIENT BOOTSTRAP GROUP TOPIC...`.
+One member of a consumer group: `python demo_members.py CLIENT BOOTSTRAP GROUP TOPIC...`.
 
-CLIENT is aiokafka, kafka-python or confluent-kafka: three independent implementations of Kafka's protocol, in one group.
-Each reads some records, commits synchronously and tells what happened, a JSON object a line: `assigned` with its partitions,
-`committed` with the offsets that the broker acknowledged, `left`. SIGTERM makes it leave; SIGKILL makes it vanish.
+CLIENT is aiokafka, kafka-python or confluent-kafka, three independent implementations of Kafka's protocol. The member reads
+records, commits synchronously, and reports events as JSON lines: `assigned` with its partitions, `committed` with the
+acknowledged offsets, `left`. SIGTERM makes it leave the group.
 """
 
 import asyncio
@@ -18,27 +18,27 @@ SESSION_TIMEOUT_MS = 6_000
 HEARTBEAT_MS = 1_000
 RECORDS_MAX = 20
 PAUSE_SECONDS = 0.01
-"""Between two commits: a consumer has some work to do."""
+"""Pause between commits, for the work of a consumer."""
 COMMIT_SECONDS_MAX = 5
 
 
-def tell(event: str, **told: Any) -> None:
-    print(json.dumps({"event": event, **told}), flush=True)
+def report(event: str, **fields: Any) -> None:
+    print(json.dumps({"event": event, **fields}), flush=True)
 
 
-def tell_assigned(partitions: Iterable[Any]) -> None:
-    tell("assigned", partitions=sorted((it.topic, it.partition) for it in partitions))
+def report_assigned(partitions: Iterable[Any]) -> None:
+    report("assigned", partitions=sorted((it.topic, it.partition) for it in partitions))
 
 
 class Leaving:
-    """Whether SIGTERM has come."""
+    """Whether SIGTERM was received."""
 
     def __init__(self) -> None:
-        self.is_asked = False
+        self.is_requested = False
         signal.signal(signal.SIGTERM, self._on_signal)
 
     def _on_signal(self, _number: int, _frame: Any) -> None:
-        self.is_asked = True
+        self.is_requested = True
 
 
 def run_confluent_kafka(bootstrap: str, group: str, topics: list[str]) -> None:
@@ -58,9 +58,9 @@ def run_confluent_kafka(bootstrap: str, group: str, topics: list[str]) -> None:
             "log_level": 0,
         }
     )
-    consumer.subscribe(topics, on_assign=lambda _, partitions: tell_assigned(partitions))
+    consumer.subscribe(topics, on_assign=lambda _, partitions: report_assigned(partitions))
     leaving = Leaving()
-    while not leaving.is_asked:
+    while not leaving.is_requested:
         records = [it for it in consumer.consume(RECORDS_MAX, timeout=0.1) if it.error() is None]
         if not records:
             continue
@@ -70,9 +70,9 @@ def run_confluent_kafka(bootstrap: str, group: str, topics: list[str]) -> None:
         try:
             kept = consumer.commit(offsets=offsets, asynchronous=False)
         except KafkaException:
-            # The group rebalances, or the broker is away: whoever reads next will commit.
+            # The group rebalances, or the broker is down. The next owner of the partition reads and commits these records.
             continue
-        tell("committed", offsets=[(it.topic, it.partition, it.offset) for it in kept if it.error is None])
+        report("committed", offsets=[(it.topic, it.partition, it.offset) for it in kept if it.error is None])
     consumer.close()
 
 
@@ -89,7 +89,7 @@ def run_kafka_python(bootstrap: str, group: str, topics: list[str]) -> None:
             pass
 
         def on_partitions_assigned(self, assigned: Any) -> None:
-            tell_assigned(assigned)
+            report_assigned(assigned)
 
     logging.disable()
     consumer = KafkaConsumer(
@@ -105,7 +105,7 @@ def run_kafka_python(bootstrap: str, group: str, topics: list[str]) -> None:
     )
     consumer.subscribe(topics, listener=Listener())
     leaving = Leaving()
-    while not leaving.is_asked:
+    while not leaving.is_requested:
         by_partition = consumer.poll(timeout_ms=100, max_records=RECORDS_MAX)
         if not by_partition:
             continue
@@ -117,7 +117,7 @@ def run_kafka_python(bootstrap: str, group: str, topics: list[str]) -> None:
             consumer.commit(offsets, timeout_ms=COMMIT_SECONDS_MAX * 1_000)
         except KafkaError:
             continue
-        tell("committed", offsets=[(it.topic, it.partition, kept.offset) for it, kept in offsets.items()])
+        report("committed", offsets=[(it.topic, it.partition, kept.offset) for it, kept in offsets.items()])
     consumer.close()
 
 
@@ -137,7 +137,7 @@ async def _run_aiokafka(bootstrap: str, group: str, topics: list[str]) -> None:
             pass
 
         def on_partitions_assigned(self, assigned: Any) -> None:
-            tell_assigned(assigned)
+            report_assigned(assigned)
 
     logging.disable()
     consumer = AIOKafkaConsumer(
@@ -153,7 +153,7 @@ async def _run_aiokafka(bootstrap: str, group: str, topics: list[str]) -> None:
     consumer.subscribe(topics, listener=Listener())
     leaving = Leaving()
     await consumer.start()
-    while not leaving.is_asked:
+    while not leaving.is_requested:
         by_partition = await consumer.getmany(timeout_ms=100, max_records=RECORDS_MAX)
         if not by_partition:
             continue
@@ -163,7 +163,7 @@ async def _run_aiokafka(bootstrap: str, group: str, topics: list[str]) -> None:
             await asyncio.wait_for(consumer.commit(offsets), COMMIT_SECONDS_MAX)
         except (KafkaError, TimeoutError):
             continue
-        tell("committed", offsets=[(it.topic, it.partition, offset) for it, offset in offsets.items()])
+        report("committed", offsets=[(it.topic, it.partition, offset) for it, offset in offsets.items()])
     await consumer.stop()
 
 
@@ -172,4 +172,4 @@ CLIENTS = {"aiokafka": run_aiokafka, "kafka-python": run_kafka_python, "confluen
 if __name__ == "__main__":
     client, bootstrap, group, *topics = sys.argv[1:]
     CLIENTS[client](bootstrap, group, topics)
-    tell("left")
+    report("left")

@@ -1,10 +1,6 @@
-"""
-What the demo's story is made of: the broker, the members and the producer, and a ledger of what was acknowledged.
-"""
+"""Parts of the demo: broker, members, producer, output, and a ledger of acknowledged commits and records."""
 
 import json
-import random
-import socket
 import subprocess
 import sys
 import threading
@@ -16,6 +12,8 @@ from typing import Any, Final
 
 from confluent_kafka import Producer
 from rich.console import Console
+
+from kohort.testing.ports import free_ports
 
 TOPICS: Final = {"orders": 6, "payments": 3}
 GROUP: Final = "shop"
@@ -30,8 +28,8 @@ class ClaimError(Exception):
     """A claim of the demo does not hold."""
 
 
-class Story:
-    """What is told, with the seconds since the beginning."""
+class Narrator:
+    """Output of the demo, with the seconds since its start."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -60,27 +58,27 @@ class Story:
         self.fact(f"[green]✓[/] {text}")
 
     def until(self, condition: Callable[[], bool], what: str) -> float:
-        """Wait for a condition; the seconds it took."""
+        """Wait for a condition and return the seconds it took."""
         begun = time.monotonic()
         while not condition():
             if time.monotonic() - begun > WAIT_SECONDS_MAX:
-                raise ClaimError(f"waited {WAIT_SECONDS_MAX:.0f} seconds, and it did not come about that {what}")
+                raise ClaimError(f"waited {WAIT_SECONDS_MAX:.0f} seconds in vain until {what}")
             time.sleep(0.05)
         return time.monotonic() - begun
 
 
 class Broker:
-    """`kohort serve`, on one directory and one port whatever happens to it."""
+    """`kohort serve` with a fixed directory and port."""
 
     def __init__(self, root: Path) -> None:
         self.data_dir = root / "data"
         self._log = root / "broker.log"
-        self.port = free_port()
+        (self.port,) = free_ports(1)
         self.bootstrap = f"127.0.0.1:{self.port}"
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> float:
-        """Start, and wait for its ready line; the seconds it took."""
+        """Start the broker, wait for its ready line, and return the seconds it took."""
         begun = time.monotonic()
         command = [KOHORT, "serve", "--host", "127.0.0.1", "--port", str(self.port), "--data-dir", str(self.data_dir)]
         with self._log.open("a") as log:
@@ -98,7 +96,7 @@ class Broker:
         self._process.wait()
 
     def stop(self) -> int:
-        """SIGTERM; the exit code."""
+        """Stop the broker with SIGTERM and return its exit code."""
         assert self._process is not None
         self._process.terminate()
         return self._process.wait(WAIT_SECONDS_MAX)
@@ -113,14 +111,14 @@ class Broker:
 
 
 class Ledger:
-    """What the broker has acknowledged to anyone: it may not forget that."""
+    """Everything that the broker has acknowledged, and so must not lose."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._commits: dict[Position, int] = {}
         self._records: dict[tuple[str, int, int], bytes] = {}
         self.commits_of: Counter[int] = Counter()
-        """Acknowledged commit requests per process id of the member."""
+        """Acknowledged commit requests by process id of the member."""
 
     def committed(self, process_id: int, offsets: list[tuple[str, int, int]]) -> None:
         with self._lock:
@@ -135,18 +133,18 @@ class Ledger:
                 self._records[message.topic(), message.partition(), message.offset()] = message.value()
 
     def commits(self) -> dict[Position, int]:
-        """The highest acknowledged offset per partition."""
+        """Return the highest acknowledged offset of each partition."""
         with self._lock:
             return dict(self._commits)
 
     def records(self) -> dict[tuple[str, int, int], bytes]:
-        """Acknowledged values by topic, partition and offset."""
+        """Return acknowledged values by topic, partition and offset."""
         with self._lock:
             return dict(self._records)
 
 
 class Member:
-    """One process of demo_members.py and what it tells."""
+    """A process of demo_members.py and its reports."""
 
     def __init__(self, client: str, broker: Broker, ledger: Ledger, root: Path) -> None:
         self.client = client
@@ -164,20 +162,20 @@ class Member:
         for line in self.process.stdout:
             # A member that was killed may leave half a line.
             if line.endswith("}\n"):
-                told = json.loads(line)
-                if told["event"] == "committed":
-                    self._ledger.committed(self.process.pid, told["offsets"])
+                report = json.loads(line)
+                if report["event"] == "committed":
+                    self._ledger.committed(self.process.pid, report["offsets"])
 
     @property
     def commits(self) -> int:
         return self._ledger.commits_of[self.process.pid]
 
     def leave(self) -> None:
-        """SIGTERM: it says goodbye to the group. Returns at once."""
+        """Send SIGTERM: the member leaves the group. Returns at once."""
         self.process.terminate()
 
     def die(self) -> None:
-        """SIGKILL: not a word."""
+        """Send SIGKILL: the member does not leave the group."""
         self.process.kill()
         self.process.wait()
 
@@ -187,7 +185,7 @@ class Member:
 
 
 class Orders:
-    """A producer that goes on until it is told to stop: confluent-kafka, acks=all, idempotent."""
+    """A continuous producer: confluent-kafka, acks=all, idempotent."""
 
     def __init__(self, broker: Broker, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -203,10 +201,10 @@ class Orders:
         )
         self._number = 0
         self._is_stopping = threading.Event()
-        self._thread = threading.Thread(target=self._go_on, daemon=True)
+        self._thread = threading.Thread(target=self._produce_continuously, daemon=True)
 
     def produce(self, count: int) -> None:
-        """Some records, until all of them are acknowledged."""
+        """Produce records and wait until all are acknowledged."""
         for _ in range(count):
             self._one()
         if self._producer.flush(WAIT_SECONDS_MAX):
@@ -215,7 +213,7 @@ class Orders:
     def start(self) -> None:
         self._thread.start()
 
-    def _go_on(self) -> None:
+    def _produce_continuously(self) -> None:
         while not self._is_stopping.wait(0.01):
             for _ in range(5):
                 self._one()
@@ -234,15 +232,3 @@ class Orders:
         if self._thread.is_alive():
             self._thread.join()
         self.produce(0)
-
-
-def free_port() -> int:
-    """A port below those that the system hands out to clients, so that it is still free when the broker comes back."""
-    for port in random.sample(range(20_000, 32_000), 100):
-        with socket.socket() as attempt:
-            try:
-                attempt.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    raise ClaimError("none of 100 ports between 20000 and 32000 is free")

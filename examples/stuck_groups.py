@@ -1,14 +1,14 @@
 """
-A Spark job of one's own over the logs of coordinators: groups that have not moved for a while, though something waits for them.
+A Spark job over coordinator logs: groups with lag that have not committed for a while.
 
     spark-submit --master 'local[2]' examples/stuck_groups.py /var/lib/kafka /srv/stuck --minutes 10
 
-The same as a cron job, which needs nothing but this line, for a run that dies is made up for by the next one:
+As a cron job. A run that fails needs no repair, because the next one replaces its output:
 
     */15 * * * *  spark-submit --master 'local[2]' stuck_groups.py /var/lib/kafka /srv/stuck 2>>/var/log/stuck.log
 
-On a cluster, Kohort has to be installed where Python runs on its workers, and the logs have to be where they can read them:
-`kafka://HOST:PORT`, an object store, or a shared directory.
+On a Spark cluster, Kohort must be installed in the Python environment of the workers, and the workers must be able to read the
+logs: `kafka://HOST:PORT`, an object store, or a shared directory.
 """
 
 import argparse
@@ -23,7 +23,7 @@ MINUTE_MS = 60_000
 
 
 def stuck(spark: SparkSession, source: str, *, minutes: int) -> Any:
-    """Partitions of groups with a lag whose last commit is so many minutes older than the last record of a coordinator."""
+    """Select partitions with lag whose last commit is at least `minutes` older than the newest coordinator record."""
     records = spark.read.format("kohort").load(source).persist()
     at_ms = int(records.agg(fn.max("timestamp_ms")).first()[0])
     latest = offsets(records)
@@ -34,14 +34,14 @@ def stuck(spark: SparkSession, source: str, *, minutes: int) -> Any:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Groups that are stuck, as Parquet.")
+    parser = argparse.ArgumentParser(description="Write groups that are stuck as Parquet.")
     parser.add_argument("source", help="data directory of a broker, or kafka://HOST:PORT")
     parser.add_argument("target", help="directory of the Parquet files")
     parser.add_argument("--minutes", type=int, default=10)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     spark = SparkSession.builder.appName("stuck-groups").config("spark.sql.session.timeZone", "UTC").getOrCreate()
-    stuck(spark, asked.source, minutes=asked.minutes).write.mode("overwrite").parquet(asked.target)
-    print(f"{spark.read.parquet(asked.target).count()} stuck")
+    stuck(spark, options.source, minutes=options.minutes).write.mode("overwrite").parquet(options.target)
+    print(f"{spark.read.parquet(options.target).count()} stuck")
     spark.stop()
 
 
