@@ -240,7 +240,7 @@ class Run(ExitStack):
 
     def abandon(self) -> None:
         """The process is gone."""
-        self.harness.broker.housekeeping.close()
+        self.harness.broker.log_maintenance.close()
         self.store.cleaner.stop()
         for topic_partition in self.store.partitions():
             log = self.store.get(topic_partition)

@@ -1,1 +1,1 @@
-"""Topics and their partitions: produce, fetch, list offsets, configurations, and the catalog that remembers them."""
+"""The broker: topics and partitions, Produce, Fetch, ListOffsets, configurations, and the catalog that stores them."""

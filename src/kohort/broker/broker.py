@@ -1,5 +1,5 @@
 """
-The broker: topics, their partitions, and the APIs over them, put together.
+Composition of the broker: topics, partitions and the handlers of their APIs.
 
 `Broker.handlers` is the registry of handlers by API. The server adds those of the coordinators, and ApiVersions lists them all.
 """
@@ -22,7 +22,7 @@ from kohort.broker.ports import CallLater, CoordinatorDirectory, Handler, NoCoor
 from kohort.broker.records.delete_records import DeleteRecords
 from kohort.broker.records.fetch import Fetch
 from kohort.broker.records.list_offsets import ListOffsets
-from kohort.broker.records.offset_for_leader_epoch import LeaderEpochs
+from kohort.broker.records.offset_for_leader_epoch import OffsetForLeaderEpoch
 from kohort.broker.records.produce import Produce
 from kohort.broker.topics.create_partitions import CreatePartitions
 from kohort.broker.topics.create_topics import CreateTopics
@@ -30,7 +30,7 @@ from kohort.broker.topics.creation import TopicCreation
 from kohort.broker.topics.delete_topics import DeleteTopics
 from kohort.broker.topics.describe_topic_partitions import DescribeTopicPartitions
 from kohort.broker.topics.metadata import Metadata
-from kohort.broker.topics.strays import set_aside_strays
+from kohort.broker.topics.strays import rename_strays
 from kohort.broker.transactions.describe_producers import DescribeProducers
 from kohort.broker.transactions.markers import LocalMarkers
 from kohort.broker.transactions.producer_ids import InitProducerId, ProducerIds
@@ -45,10 +45,10 @@ from kohort.wire.apis import ApiKey
 
 class Broker:
     """
-    One node's broker. Everything runs on the thread that owns the node.
+    The broker of one node. Not thread-safe: call from the event-loop thread.
 
     Args:
-        cluster: facts that clients are told; its host and port may be set later, when the listener is bound.
+        cluster: the node as clients see it; host and port may be set later, when the listener is bound.
         coordinators: the coordinators of this node; they may be added until the first request.
         verification: the transaction coordinator, as partition leaders ask it. Default: there is none.
 
@@ -73,7 +73,7 @@ class Broker:
         self.configs = TopicConfigs(config)
         self.group_configs = GroupConfigs(config)
         self.catalog = Catalog(store, clock)
-        set_aside_strays(store, self.catalog)
+        rename_strays(store, self.catalog)
         self.fetches: Fetches = Purgatory(
             call_later, purge_interval=config.get_int("fetch.purgatory.purge.interval.requests")
         )
@@ -81,7 +81,7 @@ class Broker:
         self.creation = TopicCreation(self.catalog, self.configs, cluster)
         self.creation.check_internal()
         self.producer_ids = ProducerIds(self.catalog)
-        self.housekeeping = LogMaintenance(store, self.partitions, config, clock, call_later)
+        self.log_maintenance = LogMaintenance(store, self.partitions, config, clock, call_later)
         hosts: CoordinatorDirectory = NoCoordinators() if coordinators is None else coordinators
         self.verification: Verification = NoTransactionCoordinator() if verification is None else verification
         self.markers: Markers = LocalMarkers(self.partitions, clock, hosts)
@@ -99,7 +99,7 @@ class Broker:
         self.serve(ApiKey.PRODUCE, Produce(catalog, partitions, clock, call_later, self.verification).produce)
         self.serve(ApiKey.FETCH, Fetch(catalog, partitions, self.cluster, self.config, clock, self.fetches).fetch)
         self.serve(ApiKey.LIST_OFFSETS, ListOffsets(partitions).list_offsets)
-        self.serve(ApiKey.OFFSET_FOR_LEADER_EPOCH, LeaderEpochs(partitions).offset_for_leader_epoch)
+        self.serve(ApiKey.OFFSET_FOR_LEADER_EPOCH, OffsetForLeaderEpoch(partitions).offset_for_leader_epoch)
         self.serve(ApiKey.DELETE_RECORDS, DeleteRecords(partitions, call_later).delete_records)
         self.serve(ApiKey.WRITE_TXN_MARKERS, WriteTxnMarkers(self.markers, call_later).write_txn_markers)
         self.serve(ApiKey.DESCRIBE_PRODUCERS, DescribeProducers(catalog, partitions).describe_producers)

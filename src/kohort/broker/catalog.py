@@ -1,18 +1,20 @@
 """
-The catalog: which topics there are, how groups are configured, and the other small facts of a cluster that must survive.
+The catalog: topics, group configurations and producer ids of the cluster, durably.
 
-It is a state machine over a log of its own, `__kohort_catalog-0`, kept in the same store as the topics' logs, so that there
-is one way to be durable. A record carries the whole new state of one thing, keyed by what it is about, so the log can be
-compacted:
+The catalog is a state machine over a log of its own, `__kohort_catalog-0`, in the same store as the logs of the topics. A
+record has the whole new state of one entry, so the log can be compacted:
 
-| key               | value (JSON, `version` 0)                                | tombstone         |
-|-------------------|----------------------------------------------------------|-------------------|
-| `topic:<id>`      | name, id, partition count, configuration                 | the topic is gone |
-| `group:<id>`      | group id, configuration                                   | -                 |
-| `producer-ids`    | the first producer id that no block has been given out of | -                 |
+| key               | value (JSON, `version` 0)                    | tombstone             |
+|-------------------|----------------------------------------------|-----------------------|
+| `topic:<id>`      | name, id, partition count, configuration     | the topic was deleted |
+| `group:<id>`      | group id, configuration                      | -                     |
+| `producer-ids`    | the first producer id beyond all id blocks   | -                     |
 
-Two views are kept: the newest, which decides whether a change is possible, and the durable one, which everybody else
-sees. A change takes effect, and is answered, when the high watermark has passed its records.
+There are two views. The newest view includes changes in progress and decides whether another change is possible. The durable
+view is what all other code sees. A change moves to the durable view, and is answered, when the high watermark has passed its
+records.
+
+Source: Kafka's metadata log (KRaft) has this role there.
 """
 
 from collections import deque
@@ -31,7 +33,7 @@ from kohort.wire import batches
 
 CATALOG = TopicPartition("__kohort_catalog", 0)
 CATALOG_ID = UUID(int=0x6B6F686F72740000000000000001)
-"""The catalog's own topic id; of no version, so no topic can get it."""
+"""The topic id of the catalog. It is not a version 4 UUID, so no topic gets it."""
 
 _CATALOG_CONFIG = LogConfig(cleanup_policy="compact", max_message_bytes=(1 << 31) - 1)
 _VERSION = 0
@@ -46,7 +48,7 @@ class Topic(msgspec.Struct, frozen=True):
     One topic.
 
     Attributes:
-        configs: what was set for the topic itself, in the form in which it was set.
+        configs: the topic's own configurations, as text in the form in which they were set.
     """
 
     name: str
@@ -57,10 +59,10 @@ class Topic(msgspec.Struct, frozen=True):
 
 class ConfiguredGroup(msgspec.Struct, frozen=True):
     """
-    A group that has been configured, whether it exists or not.
+    The configuration of a group, which need not exist.
 
     Attributes:
-        configs: what was set for the group itself, in the form in which it was set; empty when all was deleted again.
+        configs: the group's own configurations, as text in the form in which they were set; empty if all were deleted.
     """
 
     group_id: str
@@ -103,7 +105,7 @@ class _Pending(msgspec.Struct, frozen=True):
 
 
 class _View:
-    """Topics by name and by id, configured groups by id."""
+    """Topics by name and by id, group configurations by group id."""
 
     __slots__ = ("by_id", "by_name", "groups")
 
@@ -140,7 +142,7 @@ class _View:
 
 
 def new_topic_id() -> UUID:
-    """A random id; never one whose text begins with a dash, which command lines take for an option. Source: Kafka Uuid."""
+    """A random id whose base64 text does not begin with a dash, which command lines parse as an option. Source: Kafka Uuid."""
     while True:
         topic_id = uuid4()
         if topic_id.int >> 122 != 0b111110:
@@ -149,7 +151,10 @@ def new_topic_id() -> UUID:
 
 class Catalog:
     """
-    Implements `kohort.model.image.ClusterImage`.
+    The catalog of one node. Implements `kohort.model.image.ClusterImage` with the durable view.
+
+    Attributes:
+        is_new: whether the store had no catalog at the start.
 
     Raises:
         ConfigError: the catalog was written by a newer version.
@@ -165,13 +170,12 @@ class Catalog:
         self._listeners: list[Listener] = []
         self._next_producer_id = 0
         self.is_new = self._log.end_offset == 0
-        """Whether there was no catalog in the store."""
         self._load(self._log)
         self._log.become_leader(max(self._log.leader_epoch, 0))
         self._log.add_listener(self._on_high_watermark)
         self._log.when_offline(self._on_offline)
 
-    # What is durable, for everybody.
+    # -- the durable view --------------------------------------------------------------------------------------
 
     def topic(self, name: str) -> Topic | None:
         return self._durable.by_name.get(name)
@@ -183,7 +187,7 @@ class Catalog:
         return self._durable.by_name.values()
 
     def configured_group(self, group_id: str) -> ConfiguredGroup:
-        """What was set for a group; nothing if it was never configured."""
+        """The configuration of a group; an empty one if none was set."""
         return self._durable.groups.get(group_id) or ConfiguredGroup(group_id)
 
     def configured_groups(self) -> Iterable[ConfiguredGroup]:
@@ -193,10 +197,10 @@ class Catalog:
         """Call `listener(delta)` for every change, when it has become durable and before it is answered."""
         self._listeners.append(listener)
 
-    # What is under way, for those who change it.
+    # -- the newest view, and changes --------------------------------------------------------------------------
 
     def newest(self, name: str) -> Topic | None:
-        """The topic as it will be when everything under way is durable."""
+        """The topic as it will be when all changes in progress are durable."""
         return self._newest.by_name.get(name)
 
     def newest_by_id(self, topic_id: UUID) -> Topic | None:
@@ -209,7 +213,7 @@ class Catalog:
         return self._newest.by_name.keys()
 
     def change(self, change: CatalogChange, done: Done) -> None:
-        """Write a change; `done(code)` is called once, when it is durable or has failed at once."""
+        """Write a change. `done(code)` is called once: when the change is durable, or at once if it cannot be written."""
         records: list[tuple[bytes, bytes | None]] = [
             (_TOPIC + topic.topic_id.hex.encode(), None) for topic in change.deleted
         ]
@@ -224,7 +228,7 @@ class Catalog:
         self._append(records, change, done)
 
     def reserve_producer_ids(self, count: int, done: Callable[[ErrorCode, int], None]) -> None:
-        """Take a block of producer ids that nobody ever gets again; `done(code, first)` when that is durable."""
+        """Reserve a block of producer ids for ever. `done(code, first)` is called when the reservation is durable."""
         first = self._next_producer_id
         self._next_producer_id = first + count
         value = msgspec.json.encode(_ProducerIdsRecord(_VERSION, first + count))
@@ -251,7 +255,7 @@ class Catalog:
             pending.done(ErrorCode.NONE)
 
     def _on_offline(self) -> None:
-        """What is under way may be found at the next start, and nobody is told that before."""
+        """Fail the changes in progress. The next start may still find them in the log."""
         while self._pending:
             self._pending.popleft().done(ErrorCode.KAFKA_STORAGE_ERROR)
 
@@ -280,7 +284,7 @@ class Catalog:
         elif key == _PRODUCER_IDS:
             self._next_producer_id = _decode(value, _ProducerIdsRecord).next_producer_id
         else:
-            raise _too_new(key)
+            raise _too_new(f"the key {key!r}")
 
 
 R = TypeVar("R", _TopicRecord, _GroupRecord, _ProducerIdsRecord)
@@ -290,11 +294,11 @@ def _decode(value: bytes | None, kind: type[R]) -> R:
     try:
         record = msgspec.json.decode(value or b"null", type=kind)
     except msgspec.MsgspecError as error:
-        raise ConfigError(f"The catalog of topics holds a record that this version cannot read: {error}") from error
+        raise ConfigError(f"The catalog has a record that this version cannot read: {error}") from error
     if record.version != _VERSION:
-        raise _too_new(record.version)
+        raise _too_new(f"record version {record.version}")
     return record
 
 
-def _too_new(what: object) -> ConfigError:
-    return ConfigError(f"The catalog of topics was written by a newer version of Kohort (it holds {what!r})")
+def _too_new(what: str) -> ConfigError:
+    return ConfigError(f"The catalog was written by a newer version of Kohort: it has {what}. Start that version.")

@@ -1,7 +1,7 @@
 """
-Who this cluster is; and DescribeCluster (60), versions 0 to 2: v1 asks for brokers or controllers, v2 for fenced brokers.
+The cluster as clients see it, and DescribeCluster (60), versions 0 to 2: v1 endpoint type, v2 fenced brokers.
 
-There is no controller to talk to, and no broker is ever fenced.
+There is no controller endpoint, and no broker is ever fenced.
 
 Source: KIP-700, KIP-919, KIP-1073; Kafka KafkaApis.handleDescribeCluster.
 """
@@ -17,10 +17,10 @@ from kohort.wire import messages as m
 
 NO_NODE_ID = -1
 NO_AUTHORIZED_OPERATIONS = -(1 << 31)
-"""Nobody asked which operations are allowed."""
+"""The request did not ask for the authorized operations."""
 
 TOPIC_OPERATIONS = 3576
-"""All operations that exist on a topic, as bits; what Kafka answers when it has no authorizer."""
+"""All operations on a topic as a bit field: Kafka's answer without an authorizer."""
 CLUSTER_OPERATIONS = 8096
 
 _BROKERS = 1
@@ -29,7 +29,7 @@ _CONTROLLERS = 2
 
 @dataclass
 class Cluster:
-    """The node and its cluster as clients see them. Host and port are known when the listener is bound."""
+    """The node and its cluster. Host and port are set when the listener is bound."""
 
     node_id: int
     cluster_id: str
@@ -61,7 +61,7 @@ class Cluster:
 
 
 def _refuse_endpoint(endpoint_type: int, api_version: int) -> m.DescribeClusterResponse:
-    """Version 0 cannot ask for an endpoint, so an error about it is an invalid request there."""
+    """Refuse an endpoint type. Version 0 has no endpoint type, so the error is INVALID_REQUEST there."""
     if endpoint_type == _CONTROLLERS:
         code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
         message = "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"

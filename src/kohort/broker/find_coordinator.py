@@ -24,7 +24,7 @@ from kohort.wire import messages as m
 
 
 class CoordinatorType(IntEnum):
-    """What the key of a request is."""
+    """The kind of the keys in a request."""
 
     GROUP = 0
     TRANSACTION = 1
@@ -41,7 +41,7 @@ MALFORMED = (
     "This most likely occurs because of a request being malformed by the client library or the message was sent to an "
     "incompatible broker. See the broker logs for more details."
 )
-"""What Kafka says with INVALID_REQUEST where it has nothing of its own to say."""
+"""Kafka's message of INVALID_REQUEST where it has no more specific one."""
 
 _MESSAGES = {
     ErrorCode.NONE: "NONE",
@@ -49,7 +49,7 @@ _MESSAGES = {
     ErrorCode.INVALID_REQUEST: MALFORMED,
     ErrorCode.UNKNOWN_SERVER_ERROR: "The server experienced an unexpected error when processing the request.",
 }
-"""What versions 1 to 3 say with a code, success included."""
+"""Error messages of versions 1 to 3; they have one for success, too."""
 
 _BATCHED_SINCE = 4
 _SHARE_SINCE = 6
@@ -121,6 +121,6 @@ class FindCoordinator:
 
 
 def _is_share_key(key: str) -> bool:
-    """`group:topicId:partition`; the group may contain colons. Source: Kafka SharePartitionKey.validate."""
+    """Whether a key is `group:topicId:partition`; the group may contain colons. Source: Kafka SharePartitionKey.validate."""
     parts = key.rsplit(":", 2)
     return len(parts) == 3 and bool(parts[0].strip()) and len(parts[1]) == 22 and parts[2].isdecimal()

@@ -1,8 +1,8 @@
 """
-What is done for the logs from time to time: retention, compaction, and producers that wrote nothing for long.
+Periodic maintenance of the logs: retention, compaction, and expiry of producers.
 
-Compacted logs are deleted from by their cleaner, the others every `log.retention.check.interval.ms`. Some partitions are looked
-at in one go and the others a moment later, so that nobody waits for long.
+Retention applies to all logs that are not compacted, every `log.retention.check.interval.ms`; the cleaner deletes old segments
+of the others. Partitions are visited in groups with pauses between, so that requests are not held up for long.
 
 Source: Kafka LogManager.cleanupLogs, LogCleaner, ProducerStateManager.removeExpiredProducers.
 """
@@ -22,13 +22,13 @@ from kohort.storage.log import CleanerConfig, LogStore
 
 _log = logging.getLogger("kohort.broker")
 
-AT_ONCE = 20
-"""Partitions that are looked at in one go."""
+GROUP_SIZE = 20
+"""Partitions visited between two pauses."""
 PAUSE_MS = 5
 
 
 class LogMaintenance:
-    """Goes round all partitions that have a log, and again after `log.retention.check.interval.ms`."""
+    """Visits every partition that has a log, once in each `log.retention.check.interval.ms`."""
 
     def __init__(
         self,
@@ -64,18 +64,18 @@ class LogMaintenance:
 
     def _begin(self) -> None:
         self._due.extend(self._store.partitions())
-        self._go_on()
+        self._visit_group()
 
-    def _go_on(self) -> None:
-        for _ in range(min(AT_ONCE, len(self._due))):
-            self._keep(self._due.popleft())
+    def _visit_group(self) -> None:
+        for _ in range(min(GROUP_SIZE, len(self._due))):
+            self._maintain(self._due.popleft())
         if self._due:
-            self._cancel = self._call_later(PAUSE_MS, self._go_on)
+            self._cancel = self._call_later(PAUSE_MS, self._visit_group)
         else:
             self._cancel = self._call_later(self._interval_ms, self._begin)
 
-    def _keep(self, topic_partition: TopicPartition) -> None:
-        """A log that no topic owns is let alone."""
+    def _maintain(self, topic_partition: TopicPartition) -> None:
+        """Expire producers and apply retention. A log without a topic is left as it is."""
         now_ms = self._clock.now_ms()
         try:
             partition = self._partitions.find(*topic_partition)
@@ -84,11 +84,11 @@ class LogMaintenance:
                 if "compact" not in partition.log.config.cleanup_policy.split(","):
                     partition.log.apply_retention(now_ms)
         except (StorageError, OSError) as error:
-            _log.warning("log.not_kept partition=%s error=%r", topic_partition, str(error))
+            _log.warning("log.maintenance_failed partition=%s error=%r", topic_partition, str(error))
 
 
 def cleaner_config(config: BrokerConfig) -> CleanerConfig:
-    """What the broker's `log.cleaner.` configurations say to the cleaner."""
+    """The cleaner's configuration from the broker's `log.cleaner.` keys."""
     return CleanerConfig(
         threads=config.get_int("log.cleaner.threads"),
         dedupe_buffer_size=config.get_int("log.cleaner.dedupe.buffer.size"),

@@ -1,9 +1,9 @@
 """
-The partitions of topics: their logs, opened at first use, and who waits for them.
+The partitions of topics: their logs, opened at first use, and the requests that wait for them.
 
-A `Partition` is a log with its two kinds of waiting. A producer waits for an offset that the high watermark has to pass:
-those who wait are in order, so that only the first ones are looked at. A consumer waits until there is enough in several
-partitions together: it is in the purgatory, and is asked each time one of them goes on.
+A `Partition` is a log with two kinds of waiting requests. A Produce request waits until the high watermark passes an offset;
+these waits are in offset order, so that only the first ones are checked. A Fetch request waits for enough bytes in several
+partitions together; it is in the purgatory and is checked each time the high watermark of one of them advances.
 
 Source: Kafka Partition, ReplicaManager.
 """
@@ -27,8 +27,9 @@ from kohort.runtime.purgatory import Purgatory
 from kohort.storage.log import NO_TOPIC_ID, Log, LogConfig, LogStore
 from kohort.wire.batches import BatchHeader
 
-_WRITTEN: Final = ErrorCode.NONE
-Written: TypeAlias = Callable[[ErrorCode], None]
+_REPLICATED: Final = ErrorCode.NONE
+Replicated: TypeAlias = Callable[[ErrorCode], None]
+"""Called with NONE when the high watermark has passed an offset, or with the error that prevents it."""
 Fetches: TypeAlias = "Purgatory[Partition]"
 
 
@@ -49,17 +50,18 @@ class Partition:
     One partition that this node leads.
 
     Attributes:
-        is_deleted: its topic is gone; whoever has it still in hand answers so.
+        is_deleted: its topic was deleted. Requests that still refer to the partition are answered
+            UNKNOWN_TOPIC_OR_PARTITION.
     """
 
-    __slots__ = ("_fetches", "_writes", "is_deleted", "log", "rules", "topic", "topic_partition")
+    __slots__ = ("_fetches", "_waiting", "is_deleted", "log", "rules", "topic", "topic_partition")
 
     def __init__(self, topic: Topic, index: int, log: Log, rules: ProduceRules, fetches: Fetches) -> None:
         self.topic = topic
         self.rules = rules
         self.topic_partition = TopicPartition(topic.name, index)
         self.log = log
-        self._writes: deque[tuple[int, Written]] = deque()
+        self._waiting: deque[tuple[int, Replicated]] = deque()
         self._fetches = fetches
         self.is_deleted = False
         log.add_listener(self._on_high_watermark)
@@ -68,13 +70,13 @@ class Partition:
     def check(self) -> None:
         """
         Raises:
-            UnavailableError: the log failed. Kafka has no leader then, so that nobody is told offsets either.
+            UnavailableError: the log failed. In Kafka the partition has no leader then, so it answers no offsets either.
         """
         if self.log.refusal is not None:
             raise UnavailableError(self.log.refusal)
 
     def append(self, batch: bytes | bytearray) -> int:
-        """Write a batch; returns the new end offset. Raises: as `PartitionLog.append`."""
+        """Append a batch; returns the new end offset. Raises: as `PartitionLog.append`."""
         return self.log.append(batch, leader_epoch=self.log.leader_epoch)
 
     def append_transactional(self, batch: bytes | bytearray, header: BatchHeader, guard: object | None) -> int:
@@ -91,20 +93,20 @@ class Partition:
         """Append a transaction marker; returns the new end offset. Raises: as `PartitionLog.append_marker`."""
         return self.log.append_marker(end, leader_epoch=self.log.leader_epoch, timestamp_ms=timestamp_ms)
 
-    def when_replicated(self, end_offset: int, written: Written) -> None:
+    def when_replicated(self, end_offset: int, replicated: Replicated) -> None:
         """
-        Call `written` when the high watermark has reached `end_offset`, or the partition is gone. Not at once.
+        Call `replicated` when the high watermark has reached `end_offset`, or the partition fails or is deleted; never at once.
 
-        Whoever waits for an earlier offset than the one before him (a batch that was sent again) is told together with him.
+        A wait for a lower offset than the last one (the retry of a batch) completes together with the last one.
         """
-        if self._writes:
-            end_offset = max(end_offset, self._writes[-1][0])
-        self._writes.append((end_offset, written))
+        if self._waiting:
+            end_offset = max(end_offset, self._waiting[-1][0])
+        self._waiting.append((end_offset, replicated))
 
     def _on_high_watermark(self, high_watermark: int) -> None:
-        writes = self._writes
-        while writes and writes[0][0] <= high_watermark:
-            writes.popleft()[1](_WRITTEN)
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= high_watermark:
+            waiting.popleft()[1](_REPLICATED)
         self._fetches.check_and_complete(self)
 
     def on_deleted(self) -> None:
@@ -116,8 +118,8 @@ class Partition:
         self._end_waits(ErrorCode.KAFKA_STORAGE_ERROR)
 
     def _end_waits(self, code: ErrorCode) -> None:
-        while self._writes:
-            self._writes.popleft()[1](code)
+        while self._waiting:
+            self._waiting.popleft()[1](code)
         self._fetches.check_and_complete(self)
 
 
@@ -128,7 +130,7 @@ class _Settings(msgspec.Struct, frozen=True):
 
 
 class Partitions:
-    """All partitions of the catalog's topics; `fetches` holds the consumers that wait for them."""
+    """All partitions of the catalog's topics. `fetches` has the waiting Fetch requests."""
 
     def __init__(self, store: LogStore, catalog: Catalog, configs: TopicConfigs, fetches: Fetches) -> None:
         self._store = store
@@ -141,10 +143,10 @@ class Partitions:
 
     def find(self, topic: str, index: int) -> Partition | None:
         """
-        The partition; None when there is no such topic or index.
+        Find a partition, opening its log if needed; None if there is no such topic or index.
 
         Raises:
-            StorageError: its log cannot be opened, or has failed.
+            StorageError: the log cannot be opened, or has failed.
         """
         partition = self._open.get((topic, index)) or self._open_log(topic, index)
         if partition is not None:
@@ -179,7 +181,7 @@ class Partitions:
         return PartitionLeader(max(log.leader_epoch, 0), log.refusal is not None)
 
     def _settings_of(self, topic: Topic) -> _Settings:
-        """Parsed once for all partitions of a topic, until its configuration changes."""
+        """The parsed configuration of a topic, cached until it changes."""
         settings = self._settings.get(topic.name)
         if settings is None or settings.overrides != topic.configs:
             rules = ProduceRules.of(self._configs, topic.configs)

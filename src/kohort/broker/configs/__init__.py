@@ -1,1 +1,1 @@
-"""Configurations of brokers, topics and groups, and the APIs over them."""
+"""Configurations of brokers, topics and groups, and their APIs."""

@@ -1,8 +1,8 @@
 """
 IncrementalAlterConfigs (44), versions 0 and 1, and AlterConfigs (33), versions 0 to 2: the newest is flexible.
 
-The one changes single keys, the other replaces all that a resource has. Topics and groups only: settings of brokers, loggers
-and client metrics cannot be changed at run time and are refused. A group needs not exist.
+IncrementalAlterConfigs changes single keys, AlterConfigs replaces all keys of a resource. Resources are topics and groups; a
+group need not exist. Configurations of brokers, loggers and client metrics cannot be changed at run time.
 
 Source: KIP-133, KIP-339; Kafka ControllerApis, ConfigAdminManager, ConfigurationControlManager.
 """
@@ -22,7 +22,7 @@ from kohort.broker.configs.group_configs import GroupConfigs
 from kohort.broker.configs.topic_configs import TopicConfigs
 from kohort.broker.ports import CallLater, Context
 from kohort.broker.topics.creation import change_durably
-from kohort.broker.topics.topic_names import name_problem
+from kohort.broker.topics.topic_names import name_error
 from kohort.machine.shard import Reply
 from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode
 from kohort.wire import messages as m
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Resource(Protocol):
-    """What is to be changed, in either request."""
+    """The resource to change, in either request."""
 
     @property
     def resource_type(self) -> int: ...
@@ -57,7 +57,7 @@ S = TypeVar("S")
 R = TypeVar("R", bound=Resource)
 C = TypeVar("C", bound=Setting)
 Subject: TypeAlias = Topic | ConfiguredGroup
-Outcomes: TypeAlias = "list[tuple[Resource, Subject | CoordinatorError]]"
+Decisions: TypeAlias = "list[tuple[Resource, Subject | CoordinatorError]]"
 
 SET = 0
 DELETE = 1
@@ -65,11 +65,11 @@ APPEND = 2
 SUBTRACT = 3
 
 TIMEOUT_MS = 30_000
-"""The request carries no timeout; this is how long Kafka's clients wait by default."""
+"""The requests have no timeout. Source: the default request timeout of Kafka's clients."""
 
 
 class AlterConfigs:
-    """Changes configurations; a resource is changed as a whole or not at all."""
+    """Handles IncrementalAlterConfigs and AlterConfigs. Each resource is changed as a whole or not at all."""
 
     def __init__(self, catalog: Catalog, configs: TopicConfigs, groups: GroupConfigs, call_later: CallLater) -> None:
         self._catalog = catalog
@@ -85,10 +85,10 @@ class AlterConfigs:
     ) -> m.IncrementalAlterConfigsResponse | None:
         respond = m.IncrementalAlterConfigsResponseAlterConfigsResourceResponse
 
-        def response(outcomes: Outcomes, code: ErrorCode) -> m.IncrementalAlterConfigsResponse:
-            return m.IncrementalAlterConfigsResponse(responses=_responses(respond, outcomes, code))
+        def response(decisions: Decisions, code: ErrorCode) -> m.IncrementalAlterConfigsResponse:
+            return m.IncrementalAlterConfigsResponse(responses=_responses(respond, decisions, code))
 
-        decided = self._decide(request.resources, self._altered)
+        decided = self._validate_all(request.resources, self._altered)
         return self._change(decided, response, reply, validate_only=request.validate_only)
 
     def alter_configs(
@@ -96,16 +96,16 @@ class AlterConfigs:
     ) -> m.AlterConfigsResponse | None:
         respond = m.AlterConfigsResponseAlterConfigsResourceResponse
 
-        def response(outcomes: Outcomes, code: ErrorCode) -> m.AlterConfigsResponse:
-            return m.AlterConfigsResponse(responses=_responses(respond, outcomes, code))
+        def response(decisions: Decisions, code: ErrorCode) -> m.AlterConfigsResponse:
+            return m.AlterConfigsResponse(responses=_responses(respond, decisions, code))
 
-        decided = self._decide(request.resources, _replaced)
+        decided = self._validate_all(request.resources, _replaced)
         return self._change(decided, response, reply, validate_only=request.validate_only)
 
     def _change(
         self,
-        decided: Outcomes,
-        response: Callable[[Outcomes, ErrorCode], T],
+        decided: Decisions,
+        response: Callable[[Decisions, ErrorCode], T],
         reply: Reply[T],
         *,
         validate_only: bool,
@@ -127,12 +127,14 @@ class AlterConfigs:
         )
         return None
 
-    def _decide(self, resources: Sequence[R], altered: Callable[[Mapping[str, str], R], dict[str, str]]) -> Outcomes:
-        times = Counter((resource.resource_type, resource.resource_name) for resource in resources)
-        outcomes: Outcomes = []
+    def _validate_all(
+        self, resources: Sequence[R], altered: Callable[[Mapping[str, str], R], dict[str, str]]
+    ) -> Decisions:
+        occurrences = Counter((resource.resource_type, resource.resource_name) for resource in resources)
+        decisions: Decisions = []
         for resource in resources:
             try:
-                if times[resource.resource_type, resource.resource_name] > 1:
+                if occurrences[resource.resource_type, resource.resource_name] > 1:
                     raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
                 subject = self._subject(resource)
                 configs = altered(subject.configs if subject else {}, resource)
@@ -141,13 +143,18 @@ class AlterConfigs:
                     raise CoordinatorError(
                         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource.resource_name}' does not exist."
                     )
-                outcomes.append((resource, msgspec.structs.replace(subject, configs=configs)))
+                decisions.append((resource, msgspec.structs.replace(subject, configs=configs)))
             except CoordinatorError as error:
-                outcomes.append((resource, error))
-        return outcomes
+                decisions.append((resource, error))
+        return decisions
 
     def _subject(self, resource: Resource) -> Subject | None:
-        """None for a topic that is not there, which Kafka finds out when all else is right."""
+        """
+        Find the topic or group; None for a topic that does not exist. Kafka reports that after all other errors.
+
+        Raises:
+            CoordinatorError: the resource cannot be changed.
+        """
         if resource.resource_type == GROUP:
             if not resource.resource_name:
                 raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
@@ -157,12 +164,17 @@ class AlterConfigs:
         return self._catalog.newest(resource.resource_name)
 
     def _validate(self, resource: Resource, configs: dict[str, str]) -> None:
-        """Source: Kafka ControllerConfigurationValidator."""
+        """
+        Raises:
+            CoordinatorError: the name or a configuration is invalid.
+
+        Source: Kafka ControllerConfigurationValidator.
+        """
         if resource.resource_type == TOPIC:
             if not resource.resource_name:
                 raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
-            if problem := name_problem(resource.resource_name):
-                raise CoordinatorError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+            if message := name_error(resource.resource_name):
+                raise CoordinatorError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
         rules = self._configs if resource.resource_type == TOPIC else self._groups
         try:
             rules.validate(configs)
@@ -183,16 +195,16 @@ class AlterConfigs:
             case 1:
                 configs.pop(change.name, None)
             case 2:
-                self._alter_list(configs, change, lambda old, new: old + [one for one in new if one not in old])
+                self._alter_list(configs, change, lambda old, new: old + [item for item in new if item not in old])
             case 3:
-                self._alter_list(configs, change, lambda old, new: [one for one in old if one not in new])
+                self._alter_list(configs, change, lambda old, new: [item for item in old if item not in new])
             case _:
-                raise CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR)  # Without a word, in Kafka too.
+                raise CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR)  # Kafka has no message either.
 
     def _alter_list(
         self, configs: dict[str, str], change: Change, combine: Callable[[list[str], list[str]], list[str]]
     ) -> None:
-        """Source: ConfigurationControlManager: a list that was not set begins with the value that holds by default."""
+        """Combine a list with the effective value of the key. Source: Kafka ConfigurationControlManager."""
         key = TOPIC_KEYS.get(change.name)
         if key is None or key.type is not ConfigType.LIST:
             what = "APPEND" if change.config_operation == APPEND else "SUBTRACT"
@@ -218,7 +230,7 @@ def _check_changes(changes: Sequence[C], *, may_be_null: Callable[[C], bool]) ->
 
 
 def _split(text: str) -> list[str]:
-    return [one.strip() for one in text.split(",") if one.strip()]
+    return [item.strip() for item in text.split(",") if item.strip()]
 
 
 def _not_alterable(resource_type: int) -> CoordinatorError:
@@ -228,7 +240,7 @@ def _not_alterable(resource_type: int) -> CoordinatorError:
     return CoordinatorError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
 
 
-def _responses(respond: Callable[..., S], outcomes: Outcomes, code: ErrorCode) -> list[S]:
+def _responses(respond: Callable[..., S], decisions: Decisions, code: ErrorCode) -> list[S]:
     return [
         respond(
             error_code=outcome.code if isinstance(outcome, CoordinatorError) else code,
@@ -236,5 +248,5 @@ def _responses(respond: Callable[..., S], outcomes: Outcomes, code: ErrorCode) -
             resource_type=resource.resource_type,
             resource_name=resource.resource_name,
         )
-        for resource, outcome in outcomes
+        for resource, outcome in decisions
     ]

@@ -1,8 +1,8 @@
 """
-Every configuration that Apache Kafka 4.2.1 knows: of the broker, of a topic, of a group.
+All configurations of Apache Kafka 4.2.1: of brokers, topics and groups.
 
-One line a key: name, type, default, what is valid, importance, and whether the key is internal (then DescribeConfigs does
-not show it). A default of None means that there is none; REQUIRED means that Kafka does not start without a value.
+One row for each key: name, type, default, valid values, importance, and whether the key is internal (DescribeConfigs does not
+show internal keys). The default None means that there is none; REQUIRED means that Kafka does not start without a value.
 
 Source: Apache Kafka 4.2.1, the ConfigDef of KafkaConfig, LogConfig and GroupConfig.
 """

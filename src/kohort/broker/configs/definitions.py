@@ -1,7 +1,7 @@
 """
-Configurations as Kafka defines them: a table of keys, the values that they take, and the sentence for one that they do not.
+Definitions of Kafka's configurations: keys, types, validation with Kafka's error messages; and the broker's configuration.
 
-`BrokerConfig` is what the operator set, checked by that table; what was not set has Kafka's default.
+`BrokerConfig` has the values that the operator set, over Kafka's defaults.
 
 Source: org.apache.kafka.common.config.ConfigDef; KafkaConfig of Apache Kafka 4.2.1.
 """
@@ -22,7 +22,7 @@ ENVIRONMENT_PREFIX = "KOHORT_SET_"
 
 
 class ConfigType(IntEnum):
-    """The number that DescribeConfigs gives a type."""
+    """The type of a value, by its number in DescribeConfigs."""
 
     BOOLEAN = 1
     STRING = 2
@@ -45,9 +45,9 @@ class ConfigKey(msgspec.Struct, frozen=True):
     One configuration.
 
     Attributes:
-        default: in the form in which it would be set; None when there is none.
-        valid: Kafka's description of what is valid, which is also how it is checked; None when the type is all.
-        is_internal: understood, but not shown.
+        default: as text; None without a default.
+        valid: Kafka's description of the valid values, from which validation derives; None if any value of the type is valid.
+        is_internal: accepted, but not shown by DescribeConfigs.
     """
 
     name: str
@@ -63,10 +63,10 @@ class ConfigKey(msgspec.Struct, frozen=True):
 
     def parse(self, text: str) -> Value:
         """
-        The value that a text stands for, checked.
+        Parse and validate a text.
 
         Raises:
-            ConfigError: the text is not of the key's type, or not one of its values; said as Kafka says it.
+            ConfigError: the text is not of the key's type, or not a valid value; with Kafka's message.
         """
         value = _parse_type(self, text)
         if self.valid is not None:
@@ -174,7 +174,7 @@ def text_of(value: Value) -> str | None:
 
 
 def unknown_key(name: str, known: Iterable[str]) -> ConfigError:
-    """The sentence for a key that is not there, with the one that was probably meant."""
+    """The error for an unknown key, with a similar key as a hint."""
     import difflib
 
     near = difflib.get_close_matches(name, known, n=1)
@@ -184,10 +184,13 @@ def unknown_key(name: str, known: Iterable[str]) -> ConfigError:
 
 class BrokerConfig:
     """
-    The broker's configuration: what was set, over Kafka's defaults.
+    The broker's configuration: values that were set, over Kafka's defaults.
+
+    Attributes:
+        explicit: the values that were set, as text.
 
     Raises:
-        ConfigError: a key is unknown or its value does not fit.
+        ConfigError: a key is unknown or its value is invalid.
     """
 
     def __init__(self, explicit: Mapping[str, str] | None = None) -> None:
@@ -203,7 +206,7 @@ class BrokerConfig:
         cls, *, sets: Iterable[str] = (), file: Path | None = None, environment: Mapping[str, str] | None = None
     ) -> "BrokerConfig":
         """
-        From a file, the environment (`KOHORT_SET_NUM_PARTITIONS=3`) and `KEY=VALUE` texts; the later one wins.
+        Load from a file, the environment (`KOHORT_SET_NUM_PARTITIONS=3`) and `KEY=VALUE` texts; later sources win.
 
         Raises:
             ConfigError: as for the class; or the file cannot be read.
@@ -258,7 +261,7 @@ def _split_assignment(text: str) -> tuple[str, str]:
 
 
 def read_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """`KOHORT_SET_LOG_RETENTION_MS` sets `log.retention.ms`; no key of Kafka's has an underscore."""
+    """Read `KOHORT_SET_LOG_RETENTION_MS` as `log.retention.ms`. No key of Kafka's has an underscore."""
     return {
         name.removeprefix(ENVIRONMENT_PREFIX).lower().replace("_", "."): value
         for name, value in sorted(environment.items())

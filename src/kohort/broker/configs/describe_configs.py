@@ -1,8 +1,8 @@
 """
 DescribeConfigs (32), versions 1 to 4: v1 synonyms; v3 types and documentation; v4 is flexible.
 
-Topics, this broker (by its id), the cluster's dynamic defaults (a broker without a name) and groups are described.
-Documentation is never given, as if it were not asked for. Loggers and client metrics are refused.
+Resources are topics, this broker (by its id), the cluster's dynamic defaults (the broker with an empty name) and groups.
+Loggers and client metrics are refused. The documentation of a key is null, as if the request had not asked for it.
 
 Source: Kafka ConfigHelper.describeConfigs.
 """
@@ -21,7 +21,7 @@ from kohort.broker.configs.group_configs import GroupConfigs
 from kohort.broker.configs.topic_configs import BROKER_SYNONYMS, ConfigSource, Synonym, TopicConfigs
 from kohort.broker.find_coordinator import MALFORMED
 from kohort.broker.ports import Context
-from kohort.broker.topics.topic_names import name_problem
+from kohort.broker.topics.topic_names import name_error
 from kohort.machine.shard import Reply
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.wire import messages as m
@@ -49,11 +49,11 @@ _FAMILIES = {
     if len(brokers) > 1
     for name in ([brokers[0][0]] if brokers[0][0] == "log.flush.interval.ms" else [broker for broker, _ in brokers])
 }
-"""Broker keys that say one thing in several units, by precedence."""
+"""Broker keys for one value in several units, by precedence."""
 
 
 class DescribeConfigs:
-    """Shows values with where they come from."""
+    """Handles DescribeConfigs."""
 
     def __init__(self, catalog: Catalog, configs: TopicConfigs, groups: GroupConfigs, cluster: Cluster) -> None:
         self._catalog = catalog
@@ -103,8 +103,8 @@ class DescribeConfigs:
                 raise CoordinatorError(ErrorCode.INVALID_REQUEST, MALFORMED)
 
     def _topic(self, name: str, *, include_synonyms: bool) -> list[Entry]:
-        if problem := name_problem(name):
-            raise CoordinatorError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+        if message := name_error(name):
+            raise CoordinatorError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
         topic = self._catalog.topic(name)
         if topic is None:
             raise CoordinatorError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -129,7 +129,7 @@ class DescribeConfigs:
             )
 
     def _broker(self, *, include_synonyms: bool) -> Iterable[Entry]:
-        facts = self._facts()
+        facts = self._broker_facts()
         for name, key in BROKER_KEYS.items():
             if name in facts and name not in self._configs.broker.explicit:
                 synonyms = [Synonym(name, facts[name], ConfigSource.STATIC_BROKER)]
@@ -141,8 +141,8 @@ class DescribeConfigs:
                     key, value, synonyms, include_synonyms=include_synonyms, read_only=name not in DYNAMIC_KEYS
                 )
 
-    def _facts(self) -> dict[str, str]:
-        """Keys that a Kafka broker cannot start without, or finds out: what they are here, if nobody has set them."""
+    def _broker_facts(self) -> dict[str, str]:
+        """Default values of keys that a Kafka broker requires or determines at its start."""
         cluster = self._cluster
         return {
             "node.id": str(cluster.node_id),
@@ -158,7 +158,7 @@ class DescribeConfigs:
             yield _entry(BROKER_KEYS[name], value, synonyms, include_synonyms=include_synonyms)
 
     def _group(self, name: str, *, include_synonyms: bool) -> list[Entry]:
-        """What was not set for the group is shown as a default, even if the operator has set it for all groups."""
+        """Describe a group. The source of a value that is not set for the group is the default, even if the broker sets it."""
         if not name:
             raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
         overrides = self._catalog.configured_group(name).configs

@@ -1,5 +1,5 @@
 """
-The broker's keys that Kafka can change while it runs: DescribeConfigs shows the others as read-only.
+Dynamic broker configurations: keys that Kafka can change at run time. DescribeConfigs shows all other keys as read-only.
 
 Source: Kafka DynamicBrokerConfig.ALL_DYNAMIC_CONFIGS.
 """

@@ -1,7 +1,7 @@
 """
-What the configuration of a group amounts to: its own settings over the broker's, which hold for every group.
+Group configurations: a group's own values over the broker's, which apply to every group.
 
-A group needs not exist to be configured. None of the keys concerns classic groups.
+A group need not exist to be configured. No key concerns classic groups.
 
 Source: Kafka GroupConfig, GroupConfigManager.
 """
@@ -17,8 +17,8 @@ _DURATION = re.compile(
     r"by_duration:P(?=[\dT])(?:\d+D)?(?:T(?=\d)(?:\d+H)?(?:\d+M)?(?:\d+(?:\.\d{0,9})?S)?)?", re.ASCII | re.IGNORECASE
 )
 
-_WITHIN = (
-    # A group's key, and the broker's keys for the least and the most that it may be; in the order in which Kafka looks.
+_LIMITS = (
+    # A group's key and the broker's key for its minimum or maximum, in Kafka's order of checks.
     ("consumer.heartbeat.interval.ms", "group.consumer.min.heartbeat.interval.ms"),
     ("consumer.heartbeat.interval.ms", "group.consumer.max.heartbeat.interval.ms"),
     ("consumer.session.timeout.ms", "group.consumer.min.session.timeout.ms"),
@@ -39,17 +39,17 @@ _KINDS = ("consumer", "share", "streams")
 
 
 class GroupConfigs:
-    """Group configurations under one broker's."""
+    """Effective values and validation of group configurations."""
 
     def __init__(self, broker: BrokerConfig) -> None:
         self._broker = broker
 
     def value(self, name: str, overrides: Mapping[str, str]) -> str | None:
         """
-        The value that holds, as DescribeConfigs shows it.
+        The effective value, as DescribeConfigs shows it.
 
         Raises:
-            ConfigError: it was set, to something that does not fit.
+            ConfigError: the group's own value is invalid.
         """
         if name in overrides:
             return text_of(_parse(name, overrides[name]))
@@ -59,15 +59,15 @@ class GroupConfigs:
     def validate(self, overrides: Mapping[str, str]) -> None:
         """
         Raises:
-            ConfigError: a key is unknown, a value does not fit, is outside of the broker's limits, or a session timeout is
-                not above the heartbeat interval in force; said as Kafka says it.
+            ConfigError: a key is unknown, a value is invalid or outside of the broker's limits, or a session timeout is not
+                above the effective heartbeat interval; with Kafka's message.
         """
         for name in overrides:
             if name not in GROUP_KEYS:
                 raise ConfigError(f"Unknown group config name: {name}")
         for name, text in overrides.items():
             _parse(name, text)
-        for name, limit in _WITHIN:
+        for name, limit in _LIMITS:
             self._check_limit(name, limit, overrides)
         for kind in _KINDS:
             session, heartbeat = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"

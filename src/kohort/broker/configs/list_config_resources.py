@@ -1,7 +1,7 @@
 """
-ListConfigResources (74), versions 0 and 1: what has configurations. 0 knows client metrics only, 1 all types (KIP-1142).
+ListConfigResources (74), versions 0 and 1: names of resources with configurations; v0 client metrics only, v1 all types.
 
-Source: Kafka KafkaApis.handleListConfigResources.
+Source: KIP-1142; Kafka KafkaApis.handleListConfigResources.
 """
 
 from kohort.broker.catalog import Catalog
@@ -13,11 +13,11 @@ from kohort.model.errors import ErrorCode
 from kohort.wire import messages as m
 
 _TYPES = (GROUP, CLIENT_METRICS, BROKER_LOGGER, BROKER, TOPIC)
-"""In the order in which Kafka lists them."""
+"""In Kafka's order."""
 
 
 class ListConfigResources:
-    """Names resources; those of a group only if it has ever been configured."""
+    """Handles ListConfigResources. A group is listed if it was ever configured."""
 
     def __init__(self, catalog: Catalog, cluster: Cluster) -> None:
         self._catalog = catalog

@@ -1,7 +1,7 @@
 """
-What a topic's configuration amounts to: its own settings over the cluster's dynamic defaults, the broker's, and Kafka's.
+Topic configurations: a topic's own values over the cluster's dynamic defaults, the broker's values and Kafka's defaults.
 
-Where the broker's key has another name or another unit (`log.retention.hours` for `retention.ms`), the topic's is derived.
+If the broker's key has another name or unit (`log.retention.hours` for `retention.ms`), the topic's value is derived from it.
 
 Source: Kafka ServerTopicConfigSynonyms, LogConfig, ConfigHelper; DynamicBrokerConfig.brokerConfigSynonyms.
 """
@@ -18,7 +18,7 @@ from kohort.storage.log import LogConfig
 _MINUTE_MS = 60_000
 _HOUR_MS = 60 * _MINUTE_MS
 
-# The broker's keys by precedence, with the factor that leads to the topic's unit.
+# The broker's keys by precedence, with the factor for the topic's unit.
 _RENAMED: dict[str, tuple[tuple[str, int], ...]] = {
     "cleanup.policy": (("log.cleanup.policy", 1),),
     "delete.retention.ms": (("log.cleaner.delete.retention.ms", 1),),
@@ -56,7 +56,7 @@ _SAME_NAME = (
     "unclean.leader.election.enable",
 )
 BROKER_SYNONYMS = _RENAMED | {name: ((name, 1),) for name in _SAME_NAME}
-"""Topic key to broker keys. The rest (throttled replicas, tiered storage) cannot be set for a whole broker."""
+"""Topic key to broker keys. The other keys (throttled replicas, tiered storage) exist for topics only."""
 
 VISIBLE_KEYS: tuple[ConfigKey, ...] = tuple(key for _, key in sorted(TOPIC_KEYS.items()) if not key.is_internal)
 
@@ -64,7 +64,7 @@ _LOG_CONFIG_KEYS = {field: field.replace("_", ".") for field in LogConfig.__stru
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from, as DescribeConfigs says it."""
+    """The source of a value, by its number in DescribeConfigs."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -75,7 +75,7 @@ class ConfigSource(IntEnum):
 
 
 class Effective(msgspec.Struct, frozen=True):
-    """One key with the value that holds for a topic."""
+    """One key with its effective value for a topic."""
 
     key: ConfigKey
     value: str | None
@@ -83,7 +83,7 @@ class Effective(msgspec.Struct, frozen=True):
 
 
 class Synonym(msgspec.Struct, frozen=True):
-    """One place where a value was set, or its default."""
+    """One source of a value: a key where it was set, or its default."""
 
     name: str
     value: str | None
@@ -95,8 +95,8 @@ class TopicConfigs:
     Topic configurations of one cluster.
 
     Args:
-        dynamic_defaults: broker settings of the whole cluster that were made at run time. `min.insync.replicas` is always
-            among them: since KIP-966 the controller writes it at its start.
+        dynamic_defaults: cluster-wide broker configurations that were set at run time. `min.insync.replicas` is always one
+            of them: since KIP-966 the controller writes it at its start.
     """
 
     def __init__(self, broker: BrokerConfig) -> None:
@@ -105,11 +105,11 @@ class TopicConfigs:
 
     def synonyms_of_broker(self, names: Iterable[str], *, first: str | None = None) -> list[Synonym]:
         """
-        Where the broker's keys were set: dynamic settings of all keys come before static ones, these before defaults.
+        The sources of a broker value: dynamic values of all keys, then static values, then defaults.
 
         Args:
-            names: keys that mean one thing, by precedence.
-            first: the one that was asked for; by default the first.
+            names: keys of one value, by precedence.
+            first: the requested key; by default the first.
         """
         layers = (
             (ConfigSource.DYNAMIC_DEFAULT_BROKER, self.dynamic_defaults.get),
@@ -117,21 +117,21 @@ class TopicConfigs:
             (ConfigSource.DEFAULT, lambda name: BROKER_KEYS[name].default),
         )
         names = tuple(names)
-        asked = first or names[0]
+        requested = first or names[0]
         found = [Synonym(name, value, source) for source, get in layers for name in names if (value := get(name))]
-        # Kafka leaves out what stands before the first one of the asked name: `log.retention.hours` shows only behind
-        # a `log.retention.ms`.
-        start = next((index for index, synonym in enumerate(found) if synonym.name == asked), len(found))
+        # As in Kafka, sources before the first one of the requested key are left out: `log.retention.hours` shows only
+        # behind a `log.retention.ms`.
+        start = next((index for index, synonym in enumerate(found) if synonym.name == requested), len(found))
         return found[start:]
 
     def synonyms(self, name: str, overrides: Mapping[str, str]) -> list[Synonym]:
-        """The topic's own setting, then the broker's. Source: ConfigHelper.createTopicConfigEntry."""
+        """The sources of a topic value: the topic's own, then the broker's. Source: ConfigHelper.createTopicConfigEntry."""
         own = [Synonym(name, overrides[name], ConfigSource.TOPIC)] if name in overrides else []
         broker = BROKER_SYNONYMS.get(name)
         return own + self.synonyms_of_broker(key for key, _ in broker) if broker else own
 
     def value(self, name: str, overrides: Mapping[str, str]) -> Effective:
-        """The value that holds, and why. Source: KafkaConfigSchema.resolveEffectiveTopicConfig."""
+        """The effective value and its source. Source: Kafka KafkaConfigSchema.resolveEffectiveTopicConfig."""
         key = TOPIC_KEYS[name]
         if name in overrides:
             return Effective(key, text_of(key.parse(overrides[name])), ConfigSource.TOPIC)
@@ -146,17 +146,17 @@ class TopicConfigs:
         return Effective(key, key.default, ConfigSource.DEFAULT)
 
     def effective(self, overrides: Mapping[str, str]) -> list[Effective]:
-        """Every visible key by name."""
+        """The effective values of all visible keys, by name."""
         return [self.value(key.name, overrides) for key in VISIBLE_KEYS]
 
     def parsed(self, name: str, overrides: Mapping[str, str]) -> Value:
-        """The value that holds, as a value of its type."""
+        """The effective value, parsed by its type."""
         effective = self.value(name, overrides)
         return None if effective.value is None else effective.key.parse(effective.value)
 
     def log_config(self, overrides: Mapping[str, str]) -> LogConfig:
         """
-        What the topic's logs have to know. A segment of a compacted topic ends in time for its maximum lag.
+        The configuration of the topic's logs. Segments of a compacted topic roll within the maximum compaction lag.
 
         Source: LogConfig.maxSegmentMs; KIP-354.
         """
@@ -169,7 +169,7 @@ class TopicConfigs:
     def validate(self, overrides: Mapping[str, str]) -> None:
         """
         Raises:
-            ConfigError: a key is unknown, a value does not fit, or two of them contradict each other.
+            ConfigError: a key is unknown, a value is invalid, or two values contradict each other.
 
         Source: LogConfig.validate.
         """

@@ -1,1 +1,1 @@
-"""Records: produce, fetch, offsets of logs, deletion of records."""
+"""APIs on records: Produce, Fetch, ListOffsets, DeleteRecords, OffsetForLeaderEpoch."""

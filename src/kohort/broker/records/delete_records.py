@@ -1,8 +1,8 @@
 """
-DeleteRecords (21), versions 0 to 2: a partition's records below an offset are there no more.
+DeleteRecords (21), versions 0 to 2: raises the log start offsets of partitions.
 
-The answer is given when that is durable; with `--flush os`, when it holds. What is asked for and lies before the log start
-already is a success.
+The response is sent when the new log start offsets are durable; with `--flush os`, when they are in effect. An offset below the
+log start offset is a success.
 
 Source: KIP-107; Kafka ReplicaManager.deleteRecords, Partition.deleteRecordsOnLeader.
 """
@@ -19,12 +19,12 @@ from kohort.model.ids import INTERNAL_TOPICS
 from kohort.wire import messages as m
 
 HIGH_WATERMARK = -1
-"""As an offset: all that is there."""
+"""As an offset: delete all records below the high watermark."""
 NO_LOW_WATERMARK = -1
 
 
 class DeleteRecords:
-    """Raises the log starts of partitions."""
+    """Handles DeleteRecords."""
 
     def __init__(self, partitions: Partitions, call_later: CallLater) -> None:
         self._partitions = partitions
@@ -35,18 +35,18 @@ class DeleteRecords:
     ) -> m.DeleteRecordsResponse | None:
         deletion = _Deletion(reply)
         for topic in request.topics:
-            for asked in topic.partitions:
-                self._delete(deletion, topic.name, asked)
+            for requested in topic.partitions:
+                self._delete(deletion, topic.name, requested)
         if not deletion.pending:
             return deletion.response()
         deletion.cancel = self._call_later(max(request.timeout_ms, 0), deletion.on_deadline)
         return None
 
-    def _delete(self, deletion: _Deletion, topic: str, asked: m.DeleteRecordsPartition) -> None:
-        place = (topic, asked.partition_index)
+    def _delete(self, deletion: _Deletion, topic: str, requested: m.DeleteRecordsPartition) -> None:
+        place = (topic, requested.partition_index)
         try:
-            log = self._find(topic, asked.partition_index).log
-            offset = log.high_watermark if asked.offset == HIGH_WATERMARK else asked.offset
+            log = self._find(topic, requested.partition_index).log
+            offset = log.high_watermark if requested.offset == HIGH_WATERMARK else requested.offset
             if offset < 0:
                 raise CoordinatorError(ErrorCode.OFFSET_OUT_OF_RANGE)
             log.delete_before(offset, partial(deletion.on_durable, place))
@@ -67,7 +67,7 @@ class DeleteRecords:
 
 
 class _Deletion:
-    """One request under way: answered when all is durable, at the latest when the time is up."""
+    """One request in progress: answered when every partition is durable, at the latest after the request's timeout."""
 
     def __init__(self, reply: Reply[m.DeleteRecordsResponse]) -> None:
         self.results: dict[tuple[str, int], tuple[ErrorCode, int]] = {}

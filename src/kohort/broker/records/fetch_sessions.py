@@ -1,17 +1,17 @@
 """
-Fetch sessions: a client names its partitions once, and from then on what has changed; it is told what has changed, too.
+Incremental fetch sessions: requests and responses list only the partitions that have changed.
 
 | request (id, epoch) | meaning |
 |---|---|
 | (0, -1) | a full fetch without a session |
 | (0, 0) | a full fetch that begins a session, if there is room for one |
-| (id, 0) | the same, and the session of that id ends |
-| (id, -1) | a full fetch without a session, and the session of that id ends |
-| (id, n) | in a session: partitions that are named come in or change, forgotten ones go |
+| (id, 0) | a full fetch that begins a session; the session of that id ends |
+| (id, -1) | a full fetch without a session; the session of that id ends |
+| (id, n) | an incremental fetch: listed partitions are added or changed, forgotten partitions are removed |
 
-The epoch of a session's next fetch rises by one, from 1 to 2^31 - 1 and then from 1 again. A wrong one, or names in a
-session of ids, changes nothing. A session belongs to nobody: any connection may go on with it; a fetch that still waits when
-another one goes on is answered INVALID_FETCH_SESSION_EPOCH.
+The epoch of a session rises by one with each fetch, from 1 to 2^31 - 1 and then from 1 again. A fetch with a wrong epoch, or
+with topic names in a session of topic ids, changes nothing. A session is not bound to a connection. If a fetch continues a
+session in which another fetch still waits, the waiting fetch is answered INVALID_FETCH_SESSION_EPOCH.
 
 Source: KIP-227, KIP-516; Kafka FetchSession, FetchManager, FetchSessionCache.
 """
@@ -31,7 +31,7 @@ from kohort.storage.log import NO_EPOCH
 from kohort.wire import messages as m
 
 if TYPE_CHECKING:
-    Asked = m.FetchRequestFetchPartition
+    Requested = m.FetchRequestFetchPartition
     Data = m.FetchResponsePartitionData
 
 FINAL_EPOCH = -1
@@ -39,32 +39,36 @@ INITIAL_EPOCH = 0
 NO_SESSION = 0
 EPOCH_MAX = (1 << 31) - 1
 EVICTION_MS = 120_000
-"""A session that was idle for so long may be given up for another. Source: MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS."""
+"""Idle time after which another session may take the slot. Source: MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS."""
 
 Place: TypeAlias = tuple[str, UUID | None, int]
-"""Topic name (empty where there are ids), topic id (None where there are names), partition."""
+"""Topic name (empty in sessions of topic ids), topic id (None in sessions of names), partition."""
 
 
 @dataclass(slots=True, eq=False)
 class SessionPartition:
     """
-    One partition as it was last asked for.
+    One partition of a session, as it was requested last.
 
     Attributes:
-        name: the topic, once it is known; it stays when the topic of that id is gone.
-        high_watermark: what the client was told last, -1 to tell it in any case; `log_start_offset` alike.
+        name: of the topic, once it is known; it stays after the topic of that id was deleted.
+        high_watermark, log_start_offset: as the client knows them; -1 to send them in any case.
     """
 
     topic: str
     topic_id: UUID | None
-    asked: Asked
+    requested: Requested
     name: str | None
     high_watermark: int = -1
     log_start_offset: int = -1
 
-    def tell(self, answer: Data) -> bool:
-        """Whether there is news for the client; what it knows then. Source: CachedPartition.maybeUpdateResponseData."""
-        is_news = (
+    def update(self, answer: Data) -> bool:
+        """
+        Remember what the client knows after an answer. Return whether the answer has to be in the response.
+
+        Source: Kafka CachedPartition.maybeUpdateResponseData.
+        """
+        has_changed = (
             bool(answer.records)
             or answer.high_watermark != self.high_watermark
             or answer.log_start_offset != self.log_start_offset
@@ -73,12 +77,12 @@ class SessionPartition:
         )
         self.high_watermark = -1 if answer.error_code else answer.high_watermark
         self.log_start_offset = answer.log_start_offset
-        return is_news
+        return has_changed
 
 
 @dataclass(slots=True)
 class FetchSession:
-    """A session. `epoch` is the one that its next fetch has to carry."""
+    """A session. `epoch` is the epoch of its next fetch."""
 
     session_id: int
     uses_ids: bool
@@ -89,28 +93,28 @@ class FetchSession:
 
     def update(self, request: m.FetchRequest) -> None:
         for topic in request.topics:
-            for asked in topic.partitions:
-                place = (topic.topic, topic.topic_id, asked.partition)
+            for requested in topic.partitions:
+                place = (topic.topic, topic.topic_id, requested.partition)
                 known = self.partitions.get(place)
                 if known is None:
-                    self.partitions[place] = _partition(topic, asked)
+                    self.partitions[place] = _partition(topic, requested)
                 else:
-                    known.asked = asked
+                    known.requested = requested
         for forgotten in request.forgotten_topics_data:
             for index in forgotten.partitions:
                 self.partitions.pop((forgotten.topic, forgotten.topic_id, index), None)
 
 
-def _partition(topic: m.FetchRequestFetchTopic, asked: Asked) -> SessionPartition:
-    return SessionPartition(topic.topic, topic.topic_id, asked, topic.topic or None)
+def _partition(topic: m.FetchRequestFetchTopic, requested: Requested) -> SessionPartition:
+    return SessionPartition(topic.topic, topic.topic_id, requested, topic.topic or None)
 
 
 class FetchContext:
     """
-    One fetch as its session sees it.
+    One fetch within a session, or without one.
 
     Attributes:
-        partitions: all that are to be read, in the order of reading.
+        partitions: the partitions to read, in this order.
     """
 
     __slots__ = ("_epoch", "_is_full", "_session", "partitions")
@@ -125,7 +129,7 @@ class FetchContext:
         self, answers: Sequence[Data], node_endpoints: Sequence[m.FetchResponseNodeEndpoint]
     ) -> m.FetchResponse:
         """
-        The response of these answers, one per partition: all of them, or what is new to the session.
+        Build the response from the answers, one for each partition: of all partitions, or of the changed ones in a session.
 
         Source: IncrementalFetchContext.updateAndGenerateResponseData.
         """
@@ -138,19 +142,19 @@ class FetchContext:
             )
         pairs = list(zip(self.partitions, answers, strict=True))
         if session is not None:
-            told = [pair for pair in pairs if pair[0].tell(pair[1])]
+            changed = [pair for pair in pairs if pair[0].update(pair[1])]
             if not self._is_full:
-                pairs = told
-                self._put_last(session, pairs)
+                pairs = changed
+                self._move_to_end(session, pairs)
         return m.FetchResponse(
             responses=_by_topic(pairs),
             session_id=NO_SESSION if session is None else session.session_id,
             node_endpoints=node_endpoints,
         )
 
-    def _put_last(self, session: FetchSession, told: Sequence[tuple[SessionPartition, Data]]) -> None:
-        """Whoever had data is read last the next time, so that nobody starves."""
-        for partition, answer in told:
+    def _move_to_end(self, session: FetchSession, answered: Sequence[tuple[SessionPartition, Data]]) -> None:
+        """Read partitions that had data last in the next fetch, so that no partition starves."""
+        for partition, answer in answered:
             place = (partition.topic, partition.topic_id, answer.partition_index)
             if answer.records and session.partitions.get(place) is partition:
                 del session.partitions[place]
@@ -158,7 +162,7 @@ class FetchContext:
 
 
 def _by_topic(pairs: Sequence[tuple[SessionPartition, Data]]) -> list[m.FetchableTopicResponse]:
-    """A topic is named again where partitions of another one lie between."""
+    """Group neighbouring answers of one topic. A topic is listed again if another topic's partitions lie between."""
     return [
         m.FetchableTopicResponse(topic=name, topic_id=topic_id, partitions=[answer for _, answer in group])
         for (name, topic_id), group in groupby(pairs, key=lambda pair: (pair[0].topic, pair[0].topic_id))
@@ -170,7 +174,7 @@ class FetchSessionCache:
     The sessions of all clients.
 
     Args:
-        slots: how many there can be.
+        slots: the maximum number of sessions.
     """
 
     def __init__(self, slots: int, clock: Clock) -> None:
@@ -183,26 +187,26 @@ class FetchSessionCache:
 
     def begin(self, request: m.FetchRequest, *, uses_ids: bool) -> FetchContext:
         """
-        Take up a fetch.
+        Begin or continue a session with a fetch.
 
         Raises:
-            CoordinatorError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR; nothing has
-                changed then.
+            CoordinatorError: nothing was changed. FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or
+                FETCH_SESSION_TOPIC_ID_ERROR.
         """
         if request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
-            return self._go_on(request, uses_ids=uses_ids)
+            return self._continue(request, uses_ids=uses_ids)
         self._sessions.pop(request.session_id, None)
         partitions = {
-            (topic.topic, topic.topic_id, asked.partition): _partition(topic, asked)
+            (topic.topic, topic.topic_id, requested.partition): _partition(topic, requested)
             for topic in request.topics
-            for asked in topic.partitions
+            for requested in topic.partitions
         }
         session = None
         if request.session_epoch == INITIAL_EPOCH and (session := self._make(len(partitions), uses_ids=uses_ids)):
             session.partitions = partitions
         return FetchContext(partitions.values(), session, is_full=True)
 
-    def _go_on(self, request: m.FetchRequest, *, uses_ids: bool) -> FetchContext:
+    def _continue(self, request: m.FetchRequest, *, uses_ids: bool) -> FetchContext:
         session = self._sessions.get(request.session_id)
         if session is None:
             raise CoordinatorError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -219,7 +223,7 @@ class FetchSessionCache:
         return FetchContext(session.partitions.values(), session, is_full=False)
 
     def _make(self, size: int, *, uses_ids: bool) -> FetchSession | None:
-        """None when there is no room."""
+        """Create a session; None if there is no room."""
         now_ms = self._clock.now_ms()
         if len(self._sessions) >= self._slots and not self._evict(size, now_ms):
             return None
@@ -231,7 +235,9 @@ class FetchSessionCache:
 
     def _evict(self, size: int, now_ms: int) -> bool:
         """
-        Make room: the one that was idle longest, or one that was old when it was last used and is smaller than the one to come.
+        Make room for a session of `size` partitions.
+
+        The longest idle session goes if it was idle long enough; else the smallest of the old sessions, if it is smaller.
 
         Source: FetchSessionCacheShard.tryEvict, touch.
         """

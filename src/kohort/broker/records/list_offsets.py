@@ -2,7 +2,7 @@
 ListOffsets (2), versions 1 to 11: v2 isolation level; v4 leader epochs; v7 the largest timestamp (-3); v8 the earliest
 local offset (-4); v9 the latest tiered one (-5); v10 a timeout; v11 the earliest pending upload (-6).
 
-There is no tiered storage: the earliest local offset is the earliest, and tiered ones do not exist.
+There is no tiered storage: the earliest local offset is the earliest offset, and there are no tiered offsets.
 
 Source: KIP-79, KIP-734, KIP-405, KIP-1005; Kafka KafkaApis.handleListOffsetRequest, UnifiedLog.fetchOffsetByTimestamp.
 """
@@ -13,7 +13,7 @@ from collections import Counter
 
 from kohort.broker.partitions import Partition, Partitions
 from kohort.broker.ports import Context
-from kohort.broker.records.offset_for_leader_epoch import leader_epoch_problem
+from kohort.broker.records.offset_for_leader_epoch import leader_epoch_error
 from kohort.machine.shard import Reply
 from kohort.model.errors import ErrorCode, StorageError
 from kohort.storage.log import NO_TIMESTAMP, TimestampOffset
@@ -32,7 +32,7 @@ _READ_COMMITTED = 1
 
 
 class ListOffsets:
-    """Finds offsets by time, below what the client may see."""
+    """Handles ListOffsets: finds offsets by timestamp, among the records that the client may read."""
 
     def __init__(self, partitions: Partitions) -> None:
         self._partitions = partitions
@@ -40,40 +40,40 @@ class ListOffsets:
     def list_offsets(
         self, request: m.ListOffsetsRequest, context: Context, _reply: Reply[m.ListOffsetsResponse]
     ) -> m.ListOffsetsResponse:
-        times = Counter(
+        occurrences = Counter(
             (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
         )
         topics = []
         for topic in request.topics:
             answers = []
-            for asked in {partition.partition_index: partition for partition in topic.partitions}.values():
-                if times[topic.name, asked.partition_index] > 1:
-                    answers.append(_refusal(asked, ErrorCode.INVALID_REQUEST))
+            for requested in {partition.partition_index: partition for partition in topic.partitions}.values():
+                if occurrences[topic.name, requested.partition_index] > 1:
+                    answers.append(_refusal(requested, ErrorCode.INVALID_REQUEST))
                 else:
-                    answers.append(self._answer(topic.name, asked, request, context.api_version))
+                    answers.append(self._answer(topic.name, requested, request, context.api_version))
             topics.append(m.ListOffsetsTopicResponse(name=topic.name, partitions=answers))
         return m.ListOffsetsResponse(topics=topics)
 
     def _answer(
-        self, topic: str, asked: m.ListOffsetsPartition, request: m.ListOffsetsRequest, api_version: int
+        self, topic: str, requested: m.ListOffsetsPartition, request: m.ListOffsetsRequest, api_version: int
     ) -> m.ListOffsetsPartitionResponse:
         if request.isolation_level not in (0, _READ_COMMITTED):
-            return _refusal(asked, ErrorCode.UNKNOWN_SERVER_ERROR)
-        if asked.timestamp < 0 and api_version < _SINCE.get(asked.timestamp, 1 << 15):
-            return _refusal(asked, ErrorCode.UNSUPPORTED_VERSION)
+            return _refusal(requested, ErrorCode.UNKNOWN_SERVER_ERROR)
+        if requested.timestamp < 0 and api_version < _SINCE.get(requested.timestamp, 1 << 15):
+            return _refusal(requested, ErrorCode.UNSUPPORTED_VERSION)
         try:
-            partition = self._partitions.find(topic, asked.partition_index)
+            partition = self._partitions.find(topic, requested.partition_index)
             if partition is None:
-                return _refusal(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            if problem := leader_epoch_problem(asked.current_leader_epoch, partition.log.leader_epoch):
-                return _refusal(asked, problem)
-            found = _find(partition, asked.timestamp, request)
+                return _refusal(requested, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            if code := leader_epoch_error(requested.current_leader_epoch, partition.log.leader_epoch):
+                return _refusal(requested, code)
+            found = _find(partition, requested.timestamp, request)
         except StorageError as error:
-            return _refusal(asked, error.code)
+            return _refusal(requested, error.code)
         if found is None:
-            return m.ListOffsetsPartitionResponse(partition_index=asked.partition_index)
+            return m.ListOffsetsPartitionResponse(partition_index=requested.partition_index)
         return m.ListOffsetsPartitionResponse(
-            partition_index=asked.partition_index,
+            partition_index=requested.partition_index,
             timestamp=found.timestamp_ms,
             offset=found.offset,
             leader_epoch=found.leader_epoch,
@@ -81,7 +81,7 @@ class ListOffsets:
 
 
 def _find(partition: Partition, timestamp: int, request: m.ListOffsetsRequest) -> TimestampOffset | None:
-    """What the client may see ends at the last stable offset, at the high watermark, or for a replica at the end."""
+    """Find an offset below the last stable offset, the high watermark, or (for a replica) the log end offset."""
     log = partition.log
     if request.replica_id != _CONSUMER:
         bound = log.end_offset
@@ -104,5 +104,5 @@ def _find(partition: Partition, timestamp: int, request: m.ListOffsetsRequest) -
     return found if found is not None and found.offset < bound else None
 
 
-def _refusal(asked: m.ListOffsetsPartition, code: ErrorCode) -> m.ListOffsetsPartitionResponse:
-    return m.ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=code)
+def _refusal(requested: m.ListOffsetsPartition, code: ErrorCode) -> m.ListOffsetsPartitionResponse:
+    return m.ListOffsetsPartitionResponse(partition_index=requested.partition_index, error_code=code)

@@ -1,7 +1,5 @@
 """
-Leader epochs: is the one that a client knows still right; and OffsetForLeaderEpoch (23), versions 2 to 4.
-
-v3 tells replicas from consumers, v4 is flexible.
+OffsetForLeaderEpoch (23), versions 2 to 4 (v3 replica id; v4 is flexible), and the check of a request's leader epoch.
 
 Source: KIP-101, KIP-320; Kafka Partition.checkCurrentLeaderEpoch, KafkaApis.handleOffsetForLeaderEpochRequest.
 """
@@ -18,19 +16,19 @@ from kohort.storage.log import NO_EPOCH
 from kohort.wire import messages as m
 
 if TYPE_CHECKING:
-    Asked = m.OffsetForLeaderEpochRequestOffsetForLeaderPartition
+    Requested = m.OffsetForLeaderEpochRequestOffsetForLeaderPartition
     EpochEnd = m.OffsetForLeaderEpochResponseEpochEndOffset
 
 
-def leader_epoch_problem(asked: int, current: int) -> ErrorCode | None:
-    """What to tell a client that names a leader epoch; -1 names none."""
-    if asked in (NO_EPOCH, current):
+def leader_epoch_error(known: int, current: int) -> ErrorCode | None:
+    """The error for a client that knows another leader epoch than the current one; -1 if the client knows none."""
+    if known in (NO_EPOCH, current):
         return None
-    return ErrorCode.FENCED_LEADER_EPOCH if asked < current else ErrorCode.UNKNOWN_LEADER_EPOCH
+    return ErrorCode.FENCED_LEADER_EPOCH if known < current else ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
-class LeaderEpochs:
-    """Says where the records of an epoch end, so that a client notices a log that was cut."""
+class OffsetForLeaderEpoch:
+    """Handles OffsetForLeaderEpoch: the end offset of a leader epoch, by which a client detects a truncation."""
 
     def __init__(self, partitions: Partitions) -> None:
         self._partitions = partitions
@@ -43,28 +41,28 @@ class LeaderEpochs:
     ) -> m.OffsetForLeaderEpochResponse:
         topics = [
             m.OffsetForLeaderEpochResponseOffsetForLeaderTopicResult(
-                topic=topic.topic, partitions=[self._end(topic.topic, asked) for asked in topic.partitions]
+                topic=topic.topic, partitions=[self._end(topic.topic, requested) for requested in topic.partitions]
             )
             for topic in request.topics
         ]
         return m.OffsetForLeaderEpochResponse(topics=topics)
 
-    def _end(self, topic: str, asked: Asked) -> EpochEnd:
+    def _end(self, topic: str, requested: Requested) -> EpochEnd:
         try:
-            partition = self._partitions.find(topic, asked.partition)
+            partition = self._partitions.find(topic, requested.partition)
         except StorageError as error:
-            return _refusal(asked, error.code)
+            return _refusal(requested, error.code)
         if partition is None:
             return m.OffsetForLeaderEpochResponseEpochEndOffset(
-                partition=asked.partition, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                partition=requested.partition, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             )
-        if problem := leader_epoch_problem(asked.current_leader_epoch, partition.log.leader_epoch):
-            return _refusal(asked, problem)
-        leader_epoch, end_offset = partition.log.end_offset_for_epoch(asked.leader_epoch)
+        if code := leader_epoch_error(requested.current_leader_epoch, partition.log.leader_epoch):
+            return _refusal(requested, code)
+        leader_epoch, end_offset = partition.log.end_offset_for_epoch(requested.leader_epoch)
         return m.OffsetForLeaderEpochResponseEpochEndOffset(
-            partition=asked.partition, leader_epoch=leader_epoch, end_offset=end_offset
+            partition=requested.partition, leader_epoch=leader_epoch, end_offset=end_offset
         )
 
 
-def _refusal(asked: Asked, code: ErrorCode) -> EpochEnd:
-    return m.OffsetForLeaderEpochResponseEpochEndOffset(partition=asked.partition, error_code=code)
+def _refusal(requested: Requested, code: ErrorCode) -> EpochEnd:
+    return m.OffsetForLeaderEpochResponseEpochEndOffset(partition=requested.partition, error_code=code)

@@ -1,1 +1,1 @@
-"""Topics: creation, deletion, metadata."""
+"""APIs on topics: creation, deletion, more partitions, metadata."""

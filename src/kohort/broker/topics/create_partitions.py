@@ -1,5 +1,5 @@
 """
-CreatePartitions (37), versions 0 to 3: v1 answers a throttle time, v2 is flexible, v3 adds an error code of quotas.
+CreatePartitions (37), versions 0 to 3: v1 throttle time; v2 is flexible; v3 an error code of quotas.
 
 Source: Kafka ControllerApis.createPartitions, ReplicationControlManager.createPartitions.
 """
@@ -20,7 +20,7 @@ from kohort.wire import messages as m
 
 
 class CreatePartitions:
-    """Adds partitions to topics; existing ones stay what they are."""
+    """Handles CreatePartitions."""
 
     def __init__(self, catalog: Catalog, creation: TopicCreation, call_later: CallLater) -> None:
         self._catalog = catalog
@@ -30,25 +30,25 @@ class CreatePartitions:
     def create_partitions(
         self, request: m.CreatePartitionsRequest, _context: Context, reply: Reply[m.CreatePartitionsResponse]
     ) -> m.CreatePartitionsResponse | None:
-        decided = self._decide(request.topics)
-        grown = tuple(outcome for outcome in decided.values() if isinstance(outcome, Topic))
-        if request.validate_only or not grown:
+        decided = self._validate(request.topics)
+        topics = tuple(outcome for outcome in decided.values() if isinstance(outcome, Topic))
+        if request.validate_only or not topics:
             return _response(decided, ErrorCode.NONE)
         change_durably(
             self._catalog,
-            CatalogChange(put=grown),
+            CatalogChange(put=topics),
             request.timeout_ms,
             self._call_later,
             lambda code: reply(_response(decided, code)),
         )
         return None
 
-    def _decide(self, wanted: Sequence[m.CreatePartitionsTopic]) -> dict[str, Topic | CoordinatorError]:
-        times = Counter(topic.name for topic in wanted)
+    def _validate(self, wanted: Sequence[m.CreatePartitionsTopic]) -> dict[str, Topic | CoordinatorError]:
+        occurrences = Counter(topic.name for topic in wanted)
         decided: dict[str, Topic | CoordinatorError] = {}
         for topic in wanted:
             try:
-                if times[topic.name] > 1:
+                if occurrences[topic.name] > 1:
                     raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
                 decided[topic.name] = self._grow(topic)
             except CoordinatorError as error:
@@ -59,26 +59,26 @@ class CreatePartitions:
         topic = self._catalog.newest(wanted.name)
         if topic is None:
             raise CoordinatorError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        count, more = topic.partition_count, wanted.count - topic.partition_count
-        if more == 0:
+        count, added = topic.partition_count, wanted.count - topic.partition_count
+        if added == 0:
             raise CoordinatorError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {count} partition(s).")
-        if more < 0:
+        if added < 0:
             raise CoordinatorError(
                 ErrorCode.INVALID_PARTITIONS,
                 f"The topic {topic.name} currently has {count} partition(s); {wanted.count} would not be an increase.",
             )
-        if more >= PARTITIONS_PER_REQUEST_MAX:
+        if added >= PARTITIONS_PER_REQUEST_MAX:
             raise CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR)
-        self._check_assignments(wanted, more)
+        self._check_assignments(wanted, added)
         return msgspec.structs.replace(topic, partition_count=wanted.count)
 
-    def _check_assignments(self, wanted: m.CreatePartitionsTopic, more: int) -> None:
+    def _check_assignments(self, wanted: m.CreatePartitionsTopic, added: int) -> None:
         if wanted.assignments is None:
             return
-        if len(wanted.assignments) != more:
+        if len(wanted.assignments) != added:
             raise CoordinatorError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"Attempted to add {more} additional partition(s), but only {len(wanted.assignments)} assignment(s) "
+                f"Attempted to add {added} additional partition(s), but only {len(wanted.assignments)} assignment(s) "
                 "were specified.",
             )
         self._creation.check_assignments([assignment.broker_ids for assignment in wanted.assignments])

@@ -1,7 +1,7 @@
 """
-CreateTopics (19), versions 2 to 7: v5 answers partitions, replication factor and configuration; v7 the topic id.
+CreateTopics (19), versions 2 to 7: v5 responses with partitions, replication factor and configuration; v7 with topic id.
 
-A topic is answered when everybody sees it. Policies and quotas are not served.
+The response is sent when every API sees the topics. Policies and quotas are not served.
 
 Source: Kafka ControllerApis.createTopics, ReplicationControlManager.createTopics.
 """
@@ -22,7 +22,7 @@ from kohort.wire import messages as m
 
 
 class CreateTopics:
-    """Decides every topic of a request by itself, then makes those that may be."""
+    """Handles CreateTopics: validates each topic of a request by itself, then creates the valid ones."""
 
     def __init__(
         self, catalog: Catalog, creation: TopicCreation, configs: TopicConfigs, cluster: Cluster, call_later: CallLater
@@ -40,7 +40,7 @@ class CreateTopics:
             message = "Excessively large number of partitions per request."
             refused = [_refusal(t.name, ErrorCode.POLICY_VIOLATION, message) for t in request.topics]
             return m.CreateTopicsResponse(topics=refused)
-        decided = self._decide(request)
+        decided = self._validate(request)
         topics = tuple(outcome for outcome in decided.values() if isinstance(outcome, Topic))
         if request.validate_only or not topics:
             return self._response(decided, ErrorCode.NONE)
@@ -61,18 +61,18 @@ class CreateTopics:
         )
         return sum(count for count in counts if count > 0) >= PARTITIONS_PER_REQUEST_MAX
 
-    def _decide(self, request: m.CreateTopicsRequest) -> dict[str, Topic | CoordinatorError]:
-        times = Counter(topic.name for topic in request.topics)
+    def _validate(self, request: m.CreateTopicsRequest) -> dict[str, Topic | CoordinatorError]:
+        occurrences = Counter(topic.name for topic in request.topics)
         decided: dict[str, Topic | CoordinatorError] = {}
         for wanted in request.topics:
             try:
-                if times[wanted.name] > 1:
+                if occurrences[wanted.name] > 1:
                     raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
                 if wanted.name in RESERVED_NAMES:
                     raise CoordinatorError(
                         ErrorCode.INVALID_REQUEST, f"Creation of internal topic {wanted.name} is prohibited."
                     )
-                decided[wanted.name] = self._creation.decide(_wish(wanted))
+                decided[wanted.name] = self._creation.validate(_new_topic(wanted))
             except CoordinatorError as error:
                 decided[wanted.name] = error
         return decided
@@ -108,8 +108,8 @@ class CreateTopics:
         )
 
 
-def _wish(wanted: m.CreateTopicsRequestCreatableTopic) -> NewTopic:
-    """Of a configuration key given twice the last one counts."""
+def _new_topic(wanted: m.CreateTopicsRequestCreatableTopic) -> NewTopic:
+    """The requested topic. The last value of a repeated configuration key counts."""
     return NewTopic(
         wanted.name,
         wanted.num_partitions,

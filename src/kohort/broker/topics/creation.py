@@ -1,7 +1,7 @@
 """
-Making topics: what a wish for a topic becomes, whoever wishes it (CreateTopics, a client's first Metadata, a coordinator).
+Creation of topics: the rules that CreateTopics, auto-creation by Metadata, and internal topics have in common.
 
-Everything is decided on the newest state of the catalog, so that of two wishes under way the second is refused.
+The rules apply to the newest view of the catalog, so that of two concurrent creations the second is refused.
 
 Source: Kafka ReplicationControlManager.createTopics, DefaultAutoTopicCreationManager.
 """
@@ -15,21 +15,21 @@ from kohort.broker.catalog import Catalog, CatalogChange, Topic, new_topic_id
 from kohort.broker.cluster import Cluster
 from kohort.broker.configs.topic_configs import TopicConfigs
 from kohort.broker.ports import CallLater
-from kohort.broker.topics.topic_names import colliding, name_problem
+from kohort.broker.topics.topic_names import colliding, name_error
 from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode
 from kohort.model.ids import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 _log = logging.getLogger("kohort.broker")
 
 DEFAULT = -1
-"""What a client sends to leave partition count or replication factor to the broker."""
+"""The partition count or replication factor that means the broker's default."""
 
 PARTITIONS_PER_REQUEST_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic that somebody wants. `assignments` are (partition, brokers); empty lets the broker place the partitions."""
+    """A topic to create. `assignments` are (partition, brokers); if empty the broker assigns the partitions."""
 
     name: str
     partition_count: int = DEFAULT
@@ -39,7 +39,7 @@ class NewTopic:
 
 
 class TopicCreation:
-    """Decides wishes; the catalog makes them last."""
+    """Validates topics to create and begins auto-creations."""
 
     def __init__(
         self,
@@ -54,48 +54,48 @@ class TopicCreation:
         self._cluster = cluster
         self._new_id = new_id
         self._refused: set[tuple[str, str]] = set()
-        """Internal topics that could not be created, and why: what was said in the log already."""
+        """Internal topics that could not be created, with the error message: these errors are logged once."""
 
     def check_internal(self) -> None:
         """
-        Whether the internal topics can be created when they are asked for. Apache Kafka starts where they cannot; groups then
-        wait for their coordinator for ever.
+        Check that the internal topics can be created. Apache Kafka starts even if they cannot; groups then wait for their
+        coordinator for ever.
 
         Raises:
-            ConfigError: the broker's configuration of one of them is none that a topic may have.
+            ConfigError: the broker's configuration of an internal topic is not valid for a topic.
         """
         for name, internal in _INTERNAL.items():
-            wish = self._unasked(name)
+            new_topic = self._default_topic(name)
             try:
-                self._configs.validate({key: value for key, value in wish.configs.items() if value is not None})
+                self._configs.validate({key: value for key, value in new_topic.configs.items() if value is not None})
             except ConfigError as error:
                 keys = " and ".join(broker_key for _, broker_key in internal.configs_of_broker)
                 raise ConfigError(f"{name} cannot be created with {keys} as configured: {error}") from error
 
-    def decide(self, wish: NewTopic) -> Topic:
+    def validate(self, new_topic: NewTopic) -> Topic:
         """
-        The topic that the wish becomes; nothing is written yet.
+        Validate a new topic and give it an id; the catalog is not changed.
 
         Raises:
-            CoordinatorError: with the code and the sentence of the refusal.
+            CoordinatorError: the topic cannot be created; with the code and the message of the response.
         """
-        self._check_name(wish.name)
-        configs = self._check_configs(wish)
-        return Topic(wish.name, self._new_id(), self._partition_count(wish), configs)
+        self._check_name(new_topic.name)
+        configs = self._check_configs(new_topic)
+        return Topic(new_topic.name, self._new_id(), self._partition_count(new_topic), configs)
 
     def _check_name(self, name: str) -> None:
         if self._catalog.newest(name) is not None:
             raise CoordinatorError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-        if problem := name_problem(name):
-            raise CoordinatorError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+        if message := name_error(name):
+            raise CoordinatorError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
         if other := colliding(name, self._catalog.newest_names()):
             raise CoordinatorError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}"
             )
 
-    def _check_configs(self, wish: NewTopic) -> dict[str, str]:
+    def _check_configs(self, new_topic: NewTopic) -> dict[str, str]:
         configs = {}
-        for name, value in wish.configs.items():
+        for name, value in new_topic.configs.items():
             if value is None:
                 raise CoordinatorError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {name}")
             configs[name] = value
@@ -105,18 +105,18 @@ class TopicCreation:
             raise CoordinatorError(ErrorCode.INVALID_CONFIG, str(error)) from error
         return configs
 
-    def _partition_count(self, wish: NewTopic) -> int:
-        if wish.assignments:
-            return self._assigned_count(wish)
-        self._check_replication_factor(wish.replication_factor)
-        if wish.partition_count < DEFAULT or wish.partition_count == 0:
+    def _partition_count(self, new_topic: NewTopic) -> int:
+        if new_topic.assignments:
+            return self._assigned_count(new_topic)
+        self._check_replication_factor(new_topic.replication_factor)
+        if new_topic.partition_count < DEFAULT or new_topic.partition_count == 0:
             raise CoordinatorError(
                 ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
             )
-        self._check_brokers(wish.replication_factor)
-        if wish.partition_count == DEFAULT:
+        self._check_brokers(new_topic.replication_factor)
+        if new_topic.partition_count == DEFAULT:
             return self._configs.broker.get_int("num.partitions")
-        return wish.partition_count
+        return new_topic.partition_count
 
     def _check_replication_factor(self, factor: int) -> None:
         if factor < DEFAULT or factor == 0:
@@ -133,32 +133,35 @@ class TopicCreation:
                 f"cannot be reached because only {brokers} broker(s) are registered.",
             )
 
-    def _assigned_count(self, wish: NewTopic) -> int:
-        for asked, what in ((wish.replication_factor, "replication factor"), (wish.partition_count, "numPartitions")):
+    def _assigned_count(self, new_topic: NewTopic) -> int:
+        for asked, what in (
+            (new_topic.replication_factor, "replication factor"),
+            (new_topic.partition_count, "numPartitions"),
+        ):
             if asked != DEFAULT:
                 raise CoordinatorError(
                     ErrorCode.INVALID_REQUEST,
                     f"A manual partition assignment was specified, but {what} was not set to -1.",
                 )
-        indexes = [index for index, _ in wish.assignments]
+        indexes = [index for index, _ in new_topic.assignments]
         if sorted(indexes) != list(range(len(indexes))):
             raise CoordinatorError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence"
             )
-        self.check_assignments([brokers for _, brokers in wish.assignments])
+        self.check_assignments([brokers for _, brokers in new_topic.assignments])
         return len(indexes)
 
     def check_assignments(self, assignments: Sequence[Sequence[int]]) -> None:
         """
         Raises:
-            CoordinatorError: a broker is unknown or named twice, or there is none.
+            CoordinatorError: an assignment has no broker, an unknown one, or one broker twice.
         """
         for brokers in assignments:
-            problem = self._assignment_problem(brokers)
-            if problem:
-                raise CoordinatorError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+            message = self._assignment_error(brokers)
+            if message:
+                raise CoordinatorError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
 
-    def _assignment_problem(self, brokers: Sequence[int]) -> str | None:
+    def _assignment_error(self, brokers: Sequence[int]) -> str | None:
         if not brokers:
             return "The manual partition assignment includes an empty replica list."
         if len(set(brokers)) < len(brokers):
@@ -170,29 +173,30 @@ class TopicCreation:
 
     def auto_create(self, name: str) -> ErrorCode:
         """
-        Begin to create a topic that is used but does not exist, if it does not come into being already.
+        Begin to create a topic that does not exist, unless its creation is in progress.
 
-        Returns what the client is told: that it is not there yet, or that it never will be.
+        Returns:
+            The code for the client: UNKNOWN_TOPIC_OR_PARTITION if it is to retry, else why the topic cannot be created.
         """
         if self._catalog.newest(name) is not None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         try:
-            topic = self.decide(self._unasked(name))
+            topic = self.validate(self._default_topic(name))
         except CoordinatorError as error:
-            self._tell(name, error)
-            is_collision = error.code is ErrorCode.INVALID_TOPIC_EXCEPTION and name_problem(name) is None
+            self._log_refusal(name, error)
+            is_collision = error.code is ErrorCode.INVALID_TOPIC_EXCEPTION and name_error(name) is None
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_collision else error.code
         self._catalog.change(CatalogChange(put=(topic,)), lambda _: None)
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    def _tell(self, name: str, error: CoordinatorError) -> None:
-        """Who asks for an internal topic is told to come again, and asks many times a second."""
-        why = str(error)
-        if name in _INTERNAL and (name, why) not in self._refused:
-            self._refused.add((name, why))
-            _log.error("topic.not_created topic=%s error=%r", name, why)
+    def _log_refusal(self, name: str, error: CoordinatorError) -> None:
+        """Log once why an internal topic cannot be created. Clients are told to retry, which they do many times a second."""
+        message = str(error)
+        if name in _INTERNAL and (name, message) not in self._refused:
+            self._refused.add((name, message))
+            _log.error("topic.not_created topic=%s error=%r", name, message)
 
-    def _unasked(self, name: str) -> NewTopic:
+    def _default_topic(self, name: str) -> NewTopic:
         broker = self._configs.broker
         internal = _INTERNAL.get(name)
         if internal is None:
@@ -205,9 +209,9 @@ class TopicCreation:
 @dataclass(frozen=True, slots=True)
 class _Internal:
     """
-    How an internal topic is created. Its replication factor is not asked for: a cluster has as many replicas as it can.
+    Configuration of an internal topic at its creation. Its replication factor is the number of brokers.
 
-    Source: GroupCoordinatorService, TransactionCoordinator, ShareCoordinatorService: the topics' configurations.
+    Source: Kafka GroupCoordinatorService, TransactionCoordinator, ShareCoordinatorService.
     """
 
     partition_count_key: str
@@ -247,7 +251,10 @@ def change_durably(
     call_later: CallLater,
     done: Callable[[ErrorCode], None],
 ) -> None:
-    """Make a change; `done(code)` once: when it is durable, has failed, or the time is up (it may still happen then)."""
+    """
+    Change the catalog. `done(code)` is called once: when the change is durable or has failed, or after the timeout; the change
+    may still become durable after that.
+    """
     is_open = True
 
     def finish(code: ErrorCode) -> None:

@@ -1,7 +1,7 @@
 """
-DeleteTopics (20), versions 1 to 6: v5 answers a sentence with an error; v6 takes topic ids.
+DeleteTopics (20), versions 1 to 6: v5 error messages; v6 topic ids.
 
-A topic is gone for everybody when it is answered; its files are removed with it.
+When the response is sent no API sees the topics any more, and their files are deleted.
 
 Source: KIP-516; Kafka ControllerApis.deleteTopics.
 """
@@ -29,7 +29,7 @@ _UNKNOWN_ID = "This server does not host this topic ID."
 
 
 class DeleteTopics:
-    """Finds the topics that are meant, refuses what is ambiguous, and removes the rest at once."""
+    """Handles DeleteTopics: refuses ambiguous entries and deletes the other topics in one change."""
 
     def __init__(self, catalog: Catalog, config: BrokerConfig, call_later: CallLater) -> None:
         self._catalog = catalog
@@ -39,12 +39,12 @@ class DeleteTopics:
     def delete_topics(
         self, request: m.DeleteTopicsRequest, context: Context, reply: Reply[m.DeleteTopicsResponse]
     ) -> m.DeleteTopicsResponse | None:
-        asked = _asked(request, context.api_version)
+        requested = _requested(request, context.api_version)
         if not self._is_enabled:
             code = ErrorCode.INVALID_REQUEST if context.api_version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
-            refused = [_result(n, i, code) for n, i in asked]
+            refused = [_result(n, i, code) for n, i in requested]
             return m.DeleteTopicsResponse(responses=refused)
-        topics, refusals = self._decide(asked)
+        topics, refusals = self._decide(requested)
         if not topics:
             return m.DeleteTopicsResponse(responses=refusals)
         change_durably(
@@ -60,12 +60,12 @@ class DeleteTopics:
         )
         return None
 
-    def _decide(self, asked: Sequence[tuple[str | None, UUID | None]]) -> tuple[list[Topic], list[Result]]:
-        times = Counter(asked)
+    def _decide(self, requested: Sequence[tuple[str | None, UUID | None]]) -> tuple[list[Topic], list[Result]]:
+        occurrences = Counter(requested)
         refusals = []
         topics: dict[UUID, Topic] = {}
-        for name, topic_id in times:
-            topic, refusal = self._find(name, topic_id, is_duplicate=times[name, topic_id] > 1)
+        for name, topic_id in occurrences:
+            topic, refusal = self._find(name, topic_id, is_duplicate=occurrences[name, topic_id] > 1)
             if topic is not None and topic.topic_id in topics:
                 del topics[topic.topic_id]
                 message = "The provided topic name maps to an ID that was already supplied."
@@ -95,7 +95,7 @@ class DeleteTopics:
         return (topic, unknown[1]) if topic is not None else unknown
 
 
-def _asked(request: m.DeleteTopicsRequest, api_version: int) -> list[tuple[str | None, UUID | None]]:
+def _requested(request: m.DeleteTopicsRequest, api_version: int) -> list[tuple[str | None, UUID | None]]:
     if api_version >= 6:
         return [(topic.name, topic.topic_id) for topic in request.topics]
     return [(name, None) for name in request.topic_names]

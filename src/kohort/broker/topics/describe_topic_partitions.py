@@ -1,5 +1,5 @@
 """
-DescribeTopicPartitions (75), version 0: topics in order of their names, so many partitions at a time, with a cursor.
+DescribeTopicPartitions (75), version 0: topics by name, in pages of a limited number of partitions, with a cursor.
 
 Source: KIP-966; Kafka DescribeTopicPartitionsRequestHandler.
 """
@@ -13,7 +13,7 @@ from kohort.broker.cluster import NO_NODE_ID, TOPIC_OPERATIONS, Cluster
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.partitions import Partitions
 from kohort.broker.ports import Context
-from kohort.broker.topics.topic_names import name_problem
+from kohort.broker.topics.topic_names import name_error
 from kohort.machine.shard import Reply
 from kohort.model.errors import ErrorCode
 from kohort.model.ids import INTERNAL_TOPICS
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class DescribeTopicPartitions:
-    """Shows topics page by page."""
+    """Handles DescribeTopicPartitions."""
 
     def __init__(self, catalog: Catalog, partitions: Partitions, cluster: Cluster, config: BrokerConfig) -> None:
         self._catalog = catalog
@@ -38,13 +38,13 @@ class DescribeTopicPartitions:
         _context: Context,
         _reply: Reply[m.DescribeTopicPartitionsResponse],
     ) -> m.DescribeTopicPartitionsResponse:
-        asked = {topic.name for topic in request.topics}
-        names = sorted(asked or (topic.name for topic in self._catalog.topics()))
+        requested = {topic.name for topic in request.topics}
+        names = sorted(requested or (topic.name for topic in self._catalog.topics()))
         cursor = request.cursor
         first = 0
         if cursor is not None:
-            if cursor.partition_index < 0 or (asked and cursor.topic_name not in asked):
-                return _refuse(sorted(asked))
+            if cursor.partition_index < 0 or (requested and cursor.topic_name not in requested):
+                return _refuse(sorted(requested))
             names = [name for name in names if name >= cursor.topic_name]
             first = cursor.partition_index if names and names[0] == cursor.topic_name else 0
         return self._pages(names, first, max(min(self._limit, request.response_partition_limit), 1))
@@ -76,7 +76,7 @@ class DescribeTopicPartitions:
         )
 
     def _partition(self, topic: Topic, index: int) -> m.DescribeTopicPartitionsResponsePartition:
-        """One whose disk failed has no leader, and no error for it; its replica may lead again. Source: a 4.2.1; KIP-966."""
+        """Describe one partition. An offline partition has no leader, no error and an eligible replica. Source: KIP-966."""
         nodes = self._cluster.nodes
         leader_epoch, is_offline = self._partitions.leader(topic, index)
         online, offline = ((), nodes) if is_offline else (nodes, ())
@@ -93,14 +93,14 @@ class DescribeTopicPartitions:
 
 
 def _missing(name: str) -> TopicAnswer:
-    code = ErrorCode.INVALID_TOPIC_EXCEPTION if name_problem(name) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    code = ErrorCode.INVALID_TOPIC_EXCEPTION if name_error(name) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return m.DescribeTopicPartitionsResponseTopic(
         error_code=code, name=name, is_internal=name in INTERNAL_TOPICS, topic_authorized_operations=TOPIC_OPERATIONS
     )
 
 
 def _refuse(names: list[str]) -> m.DescribeTopicPartitionsResponse:
-    """The whole request is invalid; its error stands with every topic."""
+    """Refuse an invalid request: every topic has the error."""
     refused = [
         m.DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=name) for name in names
     ]

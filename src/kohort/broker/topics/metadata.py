@@ -1,9 +1,9 @@
 """
 Metadata (3), versions 0 to 13: v1 null for all topics, controller and internal flag; v2 cluster id; v4 may forbid
-auto-creation; v5 offline replicas; v7 leader epoch; v8 authorized operations; v10 topic ids, v12 asked by id; v13 an error
-of the whole answer.
+auto-creation; v5 offline replicas; v7 leader epoch; v8 authorized operations; v10 topic ids; v12 requests by topic id; v13 an
+error of the whole response.
 
-Racks and several listeners are not served: the cluster has one listener. A partition whose disk failed has no leader.
+The cluster has one listener. A partition whose disk failed has no leader.
 
 Source: KIP-516, KIP-951; Kafka KafkaApis.handleTopicMetadataRequest, KRaftMetadataCache.
 """
@@ -25,7 +25,7 @@ from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.partitions import Partitions
 from kohort.broker.ports import Context
 from kohort.broker.topics.creation import TopicCreation
-from kohort.broker.topics.topic_names import name_problem
+from kohort.broker.topics.topic_names import name_error
 from kohort.machine.shard import Reply
 from kohort.model.errors import ErrorCode
 from kohort.model.ids import INTERNAL_TOPICS
@@ -33,7 +33,7 @@ from kohort.wire import messages as m
 
 
 class Metadata:
-    """Answers what topics there are and who leads them."""
+    """Handles Metadata."""
 
     def __init__(
         self, catalog: Catalog, partitions: Partitions, cluster: Cluster, creation: TopicCreation, config: BrokerConfig
@@ -83,7 +83,7 @@ class Metadata:
         return self._by_name({topic.name or "": None for topic in wanted}, operations, may_create=may_create)
 
     def _by_id(self, ids: Iterable[UUID], operations: int) -> list[m.MetadataResponseTopic]:
-        """Those that exist come first."""
+        """Describe topics by id; existing topics come first."""
         known, unknown = [], []
         for topic_id in ids:
             if topic := self._catalog.topic_by_id(topic_id):
@@ -100,7 +100,7 @@ class Metadata:
         return known + unknown
 
     def _by_name(self, names: Iterable[str], operations: int, *, may_create: bool) -> list[m.MetadataResponseTopic]:
-        """Those that exist come first."""
+        """Describe topics by name; existing topics come first."""
         known, unknown = [], []
         for name in names:
             if topic := self._catalog.topic(name):
@@ -110,7 +110,7 @@ class Metadata:
         return known + unknown
 
     def _missing(self, name: str, operations: int, *, may_create: bool) -> m.MetadataResponseTopic:
-        if name_problem(name):
+        if name_error(name):
             code = ErrorCode.INVALID_TOPIC_EXCEPTION
         elif may_create:
             code = self._creation.auto_create(name)
@@ -156,7 +156,7 @@ class Metadata:
 
 
 def _refuse(request: m.MetadataRequest, api_version: int) -> ErrorCode | None:
-    """What makes the whole request fail: before v12 an id or a null name, from then on an entry with neither."""
+    """The error of an invalid request: before v12 an entry with an id or without a name, from v12 an entry with neither."""
     for topic in request.topics or ():
         if api_version < 12 and (topic.name is None or topic.topic_id is not None):
             return ErrorCode.INVALID_REQUEST

@@ -1,8 +1,8 @@
 """
-Partitions on the disk that belong to no topic: a crash brought back the directory of one that had been deleted, or the catalog
-lost it. At the start they are renamed to `-stray`, with a line that says so, and nobody touches them any more.
+Stray partitions: directories on disk without a topic, for example after a crash during the deletion of a topic.
 
-A store whose catalog is new is somebody else's, Apache Kafka's perhaps: there everything stays as it is.
+The start renames them to `-stray` and logs it; nothing uses them from then on. A store without a catalog was written by another
+broker, perhaps by Apache Kafka: its partitions stay as they are.
 
 Source: Kafka LogManager.loadLog (stray logs), KRaft's TopicDelta of a stale replica.
 """
@@ -15,12 +15,12 @@ from kohort.storage.log import LogStore
 _log = logging.getLogger("kohort.broker")
 
 
-def set_aside_strays(store: LogStore, catalog: Catalog) -> int:
+def rename_strays(store: LogStore, catalog: Catalog) -> int:
     """
-    How many there were. To be called when the catalog is loaded and before any partition is opened.
+    Rename stray partitions and return their number. Call it after the load of the catalog, before any partition is opened.
 
     Raises:
-        StorageError: one could not be renamed.
+        StorageError: a directory could not be renamed.
     """
     strays = []
     for topic_partition in store.partitions():

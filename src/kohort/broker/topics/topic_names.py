@@ -1,5 +1,5 @@
 """
-What a topic may be called.
+Rules for topic names.
 
 Source: Kafka org.apache.kafka.common.internals.Topic.
 """
@@ -10,15 +10,15 @@ from collections.abc import Iterable
 from kohort.broker.catalog import CATALOG
 
 CLUSTER_METADATA = "__cluster_metadata"
-"""Kafka's own log of metadata; clients may not create a topic of that name, nor of our catalog's."""
+"""The topic of Kafka's metadata log. Clients can create neither this topic nor the catalog's."""
 RESERVED_NAMES = frozenset({CLUSTER_METADATA, CATALOG.topic})
 
 NAME_LENGTH_MAX = 249
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
 
 
-def name_problem(name: str) -> str | None:
-    """Why a topic cannot have this name; None if it can."""
+def name_error(name: str) -> str | None:
+    """The error message for an invalid topic name; None if the name is valid."""
     if not name:
         return "Topic name is invalid: the empty string is not allowed"
     if name in (".", ".."):
@@ -34,7 +34,7 @@ def name_problem(name: str) -> str | None:
 
 
 def colliding(name: str, existing: Iterable[str]) -> str | None:
-    """A topic whose metric would have the same name, for metrics write `.` as `_`; None if there is none."""
+    """A topic whose metrics would have the same names, because metrics write `.` as `_`; None if there is none."""
     if "." not in name and "_" not in name:
         return None
     unified = name.replace(".", "_")

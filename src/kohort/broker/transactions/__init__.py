@@ -1,1 +1,1 @@
-"""Producer ids, transaction markers and producer state, as the broker's APIs show them."""
+"""Producer ids, transaction markers, verification of transactions, and DescribeProducers."""

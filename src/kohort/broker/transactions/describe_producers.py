@@ -1,5 +1,5 @@
 """
-DescribeProducers (61), version 0: what partitions know of the producers that write to them.
+DescribeProducers (61), version 0: the producer state of partitions.
 
 Source: KIP-664; Kafka KafkaApis.handleDescribeProducersRequest, UnifiedLog.activeProducers.
 """
@@ -18,7 +18,7 @@ _NO_TRANSACTION = -1
 
 
 class DescribeProducers:
-    """Lists producers, so that an admin finds the one whose transaction hangs."""
+    """Handles DescribeProducers, with which an admin finds hanging transactions."""
 
     def __init__(self, catalog: Catalog, partitions: Partitions) -> None:
         self._catalog = catalog

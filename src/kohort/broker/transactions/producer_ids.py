@@ -1,9 +1,9 @@
 """
-Producer ids; and InitProducerId (22), versions 0 to 5, for producers without a transactional id: v3 bring id and epoch
-along.
+Producer ids, and InitProducerId (22), versions 0 to 5, for producers without a transactional id: v3 id and epoch of the
+producer.
 
-Ids are taken from the catalog in blocks of 1000, so an id costs nothing and none is given twice, whatever is lost in between.
-A transactional id belongs to the transaction coordinator; without one the client is told that it is not available.
+Ids are reserved in the catalog in blocks of 1000, so most requests need no write, and no id is allocated twice after a crash.
+InitProducerId with a transactional id needs a transaction coordinator; without one the answer is COORDINATOR_NOT_AVAILABLE.
 
 Source: Kafka RPCProducerIdManager, ProducerIdsBlock, TransactionCoordinator.handleInitProducerId.
 """
@@ -22,52 +22,52 @@ from kohort.wire import messages as m
 
 BLOCK_SIZE = 1000
 
-Given: TypeAlias = Callable[[ErrorCode, int], None]
-"""`given(code, producer_id)`."""
+Allocated: TypeAlias = Callable[[ErrorCode, int], None]
+"""`allocated(code, producer_id)`."""
 
 
 class ProducerIds:
-    """Gives out ids; asks for the next block when none is left."""
+    """Allocates producer ids, and reserves the next block when none is left."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._next = 0
         self._end = 0
-        self._waiting: deque[Given] = deque()
-        self._is_asking = False
+        self._waiting: deque[Allocated] = deque()
+        self._is_reserving = False
 
     def take(self) -> int | None:
-        """An id, if there is one at hand."""
+        """Take an id of the current block; None if none is left."""
         if self._next == self._end:
             return None
         self._next += 1
         return self._next - 1
 
-    def give(self, given: Given) -> None:
-        """Call `given` with an id, at once or when the next block is durable; or with the error that kept it from being."""
+    def allocate(self, allocated: Allocated) -> None:
+        """Call `allocated` with an id: at once, or when the next block is durable. It gets the error if that fails."""
         producer_id = self.take()
         if producer_id is not None:
-            given(ErrorCode.NONE, producer_id)
+            allocated(ErrorCode.NONE, producer_id)
             return
-        self._waiting.append(given)
-        if not self._is_asking:
-            self._is_asking = True
+        self._waiting.append(allocated)
+        if not self._is_reserving:
+            self._is_reserving = True
             self._catalog.reserve_producer_ids(BLOCK_SIZE, self._on_block)
 
     def _on_block(self, code: ErrorCode, first: int) -> None:
-        self._is_asking = False
+        self._is_reserving = False
         waiting, self._waiting = self._waiting, deque()
         if code:
-            for given in waiting:
-                given(code, NO_PRODUCER_ID)
+            for allocated in waiting:
+                allocated(code, NO_PRODUCER_ID)
             return
         self._next, self._end = first, first + BLOCK_SIZE
-        for given in waiting:
-            self.give(given)
+        for allocated in waiting:
+            self.allocate(allocated)
 
 
 class InitProducerId:
-    """Gives every idempotent producer an id of its own, with epoch 0."""
+    """Handles InitProducerId: each idempotent producer gets a new id with epoch 0."""
 
     def __init__(self, producer_ids: ProducerIds) -> None:
         self._producer_ids = producer_ids
@@ -84,7 +84,7 @@ class InitProducerId:
         producer_id = self._producer_ids.take()
         if producer_id is not None:
             return _response(ErrorCode.NONE, producer_id)
-        self._producer_ids.give(lambda code, given: reply(_response(code, given)))
+        self._producer_ids.allocate(lambda code, allocated: reply(_response(code, allocated)))
         return None
 
 
