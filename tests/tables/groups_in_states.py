@@ -1,4 +1,6 @@
-"""A classic group of two in each of its states, for tables that say what it answers there."""
+"""A classic group of two in each of its states, for tables of what the group answers there."""
+
+from collections.abc import Sequence
 
 import msgspec
 
@@ -7,13 +9,15 @@ from kohort.group.classic.states import ClassicGroupState
 from kohort.group.configs import GroupConfig
 from tests.group.harness import Coordinator
 
+INSTANCES = ("leader", "follower")
+
 
 class Situation(msgspec.Struct):
     """
     A coordinator with the group "group".
 
     Attributes:
-        leader, follower: member ids. In EMPTY they have left, in PREPARING_REBALANCE the leader waits in JoinGroup.
+        leader, follower: member ids. In EMPTY both have left, in PREPARING_REBALANCE the leader waits in JoinGroup.
     """
 
     coordinator: Coordinator
@@ -28,27 +32,35 @@ class Situation(msgspec.Struct):
     def generation(self) -> int:
         return self.group.generation
 
+    def pending_id(self) -> str:
+        """A member id that was assigned and is not used; like a client's, from before the coordinator stopped."""
+        if self.group.state is not ClassicGroupState.DEAD:
+            return self.coordinator.new_member_id(protocol_type=self.group.protocol_type)
+        self.group.pending_members.add("pending")
+        return "pending"
 
-def in_state(state: ClassicGroupState, *, protocol_type: str = "consumer") -> Situation:
+
+def in_state(
+    state: ClassicGroupState, *, protocol_type: str = "consumer", is_static: bool = False, offset: int | None = None
+) -> Situation:
+    """The group in a state; with an offset of partition 0 of orders, if one is given."""
     coordinator = Coordinator(GroupConfig())
-    make = coordinator.completing if state is ClassicGroupState.COMPLETING_REBALANCE else coordinator.stable
-    leader, follower = make(2) if protocol_type == "consumer" else _of_type(coordinator, protocol_type)
+    if offset is not None:
+        coordinator.commit({("orders", 0): offset})
+    instances: Sequence[str | None] = INSTANCES if is_static else (None, None)
+    leader, follower = coordinator.completing(2, instances=instances, protocol_type=protocol_type)
     situation = Situation(coordinator, leader, follower)
+    if state is not ClassicGroupState.COMPLETING_REBALANCE:
+        for member, assignments in ((leader, {leader: b"0", follower: b"1"}), (follower, {})):
+            coordinator.sync(member, situation.generation, assignments, protocol_type=protocol_type)
     if state is ClassicGroupState.EMPTY:
         coordinator.leave((leader, None), (follower, None))
     elif state is ClassicGroupState.PREPARING_REBALANCE:
-        assert coordinator.join(leader, protocol_type=protocol_type).is_parked
+        instance = instances[0]
+        protocols = (("range", b"new"),) if is_static else (("range", b""),)
+        answer = coordinator.join(leader, instance=instance, protocols=protocols, protocol_type=protocol_type)
+        assert answer.is_parked
     elif state is ClassicGroupState.DEAD:
         situation.group.move_to(state, coordinator.now_ms)
     assert situation.group.state is state
     return situation
-
-
-def _of_type(coordinator: Coordinator, protocol_type: str) -> list[str]:
-    ids = [coordinator.new_member_id(protocol_type=protocol_type) for _ in range(2)]
-    answers = [coordinator.join(id_, protocol_type=protocol_type) for id_ in ids]
-    coordinator.wait_initial_delay()
-    for index, id_ in enumerate(ids):
-        assignments = dict.fromkeys(ids, b"") if not index else {}
-        coordinator.sync(id_, answers[0].generation_id, assignments, protocol_type=protocol_type)
-    return ids

@@ -1,7 +1,7 @@
 """
-What administrators are answered about a classic group, by its state.
+The answers to administrators about a classic group, by its state.
 
-Source: `ClassicGroup.validateDeleteGroup`, `validateOffsetDelete`, `describe` of Apache Kafka 4.2.1.
+Source: `ClassicGroup.validateDeleteGroup`, `validateOffsetDelete`, `validateOffsetFetch`, `describe` of Apache Kafka 4.2.1.
 """
 
 import pytest
@@ -15,11 +15,13 @@ from kohort.group.classic.states import (
     ClassicGroupState,
 )
 from kohort.model.errors import ErrorCode
+from kohort.records.values import OffsetCommit
 from kohort.wire import messages as m
 from tests.group.harness import Coordinator
 from tests.tables.groups_in_states import in_state
 
 NONE = ErrorCode.NONE
+UNSTABLE = ErrorCode.UNSTABLE_OFFSET_COMMIT
 NON_EMPTY = ErrorCode.NON_EMPTY_GROUP
 NOT_FOUND = ErrorCode.GROUP_ID_NOT_FOUND
 
@@ -30,6 +32,15 @@ ADMIN = {                 # DeleteGroups  OffsetDelete, consumers  OffsetDelete,
     COMPLETING_REBALANCE: (NON_EMPTY,     NONE,                    NON_EMPTY),
     STABLE:               (NON_EMPTY,     NONE,                    NON_EMPTY),
     DEAD:                 (NOT_FOUND,     NOT_FOUND,               NOT_FOUND),
+}
+
+COMMITTED = 7
+FETCHED = {               # fetched   while a transaction is open, stable
+    EMPTY:                (COMMITTED, UNSTABLE),
+    PREPARING_REBALANCE:  (COMMITTED, UNSTABLE),
+    COMPLETING_REBALANCE: (COMMITTED, UNSTABLE),
+    STABLE:               (COMMITTED, UNSTABLE),
+    DEAD:                 (-1,        -1),       # as of a group that does not exist
 }
 
 DESCRIBED = {             # protocol  metadata  assignments
@@ -43,7 +54,7 @@ DESCRIBED = {             # protocol  metadata  assignments
 
 
 def test_every_state_is_decided() -> None:
-    assert set(ADMIN) == set(DESCRIBED) == set(ClassicGroupState)
+    assert set(ADMIN) == set(FETCHED) == set(DESCRIBED) == set(ClassicGroupState)
 
 
 @pytest.mark.parametrize("state", ClassicGroupState)
@@ -61,10 +72,27 @@ def offset_delete(coordinator: Coordinator, group: str = "group", topic: str = "
 
 
 @pytest.mark.parametrize("column", [1, 2])
-@pytest.mark.parametrize("state", [state for state in ClassicGroupState if state is not COMPLETING_REBALANCE])
+@pytest.mark.parametrize("state", ClassicGroupState)
 def test_offset_delete(state: ClassicGroupState, column: int) -> None:
     situation = in_state(state, protocol_type="consumer" if column == 1 else "connect")
     assert offset_delete(situation.coordinator) is ADMIN[state][column]
+
+
+@pytest.mark.parametrize("column", [0, 1])
+@pytest.mark.parametrize("state", ClassicGroupState)
+def test_offset_fetch(state: ClassicGroupState, column: int) -> None:
+    """The member fields of version 9 concern other kinds of groups."""
+    coordinator = in_state(state, offset=COMMITTED).coordinator
+    if column == 1:
+        coordinator.shard.replay(coordinator.end, 9, 0, OffsetCommit("group", "orders", 0, 8, -1, "", 0))
+    topics = [m.OffsetFetchRequestTopics(name="orders", partition_indexes=[0])]
+    for member_id, epoch in ((None, -1), ("stranger", 99)):
+        group = m.OffsetFetchRequestGroup(group_id="group", member_id=member_id, member_epoch=epoch, topics=topics)
+        request = m.OffsetFetchRequest(groups=[group], require_stable=column == 1)
+        (found,) = coordinator.ask("offset_fetch", request).groups
+        (partition,) = found.topics[0].partitions
+        assert found.error_code == NONE
+        assert (ErrorCode(partition.error_code) or partition.committed_offset) == FETCHED[state][column]
 
 
 @pytest.mark.parametrize("state", ClassicGroupState)

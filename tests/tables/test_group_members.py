@@ -1,5 +1,5 @@
 """
-What a member of a classic group is answered, by the group's state and by who asks.
+The answers to the members of a classic group, by the state of the group and by member.
 
 Source: `ClassicGroup` and `GroupMetadataManager` of Apache Kafka 4.2.1; each row was tried against a broker.
 """
@@ -17,6 +17,7 @@ from kohort.group.classic.states import (
     can_rebalance,
 )
 from kohort.model.errors import ErrorCode, InvariantError
+from kohort.wire import messages as m
 from tests.tables.groups_in_states import Situation, in_state
 
 NONE = ErrorCode.NONE
@@ -26,33 +27,60 @@ REBALANCE = ErrorCode.REBALANCE_IN_PROGRESS
 FENCED = ErrorCode.FENCED_INSTANCE_ID
 UNAVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
 PROTOCOL = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+REQUIRED = ErrorCode.MEMBER_ID_REQUIRED
+INTERNAL = ErrorCode.UNKNOWN_SERVER_ERROR
 
-WHO = ("member", "stale generation", "stranger", "unknown instance")
+WHO = ("member", "stale generation", "stranger", "unknown instance", "pending", "fenced")
 
 # fmt: off
-HEARTBEAT = {             # member       stale generation  stranger     unknown instance
-    EMPTY:                (UNKNOWN,      UNKNOWN,          UNKNOWN,     UNKNOWN),
-    PREPARING_REBALANCE:  (REBALANCE,    STALE,            UNKNOWN,     UNKNOWN),
-    COMPLETING_REBALANCE: (NONE,         STALE,            UNKNOWN,     UNKNOWN),
-    STABLE:               (NONE,         STALE,            UNKNOWN,     UNKNOWN),
-    DEAD:                 (UNAVAILABLE,  UNAVAILABLE,      UNAVAILABLE, UNAVAILABLE),
+HEARTBEAT = {             # member       stale generation  stranger     unknown instance  pending      fenced
+    EMPTY:                (UNKNOWN,      UNKNOWN,          UNKNOWN,     UNKNOWN,          UNKNOWN,     UNKNOWN),
+    PREPARING_REBALANCE:  (REBALANCE,    STALE,            UNKNOWN,     UNKNOWN,          UNKNOWN,     FENCED),
+    COMPLETING_REBALANCE: (NONE,         STALE,            UNKNOWN,     UNKNOWN,          UNKNOWN,     FENCED),
+    STABLE:               (NONE,         STALE,            UNKNOWN,     UNKNOWN,          UNKNOWN,     FENCED),
+    DEAD:                 (UNAVAILABLE,  UNAVAILABLE,      UNAVAILABLE, UNAVAILABLE,      UNAVAILABLE, UNAVAILABLE),
 }
 
 PARKED = None
-SYNC = {                  # member       stale generation  stranger     unknown instance
-    EMPTY:                (UNKNOWN,      UNKNOWN,          UNKNOWN,     UNKNOWN),
-    PREPARING_REBALANCE:  (REBALANCE,    STALE,            UNKNOWN,     UNKNOWN),
-    COMPLETING_REBALANCE: (PARKED,       STALE,            UNKNOWN,     UNKNOWN),
-    STABLE:               (NONE,         STALE,            UNKNOWN,     UNKNOWN),
-    DEAD:                 (UNAVAILABLE,  UNAVAILABLE,      UNAVAILABLE, UNAVAILABLE),
+SYNC = {                  # member       stale generation  stranger     unknown instance  pending      fenced
+    EMPTY:                (UNKNOWN,      UNKNOWN,          UNKNOWN,     UNKNOWN,          UNKNOWN,     UNKNOWN),
+    PREPARING_REBALANCE:  (REBALANCE,    STALE,            UNKNOWN,     UNKNOWN,          UNKNOWN,     FENCED),
+    COMPLETING_REBALANCE: (PARKED,       STALE,            UNKNOWN,     UNKNOWN,          UNKNOWN,     FENCED),
+    STABLE:               (NONE,         STALE,            UNKNOWN,     UNKNOWN,          UNKNOWN,     FENCED),
+    DEAD:                 (UNAVAILABLE,  UNAVAILABLE,      UNAVAILABLE, UNAVAILABLE,      UNAVAILABLE, UNAVAILABLE),
 }
 
-COMMIT = {                # member       stale generation  stranger     unknown instance
-    EMPTY:                (UNKNOWN,      UNKNOWN,          UNKNOWN,     UNKNOWN),
-    PREPARING_REBALANCE:  (NONE,         STALE,            UNKNOWN,     UNKNOWN),
-    COMPLETING_REBALANCE: (REBALANCE,    STALE,            UNKNOWN,     UNKNOWN),
-    STABLE:               (NONE,         STALE,            UNKNOWN,     UNKNOWN),
-    DEAD:                 (UNAVAILABLE,  UNAVAILABLE,      UNAVAILABLE, UNAVAILABLE),
+COMMIT = {                # member       stale generation  stranger     unknown instance  pending      fenced
+    EMPTY:                (UNKNOWN,      UNKNOWN,          UNKNOWN,     UNKNOWN,          UNKNOWN,     UNKNOWN),
+    PREPARING_REBALANCE:  (NONE,         STALE,            UNKNOWN,     UNKNOWN,          UNKNOWN,     FENCED),
+    COMPLETING_REBALANCE: (REBALANCE,    STALE,            UNKNOWN,     UNKNOWN,          UNKNOWN,     FENCED),
+    STABLE:               (NONE,         STALE,            UNKNOWN,     UNKNOWN,          UNKNOWN,     FENCED),
+    DEAD:                 (UNAVAILABLE,  UNAVAILABLE,      UNAVAILABLE, UNAVAILABLE,      UNAVAILABLE, UNAVAILABLE),
+}
+
+JOINING = ("dynamic", "dynamic, version 3", "static", "replacement", "pending", "pending with instance", "fenced")
+JOIN = {                  # dynamic      version 3    static       replacement  pending   with instance  fenced
+    EMPTY:                (REQUIRED,     PARKED,      PARKED,      PARKED,      PARKED,      INTERNAL,      UNKNOWN),
+    PREPARING_REBALANCE:  (REQUIRED,     PARKED,      PARKED,      NONE,        PARKED,      INTERNAL,      FENCED),
+    COMPLETING_REBALANCE: (REQUIRED,     PARKED,      PARKED,      PARKED,      PARKED,      INTERNAL,      FENCED),
+    STABLE:               (REQUIRED,     PARKED,      PARKED,      NONE,        PARKED,      INTERNAL,      FENCED),
+    DEAD:                 (UNAVAILABLE,  UNAVAILABLE, UNAVAILABLE, UNAVAILABLE, UNAVAILABLE, UNAVAILABLE,   UNAVAILABLE),
+}
+
+LEAVING = ("member", "stranger", "nobody", "unknown instance", "pending", "fenced", "instance alone")
+LEAVE = {                 # member       stranger     nobody       unknown inst. pending      fenced       instance alone
+    EMPTY:                (UNKNOWN,      UNKNOWN,     UNKNOWN,     UNKNOWN,     NONE,        UNKNOWN,     UNKNOWN),
+    PREPARING_REBALANCE:  (NONE,         UNKNOWN,     UNKNOWN,     UNKNOWN,     NONE,        FENCED,      NONE),
+    COMPLETING_REBALANCE: (NONE,         UNKNOWN,     UNKNOWN,     UNKNOWN,     NONE,        FENCED,      NONE),
+    STABLE:               (NONE,         UNKNOWN,     UNKNOWN,     UNKNOWN,     NONE,        FENCED,      NONE),
+    DEAD:                 (UNAVAILABLE,  UNAVAILABLE, UNAVAILABLE, UNAVAILABLE, UNAVAILABLE, UNAVAILABLE, UNAVAILABLE),
+}
+LEFT = {                  # the state after the follower, or a pending member, has left
+    EMPTY:                (EMPTY,               EMPTY),
+    PREPARING_REBALANCE:  (COMPLETING_REBALANCE, PREPARING_REBALANCE),  # the leader waits; the follower is still missing
+    COMPLETING_REBALANCE: (PREPARING_REBALANCE, PREPARING_REBALANCE),
+    STABLE:               (PREPARING_REBALANCE, PREPARING_REBALANCE),
+    DEAD:                 (DEAD,                DEAD),
 }
 
 COMMIT_WITHOUT_GENERATION = {  # nobody  with member id
@@ -73,26 +101,40 @@ REJOIN = {                # leader same  leader changed  follower same  follower
 # fmt: on
 
 
-@pytest.mark.parametrize("table", [HEARTBEAT, SYNC, COMMIT, COMMIT_WITHOUT_GENERATION, REJOIN, TRANSITIONS])
+@pytest.mark.parametrize(
+    "table", [HEARTBEAT, SYNC, COMMIT, JOIN, LEAVE, LEFT, COMMIT_WITHOUT_GENERATION, REJOIN, TRANSITIONS]
+)
 def test_every_state_is_decided(table: dict[ClassicGroupState, object]) -> None:
     assert set(table) == set(ClassicGroupState)
 
 
+def situation_of(state: ClassicGroupState, who: str) -> Situation:
+    return in_state(state, is_static=who in ("fenced", "replacement", "instance alone"))
+
+
 def asker(situation: Situation, who: str) -> tuple[str, int, str | None]:
-    """Member id, generation and instance id of who asks."""
+    """Member id, generation and instance id in the request."""
     generation = situation.generation
-    return {
-        "member": (situation.follower, generation, None),
-        "stale generation": (situation.follower, generation - 1, None),
-        "stranger": ("stranger", generation, None),
-        "unknown instance": (situation.follower, generation, "nobody"),
-    }[who]
+    match who:
+        case "member":
+            return situation.follower, generation, None
+        case "stale generation":
+            return situation.follower, generation - 1, None
+        case "stranger":
+            return "stranger", generation, None
+        case "unknown instance":
+            return situation.follower, generation, "nobody"
+        case "pending":
+            return situation.pending_id(), generation, None
+        case "fenced":
+            return "an earlier id", generation, "follower"
+    raise AssertionError(who)
 
 
 @pytest.mark.parametrize("who", WHO)
 @pytest.mark.parametrize("state", ClassicGroupState)
 def test_heartbeat(state: ClassicGroupState, who: str) -> None:
-    situation = in_state(state)
+    situation = situation_of(state, who)
     member_id, generation, instance = asker(situation, who)
     code = situation.coordinator.heartbeat(member_id, generation, instance=instance)
     assert code is HEARTBEAT[state][WHO.index(who)]
@@ -101,7 +143,7 @@ def test_heartbeat(state: ClassicGroupState, who: str) -> None:
 @pytest.mark.parametrize("who", WHO)
 @pytest.mark.parametrize("state", ClassicGroupState)
 def test_sync(state: ClassicGroupState, who: str) -> None:
-    situation = in_state(state)
+    situation = situation_of(state, who)
     member_id, generation, instance = asker(situation, who)
     answer = situation.coordinator.sync(member_id, generation, instance=instance)
     assert (None if answer.is_parked else answer.code) is SYNC[state][WHO.index(who)]
@@ -123,11 +165,67 @@ def test_sync_compares_protocols_where_both_sides_name_one(state: ClassicGroupSt
 @pytest.mark.parametrize("who", WHO)
 @pytest.mark.parametrize("state", ClassicGroupState)
 def test_commit(state: ClassicGroupState, who: str) -> None:
-    situation = in_state(state)
+    situation = situation_of(state, who)
     member_id, generation, instance = asker(situation, who)
     codes = situation.coordinator.commit(member_id=member_id, generation=generation, instance=instance)
     assert codes == {("orders", 0): COMMIT[state][WHO.index(who)]}
     assert (situation.coordinator.fetch() != {}) == (codes["orders", 0] is NONE)
+
+
+@pytest.mark.parametrize("who", JOINING)
+@pytest.mark.parametrize("state", ClassicGroupState)
+def test_join(state: ClassicGroupState, who: str) -> None:
+    """A member that is new to the group, or claims to be one. Known members: `test_rejoin`."""
+    situation = situation_of(state, who)
+    coordinator = situation.coordinator
+    match who:
+        case "dynamic" | "dynamic, version 3":
+            answer = coordinator.join(version=3 if "3" in who else 9)
+        case "static":
+            answer = coordinator.join(instance="new")
+        case "replacement":
+            answer = coordinator.join(instance="follower")
+        case "fenced":
+            answer = coordinator.join("an earlier id", instance="follower")
+        case _:
+            answer = coordinator.join(situation.pending_id(), instance="new" if "instance" in who else None)
+    expected = JOIN[state][JOINING.index(who)]
+    assert (None if answer.is_parked else answer.code) is expected
+    if expected is REQUIRED:
+        assert answer.member_id in situation.group.pending_members
+        assert answer.member_id not in situation.group.members
+    elif expected is PARKED:
+        assert situation.group.state is PREPARING_REBALANCE
+    elif expected is NONE:
+        assert situation.follower not in situation.group.members
+
+
+@pytest.mark.parametrize("who", LEAVING)
+@pytest.mark.parametrize("state", ClassicGroupState)
+def test_leave(state: ClassicGroupState, who: str) -> None:
+    situation = situation_of(state, who)
+    coordinator = situation.coordinator
+    if who == "nobody":
+        member_id, instance = "", None
+    elif who == "instance alone":
+        member_id, instance = "", "follower"
+    else:
+        member_id, _, instance = asker(situation, who)
+    identity = m.LeaveGroupRequestMemberIdentity(member_id=member_id, group_instance_id=instance)
+    answer = coordinator.ask("leave_group", m.LeaveGroupRequest(group_id="group", members=[identity]))
+    expected = LEAVE[state][LEAVING.index(who)]
+    if state is DEAD:
+        assert (answer.code, answer.members) == (expected, ())
+        return
+    (member,) = answer.members
+    assert (answer.code, member.error_code) == (NONE, expected)
+    assert (member.member_id, member.group_instance_id) == (member_id, instance)
+    if expected is NONE:
+        assert situation.group.state is LEFT[state][who == "pending"]
+        assert member_id not in situation.group.pending_members
+        assert (situation.follower in situation.group.members) == (who == "pending" and state is not EMPTY)
+    else:
+        assert situation.group.state is state
 
 
 @pytest.mark.parametrize("with_member", [False, True])
