@@ -145,13 +145,15 @@ class Coordinator:
         self._uuids = count(1)
         self.restart()
 
-    def restart(self, config: GroupConfig | None = None) -> None:
-        """Forget everything but the log, and load it."""
+    def restart(self, config: GroupConfig | None = None, *, is_tail_lost: bool = False) -> None:
+        """Forget everything but the log, and load it; without its uncommitted tail, as after a power cut."""
         if config is not None:
             self.config = config
         if hasattr(self, "runtime"):
             self.runtime.close()
             self.node.settle()
+        if is_tail_lost:
+            self.log.lose_uncommitted()
         self.shards: list[GroupShard] = []
         self.runtime: Runtime[GroupShard] = Runtime(
             partition_count=1,

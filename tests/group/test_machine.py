@@ -1,6 +1,8 @@
 """
-Whatever clients do and however the log fails: every request is answered once, a generation has one leader, and a shard that
-is loaded from the log equals the one that wrote it.
+Invariants of the group coordinator under random requests and faults of the log.
+
+Every request is answered once; a generation has one leader; a member owns only what its leader assigned to it in its
+generation, and no two members own the same; a shard that is loaded from the log equals the one that wrote it.
 """
 
 import os
@@ -15,12 +17,17 @@ from kohort.group.classic.states import PREPARING_REBALANCE, STABLE
 from kohort.group.configs import GroupConfig
 from kohort.group.records import GroupRecordSerde
 from kohort.group.shard import GroupShard
+from kohort.machine.shard import EndTransaction, Producer, Result
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import ErrorCode, UnavailableError
+from kohort.records.values import OffsetCommit
+from kohort.runtime.loading.loader import LoadSummary, load
 from kohort.wire import messages as m
+from kohort.wire.batches import encode_batch
 from tests.group.harness import Answer, Coordinator, classic_groups
 
 GROUPS = ("a", "b")
+PRODUCERS = (7, 8)
 INSTANCES = (None, None, "x", "y")
 METADATA = (b"1", b"2")
 SESSION_MS, REBALANCE_MS, DELAY_MS = 6_000, 9_000, 3_000
@@ -71,7 +78,7 @@ def picture(group: ClassicGroup) -> object:
 
 
 class Groups(RuleBasedStateMachine):
-    """Members: group, member id, instance id. They are used again when they are long gone, too."""
+    """Members: group, member id, instance id. They are used again after they have left, too."""
 
     members = Bundle("members")
 
@@ -83,6 +90,10 @@ class Groups(RuleBasedStateMachine):
         self.joins: list[tuple[str, Answer]] = []
         """Those that are not answered yet, with their group."""
         self.leaders: dict[tuple[ClassicGroup, int], str] = {}
+        self.syncs: list[tuple[str, str, int, bool, Answer]] = []
+        """Group, member id, generation and whether the member is static, of requests that are not answered yet."""
+        self.outdated: GroupShard | None = None
+        """The shard that has not noticed yet that another writer appended to the log."""
 
     def note(self, answer: Answer) -> Answer:
         self.answers.append(answer)
@@ -135,12 +146,12 @@ class Groups(RuleBasedStateMachine):
     def sync(self, member: tuple[str, str, str | None], stale: bool) -> None:
         group, member_id, instance = member
         found = self.coordinator.groups.get(group)
-        assignments = {id_: id_.encode() for id_ in found.members} if found else {}
         generation = (found.generation if found else 0) - stale
+        assignments = {id_: f"{generation} {id_}".encode() for id_ in found.members} if found else {}
         answer = self.coordinator.sync(
             member_id, generation, assignments, group=group, instance=instance, protocol_name=None, version=4
         )
-        self.note(answer)
+        self.syncs.append((group, member_id, generation, instance is not None, self.note(answer)))
 
     @rule(group=st.sampled_from(GROUPS))
     def everybody_syncs(self, group: str) -> None:
@@ -185,6 +196,31 @@ class Groups(RuleBasedStateMachine):
         )
         self.note(self.coordinator.ask("offset_commit", request))
 
+    @rule(group=st.sampled_from(GROUPS), producer_id=st.sampled_from(PRODUCERS), partition=st.integers(0, 2))
+    def commit_in_transaction(self, group: str, producer_id: int, partition: int) -> None:
+        commit = OffsetCommit(group, "orders", partition, producer_id, -1, "", self.coordinator.now_ms)
+        answer = self.note(Answer())
+        response = self.coordinator.runtime.write_transactional(
+            0,
+            Producer("transaction", producer_id, 0),
+            lambda _shard, _now_ms: Result([commit], "written"),
+            answer.responses.append,
+            str,
+        )
+        if response is not None:
+            answer.responses.append(response)
+        self.settle()
+
+    @rule(producer_id=st.sampled_from(PRODUCERS), committed=st.booleans())
+    def end_transaction(self, producer_id: int, committed: bool) -> None:
+        end = EndTransaction(producer_id, 0, 0, committed)
+        self.coordinator.runtime.end_transaction(0, end, self.note(Answer()).responses.append)
+        self.settle()
+
+    def settle(self) -> None:
+        if not self.coordinator.is_burst:
+            self.coordinator.node.settle()
+
     @rule(group=st.sampled_from(GROUPS))
     def delete(self, group: str) -> None:
         self.note(self.coordinator.ask("delete_groups", m.DeleteGroupsRequest(groups_names=[group])))
@@ -225,7 +261,26 @@ class Groups(RuleBasedStateMachine):
         self.coordinator.log.fail_next_append = None
         self.coordinator.restart()
 
-    # What must hold
+    @rule()
+    def lose_power(self) -> None:
+        """The uncommitted tail of the log is lost; what was not acknowledged may be in it, nothing else."""
+        self.coordinator.is_burst = False
+        self.coordinator.log.fail_next_append = None
+        self.coordinator.restart(is_tail_lost=True)
+        self.coordinator.log.is_held = False
+
+    @rule(group=st.sampled_from(GROUPS))
+    def append_by_another_writer(self, group: str) -> None:
+        """The next write of the shard lands at another offset than it expects: it is loaded again."""
+        self.outdated = self.coordinator.shard
+        commit = OffsetCommit(group, "payments", 0, self.coordinator.end, -1, "", self.coordinator.now_ms)
+        batch = encode_batch([GroupRecordSerde().encode(commit)], self.coordinator.now_ms)
+        failure, self.coordinator.log.fail_next_append = self.coordinator.log.fail_next_append, None
+        self.coordinator.log.append(batch, leader_epoch=self.coordinator.leader_epoch)
+        self.coordinator.log.fail_next_append = failure
+        self.settle()
+
+    # Invariants
 
     @invariant()
     def no_request_is_answered_twice(self) -> None:
@@ -254,25 +309,45 @@ class Groups(RuleBasedStateMachine):
         self.joins = [(group_id, answer) for group_id, answer in self.joins if answer.is_parked]
 
     @invariant()
+    def a_member_owns_only_what_it_was_given(self) -> None:
+        for _, member_id, generation, is_static, answer in self.syncs:
+            if answer.is_parked or answer.code is not ErrorCode.NONE or not answer.assignment:
+                continue
+            given_in, _, given_to = answer.assignment.decode().partition(" ")
+            assert int(given_in) == generation
+            # The replacement of a static member takes over its assignment.
+            assert given_to == member_id or is_static
+        self.syncs = [entry for entry in self.syncs if entry[-1].is_parked]
+        for group in self.coordinator.groups.values():
+            if group.state is STABLE:
+                owned = [member.assignment for member in group.members.values() if member.assignment]
+                assert len(owned) == len(set(owned))
+                assert all(assignment.startswith(b"%d " % group.generation) for assignment in owned)
+
+    @invariant()
     def a_loaded_shard_equals_the_live_one(self) -> None:
         log = self.coordinator.log
         if self.coordinator.is_burst or log.is_held or log.high_watermark != log.end_offset:
             return
+        if self.outdated is self.coordinator.shard:
+            return
         fresh = GroupShard(SnapshotRegistry(), Silent(), CONFIG, lambda: "")
-        serde = GroupRecordSerde()
-        for offset, record in enumerate(self.coordinator.records()):
-            fresh.replay(offset, -1, -1, serde.decode(*serde.encode(record)))
+        for _ in load(log, fresh, GroupRecordSerde(), LoadSummary(), start=0, end=log.end_offset):
+            pass
         live, groups = self.coordinator.shard, classic_groups(fresh)
         assert set(fresh.groups) == set(live.groups)
         assert {group: dict(offsets) for group, offsets in fresh.offsets.by_group.items()} == {
             group: dict(offsets) for group, offsets in live.offsets.by_group.items()
+        }
+        assert {group: dict(writers) for group, writers in fresh.offsets.writers.items()} == {
+            group: dict(writers) for group, writers in live.offsets.writers.items()
         }
         for group_id, group in self.coordinator.groups.items():
             if group.state is STABLE and not any(member.join_reply for member in group.members.values()):
                 assert picture(groups[group_id]) == picture(group)
 
     def teardown(self) -> None:
-        """Given time, whoever waits is answered."""
+        """Given time, every request is answered."""
         if not hasattr(self, "coordinator"):
             return
         self.go_on()
