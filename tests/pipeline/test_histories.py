@@ -9,7 +9,7 @@ import pytest
 from kohort.pipeline.jobs import publish
 from kohort.pipeline.jobs.reading import Reading
 from kohort.pipeline.jobs.tables import Tables
-from kohort.pipeline.tables.burrow_status import burrow_status
+from kohort.pipeline.tables.burrow.status import burrow_status
 from kohort.testing.history import History
 from kohort.testing.history.truth import ExpectedTables
 from tests.conftest import LONG

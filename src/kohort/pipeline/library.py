@@ -9,7 +9,7 @@ past: what was written later is left out. The columns of each are in the docstri
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kohort.pipeline.tables.burrow import Rules
+    from kohort.pipeline.tables.burrow.evaluator import Rules
 
 
 def decode_kv(frame: Any) -> Any:
@@ -21,14 +21,14 @@ def decode_kv(frame: Any) -> Any:
 
 def offsets(records: Any, *, as_of_ms: int | None = None) -> Any:
     """Where each group stands; see `tables.latest_offsets`."""
-    from kohort.pipeline.tables.latest_offsets import latest_offsets
+    from kohort.pipeline.tables.offsets.latest_offsets import latest_offsets
 
     return latest_offsets(commits(records, as_of_ms=as_of_ms))
 
 
 def commits(records: Any, *, as_of_ms: int | None = None) -> Any:
     """Every offset commit and tombstone, and what became of it; see `tables.offset_commits`."""
-    from kohort.pipeline.tables.offset_commits import INPUT_COLUMNS, offset_commits
+    from kohort.pipeline.tables.offsets.offset_commits import INPUT_COLUMNS, offset_commits
 
     return offset_commits(_until(records, as_of_ms).select(*INPUT_COLUMNS))
 
@@ -41,51 +41,51 @@ def lag(latest: Any, batches: Any, *, at_ms: int) -> Any:
         latest: what `offsets` returned, for the same instant.
         batches: `kind` batch of the topics that groups commit to, read with options `topics` and `kinds`.
     """
-    from kohort.pipeline.tables.as_of import ends_as_of
-    from kohort.pipeline.tables.lag import lag as behind
-    from kohort.pipeline.tables.time_lag import time_lag
+    from kohort.pipeline.tables.lag.offset_lag import lag as behind
+    from kohort.pipeline.tables.lag.time_lag import time_lag
+    from kohort.pipeline.tables.offsets.as_of import ends_as_of
 
     return time_lag(behind(latest, ends_as_of(batches, at_ms=at_ms)), batches, at_ms=at_ms)
 
 
 def rebalances(records: Any, *, as_of_ms: int | None = None) -> Any:
     """What happened to the membership of groups, and why; see `tables.rebalances`."""
-    from kohort.pipeline.tables import rebalances as table
+    from kohort.pipeline.tables.groups import rebalances as table
 
     return table.rebalances(_until(records, as_of_ms).select(*table.INPUT_COLUMNS))
 
 
 def members(records: Any, *, as_of_ms: int | None = None) -> Any:
     """Who was in which group, from when to when; see `tables.memberships.member_intervals`."""
-    from kohort.pipeline.tables.memberships import INPUT_COLUMNS, member_intervals
+    from kohort.pipeline.tables.groups.memberships import INPUT_COLUMNS, member_intervals
 
     return member_intervals(_until(records, as_of_ms).select(*INPUT_COLUMNS))
 
 
 def assignments(records: Any, *, as_of_ms: int | None = None) -> Any:
     """Who owned which partition, from when to when; see `tables.memberships.assignment_intervals`."""
-    from kohort.pipeline.tables.memberships import INPUT_COLUMNS, assignment_intervals
+    from kohort.pipeline.tables.groups.memberships import INPUT_COLUMNS, assignment_intervals
 
     return assignment_intervals(_until(records, as_of_ms).select(*INPUT_COLUMNS))
 
 
 def transactions(records: Any, *, as_of_ms: int | None = None) -> Any:
     """What became of every transaction; see `tables.transactions`."""
-    from kohort.pipeline.tables import transactions as table
+    from kohort.pipeline.tables.transactions import transactions as table
 
     return table.transactions(_until(records, as_of_ms).select(*table.INPUT_COLUMNS))
 
 
 def open_transactions(records: Any, *, at_ms: int) -> Any:
     """Transactions that were not complete at an instant, and the partitions that they held back."""
-    from kohort.pipeline.tables import transactions as table
+    from kohort.pipeline.tables.transactions import transactions as table
 
     return table.open_transactions(transactions(records, as_of_ms=at_ms), at_ms=at_ms)
 
 
 def rebalance_costs(found: Any, lag_series: Any) -> Any:
     """`rebalances` with the lag that they cost, from `lag_history`; see `tables.rebalances.rebalance_costs`."""
-    from kohort.pipeline.tables import rebalances as table
+    from kohort.pipeline.tables.groups import rebalances as table
 
     return table.rebalance_costs(found, lag_series)
 
@@ -98,21 +98,21 @@ def lag_history(told: Any, batches: Any) -> Any:
         told: as `commits` returns them.
         batches: as for `lag`.
     """
-    from kohort.pipeline.tables.lag_over_time import lag_over_time
+    from kohort.pipeline.tables.lag.lag_over_time import lag_over_time
 
     return lag_over_time(told, batches)
 
 
 def statuses(told: Any, batches: Any, *, until_ms: int, rules: "Rules | None" = None) -> Any:
     """What Burrow would have said, from when to when; see `tables.burrow_status.burrow_history`. Arguments as `lag_history`."""
-    from kohort.pipeline.tables.burrow_status import burrow_history
+    from kohort.pipeline.tables.burrow.status import burrow_history
 
     return burrow_history(told, batches, until_ms=until_ms, rules=rules)
 
 
 def commit_frequency(told: Any) -> Any:
     """How often groups commit, from what `commits` returns; see `tables.commit_frequency`."""
-    from kohort.pipeline.tables.commit_frequency import commit_frequency as frequency
+    from kohort.pipeline.tables.offsets.commit_frequency import commit_frequency as frequency
 
     return frequency(told)
 
@@ -131,28 +131,28 @@ def partition_flapping(owned: Any, there: Any = None) -> Any:
     Args:
         there: as `members` returns them, to know static members again.
     """
-    from kohort.pipeline.tables.ownership import partition_flapping as flapping
+    from kohort.pipeline.tables.groups.ownership import partition_flapping as flapping
 
     return flapping(owned, there)
 
 
 def time_without_owner(owned: Any, *, at_ms: int) -> Any:
     """When partitions had no owner, from what `assignments` returns; see `tables.ownership`."""
-    from kohort.pipeline.tables.ownership import time_without_owner as without
+    from kohort.pipeline.tables.groups.ownership import time_without_owner as without
 
     return without(owned, at_ms=at_ms)
 
 
 def share_state(records: Any, *, as_of_ms: int | None = None) -> Any:
     """Where share groups stand; see `tables.share_state`."""
-    from kohort.pipeline.tables import share_state as table
+    from kohort.pipeline.tables.shares import share_state as table
 
     return table.share_state(_until(records, as_of_ms).select(*table.INPUT_COLUMNS))
 
 
 def transaction_statistics(found: Any) -> Any:
     """Per transactional id, from what `transactions` returns; see `tables.transactions`."""
-    from kohort.pipeline.tables import transactions as table
+    from kohort.pipeline.tables.transactions import transactions as table
 
     return table.transaction_statistics(found)
 
@@ -166,7 +166,7 @@ def blocking_transactions(batches: Any, found: Any, *, at_ms: int) -> Any:
         batches: `kind` batch of all topics (option `topics` is `*`).
         found: as `transactions` returns them, as of `at_ms`.
     """
-    from kohort.pipeline.tables import blocking_transactions as table
+    from kohort.pipeline.tables.transactions import blocking_transactions as table
 
     return table.blocking_transactions(batches.select(*table.INPUT_COLUMNS), found, at_ms=at_ms)
 

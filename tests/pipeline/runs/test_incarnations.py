@@ -137,8 +137,8 @@ def steps(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict
     broker, out = Broker(root / "logs"), root / "out"
 
     def run(*tables: str, as_of_s: int | None = None) -> Step:
-        wanted = RunRequest(tables=tables, as_of_ms=None if as_of_s is None else START_MS + as_of_s * 1000)
-        outcome = Run(Source(str(broker.root)), out, wanted, lambda _: nullcontext(spark)).once()
+        request = RunRequest(tables=tables, as_of_ms=None if as_of_s is None else START_MS + as_of_s * 1000)
+        outcome = Run(Source(str(broker.root)), out, request, lambda _: nullcontext(spark)).once()
         rows = {name: published.rows(out, name) for name in tables}
         return Step(outcome, rows, published.current(out).fingerprint["lives"])
 

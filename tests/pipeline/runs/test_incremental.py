@@ -17,7 +17,7 @@ from kohort.pipeline.jobs import publish, published
 from kohort.pipeline.jobs.reading import Reading
 from kohort.pipeline.jobs.tables import Tables
 from kohort.pipeline.runs.affected import READ
-from kohort.pipeline.runs.run import TOUCHED_SHARE_MAX, Outcome, Run, Source
+from kohort.pipeline.runs.run import AFFECTED_SHARE_MAX, Outcome, Run, Source
 from kohort.pipeline.runs.state import RunRequest
 from kohort.testing.history import History
 from kohort.testing.history.logs import Log, Record
@@ -75,7 +75,7 @@ def sessions(spark: Any) -> Callable[[int], AbstractContextManager[Any]]:
 
 
 def once(spark: Any, logs: Path, out: Path, *, share_max: float = 1.0, tables: tuple[str, ...] = TABLES) -> Outcome:
-    run = Run(Source(str(logs)), out, RunRequest(tables=tables), sessions(spark), touched_share_max=share_max)
+    run = Run(Source(str(logs)), out, RunRequest(tables=tables), sessions(spark), affected_share_max=share_max)
     return run.once()
 
 
@@ -112,12 +112,12 @@ def test_any_cut_gives_the_tables_of_one_read(spark: Any, tmp_path: Path, seeds:
     logs, out = tmp_path / "logs", tmp_path / "out"
     source = GrowingLogs(written(tmp_path / "whole", seeds), logs)
     source.grow({name: chance.random() / 2 for name in source.logs})
-    assert once(spark, logs, out).touched is None
+    assert once(spark, logs, out).affected is None
     for cut in range(1, CUTS + 1):
         some = source.logs if cut == CUTS else [name for name in source.logs if chance.random() < 0.4]
         source.grow({name: 1.0 if cut == CUTS else chance.random() for name in some})
         told = once(spark, logs, out)
-        assert told.touched is not None or not told.is_new
+        assert told.affected is not None or not told.is_new
         if LONG or cut == CUTS:
             same_as_from_scratch(spark, logs, out)
 
@@ -133,17 +133,17 @@ def test_who_rests_is_not_read_again(spark: Any, tmp_path: Path) -> None:
             log.append(records, START_MS + base)
         log.write(logs, batches_per_segment=100)
     _, before = read_since(spark, -1)
-    assert once(spark, logs, out, share_max=TOUCHED_SHARE_MAX, tables=FEW).touched is None
+    assert once(spark, logs, out, share_max=AFFECTED_SHARE_MAX, tables=FEW).affected is None
     first, after_first = read_since(spark, before)
     goes_on = Log(CONSUMER_OFFSETS, 3, next_offset=commits)
     goes_on.append([committed("g3", commits + at) for at in range(10)], START_MS + commits)
     goes_on.write(tmp_path / "more", batches_per_segment=1)
     place = f"{CONSUMER_OFFSETS}-3/{commits:020}.log"
     (logs / place).write_bytes((tmp_path / "more" / place).read_bytes())
-    told = once(spark, logs, out, share_max=TOUCHED_SHARE_MAX, tables=FEW)
+    told = once(spark, logs, out, share_max=AFFECTED_SHARE_MAX, tables=FEW)
     second, _ = read_since(spark, after_first)
-    assert told.touched is not None
-    assert told.touched.groups == {"g3"}
+    assert told.affected is not None
+    assert told.affected.groups == {"g3"}
     assert told.rows_read == 11  # and the batch
     # One group's commits and no other's, however many tables are made of them.
     assert first > groups * commits

@@ -78,9 +78,9 @@ def logs(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(spark: Any, tmp_path: Path, logs: Path) -> Runner:
-    def once(*, tables: tuple[str, ...] = TABLES, **wanted: Any) -> Outcome:
-        more = {name: wanted.pop(name) for name in ("on_step", "is_anew") if name in wanted}
-        wish = RunRequest(tables=tables, **wanted)
+    def once(*, tables: tuple[str, ...] = TABLES, **request: Any) -> Outcome:
+        more = {name: request.pop(name) for name in ("on_step", "is_anew") if name in request}
+        wish = RunRequest(tables=tables, **request)
         return Run(Source(str(logs)), tmp_path / "out", wish, sessions(spark), **more).once()
 
     return once

@@ -10,18 +10,18 @@ from hypothesis import strategies as st
 from kohort.cli.pipeline.run_command import connection_options
 from kohort.model.errors import ConfigError
 from kohort.pipeline.jobs.published import Published
-from kohort.pipeline.runs.bronze import swallow
+from kohort.pipeline.runs.bronze import merge_count
 from kohort.pipeline.runs.lock import locked
 from kohort.pipeline.runs.run import Run, Source
 from kohort.pipeline.runs.state import Part, RunRequest, RunState, check_followable
-from kohort.pipeline.sources.sparse_index import Walked
+from kohort.pipeline.sources.sparse_index import ScannedSegment
 
 STATE = RunState(
     positions={("__consumer_offsets", 0): 12, ("orders", 3): 0},
     parts=(Part("1", 5), Part("2.1", 7)),
-    wanted=RunRequest(frozenset({"a", "b"}), 17, ("offsets",)),
+    request=RunRequest(frozenset({"a", "b"}), 17, ("offsets",)),
     tails=({"log_topic": "orders", "position": 3, "problem": "incomplete batch"},),
-    walked=(Walked("/data/orders-3/0.log", 1, 2, 3, 4, 5, 6),),
+    scanned=(ScannedSegment("/data/orders-3/0.log", 1, 2, 3, 4, 5, 6),),
 )
 
 
@@ -29,7 +29,7 @@ def test_a_state_is_read_as_it_was_written() -> None:
     told = json.loads(json.dumps(STATE.to_json()))
     found = RunState.of(Published(Path("/out"), 1, "/data", told))
     assert found == STATE
-    assert found.walked == STATE.walked
+    assert found.scanned == STATE.scanned
 
 
 @pytest.mark.parametrize("told", [[], {}, None, {"positions": {}, "parts": 3}])
@@ -56,7 +56,7 @@ def test_parts_stay_few_and_rows_are_seldom_written_again(sizes: list[int]) -> N
     for size in sizes:
         parts.append(size)
         written += size
-        if (swallowed := swallow(parts)) > 1:
+        if (swallowed := merge_count(parts)) > 1:
             merged = sum(parts[-swallowed:])
             parts[-swallowed:] = [merged]
             written += merged

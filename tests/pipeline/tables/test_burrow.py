@@ -2,7 +2,7 @@
 
 import pytest
 
-from kohort.pipeline.tables.burrow import Commit, Status, evaluate, group_status, window
+from kohort.pipeline.tables.burrow.evaluator import Commit, Status, evaluate, group_status, window
 
 NOW_MS = 100_000
 

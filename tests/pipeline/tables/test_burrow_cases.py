@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kohort.pipeline.tables import lag_over_time
-from kohort.pipeline.tables.burrow import Rules
-from kohort.pipeline.tables.burrow_status import burrow_history, burrow_status
+from kohort.pipeline.tables.burrow.evaluator import Rules
+from kohort.pipeline.tables.burrow.status import burrow_history, burrow_status
+from kohort.pipeline.tables.lag import lag_over_time
 from tests.conftest import LONG
 from tests.pipeline import frames
 

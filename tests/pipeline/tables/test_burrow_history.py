@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.pipeline.tables.burrow import Rules
-from kohort.pipeline.tables.burrow_history import BurrowHistory
+from kohort.pipeline.tables.burrow.evaluator import Rules
+from kohort.pipeline.tables.burrow.history import BurrowHistory
 
 Event = dict[str, Any]
 

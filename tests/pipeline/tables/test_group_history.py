@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from kohort.pipeline.tables.group_history import GroupHistory
+from kohort.pipeline.tables.groups.group_history import GroupHistory
 
 Row = dict[str, Any]
 

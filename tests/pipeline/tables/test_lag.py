@@ -5,8 +5,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kohort.pipeline.tables import end_offsets, lag_over_time
-from kohort.pipeline.tables.lag import lag
+from kohort.pipeline.tables.lag import lag_over_time
+from kohort.pipeline.tables.lag.offset_lag import lag
+from kohort.pipeline.tables.offsets import end_offsets
 from tests.pipeline import frames
 
 pytestmark = pytest.mark.spark

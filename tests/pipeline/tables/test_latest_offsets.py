@@ -8,7 +8,13 @@ import pytest
 
 from kohort.pipeline.jobs.reading import Reading
 from kohort.pipeline.jobs.tables import Tables
-from kohort.pipeline.tables.latest_offsets import INPUT_COLUMNS, damage_of, last_records, latest_offsets, offsets_of
+from kohort.pipeline.tables.offsets.latest_offsets import (
+    INPUT_COLUMNS,
+    damage_of,
+    last_records,
+    latest_offsets,
+    offsets_of,
+)
 from kohort.testing.history import History
 from tests.pipeline import frames
 from tests.pipeline.tables.test_offset_commits import LATEST, commit, committed, spread

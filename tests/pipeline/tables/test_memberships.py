@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kohort.pipeline.tables import memberships, ownership
+from kohort.pipeline.tables.groups import memberships, ownership
 from tests.pipeline import frames
 
 pytestmark = pytest.mark.spark

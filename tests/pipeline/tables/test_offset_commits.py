@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from kohort.pipeline.tables.latest_offsets import latest_offsets
-from kohort.pipeline.tables.offset_commits import INPUT_COLUMNS, offset_commits
+from kohort.pipeline.tables.offsets.latest_offsets import latest_offsets
+from kohort.pipeline.tables.offsets.offset_commits import INPUT_COLUMNS, offset_commits
 from tests.pipeline import frames
 
 pytestmark = pytest.mark.spark

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kohort.pipeline.tables.rebalances import INPUT_COLUMNS, rebalances
+from kohort.pipeline.tables.groups.rebalances import INPUT_COLUMNS, rebalances
 from tests.pipeline import frames
 
 pytestmark = pytest.mark.spark

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kohort.pipeline.tables.share_history import ShareHistory, StateBatch, combined
+from kohort.pipeline.tables.shares.share_history import ShareHistory, StateBatch, combined
 
 A, K, X = 0, 2, 4
 """Available, acknowledged, archived."""

@@ -5,8 +5,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kohort.pipeline.tables import as_of, commit_frequency, latest_offsets
-from kohort.pipeline.tables.burrow_status import burrow_status
+from kohort.pipeline.tables.burrow.status import burrow_status
+from kohort.pipeline.tables.offsets import as_of, commit_frequency, latest_offsets
 from tests.pipeline import frames
 
 pytestmark = pytest.mark.spark

@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kohort.pipeline.tables.time_lag import INPUT_COLUMNS, time_lag
+from kohort.pipeline.tables.lag.time_lag import INPUT_COLUMNS, time_lag
 from tests.pipeline import frames
 
 pytestmark = pytest.mark.spark

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kohort.pipeline.tables import transactions as table
+from kohort.pipeline.tables.transactions import transactions as table
 from tests.pipeline import frames
 
 pytestmark = pytest.mark.spark

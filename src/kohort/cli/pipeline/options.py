@@ -12,7 +12,7 @@ import typer
 from kohort.cli.options import CommandConfig
 
 if TYPE_CHECKING:
-    from kohort.pipeline.tables.burrow import Rules
+    from kohort.pipeline.tables.burrow.evaluator import Rules
 
 Source: TypeAlias = Annotated[
     str,

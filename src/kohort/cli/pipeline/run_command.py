@@ -112,15 +112,15 @@ def _once(running: Any, console: Any, out: Path, store: Any) -> None:
         where = f"{row['log_topic']}-{row['log_partition']}/{row['segment']}, byte {row['position']}"
         typer.echo(f"Skipped: {where}: {row['size_bytes']} bytes, {row['problem']}", err=True)
     summary = f"{outcome.rows_read:,} new rows" if outcome.is_new else "up to date"
-    if outcome.touched is not None:
-        summary += f", {len(outcome.touched.groups):,} groups updated"
+    if outcome.affected is not None:
+        summary += f", {len(outcome.affected.groups):,} groups updated"
     typer.echo(
         f"{out}: version {outcome.version}, {summary}"
         if outcome.is_new
         else f"{out}: {summary} (version {outcome.version})"
     )
     if outcome.is_new:
-        report_missing(out, running.wanted.groups)
+        report_missing(out, running.request.groups)
     if store is not None:
         _stored(store, out)
 

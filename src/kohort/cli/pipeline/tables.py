@@ -19,7 +19,7 @@ from kohort.model.errors import ConfigError
 
 if TYPE_CHECKING:
     from kohort.pipeline.jobs.tables import Tables
-    from kohort.pipeline.tables.burrow import Rules
+    from kohort.pipeline.tables.burrow.evaluator import Rules
 
 _EXIT_ERROR = 2
 _LATEST_ONLY = ("offsets", "lag")
@@ -121,7 +121,7 @@ def parse_as_of(as_of: str | None) -> int | None:
 
 def burrow_rules(intervals: int | None, allowed_lag: int | None, min_distance_s: int | None) -> "Rules | None":
     """Make the rules of `status` from the options; None if none is given."""
-    from kohort.pipeline.tables.burrow import Rules
+    from kohort.pipeline.tables.burrow.evaluator import Rules
 
     given = {"intervals": intervals, "allowed_lag": allowed_lag}
     given["distance_min_ms"] = None if min_distance_s is None else min_distance_s * 1000

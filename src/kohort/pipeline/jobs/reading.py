@@ -25,19 +25,13 @@ from kohort.pipeline.decode.segments import list_segments, newest_segments
 from kohort.pipeline.sources import progress
 from kohort.pipeline.sources.live import is_live, list_logs
 from kohort.pipeline.sources.options import PACK_BYTES, connecting
-from kohort.pipeline.sources.positions import Place
+from kohort.pipeline.sources.positions import TopicPartition
 from kohort.pipeline.sources.topic_ids import topic_ids
-from kohort.pipeline.tables import (
-    as_of,
-    blocking_transactions,
-    end_offsets,
-    latest_offsets,
-    offset_commits,
-    rebalances,
-    share_state,
-    topic_names,
-    transactions,
-)
+from kohort.pipeline.tables import topic_names
+from kohort.pipeline.tables.groups import rebalances
+from kohort.pipeline.tables.offsets import as_of, end_offsets, latest_offsets, offset_commits
+from kohort.pipeline.tables.shares import share_state
+from kohort.pipeline.tables.transactions import blocking_transactions, transactions
 
 _COMMIT_KINDS = (OFFSET_COMMIT, MARKER, DAMAGE)
 SHORT_BYTES = 64 << 20
@@ -241,7 +235,7 @@ class Reading:
         segments = reversed(list_segments(self.directory, topics=topics))
         return self._begins({(one.topic, one.partition): one.base_offset for one in segments})
 
-    def _begins(self, begins: Mapping[Place, int]) -> Any:
+    def _begins(self, begins: Mapping[TopicPartition, int]) -> Any:
         rows = [{"topic": topic, "partition": number, "begin_offset": at} for (topic, number), at in begins.items()]
         return self._spark.createDataFrame(pa.Table.from_pylist(rows, _BEGINS))
 

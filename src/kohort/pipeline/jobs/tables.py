@@ -4,22 +4,14 @@ from functools import cached_property
 from typing import Any
 
 from kohort.pipeline.jobs.reading import Reading
-from kohort.pipeline.tables import (
-    blocking_transactions,
-    commit_frequency,
-    lag,
-    lag_over_time,
-    latest_offsets,
-    memberships,
-    ownership,
-    rebalances,
-    share_state,
-    time_lag,
-    topic_names,
-    transactions,
-)
-from kohort.pipeline.tables.burrow import Rules
-from kohort.pipeline.tables.burrow_status import burrow_history, burrow_status
+from kohort.pipeline.tables import topic_names
+from kohort.pipeline.tables.burrow.evaluator import Rules
+from kohort.pipeline.tables.burrow.status import burrow_history, burrow_status
+from kohort.pipeline.tables.groups import memberships, ownership, rebalances
+from kohort.pipeline.tables.lag import lag_over_time, offset_lag, time_lag
+from kohort.pipeline.tables.offsets import commit_frequency, latest_offsets
+from kohort.pipeline.tables.shares import share_state
+from kohort.pipeline.tables.transactions import blocking_transactions, transactions
 
 CHART_POINTS = 300
 
@@ -45,7 +37,7 @@ class Tables:
     @cached_property
     def lag(self) -> Any:
         """Where each group stands, and how far behind the end of the log that is."""
-        return lag.lag(self.offsets, self.reading.end_offsets(_topics(self.offsets)))
+        return offset_lag.lag(self.offsets, self.reading.end_offsets(_topics(self.offsets)))
 
     @cached_property
     def lag_over_time(self) -> Any:
@@ -60,7 +52,7 @@ class Tables:
 
     @cached_property
     def time_lag(self) -> Any:
-        """`lag` with how long the oldest unread record has waited; all of the data logs is read."""
+        """`offset_lag` with how long the oldest unread record has waited; all of the data logs is read."""
         batches = self.reading.batches(_topics(self.offsets))
         begins = self.reading.log_begins(_topics(self.offsets))
         return time_lag.time_lag(self.lag, batches, at_ms=self.reading.at_ms, begins=begins)

@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from kohort.pipeline.decode.schemas import BATCH, MARKER
-from kohort.pipeline.tables.burrow import Rules, Status
-from kohort.pipeline.tables.offset_commits import PENDING
+from kohort.pipeline.tables.burrow.evaluator import Rules, Status
+from kohort.pipeline.tables.offsets.offset_commits import PENDING
 
 READ = (
     "offset_commits",
@@ -57,7 +57,7 @@ class Affected:
         return self.groups if key == "group" else self.transactional_ids
 
 
-def touched(
+def find_affected(
     before: Path, new: Path | None, *, topics: Collection[str], was_ms: int, at_ms: int, share_max: float
 ) -> Affected | None:
     """

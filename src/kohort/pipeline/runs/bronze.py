@@ -18,9 +18,9 @@ from kohort.pipeline.decode import schemas
 from kohort.pipeline.runs.state import Part
 from kohort.pipeline.runs.writing import write_rows, write_tasks
 from kohort.pipeline.sources.options import SourceOptions
-from kohort.pipeline.sources.positions import Place
+from kohort.pipeline.sources.positions import TopicPartition
 from kohort.pipeline.sources.ranges import RangeTask
-from kohort.pipeline.tables.incarnations import LIFE
+from kohort.pipeline.tables.incarnations import INCARNATION
 
 KINDS = (*schemas.DEFAULT_KINDS, schemas.BATCH)
 _DIRECTORY = "bronze"
@@ -54,39 +54,44 @@ class Bronze:
         return Part(name, _count(path))
 
     def write_tasks(
-        self, spark: Any, options: SourceOptions, tasks: Sequence[RangeTask], name: str, lives: Mapping[Place, int]
+        self,
+        spark: Any,
+        options: SourceOptions,
+        tasks: Sequence[RangeTask],
+        name: str,
+        incarnations: Mapping[TopicPartition, int],
     ) -> Part:
-        """What tasks read as a new part; `lives` as for `writing.write_tasks`."""
+        """What tasks read as a new part; `incarnations` as for `writing.write_tasks`."""
         path = self.path(name)
         shutil.rmtree(path, ignore_errors=True)
         path.mkdir(parents=True)
-        return Part(name, write_tasks(spark, path, options, list(tasks), lives))
+        return Part(name, write_tasks(spark, path, options, list(tasks), incarnations))
 
     def add(self, part: Part, kind: str, rows: Sequence[Mapping[str, Any]]) -> Part:
         """A new part with a few rows more, which nothing was read for."""
         return Part(part.name, part.rows + (write_rows(self.path(part.name), kind, rows) if rows else 0))
 
     def read(self, spark: Any, parts: Sequence[Part]) -> Any:
-        """All rows of some parts, with the decoder's columns and that of `lives`."""
+        """All rows of some parts, with the decoder's columns and that of `incarnations`."""
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        schema = from_arrow_schema(schemas.SCHEMA.append(pa.field(LIFE, pa.int32())))
+        schema = from_arrow_schema(schemas.SCHEMA.append(pa.field(INCARNATION, pa.int32())))
         if not parts:
             return spark.createDataFrame([], schema)
         paths = [str(self.path(part.name)) for part in parts]
         found = spark.read.schema(schema).option("basePath", str(self.root)).parquet(*paths)
-        return found.select(*schemas.SCHEMA.names, LIFE)
+        return found.select(*schemas.SCHEMA.names, INCARNATION)
 
     def merged(self, spark: Any, parts: Sequence[Part], name: str) -> tuple[Part, ...]:
         """The parts, the last ones merged into one of this name if it is time."""
-        swallowed = swallow([part.rows for part in parts])
+        swallowed = merge_count([part.rows for part in parts])
         if swallowed < 2:
             return tuple(parts)
         whole = self.read(spark, parts[-swallowed:])
         return (*parts[:-swallowed], self.write(whole, name))
 
 
-def swallow(rows: Sequence[int]) -> int:
+def merge_count(rows: Sequence[int]) -> int:
     """How many of the last parts become one: the last, and those before it that are not more than twice as large."""
     total, count = 0, 0
     for size in reversed(rows):

@@ -37,21 +37,21 @@ _LASTING: dict[str, tuple[str, str, str | None]] = {
 """Tables that tell how long something has lasted: the column, since when, and (where there is such a column) until when."""
 
 
-def keep(name: str, before: Path, after: Path, touched: Collection[str], *, at_ms: int) -> None:
+def carry_over(name: str, before: Path, after: Path, affected: Collection[str], *, at_ms: int) -> None:
     """
-    Put the rows of a table that are not of `touched` beside those that were made again.
+    Put the rows of a table that are not of `affected` beside those that were made again.
 
     Args:
         before, after: the directory of the table in either version.
         at_ms: the instant that the new version stands for.
     """
-    key, values = KEYS[name], pa.array(sorted(touched), pa.string())
+    key, values = KEYS[name], pa.array(sorted(affected), pa.string())
     whole: list[Path] = []
     mixed: list[Path] = []
     for file in sorted(before.glob("*.parquet")):
         here = {one for part in _batches([file], [key]) for one in pc.unique(part.column(key)).to_pylist()}
-        if here - set(touched):
-            (mixed if here & set(touched) or name in _LASTING else whole).append(file)
+        if here - set(affected):
+            (mixed if here & set(affected) or name in _LASTING else whole).append(file)
     if len(whole) > FILES_MAX:
         whole, mixed = [], whole + mixed
     for file in whole:

@@ -3,7 +3,7 @@ Logs that are other ones than those that were read: their topic was deleted and 
 off behind what was read of them.
 
 What was read stays as the history of a life that is over; the log of now is read from its first offset, as the next life
-(`tables.lives`). That is how it is with logs of topics: of the log of a coordinator nothing would be left to go on with.
+(`tables.incarnations`). That is how it is with logs of topics: of the log of a coordinator nothing would be left to go on with.
 
 Source: KIP-516 (topic ids); Kafka UnifiedLog.truncateTo.
 """
@@ -16,14 +16,14 @@ from kohort.model.errors import ConfigError
 from kohort.model.ids import INTERNAL_TOPICS
 from kohort.pipeline.decode.schemas import BATCH
 from kohort.pipeline.runs.state import RunState
-from kohort.pipeline.sources.positions import Place
-from kohort.pipeline.tables.incarnations import LIFE
+from kohort.pipeline.sources.positions import TopicPartition
+from kohort.pipeline.tables.incarnations import INCARNATION
 
-Bounds = Mapping[Place, tuple[int, int]]
+Bounds = Mapping[TopicPartition, tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedIncarnation:
     """
     A life that is over.
 
@@ -53,7 +53,7 @@ def changed_topics(state: RunState, topic_ids: Mapping[str, str]) -> set[str]:
     return {topic for topic, was in state.topic_ids.items() if topic_ids.get(topic, was) != was}
 
 
-def ended(state: RunState, bounds: Bounds, topic_ids: Mapping[str, str]) -> list[Ended]:
+def ended(state: RunState, bounds: Bounds, topic_ids: Mapping[str, str]) -> list[EndedIncarnation]:
     """
     The lives that have ended since a state.
 
@@ -67,13 +67,13 @@ def ended(state: RunState, bounds: Bounds, topic_ids: Mapping[str, str]) -> list
     changed |= {topic for topic, _ in cut} - known
     _check(state, bounds, (place for place in state.positions if place in cut or place[0] in changed))
     return [
-        Ended(*place, position, bounds.get(place), place[0] not in changed)
+        EndedIncarnation(*place, position, bounds.get(place), place[0] not in changed)
         for place, position in sorted(state.positions.items())
         if place in cut or place[0] in changed
     ]
 
 
-def _check(state: RunState, bounds: Bounds, places: Iterator[Place]) -> None:
+def _check(state: RunState, bounds: Bounds, places: Iterator[TopicPartition]) -> None:
     for place in sorted(place for place in places if place[0] in INTERNAL_TOPICS):
         end = f"ends at offset {bounds[place][1]}" if place in bounds else "is gone"
         raise ConfigError(
@@ -82,19 +82,22 @@ def _check(state: RunState, bounds: Bounds, places: Iterator[Place]) -> None:
         )
 
 
-def going_on(state: RunState, over: Collection[Ended]) -> RunState:
+def resumed(state: RunState, over: Collection[EndedIncarnation]) -> RunState:
     """The state that a run goes on from: logs whose lives have ended are read from their first offset."""
     places = {(one.topic, one.partition) for one in over}
     positions = {place: offset for place, offset in state.positions.items() if place not in places}
-    return replace(state, positions=positions, lives={**state.lives, **{p: state.lives.get(p, 0) + 1 for p in places}})
+    counts = {place: state.incarnations.get(place, 0) + 1 for place in places}
+    return replace(state, positions=positions, incarnations={**state.incarnations, **counts})
 
 
-def beginnings(over: Collection[Ended], state: RunState, began_ms: Mapping[str, int]) -> list[dict[str, Any]]:
+def first_rows(
+    over: Collection[EndedIncarnation], state: RunState, began_ms: Mapping[str, int]
+) -> list[dict[str, Any]]:
     """
     The rows of kind batch with which lives begin.
 
     Args:
-        state: as `going_on` returns it.
+        state: as `resumed` returns it.
         began_ms: of each topic, when its logs began again.
     """
     return [
@@ -109,7 +112,7 @@ def beginnings(over: Collection[Ended], state: RunState, began_ms: Mapping[str, 
             "transactional": False,
             "is_control": False,
             "record_count": 0,
-            LIFE: state.lives[one.topic, one.partition],
+            INCARNATION: state.incarnations[one.topic, one.partition],
         }
         for one in over
     ]

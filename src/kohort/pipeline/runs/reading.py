@@ -21,9 +21,9 @@ from kohort.pipeline.jobs.reading import Reading
 from kohort.pipeline.runs.affected import VALUES_MAX, Affected
 from kohort.pipeline.runs.bronze import Bronze
 from kohort.pipeline.runs.state import RunState
-from kohort.pipeline.tables import blocking_transactions
-from kohort.pipeline.tables.incarnations import LIFE
-from kohort.pipeline.tables.log_begins import since
+from kohort.pipeline.tables.incarnations import INCARNATION
+from kohort.pipeline.tables.lag.log_starts import since
+from kohort.pipeline.tables.transactions import blocking_transactions
 
 _KEYS = {OFFSET_COMMIT: "group", GROUP_METADATA: "group", COORDINATOR: "group", TRANSACTION: "transactional_id"}
 """By what rows of these kinds are left out that nothing has touched."""
@@ -31,8 +31,8 @@ _KEYS = {OFFSET_COMMIT: "group", GROUP_METADATA: "group", COORDINATOR: "group", 
 
 class BronzeReading(Reading):
     """
-    As `Reading`; the ends of logs are those of the state, not of what lies there meanwhile. With `touched` it reads the rows of
-    these groups and transactional ids alone, and what all share.
+    A `Reading` of the kept rows. The ends of logs are those of the run's state, not of the directory as it is now. With
+    `affected`, only the rows of these groups and transactional ids are read, and rows that belong to no group.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class BronzeReading(Reading):
         *,
         at_ms: int,
         connection: Mapping[str, str] | None = None,
-        touched: Affected | None = None,
+        affected: Affected | None = None,
         before: Path | None = None,
     ) -> None:
         """
@@ -52,14 +52,14 @@ class BronzeReading(Reading):
             state: with the topics that were named before as `known.names`.
             at_ms: the instant that the tables stand for.
             connection: how to connect to a cluster.
-            before: with `touched`, the tables of the version before.
+            before: with `affected`, the tables of the version before.
         """
-        super().__init__(spark, source, as_of_ms=state.wanted.as_of_ms, connection=connection)
-        self.groups = state.wanted.groups
+        super().__init__(spark, source, as_of_ms=state.request.as_of_ms, connection=connection)
+        self.groups = state.request.groups
         self._bronze = bronze
         self._state = state
         self._at_ms = at_ms
-        self._touched = touched
+        self._touched = affected
         self._before = before
         # Groups are looked for in the dictionaries of Parquet however many they are.
         spark.conf.set("spark.sql.parquet.pushdown.inFilterThreshold", VALUES_MAX)
@@ -102,8 +102,8 @@ class BronzeReading(Reading):
     ) -> Any:
         if newest:
             return self._rows(self._ends(topics), columns)
-        if BATCH in kinds and self._state.lives:
-            columns = (*columns, LIFE)
+        if BATCH in kinds and self._state.incarnations:
+            columns = (*columns, INCARNATION)
         frames = [found.select(*columns) for found in self._kept(kinds, topics)]
         if DAMAGE in kinds and self._state.tails:
             tails = [one for one in self._state.tails if topics is None or one["log_topic"] in topics]

@@ -11,7 +11,7 @@ The order is: rows, tables, `current.json`, then what nobody names any more goes
 beside what counts, and is flushed before the pointer names it. So a run that is killed, or a machine that loses power, leaves
 what was there before; the next run clears the rest away and reads from where the pointer says.
 
-Tables are made of the groups and transactional ids alone that new rows touch (`touched`); all other rows of the version before
+Tables are made of the groups and transactional ids alone that new rows touch (`affected`); all other rows of the version before
 become part of the new one as they are (`kept`). Where most groups are touched, or the wish is another one, all is made again.
 """
 
@@ -30,22 +30,22 @@ from kohort.model.ids import CONSUMER_OFFSETS, INTERNAL_TOPICS
 from kohort.pipeline.decode.schemas import BATCH
 from kohort.pipeline.jobs import published
 from kohort.pipeline.runs import bronze
-from kohort.pipeline.runs.affected import READ, Affected, first_ms, latest_ms, touched
-from kohort.pipeline.runs.carried_over import KEYS, fits, keep
-from kohort.pipeline.runs.incarnations import Ended, beginnings, changed_topics, ended, going_on
+from kohort.pipeline.runs.affected import READ, Affected, find_affected, first_ms, latest_ms
+from kohort.pipeline.runs.carried_over import KEYS, carry_over, fits
+from kohort.pipeline.runs.incarnations import EndedIncarnation, changed_topics, ended, first_rows, resumed
 from kohort.pipeline.runs.lock import locked
 from kohort.pipeline.runs.state import Known, Part, RunRequest, RunState, check_followable
 from kohort.pipeline.sources import progress
 from kohort.pipeline.sources.directory import DirectoryLogs
 from kohort.pipeline.sources.live import is_live
 from kohort.pipeline.sources.options import SourceOptions
-from kohort.pipeline.sources.positions import Place
+from kohort.pipeline.sources.positions import TopicPartition
 from kohort.pipeline.sources.ranges import Logs
-from kohort.pipeline.sources.sparse_index import Walked
+from kohort.pipeline.sources.sparse_index import ScannedSegment
 from kohort.pipeline.sources.topic_ids import topic_ids
 
 TASK_BYTES = 64 << 20
-TOUCHED_SHARE_MAX = 0.5
+AFFECTED_SHARE_MAX = 0.5
 """When more of all groups are touched, sorting out the others is not worth it."""
 WRITERS = 4
 """Tables that are written at the same time: most are small, and wait for Spark more than they work."""
@@ -81,7 +81,7 @@ class Source:
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """
-    What a run came to; `is_new` is false when there was nothing to do, `touched` None when all tables were made again. `over`
+    What a run came to; `is_new` is false when there was nothing to do, `affected` None if all tables were made again. `over`
     are the logs that are other ones than before.
     """
 
@@ -90,9 +90,9 @@ class Outcome:
     rows_read: int = 0
     read: progress.Progress = progress.NOTHING
     lost: Sequence[str] = ()
-    over: Sequence[Ended] = ()
+    over: Sequence[EndedIncarnation] = ()
     damage: Sequence[Mapping[str, Any]] = ()
-    touched: Affected | None = None
+    affected: Affected | None = None
 
 
 @dataclass(slots=True)
@@ -107,11 +107,11 @@ class Run:
 
     source: Source
     out: Path
-    wanted: RunRequest
+    request: RunRequest
     sessions: Sessions
     is_anew: bool = False
     on_step: Tell = lambda _: None
-    touched_share_max: float = TOUCHED_SHARE_MAX
+    affected_share_max: float = AFFECTED_SHARE_MAX
     planned_bytes: int = 0
     _notes: str | None = None
     _read: progress.Progress = progress.NOTHING
@@ -136,13 +136,15 @@ class Run:
             bounds, ids = self._bounds(state)
             self._check(bounds)
             over = ended(state, bounds, ids)
-            state = going_on(state, over)
+            state = resumed(state, over)
             lost = check_followable(state.positions, bounds)
             ends = {**state.positions, **{place: end for place, (_, end) in bounds.items()}}
-            following = replace(state, positions=ends, wanted=self.wanted, tails=self._tails(), walked=self._walked())
+            following = replace(
+                state, positions=ends, request=self.request, tails=self._tails(), scanned=self._walked()
+            )
             begins = {place: first for place, (first, _) in bounds.items() if place[0] not in INTERNAL_TOPICS}
             following = replace(following, begins=begins, topic_ids={**state.topic_ids, **ids})
-            is_current = before is not None and published.is_of_this_release(before, self.wanted.tables)
+            is_current = before is not None and published.is_of_this_release(before, self.request.tables)
             if before is not None and is_current and not self.is_anew and not over and following == state:
                 return Outcome(before.version, is_new=False)
             version = 1 if before is None else before.version + 1
@@ -164,7 +166,7 @@ class Run:
         has_grown = any(state.positions.get(place) != end for place, (_, end) in bounds.items())
         return has_grown or bool(changed_topics(state, ids))
 
-    def _bounds(self, state: RunState) -> tuple[Mapping[Place, tuple[int, int]], Mapping[str, str]]:
+    def _bounds(self, state: RunState) -> tuple[Mapping[TopicPartition, tuple[int, int]], Mapping[str, str]]:
         """The bounds of all logs, and the ids that their topics have."""
         ids = self.source.topic_ids()
         while True:
@@ -188,7 +190,7 @@ class Run:
     def _state(self, before: published.Published | None) -> RunState:
         state = RunState() if before is None or self.is_anew else RunState.of(before)
         if isinstance(self.logs, DirectoryLogs):
-            self.logs.remember(state.walked)
+            self.logs.remember(state.scanned)
         return state
 
     def _named(self, before: published.Published | None) -> Sequence[Part]:
@@ -208,8 +210,8 @@ class Run:
     def _tails(self) -> tuple[Mapping[str, Any], ...]:
         return tuple(self.logs.tails()) if isinstance(self.logs, DirectoryLogs) else ()
 
-    def _walked(self) -> tuple[Walked, ...]:
-        return tuple(self.logs.walked()) if isinstance(self.logs, DirectoryLogs) else ()
+    def _walked(self) -> tuple[ScannedSegment, ...]:
+        return tuple(self.logs.scanned()) if isinstance(self.logs, DirectoryLogs) else ()
 
     def _publish(
         self,
@@ -218,7 +220,7 @@ class Run:
         version: int,
         state: RunState,
         following: RunState,
-        over: Sequence[Ended],
+        over: Sequence[EndedIncarnation],
     ) -> Outcome:
         has_news = following.positions != state.positions
         tasks = self.logs.tasks(state.positions, following.positions) if has_news else ()
@@ -229,10 +231,10 @@ class Run:
         parts, new = state.parts, None
         if has_news or over:
             reading = self.source.reading(progressDir=self._notes)
-            written = files.write_tasks(spark, reading, tasks, str(version), following.lives)
+            written = files.write_tasks(spark, reading, tasks, str(version), following.incarnations)
             new = files.path(written.name)
             known = self._known(files, state, new)
-            written = files.add(written, BATCH, beginnings(over, state, self._began_ms(state, known, new, over)))
+            written = files.add(written, BATCH, first_rows(over, state, self._began_ms(state, known, new, over)))
             self.on_step("rows")
             parts = files.merged(spark, (*parts, written), f"{version}.1")
             published.sync(files.root)
@@ -260,9 +262,9 @@ class Run:
         spark.catalog.clearCache()
         self._read, self._notes = self.progress(), None
         rows = sum(part.rows for part in parts) - sum(part.rows for part in state.parts)
-        return Outcome(made.version, True, rows, self._read, damage=damage, touched=changed)
+        return Outcome(made.version, True, rows, self._read, damage=damage, affected=changed)
 
-    def _began_ms(self, state: RunState, known: Known, new: Path, over: Sequence[Ended]) -> dict[str, int]:
+    def _began_ms(self, state: RunState, known: Known, new: Path, over: Sequence[EndedIncarnation]) -> dict[str, int]:
         """
         Of topics whose logs began again, when they did: with the first record since, but not before what was read of the old
         ones, nor later than the end of all logs. Nobody has written down when the old ones went.
@@ -284,28 +286,28 @@ class Run:
             known, read = Known(), [*(files.path(part.name) for part in state.parts), *read]
         latest = latest_ms(read, known.latest_ms)
         at_ms = int(time.time() * 1000) if is_live(self.source.path) else end_of_logs(latest)
-        return replace(known, latest_ms=latest, at_ms=at_ms if self.wanted.as_of_ms is None else self.wanted.as_of_ms)
+        return replace(known, latest_ms=latest, at_ms=at_ms if self.request.as_of_ms is None else self.request.as_of_ms)
 
     def _touched(
         self, before: published.Published, state: RunState, following: RunState, new: Path | None
     ) -> Affected | None:
         """What the new rows change; None where all tables have to be made again."""
         was, known = state.known, following.known
-        if not published.is_of_this_release(before, self.wanted.tables):
+        if not published.is_of_this_release(before, self.request.tables):
             return None
-        is_same_wish = state.wanted == self.wanted and self.wanted.as_of_ms is None
-        if was is None or known is None or not is_same_wish or not set(READ) <= set(self.wanted.tables):
+        is_same_wish = state.request == self.request and self.request.as_of_ms is None
+        if was is None or known is None or not is_same_wish or not set(READ) <= set(self.request.tables):
             return None
         grown = {place[0] for place, end in following.positions.items() if state.positions.get(place) != end}
         grown |= {place[0] for place, begin in following.begins.items() if state.begins.get(place) != begin}
         passed = {topic for topic, latest in known.latest_ms.items() if latest > was.at_ms}
-        return touched(
+        return find_affected(
             before.path,
             new,
             topics=grown | passed,
             was_ms=was.at_ms,
             at_ms=known.at_ms,
-            share_max=self.touched_share_max,
+            share_max=self.affected_share_max,
         )
 
     def _tables(
@@ -327,13 +329,13 @@ class Run:
             state,
             at_ms=state.known.at_ms,
             connection=self.source.options,
-            touched=changed,
+            affected=changed,
             before=None if before is None else before.path,
         )
         return Tables(reading)
 
     def _fits(self, tables: Any, before: published.Published) -> bool:
-        return fits(before.path, {name: getattr(tables, name).columns for name in self.wanted.tables if name in KEYS})
+        return fits(before.path, {name: getattr(tables, name).columns for name in self.request.tables if name in KEYS})
 
     def _write(
         self, tables: Any, changed: Affected | None, before: published.Published | None, directory: Path
@@ -344,9 +346,9 @@ class Run:
             write_parquet(getattr(tables, name), directory, name)
             if changed is not None and before is not None and name in KEYS:
                 of = changed.of(KEYS[name])
-                keep(name, before.path / name, directory / name, of, at_ms=tables.reading.at_ms)
+                carry_over(name, before.path / name, directory / name, of, at_ms=tables.reading.at_ms)
             self.on_step(name)
 
         with ThreadPoolExecutor(WRITERS) as writers:
-            for done in [writers.submit(write, name) for name in self.wanted.tables]:
+            for done in [writers.submit(write, name) for name in self.request.tables]:
                 done.result()

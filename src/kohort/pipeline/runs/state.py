@@ -6,8 +6,8 @@ from typing import Any
 
 from kohort.model.errors import ConfigError
 from kohort.pipeline.jobs.published import USUAL, Published
-from kohort.pipeline.sources.positions import Place, Positions, from_json, to_json
-from kohort.pipeline.sources.sparse_index import Walked
+from kohort.pipeline.sources.positions import Positions, TopicPartition, from_json, to_json
+from kohort.pipeline.sources.sparse_index import ScannedSegment
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +59,19 @@ class RunState:
         tails: what could not be read at the ends of the newest segments, where the next run looks again: rows of kind damage.
         topic_ids: of the topics that were there.
         begins: the first offset of each log of a topic; no coordinator's, of which nothing is told by it.
-        lives: how often logs were made again, where they were, see `lives`.
+        lives: how often logs were made again, where they were, see `incarnations`.
         walked: how far the newest segments were looked through, so that the next run need not.
         known: None in what an older release has published; then all tables are made of all rows once.
     """
 
     positions: Positions = field(default_factory=dict)
     parts: tuple[Part, ...] = ()
-    wanted: RunRequest = field(default_factory=RunRequest)
+    request: RunRequest = field(default_factory=RunRequest)
     tails: tuple[Mapping[str, Any], ...] = ()
-    begins: Mapping[Place, int] = field(default_factory=dict)
-    lives: Mapping[Place, int] = field(default_factory=dict)
+    begins: Mapping[TopicPartition, int] = field(default_factory=dict)
+    incarnations: Mapping[TopicPartition, int] = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict, compare=False)
-    walked: tuple[Walked, ...] = field(default=(), compare=False)
+    scanned: tuple[ScannedSegment, ...] = field(default=(), compare=False)
     known: Known | None = field(default=None, compare=False)
 
     @classmethod
@@ -82,18 +82,18 @@ class RunState:
         """
         told = published.fingerprint
         try:
-            wanted = told["wanted"]
-            groups = None if wanted["groups"] is None else frozenset(wanted["groups"])
+            request = told["wanted"]
+            groups = None if request["groups"] is None else frozenset(request["groups"])
             return cls(
                 positions=from_json(told["positions"]),
                 parts=tuple(Part(name, rows) for name, rows in told["parts"]),
-                wanted=RunRequest(groups, wanted["as_of_ms"], tuple(wanted["tables"])),
+                request=RunRequest(groups, request["as_of_ms"], tuple(request["tables"])),
                 tails=tuple(told["tails"]),
                 # Older releases told none of these.
                 begins=from_json(told.get("begins", {})),
-                lives=from_json(told.get("lives", {})),
+                incarnations=from_json(told.get("lives", {})),
                 topic_ids=dict(told.get("topic_ids", {})),
-                walked=tuple(Walked(*one) for one in told["walked"]),
+                scanned=tuple(ScannedSegment(*one) for one in told["walked"]),
                 known=Known(**told["known"]) if told.get("known") is not None else None,
             )
         except (TypeError, LookupError, ValueError) as exc:
@@ -102,16 +102,16 @@ class RunState:
             ) from exc
 
     def to_json(self) -> dict[str, Any]:
-        groups = None if self.wanted.groups is None else sorted(self.wanted.groups)
+        groups = None if self.request.groups is None else sorted(self.request.groups)
         return {
             "positions": to_json(self.positions),
             "parts": [[part.name, part.rows] for part in self.parts],
-            "wanted": {"groups": groups, "as_of_ms": self.wanted.as_of_ms, "tables": list(self.wanted.tables)},
+            "wanted": {"groups": groups, "as_of_ms": self.request.as_of_ms, "tables": list(self.request.tables)},
             "tails": [dict(tail) for tail in self.tails],
             "begins": to_json(self.begins),
-            "lives": to_json(self.lives),
+            "lives": to_json(self.incarnations),
             "topic_ids": dict(self.topic_ids),
-            "walked": [list(one) for one in self.walked],
+            "walked": [list(one) for one in self.scanned],
             "known": None if self.known is None else _known(self.known),
         }
 
@@ -120,7 +120,9 @@ def _known(known: Known) -> dict[str, Any]:
     return {"latest_ms": dict(known.latest_ms), "names": dict(known.names), "at_ms": known.at_ms}
 
 
-def check_followable(positions: Mapping[Place, int], bounds: Mapping[Place, tuple[int, int]]) -> list[str]:
+def check_followable(
+    positions: Mapping[TopicPartition, int], bounds: Mapping[TopicPartition, tuple[int, int]]
+) -> list[str]:
     """
     What was deleted before it was read, in sentences.
 

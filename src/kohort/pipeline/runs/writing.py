@@ -18,29 +18,29 @@ import pyarrow.parquet as pq
 from kohort.pipeline.decode import schemas
 from kohort.pipeline.sources.memory import give_back
 from kohort.pipeline.sources.options import SourceOptions
-from kohort.pipeline.sources.positions import Place
+from kohort.pipeline.sources.positions import TopicPartition
 from kohort.pipeline.sources.ranges import RangeTask
 from kohort.pipeline.sources.tasks import read_task
-from kohort.pipeline.tables.incarnations import LIFE
+from kohort.pipeline.tables.incarnations import INCARNATION
 
 ROW_GROUP_ROWS = 1 << 18
 ROW_GROUP_ROWS_MIN = 4096
 ROW_GROUP_BYTES = 64 << 20
 """Rows that wait for their group are held in memory: a group is written when either is reached."""
 _KIND, _TOPIC, _PARTITION = "kind", "log_topic", "log_partition"
-_SCHEMA = schemas.SCHEMA.remove(schemas.SCHEMA.get_field_index(_KIND)).append(pa.field(LIFE, pa.int32()))
-_Lives: TypeAlias = Mapping[Place, int]
+_SCHEMA = schemas.SCHEMA.remove(schemas.SCHEMA.get_field_index(_KIND)).append(pa.field(INCARNATION, pa.int32()))
+_Lives: TypeAlias = Mapping[TopicPartition, int]
 
 
 class _File:
     """Rows of one kind on their way into a file."""
 
-    def __init__(self, path: Path, lives: _Lives) -> None:
+    def __init__(self, path: Path, incarnations: _Lives) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
         self._beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
         self._writer = pq.ParquetWriter(self._beside, _SCHEMA, compression="zstd", compression_level=1)
-        self._lives = lives
+        self._lives = incarnations
         self._waiting: list[pa.RecordBatch] = []
         self._rows = 0
         self._bytes = 0
@@ -52,7 +52,7 @@ class _File:
             self._write()
         self._place = place
         life = pa.repeat(pa.scalar(self._lives.get(place, 0), pa.int32()), batch.num_rows)
-        rows = batch.drop_columns([_KIND]).append_column(_SCHEMA.field(LIFE), life)
+        rows = batch.drop_columns([_KIND]).append_column(_SCHEMA.field(INCARNATION), life)
         self._waiting.append(rows)
         self._rows += rows.num_rows
         self._bytes += rows.nbytes
@@ -71,7 +71,7 @@ class _File:
         self._waiting, self._rows, self._bytes = [], 0, 0
 
 
-def write_task(directory: str, options: SourceOptions, task: RangeTask, lives: _Lives | None = None) -> int:
+def write_task(directory: str, options: SourceOptions, task: RangeTask, incarnations: _Lives | None = None) -> int:
     """Write the rows of a task below a directory, and return how many they are."""
     files: dict[str, _File] = {}
     rows = 0
@@ -80,7 +80,9 @@ def write_task(directory: str, options: SourceOptions, task: RangeTask, lives: _
             # The decoder's batches are of one kind each.
             kind = batch.column(_KIND)[0].as_py()
             if kind not in files:
-                files[kind] = _File(Path(directory) / f"{_KIND}={kind}" / f"part-{task.task:05}.parquet", lives or {})
+                files[kind] = _File(
+                    Path(directory) / f"{_KIND}={kind}" / f"part-{task.task:05}.parquet", incarnations or {}
+                )
             files[kind].add(batch)
             rows += batch.num_rows
     for file in files.values():
@@ -100,7 +102,7 @@ def write_rows(directory: Path, kind: str, rows: Sequence[Mapping[str, Any]]) ->
 
 
 def write_tasks(
-    spark: Any, directory: Path, options: SourceOptions, tasks: list[RangeTask], lives: _Lives | None = None
+    spark: Any, directory: Path, options: SourceOptions, tasks: list[RangeTask], incarnations: _Lives | None = None
 ) -> int:
     """
     All tasks, spread over the workers; returns the number of rows.
@@ -113,14 +115,20 @@ def write_tasks(
     # A task a row, by number. Workers of this kind are those that read the source as well; those of an RDD would be others,
     # and each kind holds memory of its own.
     numbers = spark.range(0, len(tasks), 1, len(tasks))
-    written = numbers.mapInArrow(partial(_written, str(directory), options, tasks, dict(lives or {})), "rows bigint")
+    written = numbers.mapInArrow(
+        partial(_written, str(directory), options, tasks, dict(incarnations or {})), "rows bigint"
+    )
     return int(written.agg({"rows": "sum"}).first()[0])
 
 
 def _written(
-    directory: str, options: SourceOptions, tasks: list[RangeTask], lives: _Lives, numbers: Iterator[pa.RecordBatch]
+    directory: str,
+    options: SourceOptions,
+    tasks: list[RangeTask],
+    incarnations: _Lives,
+    numbers: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     """For each number of a task the rows that it wrote."""
     for batch in numbers:
-        rows = [write_task(directory, options, tasks[number], lives) for number in batch.column(0).to_pylist()]
+        rows = [write_task(directory, options, tasks[number], incarnations) for number in batch.column(0).to_pylist()]
         yield pa.record_batch({"rows": pa.array(rows, pa.int64())})

@@ -11,7 +11,7 @@ from kohort.pipeline.decode.segments import Segment
 from kohort.pipeline.decode.slices import Slice
 from kohort.pipeline.sources import live
 from kohort.pipeline.sources.options import SourceOptions
-from kohort.pipeline.sources.positions import Place, Positions
+from kohort.pipeline.sources.positions import Positions, TopicPartition
 from kohort.pipeline.sources.progress import Note
 from kohort.pipeline.sources.ranges import RangeTask, check_loss
 
@@ -44,10 +44,10 @@ class ClusterLogs:
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
 
-    def bounds(self) -> dict[Place, tuple[int, int]]:
+    def bounds(self) -> dict[TopicPartition, tuple[int, int]]:
         return {(log.topic, log.partition): (log.start, log.end) for log in self._listed()}
 
-    def tasks(self, start: Mapping[Place, int], end: Mapping[Place, int]) -> Sequence[RangeTask]:
+    def tasks(self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> Sequence[RangeTask]:
         ranges = (self._range(log, start, end) for log in self._listed())
         return [
             FetchTask(task, log, self._options.security)
@@ -63,7 +63,9 @@ class ClusterLogs:
             options.path, topics=options.topics, partitions=options.partitions, security=options.security
         )
 
-    def _range(self, log: live.LiveLog, start: Mapping[Place, int], end: Mapping[Place, int]) -> live.LiveLog:
+    def _range(
+        self, log: live.LiveLog, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]
+    ) -> live.LiveLog:
         place = (log.topic, log.partition)
         begin = start.get(place, log.start)
         until = end.get(place, begin)

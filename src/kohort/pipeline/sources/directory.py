@@ -10,10 +10,10 @@ from kohort.pipeline.decode.log import Decoder, damage_row
 from kohort.pipeline.decode.segments import Segment, list_segments
 from kohort.pipeline.decode.slices import Slice
 from kohort.pipeline.sources.options import SourceOptions
-from kohort.pipeline.sources.positions import Place, Positions
+from kohort.pipeline.sources.positions import Positions, TopicPartition
 from kohort.pipeline.sources.progress import Note
 from kohort.pipeline.sources.ranges import RangeTask, check_loss
-from kohort.pipeline.sources.sparse_index import SparseIndex, Walked
+from kohort.pipeline.sources.sparse_index import ScannedSegment, SparseIndex
 
 
 class SliceTask(RangeTask):
@@ -44,10 +44,10 @@ class DirectoryLogs:
         self._options = options
         self._marks = SparseIndex()
 
-    def bounds(self) -> dict[Place, tuple[int, int]]:
+    def bounds(self) -> dict[TopicPartition, tuple[int, int]]:
         return {place: (segments[0].base_offset, self._end(segments)) for place, segments in self._logs().items()}
 
-    def tasks(self, start: Mapping[Place, int], end: Mapping[Place, int]) -> Sequence[RangeTask]:
+    def tasks(self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> Sequence[RangeTask]:
         slices: list[tuple[Segment, Slice]] = []
         for place, segments in self._logs().items():
             begin = start.get(place, segments[0].base_offset)
@@ -78,19 +78,19 @@ class DirectoryLogs:
             rows += [damage_row(one, newest) for one in damage]
         return rows
 
-    def walked(self) -> list[Walked]:
+    def scanned(self) -> list[ScannedSegment]:
         """How far the newest segments have been looked through."""
-        return self._marks.walked({segments[-1].path for segments in self._logs().values()})
+        return self._marks.scanned({segments[-1].path for segments in self._logs().values()})
 
-    def remember(self, walked: Iterable[Walked]) -> None:
-        """Take over what `walked` told another time, where this has seen nothing yet."""
-        self._marks.remember(walked)
+    def remember(self, scanned: Iterable[ScannedSegment]) -> None:
+        """Take over what `scanned` told another time, where this has seen nothing yet."""
+        self._marks.remember(scanned)
 
     def forget(self, topics: Collection[str]) -> None:
         """Nothing that is known of the segments of some topics holds any more: they were made again."""
         self._marks.forget(segment.path for segment in list_segments(self._options.path, topics=topics))
 
-    def _logs(self) -> dict[Place, list[Segment]]:
+    def _logs(self) -> dict[TopicPartition, list[Segment]]:
         options = self._options
         found = list_segments(options.path, topics=options.topics, partitions=options.partitions)
         return {place: list(segments) for place, segments in groupby(found, lambda one: (one.topic, one.partition))}

@@ -9,17 +9,17 @@ from typing import Any, TypeAlias
 
 from kohort.model.errors import ConfigError
 
-Place: TypeAlias = tuple[str, int]
+TopicPartition: TypeAlias = tuple[str, int]
 """A topic and the number of a partition."""
 
-Positions: TypeAlias = dict[Place, int]
+Positions: TypeAlias = dict[TopicPartition, int]
 """The next offset to read, for each partition."""
 
 EARLIEST = -2
 LATEST = -1
 
 
-def to_json(positions: Mapping[Place, int]) -> dict[str, dict[str, int]]:
+def to_json(positions: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
     """In the form of a checkpoint, in order."""
     told: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(positions.items()):

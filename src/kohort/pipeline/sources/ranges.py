@@ -13,7 +13,7 @@ from pyspark.sql.datasource import InputPartition
 
 from kohort.model.errors import ConfigError
 from kohort.pipeline.decode.log import Decoder
-from kohort.pipeline.sources.positions import EARLIEST, LATEST, Place, Positions
+from kohort.pipeline.sources.positions import EARLIEST, LATEST, Positions, TopicPartition
 from kohort.pipeline.sources.progress import Note
 
 
@@ -33,7 +33,7 @@ class RangeTask(InputPartition, ABC):  # type: ignore[misc]
 class Logs(Protocol):
     """The logs of a source."""
 
-    def bounds(self) -> dict[Place, tuple[int, int]]:
+    def bounds(self) -> dict[TopicPartition, tuple[int, int]]:
         """
         Of each partition the first offset and the one that the next record gets, now.
 
@@ -42,7 +42,7 @@ class Logs(Protocol):
         """
         ...
 
-    def tasks(self, start: Mapping[Place, int], end: Mapping[Place, int]) -> Sequence[RangeTask]:
+    def tasks(self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> Sequence[RangeTask]:
         """
         What to read of each partition from `start` (its first offset where it is not in there) to before `end`.
 
@@ -61,7 +61,7 @@ class Logs(Protocol):
         ...
 
 
-def resolve(asked: int | Positions, bounds: Mapping[Place, tuple[int, int]], *, otherwise: int) -> Positions:
+def resolve(asked: int | Positions, bounds: Mapping[TopicPartition, tuple[int, int]], *, otherwise: int) -> Positions:
     """
     The offsets that an option stands for.
 
@@ -76,7 +76,7 @@ def resolve(asked: int | Positions, bounds: Mapping[Place, tuple[int, int]], *, 
     return {place: bounds[place][words[at]] if at in words else at for place, at in found.items()}
 
 
-def check_loss(place: Place, first: int, start: int) -> None:
+def check_loss(place: TopicPartition, first: int, start: int) -> None:
     """
     Raises:
         ConfigError: records between `start` and the `first` that is left are gone.

@@ -80,7 +80,7 @@ class SegmentIndex:
         self.positions = np.concatenate([self.positions, found.positions[first]])
 
 
-class Walked(NamedTuple):
+class ScannedSegment(NamedTuple):
     """How far a segment has been walked, with its last mark: what is worth writing down."""
 
     path: str
@@ -98,10 +98,10 @@ class SparseIndex:
     def __init__(self) -> None:
         self._known: OrderedDict[str, SegmentIndex] = OrderedDict()
 
-    def walked(self, paths: Collection[str]) -> list[Walked]:
+    def scanned(self, paths: Collection[str]) -> list[ScannedSegment]:
         """What is known of some segments, where there is a batch in them."""
         return [
-            Walked(
+            ScannedSegment(
                 path,
                 one.identity,
                 one.walked_bytes,
@@ -114,9 +114,9 @@ class SparseIndex:
             if path in paths and len(one.offsets)
         ]
 
-    def remember(self, walked: Iterable[Walked]) -> None:
-        """Take over what `walked` told another time; what is known by now stays."""
-        for one in walked:
+    def remember(self, scanned: Iterable[ScannedSegment]) -> None:
+        """Take over what `scanned` told another time; what is known by now stays."""
+        for one in scanned:
             if one.path not in self._known:
                 offsets, positions = (np.array([value], np.int64) for value in (one.mark_offset, one.mark_position))
                 self._known[one.path] = SegmentIndex(

@@ -11,16 +11,16 @@ from typing import Any
 
 from pyspark.sql import functions as fn
 
-LIFE = "log_life"
+INCARNATION = "log_life"
 _PLACE = ("log_topic", "log_partition")
 
 
 def current(batches: Any, *, at_ms: int) -> Any:
     """The batches of the lives that logs had at an instant; `batches` has `log_topic`, `log_partition` and `timestamp_ms`."""
-    if LIFE not in batches.columns:
+    if INCARNATION not in batches.columns:
         return batches
-    lives = batches.where(fn.col("timestamp_ms") <= at_ms).groupBy(*_PLACE).agg(fn.max(LIFE).alias(LIFE))
-    return batches.join(lives, on=[*_PLACE, LIFE], how="left_semi")
+    lives = batches.where(fn.col("timestamp_ms") <= at_ms).groupBy(*_PLACE).agg(fn.max(INCARNATION).alias(INCARNATION))
+    return batches.join(lives, on=[*_PLACE, INCARNATION], how="left_semi")
 
 
 def last_end(frame: Any, end: str, *, where: Any = None, over: Any = None) -> Any:
@@ -31,7 +31,7 @@ def last_end(frame: Any, end: str, *, where: Any = None, over: Any = None) -> An
         end: the column that has ends.
         where: of these rows alone.
     """
-    told = fn.struct(LIFE, end) if LIFE in frame.columns else fn.col(end)
+    told = fn.struct(INCARNATION, end) if INCARNATION in frame.columns else fn.col(end)
     greatest = fn.max(told if where is None else fn.when(where, told))
     last = greatest if over is None else greatest.over(over)
-    return last[end] if LIFE in frame.columns else last
+    return last[end] if INCARNATION in frame.columns else last

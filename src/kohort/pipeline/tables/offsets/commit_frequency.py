@@ -5,7 +5,7 @@ from typing import Any
 from pyspark.sql import Window
 from pyspark.sql import functions as fn
 
-from kohort.pipeline.tables.offset_commits import counting
+from kohort.pipeline.tables.offsets.offset_commits import counting
 
 _PARTITION = ("group", "topic", "partition")
 

@@ -9,10 +9,11 @@ from pyspark.sql import Window
 from pyspark.sql import functions as fn
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from kohort.pipeline.tables import as_of, lag_over_time
-from kohort.pipeline.tables.burrow import INTERVALS, Commit, Rules, evaluate, window
-from kohort.pipeline.tables.burrow_history import BurrowHistory
+from kohort.pipeline.tables.burrow.evaluator import INTERVALS, Commit, Rules, evaluate, window
+from kohort.pipeline.tables.burrow.history import BurrowHistory
 from kohort.pipeline.tables.incarnations import last_end
+from kohort.pipeline.tables.lag import lag_over_time
+from kohort.pipeline.tables.offsets import as_of
 from kohort.pipeline.tables.replayed import replayed
 
 _PARTITION = ("group", "topic", "partition")

@@ -14,14 +14,14 @@ from typing import Any
 from pyspark.sql import Window
 from pyspark.sql import functions as fn
 
-from kohort.pipeline.tables.incarnations import LIFE, last_end
-from kohort.pipeline.tables.offset_commits import counting
+from kohort.pipeline.tables.incarnations import INCARNATION, last_end
+from kohort.pipeline.tables.offsets.offset_commits import counting
 
 INPUT_COLUMNS = ("log_topic", "log_partition", "timestamp_ms", "next_offset")
 """What has to be read of `kind` batch."""
 
 _PARTITION = ("group", "topic", "partition")
-ORDER = ("timestamp_ms", "order", LIFE, "end_offset")
+ORDER = ("timestamp_ms", "order", INCARNATION, "end_offset")
 """Of what happens to a partition of a group; a log that was never made again has no life."""
 
 
@@ -64,7 +64,7 @@ def _events(commits: Any, batches: Any) -> Any:
         fn.col("log_partition").alias("partition"),
         fn.col("timestamp_ms"),
         fn.col("next_offset").alias("end_offset"),
-        *(column for column in batches.columns if column == LIFE),
+        *(column for column in batches.columns if column == INCARNATION),
     )
     told = counting(commits).join(appended.select("topic", "partition").distinct(), ["topic", "partition"], "left_semi")
     committed = told.select(
@@ -85,7 +85,7 @@ def _events(commits: Any, batches: Any) -> Any:
             fn.lit(-1).cast("bigint").alias("order"),
             fn.lit(None).cast("struct<offset:bigint>").alias("committed"),
             "end_offset",
-            *(column for column in appended.columns if column == LIFE),
+            *(column for column in appended.columns if column == INCARNATION),
         )
     )
     return committed.unionByName(produced, allowMissingColumns=True)

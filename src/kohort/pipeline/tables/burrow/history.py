@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise
 from typing import Any, TypeAlias
 
-from kohort.pipeline.tables.burrow import Commit, Rules, Status, evaluate, window
-from kohort.pipeline.tables.incarnations import LIFE
+from kohort.pipeline.tables.burrow.evaluator import Commit, Rules, Status, evaluate, window
+from kohort.pipeline.tables.incarnations import INCARNATION
 
 Row: TypeAlias = dict[str, Any]
 
@@ -50,7 +50,7 @@ class BurrowHistory:
             yield from self._look_until(at_ms)
         self._at_ms = at_ms
         if event["committed"] is None:
-            self._produced(at_ms, event["end_offset"] or 0, event.get(LIFE) or 0)
+            self._produced(at_ms, event["end_offset"] or 0, event.get(INCARNATION) or 0)
         elif event["committed"]["offset"] is None:
             self._deleted(event["order"])
         else:

@@ -26,7 +26,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as fn
 
 from kohort.pipeline.decode.schemas import COORDINATOR, GROUP_METADATA
-from kohort.pipeline.tables.group_history import (
+from kohort.pipeline.tables.groups.group_history import (
     CREATED,
     DELETED,
     EMPTIED,

@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql import Window
 from pyspark.sql import functions as fn
 
-from kohort.pipeline.tables.memberships import ACTIVE, SHARE
+from kohort.pipeline.tables.groups.memberships import ACTIVE, SHARE
 
 _PARTITION = ("group", "group_type", "topic", "topic_id", "subtopology", "partition")
 _FOREVER_MS = (1 << 63) - 1

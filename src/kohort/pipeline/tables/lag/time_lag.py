@@ -18,9 +18,9 @@ from pyspark.sql import Window
 from pyspark.sql import functions as fn
 
 from kohort.pipeline.decode.schemas import ABORT
-from kohort.pipeline.tables.as_of import BATCH_COLUMNS
 from kohort.pipeline.tables.incarnations import current
-from kohort.pipeline.tables.log_begins import since
+from kohort.pipeline.tables.lag.log_starts import since
+from kohort.pipeline.tables.offsets.as_of import BATCH_COLUMNS
 
 INPUT_COLUMNS = BATCH_COLUMNS
 

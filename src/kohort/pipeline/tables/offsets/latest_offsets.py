@@ -6,7 +6,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as fn
 
 from kohort.pipeline.decode.schemas import COMMIT, DAMAGE, MARKER, OFFSET_COMMIT
-from kohort.pipeline.tables.offset_commits import counting
+from kohort.pipeline.tables.offsets.offset_commits import counting
 
 KEY = ("log_partition", "group", "topic", "partition")
 VALUE = ("tombstone", "offset", "leader_epoch", "metadata", "commit_timestamp_ms")

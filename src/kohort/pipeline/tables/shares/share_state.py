@@ -7,7 +7,7 @@ from pyspark.sql import functions as fn
 
 from kohort.pipeline.decode.schemas import COORDINATOR
 from kohort.pipeline.tables.replayed import replayed
-from kohort.pipeline.tables.share_history import SNAPSHOT, UPDATE, ShareHistory
+from kohort.pipeline.tables.shares.share_history import SNAPSHOT, UPDATE, ShareHistory
 
 INPUT_COLUMNS = (
     "kind",

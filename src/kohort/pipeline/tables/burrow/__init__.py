@@ -1,0 +1,1 @@
+"""Partition statuses as LinkedIn Burrow evaluates them."""

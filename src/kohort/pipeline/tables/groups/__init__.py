@@ -1,0 +1,1 @@
+"""Members, assignments and rebalances of groups of every kind."""

@@ -1,0 +1,1 @@
+"""Lag of groups, in records and in time, now and over time."""

@@ -1,0 +1,1 @@
+"""Commits, and the offsets that groups have committed."""

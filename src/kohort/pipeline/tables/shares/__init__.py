@@ -1,0 +1,1 @@
+"""State and lag of share groups."""
