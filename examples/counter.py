@@ -8,8 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from hosting import hosted
-
+from kohort.hosting import hosted
 from kohort.machine.shard import PlainShard, Result, Timers
 from kohort.machine.timeline import SnapshotRegistry, TimelineDict
 

@@ -12,8 +12,8 @@ import tempfile
 from pathlib import Path
 
 import msgspec
-from hosting import hosted
 
+from kohort.hosting import hosted
 from kohort.machine.shard import PlainShard, Result, Timers
 from kohort.machine.timeline import SnapshotRegistry, TimelineDict
 from kohort.model.image import ClusterImage

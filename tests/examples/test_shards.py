@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from kohort.hosting import hosted
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -15,7 +17,7 @@ def examples(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     before = set(sys.modules)
     monkeypatch.syspath_prepend(str(EXAMPLES))
     yield
-    for name in set(sys.modules) & {"counter", "hosting", "leases"} - before:
+    for name in set(sys.modules) & {"counter", "leases"} - before:
         del sys.modules[name]
 
 
@@ -23,7 +25,6 @@ def examples(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize("is_on_disk", [False, True])
 def test_the_counter_counts(threads: int, is_on_disk: bool, tmp_path: Path) -> None:
     from counter import CounterShard, CountSerde
-    from hosting import hosted
 
     data_dir = tmp_path if is_on_disk else None
     with hosted(CounterShard, CountSerde(), data_dir=data_dir, threads=threads, partitions=3) as host:
@@ -43,7 +44,6 @@ def test_the_counter_is_short() -> None:
 @pytest.mark.parametrize("threads", [0, 2])
 @pytest.mark.parametrize("is_on_disk", [False, True])
 def test_leases_fence(threads: int, is_on_disk: bool, tmp_path: Path) -> None:
-    from hosting import hosted
     from leases import LeaseSerde, LeaseShard
 
     data_dir = tmp_path if is_on_disk else None

@@ -1,4 +1,4 @@
-"""The smallest owner of a runtime and its logs: one thread, which runs what is to be done while it waits for something."""
+"""An event loop for programs of one thread: callbacks run while the program waits for a result."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 class Loop:
     """
-    For programs of one thread without an event loop of another kind.
+    The owner of a runtime and its logs in a program without another event loop.
 
     Hand `processor` and `clock` to the runtime, `defer`, `call_soon_threadsafe` and `clock` to a store. Callbacks run while the
     program is in `run_until` or `wait`. Only `call_soon_threadsafe` may be called from other threads.
@@ -31,7 +31,7 @@ class Loop:
         self.wheel = Wheel(self.clock.now_ms())
         self.defer = self._turn.defer
         self.lock = nullcontext()
-        """There is one thread; here for what runs on a `LogOwner` as well."""
+        """No lock is needed on one thread; `LogOwner.lock` is one."""
         self._background = BackgroundThread()
         self.processor = InlineProcessor(
             self.wheel,
@@ -42,19 +42,23 @@ class Loop:
         )
 
     def call_soon_threadsafe(self, action: Callable[[], None], /) -> None:
-        """Run `action` in a turn of its own."""
+        """Run `action` in a later turn; called from any thread."""
         self._posted.put(lambda: self.defer(action))
 
+    def close(self) -> None:
+        """End the thread of background tasks."""
+        self._background.close()
+
     def share(self, log: PartitionLog) -> PartitionLog:
-        """The log as the runtime may use it, which is as it is: there is one thread."""
+        """Return the log itself; `LogOwner.share` of a program with threads returns one with a lock."""
         return log
 
     def run_until(self, condition: Callable[[], bool], *, timeout_ms: int = 60_000) -> None:
         """
-        Run what is to be done until the condition holds.
+        Run callbacks and timers until the condition holds.
 
         Raises:
-            TimeoutError: it did not in time.
+            TimeoutError: the condition did not hold in time.
         """
         until_ms = self.clock.now_ms() + timeout_ms
         while not condition():
@@ -64,7 +68,7 @@ class Loop:
             self.wheel.advance(now_ms)
             next_ms = until_ms if self.wheel.next_ms is None else min(until_ms, self.wheel.next_ms)
             try:
-                # A millisecond is rounded up: coming early would find nothing due.
+                # Rounded up by a millisecond: a wait that ends early finds nothing due.
                 action = self._posted.get(timeout=max(next_ms - now_ms, 0) / 1000 + 0.001)
             except Empty:
                 continue
@@ -73,11 +77,11 @@ class Loop:
 
     def wait(self, future: "Future[T]", *, timeout_ms: int = 60_000) -> T:
         """
-        The result of a future, run to its completion.
+        Run callbacks and timers until the future is done, and return its result.
 
         Raises:
-            TimeoutError: it did not come in time.
-            Exception: what the future holds instead of a result.
+            TimeoutError: the future was not done in time.
+            Exception: the exception of the future.
         """
         self.run_until(future.done, timeout_ms=timeout_ms)
         return future.result()

@@ -36,6 +36,10 @@ class LogOwner:
 
     call_soon_threadsafe = defer
 
+    def close(self) -> None:
+        """Close the processor."""
+        self.processor.close()
+
     def share(self, log: PartitionLog) -> "SharedLog":
         return SharedLog(log, self.lock)
 

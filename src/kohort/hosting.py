@@ -1,0 +1,150 @@
+"""
+A runtime over a log on disk or in memory, in three lines:
+
+    with hosted(CounterShard, CountSerde(), data_dir="counters") as host:
+        host.write(0, lambda shard, now_ms: shard.increment("visits"))
+        host.query(0, lambda shard, offset: shard.count("visits", offset))
+"""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, Generic, TypeVar
+from uuid import NAMESPACE_OID, UUID, uuid5
+
+from kohort.machine.shard import RecordSerde, Result, Shard
+from kohort.machine.timeline import SnapshotRegistry
+from kohort.model.ids import TopicPartition
+from kohort.runtime.loop import Loop
+from kohort.runtime.runtime import Runtime
+from kohort.runtime.threaded.processor import ThreadedProcessor
+from kohort.runtime.threaded.shared_log import LogOwner
+from kohort.runtime.timers.shard_timers import ShardTimers
+from kohort.storage.disk import DiskStore
+from kohort.storage.log import LogConfig, LogStore
+from kohort.storage.memory import MemoryStore
+
+S = TypeVar("S", bound=Shard[Any])
+T = TypeVar("T")
+
+TIMEOUT_MS: Final = 60_000
+_NODE_ID: Final = 1
+
+
+class Host(Generic[S]):
+    """
+    A runtime whose callers wait for their answers.
+
+    Attributes:
+        runtime: the runtime itself, for replies and futures.
+    """
+
+    def __init__(self, runtime: Runtime[S], owner: Loop | LogOwner, timeout_ms: int = TIMEOUT_MS) -> None:
+        self.runtime = runtime
+        self._owner = owner
+        self._timeout_ms = timeout_ms
+
+    def write(self, partition: int, operation: Callable[[S, int], Result[Any, T]]) -> T:
+        """
+        Run `operation(shard, now_ms)` and return its response once its records are committed.
+
+        Raises:
+            CoordinatorError: the partition is not active, or its log takes no records.
+            TimeoutError: the response did not come in time.
+            Exception: raised by the operation.
+        """
+        return self.wait(self.runtime.submit(partition, operation))
+
+    def query(self, partition: int, query: Callable[[S, int], T]) -> T:
+        """
+        Return `query(shard, offset)`; the state as of `offset` is committed.
+
+        Raises:
+            CoordinatorError: the partition is not active.
+            Exception: raised by the query.
+        """
+        return self.runtime.query(partition, query)
+
+    def wait(self, future: "Future[T]") -> T:
+        """
+        Return the result of a future of the runtime.
+
+        Raises:
+            TimeoutError: the future was not done in time.
+            Exception: the exception of the future.
+        """
+        if isinstance(self._owner, Loop):
+            return self._owner.wait(future, timeout_ms=self._timeout_ms)
+        return future.result(self._timeout_ms / 1000)
+
+
+@contextmanager
+def hosted(
+    make_shard: Callable[[int, SnapshotRegistry, ShardTimers], S],
+    serde: RecordSerde[Any],
+    *,
+    data_dir: str | Path | None = None,
+    topic: str = "state",
+    partitions: int = 1,
+    threads: int = 0,
+    timeout_ms: int = TIMEOUT_MS,
+) -> Iterator[Host[S]]:
+    """
+    Load the shards of a topic, and serve them until the end of the `with` block.
+
+    Args:
+        make_shard: returns a new shard for (partition, registry, timers).
+        data_dir: the directory of the logs, which is created if it is missing; None keeps them in memory.
+        topic: the name of the logs' directories.
+        threads: how many threads run the operations. With 0 they run on the calling thread, while it waits for an answer.
+        timeout_ms: the longest wait for an answer or a load.
+
+    Raises:
+        ConfigError: the data directory belongs to another process or cluster.
+        StorageError: a log cannot be read.
+        CoordinatorError: a partition could not be loaded.
+    """
+    owner = LogOwner(ThreadedProcessor(threads)) if threads else Loop()
+    runtime: Runtime[S] = Runtime(
+        make_shard=make_shard,
+        serde=serde,
+        clock=owner.clock,
+        processor=owner.processor,
+        partition_count=partitions,
+    )
+    store: LogStore | None = None
+    try:
+        store = _open_store(data_dir, owner)
+        host = Host(runtime, owner, timeout_ms)
+        for partition in range(partitions):
+            with owner.lock:
+                log = store.open(TopicPartition(topic, partition), _topic_id(topic), LogConfig())
+            host.wait(runtime.load(partition, owner.share(log), log.leader_epoch + 1))
+        yield host
+    finally:
+        runtime.close()
+        if store is not None:
+            store.close()
+        owner.close()
+
+
+def _open_store(data_dir: str | Path | None, owner: Loop | LogOwner) -> LogStore:
+    if data_dir is None:
+        return MemoryStore(owner.defer)
+    return DiskStore(
+        Path(data_dir),
+        defer=owner.defer,
+        call_soon_threadsafe=owner.call_soon_threadsafe,
+        flush="commit",
+        node_id=_NODE_ID,
+        clock=owner.clock,
+    )
+
+
+def _topic_id(topic: str) -> UUID:
+    """The same id at every start: the data directory holds it."""
+    return uuid5(NAMESPACE_OID, topic)
+
+
+__all__ = ["Host", "hosted"]
