@@ -23,7 +23,7 @@ from kohort.group.offsets.commit import commit_refused, offset_commit
 from kohort.group.offsets.deletion import offset_delete
 from kohort.group.offsets.fetch import fetch_offsets, fetch_refused
 from kohort.group.offsets.prepared_commits import RepeatedCommits
-from kohort.group.response_aggregation import ResponseAggregator
+from kohort.machine.response_aggregation import ResponseAggregator
 from kohort.machine.shard import Reply, Result, Runner
 from kohort.model.context import RequestContext
 from kohort.model.errors import ErrorCode

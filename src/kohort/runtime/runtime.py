@@ -19,6 +19,7 @@ from uuid import UUID
 
 import msgspec
 
+from kohort.machine.response_aggregation import ResponseAggregator
 from kohort.machine.shard import EndTransaction, Producer, RecordSerde, Reply, Result, Shard
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import CoordinatorError, ErrorCode, KohortError
@@ -273,13 +274,13 @@ class Runtime(Generic[S]):
         reply: Reply[Sequence[T]],
         on_error: Callable[[Exception], T],
     ) -> None:
-        contexts = self._known()
-        gathered = _Gathered([context.partition for context in contexts], reply)
-        for context in contexts:
-            response = context.write(operation, gathered.replier(context.partition), on_error)
-            if response is not None:
-                gathered.put(context.partition, response)
-        gathered.finish()
+        contexts = sorted(self._known(), key=lambda context: context.partition)
+        aggregator: ResponseAggregator[T, Sequence[T]] = ResponseAggregator(len(contexts), tuple, reply)
+        for index, context in enumerate(contexts):
+            aggregator.put(index, context.write(operation, aggregator.reply_to(index), on_error))
+        responses = aggregator.finish()
+        if responses is not None:
+            reply(responses)
 
     def read_all(self, query: Callable[[S, int], T], on_error: Callable[[Exception], T]) -> Sequence[T]:
         return [context.read(query, on_error) for context in self._known()]
@@ -419,38 +420,3 @@ class _Failed:
 
     def __init__(self, error: Exception) -> None:
         self.error = error
-
-
-class _Gathered(Generic[T]):
-    """Responses of several partitions, handed over when the last one is there."""
-
-    def __init__(self, partitions: Iterable[int], reply: Reply[Sequence[T]]) -> None:
-        self._changing = threading.Lock()
-        self._waiting = set(partitions)
-        self._responses: dict[int, T] = {}
-        self._reply: Reply[Sequence[T]] | None = reply
-        self._is_complete = False
-
-    def replier(self, partition: int) -> Reply[T]:
-        def reply(response: T) -> None:
-            self.put(partition, response)
-            self.finish_if_complete()
-
-        return reply
-
-    def put(self, partition: int, response: T) -> None:
-        with self._changing:
-            self._waiting.discard(partition)
-            self._responses[partition] = response
-
-    def finish(self) -> None:
-        """Every operation has been started."""
-        self._is_complete = True
-        self.finish_if_complete()
-
-    def finish_if_complete(self) -> None:
-        with self._changing:
-            if not self._is_complete or self._waiting or self._reply is None:
-                return
-            reply, self._reply = self._reply, None
-        reply([self._responses[partition] for partition in sorted(self._responses)])
