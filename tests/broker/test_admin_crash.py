@@ -246,7 +246,7 @@ class Run(ExitStack):
             log = self.store.get(topic_partition)
             assert log is not None
             log.close("the process was killed")
-        self.store._committer.stop()
+        self.store._flush_coordinator.stop()
         self.store._lock.release()
         now_ms, self.owner = self.owner.clock.now_ms(), Owner()  # what the dead one has still to do is done by nobody
         self.owner.clock.set(now_ms)

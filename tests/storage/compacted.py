@@ -63,9 +63,9 @@ def make_durable(owner: Owner, store: DiskStore) -> None:
     """Flushed and checkpointed, so that everything written so far may be cleaned."""
     store.flush()
     for _ in range(2):  # one may be running, begun before the last append
-        store._committer.want_checkpoint()
+        store._flush_coordinator.want_checkpoint()
         owner.run_turn()
-        owner.wait_for(lambda: store._committer._running is None)
+        owner.wait_for(lambda: store._flush_coordinator._running is None)
 
 
 def clean(owner: Owner, store: DiskStore, config: CleanerConfig = CLEANER) -> None:

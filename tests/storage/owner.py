@@ -65,7 +65,7 @@ def abandon(store: DiskStore) -> None:
         log = store.get(topic_partition)
         assert log is not None
         log.close("the process was killed")
-    store._committer.stop()
+    store._flush_coordinator.stop()
     store._lock.release()
 
 

@@ -142,7 +142,7 @@ class Story:
     def checkpoint(self) -> None:
         """A minute passes; the background thread does what it does then."""
         self.begin_checkpoint()
-        self.owner.wait_for(lambda: self.store._committer._running is None)
+        self.owner.wait_for(lambda: self.store._flush_coordinator._running is None)
         self.settle()
 
     def begin_checkpoint(self) -> None:
@@ -153,7 +153,7 @@ class Story:
     def settle(self) -> None:
         """Until the background thread has nothing left to do."""
         done: list[bool] = []
-        self.store._committer.submit(lambda: self.owner.call_soon_threadsafe(lambda: done.append(True)))
+        self.store._flush_coordinator.submit(lambda: self.owner.call_soon_threadsafe(lambda: done.append(True)))
         self.owner.wait_for(lambda: bool(done))
 
     def delete_before(self, topic_partition: TopicPartition, offset: int, topic_id: UUID = FIRST) -> None:

@@ -39,7 +39,7 @@ READERS: dict[str, Callable[[bytes], object]] = {
     "all together": parse,
     "dump": lambda batch: _batch(0, batch, as_text),
     "by time": lambda batch: first_at_least(batch, 500, 0),
-    "producers": lambda batch: ProducerStateManager().learn(batch, next(iter_spans(batch))),
+    "producers": lambda batch: ProducerStateManager().update(batch, next(iter_spans(batch))),
 }
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kohort.storage.cleaning.cleaner import CLEANER_OFFSETS
 from kohort.storage.cleaning.compaction import group_segments
-from kohort.storage.cleaning.job import Source
+from kohort.storage.cleaning.job import SourceSegment
 from kohort.storage.cleaning.offset_map import DictMap, HashMap, OffsetMap, make_offset_map
 from kohort.storage.disk import DiskStore
 from kohort.storage.durability.checkpoint_formats import read_offsets
@@ -94,7 +94,7 @@ def test_neighbours_become_one_as_far_as_they_fit(name: str) -> None:
     shapes, expected = GROUPS[name]
     bases = [0, *(shape[2] for shape in shapes)]
     sources = [
-        Source(base, size, index, index, next_base, 0)
+        SourceSegment(base, size, index, index, next_base, 0)
         for base, (size, index, next_base) in zip(bases, shapes, strict=False)
     ]
     config = LogConfig(segment_bytes=100, segment_index_bytes=20)
@@ -167,7 +167,7 @@ def test_a_checkpoint_out_of_range_makes_everything_dirty(tmp_path: Path) -> Non
 def idle(store: DiskStore) -> None:
     """The background thread has done what it was given so far; the owner has not heard of it."""
     done = threading.Event()
-    store._committer.submit(done.set)
+    store._flush_coordinator.submit(done.set)
     assert done.wait(WAIT_SECONDS)
 
 
@@ -440,7 +440,7 @@ def test_a_checkpoint_may_meet_a_segment_that_is_being_replaced(base: Path) -> N
         put(log, ("a", "2"))
         store.flush()
         segment.unlink()
-        store._committer.want_checkpoint()
+        store._flush_coordinator.want_checkpoint()
         owner.run_turn()
         owner.wait_for(lambda: log.refusal is not None)
         store.close()

@@ -27,13 +27,13 @@ import sys
 from pathlib import Path
 from kohort.runtime.timers.clock import SystemClock
 from kohort.storage.cleaning.compaction import compact
-from kohort.storage.cleaning.job import Job, Source
+from kohort.storage.cleaning.job import CleanerJob, SourceSegment
 from kohort.storage.log import LogConfig
 {_LIMIT}
 size = (Path(sys.argv[1]) / f"{{0:020d}}.log").stat().st_size
-job = Job(
+job = CleanerJob(
     directory=sys.argv[1],
-    sources=[Source(0, size, 0, 0, {BATCHES}, 1)],
+    sources=[SourceSegment(0, size, 0, 0, {BATCHES}, 1)],
     first_dirty_offset=0,
     first_uncleanable_offset={BATCHES},
     aborted=[],

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from kohort.storage.cleaning.compaction import SWAP_SUFFIX, compact
-from kohort.storage.cleaning.job import Done, Group, Job, LastRecord, Source
+from kohort.storage.cleaning.job import CleanerJob, LastRecord, PassResult, SegmentGroup, SourceSegment
 from kohort.storage.log import LogConfig
 from kohort.storage.producers import AbortedTxn, ProducerStateManager
 from kohort.storage.segments.aborted import from_bytes
@@ -69,7 +69,7 @@ class Replay:
     def logs(self, moment: str) -> list[Path]:
         return sorted((self.recorded / moment / self.name).glob("*.log"))
 
-    def learn(self, logs: list[Path]) -> None:
+    def update(self, logs: list[Path]) -> None:
         for path in logs:
             data = path.read_bytes()
             for position, header in iter_batches(data):
@@ -77,7 +77,7 @@ class Replay:
                     continue
                 self.learned_until = header.next_offset
                 if header.producer_id >= 0:
-                    aborted = self.producers.learn(
+                    aborted = self.producers.update(
                         data,
                         (position, header.size_bytes, header.base_offset, header.last_offset, header.max_timestamp),
                     )
@@ -92,9 +92,9 @@ class Replay:
             if header.has_delete_horizon
         }
 
-    def job(self, number: int) -> Job:
+    def job(self, number: int) -> CleanerJob:
         logs = self.logs(f"{number}-before")
-        self.learn(logs)
+        self.update(logs)
         retention_ms = int(meta()["delete_retention_ms"][self.topic])
         (horizon_ms,) = self.horizons(f"{number}-after") - self.horizons(f"{number}-before")
         end = meta()["offsets"][str(number)][self.name]
@@ -107,10 +107,10 @@ class Replay:
             for entry in from_bytes(path.with_suffix(".txnindex").read_bytes(), path.name)
         ]
         listed += [entry for offset, entry in self.aborted.items() if offset >= bases[-1]]
-        return Job(
+        return CleanerJob(
             directory=str(logs[0].parent),
             sources=[
-                Source(
+                SourceSegment(
                     base,
                     path.stat().st_size,
                     path.with_suffix(".index").stat().st_size,
@@ -137,8 +137,8 @@ class Replay:
             io_bytes=4096,
         )
 
-    def clean(self, number: int) -> tuple[list[Group], Done]:
-        groups: list[Group] = []
+    def clean(self, number: int) -> tuple[list[SegmentGroup], PassResult]:
+        groups: list[SegmentGroup] = []
         done = compact(self.job(number), groups.append, ManualClock(0))
         self.clean_until = done.end_offset
         return groups, done

@@ -104,14 +104,14 @@ def test_a_partition_made_again_does_not_begin_where_its_namesake_did(
     owner.run_turn()
     if when == "after a checkpoint":
         store.flush()
-        owner.wait_for(lambda: store._committer._running is None)
+        owner.wait_for(lambda: store._flush_coordinator._running is None)
     store.delete(PARTITION)
     log = store.open(PARTITION, SECOND, LogConfig())
     for number in range(count):
         log.append(batch(f"second's {number}"), leader_epoch=0)
     owner.run_turn()
     store.flush()
-    owner.wait_for(lambda: store._committer._running is None)
+    owner.wait_for(lambda: store._flush_coordinator._running is None)
     data_dir = crashed(tmp_path, store, "crashed")
     store.close()
     store = Owner().disk(data_dir, flush=flush)
@@ -190,14 +190,14 @@ def test_a_partition_made_again_does_not_miss_the_files_of_its_namesake(base: Pa
         files.hold(thread)
         log.append(batch("first's" if by == "a checkpoint" else "x" * (BULK_BYTES + 1)), leader_epoch=0)
         if by == "a checkpoint":
-            store._committer.want_checkpoint()
+            store._flush_coordinator.want_checkpoint()
         owner.run_turn()
         files.await_held()
         store.delete(PARTITION)
         log = store.open(PARTITION, SECOND, LogConfig())
         files.release(thread)
         store.flush()
-        owner.wait_for(lambda: store._committer._running is None)
+        owner.wait_for(lambda: store._flush_coordinator._running is None)
         owner.run_posted()
         assert log.refusal is None
         assert log.append(batch("second's"), leader_epoch=0) == 1
@@ -215,7 +215,7 @@ def test_a_partition_made_again_does_not_get_its_namesakes_leader_epochs(base: P
         owner.run_turn()
         files.hold("kohort-storage")
         log.become_leader(7)
-        store._committer.want_checkpoint()
+        store._flush_coordinator.want_checkpoint()
         owner.run_turn()
         files.await_held()
         store.delete(PARTITION)
@@ -223,7 +223,7 @@ def test_a_partition_made_again_does_not_get_its_namesakes_leader_epochs(base: P
         for _ in range(3):
             log.append(batch("second's"), leader_epoch=0)
         begun: list[bool] = []
-        store._committer.submit(lambda: owner.call_soon_threadsafe(lambda: begun.append(True)))
+        store._flush_coordinator.submit(lambda: owner.call_soon_threadsafe(lambda: begun.append(True)))
         files.release("kohort-storage")
         owner.wait_for(lambda: bool(begun))
         crashed(base, store, "crashed")

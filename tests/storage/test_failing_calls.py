@@ -247,9 +247,9 @@ def test_a_checkpoint_that_failed_is_over(base: Path) -> None:
         log.append(batch("before"), leader_epoch=0)
         store.flush()
         files.refuse = fail_on("sync", ".log")
-        store._committer.want_checkpoint()
+        store._flush_coordinator.want_checkpoint()
         owner.wait_for(lambda: store.offline_reason is not None)
-        assert store._committer._running is None
+        assert store._flush_coordinator._running is None
         store.close()
 
 
@@ -269,7 +269,7 @@ def test_segments_that_cannot_be_taken_out_take_their_partition_offline_alone(ba
             log.delete_before(8)
         store.flush()
         owner.wait_for(lambda: logs[1].first_base_offset > 0)
-        assert store._committer._running is None
+        assert store._flush_coordinator._running is None
         with pytest.raises(UnavailableError, match=r"t-0 is offline .* make that file system writable"):
             logs[0].read(8, bytes_max=1)
         assert logs[1].append(batch("more"), leader_epoch=0) == 10
@@ -301,7 +301,7 @@ def test_what_is_no_error_of_the_disk_ends_a_store_too(base: Path, owner_flush_m
         files.refuse = refuse
         with suppress(UnavailableError):
             log.append(batch("x"), leader_epoch=0)
-        store._committer.want_checkpoint()
+        store._flush_coordinator.want_checkpoint()
         owner.wait_for(lambda: store.offline_reason is not None)
         assert "no room for it; look at what the log says of it" in (store.offline_reason or "")
         files.refuse = lambda _call, _path: None

@@ -39,7 +39,7 @@ for round_ in range(3):
     if round_ == 1:  # the second stop is unclean: the third start reads everything
         for log in logs:
             log.close("the process was killed")
-        store._committer.stop()
+        store._flush_coordinator.stop()
         store._lock.release()
     else:
         store.close()

@@ -15,7 +15,7 @@ from kohort.storage.durability.journal import (
     BATCH,
     DELETE,
     EPOCH,
-    ROUND_HEADER_BYTES,
+    FRAME_HEADER_BYTES,
     START,
     Journal,
     JournalEntry,
@@ -40,7 +40,7 @@ ROUNDS = st.lists(st.tuples(st.lists(ENTRIES, min_size=1, max_size=4), st.boolea
 
 
 def encode(entries: list[JournalEntry]) -> bytearray:
-    data = bytearray(ROUND_HEADER_BYTES)
+    data = bytearray(FRAME_HEADER_BYTES)
     for entry in entries:
         data += entry_prefix(entry.topic_partition, entry.topic_id, entry.kind)
         data += pack_length(len(entry.content)) + entry.content
@@ -90,7 +90,7 @@ def test_the_rounds_of_the_two_newest_files_come_back_in_order(
     assert list(read_journal(journal_files(directory / "journal"))) == [entry for file in files[-2:] for entry in file]
 
 
-@given(cuts=st.lists(st.integers(ROUND_HEADER_BYTES, 400), max_size=5))
+@given(cuts=st.lists(st.integers(FRAME_HEADER_BYTES, 400), max_size=5))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=30)
 def test_a_round_in_pieces_is_written_as_one_in_whole(
     tmp_path_factory: pytest.TempPathFactory, cuts: list[int]
@@ -136,7 +136,7 @@ def write_apart(written: Journal, entries: list[JournalEntry]) -> None:
     """One round, in which the records of every other entry lie beside the rest and have their own checksum alone."""
     pieces: list[bytearray | memoryview] = []
     covered: list[bytearray | memoryview] = []
-    head = bytearray(ROUND_HEADER_BYTES)
+    head = bytearray(FRAME_HEADER_BYTES)
     for place, entry in enumerate(entries):
         is_apart = place % 2 == 0
         head += entry_prefix(entry.topic_partition, entry.topic_id, BATCH if is_apart else APPEND)

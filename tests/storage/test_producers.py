@@ -52,15 +52,15 @@ def marker(
 def learned(*batches: bytes) -> ProducerStateManager:
     producers, offset = ProducerStateManager(), 0
     for batch in batches:
-        learn(producers, batch, offset)
+        update(producers, batch, offset)
         offset += read_header(batch).record_count
     return producers
 
 
-def learn(producers: ProducerStateManager, batch: bytes, offset: int) -> None:
+def update(producers: ProducerStateManager, batch: bytes, offset: int) -> None:
     header = read_header(batch)
     stamped = offset.to_bytes(8, "big") + batch[8:]
-    producers.learn(stamped, (0, len(batch), offset, offset + header.last_offset_delta, header.max_timestamp))
+    producers.update(stamped, (0, len(batch), offset, offset + header.last_offset_delta, header.max_timestamp))
 
 
 def judge(producers: ProducerStateManager, header: BatchHeader) -> int | ErrorCode:
@@ -215,7 +215,7 @@ def test_producers_agree_with_a_naive_model(batches: list[bytes]) -> None:
         outcome = judge(producers, header)
         assert outcome == naive.judge(header)
         if outcome is WRITTEN:
-            learn(producers, batch, naive.end_offset)
+            update(producers, batch, naive.end_offset)
             naive.take(header)
 
 
@@ -332,10 +332,10 @@ def test_a_guard_is_good_until_its_transaction_has_ended() -> None:
     assert producers.start_verification(PRODUCER) is guard, "several writes may be verified at once"
     assert not refused(producers, guard)
     assert refused(producers, object())
-    learn(producers, sent(0, transactional=True), 0)
+    update(producers, sent(0, transactional=True), 0)
     assert not refused(producers, guard), "the transaction is open"
     during = producers.start_verification(PRODUCER)
-    learn(producers, marker(), 1)
+    update(producers, marker(), 1)
     assert refused(producers, guard)
     assert refused(producers, during)
 
@@ -343,7 +343,7 @@ def test_a_guard_is_good_until_its_transaction_has_ended() -> None:
 def test_an_end_without_records_overtakes_a_verification_too() -> None:
     producers = ProducerStateManager()
     guard = producers.start_verification(PRODUCER)
-    learn(producers, marker(committed=False), 0)
+    update(producers, marker(committed=False), 0)
     assert refused(producers, guard)
 
 

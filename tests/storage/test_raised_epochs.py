@@ -28,7 +28,7 @@ def test_an_epoch_without_records_is_there_after_a_start(
     log.become_leader(7)
     store.flush()
     done: list[bool] = []
-    store._committer.submit(lambda: owner.call_soon_threadsafe(lambda: done.append(True)))
+    store._flush_coordinator.submit(lambda: owner.call_soon_threadsafe(lambda: done.append(True)))
     owner.wait_for(lambda: bool(done))
     if not is_clean:
         shutil.copytree(tmp_path / "data", tmp_path / "killed")

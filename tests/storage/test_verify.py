@@ -53,7 +53,7 @@ def test_what_a_start_mends(tmp_path: Path) -> None:
         "u-data-1",
         "u-txn-0",
     }
-    assert all(problem.is_mended for problem in found)
+    assert all(problem.is_repaired for problem in found)
     Owner().disk(directory).close()
     assert problems(directory) == []
 
@@ -90,7 +90,7 @@ def test_a_flipped_bit_of_a_segment_is_found(partition: Path, tmp_path: Path, pl
     if 8 <= within < 12 or within >= 16:
         found = problems(directory)
         assert found
-        assert not found[0].is_mended
+        assert not found[0].is_repaired
 
 
 @pytest.mark.parametrize("name", [f"{SEGMENT}.index", f"{SEGMENT}.timeindex", f"{SEGMENT}.txnindex"])
@@ -108,7 +108,7 @@ def test_a_wrong_index_is_found(partition: Path, tmp_path: Path, name: str) -> N
 def test_what_is_not_there(partition: Path, tmp_path: Path) -> None:
     directory = damaged(partition, tmp_path, "partition.metadata", bytearray.clear)
     (directory / f"{SEGMENT}.timeindex").unlink()
-    assert [(problem.path.name, problem.is_mended) for problem in problems(directory)] == [
+    assert [(problem.path.name, problem.is_repaired) for problem in problems(directory)] == [
         ("partition.metadata", True),
         (f"{SEGMENT}.timeindex", True),
     ]
@@ -127,7 +127,7 @@ def test_damage_below_the_recovery_point_is_not_mended(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    assert [problem.is_mended for problem in problems(tmp_path) if problem.path == path] == [False]
+    assert [problem.is_repaired for problem in problems(tmp_path) if problem.path == path] == [False]
 
 
 def log_config() -> LogConfig:

@@ -140,15 +140,15 @@ def verify_directory(
     except OSError as error:
         raise ConfigError(f"{directory} cannot be read: {error}") from error
     if is_json:
-        print_json([{"path": str(p.path), "problem": p.what, "is_mended_by_a_start": p.is_mended} for p in problems])
+        print_json([{"path": str(p.path), "problem": p.what, "is_mended_by_a_start": p.is_repaired} for p in problems])
     else:
         for problem in problems:
             typer.echo(
-                f"{problem.path}: {problem.what}" + (" (repaired at the next start)" if problem.is_mended else "")
+                f"{problem.path}: {problem.what}" + (" (repaired at the next start)" if problem.is_repaired else "")
             )
         typer.echo(
             f"{summary.partitions} partitions, {summary.segments} segments, {summary.batches} batches, "
             f"{summary.size_bytes} bytes: {len(problems) or 'no'} problem{'' if len(problems) == 1 else 's'}"
         )
-    if any(not problem.is_mended for problem in problems):
+    if any(not problem.is_repaired for problem in problems):
         raise typer.Exit(_PROBLEMS_FOUND)

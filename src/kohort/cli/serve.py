@@ -19,7 +19,7 @@ from kohort.model.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kohort.storage.durability.recovery import Recovered
+    from kohort.storage.durability.recovery import RecoveryProgress
 
 EXIT_FAILED = 1
 """Exit code after a disk failure."""
@@ -156,11 +156,11 @@ def _run(settings: object) -> None:
     run(_serve(settings))
 
 
-def _recovery_line() -> "Callable[[Recovered], None]":
+def _recovery_line() -> "Callable[[RecoveryProgress], None]":
     """Make a callback that shows the progress of recovery on a terminal."""
     shown_at = [0.0]
 
-    def show(recovered: "Recovered") -> None:
+    def show(recovered: "RecoveryProgress") -> None:
         now = time.monotonic()
         is_done = recovered.partitions == recovered.partitions_total
         if not recovered.partitions_total or not sys.stderr.isatty():

@@ -28,7 +28,7 @@ from kohort.server.dispatch import Dispatch
 from kohort.server.hosted import COORDINATORS
 from kohort.server.settings import SUPPORTED_CONFIGS, Settings
 from kohort.server.timer_driver import TimerDriver
-from kohort.storage.durability.recovery import Recovered
+from kohort.storage.durability.recovery import RecoveryProgress
 from kohort.storage.log import LogStore
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Node:
         loop: asyncio.AbstractEventLoop,
         *,
         on_failure: Callable[[str], None] = lambda _reason: None,
-        on_recovery: Callable[[Recovered], None] = lambda _recovered: None,
+        on_recovery: Callable[[RecoveryProgress], None] = lambda _recovered: None,
     ) -> None:
         self._settings = settings
         self._on_failure = on_failure

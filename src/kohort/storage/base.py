@@ -110,7 +110,7 @@ class LogBase(ABC):
             )
         if spans:
             self._write(data, rest, spans)
-            self._learn(data, spans)
+            self._update_producers(data, spans)
         return self.end_offset
 
     def start_verification(self, producer_id: int) -> object:
@@ -132,17 +132,17 @@ class LogBase(ABC):
         self.producers.check_marker(end)
         return self.append(marker_batch(end, timestamp_ms), leader_epoch=leader_epoch)
 
-    def _learn(self, data: bytes | bytearray, spans: list[Span]) -> None:
+    def _update_producers(self, data: bytes | bytearray, spans: list[Span]) -> None:
         """Take up what the producers of batches that are written now have done: of one that was split, its header tells."""
         for span in spans:
             # The first bit of a producer id is its sign: most batches have none.
             if data[span[0] + PRODUCER_ID_AT] < 0x80:
-                aborted = self.producers.learn(data, span)
+                aborted = self.producers.update(data, span)
                 if aborted is not None:
-                    self._keep_aborted(aborted)
+                    self._add_aborted(aborted)
 
     @abstractmethod
-    def _keep_aborted(self, aborted: AbortedTxn) -> None:
+    def _add_aborted(self, aborted: AbortedTxn) -> None:
         """A transaction was aborted by the batch that was written last."""
 
     @abstractmethod
@@ -207,10 +207,10 @@ class LogBase(ABC):
         if leader_epoch > self.leader_epoch:
             self.epochs.assign(leader_epoch, self.end_offset)
             self.leader_epoch = leader_epoch
-            self._keep_epoch()
+            self._persist_epoch()
 
     @abstractmethod
-    def _keep_epoch(self) -> None:
+    def _persist_epoch(self) -> None:
         """The newest epoch has begun at the end of the log: make that durable soon, though nothing may be appended."""
 
     def delete_before(self, offset: int, done: Callable[[], None] = lambda: None) -> None:
@@ -221,10 +221,10 @@ class LogBase(ABC):
         if offset > self.log_start_offset:
             self.log_start_offset = offset
             self.epochs.truncate_from_start(offset)
-        self._raise_start(done)
+        self._persist_start(done)
 
     @abstractmethod
-    def _raise_start(self, done: Callable[[], None]) -> None:
+    def _persist_start(self, done: Callable[[], None]) -> None:
         """Make the log start durable and call `done`, not at once; what lies before may go."""
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:

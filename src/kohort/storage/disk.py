@@ -44,7 +44,7 @@ from kohort.storage.durability.journal import (
     read_journal,
     remove_journal,
 )
-from kohort.storage.durability.recovery import Loaded, Recovered, bytes_to_scan, load_partition
+from kohort.storage.durability.recovery import LoadedPartition, RecoveryProgress, bytes_to_scan, load_partition
 from kohort.storage.epochs import EpochCache
 from kohort.storage.errno_hints import errno_hint
 from kohort.storage.log import NO_TOPIC_ID, CallSoon, CleanerConfig, CleanerMetrics, LogConfig, StoreMetrics
@@ -92,7 +92,7 @@ class DiskStore:
         owner_flush_ms_max: float = OWNER_FLUSH_MS_MAX,
         sync: Sync = syscalls.data_sync,
         on_offline: Callable[[str], None] = lambda _reason: None,
-        on_recovery: Callable[[Recovered], None] = lambda _recovered: None,
+        on_recovery: Callable[[RecoveryProgress], None] = lambda _recovered: None,
     ) -> None:
         self.data_dir = data_dir
         _make_directory(data_dir)
@@ -105,7 +105,7 @@ class DiskStore:
         """Partitions on the disk that nobody has asked for yet."""
         self._on_offline = on_offline
         self._on_recovery = on_recovery
-        self._committer = FlushCoordinator(
+        self._flush_coordinator = FlushCoordinator(
             data_dir,
             flush=flush,
             defer=defer,
@@ -115,15 +115,15 @@ class DiskStore:
             journal_file_bytes=journal_file_bytes,
             checkpoint_interval_ms=checkpoint_interval_ms,
             owner_flush_ms_max=owner_flush_ms_max,
-            on_offline=self._refuse_everything,
+            on_offline=self._go_offline,
             on_missing=self._on_missing,
         )
         self.cleaner = self._make_cleaner(call_soon_threadsafe)
         self._lock = self._lock_directory()
         try:
             self.cluster_id = claim_directory(data_dir, node_id=node_id, cluster_id=cluster_id, new_id=uuid4())
-            self._take_up()
-            self.cleaner.load_log(frozenset(self.partitions()))
+            self._load_directory()
+            self.cleaner.load_offsets(frozenset(self.partitions()))
         except OSError as exc:
             self._lock.release()
             raise ConfigError(f"{data_dir} cannot be taken up: {exc}; {errno_hint(exc)}.") from exc
@@ -139,10 +139,10 @@ class DiskStore:
 
     @property
     def offline_reason(self) -> str | None:
-        return self._committer.offline_reason
+        return self._flush_coordinator.offline_reason
 
     def _make_cleaner(self, call_soon_threadsafe: CallSoon) -> Cleaner:
-        committer = self._committer
+        committer = self._flush_coordinator
         return Cleaner(
             self.data_dir,
             logs=self._logs.values,
@@ -155,11 +155,11 @@ class DiskStore:
 
     # Start
 
-    def _take_up(self) -> None:
+    def _load_directory(self) -> None:
         """Believe the directory after a clean stop, else recover it; from here on a stop is unclean until `close`."""
         self._found = find_partitions(self.data_dir)
         try:
-            self._committer.load_log(self._found)
+            self._flush_coordinator.load_checkpoints(self._found)
         except CorruptError as exc:
             raise ConfigError(
                 f"{exc}: move it away. Without recovery points every log is read and checked at the next start, without log "
@@ -171,7 +171,7 @@ class DiskStore:
             self._recover(journal_files(journal), is_journaled=journal.is_dir())
         remove_journal(self.data_dir)
         if self._is_journaled:
-            self._committer.written.begin()
+            self._flush_coordinator.checkpoint_files.begin()
             syscalls.ensure_directory(journal)
             syscalls.sync_directory(self.data_dir)
         if marker.exists():
@@ -184,17 +184,19 @@ class DiskStore:
 
         Without recovery points nobody knows from where on a gap would be a loss. Then none is one.
         """
-        is_gapless = is_journaled and self._committer.written.has_points
+        is_gapless = is_journaled and self._flush_coordinator.checkpoint_files.has_points
         started_ms = self._clock.now_ms()
         entries: dict[TopicPartition, list[JournalEntry]] = {}
         for entry in read_journal(left_behind):
             entries.setdefault(entry.topic_partition, []).append(entry)
         files: set[Path] = set()
-        points = {topic_partition: self._committer.offsets.get(topic_partition, 0) for topic_partition in self._found}
+        points = {
+            topic_partition: self._flush_coordinator.offsets.get(topic_partition, 0) for topic_partition in self._found
+        }
         bytes_total = sum(
             bytes_to_scan(self._found[topic_partition], point) for topic_partition, point in points.items()
         )
-        recovered = Recovered(len(points), bytes_total)
+        recovered = RecoveryProgress(len(points), bytes_total)
 
         def on_scan(size_bytes: int) -> None:
             recovered.advance(size_bytes)
@@ -217,7 +219,7 @@ class DiskStore:
                 log.bump_epoch_after_loss()
         self._on_recovery(recovered)
         if self._logs:
-            self._committer.checkpoint_now(self._logs.values(), files)
+            self._flush_coordinator.checkpoint_now(self._logs.values(), files)
             elapsed_ms = self._clock.now_ms() - started_ms
             _log.info(
                 "store.recovered partitions=%d segments=%d bytes=%d cut_bytes=%d restored_bytes=%d elapsed_ms=%d",
@@ -225,7 +227,7 @@ class DiskStore:
                 *(recovered.cut_bytes, recovered.restored_bytes, elapsed_ms),
             )
 
-    def _replay(self, topic_partition: TopicPartition, entries: list[JournalEntry], recovered: Recovered) -> int:
+    def _replay(self, topic_partition: TopicPartition, entries: list[JournalEntry], recovered: RecoveryProgress) -> int:
         """
         Do again what was done to one partition, which may have belonged to several topics, one after the other; the bytes that
         were missing.
@@ -258,14 +260,14 @@ class DiskStore:
         *,
         is_gapless: bool = False,
         on_scan: Callable[[int], None] = lambda _bytes: None,
-    ) -> Loaded:
+    ) -> LoadedPartition:
         """Take up a partition that was found; it is among the logs afterwards."""
         directory = self._found[topic_partition]
         loaded = load_partition(
             directory,
             LogConfig(),
             self._clock,
-            log_start_offset=self._committer.start_offsets.get(topic_partition, 0),
+            log_start_offset=self._flush_coordinator.start_offsets.get(topic_partition, 0),
             recovery_point=recovery_point,
             is_gapless=is_gapless,
             on_scan=on_scan,
@@ -285,7 +287,7 @@ class DiskStore:
             if log is not None:
                 self._adopt(log, topic_id)
                 if log.topic_id == topic_id:
-                    log.take_config(config)
+                    log.update_config(config)
                     return log
                 self.rename_to_stray(topic_partition)
             return self._new_log(topic_partition, topic_id, config)
@@ -314,32 +316,32 @@ class DiskStore:
             _log.error("log.not_deleted partition=%s error=%r hint=%r", topic_partition, str(exc), errno_hint(exc))
             return
         if path is not None:
-            self._committer.submit(partial(syscalls.remove_tree, path))
+            self._flush_coordinator.submit(partial(syscalls.remove_tree, path))
 
     def _take_out(self, topic_partition: TopicPartition) -> Path | None:
         try:
             log = self.get(topic_partition)
         except UnavailableError:  # nobody can read it, and it goes all the same
-            return self._set_found_aside(topic_partition, "delete")
-        return None if log is None else self._set_aside(log, "delete")
+            return self._remove_found(topic_partition, "delete")
+        return None if log is None else self._take_out_log(log, "delete")
 
     def rename_to_stray(self, topic_partition: TopicPartition) -> None:
         directory, log = None, self._logs.get(topic_partition)
         try:
             if log is not None:
-                directory = self._set_aside(log, "stray")
+                directory = self._take_out_log(log, "stray")
             elif topic_partition in self._found:
-                directory = self._set_found_aside(topic_partition, "stray")
+                directory = self._remove_found(topic_partition, "stray")
         except OSError as exc:
             raise UnavailableError(f"{topic_partition} belongs to no topic and cannot be renamed: {exc}") from exc
         _log.warning("log.stray partition=%s directory=%s", topic_partition, directory and directory.name)
 
     def _remove(self, log: DiskLog) -> None:
-        path = self._set_aside(log, "delete")
+        path = self._take_out_log(log, "delete")
         if path is not None:
-            self._committer.submit(partial(syscalls.remove_tree, path))
+            self._flush_coordinator.submit(partial(syscalls.remove_tree, path))
 
-    def _set_aside(self, log: DiskLog, suffix: str) -> Path | None:
+    def _take_out_log(self, log: DiskLog, suffix: str) -> Path | None:
         """
         Take a log out of the store; its directory's new name, if it had one.
 
@@ -355,10 +357,10 @@ class DiskStore:
         log.is_deleted = True
         log.close(f"{log.topic_partition} was deleted")
         self.cleaner.forget(log.topic_partition)
-        self._committer.on_delete(log)
+        self._flush_coordinator.on_delete(log)
         return path
 
-    def _set_found_aside(self, topic_partition: TopicPartition, suffix: str) -> Path:
+    def _remove_found(self, topic_partition: TopicPartition, suffix: str) -> Path:
         """
         The same for one that nobody has asked for yet, or that cannot be taken up.
 
@@ -367,16 +369,18 @@ class DiskStore:
         """
         path = rename_to_stray(self._found[topic_partition], uuid4(), suffix=suffix)
         del self._found[topic_partition]
-        self._committer.on_gone(topic_partition)
+        self._flush_coordinator.on_removed(topic_partition)
         return path
 
     def _new_log(self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig) -> DiskLog:
-        self._committer.on_new(topic_partition)
-        log = self._make_log(topic_partition, topic_id, config, Loaded([], 0, 0, EpochCache()))
+        self._flush_coordinator.on_new(topic_partition)
+        log = self._make_log(topic_partition, topic_id, config, LoadedPartition([], 0, 0, EpochCache()))
         self._logs[topic_partition] = log
         return log
 
-    def _make_log(self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig, loaded: Loaded) -> DiskLog:
+    def _make_log(
+        self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig, loaded: LoadedPartition
+    ) -> DiskLog:
         return DiskLog(
             self.data_dir / str(topic_partition),
             topic_partition,
@@ -385,9 +389,9 @@ class DiskStore:
             loaded=loaded,
             handles=self._handles,
             clock=self._clock,
-            on_append=self._committer.on_append,
-            on_start=self._committer.on_start,
-            on_epoch=self._committer.on_epoch,
+            on_append=self._flush_coordinator.on_append,
+            on_start=self._flush_coordinator.on_start,
+            on_epoch=self._flush_coordinator.on_epoch,
         )
 
     def _adopt(self, log: DiskLog, topic_id: UUID) -> None:
@@ -409,13 +413,13 @@ class DiskStore:
         if log is not None and log.refusal is None and log.owns(path) and not path.exists():
             log.fail(error)
 
-    def _refuse_everything(self, reason: str) -> None:
+    def _go_offline(self, reason: str) -> None:
         for log in self._logs.values():
             log.refusal = reason
         self._on_offline(reason)
 
     def flush(self) -> None:
-        self._committer.flush()
+        self._flush_coordinator.flush()
 
     def clean(self, config: CleanerConfig) -> None:
         self.cleaner.config = config
@@ -423,7 +427,7 @@ class DiskStore:
             self.cleaner.clean()
 
     def metrics(self) -> StoreMetrics:
-        flushes, flush_time_s = self._committer.flushes
+        flushes, flush_time_s = self._flush_coordinator.flushes
         return StoreMetrics(tuple(log.metrics() for log in self._logs.values()), flushes, flush_time_s)
 
     def cleaner_metrics(self) -> CleanerMetrics:
@@ -450,9 +454,9 @@ class DiskStore:
     def _close(self) -> None:
         self.cleaner.stop()
         try:
-            self._committer.flush()
+            self._flush_coordinator.flush()
         finally:
-            self._committer.stop()
+            self._flush_coordinator.stop()
         self.cleaner.finish()
         logs = list(self._logs.values())
         refusals = [log.refusal for log in logs if log.refusal is not None]
@@ -460,8 +464,8 @@ class DiskStore:
             raise UnavailableError(self.offline_reason or refusals[0])
         files: set[Path] = set()
         for log in logs:
-            files |= log.assign_offsets()
-        self._committer.checkpoint_now(logs, files)
+            files |= log.write_active_indexes()
+        self._flush_coordinator.checkpoint_now(logs, files)
         remove_journal(self.data_dir)
         write_atomically(self.data_dir / CLEAN_SHUTDOWN, _CLEAN_SHUTDOWN_TEXT)
 

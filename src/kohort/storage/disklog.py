@@ -17,12 +17,12 @@ from kohort.storage.cleaning.retention import count_expired
 from kohort.storage.durability import syscalls
 from kohort.storage.durability.checkpoint_formats import PARTITION_METADATA, write_partition_metadata
 from kohort.storage.durability.journal import BATCH, entry_prefix
-from kohort.storage.durability.recovery import Loaded
+from kohort.storage.durability.recovery import LoadedPartition
 from kohort.storage.epochs import EPOCH_MAX
 from kohort.storage.errno_hints import errno_hint
 from kohort.storage.log import NO_TIMESTAMP, LogConfig
 from kohort.storage.producers import AbortedTxn
-from kohort.storage.segments.aborted import overlapping
+from kohort.storage.segments.aborted import find_overlapping
 from kohort.storage.segments.file_handles import FileHandleCache
 from kohort.storage.segments.segment import Segment
 from kohort.storage.snapshots import write_snapshot
@@ -70,7 +70,7 @@ class DiskLog(LogBase):
         topic_id: UUID,
         config: LogConfig,
         *,
-        loaded: Loaded,
+        loaded: LoadedPartition,
         handles: FileHandleCache,
         clock: Clock,
         on_append: AppendListener,
@@ -88,8 +88,8 @@ class DiskLog(LogBase):
         )
         self.directory = directory
         self.assign_topic_id(topic_id)
-        self.round: object = None
-        self.round_bytes = 0
+        self.flush_batch: object = None
+        self.flush_batch_bytes = 0
         self.flushed_offset = self.end_offset
         self.is_dirty = False
         self.is_deleted = False
@@ -108,7 +108,7 @@ class DiskLog(LogBase):
         """Files that a checkpoint is at, which has not ended."""
         self._has_new_files = False
         self._new_snapshots: set[Path] = set()
-        self._needs_seal = bool(loaded.scanned)
+        self._has_unwritten_indexes = bool(loaded.scanned)
 
     @property
     def size_bytes(self) -> int:
@@ -155,7 +155,7 @@ class DiskLog(LogBase):
         if not segment.is_unsynced:
             segment.is_unsynced = True
             self._unsynced.append(segment)
-            self._needs_seal = True
+            self._has_unwritten_indexes = True
 
     def _roll(self) -> Segment:
         """A new segment at the end of the log; the first one brings the directory with it."""
@@ -163,7 +163,7 @@ class DiskLog(LogBase):
             syscalls.ensure_directory(self.directory)
             write_partition_metadata(self.directory, self.topic_id)
         else:
-            self._active.assign_offsets()
+            self._active.write_indexes()
             self._active.release()
             self._mark_unsynced(self._active)  # its indexes
             self._new_snapshots.add(write_snapshot(self.directory, self.end_offset, self.producers))
@@ -202,13 +202,13 @@ class DiskLog(LogBase):
             self.leader_epoch = max(self.leader_epoch, leader_epoch)
             span = (0, size, base_offset, last_offset, max_timestamp_ms)
             self._put(data, b"", [span])
-            self._learn(data, [span])
+            self._update_producers(data, [span])
             restored_bytes += size
         self.high_watermark = self.end_offset
         self.producers.on_high_watermark(self.end_offset)
         return restored_bytes
 
-    def _keep_epoch(self) -> None:
+    def _persist_epoch(self) -> None:
         """Epoch 0 of a log that was never written to is what it begins with anyway; any other brings the directory."""
         if self._active is None and self.leader_epoch == 0:
             return
@@ -239,7 +239,7 @@ class DiskLog(LogBase):
             self.leader_epoch += 1
             self.epochs.assign(self.leader_epoch, self.end_offset)
 
-    def _keep_aborted(self, aborted: AbortedTxn) -> None:
+    def _add_aborted(self, aborted: AbortedTxn) -> None:
         assert self._active is not None, "a batch was written"
         try:
             self._active.aborted.append(aborted)
@@ -282,7 +282,7 @@ class DiskLog(LogBase):
             upper = self._bases[index + 1] if index + 1 < len(self._bases) else self.end_offset
         found: list[AbortedTxn] = []
         for segment in self._segments[index:]:
-            overlap, is_complete = overlapping(segment.aborted.entries, offset, upper)
+            overlap, is_complete = find_overlapping(segment.aborted.entries, offset, upper)
             found += overlap
             if is_complete:
                 break
@@ -332,7 +332,7 @@ class DiskLog(LogBase):
 
     # Deleting
 
-    def _raise_start(self, done: Callable[[], None]) -> None:
+    def _persist_start(self, done: Callable[[], None]) -> None:
         self._on_start(self, done)
 
     def restore_start(self, offset: int) -> None:
@@ -439,7 +439,7 @@ class DiskLog(LogBase):
 
     # Durability
 
-    def take_config(self, config: LogConfig) -> None:
+    def update_config(self, config: LogConfig) -> None:
         """The topic's own configuration, which is not known yet when a log is found on the disk."""
         self.config = config
         if self._active is not None:
@@ -477,11 +477,11 @@ class DiskLog(LogBase):
         """What the last checkpoint had to flush is flushed."""
         self._syncing = set()
 
-    def assign_offsets(self) -> set[Path]:
+    def write_active_indexes(self) -> set[Path]:
         """Bring the indexes of the active segment to the disk, as a clean stop leaves them; the files to flush."""
-        if self._active is None or not self._needs_seal:
+        if self._active is None or not self._has_unwritten_indexes:
             return set()
-        self._active.assign_offsets()
+        self._active.write_indexes()
         snapshot = write_snapshot(self.directory, self.end_offset, self.producers)
         return {self._active.index.path, self._active.time_index.path, snapshot, self.directory}
 

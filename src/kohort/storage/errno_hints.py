@@ -2,7 +2,7 @@
 
 import errno
 
-_ADVICE = {
+_HINTS = {
     errno.ENOSPC: "make room on that file system",
     errno.EDQUOT: "make room on that file system, or raise the quota",
     errno.EFBIG: "raise the largest size of a file (ulimit -f)",
@@ -20,4 +20,4 @@ def errno_hint(error: Exception) -> str:
     """The end of a sentence: what to do now."""
     if not isinstance(error, OSError):
         return "look at what the log says of it, at memory and at the number of threads, and start again"
-    return _ADVICE.get(error.errno or 0, "look after the disk") + ", and start again"
+    return _HINTS.get(error.errno or 0, "look after the disk") + ", and start again"

@@ -28,7 +28,7 @@ class MemoryStore:
     def __init__(
         self, defer: Defer, *, call_soon_threadsafe: CallSoon | None = None, clock: Clock | None = None
     ) -> None:
-        self._behind = Watermarks(defer)
+        self._watermarks = Watermarks(defer)
         self._clock = clock or SystemClock()
         self._logs: dict[TopicPartition, MemoryLog] = {}
         self._is_closed = False
@@ -43,7 +43,12 @@ class MemoryStore:
             return log
         self.delete(topic_partition)
         log = self._logs[topic_partition] = MemoryLog(
-            topic_partition, topic_id, config, behind=self._behind, clock=self._clock, on_roll=self.cleaner.on_roll
+            topic_partition,
+            topic_id,
+            config,
+            watermarks=self._watermarks,
+            clock=self._clock,
+            on_roll=self.cleaner.on_roll,
         )
         return log
 
@@ -73,7 +78,7 @@ class MemoryStore:
         self.delete(topic_partition)
 
     def flush(self) -> None:
-        self._behind.advance_all()
+        self._watermarks.advance_all()
 
     def close(self) -> None:
         if self._is_closed:

@@ -13,7 +13,7 @@ from kohort.storage.cleaning.retention import count_expired
 from kohort.storage.epochs import EpochCache
 from kohort.storage.log import NO_OFFSET, NO_TIMESTAMP, LogConfig
 from kohort.storage.producers import AbortedTxn
-from kohort.storage.segments.aborted import overlapping
+from kohort.storage.segments.aborted import find_overlapping
 from kohort.storage.timestamps import newest_from
 from kohort.storage.watermarks import Watermarks
 
@@ -90,12 +90,12 @@ class MemoryLog(LogBase):
         topic_id: UUID,
         config: LogConfig,
         *,
-        behind: Watermarks,
+        watermarks: Watermarks,
         clock: Clock,
         on_roll: RollListener,
     ) -> None:
         super().__init__(topic_partition, topic_id, config, epochs=EpochCache())
-        self._behind = behind
+        self._watermarks = watermarks
         self._clock = clock
         self._on_roll = on_roll
         self._active = MemorySegment(0, clock.now_ms())
@@ -131,7 +131,7 @@ class MemoryLog(LogBase):
             for start, size, _, last_offset, max_timestamp_ms in spans:
                 active.append(bytes(data[start : start + size]), last_offset, max_timestamp_ms)
         self.end_offset = spans[-1][3] + 1
-        self._behind.add(self)
+        self._watermarks.add(self)
 
     def _must_roll(self, active: MemorySegment, incoming_bytes: int, spans: list[Span]) -> bool:
         """Source: Kafka LogSegment.shouldRoll; without indexes and jitter."""
@@ -154,10 +154,10 @@ class MemoryLog(LogBase):
         self._on_roll(self)
         return segment
 
-    def _keep_aborted(self, aborted: AbortedTxn) -> None:
+    def _add_aborted(self, aborted: AbortedTxn) -> None:
         self._active.aborted.append(aborted)
 
-    def _keep_epoch(self) -> None:
+    def _persist_epoch(self) -> None:
         pass
 
     # Reading
@@ -188,7 +188,7 @@ class MemoryLog(LogBase):
             return []
         found: list[AbortedTxn] = []
         for place in range(max(bisect_right(self._bases, offset) - 1, 0), len(self._segments)):
-            found += overlapping(self._segments[place].aborted, offset, self.end_offset)[0]
+            found += find_overlapping(self._segments[place].aborted, offset, self.end_offset)[0]
         return found
 
     def _batches_at_least(self, timestamp_ms: int) -> Iterator[bytes]:
@@ -219,12 +219,12 @@ class MemoryLog(LogBase):
 
     # Deleting
 
-    def _raise_start(self, done: Callable[[], None]) -> None:
+    def _persist_start(self, done: Callable[[], None]) -> None:
         """Segments that lie before the log start go at once."""
         count = max(bisect_right(self._bases, self.log_start_offset) - 1, 0)
         if count:
             del self._segments[:count], self._bases[:count]
-        self._behind.defer(done)
+        self._watermarks.defer(done)
 
     def apply_retention(self, now_ms: int) -> None:
         segments = self._segments

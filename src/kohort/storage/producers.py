@@ -2,7 +2,7 @@
 What a partition knows of its producers: whether a batch is the next one, was written already, or comes too late; and
 which transactions are open, so that readers of committed data stop before them.
 
-Only `learn` changes anything, from batches that are in the log: a state that is built again from the log equals the live
+Only `update` changes anything, from batches that are in the log: a state that is built again from the log equals the live
 one, but for the batches older than each producer's last that a snapshot leaves out. Sequences are those of records; they
 go from 0 to 2^31 - 1 and begin again at 0.
 
@@ -232,7 +232,7 @@ class ProducerStateManager:
 
     # What was written
 
-    def learn(self, data: Buffer, span: Span) -> AbortedTxn | None:
+    def update(self, data: Buffer, span: Span) -> AbortedTxn | None:
         """
         Take up a batch of a producer that is in the log now; the transaction that it aborts, if it does.
 
@@ -246,8 +246,8 @@ class ProducerStateManager:
         producer_id, producer_epoch, base_sequence, count = _read_producer(data, start + PRODUCER_ID_AT)
         attributes = data[start + ATTRIBUTES_LOW_AT]
         if attributes & CONTROL:
-            return self._learn_marker(data[start : start + size], producer_id, producer_epoch) if count else None
-        self._learn_data(
+            return self._update_from_marker(data[start : start + size], producer_id, producer_epoch) if count else None
+        self._update_from_data(
             producer_id,
             producer_epoch,
             BatchMetadata(
@@ -260,7 +260,7 @@ class ProducerStateManager:
         )
         return None
 
-    def _learn_data(
+    def _update_from_data(
         self, producer_id: int, producer_epoch: int, written: BatchMetadata, *, is_transactional: bool
     ) -> None:
         state = self.states.get(producer_id)
@@ -275,7 +275,7 @@ class ProducerStateManager:
             self._open[written.first_offset] = producer_id
             self._find_first_unstable()
 
-    def _learn_marker(self, batch: Buffer, producer_id: int, producer_epoch: int) -> AbortedTxn | None:
+    def _update_from_marker(self, batch: Buffer, producer_id: int, producer_epoch: int) -> AbortedTxn | None:
         record = next(iter(read_records(batch)), None)
         marker = read_marker(record) if record is not None else None
         if record is None or marker is None:

@@ -57,7 +57,7 @@ class FaultyLog:
 
     def _learn(self, batch: bytes | bytearray) -> None:
         if read_header(batch).producer_id >= 0:
-            self.producers.learn(batch, next(iter_spans(batch)))
+            self.producers.update(batch, next(iter_spans(batch)))
 
     def start_verification(self, producer_id: int) -> object:
         return self.producers.start_verification(producer_id)

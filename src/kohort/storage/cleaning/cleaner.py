@@ -19,13 +19,13 @@ from kohort.model.errors import CorruptError, StorageError, UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Clock
 from kohort.storage.cleaning.compaction import SWAP_SUFFIX, Report, compact
-from kohort.storage.cleaning.job import Done, Group, Job
+from kohort.storage.cleaning.job import CleanerJob, PassResult, SegmentGroup
 from kohort.storage.cleaning.log_to_clean import LogToClean, is_compacted, job_of, look_at
-from kohort.storage.cleaning.process import CleanerProcess, Pace
+from kohort.storage.cleaning.process import CleanerProcess, Throttler
 from kohort.storage.disklog import DiskLog
 from kohort.storage.durability import syscalls
 from kohort.storage.durability.checkpoint_formats import offsets_to_text, read_offsets, write_atomically
-from kohort.storage.durability.flusher import Background
+from kohort.storage.durability.flusher import BackgroundThread
 from kohort.storage.log import CleanerConfig, CleanerMetrics
 from kohort.storage.segments.segment import Segment
 
@@ -41,7 +41,7 @@ class _Worker:
     """A thread, and the process that it waits for when a log is large."""
 
     process: CleanerProcess = field(default_factory=CleanerProcess)
-    thread: Background = field(default_factory=Background)
+    thread: BackgroundThread = field(default_factory=BackgroundThread)
     is_busy: bool = False
 
 
@@ -58,10 +58,10 @@ class _Pass:
     """
 
     log: DiskLog
-    job: Job
+    job: CleanerJob
     worker: _Worker
     swapping: int = 0
-    done: Done | None = None
+    done: PassResult | None = None
     stop: threading.Event = field(default_factory=threading.Event)
     ended: threading.Event = field(default_factory=threading.Event)
     is_running: bool = True
@@ -111,11 +111,11 @@ class Cleaner:
         self._process_bytes = process_bytes
         self._passes: dict[TopicPartition, _Pass] = {}
         self._workers: list[_Worker] = []
-        self._told: deque[Callable[[], None]] = deque()
+        self._calls: deque[Callable[[], None]] = deque()
         self._is_closing = False
         self.offsets: dict[TopicPartition, int] = {}
 
-    def load_log(self, known: Container[TopicPartition]) -> None:
+    def load_offsets(self, known: Container[TopicPartition]) -> None:
         """Remember where the dirty parts of these partitions begin."""
         self.offsets = {key: offset for key, offset in self._read_offsets().items() if key in known}
 
@@ -152,7 +152,7 @@ class Cleaner:
             return
         self._last_run_ms = self._clock.now_ms()
         for worker in self._free_workers():
-            chosen = self._choose()
+            chosen = self._dirtiest()
             if chosen is None:
                 break
             self._begin(worker, chosen)
@@ -179,7 +179,7 @@ class Cleaner:
         except (StorageError, OSError) as error:
             _log.warning("log.not_kept partition=%s error=%r", log.topic_partition, str(error))
 
-    def _choose(self) -> LogToClean[DiskLog, Segment] | None:
+    def _dirtiest(self) -> LogToClean[DiskLog, Segment] | None:
         """The dirtiest of the logs that are due."""
         found = []
         for log in self._compacted_logs():
@@ -187,7 +187,7 @@ class Cleaner:
                 try:
                     found.append(self.look_at(log))
                 except (StorageError, OSError) as error:
-                    self._set_aside(log.topic_partition, error)
+                    self._mark_uncleanable(log.topic_partition, error)
         self.counters.max_dirty_percent = max((100 * dirty.ratio for dirty in found), default=0.0)
         self.counters.max_compaction_delay_s = max((dirty.delay_ms for dirty in found), default=0) / 1000
         return max((dirty for dirty in found if dirty.is_due), key=lambda dirty: dirty.ratio, default=None)
@@ -218,7 +218,7 @@ class Cleaner:
         try:
             job = job_of(dirty, self.config, now_ms=self._clock.now_ms())
         except (StorageError, OSError) as error:
-            self._set_aside(log.topic_partition, error)
+            self._mark_uncleanable(log.topic_partition, error)
             return
         self._passes[log.topic_partition] = pass_ = _Pass(log, job, worker)
         worker.is_busy = True
@@ -228,21 +228,21 @@ class Cleaner:
         """On a thread of the cleaner."""
         done, problem = None, None
         try:
-            done = self._compact(pass_, lambda group: self._tell(partial(self._on_group, pass_, group)))
+            done = self._compact(pass_, lambda group: self._call_on_owner(partial(self._on_group, pass_, group)))
         except Exception as error:  # noqa: BLE001 -- the edge of the thread: this log is set aside, the others go on
             problem = error
         pass_.ended.set()
-        self._tell(partial(self._on_end, pass_, done, None if pass_.stop.is_set() else problem))
+        self._call_on_owner(partial(self._on_end, pass_, done, None if pass_.stop.is_set() else problem))
 
-    def _compact(self, pass_: _Pass, report: Report) -> Done:
+    def _compact(self, pass_: _Pass, report: Report) -> PassResult:
         """On a thread of the cleaner."""
         job = pass_.job
         if sum(source.size_bytes for source in job.sources) >= self._process_bytes:
             return pass_.worker.process.run(job, report)
-        pace = Pace(job.bytes_per_second, pass_.stop.wait)
+        pace = Throttler(job.bytes_per_second, pass_.stop.wait)
         return compact(job, report, self._clock, is_stopped=pass_.stop.is_set, pace=pace)
 
-    def _on_group(self, pass_: _Pass, group: Group) -> None:
+    def _on_group(self, pass_: _Pass, group: SegmentGroup) -> None:
         """Put a segment that is complete in its place."""
         log = pass_.log
         segment = _cleaned(log, group, self._clock.now_ms())
@@ -262,10 +262,10 @@ class Cleaner:
         self._submit(
             pass_,
             lambda: syscalls.sync_directory(log.directory),
-            lambda: self._on_set_aside(pass_, segment, replaced),
+            lambda: self._on_old_renamed(pass_, segment, replaced),
         )
 
-    def _on_set_aside(self, pass_: _Pass, segment: Segment, replaced: list[Path]) -> None:
+    def _on_old_renamed(self, pass_: _Pass, segment: Segment, replaced: list[Path]) -> None:
         """The old files' names are gone for good: the new ones get theirs."""
         log = pass_.log
         try:
@@ -294,9 +294,9 @@ class Cleaner:
             except OSError as error:
                 # A deleted log's directory is gone; any other that cannot be flushed is not to be trusted.
                 failure = None if log.is_deleted else error
-                self._tell(lambda: self._on_failed(pass_, failure))
+                self._call_on_owner(lambda: self._on_failed(pass_, failure))
             else:
-                self._tell(then)
+                self._call_on_owner(then)
 
         if self._is_closing:
             run()
@@ -309,13 +309,13 @@ class Cleaner:
             pass_.log.fail(error)
         self._on_swapped(pass_)
 
-    def _on_end(self, pass_: _Pass, done: Done | None, problem: Exception | None) -> None:
+    def _on_end(self, pass_: _Pass, done: PassResult | None, problem: Exception | None) -> None:
         pass_.is_running = pass_.worker.is_busy = False
         pass_.done = done
         if done is not None:
             self._count(done)
         elif problem is not None and not _is_obsolete(pass_):
-            self._set_aside(pass_.log.topic_partition, problem)
+            self._mark_uncleanable(pass_.log.topic_partition, problem)
         self._end_if_done(pass_)
 
     def _end_if_done(self, pass_: _Pass) -> None:
@@ -330,10 +330,10 @@ class Cleaner:
                 *(topic_partition, done.end_offset, done.bytes_read, done.bytes_written, done.elapsed_s),
             )
             self.offsets[topic_partition] = done.end_offset
-            self._keep_offsets()
+            self._write_offsets()
         self.clean()
 
-    def _keep_offsets(self) -> None:
+    def _write_offsets(self) -> None:
         text = offsets_to_text(self.offsets)
 
         def write() -> None:
@@ -347,7 +347,7 @@ class Cleaner:
         else:
             self._submit_job(write)
 
-    def _count(self, done: Done) -> None:
+    def _count(self, done: PassResult) -> None:
         counters = self.counters
         counters.passes += 1
         counters.bytes_read += done.bytes_read
@@ -357,28 +357,28 @@ class Cleaner:
         counters.max_clean_time_s = done.elapsed_s
         counters.max_buffer_utilization_percent = 100 * done.map_utilization
 
-    def _set_aside(self, topic_partition: TopicPartition, error: Exception) -> None:
+    def _mark_uncleanable(self, topic_partition: TopicPartition, error: Exception) -> None:
         """Source: LogCleaner.tryCleanFilthiestLog, LogCleanerManager.markPartitionUncleanable."""
         self.uncleanable.add(topic_partition)
         _log.warning("log.uncleanable partition=%s error=%r", topic_partition, str(error))
 
     # Coming back
 
-    def _tell(self, action: Callable[[], None]) -> None:
+    def _call_on_owner(self, action: Callable[[], None]) -> None:
         """On any thread."""
-        self._told.append(action)
+        self._calls.append(action)
         self._call_soon_threadsafe(self._drain)
 
     def _drain(self) -> None:
-        while self._told:
-            self._told.popleft()()
+        while self._calls:
+            self._calls.popleft()()
 
     # The end
 
     def forget(self, topic_partition: TopicPartition) -> None:
         """The log is about to be deleted. Waits until nothing is written to its directory any more: milliseconds."""
         if self.offsets.pop(topic_partition, None) is not None:
-            self._keep_offsets()
+            self._write_offsets()
         self.uncleanable.discard(topic_partition)
         pass_ = self._passes.get(topic_partition)
         if pass_ is not None:
@@ -408,7 +408,7 @@ def _is_obsolete(pass_: _Pass) -> bool:
     return pass_.log.is_deleted or begin not in present
 
 
-def _cleaned(log: DiskLog, group: Group, now_ms: int) -> Segment:
+def _cleaned(log: DiskLog, group: SegmentGroup, now_ms: int) -> Segment:
     """The segment that a pass has made, under its `.swap` names; its indexes are read when somebody asks."""
     segment = Segment(log.directory, group.base_offset, log.config, created_ms=now_ms)
     segment.rename_with(SWAP_SUFFIX)

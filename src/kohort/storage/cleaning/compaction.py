@@ -19,7 +19,7 @@ from typing import TypeAlias
 from kohort.model.errors import CorruptError
 from kohort.runtime.ports import Clock
 from kohort.storage.batchset import DELTAS_BEGIN, Span, read_deltas, read_front
-from kohort.storage.cleaning.job import Done, Group, Job, Source
+from kohort.storage.cleaning.job import CleanerJob, PassResult, SegmentGroup, SourceSegment
 from kohort.storage.cleaning.offset_map import make_offset_map
 from kohort.storage.cleaning.rules import Batch, Compaction
 from kohort.storage.durability import syscalls
@@ -37,17 +37,17 @@ class StoppedError(Exception):
     """The pass was told to end; its unfinished files are removed."""
 
 
-Report: TypeAlias = Callable[[Group], None]
+Report: TypeAlias = Callable[[SegmentGroup], None]
 
 
 def compact(
-    job: Job,
+    job: CleanerJob,
     report: Report,
     clock: Clock,
     *,
     is_stopped: Callable[[], bool] = lambda: False,
     pace: Callable[[int], None] = lambda _bytes: None,
-) -> Done:
+) -> PassResult:
     """
     Make a pass. Each group is reported when its files are durable and have their `.swap` names.
 
@@ -62,7 +62,7 @@ def compact(
 class _Pass:
     def __init__(
         self,
-        job: Job,
+        job: CleanerJob,
         report: Report,
         clock: Clock,
         is_stopped: Callable[[], bool],
@@ -92,14 +92,14 @@ class _Pass:
             offset_map=self._map,
         )
 
-    def run(self) -> Done:
+    def run(self) -> PassResult:
         started_ms = self._clock.now_ms()
         self._build_map()
         end_offset = self._rules.latest_offset + 1
         sources = [source for source in self._job.sources if source.base_offset < end_offset]
         for group in group_segments(sources, self._job.config):
             self._clean(group)
-        return Done(
+        return PassResult(
             end_offset=end_offset,
             map_utilization=self._map.count / self._map.keys_max,
             bytes_read=self._bytes_read,
@@ -117,7 +117,7 @@ class _Pass:
             if not self._rules.end_segment(source.next_base_offset):
                 return
 
-    def _position_in(self, source: Source) -> int:
+    def _position_in(self, source: SourceSegment) -> int:
         """Where the dirty part begins; later batches of a transaction that began before tell of it."""
         if source.base_offset >= self._job.first_dirty_offset:
             return 0
@@ -129,7 +129,7 @@ class _Pass:
         finally:
             segment.close()
 
-    def _clean(self, group: Sequence[Source]) -> None:
+    def _clean(self, group: Sequence[SourceSegment]) -> None:
         """Write what stays of these segments into a new one. Source: Cleaner.cleanSegments."""
         cleaned = _cleaned_segment(self._directory, group[0].base_offset, self._job)
         try:
@@ -139,7 +139,7 @@ class _Pass:
                 for batches in self._read(source, 0):
                     for retained in self._rules.retain(batches):
                         self._write(cleaned, retained)
-            cleaned.assign_offsets()
+            cleaned.write_indexes()
             _make_swap(cleaned, group[-1].modified_ns)
         except BaseException:
             discard(cleaned)
@@ -148,7 +148,7 @@ class _Pass:
             cleaned.close()
         self._bytes_written += cleaned.size_bytes
         bases = [source.base_offset for source in group]
-        self._report(Group(group[0].base_offset, bases, cleaned.size_bytes, cleaned.max_timestamp))
+        self._report(SegmentGroup(group[0].base_offset, bases, cleaned.size_bytes, cleaned.max_timestamp))
 
     def _write(self, cleaned: Segment, retained: list[Batch]) -> None:
         out = bytearray()
@@ -163,7 +163,7 @@ class _Pass:
 
     # Reading
 
-    def _read(self, source: Source, position: int) -> Iterator[list[Batch]]:
+    def _read(self, source: SourceSegment, position: int) -> Iterator[list[Batch]]:
         """
         The whole batches of a segment, about as many at a time as the buffer for reading holds.
 
@@ -215,13 +215,13 @@ def _first_bytes(data: bytes) -> int:
     return max(read_front(data)[1] + LOG_OVERHEAD_BYTES, len(data)) if len(data) >= HEADER_BYTES else len(data)
 
 
-def group_segments(sources: Sequence[Source], config: LogConfig) -> list[list[Source]]:
+def group_segments(sources: Sequence[SourceSegment], config: LogConfig) -> list[list[SourceSegment]]:
     """
     Neighbours that become one: as many as do not exceed a segment in bytes, in an index, or in what offsets may span.
 
     Source: Kafka Cleaner.groupSegmentsBySize, lastOffsetForFirstSegment.
     """
-    groups: list[list[Source]] = []
+    groups: list[list[SourceSegment]] = []
     sizes = (0, 0, 0)
     for source in sources:
         new = source.size_bytes, source.index_bytes, source.time_index_bytes
@@ -244,7 +244,7 @@ def group_segments(sources: Sequence[Source], config: LogConfig) -> list[list[So
 # Files
 
 
-def _cleaned_segment(directory: Path, base_offset: int, job: Job) -> Segment:
+def _cleaned_segment(directory: Path, base_offset: int, job: CleanerJob) -> Segment:
     segment = Segment(directory, base_offset, job.config, created_ms=job.now_ms)
     segment.rename_with(CLEANED_SUFFIX)
     segment.aborted.clear()

@@ -10,7 +10,7 @@ from kohort.storage.log import LogConfig
 from kohort.storage.producers import AbortedTxn, ProducerStateManager
 
 
-class Source(msgspec.Struct, frozen=True):
+class SourceSegment(msgspec.Struct, frozen=True):
     """
     A segment that is read. `next_base_offset` is that of the segment behind it.
 
@@ -41,7 +41,7 @@ def last_records(producers: ProducerStateManager) -> dict[int, LastRecord]:
     }
 
 
-class Job(msgspec.Struct, frozen=True):
+class CleanerJob(msgspec.Struct, frozen=True):
     """
     What a pass has to know.
 
@@ -54,7 +54,7 @@ class Job(msgspec.Struct, frozen=True):
     """
 
     directory: str
-    sources: list[Source]
+    sources: list[SourceSegment]
     first_dirty_offset: int
     first_uncleanable_offset: int
     aborted: list[AbortedTxn]
@@ -67,7 +67,7 @@ class Job(msgspec.Struct, frozen=True):
     bytes_per_second: float = 0.0
 
 
-class Group(msgspec.Struct, frozen=True, tag=True):
+class SegmentGroup(msgspec.Struct, frozen=True, tag=True):
     """A segment that is complete under its `.swap` names, and the base offsets of those that it replaces."""
 
     base_offset: int
@@ -76,7 +76,7 @@ class Group(msgspec.Struct, frozen=True, tag=True):
     max_timestamp: tuple[int, int]
 
 
-class Done(msgspec.Struct, frozen=True, tag=True):
+class PassResult(msgspec.Struct, frozen=True, tag=True):
     """The pass has ended. Below `end_offset` the log is clean."""
 
     end_offset: int

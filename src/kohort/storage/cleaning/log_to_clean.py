@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from kohort.storage.batchset import Span
-from kohort.storage.cleaning.job import Job, Source, last_records
+from kohort.storage.cleaning.job import CleanerJob, SourceSegment, last_records
 from kohort.storage.disklog import DiskLog
 from kohort.storage.log import LONG_MAX, CleanerConfig, LogConfig
 from kohort.storage.segments.segment import Segment
@@ -142,7 +142,7 @@ def _delay_ms(log: CleanableLog[Any], dirty: Sequence[CleanableSegment], now_ms:
     return max(now_ms - lag_ms - earliest_ms, 0)
 
 
-def job_of(dirty: LogToClean[DiskLog, Segment], config: CleanerConfig, *, now_ms: int) -> Job:
+def job_of(dirty: LogToClean[DiskLog, Segment], config: CleanerConfig, *, now_ms: int) -> CleanerJob:
     """
     What a pass over it has to know.
 
@@ -153,7 +153,7 @@ def job_of(dirty: LogToClean[DiskLog, Segment], config: CleanerConfig, *, now_ms
     log = dirty.log
     bases = [segment.base_offset for segment in dirty.segments]
     bytes_per_second = config.io_max_bytes_per_second
-    return Job(
+    return CleanerJob(
         directory=str(log.directory),
         sources=[
             _source(segment, next_base)
@@ -177,8 +177,8 @@ def job_of(dirty: LogToClean[DiskLog, Segment], config: CleanerConfig, *, now_ms
     )
 
 
-def _source(segment: Segment, next_base_offset: int) -> Source:
-    return Source(
+def _source(segment: Segment, next_base_offset: int) -> SourceSegment:
+    return SourceSegment(
         base_offset=segment.base_offset,
         size_bytes=segment.size_bytes,
         index_bytes=segment.index.path.stat().st_size,

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Clock
 from kohort.storage.cleaning.compaction import group_segments
-from kohort.storage.cleaning.job import Source, last_records
+from kohort.storage.cleaning.job import SourceSegment, last_records
 from kohort.storage.cleaning.log_to_clean import LogToClean, is_compacted, look_at
 from kohort.storage.cleaning.offset_map import make_offset_map
 from kohort.storage.cleaning.rules import Batch, Compaction
@@ -193,7 +193,7 @@ class _Pass:
         yield from self._build_map()
         end_offset = self._rules.latest_offset + 1
         sources = [
-            Source(segment.base_offset, segment.size_bytes, 0, 0, end, 0)
+            SourceSegment(segment.base_offset, segment.size_bytes, 0, 0, end, 0)
             for segment, end in zip(self._segments, self._ends, strict=True)
             if segment.base_offset < end_offset
         ]

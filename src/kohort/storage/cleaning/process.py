@@ -19,7 +19,7 @@ import msgspec
 from kohort.model.errors import CorruptError, StorageError
 from kohort.runtime.timers.clock import SystemClock
 from kohort.storage.cleaning.compaction import Report, compact
-from kohort.storage.cleaning.job import Done, Group, Job
+from kohort.storage.cleaning.job import CleanerJob, PassResult, SegmentGroup
 
 if TYPE_CHECKING:
     import subprocess
@@ -29,7 +29,7 @@ NICENESS = 5
 _ORPHANED = 3
 
 
-class Failed(msgspec.Struct, frozen=True, tag=True):
+class PassFailure(msgspec.Struct, frozen=True, tag=True):
     """The pass could not be ended. `errno` is 0 where the files' content was the reason."""
 
     errno: int
@@ -37,8 +37,8 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
 
 
 _encode = msgspec.json.encode
-_decode_job = msgspec.json.Decoder(Job).decode
-_decode_answer = msgspec.json.Decoder(Group | Done | Failed).decode
+_decode_job = msgspec.json.Decoder(CleanerJob).decode
+_decode_answer = msgspec.json.Decoder(SegmentGroup | PassResult | PassFailure).decode
 
 
 class CleanerProcess:
@@ -49,7 +49,7 @@ class CleanerProcess:
         self._lock = threading.Lock()
         self._is_stopped = False
 
-    def run(self, job: Job, report: Report) -> Done:
+    def run(self, job: CleanerJob, report: Report) -> PassResult:
         """
         As `compact`, blocking.
 
@@ -77,7 +77,7 @@ class CleanerProcess:
                     process.stdin.flush()
                 for line in process.stdout:
                     answer = _decode_answer(line)
-                    if not isinstance(answer, Group):
+                    if not isinstance(answer, SegmentGroup):
                         return _ended(answer)
                     report(answer)
             finally:
@@ -103,19 +103,19 @@ class CleanerProcess:
         self.cancel()
 
 
-def _ended(answer: Done | Failed) -> Done:
-    if isinstance(answer, Done):
+def _ended(answer: PassResult | PassFailure) -> PassResult:
+    if isinstance(answer, PassResult):
         return answer
     if answer.errno:
         raise OSError(answer.errno, answer.reason)
     raise CorruptError(answer.reason)
 
 
-class Pace:
+class Throttler:
     """
     Lets no more bytes pass than a second allows, by waiting.
 
-    Source: Kafka Throttler, log.cleaner.io.max.bytes.per.second.
+    Source: Kafka Throttler; log.cleaner.io.max.bytes.per.second.
     """
 
     def __init__(self, bytes_per_second: float, wait: Callable[[float], object]) -> None:
@@ -133,13 +133,13 @@ class Pace:
             self._wait(ahead_s)
 
 
-def _answer(answer: Group | Done | Failed) -> None:
+def _answer(answer: SegmentGroup | PassResult | PassFailure) -> None:
     data = memoryview(_encode(answer) + b"\n")
     while data:
         data = data[os.write(1, data) :]
 
 
-def _read_job() -> Job:
+def _read_job() -> CleanerJob:
     data = b""
     while not data.endswith(b"\n"):
         more = os.read(0, 1 << 20)
@@ -160,11 +160,11 @@ def main() -> NoReturn:
     job = _read_job()
     threading.Thread(target=_watch_parent, daemon=True).start()
     try:
-        done = compact(job, _answer, SystemClock(), pace=Pace(job.bytes_per_second, time.sleep))
+        done = compact(job, _answer, SystemClock(), pace=Throttler(job.bytes_per_second, time.sleep))
     except OSError as error:
-        _answer(Failed(error.errno or 5, str(error)))
+        _answer(PassFailure(error.errno or 5, str(error)))
     except (StorageError, MemoryError) as error:
-        _answer(Failed(0, str(error) or type(error).__name__))
+        _answer(PassFailure(0, str(error) or type(error).__name__))
     else:
         _answer(done)
     os._exit(0)

@@ -27,7 +27,7 @@ from kohort.storage.disklog import DiskLog
 from kohort.storage.durability import syscalls
 from kohort.storage.durability.checkpoint import Checkpoint, FailedCheckpoint, write_epochs
 from kohort.storage.durability.checkpoint_files import CheckpointFiles
-from kohort.storage.durability.flusher import Background, FlushBatch, Flusher
+from kohort.storage.durability.flusher import BackgroundThread, FlushBatch, Flusher
 from kohort.storage.durability.journal import (
     DELETE,
     EPOCH,
@@ -68,7 +68,7 @@ Sync: TypeAlias = Callable[[int], None]
 """Makes a file descriptor's data durable, or raises OSError."""
 
 
-class Missing:
+class MissingFile:
     """A file that was to be flushed, and is not there: deleted with its partition, or by somebody who should not have."""
 
     __slots__ = ("error", "path")
@@ -109,7 +109,7 @@ class FlushCoordinator:
         self.offline_reason: str | None = None
         self.on_append = self._on_append_journaled if flush == "commit" else self._on_append_unflushed
         self._data_dir = data_dir
-        self.written = CheckpointFiles(data_dir)
+        self.checkpoint_files = CheckpointFiles(data_dir)
         self._deleted: set[TopicPartition] = set()
         """Partitions that are gone, and that what is written down may still name."""
         self._is_journaled = flush == "commit"
@@ -122,8 +122,8 @@ class FlushCoordinator:
         self._checkpoint_interval_ms = checkpoint_interval_ms
         self._on_offline = on_offline
         self._on_missing = on_missing
-        self._behind = Watermarks(defer)
-        self._round: FlushBatch[DiskLog] = FlushBatch()
+        self._watermarks = Watermarks(defer)
+        self._flush_batch: FlushBatch[DiskLog] = FlushBatch()
         self._done: deque[_Done] = deque()
         self._dirty: list[DiskLog] = []
         self._dirty_bytes = 0
@@ -132,7 +132,7 @@ class FlushCoordinator:
         self._owner_flushes = 0
         """Since the loop was last seen to go round."""
         self._checkpointed_ms = clock.now_ms()
-        self._background = Background()
+        self._background = BackgroundThread()
         self._flusher: Flusher[DiskLog] = Flusher(
             Journal(data_dir / JOURNAL, file_bytes=journal_file_bytes, sync=sync),
             on_done=self._post_done,
@@ -141,47 +141,47 @@ class FlushCoordinator:
             owner_flush_ms_max=owner_flush_ms_max,
         )
 
-    def load_log(self, found: Container[TopicPartition]) -> None:
+    def load_checkpoints(self, found: Container[TopicPartition]) -> None:
         """
         Read what is written down of the partitions that are there.
 
         Raises:
             CorruptError: a file holds something else.
         """
-        self.offsets, self.start_offsets = self.written.read()
+        self.offsets, self.start_offsets = self.checkpoint_files.read()
         for topic_partition in {*self.offsets, *self.start_offsets}:
             if topic_partition not in found:
-                self.on_gone(topic_partition)
+                self.on_removed(topic_partition)
 
     # Appends
 
     def _on_append_journaled(self, log: DiskLog, data: bytearray, rest: bytes | memoryview) -> None:
-        round_ = self._round
-        if not round_.ends:
+        flush_batch = self._flush_batch
+        if not flush_batch.ends:
             self._defer(self._end_turn)
-        round_.ends[log] = log.end_offset
+        flush_batch.ends[log] = log.end_offset
         size = len(data) + len(rest)
-        if log.round is round_:
-            log.round_bytes += size
+        if log.flush_batch is flush_batch:
+            log.flush_batch_bytes += size
         else:
-            log.round, log.round_bytes = round_, size
+            log.flush_batch, log.flush_batch_bytes = flush_batch, size
             if not log.is_dirty:
                 log.is_dirty = True
                 self._dirty.append(log)
-        if log.round_bytes > self._bulk_bytes:
-            round_.bulk.add(log)
+        if log.flush_batch_bytes > self._bulk_bytes:
+            flush_batch.bulk.add(log)
             return
-        entries = round_.entries
+        entries = flush_batch.entries
         entries += log.journal_batch_prefix if rest else log.journal_prefix
         entries += pack_length(size)
         if len(data) < PIECE_BYTES:
             entries += data
         else:
-            round_.add_piece(data, is_covered=True)
+            flush_batch.add_piece(data, is_covered=True)
         if rest:
-            round_.add_piece(rest, is_covered=False)
-            if round_.piece_bytes >= EARLY_BYTES and self._flusher.is_idle:
-                self._flusher.hand_over(self._take_round())
+            flush_batch.add_piece(rest, is_covered=False)
+            if flush_batch.piece_bytes >= EARLY_BYTES and self._flusher.is_idle:
+                self._flusher.hand_over(self._take_flush_batch())
 
     def _on_append_unflushed(self, log: DiskLog, data: bytearray, rest: bytes | memoryview) -> None:
         self._dirty_bytes += len(data) + len(rest)
@@ -189,26 +189,26 @@ class FlushCoordinator:
         if log.config.flush_messages < LONG_MAX:
             self._flush_if_many(log)
             return
-        if self._behind.is_empty:
+        if self._watermarks.is_empty:
             self._defer(self._checkpoint_if_due)
-        self._behind.add(log)
+        self._watermarks.add(log)
 
     def _flush_if_many(self, log: DiskLog) -> None:
         """A topic's own `flush.messages`, where nothing else is flushed. Rounds keep the order of what waits for a flush."""
-        if not self._round.ends:
+        if not self._flush_batch.ends:
             self._defer(self._end_turn)
-        self._round.ends[log] = log.end_offset
+        self._flush_batch.ends[log] = log.end_offset
         if log.end_offset - log.flushed_offset >= log.config.flush_messages:
             log.flushed_offset = log.end_offset
-            self._round.bulk.add(log)
+            self._flush_batch.bulk.add(log)
 
     def on_delete(self, log: DiskLog) -> None:
         """The log's directory is gone: recovery must not bring it back."""
-        self.on_gone(log.topic_partition)
+        self.on_removed(log.topic_partition)
         if self._is_journaled and log.has_segments:
-            self._enter(log, DELETE, b"")
+            self._add_entry(log, DELETE, b"")
 
-    def on_gone(self, topic_partition: TopicPartition) -> None:
+    def on_removed(self, topic_partition: TopicPartition) -> None:
         """The partition has no directory any more."""
         self.offsets.pop(topic_partition, None)
         self.start_offsets.pop(topic_partition, None)
@@ -224,22 +224,22 @@ class FlushCoordinator:
             OSError: it could not be written down.
         """
         if topic_partition in self._deleted:
-            self.written.forget(self._deleted)
+            self.checkpoint_files.forget(self._deleted)
             self._deleted.clear()
 
-    def _enter(self, log: DiskLog, kind: int, content: bytes) -> None:
+    def _add_entry(self, log: DiskLog, kind: int, content: bytes) -> None:
         """Write down in the round that is filling what is no append."""
-        if not self._round.ends:
+        if not self._flush_batch.ends:
             self._defer(self._end_turn)
-        self._round.ends[log] = log.end_offset
-        self._round.entries += entry_prefix(log.topic_partition, log.topic_id, kind)
-        self._round.entries += pack_length(len(content)) + content
+        self._flush_batch.ends[log] = log.end_offset
+        self._flush_batch.entries += entry_prefix(log.topic_partition, log.topic_id, kind)
+        self._flush_batch.entries += pack_length(len(content)) + content
 
     def on_epoch(self, log: DiskLog) -> None:
         """A leader epoch has begun, and nothing was written in it yet."""
         self._mark_dirty(log)
         if self._is_journaled:
-            self._enter(log, EPOCH, pack_epoch(log.leader_epoch, log.end_offset))
+            self._add_entry(log, EPOCH, pack_epoch(log.leader_epoch, log.end_offset))
             return
         self._background.submit(partial(self._write_epochs, (log, log.epochs.to_text())))
 
@@ -263,33 +263,33 @@ class FlushCoordinator:
             self._defer(self._checkpoint_if_due)
             self._defer(done)
             return
-        self._enter(log, START, pack_offset(log.log_start_offset))
-        self._round.waiters.append(done)
+        self._add_entry(log, START, pack_offset(log.log_start_offset))
+        self._flush_batch.waiters.append(done)
 
     def _end_turn(self) -> None:
-        if not self._round.ends:
+        if not self._flush_batch.ends:
             return
-        round_ = self._take_round()
-        if self._may_flush(round_):
-            self._flush_round(round_)
+        flush_batch = self._take_flush_batch()
+        if self._may_flush(flush_batch):
+            self._flush_by_owner(flush_batch)
         else:
-            self._flusher.hand_over(round_)
+            self._flusher.hand_over(flush_batch)
 
-    def _take_round(self) -> FlushBatch[DiskLog]:
+    def _take_flush_batch(self) -> FlushBatch[DiskLog]:
         """The round that was filling, ready to be flushed; another one begins. A checkpoint that is due begins with it."""
-        round_, self._round = self._round, FlushBatch()
+        flush_batch, self._flush_batch = self._flush_batch, FlushBatch()
         is_too_long = self._flusher.journal_bytes >= _JOURNAL_LENGTH_MAX * self._journal_file_bytes
         self._bulk_bytes = 0 if is_too_long else BULK_BYTES
-        for log in round_.bulk:
-            round_.files |= log.unsynced_files()
+        for log in flush_batch.bulk:
+            flush_batch.files |= log.unsynced_files()
         if self._is_checkpoint_due():
             checkpoint = self._begin_checkpoint(self._dirty)
-            round_.on_begun = lambda: self._background.submit(lambda: self._run_checkpoint(checkpoint))
-        return round_
+            flush_batch.on_begun = lambda: self._background.submit(lambda: self._run_checkpoint(checkpoint))
+        return flush_batch
 
-    def _may_flush(self, round_: FlushBatch[DiskLog]) -> bool:
+    def _may_flush(self, flush_batch: FlushBatch[DiskLog]) -> bool:
         """Whether to wait for this round's flush here: it is small, and no checkpoint keeps the disk busy."""
-        if self._running is not None or round_.files or not self._flusher.may_owner_flush:
+        if self._running is not None or flush_batch.files or not self._flusher.may_owner_flush:
             return False
         self._owner_flushes += 1
         if self._owner_flushes == _OWNER_FLUSHES_MAX:
@@ -299,13 +299,13 @@ class FlushCoordinator:
     def _on_loop(self) -> None:
         self._owner_flushes = 0
 
-    def _flush_round(self, round_: FlushBatch[DiskLog]) -> None:
+    def _flush_by_owner(self, flush_batch: FlushBatch[DiskLog]) -> None:
         try:
-            self._flusher.flush_by_owner(round_)
+            self._flusher.flush_by_owner(flush_batch)
         except Exception as exc:  # noqa: BLE001 -- told to everybody who waits
             self._done.append(exc)
         else:
-            self._done.append(round_)
+            self._done.append(flush_batch)
         self._drain()
 
     # Checkpoints
@@ -346,7 +346,7 @@ class FlushCoordinator:
     def _run_checkpoint(self, checkpoint: Checkpoint) -> None:
         """On the background thread."""
         try:
-            checkpoint.write(self.written, self._sync_files)
+            checkpoint.write(self.checkpoint_files, self._sync_files)
         except Exception as exc:  # noqa: BLE001 -- a checkpoint that never ends would keep the journal growing
             self._post_done(FailedCheckpoint(exc))
         else:
@@ -361,7 +361,7 @@ class FlushCoordinator:
         """
         checkpoint = self._begin_checkpoint(logs, files)
         try:
-            checkpoint.write(self.written, self._sync_files)
+            checkpoint.write(self.checkpoint_files, self._sync_files)
         except OSError:
             self._running = None
             raise
@@ -396,7 +396,7 @@ class FlushCoordinator:
         try:
             fd = syscalls.open_file(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError as exc:
-            self._post_done(Missing(path, exc))
+            self._post_done(MissingFile(path, exc))
             return
         try:
             self._sync(fd)
@@ -418,7 +418,7 @@ class FlushCoordinator:
             elif isinstance(done, FailedCheckpoint):
                 self._running = None
                 self._go_offline(done.error)
-            elif isinstance(done, Missing):
+            elif isinstance(done, MissingFile):
                 self._on_missing(done.path, done.error)
             elif isinstance(done, Checkpoint):
                 dropped = self._end_checkpoint(done)
@@ -463,7 +463,7 @@ class FlushCoordinator:
         except OSError as exc:
             self._go_offline(exc)
         else:
-            self._behind.advance_all()
+            self._watermarks.advance_all()
 
     @property
     def flushes(self) -> tuple[int, float]:
@@ -482,5 +482,5 @@ class FlushCoordinator:
         self._background.stop()  # a checkpoint that had ended has left files to remove
 
 
-_Done: TypeAlias = FlushBatch[DiskLog] | Checkpoint | FailedCheckpoint | Missing | Exception
+_Done: TypeAlias = FlushBatch[DiskLog] | Checkpoint | FailedCheckpoint | MissingFile | Exception
 """What the threads give back."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Generic, TypeVar
 
-from kohort.storage.durability.journal import ROUND_HEADER_BYTES, Journal
+from kohort.storage.durability.journal import FRAME_HEADER_BYTES, Journal
 
 _log = logging.getLogger("kohort.storage")
 
@@ -45,7 +45,7 @@ class FlushBatch(Generic[L]):
         self.pieces: list[bytearray | bytes | memoryview] = []
         self.covered: list[bytearray | bytes | memoryview] = []
         self.piece_bytes = 0
-        self.entries = bytearray(ROUND_HEADER_BYTES)
+        self.entries = bytearray(FRAME_HEADER_BYTES)
         self.ends: dict[L, int] = {}
         self.bulk: set[L] = set()
         self.files: set[Path] = set()
@@ -64,18 +64,18 @@ class FlushBatch(Generic[L]):
     @property
     def is_empty(self) -> bool:
         """Whether it has no entries."""
-        return not self.pieces and len(self.entries) == ROUND_HEADER_BYTES
+        return not self.pieces and len(self.entries) == FRAME_HEADER_BYTES
 
     def merge(self, later: "FlushBatch[L]") -> None:
         """Take up what came while this round waited."""
         if later.pieces:
-            self.entries += memoryview(later.pieces[0])[ROUND_HEADER_BYTES:]
+            self.entries += memoryview(later.pieces[0])[FRAME_HEADER_BYTES:]
             self.pieces += (self.entries, *later.pieces[1:])
             self.covered += (self.entries, *later.covered[1:])
             self.entries = later.entries
             self.piece_bytes += later.piece_bytes
         else:
-            self.entries += memoryview(later.entries)[ROUND_HEADER_BYTES:]
+            self.entries += memoryview(later.entries)[FRAME_HEADER_BYTES:]
         self.ends.update(later.ends)
         self.files |= later.files
         self.waiters += later.waiters
@@ -124,14 +124,14 @@ class Flusher(Generic[L]):
         self.journal_bytes = 0
         """Bytes in the present journal file, as of the last round."""
 
-    def hand_over(self, round_: FlushBatch[L]) -> None:
+    def hand_over(self, flush_batch: FlushBatch[L]) -> None:
         with self._condition:
             if self._has_failed:
                 return
             if self._waiting is None:
-                self._waiting = round_
+                self._waiting = flush_batch
             else:
-                self._waiting.merge(round_)
+                self._waiting.merge(flush_batch)
             if self._worker is None:
                 self._worker = threading.Thread(target=self._run, name="kohort-flusher", daemon=True)
                 self._worker.start()
@@ -149,7 +149,7 @@ class Flusher(Generic[L]):
         with self._condition:
             return self._waiting is None and not self._is_busy and not self._has_failed
 
-    def flush_by_owner(self, round_: FlushBatch[L]) -> None:
+    def flush_by_owner(self, flush_batch: FlushBatch[L]) -> None:
         """
         Make a round durable on the thread of the owner, who was told that he may.
 
@@ -157,7 +157,7 @@ class Flusher(Generic[L]):
             Exception: nothing is flushed afterwards.
         """
         try:
-            self._flush(round_)
+            self._flush(flush_batch)
         except Exception:
             with self._condition:
                 self._has_failed = True
@@ -178,16 +178,16 @@ class Flusher(Generic[L]):
         self._journal.close()
 
     def _run(self) -> None:
-        while (round_ := self._take()) is not None:
+        while (flush_batch := self._take()) is not None:
             try:
-                self._flush(round_)
+                self._flush(flush_batch)
             except Exception as exc:  # noqa: BLE001 -- the edge of the thread: whoever waits for it must be told
                 self._on_failed(exc)
                 with self._condition:
                     self._has_failed = True
                     self._condition.notify_all()
                 return
-            self._on_done(round_)
+            self._on_done(flush_batch)
 
     def _take(self) -> FlushBatch[L] | None:
         with self._condition:
@@ -195,13 +195,13 @@ class Flusher(Generic[L]):
                 self._is_busy = False
                 self._condition.notify_all()
             self._condition.wait_for(lambda: self._waiting is not None or self._is_stopping)
-            round_, self._waiting = self._waiting, None
-            self._is_busy = round_ is not None
-            return round_
+            flush_batch, self._waiting = self._waiting, None
+            self._is_busy = flush_batch is not None
+            return flush_batch
 
-    def _flush(self, round_: FlushBatch[L]) -> None:
+    def _flush(self, flush_batch: FlushBatch[L]) -> None:
         started = self._now()
-        self._make_durable(round_)
+        self._make_durable(flush_batch)
         took_ms = (self._now() - started) * 1000
         self.flushes += 1
         self.flush_time_s += took_ms / 1000
@@ -210,19 +210,19 @@ class Flusher(Generic[L]):
         else:
             self._flush_ms += (took_ms - self._flush_ms) / 8
 
-    def _make_durable(self, round_: FlushBatch[L]) -> None:
-        if round_.on_begun is not None:
+    def _make_durable(self, flush_batch: FlushBatch[L]) -> None:
+        if flush_batch.on_begun is not None:
             self._journal.switch()
-        if round_.files:
-            self._sync_files(round_.files)
-        if not round_.is_empty:
-            self._journal.write([*round_.pieces, round_.entries], [*round_.covered, round_.entries])
+        if flush_batch.files:
+            self._sync_files(flush_batch.files)
+        if not flush_batch.is_empty:
+            self._journal.write([*flush_batch.pieces, flush_batch.entries], [*flush_batch.covered, flush_batch.entries])
         self.journal_bytes = self._journal.position
-        if round_.on_begun is not None:
-            round_.on_begun()
+        if flush_batch.on_begun is not None:
+            flush_batch.on_begun()
 
 
-class Background:
+class BackgroundThread:
     """One thread for jobs that may take long, in order; it starts with the first."""
 
     def __init__(self) -> None:

@@ -45,7 +45,7 @@ BATCH: Final = 5
 
 _MAGIC: Final = b"KJ01"
 _MAGIC_OF_BATCHES: Final = b"KJ02"
-_ROUND: Final = Struct(">4sIQQI")
+_FRAME: Final = Struct(">4sIQQI")
 _ENTRY: Final = Struct(">B16siH")
 _LENGTH: Final = Struct(">I")
 _OFFSET: Final = Struct(">q")
@@ -55,10 +55,10 @@ _CRC_COVERS_FROM: Final = 8
 _NO_ALLOCATION: Final = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 """What a file system says that cannot; the file then grows as it is written."""
 _FILL_BYTES: Final = 128 * 1024
-_FILL_ROUNDS: Final = 4
+_FILL_FRAMES: Final = 4
 _FILL_SHARE: Final = 64
 """How far ahead a file is filled with zeros: so many bytes, or rounds as the last one; at most this share of a file."""
-ROUND_HEADER_BYTES: Final = _ROUND.size
+FRAME_HEADER_BYTES: Final = _FRAME.size
 
 pack_length: Final = _LENGTH.pack
 pack_offset: Final = _OFFSET.pack
@@ -121,21 +121,21 @@ class Journal:
         Make a round durable.
 
         Args:
-            pieces: the entries, one behind the other; the first begins with `ROUND_HEADER_BYTES` that are filled here.
+            pieces: the entries, one behind the other; the first begins with `FRAME_HEADER_BYTES` that are filled here.
             covered: the pieces that are not records of a `BATCH`; by default all.
 
         Raises:
             OSError: it is not known what is on the disk; nothing may be written here again.
         """
         first = pieces[0]
-        length = sum(map(len, pieces)) - ROUND_HEADER_BYTES
+        length = sum(map(len, pieces)) - FRAME_HEADER_BYTES
         covered = covered or pieces
         magic = _MAGIC if len(covered) == len(pieces) else _MAGIC_OF_BATCHES
-        _ROUND.pack_into(first, 0, magic, 0, self._generation, self._sequence, length)
+        _FRAME.pack_into(first, 0, magic, 0, self._generation, self._sequence, length)
         crc = crc32c(memoryview(first)[_CRC_COVERS_FROM:])
         for piece in covered[1:]:
             crc = crc32c(piece, crc)
-        _ROUND.pack_into(first, 0, magic, crc, self._generation, self._sequence, length)
+        _FRAME.pack_into(first, 0, magic, crc, self._generation, self._sequence, length)
         fd = self._fds.get(self._generation & 1)
         if fd is None:
             fd = self._open()
@@ -148,7 +148,7 @@ class Journal:
 
     def _fill(self, fd: int, end: int) -> None:
         """Zeros behind a round that was written where nothing was before, to be flushed with it."""
-        wanted = max(_FILL_BYTES, _FILL_ROUNDS * (end - self._position))
+        wanted = max(_FILL_BYTES, _FILL_FRAMES * (end - self._position))
         size = min(wanted, self._file_bytes // _FILL_SHARE, self._file_bytes - end)
         if size > 0:
             end += syscalls.pwrite(fd, bytes(size), end)
@@ -208,21 +208,21 @@ def read_journal(files: list[Path]) -> Iterator[JournalEntry]:
     follow where the present ones end: a wrong generation or number ends a file.
     """
     contents = [path.read_bytes() for path in files]
-    for content in sorted((content for content in contents if _round_at(content, 0)), key=_generation_of):
+    for content in sorted((content for content in contents if _frame_at(content, 0)), key=_generation_of):
         yield from _entries_of(content)
 
 
 def _generation_of(content: bytes) -> int:
-    generation: int = _ROUND.unpack_from(content)[2]
+    generation: int = _FRAME.unpack_from(content)[2]
     return generation
 
 
-def _round_at(content: bytes, position: int) -> tuple[int, int, int] | None:
+def _frame_at(content: bytes, position: int) -> tuple[int, int, int] | None:
     """Generation, sequence and end of the round that begins there, if it is whole."""
-    if len(content) - position < ROUND_HEADER_BYTES:
+    if len(content) - position < FRAME_HEADER_BYTES:
         return None
-    magic, crc, generation, sequence, length = _ROUND.unpack_from(content, position)
-    end = position + ROUND_HEADER_BYTES + length
+    magic, crc, generation, sequence, length = _FRAME.unpack_from(content, position)
+    end = position + FRAME_HEADER_BYTES + length
     if magic not in (_MAGIC, _MAGIC_OF_BATCHES) or end > len(content):
         return None
     covered = memoryview(content)[position + _CRC_COVERS_FROM : end]
@@ -234,7 +234,7 @@ def _checksum_of_batches(content: bytes, position: int, end: int) -> int | None:
     """The checksum of such a round, found anew; None where a batch's own is wrong."""
     view, crc = memoryview(content), 0
     covered_from = position + _CRC_COVERS_FROM
-    position += ROUND_HEADER_BYTES
+    position += FRAME_HEADER_BYTES
     while position < end:
         entry = _entry_at(content, position, end)
         if entry is None:
@@ -250,15 +250,15 @@ def _checksum_of_batches(content: bytes, position: int, end: int) -> int | None:
 
 def _entries_of(content: bytes) -> Iterator[JournalEntry]:
     position, expected = 0, None
-    while (found := _round_at(content, position)) is not None:
+    while (found := _frame_at(content, position)) is not None:
         generation, sequence, end = found
         if expected is not None and (generation, sequence) != expected:
             return
-        yield from _entries_of_round(content, position + ROUND_HEADER_BYTES, end)
+        yield from _entries_of_frame(content, position + FRAME_HEADER_BYTES, end)
         position, expected = end, (generation, sequence + 1)
 
 
-def _entries_of_round(content: bytes, position: int, end: int) -> Iterator[JournalEntry]:
+def _entries_of_frame(content: bytes, position: int, end: int) -> Iterator[JournalEntry]:
     while position < end:
         entry = _entry_at(content, position, end)
         if entry is None:  # a whole round of another version's making

@@ -39,7 +39,7 @@ _SIDE_SUFFIXES = (LOG_SUFFIX, *_INDEX_SUFFIXES, SNAPSHOT_SUFFIX)
 
 
 @dataclass
-class Loaded:
+class LoadedPartition:
     """
     What a partition's directory holds.
 
@@ -60,7 +60,7 @@ class Loaded:
 
 
 @dataclass
-class Recovered:
+class RecoveryProgress:
     """
     How far a recovery is.
 
@@ -87,7 +87,7 @@ class Recovered:
         self.scanned_bytes += size_bytes
         self._under_way_bytes += size_bytes
 
-    def add(self, loaded: Loaded) -> None:
+    def add(self, loaded: LoadedPartition) -> None:
         self.partitions += 1
         self.segments += len(loaded.scanned)
         self.scanned_bytes += sum(segment.size_bytes for segment in loaded.scanned) - self._under_way_bytes
@@ -123,7 +123,7 @@ def load_partition(
     recovery_point: int | None,
     is_gapless: bool = False,
     on_scan: Callable[[int], None] = lambda _bytes: None,
-) -> Loaded:
+) -> LoadedPartition:
     """
     Take up one partition.
 
@@ -140,7 +140,7 @@ def load_partition(
         OSError: the directory cannot be read.
     """
     segments = _find_segments(directory, config, clock)
-    loaded = Loaded(segments, log_start_offset, log_start_offset, _read_epochs(directory), on_scan=on_scan)
+    loaded = LoadedPartition(segments, log_start_offset, log_start_offset, _read_epochs(directory), on_scan=on_scan)
     known_until = log_start_offset if recovery_point is None else max(recovery_point, log_start_offset)
     if is_gapless and segments and segments[0].base_offset > known_until:
         _drop(loaded, 0)
@@ -161,7 +161,7 @@ def load_partition(
     return loaded
 
 
-def _keep_epochs(loaded: Loaded) -> None:
+def _keep_epochs(loaded: LoadedPartition) -> None:
     """
     Forget the epochs that began in what was cut off, but never the newest: it begins at the end of the log then.
 
@@ -202,7 +202,7 @@ def _read_epochs(directory: Path) -> EpochCache:
         return EpochCache()
 
 
-def _load_segments(loaded: Loaded, config: LogConfig, recovery_point: int | None, *, is_gapless: bool) -> None:
+def _load_segments(loaded: LoadedPartition, config: LogConfig, recovery_point: int | None, *, is_gapless: bool) -> None:
     """
     A segment that ends at the recovery point is durable, but its indexes may be not: it can have been the active one when the
     checkpoint came, and rolled since. It is scanned, too.
@@ -237,14 +237,14 @@ def _load_segments(loaded: Loaded, config: LogConfig, recovery_point: int | None
     producers.reach(next_offset)
     loaded.producers = producers.producers
     if segments:
-        segments[-1].load_log()
+        segments[-1].open_for_appends()
 
 
 def load_without_scan(segment: Segment, *, is_last: bool, bases: list[int], index: int) -> int | None:
     """The offset that follows the segment, without reading its data; None when it has to be scanned."""
     if is_last:
         return segment.load_active()
-    return bases[index + 1] if segment.load_sealed() else None
+    return bases[index + 1] if segment.load_inactive() else None
 
 
 class _ProducerLoad:
@@ -255,7 +255,7 @@ class _ProducerLoad:
     Source: Kafka UnifiedLog.rebuildProducerState.
     """
 
-    def __init__(self, loaded: Loaded, directory: Path, *, is_clean: bool) -> None:
+    def __init__(self, loaded: LoadedPartition, directory: Path, *, is_clean: bool) -> None:
         self.producers = ProducerStateManager()
         self._is_clean = is_clean
         self._segments = loaded.segments
@@ -292,12 +292,12 @@ class _ProducerLoad:
     def _learn(self, segment: Segment, data: Buffer, span: Span) -> AbortedTxn | None:
         """A control record that cannot be read, in a batch whose checksum is right, was written so: it ends nothing."""
         try:
-            return self.producers.learn(data, span)
+            return self.producers.update(data, span)
         except CorruptError as error:
             _log.warning("log.marker_unreadable path=%s offset=%d error=%r", segment.path, span[2], str(error))
             return None
 
-    def learn(self, segment: Segment, buffer: memoryview, start: int, span: Span) -> None:
+    def update(self, segment: Segment, buffer: memoryview, start: int, span: Span) -> None:
         """A batch that was scanned, in whose segment the index of aborted transactions is built again."""
         _, size, base_offset, last_offset, timestamp_ms = span
         if read_producer_id(buffer, start + PRODUCER_ID_AT)[0] >= 0:
@@ -308,7 +308,7 @@ class _ProducerLoad:
 
 
 def _scan(
-    loaded: Loaded,
+    loaded: LoadedPartition,
     segment: Segment,
     config: LogConfig,
     producers: _ProducerLoad,
@@ -328,7 +328,7 @@ def _scan(
                 loaded.on_scan(span[0] - told_bytes)
                 told_bytes = span[0]
         loaded.epochs.assign(read_front(buffer, start)[2], span[2])
-        producers.learn(segment, buffer, start, span)
+        producers.update(segment, buffer, start, span)
         next_offset = span[3] + 1
     cut_bytes = before_bytes - segment.size_bytes
     if cut_bytes:
@@ -337,13 +337,13 @@ def _scan(
     if is_last:
         segment.time_index.maybe_append(*segment.max_timestamp)
     else:
-        segment.assign_offsets()
+        segment.write_indexes()
         segment.release()
     loaded.scanned.append(segment)
     return cut_bytes, next_offset
 
 
-def _drop(loaded: Loaded, first: int) -> None:
+def _drop(loaded: LoadedPartition, first: int) -> None:
     """Remove the segments from this one on: what came before them is not all there."""
     for segment in loaded.segments[first:]:
         loaded.cut_bytes += segment.path.stat().st_size

@@ -97,7 +97,7 @@ def from_bytes(data: bytes, what: str) -> list[AbortedTxn]:
     return found
 
 
-def overlapping(entries: list[AbortedTxn], offset: int, upper: int) -> tuple[list[AbortedTxn], bool]:
+def find_overlapping(entries: list[AbortedTxn], offset: int, upper: int) -> tuple[list[AbortedTxn], bool]:
     """Those that touch offsets from `offset` to below `upper`, and whether no later entry can."""
     found = []
     for aborted in entries:

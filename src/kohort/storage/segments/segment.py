@@ -179,7 +179,7 @@ class Segment:
         bound_ms = min(config.segment_jitter_ms, config.segment_ms)
         return zlib.crc32(f"{self.directory.name}/{self.base_offset}".encode()) % bound_ms if bound_ms > 0 else 0
 
-    def assign_offsets(self) -> None:
+    def write_indexes(self) -> None:
         """The last entry of the time index, and both indexes into their files: before a roll and before a clean end."""
         self.time_index.maybe_append(*self.max_timestamp)
         self.index.save()
@@ -197,7 +197,7 @@ class Segment:
         self.index.limit(bytes_max)
         self.time_index.limit(bytes_max)
 
-    def load_log(self) -> None:
+    def open_for_appends(self) -> None:
         """Appends go here from now on."""
         self.open()
         self.index.make_growable()
@@ -429,7 +429,7 @@ class Segment:
         self._recent_offsets.clear()
         self._recent_positions.clear()
 
-    def load_sealed(self) -> bool:
+    def load_inactive(self) -> bool:
         """Take up a segment that is not appended to; False when its indexes are missing or cannot be right."""
         self.size_bytes = self.path.stat().st_size
         if not self._load_indexes():

@@ -57,10 +57,10 @@ class ValidBatches:
     def __iter__(self) -> Iterator[tuple[memoryview, int, Span]]:
         while True:
             at = self.end - self._buffer_position
-            span = _good_batch(self._buffer, at)
+            span = _valid_batch(self._buffer, at)
             if span is None and self._buffer_position + len(self._buffer) < self.file_bytes:
                 self._fill()
-                at, span = 0, _good_batch(self._buffer, 0)
+                at, span = 0, _valid_batch(self._buffer, 0)
             if span is None or not self._can_follow(span):
                 return
             _, size, base_offset, last_offset, max_timestamp_ms = span
@@ -101,7 +101,7 @@ class ValidBatches:
             )
 
 
-def _good_batch(buffer: Buffer, start: int) -> Span | None:
+def _valid_batch(buffer: Buffer, start: int) -> Span | None:
     """The batch that begins there, if it is whole and its checksum right."""
     span = span_at(buffer, start)
     if span is None:

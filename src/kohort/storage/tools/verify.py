@@ -44,12 +44,12 @@ from kohort.wire.batches import read_header
 @dataclass(frozen=True, slots=True)
 class Problem:
     """
-    What is wrong with a file. `is_mended`: the next start puts it right; else data that counts as durable is damaged.
+    What is wrong with a file. `is_repaired`: the next start puts it right; else data that counts as durable is damaged.
     """
 
     path: Path
     what: str
-    is_mended: bool = False
+    is_repaired: bool = False
 
 
 @dataclass(slots=True)
@@ -109,13 +109,13 @@ def _verify_partition(directory: Path, summary: Verified, *, durable_until: int 
     """`durable_until`: below it everything is durable; None when everything is."""
     summary.partitions += 1
     if read_partition_metadata(directory) == NO_TOPIC_ID:
-        yield Problem(directory / "partition.metadata", "names no topic id", is_mended=True)
+        yield Problem(directory / "partition.metadata", "names no topic id", is_repaired=True)
     checkpoint = directory / CHECKPOINT_NAME
     if checkpoint.exists():
         yield from _rows_problems(checkpoint)
     for path in sorted(directory.glob(f"*{SNAPSHOT_SUFFIX}")):
         for problem in _rows_problems(path):
-            yield Problem(path, problem.what, is_mended=True)
+            yield Problem(path, problem.what, is_repaired=True)
     next_offset = 0
     paths = sorted(directory.glob(f"*{LOG_SUFFIX}"))
     for path in [path for path in paths if offset_of(path.name) is None]:
@@ -309,7 +309,7 @@ class _Segment:
             if path in found:
                 yield from self._problem(path, found[path])
             elif not self._may_lack_indexes:
-                yield Problem(path, "is missing", is_mended=True)
+                yield Problem(path, "is missing", is_repaired=True)
         yield from self._verify_aborted(self.path.with_suffix(TXN_INDEX_SUFFIX))
 
     def _verify_batches(self, indexes: Sequence[_Index]) -> Iterator[Problem]:
@@ -319,7 +319,7 @@ class _Segment:
             if what is None and row["base_offset"] < self.next_offset:
                 what = f"offset {row['base_offset']} follows {self.next_offset - 1}"
             if what is not None:
-                yield Problem(self.path, f"at byte {row['position']}: {what}", is_mended=self._is_beyond_durable())
+                yield Problem(self.path, f"at byte {row['position']}: {what}", is_repaired=self._is_beyond_durable())
                 return
             newest_ms = max(newest_ms, row["max_timestamp_ms"])
             batch = _Batch(row["position"], row["base_offset"], row["last_offset"], newest_ms)
@@ -347,8 +347,8 @@ class _Segment:
     def _problem(self, path: Path, what: str | None) -> Iterator[Problem]:
         """The first wrong entry tells enough. After an unclean stop the indexes above the recovery point are built anew."""
         if what is not None:
-            is_mended = self._durable_until is not None and self.next_offset > self._durable_until
-            yield Problem(path, what, is_mended=is_mended)
+            is_repaired = self._durable_until is not None and self.next_offset > self._durable_until
+            yield Problem(path, what, is_repaired=is_repaired)
 
     def _verify_aborted(self, path: Path) -> Iterator[Problem]:
         before: Row = {}
