@@ -275,7 +275,7 @@ class Runtime(Generic[S]):
         on_error: Callable[[Exception], T],
     ) -> None:
         contexts = sorted(self._known(), key=lambda context: context.partition)
-        aggregator: ResponseAggregator[T, Sequence[T]] = ResponseAggregator(len(contexts), tuple, reply)
+        aggregator: ResponseAggregator[T, Sequence[T]] = ResponseAggregator(len(contexts), list, reply)
         for index, context in enumerate(contexts):
             aggregator.put(index, context.write(operation, aggregator.reply_to(index), on_error))
         responses = aggregator.finish()
