@@ -140,7 +140,7 @@ def test_file_that_is_not_there_or_not_toml(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="Cannot read"):
         BrokerConfig.load(file=tmp_path / "nothing")
     (tmp_path / "bad.toml").write_text("a = ")
-    with pytest.raises(ConfigError, match="Cannot understand"):
+    with pytest.raises(ConfigError, match="Cannot parse"):
         BrokerConfig.load(file=tmp_path / "bad.toml")
 
 

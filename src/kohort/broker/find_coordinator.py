@@ -14,8 +14,7 @@ from enum import IntEnum
 
 from kohort.broker.catalog import Catalog
 from kohort.broker.cluster import NO_NODE_ID, Cluster
-from kohort.broker.partitions import Partitions
-from kohort.broker.ports import Context, CoordinatorDirectory
+from kohort.broker.ports import Context, CoordinatorDirectory, Leadership
 from kohort.broker.topics.creation import TopicCreation
 from kohort.machine.shard import Reply
 from kohort.model.errors import ErrorCode
@@ -61,13 +60,13 @@ class FindCoordinator:
     def __init__(
         self,
         catalog: Catalog,
-        partitions: Partitions,
+        leadership: Leadership,
         creation: TopicCreation,
         cluster: Cluster,
         coordinators: CoordinatorDirectory,
     ) -> None:
         self._catalog = catalog
-        self._partitions = partitions
+        self._leadership = leadership
         self._creation = creation
         self._cluster = cluster
         self._coordinators = coordinators
@@ -116,7 +115,7 @@ class FindCoordinator:
             self._creation.auto_create(name)
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         index = coordinator_partition(key, topic.partition_count)
-        is_offline = self._partitions.leader(topic, index).is_offline
+        is_offline = self._leadership.leader(topic, index).is_offline
         return ErrorCode.COORDINATOR_NOT_AVAILABLE if is_offline else ErrorCode.NONE
 
 

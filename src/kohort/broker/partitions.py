@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
 from kohort.broker.catalog import Catalog, Topic
 from kohort.broker.configs.topic_configs import TopicConfigs
+from kohort.broker.ports import PartitionLeader
 from kohort.broker.records.produce_rules import ProduceRules
 from kohort.machine.shard import EndTransaction
 from kohort.model.errors import ErrorCode, StorageError, UnavailableError
@@ -31,18 +32,6 @@ _REPLICATED: Final = ErrorCode.NONE
 Replicated: TypeAlias = Callable[[ErrorCode], None]
 """Called with NONE when the high watermark has passed an offset, or with the error that prevents it."""
 Fetches: TypeAlias = "Purgatory[Partition]"
-
-
-class PartitionLeader(NamedTuple):
-    """
-    What clients are told of a partition's leader.
-
-    Attributes:
-        is_offline: the partition has no leader: its log failed or cannot be opened.
-    """
-
-    leader_epoch: int
-    is_offline: bool = False
 
 
 class Partition:
@@ -130,7 +119,12 @@ class _Settings(msgspec.Struct, frozen=True):
 
 
 class Partitions:
-    """All partitions of the catalog's topics. `fetches` has the waiting Fetch requests."""
+    """
+    All partitions of the catalog's topics. Implements `kohort.broker.ports.Leadership`.
+
+    Args:
+        fetches: the waiting Fetch requests.
+    """
 
     def __init__(self, store: LogStore, catalog: Catalog, configs: TopicConfigs, fetches: Fetches) -> None:
         self._store = store
@@ -163,7 +157,7 @@ class Partitions:
         partition = self._open[name, index] = Partition(topic, index, log, settings.rules, self._fetches)
         return partition
 
-    def leader(self, topic: Topic, index: int) -> PartitionLeader:
+    def leader(self, topic: TopicImage, index: int, /) -> PartitionLeader:
         """
         Describe the leader of a partition, without opening its log.
 

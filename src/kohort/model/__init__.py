@@ -1,1 +1,1 @@
-"""Plain values that every room shares: ids, error codes, the image of the cluster. Imports nothing of ours."""
+"""Values that every room shares: ids, error codes, the image of the cluster. Imports no other room."""

@@ -1,23 +1,23 @@
-"""What a handler is told of a request beside its body."""
+"""The context of a request: facts from its header and its connection."""
 
 from collections.abc import Callable
 from typing import Protocol
 
 
 class RequestContext(Protocol):
-    """Who asks, and how."""
+    """The client and the version of a request, as its handler sees them."""
 
     @property
     def api_version(self) -> int:
-        """The version that the client speaks; a few rules depend on it."""
+        """The API version of the request; a few rules depend on it."""
 
     @property
     def client_id(self) -> str:
-        """From the request header; "" when there was none."""
+        """The client id of the request header; "" if it is null."""
 
     @property
     def client_host(self) -> str:
-        """In Java's form, "/127.0.0.1": it is written into group metadata."""
+        """The client's address in Java's form, "/127.0.0.1"; group metadata has it in this form."""
 
     def when_abandoned(self, forget: Callable[[], None], /) -> None:
-        """Call `forget` if the client goes away before this request is answered; for requests that wait for others."""
+        """Call `forget` if the client disconnects before the request is answered. For requests that may wait for long."""

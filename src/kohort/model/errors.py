@@ -1,15 +1,13 @@
 """
-The error codes of the protocol, and the errors that Kohort raises.
+The error codes of the protocol, and the exceptions that Kohort raises.
 
-Five kinds of trouble, each with one outcome:
-
-| error              | meaning                         | outcome                              |
-|--------------------|---------------------------------|--------------------------------------|
-| `WireError`        | these bytes are not the protocol | the connection closes               |
-| `CoordinatorError` | a refusal the protocol foresees | the error code goes into the response |
-| `StorageError`     | the log could not do it         | resign, retry or fail the shard      |
-| `InvariantError`   | we are wrong                    | the shard fails and reloads          |
-| `ConfigError`      | the operator can mend it        | a sentence on stderr, exit 2         |
+| exception          | meaning                                      | consequence                          |
+|--------------------|----------------------------------------------|--------------------------------------|
+| `WireError`        | malformed bytes from a client                | the connection is closed             |
+| `CoordinatorError` | a request is refused                         | its code goes into the response      |
+| `StorageError`     | a log operation failed                       | resign, retry or fail the shard      |
+| `InvariantError`   | a defect of Kohort                           | the shard fails and is loaded again  |
+| `ConfigError`      | a mistake that the operator can correct      | a message on stderr, exit code 2     |
 
 Source: Apache Kafka 4.2.1, org.apache.kafka.common.protocol.Errors.
 """
@@ -19,7 +17,7 @@ from typing import ClassVar
 
 
 class ErrorCode(IntEnum):
-    """Every error code that Apache Kafka 4.2.1 can send."""
+    """All error codes of Apache Kafka 4.2.1."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -159,7 +157,7 @@ class ErrorCode(IntEnum):
 
     @property
     def is_retriable(self) -> bool:
-        """Whether a client may send the same request again and hope."""
+        """Whether a client may retry the request. Source: Kafka RetriableException."""
         return self in _RETRIABLE
 
 
@@ -202,15 +200,15 @@ _RETRIABLE = frozenset(
 
 
 class KohortError(Exception):
-    """The root of everything Kohort raises on purpose."""
+    """The base class of Kohort's exceptions."""
 
 
 class WireError(KohortError):
-    """The bytes are not the protocol: the connection that sent them closes without an answer."""
+    """Malformed bytes from a client. Its connection is closed without a response, as in Kafka."""
 
 
 class CoordinatorError(KohortError):
-    """A refusal that the protocol foresees; `code` goes into the response."""
+    """A refused request; `code` goes into the response."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         super().__init__(message or code.name)
@@ -219,13 +217,13 @@ class CoordinatorError(KohortError):
 
 
 class StorageError(KohortError):
-    """The log could not do what it was asked; `code` is what a client is told."""
+    """A log operation failed; `code` goes into the response."""
 
     code: ClassVar[ErrorCode] = ErrorCode.KAFKA_STORAGE_ERROR
 
 
 class FencedError(StorageError):
-    """The caller's leader epoch is older than the log's: somebody else leads now."""
+    """The caller's leader epoch is older than the log's: there is a newer leader."""
 
     code: ClassVar[ErrorCode] = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
@@ -237,7 +235,7 @@ class UnavailableError(StorageError):
 
 
 class CorruptError(StorageError):
-    """What is on the disk is not what was written there."""
+    """Data on disk, or in a record, is damaged."""
 
     code: ClassVar[ErrorCode] = ErrorCode.CORRUPT_MESSAGE
 
@@ -251,20 +249,20 @@ class UnknownRecordTypeError(KohortError):
 
 
 class RecordTooLargeError(StorageError):
-    """A batch is larger than the partition takes."""
+    """A batch exceeds the maximum size of the partition."""
 
     code: ClassVar[ErrorCode] = ErrorCode.MESSAGE_TOO_LARGE
 
 
 class OffsetOutOfRangeError(StorageError):
-    """The offset lies outside what the log holds."""
+    """The offset is below the log start or above the log end."""
 
     code: ClassVar[ErrorCode] = ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 class InvariantError(KohortError):
-    """Something that must hold does not: a defect of ours, never of a client."""
+    """An invariant does not hold: a defect of Kohort, never of a client."""
 
 
 class ConfigError(KohortError):
-    """A setting that the operator can mend; the text says how."""
+    """A mistake that the operator can correct; the message says how."""

@@ -109,7 +109,7 @@ class Node:
         if settings.data_dir is None:
             from kohort.storage.memory import MemoryStore
 
-            self._cluster_id = _new_cluster_id()
+            self._cluster_id = uuid_text(uuid4())
             return MemoryStore(
                 self._ready_queue.defer, call_soon_threadsafe=self._call_soon_threadsafe, clock=self._clock
             )
@@ -240,10 +240,6 @@ class Node:
 def _advertised_host(host: str) -> str:
     """The host that clients are told: the loopback address if the node listens on all interfaces."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-
-
-def _new_cluster_id() -> str:
-    return uuid_text(uuid4())
 
 
 def _configure_garbage_collector() -> None:

@@ -271,10 +271,10 @@ def read_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 def read_file(path: Path) -> dict[str, str]:
     """
-    Settings from a file: TOML when it is called so, else Java properties (one `key=value` a line, `#` and `!` comments).
+    Read configurations from a file: TOML if its name ends in `.toml`, else Java properties.
 
     Raises:
-        ConfigError: the file cannot be read or understood.
+        ConfigError: the file cannot be read or parsed.
     """
     read: Callable[[str], dict[str, str]] = _read_toml if path.suffix == ".toml" else parse_properties
     try:
@@ -282,7 +282,7 @@ def read_file(path: Path) -> dict[str, str]:
     except OSError as error:
         raise ConfigError(f"Cannot read {path}: {error.strerror}") from error
     except ValueError as error:
-        raise ConfigError(f"Cannot understand {path}: {error}") from error
+        raise ConfigError(f"Cannot parse {path}: {error}") from error
 
 
 def _read_toml(text: str) -> dict[str, str]:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from kohort.broker.catalog import Catalog, Topic
 from kohort.broker.cluster import NO_NODE_ID, TOPIC_OPERATIONS, Cluster
 from kohort.broker.configs.definitions import BrokerConfig
-from kohort.broker.partitions import Partitions
-from kohort.broker.ports import Context
+from kohort.broker.ports import Context, Leadership
 from kohort.broker.topics.topic_names import name_error
 from kohort.machine.shard import Reply
 from kohort.model.errors import ErrorCode
@@ -26,9 +25,9 @@ if TYPE_CHECKING:
 class DescribeTopicPartitions:
     """Handles DescribeTopicPartitions."""
 
-    def __init__(self, catalog: Catalog, partitions: Partitions, cluster: Cluster, config: BrokerConfig) -> None:
+    def __init__(self, catalog: Catalog, leadership: Leadership, cluster: Cluster, config: BrokerConfig) -> None:
         self._catalog = catalog
-        self._partitions = partitions
+        self._leadership = leadership
         self._cluster = cluster
         self._limit = config.get_int("max.request.partition.size.limit")
 
@@ -78,7 +77,7 @@ class DescribeTopicPartitions:
     def _partition(self, topic: Topic, index: int) -> m.DescribeTopicPartitionsResponsePartition:
         """Describe one partition. An offline partition has no leader, no error and an eligible replica. Source: KIP-966."""
         nodes = self._cluster.nodes
-        leader_epoch, is_offline = self._partitions.leader(topic, index)
+        leader_epoch, is_offline = self._leadership.leader(topic, index)
         online, offline = ((), nodes) if is_offline else (nodes, ())
         return m.DescribeTopicPartitionsResponsePartition(
             partition_index=index,

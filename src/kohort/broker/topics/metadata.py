@@ -22,8 +22,7 @@ from kohort.broker.cluster import (
     Cluster,
 )
 from kohort.broker.configs.definitions import BrokerConfig
-from kohort.broker.partitions import Partitions
-from kohort.broker.ports import Context
+from kohort.broker.ports import Context, Leadership
 from kohort.broker.topics.creation import TopicCreation
 from kohort.broker.topics.topic_names import name_error
 from kohort.machine.shard import Reply
@@ -36,10 +35,10 @@ class Metadata:
     """Handles Metadata."""
 
     def __init__(
-        self, catalog: Catalog, partitions: Partitions, cluster: Cluster, creation: TopicCreation, config: BrokerConfig
+        self, catalog: Catalog, leadership: Leadership, cluster: Cluster, creation: TopicCreation, config: BrokerConfig
     ) -> None:
         self._catalog = catalog
-        self._partitions = partitions
+        self._leadership = leadership
         self._cluster = cluster
         self._creation = creation
         self._may_create = config.get_bool("auto.create.topics.enable")
@@ -135,7 +134,7 @@ class Metadata:
     def _partition(self, topic: Topic, index: int) -> m.MetadataResponsePartition:
         """Source: KRaftMetadataCache.partitionMetadata; a 4.2.1 of which one log directory failed."""
         nodes = self._cluster.nodes
-        leader_epoch, is_offline = self._partitions.leader(topic, index)
+        leader_epoch, is_offline = self._leadership.leader(topic, index)
         if is_offline:
             return m.MetadataResponsePartition(
                 error_code=ErrorCode.LEADER_NOT_AVAILABLE,
