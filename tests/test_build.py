@@ -1,0 +1,72 @@
+"""The build hook: when a wheel is compiled, and what it falls back to."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hatchling.builders.wheel import WheelBuilder
+
+from hatch_build import CompileError, CompileHook
+
+ROOT = Path(__file__).parents[1]
+NO_COMPILER = "/nonexistent/cc"
+
+
+@pytest.fixture(autouse=True)
+def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CC", "KOHORT_BUILD", "KOHORT_BUILD_OPT_LEVEL"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def hook() -> CompileHook:
+    builder = WheelBuilder(str(ROOT))
+    config = builder.config.hook_config["custom"]
+    return CompileHook(str(ROOT), config, builder.config, builder.metadata, "", "wheel")
+
+
+def build_data() -> dict[str, Any]:
+    return {"infer_tag": False, "pure_python": True, "force_include": {}}
+
+
+def test_a_plain_wheel_needs_no_compiler(hook: CompileHook, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KOHORT_BUILD", "plain")
+    assert hook.dependencies() == []
+    data = build_data()
+    hook.initialize("standard", data)
+    assert data == build_data()
+
+
+def test_without_a_compiler_the_wheel_is_plain(
+    hook: CompileHook, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CC", NO_COMPILER)
+    assert hook.dependencies() == []
+    data = build_data()
+    hook.initialize("standard", data)
+    hook.finalize("standard", data, "")
+    assert data == build_data()
+    assert "built as plain Python" in "".join(capsys.readouterr())
+
+
+def test_a_compiled_wheel_is_demanded(hook: CompileHook, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", NO_COMPILER)
+    monkeypatch.setenv("KOHORT_BUILD", "compiled")
+    names = {re.split("[^A-Za-z0-9-]", each)[0] for each in hook.dependencies()}
+    assert names >= {"mypy", "setuptools", "msgspec", "kio"}, "the compiler needs the types of runtime dependencies"
+    with pytest.raises(CompileError, match="no C compiler"):
+        hook.initialize("standard", build_data())
+
+
+def test_an_editable_install_is_plain(hook: CompileHook, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KOHORT_BUILD", "compiled")
+    data = build_data()
+    hook.initialize("editable", data)
+    assert data == build_data()
+
+
+def test_an_unknown_build_is_an_error(hook: CompileHook, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KOHORT_BUILD", "fast")
+    with pytest.raises(ValueError, match="use one of auto, compiled, plain"):
+        hook.dependencies()
