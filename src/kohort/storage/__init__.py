@@ -3,9 +3,9 @@ Partition logs, in memory and on disk in Kafka's layout.
 
 Public modules:
 
-- `log`: the interface of logs and stores, `LogConfig`
+- `log`: the `Log` and `LogStore` protocols, `LogConfig`, metrics
 - `disk`: `DiskStore`, logs in a data directory
-- `memory`: `MemoryStore`, logs in memory
+- `memory`: `MemoryStore`, logs that live as long as the process
 - `tools`: reading and verifying the files of a data directory
 """
 

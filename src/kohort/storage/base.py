@@ -1,4 +1,4 @@
-"""What the logs of all stores share: sealing, fencing, the high watermark and its listeners, epochs, searches by time."""
+"""Base of the logs of all stores: offset assignment, fencing, high watermark, listeners, leader epochs, search by time."""
 
 import logging
 from abc import ABC, abstractmethod
@@ -20,15 +20,15 @@ from kohort.wire.batch_header import PRODUCER_ID_AT
 _log = logging.getLogger("kohort.storage")
 
 PIECE_BYTES: Final = 4096
-"""From this size on what is appended is not copied, but written from where it is, to its segment and to the journal."""
+"""An append of this size or more is not copied: segment and journal are written from the caller's buffer."""
 
 
 class LogBase(ABC):
     """
-    A log without its bytes. A subclass keeps those, in `_write` and `read`.
+    A log without storage of bytes, which a subclass provides with `_write` and `read`.
 
     Attributes:
-        refusal: why nothing can be done any more (a sentence), None while the log is well.
+        refusal: the reason why the log is closed or offline, a sentence; None while it can be used.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class LogBase(ABC):
         first = self.producers.first_unstable_offset
         if first is None or first >= self.high_watermark:
             return self.high_watermark
-        if first < self.log_start_offset:  # Kafka then says where the batch begins that holds the log start
+        if first < self.log_start_offset:  # Kafka answers the base offset of the batch that holds the log start
             data = self.read(self.log_start_offset, bytes_max=1)
             first = read_front(data)[0] if data else self.log_start_offset
         return min(first, self.high_watermark)
@@ -93,8 +93,8 @@ class LogBase(ABC):
         if leader_epoch != self.leader_epoch:
             self.become_leader(leader_epoch)
         size, config = len(batch), self.config
-        # Of a large batch only the header is copied, to be changed; the rest is written from where it is, even later than now.
-        # What is no `bytes` its owner may change.
+        # Of a large batch only the header is copied and changed. The records are written from the caller's buffer, maybe later;
+        # a buffer that is not `bytes` may change until then, so it is copied.
         split = split_one(batch) if size >= PIECE_BYTES and isinstance(batch, bytes) else None
         data, rest = split or (bytearray(batch), b"")
         spans = assign_offsets(
@@ -133,9 +133,9 @@ class LogBase(ABC):
         return self.append(marker_batch(end, timestamp_ms), leader_epoch=leader_epoch)
 
     def _update_producers(self, data: bytes | bytearray, spans: list[Span]) -> None:
-        """Take up what the producers of batches that are written now have done: of one that was split, its header tells."""
+        """Update the state of producers with the appended batches; the header of a split batch is enough."""
         for span in spans:
-            # The first bit of a producer id is its sign: most batches have none.
+            # The first bit of a producer id is its sign; most batches have no producer id (-1).
             if data[span[0] + PRODUCER_ID_AT] < 0x80:
                 aborted = self.producers.update(data, span)
                 if aborted is not None:
@@ -143,15 +143,15 @@ class LogBase(ABC):
 
     @abstractmethod
     def _add_aborted(self, aborted: AbortedTxn) -> None:
-        """A transaction was aborted by the batch that was written last."""
+        """Add to the transaction index a transaction that the last batch aborted."""
 
     @abstractmethod
     def _write(self, data: bytearray, rest: bytes | memoryview, spans: list[Span]) -> None:
         """
-        Keep the sealed set, move `end_offset` behind it, and see to it that `advance` is called once it is durable.
+        Store batches whose offsets are assigned, move `end_offset` behind them, and call `advance` when they are durable.
 
         Args:
-            rest: what follows `data` in the same batch, where that is its header alone.
+            rest: the records of the batch if `data` is its header alone, else empty.
         """
 
     @abstractmethod
@@ -176,17 +176,17 @@ class LogBase(ABC):
         self._offline_listeners.append(listener)
 
     def _refuse(self, refusal: str) -> None:
-        """Nothing can be done any more, and who waits is told so."""
+        """Take the log offline and tell the listeners, whose requests would wait for ever."""
         self.refusal = refusal
         listeners, self._offline_listeners = self._offline_listeners, []
         for listener in listeners:
             try:
                 listener()
-            except Exception:  # noqa: BLE001 -- what waits for other partitions must not hang because of this one
+            except Exception:  # noqa: BLE001 -- requests on other partitions must not hang because of this listener
                 _log.exception("log.listener_failed partition=%s", self.topic_partition)
 
     def advance(self, high_watermark: int) -> None:
-        """Everything below is durable. A log that was closed or failed meanwhile tells nobody."""
+        """Advance the high watermark: all data below is durable. A closed or offline log calls no listener."""
         if high_watermark <= self.high_watermark or self.refusal is not None:
             return
         self.high_watermark = high_watermark
@@ -211,7 +211,7 @@ class LogBase(ABC):
 
     @abstractmethod
     def _persist_epoch(self) -> None:
-        """The newest epoch has begun at the end of the log: make that durable soon, though nothing may be appended."""
+        """Make the newest leader epoch durable soon, although no batch may be appended in it."""
 
     def delete_before(self, offset: int, done: Callable[[], None] = lambda: None) -> None:
         if self.refusal is not None:
@@ -225,7 +225,7 @@ class LogBase(ABC):
 
     @abstractmethod
     def _persist_start(self, done: Callable[[], None]) -> None:
-        """Make the log start durable and call `done`, not at once; what lies before may go."""
+        """Make the log start durable, call `done` later than this call, and allow removal of the data before it."""
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
         return self.epochs.end_offset_for(leader_epoch, self.end_offset)
@@ -243,7 +243,7 @@ class LogBase(ABC):
 
     @abstractmethod
     def _batches_at_least(self, timestamp_ms: int) -> Iterator[bytes]:
-        """The batches whose largest timestamp is at least this, in log order; none that ends before the log start."""
+        """The batches whose largest timestamp is at least this, in log order, without batches that end before the log start."""
 
     def max_timestamp(self) -> TimestampOffset | None:
         timestamp_ms, offset = self._newest()
@@ -254,4 +254,4 @@ class LogBase(ABC):
 
     @abstractmethod
     def _newest(self) -> tuple[int, int]:
-        """The largest timestamp of all batches, and the last offset of the first batch that has it; (-1, -1) for none."""
+        """The largest timestamp, and the last offset of the first batch that has it; (-1, -1) if the log is empty."""

@@ -1,5 +1,5 @@
 """
-Record batches as a log sees them: where each begins and ends, its offsets and its largest timestamp, never its records.
+Record batches as a log handles them: position, size, offsets and largest timestamp, without their records.
 
 Plain tuples and the few fields that a log needs, where `kohort.wire.batches` reads the whole header: every append, and every
 batch of a recovery, comes through here.
@@ -41,17 +41,17 @@ def assign_offsets(
     batches: bytearray, size: int, *, base_offset: int, leader_epoch: int, batch_bytes_max: int
 ) -> list[Span]:
     """
-    Give each batch its base offset and the leader epoch, in place; both lie outside the checksum.
+    Give each batch its base offset and the leader epoch, in place; the checksum covers neither.
 
     Args:
-        size: of all of them in bytes. Of a batch that was split, the header is enough.
+        size: the size of all batches in bytes. `batches` may hold the header alone of a batch that was split.
 
     Raises:
-        RecordTooLargeError: one of them is larger than `batch_bytes_max`; nothing that was read is to be appended then.
-        InvariantError: these bytes are no whole batches. Who appends has looked at them before.
+        RecordTooLargeError: a batch is larger than `batch_bytes_max`; no batch of the set may be appended.
+        InvariantError: the bytes are not whole batches, although the caller has validated them.
     """
     spans: list[Span] = []
-    length: int  # what is unpacked would be of any type, and counted with as such
+    length: int  # declared, because `unpack` returns values of any type and compiled code would compute with objects
     magic: int
     last_offset_delta: int
     max_timestamp_ms: int
@@ -78,8 +78,8 @@ def assign_offsets(
 
 def split_one(batches: bytes) -> tuple[bytearray, memoryview] | None:
     """
-    The header of a batch, and what follows it as it is; None where it is not one batch alone, or a control batch, of which a
-    log looks at the records.
+    The header of a batch, copied, and a view of its records. None for a set of several batches, and for a control batch, whose
+    records the log reads.
     """
     length = int.from_bytes(batches[LENGTH_AT:LEADER_EPOCH_AT], "big")
     if length + LOG_OVERHEAD_BYTES != len(batches) or batches[ATTRIBUTES_LOW_AT] & CONTROL:
@@ -89,10 +89,10 @@ def split_one(batches: bytes) -> tuple[bytearray, memoryview] | None:
 
 def iter_spans(batches: Buffer) -> Iterator[Span]:
     """
-    The batches of a set that a log holds.
+    The batches of a set read from a log.
 
     Raises:
-        CorruptError: the bytes are no whole batches.
+        CorruptError: the bytes are not whole batches.
     """
     start, end = 0, len(batches)
     while start < end:
@@ -104,7 +104,7 @@ def iter_spans(batches: Buffer) -> Iterator[Span]:
 
 
 def span_at(batches: Buffer, start: int) -> Span | None:
-    """The batch that begins at `start`; None when no whole batch of magic 2 does."""
+    """The batch that begins at `start`; None if there is no whole batch of magic 2."""
     available = len(batches) - start
     if available < HEADER_BYTES:
         return None

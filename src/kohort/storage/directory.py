@@ -1,5 +1,5 @@
 """
-Names in a data directory: which of them are partitions, and what becomes of those that are not any more.
+Names in a data directory: partition directories, deleted partitions and stray partitions.
 
 Source: Kafka UnifiedLog.logDeleteDirName, logStrayDirName, parseTopicPartitionName.
 """
@@ -13,7 +13,7 @@ from kohort.storage.durability import syscalls
 
 JOURNAL = "journal"
 OLD_JOURNAL = "journal.old"
-"""On its way out: everything in it is in the segments."""
+"""The journal while it is removed: all its data is in the segments."""
 _NAME_BYTES_MAX = 255
 _PARTITION = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
 _DELETED = re.compile(r".+-[0-9]+\.[0-9a-f]{32}-delete")
@@ -23,7 +23,7 @@ OFFSET_MAX = (1 << 63) - 1
 
 
 def partition_of(name: str) -> TopicPartition | None:
-    """The partition whose directory has this name; None when it is none's."""
+    """The partition whose directory has this name; None for other names."""
     match = _PARTITION.fullmatch(name)
     if match is None or int(match[2]) > PARTITION_MAX:
         return None
@@ -31,14 +31,14 @@ def partition_of(name: str) -> TopicPartition | None:
 
 
 def offset_of(name: str) -> int | None:
-    """The offset, in twenty digits, with which the name of a partition's file begins; None when it begins with none."""
+    """The offset, in twenty digits, at the beginning of the name of a partition's file; None for other names."""
     match = _OFFSET.fullmatch(name)
     offset = int(match[1]) if match else -1
     return offset if 0 <= offset <= OFFSET_MAX else None
 
 
 def find_partitions(data_dir: Path) -> dict[TopicPartition, Path]:
-    """The partitions that are there; what a deletion left half done is removed."""
+    """The partition directories; directories of interrupted deletions are removed."""
     found = {}
     for path in sorted(data_dir.iterdir()):
         if not path.is_dir():
@@ -51,7 +51,7 @@ def find_partitions(data_dir: Path) -> dict[TopicPartition, Path]:
 
 
 def rename_to_stray(path: Path, unique: UUID, *, suffix: str) -> Path:
-    """Rename a partition's directory, so that it is a partition no more; `suffix` is Kafka's `delete` or `stray`."""
+    """Rename a partition's directory to a name that is no partition's; `suffix` is `delete` or `stray`, as in Kafka."""
     topic, _, partition = path.name.rpartition("-")
     ending = f"-{partition}.{unique.hex}-{suffix}"
     return syscalls.rename(path, path.with_name(topic[: _NAME_BYTES_MAX - len(ending)] + ending))

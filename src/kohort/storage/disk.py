@@ -1,10 +1,10 @@
 """
-Logs on the disk, in Kafka's own layout, made durable by one flush for all of them.
+Logs on disk in Apache Kafka's layout, made durable by one flush for all of them.
 
-An append goes to the page cache of its segment file and to the filling batch of the journal; `durability.flush_coordinator`
-says when it counts. After a clean stop the directory is one that Apache Kafka could have left, without a journal. While there
-is one, Apache Kafka refuses to start on the directory, which is as it should be: first the segments have to be scanned from
-their recovery points, torn tails cut off, and what is missing put back from the journal. The next start does it.
+An append goes to the page cache of its segment file and to the current flush batch of the journal;
+`durability.flush_coordinator` decides when it is acknowledged. After a clean stop the directory has no journal and is one that
+Apache Kafka could have left. Apache Kafka refuses to start on a directory with a journal, and has to: the next start of Kohort
+first scans segments from their recovery points, truncates torn tails and restores missing batches from the journal.
 """
 
 import logging
@@ -53,7 +53,7 @@ from kohort.storage.segments.file_handles import FileHandleCache, open_files_max
 _log = logging.getLogger("kohort.storage")
 
 JOURNAL_FILE_BYTES = 32 * 1024 * 1024
-"""A journal file as it is made, and when the other one's turn comes."""
+"""The initial size of a journal file, and the size at which appends switch to the other one."""
 
 _CLEAN_SHUTDOWN_TEXT = '{"version":0,"brokerEpoch":-1}'
 
@@ -63,18 +63,17 @@ class DiskStore:
     All logs of one data directory, which it locks.
 
     Args:
-        call_soon_threadsafe: runs a callback on the owner's thread; called by the threads that flush.
-        flush: "commit" acknowledges what is on the disk, "os" what the operating system has taken.
-        cluster_id: None takes the directory's own, or makes one up for a new directory.
-        checkpoint_interval_ms: how long what was written may wait for a checkpoint.
-        owner_flush_ms_max: while flushes take no longer on the average, the owner's thread waits for them itself; 0: it never
-            does.
+        call_soon_threadsafe: runs a callback on the owner's thread; called by the flushing threads.
+        flush: "commit" acknowledges data that is flushed to the disk, "os" data that the operating system has.
+        cluster_id: None takes the id of the directory, or a new one for a new directory.
+        checkpoint_interval_ms: the time from one checkpoint to the next.
+        owner_flush_ms_max: the owner's thread waits for flushes itself while they take no longer on average; 0: never.
         sync: makes a file descriptor's data durable; for tests of failing disks.
-        on_offline: told the reason when a flush failed and nothing is acknowledged any more.
-        on_recovery: told how far a recovery is, many times; it takes place in here.
+        on_offline: called with the reason when a flush failed; nothing is acknowledged from then on.
+        on_recovery: called with the progress of the recovery, which takes place in this constructor.
 
     Raises:
-        ConfigError: the directory is in use, belongs to somebody else, or holds what this version cannot read.
+        ConfigError: the directory is in use, belongs to another cluster or node, or holds files that cannot be loaded.
     """
 
     def __init__(
@@ -102,7 +101,7 @@ class DiskStore:
         self._is_journaled = flush == "commit"
         self._logs: dict[TopicPartition, DiskLog] = {}
         self._found: dict[TopicPartition, Path] = {}
-        """Partitions on the disk that nobody has asked for yet."""
+        """Partitions on disk that are not loaded yet."""
         self._on_offline = on_offline
         self._on_recovery = on_recovery
         self._flush_coordinator = FlushCoordinator(
@@ -142,13 +141,13 @@ class DiskStore:
         return self._flush_coordinator.offline_reason
 
     def _make_cleaner(self, call_soon_threadsafe: CallSoon) -> Cleaner:
-        committer = self._flush_coordinator
+        flush_coordinator = self._flush_coordinator
         return Cleaner(
             self.data_dir,
             logs=self._logs.values,
-            recovery_point=lambda topic_partition: committer.offsets.get(topic_partition, 0),
-            want_checkpoint=committer.want_checkpoint,
-            submit=committer.submit,
+            recovery_point=lambda topic_partition: flush_coordinator.offsets.get(topic_partition, 0),
+            want_checkpoint=flush_coordinator.want_checkpoint,
+            submit=flush_coordinator.submit,
             call_soon_threadsafe=call_soon_threadsafe,
             clock=self._clock,
         )
@@ -156,7 +155,7 @@ class DiskStore:
     # Start
 
     def _load_directory(self) -> None:
-        """Believe the directory after a clean stop, else recover it; from here on a stop is unclean until `close`."""
+        """Load the directory, with recovery after an unclean stop. From here on a stop is unclean until `close`."""
         self._found = find_partitions(self.data_dir)
         try:
             self._flush_coordinator.load_checkpoints(self._found)
@@ -180,9 +179,9 @@ class DiskStore:
 
     def _recover(self, left_behind: list[Path], *, is_journaled: bool) -> None:
         """
-        Scan what is not known to be durable, put back what the journal has, and checkpoint before anything else.
+        Scan data that is not known to be durable, restore missing batches from the journal, and write a checkpoint.
 
-        Without recovery points nobody knows from where on a gap would be a loss. Then none is one.
+        Without recovery points, a loss cannot be told from a gap that the cleaner left; no gap counts as a loss then.
         """
         is_gapless = is_journaled and self._flush_coordinator.checkpoint_files.has_points
         started_ms = self._clock.now_ms()
@@ -229,15 +228,17 @@ class DiskStore:
 
     def _replay(self, topic_partition: TopicPartition, entries: list[JournalEntry], recovered: RecoveryProgress) -> int:
         """
-        Do again what was done to one partition, which may have belonged to several topics, one after the other; the bytes that
-        were missing.
+        Replay the journal entries of one partition name, which may have belonged to several topics one after the other.
+
+        Returns:
+            The bytes that were restored.
         """
         restored_bytes = 0
         gone = {entry.topic_id for entry in entries if entry.kind == DELETE}
         for entry in entries:
             log = self._logs.get(topic_partition)
             if entry.kind == DELETE:
-                # A directory that does not say whose it is was never flushed: what came after the deletion is in the journal.
+                # A directory without a topic id was never flushed: everything since the deletion is in the journal.
                 if log is not None and log.topic_id in (entry.topic_id, NO_TOPIC_ID):
                     self._remove(log)
             elif entry.topic_id not in gone and (log is not None or entry.kind != START):
@@ -261,7 +262,7 @@ class DiskStore:
         is_gapless: bool = False,
         on_scan: Callable[[int], None] = lambda _bytes: None,
     ) -> LoadedPartition:
-        """Take up a partition that was found; it is among the logs afterwards."""
+        """Load a partition that was found on disk, and add it to the open logs."""
         directory = self._found[topic_partition]
         loaded = load_partition(
             directory,
@@ -302,7 +303,7 @@ class DiskStore:
                 ConfigError,
                 StorageError,
                 OSError,
-            ) as exc:  # the others are well; this one is tried again when wanted
+            ) as exc:  # other partitions are not affected; the next request for this one tries again
                 raise UnavailableError(f"{topic_partition} cannot be taken up: {exc}") from exc
         return self._logs.get(topic_partition)
 
@@ -312,7 +313,7 @@ class DiskStore:
     def delete(self, topic_partition: TopicPartition) -> None:
         try:
             path = self._take_out(topic_partition)
-        except OSError as exc:  # the next start goes on
+        except OSError as exc:  # the next start finishes the deletion
             _log.error("log.not_deleted partition=%s error=%r hint=%r", topic_partition, str(exc), errno_hint(exc))
             return
         if path is not None:
@@ -321,7 +322,7 @@ class DiskStore:
     def _take_out(self, topic_partition: TopicPartition) -> Path | None:
         try:
             log = self.get(topic_partition)
-        except UnavailableError:  # nobody can read it, and it goes all the same
+        except UnavailableError:  # files that cannot be loaded are deleted, too
             return self._remove_found(topic_partition, "delete")
         return None if log is None else self._take_out_log(log, "delete")
 
@@ -343,10 +344,14 @@ class DiskStore:
 
     def _take_out_log(self, log: DiskLog, suffix: str) -> Path | None:
         """
-        Take a log out of the store; its directory's new name, if it had one.
+        Remove a log from the store, and rename its directory.
+
+        Returns:
+            The new path of the directory; None if the log has no directory.
 
         Raises:
-            OSError: it could not be renamed. The log stays, offline: nobody else may have its place.
+            OSError: the directory could not be renamed. The log stays in the store and is offline, so that no new log uses the
+                directory.
         """
         try:
             path = rename_to_stray(log.directory, uuid4(), suffix=suffix) if log.directory.exists() else None
@@ -362,10 +367,10 @@ class DiskStore:
 
     def _remove_found(self, topic_partition: TopicPartition, suffix: str) -> Path:
         """
-        The same for one that nobody has asked for yet, or that cannot be taken up.
+        Remove a partition that is not loaded, or cannot be.
 
         Raises:
-            OSError: it could not be renamed, and keeps its place.
+            OSError: the directory could not be renamed and stays in its place.
         """
         path = rename_to_stray(self._found[topic_partition], uuid4(), suffix=suffix)
         del self._found[topic_partition]
@@ -395,7 +400,7 @@ class DiskStore:
         )
 
     def _adopt(self, log: DiskLog, topic_id: UUID) -> None:
-        """A directory that does not say whose it is becomes this topic's. Source: Kafka UnifiedLog.assignTopicId."""
+        """Give the topic id to a directory that has none. Source: Kafka UnifiedLog.assignTopicId."""
         if log.topic_id == NO_TOPIC_ID and topic_id != NO_TOPIC_ID:
             if log.directory.exists():
                 write_partition_metadata(log.directory, topic_id, is_synced=True)
@@ -405,8 +410,9 @@ class DiskStore:
 
     def _on_missing(self, path: Path, error: OSError) -> None:
         """
-        Partitions and segments are deleted while a flush is on its way; nobody else may delete files here. A file that is there
-        again is a cleaned segment, which has taken the place of another one meanwhile, and was flushed before it did.
+        Handle a file that a flush did not find. Partitions and segments may be deleted while a flush is under way; any other
+        missing file takes its partition offline. A file that exists again is a cleaned segment that replaced the missing one
+        and was flushed before.
         """
         topic_partition = partition_of(path.name) or partition_of(path.parent.name)
         log = self._logs.get(topic_partition) if topic_partition else None
@@ -435,9 +441,9 @@ class DiskStore:
 
     def close(self) -> None:
         """
-        Flush, bring everything to the form that Kafka leaves, and release the directory.
+        Flush, bring the directory to the form that Kafka leaves, and release it.
 
-        When a flush failed, now or before, or a partition went offline, the directory is left for recovery instead.
+        After a failed flush, or if a partition is offline, the directory is left for recovery instead.
         """
         if self._is_closed:
             return
@@ -472,10 +478,13 @@ class DiskStore:
 
 def _restore(log: DiskLog, entry: JournalEntry) -> int:
     """
-    Do one thing again, if it was done to this log and not to another topic's of that name; the bytes that were missing.
+    Replay one journal entry, unless it belongs to another topic of the same name.
+
+    Returns:
+        The bytes that were restored.
 
     Raises:
-        OffsetOutOfRangeError, CorruptError: something before it is gone for good, or it is no batch.
+        OffsetOutOfRangeError, CorruptError: an earlier batch is lost, or the entry is not a batch.
     """
     if log.topic_id != entry.topic_id:
         return 0

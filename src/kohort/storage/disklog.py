@@ -1,4 +1,4 @@
-"""The log of one partition on the disk: segments, and what of them still has to be flushed."""
+"""The log of one partition on disk: its segments, and the files that the next flush has to cover."""
 
 import logging
 from bisect import bisect_right
@@ -32,35 +32,35 @@ _log = logging.getLogger("kohort.storage")
 
 
 class AppendListener(Protocol):
-    """The store, told of each append: it sees to the journal or the high watermark."""
+    """Called with each append; the store writes the journal or advances the high watermark."""
 
     def __call__(self, log: "DiskLog", data: bytearray, rest: bytes | memoryview, /) -> None: ...
 
 
 class StartListener(Protocol):
-    """The store, told that a log starts later: it calls `done` when that is durable."""
+    """Called when the log start was raised; the store calls `done` when the new log start is durable."""
 
     def __call__(self, log: "DiskLog", done: Callable[[], None], /) -> None: ...
 
 
 class EpochListener(Protocol):
-    """The store, told that a leader epoch began at the end of a log."""
+    """Called when a leader epoch began at the end of a log."""
 
     def __call__(self, log: "DiskLog", /) -> None: ...
 
 
 class DiskLog(LogBase):
     """
-    One partition's directory. It comes into being with the first append.
+    One partition's directory, which is made by the first append.
 
     Attributes:
-        handles: where its segments count their open files.
-        journal_prefix: what this partition's entries in the journal begin with.
-        journal_batch_prefix: the same of those that are one batch, whose header came apart from the rest.
-        round: the round its bytes are counted for in `round_bytes`; both are the store's.
-        flushed_offset: up to here the topic's `flush.messages` had it flushed; the store's.
-        is_dirty: whether anything came since the last checkpoint was begun.
-        is_deleted: whether the store knows it no more.
+        handles: the cache of open files of all segments.
+        journal_prefix: the first bytes of this partition's journal entries.
+        journal_batch_prefix: the same for entries of one batch whose header and records are separate pieces.
+        flush_batch: the flush batch that `flush_batch_bytes` counts this log's bytes of; both belong to the flush coordinator.
+        flushed_offset: the offset up to which `flush.messages` had the log flushed; belongs to the flush coordinator.
+        is_dirty: whether the log changed since the last checkpoint began.
+        is_deleted: whether the log was removed from the store.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class DiskLog(LogBase):
         self._active = loaded.segments[-1] if loaded.segments else None
         self._unsynced: list[Segment] = []
         self._syncing: set[Path] = set()
-        """Files that a checkpoint is at, which has not ended."""
+        """Files that the running checkpoint has to flush."""
         self._has_new_files = False
         self._new_snapshots: set[Path] = set()
         self._has_unwritten_indexes = bool(loaded.scanned)
@@ -124,7 +124,7 @@ class DiskLog(LogBase):
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """By rising offset; the last one is appended to."""
+        """By rising base offset; the last one is active."""
         return tuple(self._segments)
 
     @property
@@ -158,7 +158,7 @@ class DiskLog(LogBase):
             self._has_unwritten_indexes = True
 
     def _roll(self) -> Segment:
-        """A new segment at the end of the log; the first one brings the directory with it."""
+        """Begin a new segment at the end of the log; the first one makes the directory."""
         if self._active is None:
             syscalls.ensure_directory(self.directory)
             write_partition_metadata(self.directory, self.topic_id)
@@ -177,7 +177,7 @@ class DiskLog(LogBase):
         return segment
 
     def _go_offline(self, exc: OSError) -> NoReturn:
-        """Other partitions go on; this one is taken up again by the next start."""
+        """Take this partition offline until the next start; other partitions are not affected."""
         refusal = f"{self.topic_partition} is offline since {self.directory} failed: {exc}; {errno_hint(exc)}"
         _log.error("log.offline partition=%s error=%r hint=%r", self.topic_partition, str(exc), errno_hint(exc))
         self._refuse(refusal)
@@ -185,10 +185,13 @@ class DiskLog(LogBase):
 
     def restore(self, batches: bytes) -> int:
         """
-        Put back what the segments miss of an append that the journal holds; the bytes that were missing.
+        Append the batches of a journal entry that the segments lack.
+
+        Returns:
+            The bytes that were appended.
 
         Raises:
-            OffsetOutOfRangeError: the append lies behind the end of the log: something before it is gone for good.
+            OffsetOutOfRangeError: the entry begins behind the end of the log: an earlier batch is lost.
         """
         restored_bytes = 0
         for start, size, base_offset, last_offset, max_timestamp_ms in iter_spans(batches):
@@ -209,7 +212,7 @@ class DiskLog(LogBase):
         return restored_bytes
 
     def _persist_epoch(self) -> None:
-        """Epoch 0 of a log that was never written to is what it begins with anyway; any other brings the directory."""
+        """Make the directory if needed; epoch 0 of an empty log needs none, because every log begins with it."""
         if self._active is None and self.leader_epoch == 0:
             return
         self._ensure_directory()
@@ -223,15 +226,15 @@ class DiskLog(LogBase):
                 self._go_offline(exc)
 
     def restore_epoch(self, leader_epoch: int, start_offset: int) -> None:
-        """Begin the epoch that the journal says, where it began or where the log ends now."""
+        """Begin an epoch from the journal at its start offset, or at the end of the log if that is less."""
         self._ensure_directory()
         self.epochs.assign(leader_epoch, min(start_offset, self.end_offset))
         self.leader_epoch = self.epochs.latest
 
     def bump_epoch_after_loss(self) -> None:
         """
-        Readers may have seen more than there is now. What is written next gets a leader epoch of its own, so that who has read
-        on is told where the log was cut, instead of taking other records for the following ones.
+        Begin a new leader epoch after records may have been lost that consumers had read. A consumer that read past the
+        truncation point detects the truncation by the new epoch, and does not miss the records that get the same offsets.
 
         Source: KIP-101, KIP-320; there every start is an election.
         """
@@ -289,7 +292,7 @@ class DiskLog(LogBase):
         return found
 
     def _batches_at_least(self, timestamp_ms: int) -> Iterator[bytes]:
-        """A segment that holds none is not read, and of the others the headers only."""
+        """Segments without such a batch are not read, and of the other segments only the headers."""
         try:
             for segment in tuple(self._segments):
                 if segment.max_timestamp[0] >= timestamp_ms:
@@ -312,7 +315,7 @@ class DiskLog(LogBase):
         return max(newest, key=lambda entry: entry[0], default=(NO_TIMESTAMP, self.log_start_offset))
 
     def _newest_of(self, segment: Segment) -> tuple[int, int]:
-        """As `max_timestamp`, but of what is left of a segment in which the log starts: its headers are looked at then."""
+        """`max_timestamp` of a segment; if the log starts within the segment, of the records from the log start on."""
         start_offset = self.log_start_offset
         if segment.base_offset >= start_offset or segment.max_timestamp[0] <= NO_TIMESTAMP:
             return segment.max_timestamp
@@ -336,20 +339,20 @@ class DiskLog(LogBase):
         self._on_start(self, done)
 
     def restore_start(self, offset: int) -> None:
-        """Start where the journal says, as far as there is anything there."""
+        """Raise the log start to an offset from the journal, at most to the end of the log."""
         self.log_start_offset = max(self.log_start_offset, min(offset, self.end_offset))
         self.epochs.truncate_from_start(self.log_start_offset)
 
     @property
     def can_drop(self) -> bool:
-        """Whether a whole segment lies before the log start."""
+        """Whether the first segment lies wholly before the log start."""
         return len(self._bases) > 1 and self._bases[1] <= self.log_start_offset
 
     def drop_before(self, start_offset: int) -> list[Path]:
         """
-        Take the segments that lie before it out of the log; their files, renamed, are the caller's to remove.
+        Remove the segments before an offset from the log, and rename their files; the caller removes these.
 
-        A log whose files cannot be renamed goes offline.
+        If a file cannot be renamed, the log goes offline.
         """
         count = min(bisect_right(self._bases, start_offset), len(self._bases)) - 1
         if count <= 0:
@@ -384,12 +387,16 @@ class DiskLog(LogBase):
 
     def begin_swap(self, replaces: list[int], cleaned: Segment) -> list[Path] | None:
         """
-        Read a cleaned segment, which has its `.swap` names, in the place of these; the old files, renamed.
+        Put a cleaned segment, whose files have their `.swap` names, in the place of other segments; rename the files of these.
 
-        None when not all of those are there any more: nothing is changed then.
+        Args:
+            replaces: base offsets of the replaced segments.
+
+        Returns:
+            The renamed files; None if a replaced segment is not in the log any more, and nothing was changed.
 
         Raises:
-            UnavailableError: the files could not be renamed; the next start goes on.
+            UnavailableError: the files could not be renamed; the next start finishes the swap.
         """
         first = bisect_right(self._bases, replaces[0]) - 1
         end = first + len(replaces)
@@ -410,10 +417,10 @@ class DiskLog(LogBase):
 
     def end_swap(self, cleaned: Segment) -> None:
         """
-        Give the files of a cleaned segment their final names, the log first, if it is still one of this log's.
+        Give the files of a cleaned segment their final names, the `.log` file first, unless the segment was deleted meanwhile.
 
         Raises:
-            UnavailableError: they could not be renamed; the next start goes on.
+            UnavailableError: the files could not be renamed; the next start finishes the swap.
         """
         if self.is_deleted or cleaned not in self._segments:
             return
@@ -427,20 +434,20 @@ class DiskLog(LogBase):
             self._go_offline(exc)
 
     def owns(self, path: Path) -> bool:
-        """Whether a file or directory is there, if all is well. A log that was never written to has none."""
+        """Whether a file or directory should exist. A log without an append has no files."""
         if self.is_deleted or self._active is None or not path.is_relative_to(self.directory):
             return False
         return path == self.directory or any(segment.path == path for segment in self._segments)
 
     def fail(self, exc: OSError) -> None:
-        """Go offline: what is on the disk is not known any more."""
+        """Go offline: the content of the files is not known any more."""
         with suppress(UnavailableError):
             self._go_offline(exc)
 
     # Durability
 
     def update_config(self, config: LogConfig) -> None:
-        """The topic's own configuration, which is not known yet when a log is found on the disk."""
+        """Set the topic's configuration; a log that was found on disk has the default until then."""
         self.config = config
         if self._active is not None:
             self._active.limit_indexes(config.segment_index_bytes)
@@ -451,14 +458,14 @@ class DiskLog(LogBase):
         self.journal_batch_prefix = entry_prefix(self.topic_partition, topic_id, BATCH)
 
     def unsynced_files(self) -> set[Path]:
-        """The files, and the directories of new ones, that have to be flushed for the data to be durable."""
+        """The files that have to be flushed for the data to be durable, and the directories of new files."""
         files = {segment.path for segment in self._unsynced} | self._syncing
         if self._has_new_files:
             files |= {self.directory / PARTITION_METADATA, self.directory, self.directory.parent}
         return files
 
     def begin_checkpoint(self) -> set[Path]:
-        """What a checkpoint that begins now has to flush: data, new directories, the indexes of sealed segments."""
+        """The files that a checkpoint has to flush now: data, new directories, indexes of inactive segments, snapshots."""
         files = self.unsynced_files()
         for segment in self._unsynced:
             segment.is_unsynced = False
@@ -474,11 +481,11 @@ class DiskLog(LogBase):
         return files
 
     def end_checkpoint(self) -> None:
-        """What the last checkpoint had to flush is flushed."""
+        """Note that the files of the last checkpoint are flushed."""
         self._syncing = set()
 
     def write_active_indexes(self) -> set[Path]:
-        """Bring the indexes of the active segment to the disk, as a clean stop leaves them; the files to flush."""
+        """Write the indexes of the active segment and a snapshot, as a clean stop needs them; returns the files to flush."""
         if self._active is None or not self._has_unwritten_indexes:
             return set()
         self._active.write_indexes()

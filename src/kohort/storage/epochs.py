@@ -1,5 +1,5 @@
 """
-Which leader epoch began at which offset: what lets a replica or a client find out where histories part.
+Leader epochs and their start offsets, from which replicas and clients find the offset where two logs diverge.
 
 Source: Kafka LeaderEpochFileCache, LeaderEpochCheckpointFile.
 """
@@ -16,13 +16,13 @@ EPOCH_MAX = (1 << 31) - 1
 
 
 class EpochCache:
-    """Leader epochs and where they began, both rising."""
+    """Leader epochs and their start offsets, both rising."""
 
     def __init__(self) -> None:
         self._epochs: list[int] = []
         self._starts: list[int] = []
         self.is_dirty = False
-        """Whether the entries changed since they were last written to the disk; whoever writes them clears it."""
+        """Whether the entries changed since they were last written to disk; the writer clears it."""
 
     @property
     def latest(self) -> int:
@@ -33,7 +33,7 @@ class EpochCache:
         return list(zip(self._epochs, self._starts, strict=True))
 
     def assign(self, leader_epoch: int, start_offset: int) -> None:
-        """`leader_epoch` begins at `start_offset`; an epoch that is not newer than the latest changes nothing."""
+        """Begin `leader_epoch` at `start_offset`; an epoch that is not newer than the latest is ignored."""
         if leader_epoch <= self.latest:
             return
         self.truncate_from_end(start_offset)
@@ -42,14 +42,14 @@ class EpochCache:
         self.is_dirty = True
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """Forget the epochs that began at or after `end_offset`."""
+        """Remove the epochs that began at or after `end_offset`."""
         while self._starts and self._starts[-1] >= end_offset:
             self._starts.pop()
             self._epochs.pop()
             self.is_dirty = True
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Forget the epochs that ended before `start_offset`; the earliest that is left begins there at the earliest."""
+        """Remove the epochs that ended before `start_offset`; the earliest one left begins there or later."""
         gone = bisect_right(self._starts, start_offset) - 1
         if gone < 0 or (gone == 0 and self._starts[0] == start_offset):
             return
@@ -58,7 +58,7 @@ class EpochCache:
         self.is_dirty = True
 
     def end_offset_for(self, leader_epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """The largest epoch not above the asked one, and where it ends; (-1, -1) when that cannot be said."""
+        """The largest epoch not above `leader_epoch`, and its end offset; (-1, -1) if that is not known."""
         if leader_epoch == NO_EPOCH or leader_epoch > self.latest:
             return NO_EPOCH, NO_OFFSET
         if leader_epoch == self.latest:
@@ -69,12 +69,12 @@ class EpochCache:
         return self._epochs[higher - 1], self._starts[higher]
 
     def epoch_for_offset(self, offset: int) -> int:
-        """The epoch that `offset` belongs to; -1 when it lies before all of them."""
+        """The epoch of `offset`; -1 if it lies before all epochs."""
         index = bisect_right(self._starts, offset) - 1
         return self._epochs[index] if index >= 0 else NO_EPOCH
 
     def to_text(self) -> str:
-        """What Kafka writes to `leader-epoch-checkpoint`."""
+        """The content of `leader-epoch-checkpoint`, as Kafka writes it."""
         lines = [_VERSION, str(len(self._epochs))]
         lines += [f"{epoch} {start}" for epoch, start in self.entries]
         return "\n".join(lines) + "\n"
@@ -83,7 +83,7 @@ class EpochCache:
     def from_text(cls, text: str) -> "EpochCache":
         """
         Raises:
-            CorruptError: this is no checkpoint of leader epochs.
+            CorruptError: the text is not a leader epoch checkpoint.
         """
         cache = cls()
         lines = text.splitlines()

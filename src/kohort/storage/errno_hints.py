@@ -1,4 +1,4 @@
-"""What a failure means to whoever runs the broker: what to do before it is started again."""
+"""Advice for the operator after an I/O error."""
 
 import errno
 
@@ -9,7 +9,7 @@ _HINTS = {
     errno.EROFS: "make that file system writable; a failing disk turns read-only by itself",
     errno.EACCES: "give the process the right to write there",
     errno.EPERM: "give the process the right to write there",
-    errno.ENOENT: "something removed files of it: only Kohort may change that directory",
+    errno.ENOENT: "files were removed: only Kohort may change that directory",
     errno.EMFILE: "raise the number of files that the process may open (ulimit -n)",
     errno.ENFILE: "raise the number of files that the system may open",
     errno.EIO: "look after the disk, whose errors are in the system's log",
@@ -17,7 +17,7 @@ _HINTS = {
 
 
 def errno_hint(error: Exception) -> str:
-    """The end of a sentence: what to do now."""
+    """The end of a sentence for the operator: the remedy, and a restart."""
     if not isinstance(error, OSError):
         return "look at what the log says of it, at memory and at the number of threads, and start again"
     return _HINTS.get(error.errno or 0, "look after the disk") + ", and start again"

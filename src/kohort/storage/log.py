@@ -1,9 +1,9 @@
 """
-What a partition's log is, for those above it; memory and disk provide it.
+Protocols of a partition's log and of the store of all logs; `memory` and `disk` implement them.
 
-`kohort.runtime.ports.PartitionLog` is the half that the coordinators' runtime needs. The broker needs more: offsets by
-time, leader epochs, sizes, and a store to open and delete logs in. Everything here belongs to the thread that owns the
-node, and every listener is called on it.
+`kohort.runtime.ports.PartitionLog` is the part that the coordinators' runtime needs. The broker also needs offsets by time,
+leader epochs, sizes, and a store that opens and deletes logs. Not thread-safe: call from the node's thread, which also calls
+every listener.
 
 Source: Kafka UnifiedLog, LogManager, LogConfig.
 """
@@ -32,7 +32,7 @@ CallSoon: TypeAlias = Callable[[Callable[[], None]], None]
 
 class LogConfig(msgspec.Struct, frozen=True):
     """
-    What a topic's configuration says to its logs; a field is the topic configuration of that name with dots.
+    The topic configurations that a log reads; a field is the topic configuration of that name with dots.
 
     Source: Kafka 4.2.1, LogConfig and its defaults.
     """
@@ -67,12 +67,12 @@ class CleanerConfig(msgspec.Struct, frozen=True):
 
 class CleanerMetrics(msgspec.Struct):
     """
-    What the cleaner did, and how it is. Source: the gauges of Kafka's LogCleaner and LogCleanerManager.
+    Counters and gauges of the cleaner. Source: the gauges of Kafka's LogCleaner and LogCleanerManager.
 
     Attributes:
         recopy_percent, max_clean_time_s, max_buffer_utilization_percent: of the last pass.
-        max_dirty_percent: of the dirtiest log, when one was last looked for.
-        max_compaction_delay_s: by how much a log exceeds its maximum lag.
+        max_dirty_percent: of the dirtiest log at the last check.
+        max_compaction_delay_s: the largest excess of a log over its `max.compaction.lag.ms`.
     """
 
     passes: int = 0
@@ -90,7 +90,7 @@ class CleanerMetrics(msgspec.Struct):
 
 
 class LogMetrics(msgspec.Struct, frozen=True):
-    """One log. Source: the gauges of Kafka's UnifiedLog."""
+    """Gauges of one log. Source: the gauges of Kafka's UnifiedLog."""
 
     topic_partition: TopicPartition
     log_start_offset: int
@@ -102,10 +102,10 @@ class LogMetrics(msgspec.Struct, frozen=True):
 
 class StoreMetrics(msgspec.Struct, frozen=True):
     """
-    The logs that were opened, and the flushes before acknowledgements. Source: Kafka UnifiedLog, LogFlushStats.
+    The opened logs, and the flushes that acknowledgements waited for. Source: Kafka UnifiedLog, LogFlushStats.
 
     Attributes:
-        flush_time_s: of all of them together.
+        flush_time_s: the sum over all flushes.
     """
 
     logs: tuple[LogMetrics, ...]
@@ -114,7 +114,7 @@ class StoreMetrics(msgspec.Struct, frozen=True):
 
 
 class TimestampOffset(msgspec.Struct, frozen=True, gc=False):
-    """A record found by its time: where it is, its timestamp, and the leader epoch it was written under."""
+    """A record found by its timestamp: offset, timestamp, and the leader epoch of its batch."""
 
     offset: int
     timestamp_ms: int
@@ -122,17 +122,16 @@ class TimestampOffset(msgspec.Struct, frozen=True, gc=False):
 
 
 class BatchSetTooLargeError(RecordTooLargeError):
-    """What is appended at once is larger than a whole segment."""
+    """A set of batches is larger than `segment.bytes`."""
 
     code: ClassVar[ErrorCode] = ErrorCode.RECORD_LIST_TOO_LARGE
 
 
 class Log(PartitionLog, Protocol):
     """
-    The log of one partition, as the broker sees it.
+    The log of one partition.
 
-    Beyond the errors named at the port, everything that touches the data raises UnavailableError once the log is closed
-    or its directory went offline.
+    Methods that read or write data raise UnavailableError after the log was closed or its directory went offline.
     """
 
     config: LogConfig
@@ -143,51 +142,51 @@ class Log(PartitionLog, Protocol):
 
     @property
     def refusal(self) -> str | None:
-        """Why nothing can be done any more, a sentence; None while the log is well."""
+        """The reason why the log is closed or offline, a sentence; None while it can be used."""
 
     @property
     def leader_epoch(self) -> int:
-        """The newest epoch seen; -1 when there was none."""
+        """The newest leader epoch; -1 if there was none."""
 
     @property
     def last_stable_offset(self) -> int:
-        """Records below belong to no open transaction; the high watermark when none is open."""
+        """The first offset of the first open transaction, at most the high watermark."""
 
     @property
     def producers(self) -> ProducerStateManager:
-        """What is known of producers; changed by appends alone."""
+        """The state of producers; only appends change it."""
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of batches, indexes not counted."""
+        """Bytes of batches, without indexes."""
 
     def when_offline(self, listener: Callable[[], None]) -> None:
-        """Tell this one when the partition fails while the store goes on: nothing that is waited for comes any more."""
+        """Register a callback for the case that the partition goes offline while the store goes on."""
 
     def become_leader(self, leader_epoch: int) -> None:
         """
-        Appends are made under this epoch from now on, and it begins at the end of the log.
+        Begin a leader epoch at the end of the log; later appends belong to it.
 
         Raises:
-            FencedError: the log has seen a newer one.
+            FencedError: the log has seen a newer epoch.
         """
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
         """
-        The first record, in log order, whose timestamp is at least this; None when there is none.
+        The first record, in log order, whose timestamp is at least this; None if there is none.
 
         Source: Kafka UnifiedLog.fetchOffsetByTimestamp.
         """
 
     def max_timestamp(self) -> TimestampOffset | None:
-        """The first of the records with the largest timestamp; None when the log is empty or has no timestamps."""
+        """The first of the records with the largest timestamp; None if the log is empty or has no timestamps."""
 
     def delete_before(self, offset: int, done: Callable[[], None] = ...) -> None:
         """
-        Records below `offset` are there no more; the log start never goes back.
+        Raise the log start to `offset`; the log start never goes back.
 
         Args:
-            done: called when that is durable, not at once.
+            done: called when the new log start is durable, always after this call has returned.
 
         Raises:
             OffsetOutOfRangeError: `offset` is above the high watermark.
@@ -196,27 +195,27 @@ class Log(PartitionLog, Protocol):
         """
 
     def apply_retention(self, now_ms: int) -> None:
-        """Delete what the topic's retention does not keep. Source: Kafka UnifiedLog.deleteOldSegments."""
+        """Delete segments by `retention.ms` and `retention.bytes`. Source: Kafka UnifiedLog.deleteOldSegments."""
 
     def aborted_transactions(self, offset: int, data: bytes) -> list[AbortedTxn]:
         """
-        The aborted transactions that a reader of committed data has to know of, in the order of their markers.
+        The aborted transactions that a reader with `read_committed` needs, in the order of their markers.
 
         Args:
-            data: what `read` returned from `offset` on. Transactions that begin behind it may be among the answer.
+            data: the bytes that `read` returned from `offset` on. The answer may have transactions that begin behind it.
 
         Source: Kafka UnifiedLog.addAbortedTransactions.
         """
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
         """
-        The largest known epoch not above this one, and the offset where it ends; (-1, -1) when that cannot be said.
+        The largest epoch not above this one, and its end offset; (-1, -1) if that is not known.
 
         Source: Kafka LeaderEpochFileCache.endOffsetFor.
         """
 
     def epoch_for_offset(self, offset: int) -> int:
-        """The leader epoch under which the record at `offset` was or would be written; -1 when unknown."""
+        """The leader epoch of the record at `offset`; -1 if unknown."""
 
 
 class LogStore(Protocol):
@@ -224,60 +223,60 @@ class LogStore(Protocol):
 
     @property
     def offline_reason(self) -> str | None:
-        """A sentence once the whole store failed (a flush could not be done); nothing is acknowledged from then on."""
+        """The reason after a flush failed, a sentence; the store acknowledges nothing from then on. None before."""
 
     def open(self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig) -> Log:
         """
-        The log, created when there is none. Cheap when new: files appear at a partition's first append.
+        Open a log, or create one. Files of a new log appear at its first append.
 
-        A log of the same name that belongs to another topic id is set aside (renamed to `-stray`), never written to.
+        The directory of a log of the same name with another topic id is renamed to `-stray`.
 
         Raises:
-            UnavailableError: what is there cannot be taken up.
+            UnavailableError: the files cannot be loaded.
         """
 
     def get(self, topic_partition: TopicPartition) -> Log | None:
         """
-        The log, if it was opened or found on the disk; its configuration is the default until it is opened.
+        The log, if it was opened or found on disk; it has the default configuration until it is opened.
 
         Raises:
-            UnavailableError: what is there cannot be taken up.
+            UnavailableError: the files cannot be loaded.
         """
 
     def partitions(self) -> Iterable[TopicPartition]:
-        """Those that were found at the start and those that were opened since, deleted ones left out; sorted."""
+        """All partitions that were found at the start or opened since, without deleted ones; sorted."""
 
     def delete(self, topic_partition: TopicPartition) -> None:
-        """Close the log and remove its data; a partition that is not there is no error."""
+        """Close the log and remove its data; a missing partition is no error."""
 
     def clean(self, config: CleanerConfig) -> None:
         """
-        Begin to compact the logs whose topics want it and that are dirty enough; what there is to do is done in the background.
+        Start compaction of the dirtiest compacted logs that are due. The work is done in the background.
 
         Source: Kafka LogCleaner.CleanerThread.doWork.
         """
 
     def metrics(self) -> StoreMetrics:
-        """What there is, and what flushing it has cost so far."""
+        """Sizes of the logs, and counts and times of flushes."""
 
     def cleaner_metrics(self) -> CleanerMetrics:
-        """What cleaning has done so far."""
+        """Counters and gauges of the cleaner."""
 
     def rename_to_stray(self, topic_partition: TopicPartition) -> None:
         """
-        Take a partition out of the store that belongs to no topic; on a disk its directory stays, renamed to `-stray`.
+        Remove a stray partition, which belongs to no topic, from the store; on disk its directory is renamed to `-stray`.
 
         Raises:
-            UnavailableError: it could not be renamed.
+            UnavailableError: the directory could not be renamed.
         """
 
     def flush(self) -> None:
         """
-        Everything appended is durable on return, and the high watermarks say so. Blocks: for tests and the end.
+        Flush all appends and advance the high watermarks. Blocks; used by tests and at the end.
 
         Raises:
             UnavailableError: the flush failed.
         """
 
     def close(self) -> None:
-        """Flush, and leave what the next start needs. Logs refuse everything afterwards. Idempotent."""
+        """Flush, and write the files that the next start needs. Logs raise UnavailableError afterwards. Idempotent."""

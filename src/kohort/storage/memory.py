@@ -1,4 +1,4 @@
-"""Logs that live as long as the process: for tests, and for clusters that keep nothing."""
+"""Logs that live as long as the process: for tests, and for brokers without a data directory."""
 
 from collections.abc import Iterable
 from uuid import UUID

@@ -76,13 +76,13 @@ class MemorySegment:
 
 
 class RollListener(Protocol):
-    """The store, told that a log has begun a new segment."""
+    """Called when a log has begun a new segment."""
 
     def __call__(self, log: "MemoryLog", /) -> None: ...
 
 
 class MemoryLog(LogBase):
-    """One partition. Appends go to the last segment; the other ones never change, and compaction replaces them whole."""
+    """One partition. Appends go to the last segment; earlier segments never change, and compaction replaces them whole."""
 
     def __init__(
         self,

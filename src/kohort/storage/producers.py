@@ -1,10 +1,10 @@
 """
-What a partition knows of its producers: whether a batch is the next one, was written already, or comes too late; and
-which transactions are open, so that readers of committed data stop before them.
+The state of the producers of one partition: sequence numbers, by which duplicates and gaps are found, and open transactions,
+at which readers with `read_committed` stop.
 
-Only `update` changes anything, from batches that are in the log: a state that is built again from the log equals the live
-one, but for the batches older than each producer's last that a snapshot leaves out. Sequences are those of records; they
-go from 0 to 2^31 - 1 and begin again at 0.
+Only `update` changes the state, from batches in the log. A state rebuilt from the log equals the live state, except for
+batches older than the last one of each producer, which a snapshot leaves out. A sequence counts records, from 0 to 2^31 - 1,
+and wraps to 0.
 
 Source: Kafka ProducerStateManager, ProducerAppendInfo, ProducerStateEntry, VerificationStateEntry; KIP-98, KIP-890.
 """
@@ -30,7 +30,7 @@ NO_SEQUENCE: Final = -1
 SEQUENCE_MASK: Final = (1 << 31) - 1
 
 BATCHES_KEPT: Final = 5
-"""How far back a batch is known again. Source: ProducerStateEntry.NUM_BATCHES_TO_RETAIN."""
+"""How many batches of a producer are kept to find duplicates. Source: ProducerStateEntry.NUM_BATCHES_TO_RETAIN."""
 EXPIRATION_MS: Final = 86_400_000
 """Source: producer.id.expiration.ms."""
 
@@ -40,11 +40,11 @@ _read_producer: Final = fields_struct("producer_id", "count").unpack_from
 
 
 _IS_OPEN = object()
-"""The guard of a transaction that is open already; it is worth nothing once that has ended."""
+"""The guard of a transaction that is open already; it is invalid after the end of the transaction."""
 
 
 class BatchMetadata(msgspec.Struct, frozen=True, gc=False):
-    """A batch that is in the log. `offset_delta` is its last offset less its first; the timestamp is its largest."""
+    """A batch in the log. `offset_delta` is the last offset minus the first; the timestamp is the largest of its records."""
 
     last_sequence: int
     last_offset: int
@@ -53,7 +53,7 @@ class BatchMetadata(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def first_sequence(self) -> int:
-        """Counted backwards from the last one, through 0 to 2^31 - 1 where need be."""
+        """The last sequence minus the offset delta, with wrap-around."""
         return (self.last_sequence - self.offset_delta) & SEQUENCE_MASK
 
     @property
@@ -74,8 +74,7 @@ def marker_batch(end: EndTransaction, timestamp_ms: int) -> bytes:
 
 class AbortedTxn(msgspec.Struct, frozen=True, gc=False):
     """
-    An aborted transaction: its first offset, the offset of its marker, and how far readers of committed data could see when
-    the marker was written.
+    An aborted transaction: first offset, offset of the marker, and the last stable offset when the marker was written.
     """
 
     producer_id: int
@@ -86,7 +85,7 @@ class AbortedTxn(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(slots=True)
 class ProducerStateEntry:
-    """One producer. `transaction_offset` is where its open transaction begins, None when there is none."""
+    """One producer. `transaction_offset` is the first offset of its open transaction, None if there is none."""
 
     producer_id: int
     producer_epoch: int = NO_PRODUCER_EPOCH
@@ -100,13 +99,13 @@ class ProducerStateEntry:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     def move_to(self, producer_epoch: int) -> None:
-        """Batches of an earlier epoch are of no use any more."""
+        """Begin a producer epoch; the batches of an earlier epoch are dropped."""
         if producer_epoch != self.producer_epoch:
             self.producer_epoch = producer_epoch
             self.batches.clear()
 
     def find(self, producer_epoch: int, first_sequence: int, last_sequence: int) -> BatchMetadata | None:
-        """The batch with these sequences, if it is one of the last."""
+        """The retained batch with these sequences, or None."""
         if producer_epoch != self.producer_epoch:
             return None
         for written in self.batches:
@@ -121,8 +120,8 @@ class ProducerStateManager:
 
     Attributes:
         states: by producer id.
-        first_unstable_offset: where the first transaction begins that is open, or whose marker is not durable yet; None
-            when there is no such transaction.
+        first_unstable_offset: the first offset of the first transaction that is open, or whose marker is not below the high
+            watermark; None if there is no such transaction.
     """
 
     def __init__(self, states: Iterable[ProducerStateEntry] = ()) -> None:
@@ -135,27 +134,27 @@ class ProducerStateManager:
         }
         """Producer ids by the first offset of their open transactions."""
         self._ended: dict[int, int] = {}
-        """Transactions that have ended but whose marker is not durable: first offset to the offset of the marker."""
+        """Ended transactions whose marker is not below the high watermark: first offset to the offset of the marker."""
         self._guards: dict[int, object] = {}
-        """Verifications that have begun, by producer id; until its transaction is open here, or ended."""
+        """Guards of verifications under way, by producer id, until the transaction is open or has ended."""
         self._earlier_guards: dict[int, object] = {}
-        """Those that there were when it was last looked for what has expired."""
+        """The guards at the last call of `expire`."""
         self._find_first_unstable()
 
-    # What may be written
+    # Validation
 
     def find_duplicate(
         self, *, producer_id: int, producer_epoch: int, first_sequence: int, last_sequence: int
     ) -> BatchMetadata | None:
-        """The batch that a producer sends again, if it is one of its last."""
+        """The retained batch that these sequences duplicate, or None."""
         state = self.states.get(producer_id)
         return state.find(producer_epoch, first_sequence, last_sequence) if state else None
 
     def check(self, *, producer_id: int, producer_epoch: int, first_sequence: int, is_transactional: bool) -> None:
         """
-        Whether a client's batch, which is no duplicate, may be written.
+        Validate a client's batch that is not a duplicate.
 
-        A producer that is not known here (new, or expired) may begin with any sequence.
+        A producer without state (new or expired) may begin with any sequence.
 
         Raises:
             CoordinatorError: INVALID_PRODUCER_EPOCH: the epoch is an earlier one; OUT_OF_ORDER_SEQUENCE_NUMBER: the batch
@@ -195,7 +194,7 @@ class ProducerStateManager:
 
     def start_verification(self, producer_id: int) -> object:
         """
-        Whether a producer's transaction goes on is being asked: what is given out here goes with the append that follows.
+        Begin the verification that a producer's transaction is ongoing, and return a guard for the append that follows.
 
         Source: ProducerStateManager.maybeCreateVerificationStateEntry; KIP-890.
         """
@@ -205,15 +204,15 @@ class ProducerStateManager:
 
     def check_transactional(self, *, producer_id: int, producer_epoch: int, guard: object | None) -> None:
         """
-        Check that a coordinator's batch may be appended to a producer's transaction. Its sequences are not looked at.
+        Check that a coordinator's batch may be appended to a producer's transaction. Sequences are not checked.
 
         Args:
             guard: from `start_verification`; None if the transaction was not verified.
 
         Raises:
-            CoordinatorError: INVALID_PRODUCER_EPOCH: a later epoch of the producer was seen here. INVALID_TXN_STATE: the
-                transaction has ended since its verification began, so the batch would belong to none and block readers of
-                committed data for ever.
+            CoordinatorError: INVALID_PRODUCER_EPOCH: the partition has seen a later epoch of the producer. INVALID_TXN_STATE:
+                the transaction has ended since its verification began, so the batch would open a transaction that nobody
+                ends, and block readers with `read_committed`.
 
         Source: UnifiedLog.batchMissingRequiredVerification, ProducerAppendInfo.checkProducerEpoch; KIP-890, KAFKA-19690.
         """
@@ -230,14 +229,14 @@ class ProducerStateManager:
         state = self.states.get(producer_id)
         return state is not None and state.transaction_offset is not None
 
-    # What was written
+    # Updates from the log
 
     def update(self, data: Buffer, span: Span) -> AbortedTxn | None:
         """
-        Take up a batch of a producer that is in the log now; the transaction that it aborts, if it does.
+        Update the state with a batch that was appended, and return the transaction that it aborts, if any.
 
         Args:
-            data: bytes that hold the batch where the span says.
+            data: bytes that hold the batch at the position of the span.
 
         Raises:
             CorruptError: a control batch without a readable control record.
@@ -297,7 +296,7 @@ class ProducerStateManager:
         return AbortedTxn(producer_id, first_offset, record.offset, min(self._open, default=record.offset + 1))
 
     def on_high_watermark(self, high_watermark: int) -> None:
-        """Transactions whose marker lies below have ended for good."""
+        """Forget ended transactions whose marker lies below the high watermark."""
         if self._ended:
             self._ended = {first: last for first, last in self._ended.items() if last >= high_watermark}
             self._find_first_unstable()
@@ -307,8 +306,8 @@ class ProducerStateManager:
 
     def expire(self, now_ms: int, expiration_ms: int = EXPIRATION_MS) -> None:
         """
-        Forget who wrote nothing for so long, by the timestamps of their batches; never within a transaction. A verification
-        that nothing came of is forgotten the second time.
+        Remove producers whose last timestamp is at least `expiration_ms` ago and that have no open transaction. A guard without
+        an append is removed by the second call after its verification.
         """
         for producer_id, guard in self._earlier_guards.items():
             if self._guards.get(producer_id) is guard:

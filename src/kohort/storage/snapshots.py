@@ -1,12 +1,12 @@
 """
-Producer state on the disk: `<offset>.snapshot` is what a partition knew of its producers before that offset.
+Producer state on disk: `<offset>.snapshot` holds the state of a partition's producers before that offset.
 
     version int16 (1)  CRC-32C uint32 of what follows  count int32, then per producer: id int64, epoch int16, last sequence
     int32, last offset int64, offset delta int32, timestamp int64, coordinator epoch int32, first offset of its open
     transaction int64 (-1: none)
 
-Of each producer the last batch is kept, so of older ones no duplicate is known after a restart. A file that is torn or
-damaged is as good as none: the state is then built from an older one and the batches behind it.
+A snapshot holds the last batch of each producer, so a restart does not recognise duplicates of older batches. A torn or damaged
+file is ignored: the state is then rebuilt from an older snapshot and the batches behind it.
 
 Source: Kafka ProducerStateManager.writeSnapshot, readSnapshot; ProducerSnapshot.json.
 """
@@ -50,7 +50,7 @@ def snapshot_to_bytes(producers: ProducerStateManager) -> bytes:
 def snapshot_from_bytes(data: bytes) -> list[ProducerStateEntry]:
     """
     Raises:
-        CorruptError: this is no snapshot of this version, or not all of it.
+        CorruptError: the bytes are not a whole snapshot of this version.
     """
     if len(data) < _HEAD.size:
         raise CorruptError(f"{len(data)} bytes are no snapshot of producers")
@@ -82,23 +82,21 @@ def _state(
 
 
 def write_snapshot(directory: Path, offset: int, producers: ProducerStateManager) -> Path:
-    """Write it whole, without waiting for the disk; its file."""
+    """Write a snapshot without flushing it, and return its path."""
     path = snapshot_path(directory, offset)
     syscalls.write_file(path, snapshot_to_bytes(producers))
     return path
 
 
 def find_snapshots(directory: Path) -> list[int]:
-    """The offsets of the snapshots that are there, rising."""
+    """The offsets of the snapshots in a directory, rising."""
     found = ((path, offset_of(path.name)) for path in directory.iterdir() if path.suffix == SNAPSHOT_SUFFIX)
     return sorted(offset for path, offset in found if offset is not None and path == snapshot_path(directory, offset))
 
 
 def load_newest(directory: Path, up_to: int) -> tuple[ProducerStateManager, int] | None:
     """
-    The newest state that is whole and not of a later offset than this, and its offset; damaged ones are removed.
-
-    None when there is none.
+    The newest undamaged snapshot up to an offset, and its offset; None if there is none. Damaged snapshots are removed.
     """
     for offset in reversed(find_snapshots(directory)):
         if offset <= up_to:
@@ -111,7 +109,7 @@ def load_newest(directory: Path, up_to: int) -> tuple[ProducerStateManager, int]
 
 
 def remove_strays(directory: Path, *, bases: set[int], end_offset: int) -> None:
-    """Keep what stands at a segment's base offset, and the newest; none above the end of the log."""
+    """Remove snapshots other than those at base offsets of segments and the newest one, and all above the end of the log."""
     found = find_snapshots(directory)
     newest = max((offset for offset in found if offset <= end_offset), default=None)
     for offset in found:

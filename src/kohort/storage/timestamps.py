@@ -1,5 +1,5 @@
 """
-The one question about records that a log answers itself: which of a batch's records is the first at or after a time.
+Search by time among the records of one batch.
 
 Source: Kafka FileRecords.searchForOffsetWithTimestamp.
 """
@@ -9,7 +9,7 @@ from kohort.wire.batches import read_header, read_records
 
 
 def newest_from(batch: bytes, offset_min: int) -> int:
-    """The largest timestamp of one batch's records from an offset on; -1 when there is none. Raises: as `first_at_least`."""
+    """The largest timestamp of a batch's records from an offset on, -1 for none. Raises: as `first_at_least`."""
     times = (record.timestamp for record in read_records(batch) if record.offset >= offset_min)
     return max(times, default=NO_TIMESTAMP)
 

@@ -1,4 +1,4 @@
-"""High watermarks where nothing has to be waited for: in memory, and on a disk that is not flushed per round."""
+"""High watermarks of logs that wait for no flush: logs in memory, and logs on disk with `--flush os`."""
 
 from typing import Protocol
 
@@ -12,7 +12,7 @@ class _Advancing(Protocol):
 
 
 class Watermarks:
-    """Moves the high watermarks of all logs that were appended to in a turn, in one deferred call."""
+    """Advances the high watermarks of all logs that were appended to in a turn, in one deferred call."""
 
     def __init__(self, defer: Defer) -> None:
         self.defer = defer
