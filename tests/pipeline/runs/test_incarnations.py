@@ -18,7 +18,7 @@ from kohort.model.errors import ConfigError
 from kohort.model.ids import CONSUMER_OFFSETS
 from kohort.pipeline.jobs import published
 from kohort.pipeline.runs.affected import READ
-from kohort.pipeline.runs.incarnations import ended
+from kohort.pipeline.runs.incarnations import find_ended
 from kohort.pipeline.runs.run import Outcome, Run, Source
 from kohort.pipeline.runs.state import RunRequest, RunState
 from kohort.testing.history.logs import Log, Record
@@ -96,7 +96,7 @@ class Step:
         return [((row["timestamp_ms"] - START_MS) / 1000, row["lag"]) for row in rows]
 
     def ended(self, topic: str) -> list[str]:
-        return [str(one) for one in self.outcome.over if one.topic == topic]
+        return [str(one) for one in self.outcome.ended if one.topic == topic]
 
 
 def first_incarnations(broker: Broker) -> None:
@@ -199,9 +199,9 @@ def test_incarnations_are_counted_from_run_to_run(steps: dict[str, Step]) -> Non
     """The second log grows; the third one is empty at first: a group with an offset of the second one has no lag."""
     assert len(steps["second"].ended("thrice")) == 1
     assert steps["second"].lags("thrice") == [(0, 10, 0, 0)]
-    assert (steps["grown"].outcome.over, steps["grown"].outcome.rows_read) == ([], 1)
+    assert (steps["grown"].outcome.ended, steps["grown"].outcome.rows_read) == ([], 1)
     assert steps["grown"].lags("thrice") == [(0, 15, 5, 60_000)]
-    assert [one.topic for one in steps["third, empty"].outcome.over] == ["thrice"]
+    assert [one.topic for one in steps["third, empty"].outcome.ended] == ["thrice"]
     assert steps["third, empty"].lags("thrice") == [(0, 0, 0, 0)]
     assert steps["third, empty"].incarnations["thrice"] == {"0": 2}
     assert steps["third"].lags("thrice") == [(0, 20, 10, 40_000)]
@@ -227,6 +227,6 @@ def test_without_topic_ids_the_end_offsets_decide(steps: dict[str, Step]) -> Non
 def test_the_log_of_a_coordinator_cannot_begin_again(ids: dict[str, str], end: int) -> None:
     place = (CONSUMER_OFFSETS, 0)
     state = RunState(positions={place: 10}, topic_ids={CONSUMER_OFFSETS: "old"} if ids else {})
-    assert ended(state, {place: (0, 10)}, state.topic_ids) == []
+    assert find_ended(state, {place: (0, 10)}, state.topic_ids) == []
     with pytest.raises(ConfigError, match=r"__consumer_offsets-0 ends at offset .* is another log now; begin anew"):
-        ended(state, {place: (0, end)}, ids)
+        find_ended(state, {place: (0, end)}, ids)

@@ -15,10 +15,10 @@ Event = dict[str, Any]
 class LooksAlways(BurrowHistory):
     """Time is looked at millisecond by millisecond."""
 
-    def _look_until(self, next_ms: int) -> Iterator[Event]:
+    def _evaluate_until(self, next_ms: int) -> Iterator[Event]:
         assert self._at_ms is not None
         for at_ms in range(self._at_ms, next_ms):
-            yield from self._tell(at_ms, *self._judged(at_ms))
+            yield from self._emit(at_ms, *self._evaluated(at_ms))
 
 
 def told(history: BurrowHistory, events: list[Event]) -> list[Event]:

@@ -106,7 +106,7 @@ def _once(running: Any, console: Any, out: Path, store: Any) -> None:
         outcome = running.once()
     for sentence in outcome.lost:
         typer.echo(f"Lost: {sentence}", err=True)
-    for ended in outcome.over:
+    for ended in outcome.ended:
         typer.echo(f"Restarted: {ended}", err=True)
     for row in outcome.damage:
         where = f"{row['log_topic']}-{row['log_partition']}/{row['segment']}, byte {row['position']}"

@@ -1,6 +1,6 @@
 """
-Runs: tables published from a source, each time only what is new of it read.
+Runs: incremental publication of tables. Each run reads only what is new in the source.
 
-What the logs said is kept as rows (`bronze`), the tables are made of these, and one file names the rows, the tables and how far
-the logs are read (`state`): it is replaced last, so a run that is killed at any moment never was.
+A run keeps the decoded rows (`bronze`) and makes the tables from them. One file names the kept rows, the tables and the
+positions of the logs (`state`). It is replaced last, so a run that is killed at any moment changes nothing.
 """

@@ -1,14 +1,14 @@
 """
-What new rows change: the groups and the transactional ids whose tables have to be made again.
+The groups and transactional ids that new rows affect: their tables have to be made again.
 
-All other rows of the version before stay as they are. Found without Spark, in the new rows and in the tables of the version
-before. A group is touched when
+All other rows of the previous version are carried over. The new rows and the previous tables are searched without Spark. A
+group is affected if
 
-- a record of it is new, or a marker that may decide on a commit of it that is pending;
-- something was produced to a topic that it has ever committed, or time has passed what was produced there;
-- time alone may change its status: it is behind and not yet STOP, or a commit enters or leaves Burrow's window. STOP stays
-  STOP, and who has no lag stays OK, until something happens;
-- it owns partitions of a topic whose name was not known yet.
+- it has a new record, or a pending commit that a new marker may decide;
+- a topic that it has ever committed has new records, or records that were dated after the previous instant;
+- its status may change with time: it has a lag and is not yet STOP, or a commit enters or leaves Burrow's window. STOP stays
+  STOP, and a group without lag stays OK, until something happens;
+- it owns partitions of a topic whose name was unknown.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -33,19 +33,21 @@ READ = (
     "transactions",
     "blocking_transactions",
 )
-"""The tables of the version before that must be there."""
+"""The tables of the previous version that the search needs."""
 
 STOP = Status.STOP.name
 VALUES_MAX = 10_000
-"""More groups or ids than these no filter should list."""
+"""The longest list of groups or ids in a filter."""
 
 
 @dataclass(frozen=True, slots=True)
 class Affected:
     """
+    What is made again.
+
     Attributes:
-        groups, transactional_ids: whose rows are made again.
-        topics: whose logs may hold a transaction that is open.
+        groups, transactional_ids: their rows are made again.
+        topics: their logs may contain an open transaction.
     """
 
     groups: frozenset[str]
@@ -53,7 +55,7 @@ class Affected:
     topics: frozenset[str]
 
     def of(self, key: str) -> frozenset[str]:
-        """The values of a column whose rows are made again."""
+        """Return the affected values of a key column."""
         return self.groups if key == "group" else self.transactional_ids
 
 
@@ -61,26 +63,30 @@ def find_affected(
     before: Path, new: Path | None, *, topics: Collection[str], was_ms: int, at_ms: int, share_max: float
 ) -> Affected | None:
     """
+    Find what new rows affect.
+
     Args:
-        before: the tables of the version before, `READ` among them.
-        new: the rows that were read since, or None.
-        topics: what was produced to since then, or time has passed.
-        was_ms, at_ms: the instants that the tables before and the new ones stand for.
-        share_max: with a larger share of all groups than this, it is better to make all of them again.
+        before: the tables of the previous version, `READ` among them.
+        new: the directory of the new rows, or None.
+        topics: topics with new records, or with records dated between the two instants.
+        was_ms, at_ms: the instants of the previous and the new tables.
+        share_max: with a larger share of affected groups, all tables are made again.
 
     Returns:
-        None where all has to be made again.
+        None if all tables have to be made again.
     """
-    rows = _New(new)
+    rows = _NewRows(new)
     commits, expire_ms = _table(before, "offset_commits"), Rules().expire_ms
     is_undecided = (ds.field("status") != STOP) & (ds.field("lag") > 0)
     visible_ms = ds.field("visible_at_ms")
-    is_turning = (visible_ms > was_ms) | ((visible_ms >= was_ms - expire_ms) & (visible_ms < at_ms - expire_ms))
+    is_entering_or_leaving = (visible_ms > was_ms) | (
+        (visible_ms >= was_ms - expire_ms) & (visible_ms < at_ms - expire_ms)
+    )
     is_named_late = ds.field("topic").is_null() & ds.field("topic_id").is_valid()
     groups = rows.values("group")
     if rows.has(MARKER):
         groups |= _values(commits, "group", ds.field("fate") == PENDING)
-    groups |= _values(commits, "group", ds.field("topic").isin(list(topics)) | is_turning)
+    groups |= _values(commits, "group", ds.field("topic").isin(list(topics)) | is_entering_or_leaving)
     groups |= _values(_table(before, "share_state"), "group", ds.field("topic").isin(list(topics)))
     groups |= _values(_table(before, "status"), "group", is_undecided)
     for name in ("assignments", "share_state"):
@@ -98,14 +104,14 @@ def find_affected(
 
 
 def latest_ms(parts: Iterable[Path], before: Mapping[str, int]) -> dict[str, int]:
-    """The greatest time of a batch of each topic, in some parts or before."""
+    """Return the greatest timestamp of a batch of each topic, in some parts or before."""
     found = dict(before)
     for part in parts:
         kind = part / f"kind={BATCH}"
         table = ds.dataset(kind, format="parquet") if kind.is_dir() else None
         for batch in table.to_batches(columns=["log_topic", "timestamp_ms"]) if table is not None else ():
-            told = pa.Table.from_batches([batch]).group_by("log_topic").aggregate([("timestamp_ms", "max")])
-            for row in told.to_pylist():
+            latest_by_topic = pa.Table.from_batches([batch]).group_by("log_topic").aggregate([("timestamp_ms", "max")])
+            for row in latest_by_topic.to_pylist():
                 latest = row["timestamp_ms_max"]
                 if latest is not None:
                     found[row["log_topic"]] = max(latest, found.get(row["log_topic"], latest))
@@ -113,7 +119,7 @@ def latest_ms(parts: Iterable[Path], before: Mapping[str, int]) -> dict[str, int
 
 
 def first_ms(part: Path, topics: Collection[str]) -> dict[str, int]:
-    """The smallest time of a record of some topics in a part, where there is one."""
+    """Return the smallest timestamp of a record of some topics in a part, where there is one."""
     kind = part / f"kind={BATCH}"
     if not topics or not kind.is_dir():
         return {}
@@ -125,11 +131,11 @@ def first_ms(part: Path, topics: Collection[str]) -> dict[str, int]:
     rows = table.to_table(columns=columns, filter=ds.field("log_topic").isin(list(topics))).filter(
         ds.field("at_ms") >= 0
     )
-    told = rows.group_by("topic").aggregate([("at_ms", "min")])
-    return {row["topic"]: row["at_ms_min"] for row in told.to_pylist()}
+    first = rows.group_by("topic").aggregate([("at_ms", "min")])
+    return {row["topic"]: row["at_ms_min"] for row in first.to_pylist()}
 
 
-class _New:
+class _NewRows:
     """The rows of a part, a directory for each kind."""
 
     def __init__(self, path: Path | None) -> None:
@@ -151,7 +157,7 @@ def _table(version: Path, name: str) -> Any:
 
 
 def _values(table: Any, column: str, condition: Any = None) -> set[str]:
-    """The different values of a column, never all of it in memory."""
+    """Return the distinct values of a column, read batch by batch."""
     found: set[str] = set()
     for batch in table.to_batches(columns=[column], filter=condition):
         found.update(one for one in pc.unique(batch.column(column)).to_pylist() if one is not None)

@@ -1,9 +1,9 @@
 """
 The rows that runs have read, as Parquet: `DIR/bronze/run=<version>/kind=<kind>/`.
 
-A part that no state names is left from a run that was killed. Parts are merged so that there are never many: each time a new
-one swallows those before it that are not more than twice as large, so that a row is written again a few times at most, however
-many runs there are.
+A part that no state names was left by a killed run. Parts are merged so that their number stays small: a new part is merged
+with the previous ones that are at most twice as large. So each row is rewritten a few times at most, however many runs there
+are.
 """
 
 import shutil
@@ -29,7 +29,7 @@ _GROWTH = 2
 
 
 class Bronze:
-    """The rows below one published directory."""
+    """The kept rows of one published directory."""
 
     def __init__(self, directory: Path) -> None:
         self.root = directory / _DIRECTORY
@@ -38,16 +38,16 @@ class Bronze:
         return self.root / f"{_PREFIX}{name}"
 
     def keep(self, parts: Iterable[Part]) -> None:
-        """Remove what is none of these."""
+        """Delete all parts except these."""
         named = {self.path(part.name) for part in parts}
         for path in self.root.iterdir() if self.root.is_dir() else ():
             if path not in named:
                 shutil.rmtree(path)
 
     def write(self, frame: Any, name: str) -> Part:
-        """Rows of the decoder's schema as a new part."""
+        """Write rows of the decoder's schema as a new part."""
         path = self.path(name)
-        # Together what is asked for together: pages of other groups are skipped.
+        # Rows that are read together lie together: readers skip the pages of other groups.
         sorted_rows = frame.sortWithinPartitions("kind", "group", "transactional_id", "log_topic", "log_partition")
         writer = sorted_rows.write.mode("overwrite").partitionBy("kind").option("compression", "zstd")
         writer.option("parquet.compression.codec.zstd.level", "1").parquet(str(path))
@@ -61,14 +61,14 @@ class Bronze:
         name: str,
         incarnations: Mapping[TopicPartition, int],
     ) -> Part:
-        """What tasks read as a new part; `incarnations` as for `writing.write_tasks`."""
+        """Write the rows that tasks read as a new part; `incarnations` as for `writing.write_tasks`."""
         path = self.path(name)
         shutil.rmtree(path, ignore_errors=True)
         path.mkdir(parents=True)
         return Part(name, write_tasks(spark, path, options, list(tasks), incarnations))
 
     def add(self, part: Part, kind: str, rows: Sequence[Mapping[str, Any]]) -> Part:
-        """A new part with a few rows more, which nothing was read for."""
+        """Add a few rows to a part that no task has read."""
         return Part(part.name, part.rows + (write_rows(self.path(part.name), kind, rows) if rows else 0))
 
     def read(self, spark: Any, parts: Sequence[Part]) -> Any:
@@ -83,16 +83,16 @@ class Bronze:
         return found.select(*schemas.SCHEMA.names, INCARNATION)
 
     def merged(self, spark: Any, parts: Sequence[Part], name: str) -> tuple[Part, ...]:
-        """The parts, the last ones merged into one of this name if it is time."""
-        swallowed = merge_count([part.rows for part in parts])
-        if swallowed < 2:
+        """Return the parts; the last ones are merged into one of this name if `merge_count` says so."""
+        count = merge_count([part.rows for part in parts])
+        if count < 2:
             return tuple(parts)
-        whole = self.read(spark, parts[-swallowed:])
-        return (*parts[:-swallowed], self.write(whole, name))
+        whole = self.read(spark, parts[-count:])
+        return (*parts[:-count], self.write(whole, name))
 
 
 def merge_count(rows: Sequence[int]) -> int:
-    """How many of the last parts become one: the last, and those before it that are not more than twice as large."""
+    """Return how many of the last parts are merged: the last one, and those before it that are at most twice as large."""
     total, count = 0, 0
     for size in reversed(rows):
         if count and size > _GROWTH * total:

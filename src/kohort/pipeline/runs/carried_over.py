@@ -1,10 +1,10 @@
 """
-Rows of the version before that nothing new has touched, taken over into the next version.
+Rows of the previous version that nothing new affects, carried over into the next version.
 
-A file that holds no touched row becomes part of the next version as it is, by a hard link; of the others the rows that stay are
-copied. So groups that rest come to lie in files of their own, and cost nothing. Two tables tell how long something has lasted
-by now: their rows are copied with the new time. No file has the name of another one, Spark's neither: whoever copies versions
-knows by its name what it has already.
+A file without affected rows becomes part of the next version by a hard link; of other files the remaining rows are copied.
+Groups without activity so end up in files of their own, which cost nothing. Two tables contain durations up to now: their rows
+are copied with the new duration. File names are unique, also beside Spark's: a store knows files that it already has by their
+names.
 """
 
 import os
@@ -21,29 +21,29 @@ import pyarrow.parquet as pq
 from kohort.pipeline.jobs.published import TABLES
 
 FILES_MAX = 32
-"""More files than these in a table are made one."""
+"""With more files in a table, they are merged."""
 
-_MADE_ANEW = ("open_transactions", "blocking_transactions", "damage")
-"""Tables that are small, and say little of one group."""
+_MADE_AGAIN = ("open_transactions", "blocking_transactions", "damage")
+"""Small tables that are not keyed by group."""
 _OF_TRANSACTIONS = ("transactions", "transaction_statistics")
 
-KEYS = {name: "transactional_id" if name in _OF_TRANSACTIONS else "group" for name in TABLES if name not in _MADE_ANEW}
-"""The column that says what belongs together, for each table of which rows are kept."""
+KEYS = {name: "transactional_id" if name in _OF_TRANSACTIONS else "group" for name in TABLES if name not in _MADE_AGAIN}
+"""The key column of each table whose rows are carried over."""
 
 _LASTING: dict[str, tuple[str, str, str | None]] = {
     "time_lag": ("time_lag_ms", "next_produced_at_ms", None),
     "time_without_owner": ("unowned_ms", "since_ms", "until_ms"),
 }
-"""Tables that tell how long something has lasted: the column, since when, and (where there is such a column) until when."""
+"""Tables with durations up to now: the columns of the duration, of its start, and of its end if there is one."""
 
 
 def carry_over(name: str, before: Path, after: Path, affected: Collection[str], *, at_ms: int) -> None:
     """
-    Put the rows of a table that are not of `affected` beside those that were made again.
+    Add the rows of a table that are not affected to those that were made again.
 
     Args:
         before, after: the directory of the table in either version.
-        at_ms: the instant that the new version stands for.
+        at_ms: the instant of the new version.
     """
     key, values = KEYS[name], pa.array(sorted(affected), pa.string())
     whole: list[Path] = []
@@ -56,11 +56,11 @@ def carry_over(name: str, before: Path, after: Path, affected: Collection[str], 
         whole, mixed = [], whole + mixed
     for file in whole:
         os.link(file, after / file.name)
-    _copy(mixed, after / f"kept-{uuid.uuid4()}.parquet", ~pc.is_in(ds.field(key), value_set=values), name, at_ms)
+    _copy(mixed, after / f"carried-{uuid.uuid4()}.parquet", ~pc.is_in(ds.field(key), value_set=values), name, at_ms)
 
 
 def fits(before: Path, columns: Mapping[str, Sequence[str]]) -> bool:
-    """Whether the tables of a version have these columns; another release may have given them others."""
+    """Tell whether the tables of a version have these columns; other releases may have others."""
     files = {name: sorted((before / name).glob("*.parquet")) for name in columns}
     return all(files[name] and pq.read_schema(files[name][0]).names == list(columns[name]) for name in columns)
 
@@ -81,7 +81,7 @@ def _batches(files: list[Path], columns: list[str] | None, condition: Any = None
 
 
 def _later(rows: pa.RecordBatch, name: str, at_ms: int) -> pa.RecordBatch:
-    """What has lasted until now has grown, see `tables.time_lag` and `tables.ownership.time_without_owner`."""
+    """Update durations up to now, see `lag.time_lag` and `groups.ownership.time_without_owner`."""
     if name not in _LASTING:
         return rows
     column, since, until = _LASTING[name]

@@ -1,9 +1,10 @@
 """
-Logs that are other ones than those that were read: their topic was deleted and made again under the same name, or they were cut
-off behind what was read of them.
+Logs that began again since they were read: their topic was deleted and created again under the same name, or they were
+truncated below what was read.
 
-What was read stays as the history of a life that is over; the log of now is read from its first offset, as the next life
-(`tables.incarnations`). That is how it is with logs of topics: of the log of a coordinator nothing would be left to go on with.
+The rows that were read stay as the history of an incarnation that has ended. The new log is read from its first offset, as the
+next incarnation (`tables.incarnations`). This holds for logs of topics. A coordinator's log that began again is an error: its
+state cannot be continued.
 
 Source: KIP-516 (topic ids); Kafka UnifiedLog.truncateTo.
 """
@@ -25,12 +26,12 @@ Bounds = Mapping[TopicPartition, tuple[int, int]]
 @dataclass(frozen=True, slots=True)
 class EndedIncarnation:
     """
-    A life that is over.
+    An incarnation of a log that has ended.
 
     Attributes:
-        position: how far it was read.
-        bounds: of the log that is there now; None where there is none.
-        is_same_topic: it was cut off.
+        position: the offset up to which it was read.
+        bounds: first and end offset of the new log; None if there is none.
+        is_same_topic: the log was truncated; its topic is the same.
     """
 
     topic: str
@@ -49,20 +50,20 @@ class EndedIncarnation:
 
 
 def changed_topics(state: RunState, topic_ids: Mapping[str, str]) -> set[str]:
-    """Topics that have another id than when they were read."""
+    """Return the topics whose id changed since they were read."""
     return {topic for topic, was in state.topic_ids.items() if topic_ids.get(topic, was) != was}
 
 
-def ended(state: RunState, bounds: Bounds, topic_ids: Mapping[str, str]) -> list[EndedIncarnation]:
+def find_ended(state: RunState, bounds: Bounds, topic_ids: Mapping[str, str]) -> list[EndedIncarnation]:
     """
-    The lives that have ended since a state.
+    Return the incarnations that have ended since a state.
 
     Raises:
-        ConfigError: a coordinator's log is another one.
+        ConfigError: a coordinator's log began again.
     """
     changed = changed_topics(state, topic_ids)
     cut = {place for place, position in state.positions.items() if bounds.get(place, (0, position))[1] < position}
-    # Where no ids tell, a topic one of whose logs ends too early was made again, and so were its others.
+    # Without topic ids, a log that ends too early means that the topic was created again, with all its logs.
     known = {topic for topic in topic_ids if topic in state.topic_ids}
     changed |= {topic for topic, _ in cut} - known
     _check(state, bounds, (place for place in state.positions if place in cut or place[0] in changed))
@@ -82,23 +83,23 @@ def _check(state: RunState, bounds: Bounds, places: Iterator[TopicPartition]) ->
         )
 
 
-def resumed(state: RunState, over: Collection[EndedIncarnation]) -> RunState:
-    """The state that a run goes on from: logs whose lives have ended are read from their first offset."""
-    places = {(one.topic, one.partition) for one in over}
+def resumed(state: RunState, ended: Collection[EndedIncarnation]) -> RunState:
+    """Return the state to continue from: logs that began again are read from their first offset."""
+    places = {(one.topic, one.partition) for one in ended}
     positions = {place: offset for place, offset in state.positions.items() if place not in places}
     counts = {place: state.incarnations.get(place, 0) + 1 for place in places}
     return replace(state, positions=positions, incarnations={**state.incarnations, **counts})
 
 
 def first_rows(
-    over: Collection[EndedIncarnation], state: RunState, began_ms: Mapping[str, int]
+    ended: Collection[EndedIncarnation], state: RunState, began_ms: Mapping[str, int]
 ) -> list[dict[str, Any]]:
     """
-    The rows of kind batch with which lives begin.
+    Return the rows of kind batch that mark the start of new incarnations.
 
     Args:
         state: as `resumed` returns it.
-        began_ms: of each topic, when its logs began again.
+        began_ms: when the logs of each topic began again.
     """
     return [
         {
@@ -114,5 +115,5 @@ def first_rows(
             "record_count": 0,
             INCARNATION: state.incarnations[one.topic, one.partition],
         }
-        for one in over
+        for one in ended
     ]

@@ -1,4 +1,4 @@
-"""One run at a time publishes into a directory."""
+"""A lock file: one run at a time publishes into a directory."""
 
 import fcntl
 from collections.abc import Iterator
@@ -13,10 +13,10 @@ _FILE = ".lock"
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
     """
-    Hold the directory, made if need be; a killed process holds nothing any more.
+    Create the directory if necessary, and lock it. The system releases the lock of a killed process.
 
     Raises:
-        ConfigError: another run holds it, or it cannot be written.
+        ConfigError: another run holds the lock, or the directory cannot be written.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The frames of all tables out of the rows that runs have kept, in place of logs."""
+"""A reading of kept rows, instead of logs: the frames of all tables."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property, reduce
@@ -26,7 +26,7 @@ from kohort.pipeline.tables.lag.log_starts import since
 from kohort.pipeline.tables.transactions import blocking_transactions
 
 _KEYS = {OFFSET_COMMIT: "group", GROUP_METADATA: "group", COORDINATOR: "group", TRANSACTION: "transactional_id"}
-"""By what rows of these kinds are left out that nothing has touched."""
+"""The key columns by which unaffected rows of these kinds are skipped."""
 
 
 class BronzeReading(Reading):
@@ -49,19 +49,19 @@ class BronzeReading(Reading):
     ) -> None:
         """
         Args:
-            state: with the topics that were named before as `known.names`.
-            at_ms: the instant that the tables stand for.
+            state: `known.names` has the topic names of earlier runs.
+            at_ms: the instant of the tables.
             connection: how to connect to a cluster.
-            before: with `affected`, the tables of the version before.
+            before: with `affected`, the tables of the previous version.
         """
         super().__init__(spark, source, as_of_ms=state.request.as_of_ms, connection=connection)
         self.groups = state.request.groups
         self._bronze = bronze
         self._state = state
         self._at_ms = at_ms
-        self._touched = affected
+        self._affected = affected
         self._before = before
-        # Groups are looked for in the dictionaries of Parquet however many they are.
+        # Push filters down to the dictionaries of Parquet for any number of groups.
         spark.conf.set("spark.sql.parquet.pushdown.inFilterThreshold", VALUES_MAX)
 
     @cached_property
@@ -79,7 +79,7 @@ class BronzeReading(Reading):
 
     @cached_property
     def all_batches(self) -> Any:
-        topics = None if self._touched is None else self._touched.topics
+        topics = None if self._affected is None else self._affected.topics
         found = self._read([BATCH], blocking_transactions.INPUT_COLUMNS, topics)
         return since(found, self.log_begins(topics))
 
@@ -91,10 +91,10 @@ class BronzeReading(Reading):
 
     @property
     def all_transactions(self) -> Any:
-        if self._touched is None or self._before is None:
+        if self._affected is None or self._before is None:
             return self.transactions
         before = self._spark.read.parquet(str(self._before / "transactions"))
-        rest = before.where(~before["transactional_id"].isin(*self._touched.transactional_ids))
+        rest = before.where(~before["transactional_id"].isin(*self._affected.transactional_ids))
         return self.transactions.unionByName(rest)
 
     def _load(
@@ -111,15 +111,15 @@ class BronzeReading(Reading):
         return reduce(lambda one, other: one.unionByName(other), frames)
 
     def _kept(self, kinds: Sequence[str], topics: Collection[str] | None) -> Iterator[Any]:
-        """Rows of some kinds, those together that are limited by the same column, so that Parquet can skip the rest."""
+        """Yield the rows of some kinds, a frame for each key column, so that Parquet can skip unaffected rows."""
         rows = self._bronze.read(self._spark, self._state.parts)
         if topics is not None:
             rows = rows.where(rows["log_topic"].isin(*topics))
-        keys = {kind: None if self._touched is None else _KEYS.get(kind) for kind in kinds}
+        keys = {kind: None if self._affected is None else _KEYS.get(kind) for kind in kinds}
         for key in dict.fromkeys(keys.values()):
             found = rows.where(rows["kind"].isin(*(kind for kind in kinds if keys[kind] == key)))
-            if key is not None and self._touched is not None:
-                found = found.where(found[key].isin(*self._touched.of(key)))
+            if key is not None and self._affected is not None:
+                found = found.where(found[key].isin(*self._affected.of(key)))
             yield found
 
     def _ends(self, topics: Collection[str] | None) -> list[dict[str, Any]]:

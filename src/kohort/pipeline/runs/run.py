@@ -1,18 +1,19 @@
 """
-One run: read what is new, keep it, make the tables of all that was kept, publish them.
+One run: read the new part of the logs, keep its rows, make the tables from all kept rows, publish them.
 
     DIR/
-      .lock                    held by the run that is under way
-      current.json             which version counts, and what it was made of
+      .lock                    held by the current run
+      current.json             the pointer: the current version, and the state that it was made from
       bronze/run=<number>/     the rows that this run read (or merged)
       versions/<number>/       the tables
 
-The order is: rows, tables, `current.json`, then what nobody names any more goes. Everything before the pointer is written
-beside what counts, and is flushed before the pointer names it. So a run that is killed, or a machine that loses power, leaves
-what was there before; the next run clears the rest away and reads from where the pointer says.
+Rows are written first, then tables, then `current.json`; unreferenced files are deleted at the end. Rows and tables are written
+beside the current ones, and flushed before the pointer names them. After a kill or a power cut the previous version is still
+current; the next run deletes the rest and continues from the positions in the pointer.
 
-Tables are made of the groups and transactional ids alone that new rows touch (`affected`); all other rows of the version before
-become part of the new one as they are (`kept`). Where most groups are touched, or the wish is another one, all is made again.
+Tables are made again only for the groups and transactional ids that new rows affect (`affected`). All other rows of the
+previous version are carried over (`carried_over`). If most groups are affected, or the request changed, all tables are made
+again.
 """
 
 import tempfile
@@ -32,7 +33,7 @@ from kohort.pipeline.jobs import published
 from kohort.pipeline.runs import bronze
 from kohort.pipeline.runs.affected import READ, Affected, find_affected, first_ms, latest_ms
 from kohort.pipeline.runs.carried_over import KEYS, carry_over, fits
-from kohort.pipeline.runs.incarnations import EndedIncarnation, changed_topics, ended, first_rows, resumed
+from kohort.pipeline.runs.incarnations import EndedIncarnation, changed_topics, find_ended, first_rows, resumed
 from kohort.pipeline.runs.lock import locked
 from kohort.pipeline.runs.state import Known, Part, RunRequest, RunState, check_followable
 from kohort.pipeline.sources import progress
@@ -46,25 +47,25 @@ from kohort.pipeline.sources.topic_ids import topic_ids
 
 TASK_BYTES = 64 << 20
 AFFECTED_SHARE_MAX = 0.5
-"""When more of all groups are touched, sorting out the others is not worth it."""
+"""With a larger share of affected groups than this, all tables are made again: that is cheaper."""
 WRITERS = 4
-"""Tables that are written at the same time: most are small, and wait for Spark more than they work."""
+"""Tables that are written concurrently: most are small and wait for Spark's scheduler."""
 
 Sessions = Callable[[int], AbstractContextManager[Any]]
-"""Starts Spark for so many bytes of log, when it is needed."""
+"""Starts Spark when it is needed, sized for a number of bytes of log."""
 
 Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where from: a path as the data source takes it, and options for it (`kafka.*`)."""
+    """What is read: a path as the data source takes it, and options for it (`kafka.*`)."""
 
     path: str
     options: Mapping[str, str] = field(default_factory=dict)
 
     def reading(self, **more: str) -> SourceOptions:
-        """All rows that runs keep; what was deleted before a run is told of, and does not end it."""
+        """Return the options for all rows that runs keep. Records deleted before they were read do not fail a run."""
         given = {"topics": "*", "kinds": ",".join(bronze.KINDS), "failOnDataLoss": "false", **more}
         return SourceOptions.parse({**self.options, **given, "path": self.path, "bytesPerTask": str(TASK_BYTES)})
 
@@ -74,15 +75,21 @@ class Source:
         return open_logs(self.reading())
 
     def topic_ids(self) -> dict[str, str]:
-        """Of each topic, where the source tells it."""
+        """Return the topic ids by topic, as far as the source has them."""
         return {topic: topic_id for topic_id, topic in topic_ids(self.path, self.reading().security).items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """
-    What a run came to; `is_new` is false when there was nothing to do, `affected` None if all tables were made again. `over`
-    are the logs that are other ones than before.
+    The result of a run.
+
+    Attributes:
+        is_new: a new version was published.
+        lost: sentences about records that were deleted before they were read.
+        ended: logs that were deleted and created again, or truncated, since the run before.
+        damage: rows of table damage.
+        affected: what was made again; None if all tables were.
     """
 
     version: int
@@ -90,7 +97,7 @@ class Outcome:
     rows_read: int = 0
     read: progress.Progress = progress.NOTHING
     lost: Sequence[str] = ()
-    over: Sequence[EndedIncarnation] = ()
+    ended: Sequence[EndedIncarnation] = ()
     damage: Sequence[Mapping[str, Any]] = ()
     affected: Affected | None = None
 
@@ -98,11 +105,11 @@ class Outcome:
 @dataclass(slots=True)
 class Run:
     """
-    Runs into one directory, one after the other; `planned_bytes` and `progress` tell of the one under way.
+    Runs into one directory, one after the other. `planned_bytes` and `progress` belong to the current one.
 
     Attributes:
-        is_anew: forget what was read before, once.
-        on_step: told the name of each step when it is done.
+        is_anew: the next run forgets what was read before.
+        on_step: called with the name of each completed step.
     """
 
     source: Source
@@ -118,37 +125,37 @@ class Run:
     _logs: Logs | None = None
 
     def progress(self) -> progress.Progress:
-        """What the run under way has read so far, or what the last one has."""
+        """Return how much the current run has read so far, or the last run in all."""
         return self._read if self._notes is None else progress.total(self._notes)
 
     def once(self) -> Outcome:
         """
-        Publish what is new.
+        Publish a new version if anything is new.
 
         Raises:
-            ConfigError: the source cannot be read or is another one than before, or another run is under way.
+            ConfigError: the source cannot be read, is another one than before, or another run holds the directory.
         """
         with locked(self.out), ExitStack() as stack:
             before = self._before()
             state = self._state(before)
-            # Of a run that was killed.
+            # A killed run may have left parts.
             bronze.Bronze(self.out).keep(self._named(before))
             bounds, ids = self._bounds(state)
             self._check(bounds)
-            over = ended(state, bounds, ids)
-            state = resumed(state, over)
+            ended = find_ended(state, bounds, ids)
+            state = resumed(state, ended)
             lost = check_followable(state.positions, bounds)
             ends = {**state.positions, **{place: end for place, (_, end) in bounds.items()}}
             following = replace(
-                state, positions=ends, request=self.request, tails=self._tails(), scanned=self._walked()
+                state, positions=ends, request=self.request, tails=self._tails(), scanned=self._scanned()
             )
             begins = {place: first for place, (first, _) in bounds.items() if place[0] not in INTERNAL_TOPICS}
             following = replace(following, begins=begins, topic_ids={**state.topic_ids, **ids})
             is_current = before is not None and published.is_of_this_release(before, self.request.tables)
-            if before is not None and is_current and not self.is_anew and not over and following == state:
+            if before is not None and is_current and not self.is_anew and not ended and following == state:
                 return Outcome(before.version, is_new=False)
             version = 1 if before is None else before.version + 1
-            return replace(self._publish(stack, before, version, state, following, over), lost=lost, over=over)
+            return replace(self._publish(stack, before, version, state, following, ended), lost=lost, ended=ended)
 
     @property
     def logs(self) -> Logs:
@@ -157,7 +164,7 @@ class Run:
         return self._logs
 
     def has_news(self) -> bool:
-        """Whether a run would read anything."""
+        """Tell whether a run would read anything."""
         before = self._before()
         if before is None:
             return True
@@ -167,13 +174,13 @@ class Run:
         return has_grown or bool(changed_topics(state, ids))
 
     def _bounds(self, state: RunState) -> tuple[Mapping[TopicPartition, tuple[int, int]], Mapping[str, str]]:
-        """The bounds of all logs, and the ids that their topics have."""
+        """Return the bounds of all logs, and the ids of their topics."""
         ids = self.source.topic_ids()
         while True:
             if isinstance(self.logs, DirectoryLogs) and (changed := changed_topics(state, ids)):
                 self.logs.forget(changed)
             before, bounds = ids, self.logs.bounds()
-            # A topic that was made again in between would have the id of one log and the bounds of the other.
+            # A topic created again between the two calls would have the id of one log and the bounds of the other.
             if (ids := self.source.topic_ids()) == before:
                 return bounds, ids
 
@@ -194,7 +201,7 @@ class Run:
         return state
 
     def _named(self, before: published.Published | None) -> Sequence[Part]:
-        """The rows that the current version was made of: they stay until another version counts."""
+        """Return the parts that the current version was made from. They stay until the next version is current."""
         try:
             return () if before is None else RunState.of(before).parts
         except ConfigError:
@@ -210,7 +217,7 @@ class Run:
     def _tails(self) -> tuple[Mapping[str, Any], ...]:
         return tuple(self.logs.tails()) if isinstance(self.logs, DirectoryLogs) else ()
 
-    def _walked(self) -> tuple[ScannedSegment, ...]:
+    def _scanned(self) -> tuple[ScannedSegment, ...]:
         return tuple(self.logs.scanned()) if isinstance(self.logs, DirectoryLogs) else ()
 
     def _publish(
@@ -220,7 +227,7 @@ class Run:
         version: int,
         state: RunState,
         following: RunState,
-        over: Sequence[EndedIncarnation],
+        ended: Sequence[EndedIncarnation],
     ) -> Outcome:
         has_news = following.positions != state.positions
         tasks = self.logs.tasks(state.positions, following.positions) if has_news else ()
@@ -229,12 +236,12 @@ class Run:
         spark = stack.enter_context(self.sessions(self.planned_bytes))
         files = bronze.Bronze(self.out)
         parts, new = state.parts, None
-        if has_news or over:
+        if has_news or ended:
             reading = self.source.reading(progressDir=self._notes)
             written = files.write_tasks(spark, reading, tasks, str(version), following.incarnations)
             new = files.path(written.name)
             known = self._known(files, state, new)
-            written = files.add(written, BATCH, first_rows(over, state, self._began_ms(state, known, new, over)))
+            written = files.add(written, BATCH, first_rows(ended, state, self._began_ms(state, known, new, ended)))
             self.on_step("rows")
             parts = files.merged(spark, (*parts, written), f"{version}.1")
             published.sync(files.root)
@@ -242,7 +249,7 @@ class Run:
         else:
             known = self._known(files, state, None)
         following = replace(following, parts=parts, known=known)
-        changed = None if before is None else self._touched(before, state, following, new)
+        changed = None if before is None else self._affected(before, state, following, new)
         tables = self._tables(spark, files, following, changed, before)
         if changed is not None and before is not None and not self._fits(tables, before):
             changed, tables = None, self._tables(spark, files, following, None, None)
@@ -264,20 +271,20 @@ class Run:
         rows = sum(part.rows for part in parts) - sum(part.rows for part in state.parts)
         return Outcome(made.version, True, rows, self._read, damage=damage, affected=changed)
 
-    def _began_ms(self, state: RunState, known: Known, new: Path, over: Sequence[EndedIncarnation]) -> dict[str, int]:
+    def _began_ms(self, state: RunState, known: Known, new: Path, ended: Sequence[EndedIncarnation]) -> dict[str, int]:
         """
-        Of topics whose logs began again, when they did: with the first record since, but not before what was read of the old
-        ones, nor later than the end of all logs. Nobody has written down when the old ones went.
+        Return when the logs of topics began again: with their first record, but not before the last record read of the old
+        ones, nor after the end of all logs. The logs do not record when a topic was deleted.
         """
         from kohort.pipeline.jobs.reading import end_of_logs
 
         end_ms = int(time.time() * 1000) if is_live(self.source.path) else end_of_logs(known.latest_ms)
-        first = first_ms(new, {one.topic for one in over})
+        first = first_ms(new, {one.topic for one in ended})
         was = {} if state.known is None else state.known.latest_ms
-        return {one.topic: min(max(first.get(one.topic, end_ms), was.get(one.topic, 0)), end_ms) for one in over}
+        return {one.topic: min(max(first.get(one.topic, end_ms), was.get(one.topic, 0)), end_ms) for one in ended}
 
     def _known(self, files: bronze.Bronze, state: RunState, new: Path | None) -> Known:
-        """What is known with the new rows, names excepted: they are told by a frame."""
+        """Return what is known with the new rows, except topic names, which come from a frame."""
         from kohort.pipeline.jobs.reading import end_of_logs
 
         known = state.known
@@ -288,15 +295,15 @@ class Run:
         at_ms = int(time.time() * 1000) if is_live(self.source.path) else end_of_logs(latest)
         return replace(known, latest_ms=latest, at_ms=at_ms if self.request.as_of_ms is None else self.request.as_of_ms)
 
-    def _touched(
+    def _affected(
         self, before: published.Published, state: RunState, following: RunState, new: Path | None
     ) -> Affected | None:
-        """What the new rows change; None where all tables have to be made again."""
+        """Return what the new rows affect; None if all tables have to be made again."""
         was, known = state.known, following.known
         if not published.is_of_this_release(before, self.request.tables):
             return None
-        is_same_wish = state.request == self.request and self.request.as_of_ms is None
-        if was is None or known is None or not is_same_wish or not set(READ) <= set(self.request.tables):
+        is_same_request = state.request == self.request and self.request.as_of_ms is None
+        if was is None or known is None or not is_same_request or not set(READ) <= set(self.request.tables):
             return None
         grown = {place[0] for place, end in following.positions.items() if state.positions.get(place) != end}
         grown |= {place[0] for place, begin in following.begins.items() if state.begins.get(place) != begin}
@@ -350,5 +357,5 @@ class Run:
             self.on_step(name)
 
         with ThreadPoolExecutor(WRITERS) as writers:
-            for done in [writers.submit(write, name) for name in self.request.tables]:
-                done.result()
+            for writing in [writers.submit(write, name) for name in self.request.tables]:
+                writing.result()

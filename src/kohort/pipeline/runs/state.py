@@ -1,4 +1,4 @@
-"""How far a run has read, and of what: the part of `current.json` that says what the tables were made of."""
+"""The state of a run: positions, kept parts and request. It is the fingerprint in `current.json`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,12 +13,12 @@ from kohort.pipeline.sources.sparse_index import ScannedSegment
 @dataclass(frozen=True, slots=True)
 class RunRequest:
     """
-    What the tables are asked to tell; another wish makes other tables of the same rows.
+    The tables that a run publishes. Another request makes other tables from the same rows.
 
     Attributes:
-        groups: these alone; None is all.
-        as_of_ms: as it was then; None is the end of the logs.
-        tables: their names, which change with the release.
+        groups: only these groups; None for all.
+        as_of_ms: the instant of the tables; None for the end of the logs.
+        tables: their names.
     """
 
     groups: frozenset[str] | None = None
@@ -28,7 +28,7 @@ class RunRequest:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows that one run has read: the name of their directory, and how many they are."""
+    """Rows that one run has read: the name of their directory, and their number."""
 
     name: str
     rows: int
@@ -37,12 +37,12 @@ class Part:
 @dataclass(frozen=True, slots=True)
 class Known:
     """
-    What of all the rows the next run needs to know, without reading them.
+    Facts about all kept rows, so that the next run need not read them.
 
     Attributes:
-        latest_ms: of each topic the greatest time of a batch.
-        names: of topics that records name by id.
-        at_ms: the instant that the tables stand for.
+        latest_ms: the greatest timestamp of a batch, by topic.
+        names: topic names by topic id.
+        at_ms: the instant of the tables.
     """
 
     latest_ms: Mapping[str, int] = field(default_factory=dict)
@@ -53,15 +53,17 @@ class Known:
 @dataclass(frozen=True, slots=True)
 class RunState:
     """
+    The end of a run, from which the next one continues.
+
     Attributes:
         positions: the next offset to read of each partition.
-        parts: the rows that were read, oldest first.
-        tails: what could not be read at the ends of the newest segments, where the next run looks again: rows of kind damage.
-        topic_ids: of the topics that were there.
-        begins: the first offset of each log of a topic; no coordinator's, of which nothing is told by it.
-        lives: how often logs were made again, where they were, see `incarnations`.
-        walked: how far the newest segments were looked through, so that the next run need not.
-        known: None in what an older release has published; then all tables are made of all rows once.
+        parts: the kept rows, oldest first.
+        tails: unreadable ends of the newest segments, as rows of kind damage. The next run reads them again.
+        topic_ids: topic ids by topic.
+        begins: log start offsets of topics; the tables do not need those of coordinators' logs.
+        incarnations: how often each log began again, see `incarnations`.
+        scanned: how far the batch headers of the newest segments were scanned.
+        known: None in the state of an older release; then all tables are made from all rows once.
     """
 
     positions: Positions = field(default_factory=dict)
@@ -77,24 +79,26 @@ class RunState:
     @classmethod
     def of(cls, published: Published) -> "RunState":
         """
+        Read the state out of the fingerprint of a version.
+
         Raises:
-            ConfigError: the tables were published by a release that did not keep what it had read.
+            ConfigError: the release that published the tables did not keep rows.
         """
-        told = published.fingerprint
+        stored = published.fingerprint
         try:
-            request = told["wanted"]
+            request = stored["wanted"]
             groups = None if request["groups"] is None else frozenset(request["groups"])
             return cls(
-                positions=from_json(told["positions"]),
-                parts=tuple(Part(name, rows) for name, rows in told["parts"]),
+                positions=from_json(stored["positions"]),
+                parts=tuple(Part(name, rows) for name, rows in stored["parts"]),
                 request=RunRequest(groups, request["as_of_ms"], tuple(request["tables"])),
-                tails=tuple(told["tails"]),
-                # Older releases told none of these.
-                begins=from_json(told.get("begins", {})),
-                incarnations=from_json(told.get("lives", {})),
-                topic_ids=dict(told.get("topic_ids", {})),
-                scanned=tuple(ScannedSegment(*one) for one in told["walked"]),
-                known=Known(**told["known"]) if told.get("known") is not None else None,
+                tails=tuple(stored["tails"]),
+                # Older releases did not store these.
+                begins=from_json(stored.get("begins", {})),
+                incarnations=from_json(stored.get("lives", {})),
+                topic_ids=dict(stored.get("topic_ids", {})),
+                scanned=tuple(ScannedSegment(*one) for one in stored["walked"]),
+                known=Known(**stored["known"]) if stored.get("known") is not None else None,
             )
         except (TypeError, LookupError, ValueError) as exc:
             raise ConfigError(
@@ -124,10 +128,10 @@ def check_followable(
     positions: Mapping[TopicPartition, int], bounds: Mapping[TopicPartition, tuple[int, int]]
 ) -> list[str]:
     """
-    What was deleted before it was read, in sentences.
+    Return sentences about records that were deleted before they were read.
 
     Raises:
-        ConfigError: a log ends before what was read of it: it is another one.
+        ConfigError: a log ends below what was read of it, so it is a different log.
     """
     lost: list[str] = []
     for (topic, partition), (first, end) in sorted(bounds.items()):

@@ -1,9 +1,10 @@
 """
-What tasks read, written by the workers themselves: no row crosses over to the JVM, whose Parquet takes most of the time else.
+Kept rows, written by the Python workers themselves: no row crosses over to the JVM, whose Parquet writer would take most of the
+time.
 
-A task writes one file for each kind of row, `kind=<kind>/part-<task>.parquet`, under another name until it is whole. A task
-that is tried again writes the same rows under the same names. Rows of another log partition begin another row group where that
-is not too small, so that who looks for some groups alone can skip the rest.
+A task writes one file for each kind of row, `kind=<kind>/part-<task>.parquet`, under a temporary name until it is complete. A
+retried task writes the same rows under the same names. Rows of another log partition start a new row group, unless the current
+one is very small, so that a read of a few groups can skip the others.
 """
 
 import uuid
@@ -26,21 +27,21 @@ from kohort.pipeline.tables.incarnations import INCARNATION
 ROW_GROUP_ROWS = 1 << 18
 ROW_GROUP_ROWS_MIN = 4096
 ROW_GROUP_BYTES = 64 << 20
-"""Rows that wait for their group are held in memory: a group is written when either is reached."""
+"""Rows of a row group are held in memory: the group is written when either limit is reached."""
 _KIND, _TOPIC, _PARTITION = "kind", "log_topic", "log_partition"
 _SCHEMA = schemas.SCHEMA.remove(schemas.SCHEMA.get_field_index(_KIND)).append(pa.field(INCARNATION, pa.int32()))
-_Lives: TypeAlias = Mapping[TopicPartition, int]
+_Incarnations: TypeAlias = Mapping[TopicPartition, int]
 
 
 class _File:
-    """Rows of one kind on their way into a file."""
+    """A file of rows of one kind that is being written."""
 
-    def __init__(self, path: Path, incarnations: _Lives) -> None:
+    def __init__(self, path: Path, incarnations: _Incarnations) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
         self._beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
         self._writer = pq.ParquetWriter(self._beside, _SCHEMA, compression="zstd", compression_level=1)
-        self._lives = incarnations
+        self._incarnations = incarnations
         self._waiting: list[pa.RecordBatch] = []
         self._rows = 0
         self._bytes = 0
@@ -51,8 +52,8 @@ class _File:
         if place != self._place and self._rows >= ROW_GROUP_ROWS_MIN:
             self._write()
         self._place = place
-        life = pa.repeat(pa.scalar(self._lives.get(place, 0), pa.int32()), batch.num_rows)
-        rows = batch.drop_columns([_KIND]).append_column(_SCHEMA.field(INCARNATION), life)
+        incarnation = pa.repeat(pa.scalar(self._incarnations.get(place, 0), pa.int32()), batch.num_rows)
+        rows = batch.drop_columns([_KIND]).append_column(_SCHEMA.field(INCARNATION), incarnation)
         self._waiting.append(rows)
         self._rows += rows.num_rows
         self._bytes += rows.nbytes
@@ -60,7 +61,7 @@ class _File:
             self._write()
 
     def close(self) -> None:
-        """The file counts from here on."""
+        """Complete the file and give it its name."""
         self._write()
         self._writer.close()
         self._beside.replace(self._path)
@@ -71,13 +72,15 @@ class _File:
         self._waiting, self._rows, self._bytes = [], 0, 0
 
 
-def write_task(directory: str, options: SourceOptions, task: RangeTask, incarnations: _Lives | None = None) -> int:
-    """Write the rows of a task below a directory, and return how many they are."""
+def write_task(
+    directory: str, options: SourceOptions, task: RangeTask, incarnations: _Incarnations | None = None
+) -> int:
+    """Write the rows of a task below a directory, and return their number."""
     files: dict[str, _File] = {}
     rows = 0
     for batch in read_task(options, task):
         if batch.num_rows:
-            # The decoder's batches are of one kind each.
+            # Each batch of the decoder has one kind.
             kind = batch.column(_KIND)[0].as_py()
             if kind not in files:
                 files[kind] = _File(
@@ -87,13 +90,13 @@ def write_task(directory: str, options: SourceOptions, task: RangeTask, incarnat
             rows += batch.num_rows
     for file in files.values():
         file.close()
-    # What follows is done by the JVM.
+    # The JVM needs the memory for the next step.
     give_back()
     return rows
 
 
 def write_rows(directory: Path, kind: str, rows: Sequence[Mapping[str, Any]]) -> int:
-    """A few rows that no task has read, with the columns that they have."""
+    """Write a few rows that no task has read; missing columns are null."""
     path = directory / f"{_KIND}={kind}" / "told.parquet"
     path.parent.mkdir(parents=True, exist_ok=True)
     table = pa.Table.from_pylist([{name: row.get(name) for name in _SCHEMA.names} for row in rows], _SCHEMA)
@@ -102,18 +105,21 @@ def write_rows(directory: Path, kind: str, rows: Sequence[Mapping[str, Any]]) ->
 
 
 def write_tasks(
-    spark: Any, directory: Path, options: SourceOptions, tasks: list[RangeTask], incarnations: _Lives | None = None
+    spark: Any,
+    directory: Path,
+    options: SourceOptions,
+    tasks: list[RangeTask],
+    incarnations: _Incarnations | None = None,
 ) -> int:
     """
-    All tasks, spread over the workers; returns the number of rows.
+    Run all tasks in the workers; return the number of rows.
 
     Args:
-        lives: how often logs were made again, where they were.
+        incarnations: how often logs began again.
     """
     if not tasks:
         return 0
-    # A task a row, by number. Workers of this kind are those that read the source as well; those of an RDD would be others,
-    # and each kind holds memory of its own.
+    # One row per task. mapInArrow uses the workers that also read the source; an RDD would start others, with their own memory.
     numbers = spark.range(0, len(tasks), 1, len(tasks))
     written = numbers.mapInArrow(
         partial(_written, str(directory), options, tasks, dict(incarnations or {})), "rows bigint"
@@ -125,10 +131,10 @@ def _written(
     directory: str,
     options: SourceOptions,
     tasks: list[RangeTask],
-    incarnations: _Lives,
+    incarnations: _Incarnations,
     numbers: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    """For each number of a task the rows that it wrote."""
+    """Run the tasks of some numbers, and return the number of rows of each."""
     for batch in numbers:
         rows = [write_task(directory, options, tasks[number], incarnations) for number in batch.column(0).to_pylist()]
         yield pa.record_batch({"rows": pa.array(rows, pa.int64())})

@@ -1,8 +1,8 @@
 """
-Frames whose rows come from replaying a log in order: what SQL says badly, in a plain class for each key.
+Frames made by replaying a log in order, one plain object per key: for rules that SQL cannot express well.
 
-Rows are brought together by key and sorted, Spark spilling to disk where it must; then one pass hands them to one replay after
-the other, so that memory holds a batch and a single key's state.
+Spark groups the rows by key and sorts them, spilling to disk if necessary. One pass then feeds one replay after the other, so
+memory holds one batch and the state of one key.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,11 +12,11 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 
 ROWS_MAX = 4096
-"""Rows that come out at once."""
+"""The size of an output batch."""
 
 
 class Replay(Protocol):
-    """Of one key: is given its rows in order, gives out rows of the result."""
+    """The replay of one key: gets its rows in order, returns rows of the result."""
 
     def replay(self, record: dict[str, Any], /) -> Iterable[dict[str, Any]]: ...
     def finish(self) -> Iterable[dict[str, Any]]: ...
@@ -26,13 +26,13 @@ def replayed(
     frame: Any, *, keys: Sequence[str], order: Sequence[str], start: Callable[..., Replay], schema: pa.Schema
 ) -> Any:
     """
-    What the replays of all keys give out.
+    Return the rows of the replays of all keys.
 
     Args:
-        keys: columns that say what belongs together; `start` gets their values in this order.
-        order: columns that sort the rows of a key.
-        start: makes the replay of a key; pickled, as is what it refers to.
-        schema: of what comes out.
+        keys: the key columns; `start` gets their values in this order.
+        order: the columns that sort the rows of a key.
+        start: creates the replay of a key. It is pickled.
+        schema: of the result.
     """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -1,9 +1,9 @@
 """
-Burrow's verdict on a partition of a group, rule by rule, as plain functions.
+Burrow's evaluation of a partition of a group, rule by rule, as plain functions.
 
-Burrow keeps the last ten commits of each partition with the lag at each of them, and the last ten ends of its log (asked for
-every ten seconds). `evaluate` is given what such a window holds and answers what Burrow would; what Burrow overlooks
-(tombstones, commits of aborted transactions) is left out before, see `burrow_status`.
+Burrow keeps the last ten commits of each partition with the lag at each of them, and the last ten log end offsets, which it
+polls every ten seconds. `evaluate` takes the content of such a window and returns Burrow's status. Callers remove what Burrow
+ignores wrongly (tombstones, commits of aborted transactions), see `burrow.status`.
 
 Source: LinkedIn Burrow, core/internal/evaluator/caching.go and core/internal/storage/inmemory.go (rules, order and defaults).
 """
@@ -15,7 +15,7 @@ from itertools import pairwise
 
 INTERVALS = 10
 REFRESH_MS = 10_000
-"""How often Burrow asks for the ends of logs, by default."""
+"""How often Burrow polls log end offsets, by default."""
 EXPIRE_MS = 604_800_000
 
 
@@ -25,12 +25,12 @@ class Rules:
     Burrow's settings, by default its own.
 
     Attributes:
-        intervals: commits that the window holds, and ends of the log (`intervals`).
-        allowed_lag: a lag that is none (`allowed-lag`).
-        refresh_ms: how often ends are asked for (`offset-refresh`).
-        distance_min_ms: commits closer to each other count as one (`min-distance`).
-        complete_min: the share of the window below which a partition is OK (`minimum-complete`).
-        expire_ms: commits older than this are forgotten (`expire-group`).
+        intervals: commits in the window, and stored log end offsets (`intervals`).
+        allowed_lag: a lag up to this counts as none (`allowed-lag`).
+        refresh_ms: how often log end offsets are polled (`offset-refresh`).
+        distance_min_ms: commits closer together count as one (`min-distance`).
+        complete_min: the filled share of the window below which a partition is OK (`minimum-complete`).
+        expire_ms: older commits are dropped (`expire-group`).
     """
 
     intervals: int = INTERVALS
@@ -41,12 +41,12 @@ class Rules:
     expire_ms: int = EXPIRE_MS
 
     def asked_ms(self, at_ms: int) -> int:
-        """When the ends of logs were last asked for: at whole `refresh_ms` since 1970, so that any two runs agree."""
+        """Return when log end offsets were last polled: at whole `refresh_ms` since 1970, so that any two runs agree."""
         return at_ms - at_ms % self.refresh_ms
 
 
 class Status(IntEnum):
-    """By severity, as Burrow numbers them."""
+    """Statuses by severity, with Burrow's numbers."""
 
     NOTFOUND = 0
     OK = 1
@@ -59,7 +59,7 @@ class Status(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A commit and the lag it left; `lag` is None where it is not known. `order` is its place in the coordinator's log."""
+    """A commit and the lag at its time; None if unknown. `order` is its offset in the coordinator's log."""
 
     offset: int
     timestamp_ms: int
@@ -69,9 +69,9 @@ class Commit:
 
 def window(commits: Iterable[Commit], *, intervals: int = INTERVALS, distance_min_ms: int = 0) -> tuple[Commit, ...]:
     """
-    The commits that Burrow's ring holds, oldest first by their place in the coordinator's log.
+    Return the commits in Burrow's ring, in the order of the coordinator's log.
 
-    A commit sooner than `distance_min_ms` after the one before takes its place and keeps its time.
+    A commit less than `distance_min_ms` after the previous one replaces it, and keeps the older timestamp.
     """
     kept: list[Commit] = []
     for commit in commits:
@@ -93,12 +93,12 @@ def evaluate(
     intervals: int = INTERVALS,
 ) -> Status:
     """
-    The status of one partition.
+    Return the status of one partition.
 
     Args:
         commits: as `window` returns them.
-        ends: the end offsets of the log that Burrow has stored.
-        complete_min: the share of `intervals` below which a partition is OK.
+        ends: the stored log end offsets.
+        complete_min: the filled share of `intervals` below which a partition is OK.
     """
     if not commits:
         return Status.NOTFOUND
@@ -117,13 +117,13 @@ def evaluate(
 
 
 def _is_stopped(commits: Sequence[Commit], now_ms: int) -> bool:
-    """Silent for longer than the whole window lasted."""
+    """Tell whether the last commit is older than the span of the window."""
     first_ms, last_ms = commits[0].timestamp_ms, commits[-1].timestamp_ms
     return now_ms - last_ms > last_ms - first_ms
 
 
 def _is_rewound(commits: Sequence[Commit]) -> bool:
-    """The offset went back, and has not come up to where it was."""
+    """Tell whether, after the first decrease of the offset, it never reached the previous value again."""
     for index, (before, here) in enumerate(pairwise(commits)):
         if here.offset < before.offset:
             return not any(commit.offset >= before.offset for commit in commits[index + 1 :])
@@ -131,5 +131,5 @@ def _is_rewound(commits: Sequence[Commit]) -> bool:
 
 
 def group_status(partitions: Iterable[Status]) -> Status:
-    """The worst of a group's partitions; Burrow calls everything worse than WARN an error of the group."""
+    """Return the worst status of the partitions; Burrow reports everything above WARN as ERR for a group."""
     return min(max(partitions, default=Status.NOTFOUND), Status.ERR)

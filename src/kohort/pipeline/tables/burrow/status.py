@@ -1,4 +1,4 @@
-"""Burrow's statuses for any instant of the past: its window is filled from the logs, as if it had been running then."""
+"""Burrow statuses at any instant of the past: the window is filled from the logs, as if Burrow had been running then."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -36,16 +36,17 @@ def burrow_status(
     rules: Rules | None = None,
 ) -> Any:
     """
-    The status of every partition with a committed offset at `at_ms`: `group`, `topic`, `partition`, `status`, `lag`, `commits`
-    (in the window), `last_commit_ms`.
+    Return the status of every partition with a committed offset at `at_ms`.
 
-    Unlike in Burrow, what an aborted transaction committed is no commit, and a tombstone ends a window: a partition whose
-    offset was deleted or has expired is not listed.
+    Columns: `group`, `topic`, `partition`, `status`, `lag`, `commits` (in the window), `last_commit_ms`. Unlike in Burrow,
+    commits of
+    aborted transactions do not count, and a tombstone clears the window: a partition whose offset was deleted or has expired is
+    not listed.
 
     Args:
         commits: as `offset_commits` returns them.
         batches: `lag_over_time.INPUT_COLUMNS` of the topics that groups commit to.
-        rules: all of Burrow's settings, in place of `intervals` and `allowed_lag`.
+        rules: all of Burrow's settings, instead of `intervals` and `allowed_lag`.
     """
     settings = rules or Rules(intervals=intervals, allowed_lag=allowed_lag)
     past = batches.where(fn.col("timestamp_ms") <= at_ms)
@@ -53,20 +54,20 @@ def burrow_status(
     windows = _windows(events, settings)
     joined = windows.join(_ring(past, settings, at_ms), on=["topic", "partition"], how="left")
 
-    def judge(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def evaluate_rows(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for part in parts:
-            rows = [_judged(row, at_ms, settings) for row in part.to_pylist()]
+            rows = [_evaluated(row, at_ms, settings) for row in part.to_pylist()]
             yield pa.RecordBatch.from_pylist([row for row in rows if row is not None], schema=STATUS_SCHEMA)
 
-    return joined.mapInArrow(judge, from_arrow_schema(STATUS_SCHEMA))
+    return joined.mapInArrow(evaluate_rows, from_arrow_schema(STATUS_SCHEMA))
 
 
 def burrow_history(commits: Any, batches: Any, *, until_ms: int, rules: Rules | None = None) -> Any:
     """
-    Every status of every partition up to `until_ms`: `group`, `topic`, `partition`, `since_ms`, `until_ms` (null where it still
-    holds), `status`, `lag_max` (the greatest lag at the events meanwhile).
+    Return every status of every partition up to `until_ms`. At every instant it equals `burrow_status`.
 
-    At every instant it is what `burrow_status` says of it.
+    Columns: `group`, `topic`, `partition`, `since_ms`, `until_ms` (null if it still holds), `status`, `lag_max` (the greatest
+    lag at the events in the interval).
 
     Args:
         commits, batches: as for `burrow_status`.
@@ -83,7 +84,7 @@ def burrow_history(commits: Any, batches: Any, *, until_ms: int, rules: Rules | 
 
 
 def _ring(batches: Any, rules: Rules, at_ms: int) -> Any:
-    """The end of each log as `end_now`, and the `ends` that Burrow has stored; null from before the log began."""
+    """Return the end of each log as `end_now`, and the polled `ends`; null before the log's first batch."""
     asked_ms = rules.asked_ms(at_ms)
     ends = [
         last_end(batches, "next_offset", where=fn.col("timestamp_ms") <= asked_ms - step * rules.refresh_ms)
@@ -97,11 +98,11 @@ def _ring(batches: Any, rules: Rules, at_ms: int) -> Any:
 
 
 def _windows(events: Any, rules: Rules) -> Any:
-    """The last commits of each partition, since its last tombstone; all of them where close ones count as one."""
+    """Collect the last commits of each partition since its last tombstone; all of them if close commits count as one."""
     backwards = Window.partitionBy(*_PARTITION).orderBy(fn.desc("order"))
     committed = events.where(fn.col("committed").isNotNull())
     is_over = fn.max(fn.col("committed.offset").isNull()).over(backwards)
-    # Of a commit that came late Burrow knows no lag.
+    # Burrow has no lag of a late commit.
     lag = fn.when(~fn.col("is_late"), fn.col("behind")).alias("lag")
     commit = fn.struct("order", fn.col("committed.offset").alias("offset"), "timestamp_ms", lag)
     live = committed.withColumn("is_over", is_over).where(~fn.col("is_over"))
@@ -110,8 +111,8 @@ def _windows(events: Any, rules: Rules) -> Any:
     return live.groupBy(*_PARTITION).agg(fn.sort_array(fn.collect_list(commit)).alias("window"))
 
 
-def _judged(row: dict[str, Any], at_ms: int, rules: Rules) -> dict[str, Any] | None:
-    """The row of a partition, None where all of its commits have expired."""
+def _evaluated(row: dict[str, Any], at_ms: int, rules: Rules) -> dict[str, Any] | None:
+    """Return the row of a partition; None if all of its commits have expired."""
     kept = window(
         (Commit(one["offset"], one["timestamp_ms"], one["lag"]) for one in row["window"]),
         intervals=rules.intervals,

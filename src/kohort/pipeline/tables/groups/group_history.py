@@ -1,10 +1,10 @@
 """
-One group replayed record by record: why it rebalanced, and what that moved.
+The history of one group, replayed record by record: the causes of its rebalances, and the partitions that they moved.
 
-A plain class without Spark, for all kinds of groups. Classic groups write their whole membership when a rebalance is over
-(GroupMetadata). Groups that the coordinator assigns write what changed of a member, then a new group epoch (which begins a
-rebalance), then the target assignment of that epoch, and then for each member what it holds; the rebalance is over when all
-members hold what they should in that epoch.
+A plain class without Spark, for all kinds of groups. Classic groups write their whole membership at the end of a rebalance
+(GroupMetadata). Consumer, share and streams groups write changed members, then a new group epoch (the start of a rebalance), then
+the target assignment of that epoch, and then the current assignment of each member. The rebalance ends when all members have
+their target assignment in that epoch.
 
 Source: Apache Kafka 4.2.1, GroupMetadataManager, CurrentAssignmentBuilder, MemberState; KIP-848, KIP-932, KIP-1071.
 """
@@ -48,38 +48,40 @@ RECORD_TYPES = {
     for prefix, group_type in (("Consumer", CONSUMER), ("Share", SHARE), ("Streams", STREAMS))
     for what in (MEMBER_METADATA, GROUP_EPOCH, TARGET_MEMBER, TARGET_EPOCH, CURRENT)
 }
-"""The records of groups that the coordinator assigns, as far as they tell of rebalances."""
+"""The records of consumer, share and streams groups that the history needs."""
 
 _STABLE = {CONSUMER: 0, SHARE: 0, STREAMS: 1}
-"""The state of a member that holds what it should."""
+"""The member state STABLE, by group type."""
 _FIRST_EPOCH = {CONSUMER: 1, SHARE: 1, STREAMS: 2}
+_AWAY = -2
+"""LEAVE_GROUP_STATIC_MEMBER_EPOCH: a static member left temporarily."""
 _NAMES = ("member_id", "instance_id", "client_id", "client_host")
 
 
 @dataclass(slots=True)
 class Member:
-    """A member as it is known: its names, what it wants (None where that does not parse) and what it holds."""
+    """A member: its names, its subscription (None if unreadable), its epoch and state."""
 
     names: Row
-    wants: Any = None
+    subscription: Any = None
     epoch: int = -1
     state: int = -1
 
     @property
     def identity(self) -> str:
-        """A static member stays the same under a new id."""
+        """The instance id of a static member, which is the same under a new member id; else the member id."""
         return str(self.names["instance_id"] or self.names["member_id"])
 
 
 @dataclass(slots=True)
 class GroupHistory:
     """
-    Replays the records of one group in the order of the log and gives out a row for each change, see `tables.rebalances`.
+    Replays the records of one group in log order and yields a row for each change, see `rebalances`.
 
     Attributes:
-        members: who is in it now, by member id.
-        before: who was in it after the last change; None where the log no longer tells.
-        owners_before: of each partition (or task) after the last assignment; None where that is not known.
+        members: the current members, by member id.
+        before: the members after the last change; None if compaction removed that record.
+        owners_before: the owners of each partition (or task) after the last assignment; None if unknown.
     """
 
     group: str
@@ -94,21 +96,21 @@ class GroupHistory:
     _created_at_ms: int | None = None
 
     def replay(self, record: Row) -> Iterator[Row]:
-        """Apply one record (columns as `tables.rebalances.INPUT_COLUMNS`); rows come out when nothing more can change them."""
+        """Apply a record (columns `rebalances.INPUT_COLUMNS`); yield rows that later records cannot change."""
         if record["kind"] == GROUP_METADATA:
             yield from self._replay_classic(record)
         elif record["record_type"] in RECORD_TYPES:
-            group_type, what = RECORD_TYPES[record["record_type"]]
+            group_type, record_name = RECORD_TYPES[record["record_type"]]
             value = None if record["tombstone"] else json.loads(record["value"])
             if self._is_conversion(record):
                 yield from self._close(event=CONVERTED, left=[], fenced=[], why=[])
-            if what == GROUP_EPOCH:
+            if record_name == GROUP_EPOCH:
                 yield from self._replay_epoch(record, group_type, value)
             else:
-                self._replay_member(record, group_type, what, value)
+                self._replay_member(record, group_type, record_name, value)
 
     def finish(self) -> Iterator[Row]:
-        """The row that is still open at the end of the log."""
+        """Yield the row that is open at the end of the log."""
         yield from self._close()
 
     def _replay_classic(self, record: Row) -> Iterator[Row]:
@@ -158,23 +160,23 @@ class GroupHistory:
             row |= {"completed_at_ms": record["timestamp_ms"], "duration_ms": 0}
         self._open = row
         self._metadata_hash = value.get("metadataHash", 0)
-        self.before = {name: Member(one.names, one.wants) for name, one in self.members.items()}
+        self.before = {name: Member(one.names, one.subscription) for name, one in self.members.items()}
 
-    def _replay_member(self, record: Row, group_type: str, what: str, value: Row | None) -> None:
+    def _replay_member(self, record: Row, group_type: str, record_name: str, value: Row | None) -> None:
         name = record["member_id"]
-        if what == MEMBER_METADATA:
+        if record_name == MEMBER_METADATA:
             if value is None:
                 self.members.pop(name, None)
             else:
                 known = self.members.get(name)
-                self.members[name] = Member(_names(name, value), _wants(value))
+                self.members[name] = Member(_names(name, value), _subscription(value))
                 if known is not None:
                     self.members[name].epoch, self.members[name].state = known.epoch, known.state
-        elif what == TARGET_MEMBER:
+        elif record_name == TARGET_MEMBER:
             self._targets[name] = frozenset() if value is None else frozenset(_target_places(value))
-        elif what == TARGET_EPOCH:
+        elif record_name == TARGET_EPOCH:
             self._assigned(value)
-        elif what == CURRENT and value is not None and name in self.members:
+        elif record_name == CURRENT and value is not None and name in self.members:
             self.members[name].epoch, self.members[name].state = value["memberEpoch"], value["state"]
             self._settle(record, group_type)
 
@@ -189,19 +191,19 @@ class GroupHistory:
             self._open["moved"] = moved
 
     def _moved_to(self, owners: dict[Place, frozenset[str]] | None) -> int | None:
-        """How many partitions have another owner than before; they are the owners from now on."""
+        """Count the partitions whose owner changed, and remember the new owners."""
         before, self.owners_before = self.owners_before, owners
         if before is None or owners is None:
             return None
         return sum(1 for place, owner in owners.items() if place in before and before[place] != owner)
 
     def _settle(self, record: Row, group_type: str) -> None:
-        """Whether all members that are there (a static one may be away, at epoch -2) hold what the open epoch gives them."""
+        """Complete the open rebalance if all members, except static members that are away, have their target assignment."""
         row = self._open
         if row is None or row["event"] != REBALANCED or row["completed_at_ms"] is not None:
             return
-        there = [member for member in self.members.values() if member.epoch != -2]
-        if all(one.epoch == row["generation"] and one.state == _STABLE[group_type] for one in there):
+        present = [member for member in self.members.values() if member.epoch != _AWAY]
+        if all(one.epoch == row["generation"] and one.state == _STABLE[group_type] for one in present):
             row["completed_at_ms"] = record["timestamp_ms"]
             row["duration_ms"] = record["timestamp_ms"] - row["began_at_ms"]
 
@@ -232,15 +234,15 @@ class GroupHistory:
             FENCED: bool(row["fenced"]),
             SUBSCRIPTION: bool(row["changed"]),
         }
-        told = [name for name, holds in causes.items() if holds]
+        found = [name for name, holds in causes.items() if holds]
         if group_type == CLASSIC:
-            return told or [REJOINED] if row["event"] == REBALANCED else told
-        if self.members and self._metadata_hash is not None and metadata_hash != self._metadata_hash and not told:
+            return found or [REJOINED] if row["event"] == REBALANCED else found
+        if self.members and self._metadata_hash is not None and metadata_hash != self._metadata_hash and not found:
             return [METADATA]
-        return told
+        return found
 
     def _differences(self) -> tuple[list[Row] | None, list[Row] | None, list[Row] | None, list[Row] | None]:
-        """Who joined, left, was fenced, and changed its subscription, since the last change."""
+        """Return the members that joined, left, were fenced, and changed their subscription since the last change."""
         if self.before is None:
             return None, None, None, None
         joined = [one for name, one in self.members.items() if name not in self.before]
@@ -250,12 +252,12 @@ class GroupHistory:
         changed = [
             one.names
             for name, one in self.members.items()
-            if name in self.before and _has_changed(self.before[name].wants, one.wants)
+            if name in self.before and _has_changed(self.before[name].subscription, one.subscription)
         ]
         return [one.names for one in joined], [one.names for one in left], fenced, changed
 
     def _is_conversion(self, record: Row) -> bool:
-        """A deleted group that is of another type in the same moment was converted: its members stay."""
+        """Tell whether a group was converted: deleted, and created with another type in the same millisecond."""
         row = self._open
         is_classic = record["kind"] == GROUP_METADATA
         return (
@@ -299,7 +301,7 @@ COLUMNS = (
 
 
 def _has_changed(before: Any, now: Any) -> bool:
-    """What a classic member wants is told in another way than what the others want."""
+    """Compare subscriptions of the same kind; those of classic members are of another type."""
     return type(before) is type(now) and before != now
 
 
@@ -308,12 +310,12 @@ def _classic(member: Mapping[str, Any]) -> Member:
 
 
 def _names(member_id: str, value: Row) -> Row:
-    told = (value.get("instanceId"), value["clientId"], value["clientHost"])
-    return dict(zip(_NAMES, (member_id, *told), strict=True))
+    names = (member_id, value.get("instanceId"), value["clientId"], value["clientHost"])
+    return dict(zip(_NAMES, names, strict=True))
 
 
-def _wants(value: Row) -> Any:
-    """What of a member's metadata its assignment depends on."""
+def _subscription(value: Row) -> Any:
+    """Return the part of a member's metadata on which its assignment depends."""
     names = tuple(sorted(value.get("subscribedTopicNames") or ()))
     return (names, value.get("subscribedTopicRegex"), value.get("serverAssignor"), value.get("topologyEpoch"))
 
@@ -337,7 +339,7 @@ def _classic_owners(listed: list[Row], members: dict[str, Member]) -> dict[Place
 
 
 def _target_places(value: Row) -> Iterator[Place]:
-    """Partitions by topic id; of streams groups the active tasks by subtopology."""
+    """Yield partitions by topic id; for streams groups, active tasks by subtopology."""
     for topic in value.get("topicPartitions") or ():
         yield from ((topic["topicId"], partition) for partition in topic["partitions"])
     for task in value.get("activeTasks") or ():
@@ -345,7 +347,7 @@ def _target_places(value: Row) -> Iterator[Place]:
 
 
 def _sync_ms(record: Row, event: str) -> int | None:
-    """From the end of the join phase to the assignment, where the record tells when that was."""
+    """Return the time from the end of the join phase to the assignment, if the record has the former."""
     state_ms, at_ms = record["state_timestamp_ms"], record["timestamp_ms"]
     if event != REBALANCED or state_ms is None or not 0 <= state_ms <= at_ms:
         return None

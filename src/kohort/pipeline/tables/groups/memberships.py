@@ -1,12 +1,12 @@
 """
-Who was in a group from when to when, and who owned which partition: intervals, from every kind of group.
+Intervals of memberships and of ownership of partitions, for every kind of group.
 
-Classic groups tell both in their GroupMetadata records, as a whole each time. Consumer, share and streams groups write a record
-for each member (its metadata, its current assignment) and a tombstone when it leaves. Streams groups assign tasks: a partition
-of a subtopology, as active task or as a copy of its state (standby, or warmup until it has caught up).
+Classic groups write both in their GroupMetadata records, as a whole each time. Consumer, share and streams groups write records
+per member (its metadata, its current assignment), and tombstones when it leaves. Streams groups assign tasks: a partition of a
+subtopology, as active task or as a copy of its state (standby, or warmup until it has caught up).
 
-Either way it is a row of snapshots: at some offset of the log, a set of things was there. `intervals` turns snapshots into
-rows with a begin and an end; `until_ms` is null for what still holds at the end of the log.
+Either way the log is a sequence of snapshots: a set of items from some log offset on. `intervals` turns snapshots into rows
+with a start and an end; `until_ms` is null if the item is there at the end of the log.
 
 Source: Apache Kafka 4.2.1, GroupMetadataManager; KIP-848, KIP-932, KIP-1071.
 """
@@ -33,7 +33,7 @@ INPUT_COLUMNS = (
     "member_id",
     "value",
 )
-"""What has to be read of `kind` group_metadata and coordinator."""
+"""Columns to read of `kind` group_metadata and coordinator."""
 
 CLASSIC, CONSUMER, SHARE, STREAMS = "classic", "consumer", "share", "streams"
 
@@ -63,10 +63,10 @@ _NAMES = "struct<member_id:string,instance_id:string,client_id:string,client_hos
 
 def intervals(snapshots: Any, *, keys: Sequence[str]) -> Any:
     """
-    `keys`, the fields of the items, `since_ms`, `until_ms`, `first_log_offset`.
+    Return `keys`, the fields of the items, `since_ms`, `until_ms`, `first_log_offset`.
 
     Args:
-        snapshots: `keys`, `log_offset`, `timestamp_ms`, `items` (array of structs): what was there from this record on.
+        snapshots: `keys`, `log_offset`, `timestamp_ms`, `items` (array of structs) from this record on.
     """
     in_order = Window.partitionBy(*keys).orderBy("log_offset")
     numbered = snapshots.select(*keys, "log_offset", "timestamp_ms", "items").withColumn(
@@ -75,7 +75,7 @@ def intervals(snapshots: Any, *, keys: Sequence[str]) -> Any:
     numbered = numbered.withColumn("next_ms", fn.lead("timestamp_ms").over(in_order))
     items = numbered.withColumn("item", fn.explode(fn.array_distinct("items")))
     of_item = Window.partitionBy(*keys, "item").orderBy("log_offset")
-    # In snapshots that follow each other both numbers grow by one; where the item was missing, their distance changes.
+    # In consecutive snapshots both numbers grow by one; after a snapshot without the item their difference changes.
     stay = items.withColumn("stay", fn.col("number") - fn.row_number().over(of_item))
     return (
         stay.groupBy(*keys, "item", "stay")
@@ -90,8 +90,8 @@ def intervals(snapshots: Any, *, keys: Sequence[str]) -> Any:
 
 def member_intervals(records: Any) -> Any:
     """
-    One row for every stay of a member: `group`, `group_type`, `member_id`, `instance_id`, `client_id`, `client_host`,
-    `since_ms`, `until_ms`, `first_log_offset`.
+    Return one row for every interval of a membership: `group`, `group_type`, `member_id`, `instance_id`, `client_id`,
+    `client_host`, `since_ms`, `until_ms`, `first_log_offset`.
 
     Args:
         records: `INPUT_COLUMNS`.
@@ -111,10 +111,12 @@ def member_intervals(records: Any) -> Any:
 
 def assignment_intervals(records: Any) -> Any:
     """
-    One row for every time that a member owned a partition or a task: `group`, `group_type`, `member_id`, `topic`, `topic_id`,
-    `subtopology`, `partition`, `role`, `since_ms`, `until_ms`, `first_log_offset`. Classic groups name the topic, the others
-    its id. Of streams groups it is a task of a `subtopology`, and `role` is `active`, `standby` or `warmup`; both are null for
-    the others. What a member has been asked to give up counts no longer.
+    Return one row for every interval in which a member owned a partition or a task.
+
+    Columns: `group`, `group_type`, `member_id`, `topic`, `topic_id`, `subtopology`, `partition`, `role`, `since_ms`,
+    `until_ms`, `first_log_offset`. Records of classic groups have topic names, other records topic ids. `subtopology` and
+    `role` (`active`, `standby` or `warmup`) are null except for streams groups. Partitions pending revocation do not count as
+    owned.
 
     Args:
         records: `INPUT_COLUMNS`.
@@ -129,7 +131,7 @@ def assignment_intervals(records: Any) -> Any:
 
 
 def _classic(records: Any, items: Any, item_type: str) -> Any:
-    """Snapshots of classic groups; a tombstone leaves nothing."""
+    """Return the snapshots of classic groups; a tombstone is an empty one."""
     nothing = fn.array().cast(f"array<{item_type}>")
     return (
         records.where(fn.col("kind") == GROUP_METADATA)
@@ -139,7 +141,7 @@ def _classic(records: Any, items: Any, item_type: str) -> Any:
 
 
 def _modern(records: Any, types: dict[str, str], items: Any, item_type: str) -> Any:
-    """Snapshots of single members; a tombstone leaves nothing."""
+    """Return the snapshots of single members; a tombstone is an empty one."""
     nothing = fn.array().cast(f"array<{item_type}>")
     kinds = fn.create_map(*(fn.lit(word) for pair in types.items() for word in pair))
     return (
@@ -186,7 +188,7 @@ def _tasks(role: str, subtopology: Any) -> Any:
 
 
 def _place(member_id: Any, partition: Any, **named: Any) -> Any:
-    """A `_PLACE`; what is not named is null."""
+    """Return a struct of type `_PLACE`; fields without an argument are null."""
     nothing = fn.lit(None).cast("string")
     return fn.struct(
         member_id.alias("member_id"),

@@ -1,10 +1,11 @@
 """
-How steadily partitions were owned: how often the owner changed, and how long nobody was.
+Stability of ownership: how often partitions changed their owner, and how long they had none.
 
-Both are told from the intervals of `memberships.assignment_intervals`, per partition of a group. Of classic groups the log
-tells an assignment when a rebalance is over, so that a partition seems owned while the group rebalances. Partitions of
-share groups have several owners at once: their owners coming and going is no flapping, but they can be without any. Of streams
-groups active tasks are looked at alone: who has a copy of a task's state does not own it.
+Both come from the intervals of `memberships.assignment_intervals`, per partition of a group. Records of classic groups have the
+assignment at the end of a rebalance, so a partition seems owned during the rebalance. Partitions of share groups have several
+owners
+at once: a change of owners is no flapping, but a partition can have none. For streams groups only active tasks count: a copy of
+a task's state is no ownership.
 """
 
 from typing import Any
@@ -20,16 +21,16 @@ _FOREVER_MS = (1 << 63) - 1
 
 def partition_flapping(assignments: Any, members: Any = None) -> Any:
     """
-    Per partition (or task) of a group: `group`, `group_type`, `topic`, `topic_id`, `subtopology`, `partition`, `stays` (times
-    that a member got it),
-    `owners` (how many members had it), `moves` (stays that began with another member than the one before), `returns` (moves
-    to a member that had had it before), `held_p50_ms` and `held_min_ms` (of the stays that are over; null where none is),
-    `first_since_ms`.
+    Return one row per partition (or task) of a group.
+
+    Columns: `group`, `group_type`, `topic`, `topic_id`, `subtopology`, `partition`, `stays` (intervals of ownership), `owners`
+    (number of members), `moves` (intervals that began with another owner), `returns` (moves to an earlier owner), `held_p50_ms`
+    and `held_min_ms` (of completed intervals; null if there is none), `first_since_ms`.
 
     Args:
         assignments: as `memberships.assignment_intervals` returns them.
-        members: as `memberships.member_intervals` returns them; with them a static member is the same one under a new id, so
-            that restarting it moves nothing.
+        members: as `memberships.member_intervals` returns them. With them, a static member is the same owner under a new
+            member id, so that a restart is no move.
     """
     in_order = Window.partitionBy(*_PARTITION).orderBy("since_ms", "first_log_offset")
     of_member = Window.partitionBy(*_PARTITION, "owner").orderBy("since_ms", "first_log_offset")
@@ -56,9 +57,10 @@ def partition_flapping(assignments: Any, members: Any = None) -> Any:
 
 def time_without_owner(assignments: Any, *, at_ms: int) -> Any:
     """
-    One row for every time that a partition which a group has owned had no owner: `group`, `group_type`, `topic`,
-    `topic_id`, `subtopology`, `partition`, `since_ms`, `until_ms` (null where it still has none), `unowned_ms` (until `at_ms`
-    then).
+    Return one row for every interval in which a partition had no owner, after its first one.
+
+    Columns: `group`, `group_type`, `topic`, `topic_id`, `subtopology`, `partition`, `since_ms`, `until_ms` (null if it still
+    has none), `unowned_ms` (then until `at_ms`).
 
     Args:
         assignments: as `memberships.assignment_intervals` returns them.
@@ -83,7 +85,7 @@ def time_without_owner(assignments: Any, *, at_ms: int) -> Any:
 
 
 def _with_owner(stays: Any, members: Any) -> Any:
-    """With `owner`: the instance id of a static member, else the id of the member."""
+    """Add `owner`: the instance id of a static member, else the member id."""
     if members is None:
         return stays.withColumn("owner", fn.col("member_id"))
     static = members.where(fn.col("instance_id").isNotNull()).select("group", "member_id", "instance_id").distinct()
@@ -92,5 +94,5 @@ def _with_owner(stays: Any, members: Any) -> Any:
 
 
 def _owned(assignments: Any) -> Any:
-    """Without the copies of tasks."""
+    """Remove the copies of tasks."""
     return assignments.where(fn.coalesce(fn.col("role") == ACTIVE, fn.lit(True)))

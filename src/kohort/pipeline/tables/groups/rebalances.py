@@ -1,19 +1,20 @@
 """
-What happened to the membership of groups of every kind, and why, from the history of their records.
+Changes of the membership of groups of every kind, and their causes, from the history of their records.
 
-Of classic groups the coordinator writes a record when it creates a group (generation 0, nobody in it), when the leader's
-SyncGroup brings the assignment of a new generation, when the last member has gone, when a static member is replaced by its
-successor, and a tombstone when the group is deleted. Nothing is written when a rebalance begins, so
+For a classic group the coordinator writes a record when it creates the group (generation 0, no members), when the leader's
+SyncGroup brings the assignment of a new generation, when the last member left, when a static member is replaced, and a
+tombstone when the group is deleted. It writes nothing when a rebalance starts. Therefore
 
-- `sync_ms` (from the end of the join phase to the assignment) is known: the record carries the time of the group's last
-  change of state, which was the end of the join phase (value version 2 and later);
-- `duration_ms` (the whole rebalance) is known for the first generation only, since the creation of the group was its begin.
+- `sync_ms` (end of the join phase to the assignment) is known: the record carries the time of the group's last state change,
+  which was the end of the join phase (value version 2 and later);
+- `duration_ms` (the whole rebalance) is known for the first generation only, which starts with the creation of the group.
 
-Consumer, share and streams groups write a new epoch when a rebalance begins and the assignment of each member as it takes
-it, so that both ends are known. A rebalance that the next one overtook, or that still goes on, has no `completed_at_ms`.
+Consumer, share and streams groups write a new epoch when a rebalance starts, and the assignment of each member when it
+takes effect, so both ends are known. A rebalance that is not complete, or was overtaken by a newer epoch, has no
+`completed_at_ms`.
 
-Who joined and left is the difference to the change before, null where compaction has taken that one. Whether a member left
-by itself or was expelled for its silence the log does not tell.
+Joined and left members are the difference to the previous change; null if compaction removed that. The log does not tell
+whether a member left or its session expired.
 
 Source: Kafka GroupMetadataManager (createGroup, classicGroupSync, updateStaticMemberThenRebalanceOrCompleteJoin),
 ClassicGroup.currentStateTimestampOrDefault.
@@ -84,19 +85,19 @@ INPUT_COLUMNS = (
     "member_id",
     "value",
 )
-"""What has to be read of `kind` group_metadata and coordinator."""
+"""Columns to read of `kind` group_metadata and coordinator."""
 
 
 def rebalances(records: Any) -> Any:
     """
-    One row for every change of a group, with its `event` and `why`; members come without their bytes.
+    Return one row for every change of a group, with its `event` and `why`. Members have no subscription or assignment.
 
     `event` is `created`, `rebalanced`, `replaced` (a static member by its successor, without a rebalance), `emptied`,
-    `converted` (from one kind of group into another) or `deleted`. `why` lists what led to it: `joined`, `left` (or was
-    expelled), `fenced` (a static member by one of the same instance id), `subscription` (a member's), `metadata` (of the
-    topics), `rejoined` (the same members, each with the subscription it had); null where the change before is not known.
-    `fenced` members are among `left`, those who fenced them among `joined`. `moved` counts partitions (of streams groups:
-    active tasks) that have another owner than before; a static member that comes back is the same owner.
+    `converted` (to another kind of group) or `deleted`. `why` lists the causes: `joined`, `left` (or expired), `fenced` (a
+    static member by one with the same instance id), `subscription` (of a member), `metadata` (of the topics), `rejoined` (the
+    same members with the same subscriptions); null if the previous change is unknown. `fenced` members are among `left`, their
+    successors among `joined`. `moved` counts partitions (of streams groups: active tasks) whose owner changed; a static member
+    that returns is the same owner.
 
     Args:
         records: `INPUT_COLUMNS`.
@@ -119,9 +120,10 @@ def _history(log_partition: int, group: str) -> GroupHistory:
 
 def rebalance_costs(found: Any, lag_series: Any) -> Any:
     """
-    Rebalances with the lag that they cost: `lag_before` (of the group when it began, or as early as the log tells),
-    `lag_after` (when it was over) and `lag_cost`, by how much it grew. Null where the group had committed nothing yet, and
-    for what was not completed.
+    Add the lag that each rebalance cost.
+
+    Columns: `lag_before` (of the group at the start of the rebalance, or as early as the log tells), `lag_after` (at its end)
+    and `lag_cost`, the growth. Null if the group had no commit yet, or the rebalance did not complete.
 
     Args:
         found: as `rebalances` returns them.
@@ -144,7 +146,7 @@ def rebalance_costs(found: Any, lag_series: Any) -> Any:
         "timestamp_ms",
         "lag",
     )
-    # What changed the lag in the very millisecond comes first: nothing sorts before the side that is not named.
+    # Lag changes of the same millisecond come first: the empty side sorts before the others.
     in_order = Window.partitionBy("group").orderBy("timestamp_ms", "side")
     so_far = in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     known = (

@@ -1,12 +1,11 @@
 """
-How far a group was behind at every moment: exact, from the times in both logs, without polling.
+The lag of a group after every event: exact, from the timestamps in both logs, without polling.
 
-The lag of a partition changes when records are produced to it and when the group commits (or, in a transaction, when the
-transaction completes). Between these events it stands still. The lag of the group is the sum over its partitions, each from
-its first commit on.
+The lag of a partition changes when records are appended to it and when the group commits (for a transactional commit: when the
+transaction completes). The lag of the group is the sum over its partitions, each from its first commit on.
 
-What the logs no longer hold cannot be told: commits that were compacted away, records that were deleted. Produced records
-count from the greatest timestamp of their batch, so producers that set wild timestamps make a wild picture.
+Compacted commits and deleted records are missing. Appended records count from the greatest timestamp of their batch, so wrong
+producer clocks distort the result.
 """
 
 from typing import Any
@@ -18,31 +17,32 @@ from kohort.pipeline.tables.incarnations import INCARNATION, last_end
 from kohort.pipeline.tables.offsets.offset_commits import counting
 
 INPUT_COLUMNS = ("log_topic", "log_partition", "timestamp_ms", "next_offset")
-"""What has to be read of `kind` batch."""
+"""Columns to read of `kind` batch."""
 
 _PARTITION = ("group", "topic", "partition")
 ORDER = ("timestamp_ms", "order", INCARNATION, "end_offset")
-"""Of what happens to a partition of a group; a log that was never made again has no life."""
+"""The order of the events of a partition of a group. A log that never began again has no incarnation."""
 
 
 def lag_over_time(commits: Any, batches: Any) -> Any:
     """
-    The lag of each group after every event: `group`, `timestamp_ms`, `lag`.
+    Return the lag of each group after every event: `group`, `timestamp_ms`, `lag`.
 
     Args:
         commits: as `offset_commits` returns them.
-        batches: `INPUT_COLUMNS` of the topics that groups commit to; partitions without any are left out.
+        batches: `INPUT_COLUMNS` of the topics that groups commit to; partitions without any are ignored.
     """
     return _sums(_partition_steps(partition_lag(commits, batches)))
 
 
 def partition_lag(commits: Any, batches: Any) -> Any:
     """
-    Each partition of a group at every event that concerns it: `group`, `topic`, `partition`, `timestamp_ms`, `order` (offset
-    in the coordinator's log, -1 for what was produced), `committed` (null for what was produced; `committed.offset` is null in
-    a tombstone), `begun` (there was a commit or tombstone already), `behind` (the lag; null without an offset), `is_late` (a
-    commit that lies in the log before one that counted already: its transaction completed later, or the clock went back. The
-    group stays where it stands then, see `latest_offsets`).
+    Return the events of each partition of a group.
+
+    Columns: `group`, `topic`, `partition`, `timestamp_ms`, `order` (offset in the coordinator's log; -1 for appended batches),
+    `committed` (null for appended batches; `committed.offset` is null in a tombstone), `begun` (a commit or tombstone came
+    before), `behind` (the lag; null without an offset), `is_late` (the commit took effect after one with a greater log offset:
+    its transaction completed later, or the clock went back; it does not move the group, see `latest_offsets`).
 
     Args:
         commits, batches: as for `lag_over_time`.
@@ -58,7 +58,7 @@ def partition_lag(commits: Any, batches: Any) -> Any:
 
 
 def _events(commits: Any, batches: Any) -> Any:
-    """Commits and produced batches in one frame; `committed` is a struct, so that a tombstone is not nothing."""
+    """Return commits and appended batches in one frame; `committed` is a struct, so that a tombstone is not null."""
     appended = batches.where(fn.col("timestamp_ms") >= 0).select(
         fn.col("log_topic").alias("topic"),
         fn.col("log_partition").alias("partition"),
@@ -66,8 +66,10 @@ def _events(commits: Any, batches: Any) -> Any:
         fn.col("next_offset").alias("end_offset"),
         *(column for column in batches.columns if column == INCARNATION),
     )
-    told = counting(commits).join(appended.select("topic", "partition").distinct(), ["topic", "partition"], "left_semi")
-    committed = told.select(
+    effective = counting(commits).join(
+        appended.select("topic", "partition").distinct(), ["topic", "partition"], "left_semi"
+    )
+    committed = effective.select(
         *_PARTITION,
         fn.col("visible_at_ms").alias("timestamp_ms"),
         fn.col("log_offset").alias("order"),
@@ -75,13 +77,13 @@ def _events(commits: Any, batches: Any) -> Any:
         fn.lit(None).cast("bigint").alias("end_offset"),
     )
     produced = (
-        told.select(*_PARTITION)
+        effective.select(*_PARTITION)
         .distinct()
         .join(appended, on=["topic", "partition"], how="inner")
         .select(
             *_PARTITION,
             "timestamp_ms",
-            # What was produced in the same millisecond came before: a group commits what it has read.
+            # Batches of the same millisecond come before commits: a group commits what it has read.
             fn.lit(-1).cast("bigint").alias("order"),
             fn.lit(None).cast("struct<offset:bigint>").alias("committed"),
             "end_offset",
@@ -92,7 +94,7 @@ def _events(commits: Any, batches: Any) -> Any:
 
 
 def _partition_steps(known: Any) -> Any:
-    """By how much the lag of a partition changes at each event."""
+    """Return the change of the lag of a partition at each event."""
     before = fn.lag("behind").over(_in_order(known))
     return known.select(
         "group",
@@ -103,7 +105,7 @@ def _partition_steps(known: Any) -> Any:
 
 
 def order(events: Any) -> list[str]:
-    """The columns that sort the events of a partition of a group."""
+    """Return the columns that sort the events of a partition of a group."""
     return [column for column in ORDER if column in events.columns]
 
 
@@ -112,7 +114,7 @@ def _in_order(events: Any) -> Any:
 
 
 def _sums(steps: Any) -> Any:
-    """The running sum of all partitions of a group, from its first commit on."""
+    """Return the running sum over all partitions of a group, from its first commit on."""
     in_order = Window.partitionBy("group").orderBy("timestamp_ms")
     so_far = in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     return (
@@ -125,7 +127,7 @@ def _sums(steps: Any) -> Any:
 
 def thinned(series: Any, *, points: int) -> Any:
     """
-    At most `points` points a group, evenly over its time: the last lag of each stretch, and its greatest as `lag_max`.
+    Reduce a series to at most `points` equal intervals per group: the last lag of each, and the greatest as `lag_max`.
     """
     whole = Window.partitionBy("group").rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     first, last = fn.min("timestamp_ms").over(whole), fn.max("timestamp_ms").over(whole)

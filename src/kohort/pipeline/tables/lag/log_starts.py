@@ -1,7 +1,4 @@
-"""
-What lies before the begin of its log: it was there when it was read, and has been deleted since. Nobody waits for it any more,
-and it holds nobody back.
-"""
+"""Batches below the log start offset: they were kept when they were read, and retention deleted them since."""
 
 from typing import Any
 
@@ -12,16 +9,16 @@ _PLACE = ("log_topic", "log_partition")
 
 def since(batches: Any, begins: Any) -> Any:
     """
-    The batches that do not lie before the begin of their log.
+    Remove the batches below the start of their log. They delay no group, and block no reader.
 
     Args:
         batches: `log_topic`, `log_partition`, `log_offset`, `next_offset` and more.
-        begins: `topic`, `partition` and `begin_offset`; None where that is not known.
+        begins: log start offsets as `topic`, `partition`, `begin_offset`; None if they are not known.
     """
     if begins is None:
         return batches
     begun = begins.withColumnsRenamed({"topic": "log_topic", "partition": "log_partition"})
     is_there = fn.col("next_offset") > fn.coalesce("begin_offset", fn.lit(0))
-    # A life that begins is told by a row that holds nothing, see `lives`; that of a log that is gone tells no offset.
+    # An incarnation begins with a row without records, see `incarnations`; its offset is null if the log was deleted.
     is_there |= fn.col("next_offset").isNull() | (fn.col("next_offset") == fn.col("log_offset"))
     return batches.join(begun, on=[*_PLACE], how="left").where(is_there).drop("begin_offset")

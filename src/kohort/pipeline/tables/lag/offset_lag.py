@@ -1,4 +1,4 @@
-"""How far a group is behind."""
+"""Lag of groups in records."""
 
 from typing import Any
 
@@ -7,10 +7,10 @@ from pyspark.sql import functions as fn
 
 def lag(latest: Any, ends: Any) -> Any:
     """
-    Latest offsets with `end_offset` and `lag`, both null where there is no log of the partition.
+    Add `end_offset` and `lag` to latest offsets; both are null if there is no log of the partition.
 
-    An end before the committed offset (the broker lost its tail, the group did not) is no lag. The markers of
-    transactions take offsets too, so a group that has read everything can be behind by one.
+    The lag is 0 if the log ends below the committed offset (an unclean election lost the end of the log). Transaction markers
+    have offsets, so the lag of a group that has read everything can be 1.
     """
     behind = fn.col("end_offset") - fn.col("offset")
     return latest.join(ends, on=["topic", "partition"], how="left").select(

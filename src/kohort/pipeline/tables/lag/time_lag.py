@@ -1,15 +1,16 @@
 """
-How long the oldest unread record has waited: exact, from the times in the data log, where others poll and interpolate.
+Time lag: how long the oldest unread record has waited. It is exact, from the timestamps in the data log; no polling, no
+interpolation.
 
-What nobody waits for is left out: markers of transactions, records of transactions that were aborted, batches of which
-compaction has left no record. A group that has read everything else waits for nothing, though such a thing follows its offset.
-Records of a transaction that is still open count: it may yet commit them, and `blocking_transactions` names their producer.
+Batches without data for a `read_committed` reader are ignored: transaction markers, records of aborted transactions, and
+batches whose records were all compacted away. A group that has read everything else has no time lag. Records of an open
+transaction count, because it may still commit; `blocking_transactions` names its producer.
 
-A committed offset at the begin of a batch has the time of the batch's first record: exact. Inside a batch the headers tell
-only that no record is later than its greatest time, which is taken; the difference is at most the time for which the batch was
-open in its producer. The same goes for rows that a release has kept which did not know of first records.
+If the committed offset is the first of a batch, the time is that of the batch's first record: exact. Inside a batch the header
+tells only the greatest timestamp, which is used; the error is at most the time for which the producer kept the batch open. The
+same holds for rows that older releases kept without first timestamps.
 
-Source: KIP-98 (which records an ABORT marker ends); Kafka CompletedFetch (what readers of committed records skip).
+Source: KIP-98 (the records that an ABORT marker ends); Kafka CompletedFetch (the records that `read_committed` skips).
 """
 
 from typing import Any
@@ -29,17 +30,19 @@ _PLACE = ("topic", "partition")
 
 def time_lag(latest: Any, batches: Any, *, at_ms: int, begins: Any = None) -> Any:
     """
-    Latest offsets with `next_produced_at_ms` (when the first unread record was produced; null when there is none),
-    `time_lag_ms` (0 when there is none, null where the partition's log is not known or has nothing of before `at_ms`) and
-    `records_lost` (offsets between the committed one and the beginning of the log: deleted before the group had read them). A
-    log that holds nothing any more begins where it ends.
+    Add the time lag to latest offsets.
+
+    Columns: `next_produced_at_ms` (when the first unread record was produced; null if there is none), `time_lag_ms` (0 if there
+    is none; null if the log is unknown or has no batch up to `at_ms`) and `records_lost` (offsets between the committed offset
+    and the
+    log start: deleted before the group read them). An empty log starts at its end.
 
     Args:
-        latest: as `lag` returns them, or as `latest_offsets` does: then a log without a batch is not known.
+        latest: the result of `lag`, or of `latest_offsets`; with the latter a log without batches is unknown.
         batches: `INPUT_COLUMNS` of the topics that groups commit to.
-        begins: `topic`, `partition` and `begin_offset`: where logs begin. Without it they begin with the first batch, which is
-            not so where compaction took that, or where `batches` holds what has been deleted since.
-        at_ms: now, or the instant that `latest` stands for; batches of later are left out.
+        begins: log start offsets as `topic`, `partition`, `begin_offset`. Without it the first batch is the start, which is
+            wrong if compaction removed that batch, or if `batches` contains deleted ones.
+        at_ms: the instant of `latest`; later batches are ignored.
     """
     columns = latest.columns
     if "end_offset" not in columns:
@@ -63,10 +66,10 @@ def time_lag(latest: Any, batches: Any, *, at_ms: int, begins: Any = None) -> An
     unread = _first_unread(latest.select("group", *_PLACE, "offset"), _waiting(known.where(is_past)))
     waited = fn.greatest(fn.lit(at_ms) - fn.col("next_produced_at_ms"), fn.lit(0)).cast("bigint")
     if begins is not None:
-        # A log that has nothing of before `at_ms` stays one of which nothing is known.
+        # A log without batches up to `at_ms` stays unknown.
         starts = starts.join(begins, on=[*_PLACE], how="left")
-        told = fn.when(fn.col("start_offset").isNotNull(), fn.coalesce("begin_offset", "start_offset"))
-        starts = starts.withColumn("start_offset", told).drop("begin_offset")
+        known_start = fn.when(fn.col("start_offset").isNotNull(), fn.coalesce("begin_offset", "start_offset"))
+        starts = starts.withColumn("start_offset", known_start).drop("begin_offset")
     begin = fn.when(fn.col("has_batch"), fn.col("start_offset")).otherwise(fn.col("end_offset"))
     missing = begin - fn.col("offset")
     lost = fn.when(missing.isNotNull(), fn.greatest(missing, fn.lit(0).cast("bigint")))
@@ -83,7 +86,7 @@ def time_lag(latest: Any, batches: Any, *, at_ms: int, begins: Any = None) -> An
 
 
 def _first_unread(committed: Any, waiting: Any) -> Any:
-    """When the first record behind each committed offset was produced: `group`, `topic`, `partition`, `next_produced_at_ms`."""
+    """Return when the first record at or after each committed offset was produced."""
     is_whole = fn.col("offset") <= fn.col("base_offset")
     produced_at_ms = fn.when(is_whole, fn.col("first_ms")).otherwise(fn.col("latest_ms"))
     return (
@@ -96,15 +99,15 @@ def _first_unread(committed: Any, waiting: Any) -> Any:
 
 def _waiting(known: Any) -> Any:
     """
-    The batches whose records somebody may wait for.
+    Select the batches with data for `read_committed` readers.
 
-    Only transactions are put in order: a log without any costs no sort. A transaction ends with the next control batch of its
-    producer; where that cannot be read, or was kept by a release that did not look at it, it may be a COMMIT.
+    Only transactional batches are sorted: a log without transactions costs no sort. A transaction ends with the next control
+    batch of its producer. A marker of unknown type (unreadable, or kept by an older release) counts as COMMIT.
     """
     is_transactional, is_control = fn.col("transactional"), fn.col("is_control")
     columns = (*_PLACE, "base_offset", "next_offset", "latest_ms", "first_ms")
     plain = known.where(~is_transactional & ~is_control & fn.col("has_records")).select(*columns)
-    # Backwards, so that what lies ahead is what the window has seen.
+    # In descending order, so that the preceding rows of the window are the following batches.
     ahead = Window.partitionBy(*_PLACE, "producer_id").orderBy(fn.col("base_offset").desc())
     ahead = ahead.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     end = fn.last(fn.when(is_control, fn.coalesce("control", fn.lit(""))), ignorenulls=True).over(ahead)

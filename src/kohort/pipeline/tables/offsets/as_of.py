@@ -1,7 +1,7 @@
 """
-Where everything stood at an instant of the past: what began to count later is left out.
+Offsets and log ends at an instant of the past: later records are ignored.
 
-The answer is exact as long as the logs reach back: compaction takes older commits, retention older records.
+The answer is exact as far as the logs reach back: compaction removes older commits, retention older records.
 """
 
 from typing import Any
@@ -23,17 +23,17 @@ BATCH_COLUMNS = (
     "first_timestamp_ms",
     "record_count",
 )
-"""What has to be read of `kind` batch, so that all that looks at the logs of topics reads them once."""
+"""Columns to read of `kind` batch, for all tables that need the logs of topics."""
 
 
 def commits_as_of(commits: Any, *, at_ms: int) -> Any:
-    """The commits and tombstones that had begun to count by `at_ms`; `commits` as `offset_commits` returns them."""
+    """Select the commits and tombstones in effect at `at_ms`; `commits` as `offset_commits` returns them."""
     return commits.where(fn.col("visible_at_ms") <= at_ms)
 
 
 def ends_as_of(batches: Any, *, at_ms: int) -> Any:
     """
-    The ends of logs at `at_ms`: `topic`, `partition`, `end_offset`, by the greatest timestamp of each batch.
+    Return the log end offsets at `at_ms`: `topic`, `partition`, `end_offset`, by the greatest timestamp of each batch.
 
     Args:
         batches: `log_topic`, `log_partition`, `timestamp_ms` and `next_offset` of `BATCH_COLUMNS`.

@@ -1,4 +1,4 @@
-"""How often groups commit, and whether that moves them."""
+"""How often groups commit, and whether their offsets advance."""
 
 from typing import Any
 
@@ -12,19 +12,21 @@ _PARTITION = ("group", "topic", "partition")
 
 def commit_frequency(commits: Any) -> Any:
     """
-    Per group and partition: `commits`, `first_commit_ms`, `last_commit_ms`, `interval_p50_ms` and `interval_max_ms` (between a
-    commit and the one that counted before it; null for a single one), `unmoved` (commits of the same offset again) and
-    `rewinds` (commits of a smaller offset), both in the order of the log.
+    Return one row per group and partition.
+
+    Columns: `commits`, `first_commit_ms`, `last_commit_ms`, `interval_p50_ms` and `interval_max_ms` (between successive
+    effective commits; null for a single one), `unmoved` (repeated commits of an offset) and `rewinds` (commits of a smaller
+    offset), both in log order.
 
     Args:
-        commits: as `offset_commits` returns them; tombstones and what an aborted transaction committed do not count.
+        commits: as `offset_commits` returns them; tombstones and commits of aborted transactions are ignored.
     """
     in_log = Window.partitionBy(*_PARTITION).orderBy("log_offset")
     in_time = Window.partitionBy(*_PARTITION).orderBy("visible_at_ms", "log_offset")
     offset_before, ms_before = fn.lag("offset").over(in_log), fn.lag("visible_at_ms").over(in_time)
-    told = counting(commits).where(~fn.col("tombstone"))
+    effective = counting(commits).where(~fn.col("tombstone"))
     return (
-        told.withColumn("moved", fn.col("offset") - offset_before)
+        effective.withColumn("moved", fn.col("offset") - offset_before)
         .withColumn("interval_ms", fn.col("visible_at_ms") - ms_before)
         .groupBy(*_PARTITION)
         .agg(

@@ -1,20 +1,20 @@
-"""Where the log of a topic partition ends."""
+"""Log end offsets of topic partitions."""
 
 from typing import Any
 
 from pyspark.sql import functions as fn
 
 INPUT_COLUMNS = ("log_topic", "log_partition", "next_offset")
-"""What has to be read of `kind` segment."""
+"""Columns to read of `kind` segment."""
 
 
 def end_offsets(segments: Any) -> Any:
     """
-    The offset that the next record gets, per topic partition.
+    Return the offset of the next record, per topic partition.
 
     Args:
-        segments: `INPUT_COLUMNS`; an empty segment's next offset is its base offset, so that a log whose records have all
-            been deleted still knows its end.
+        segments: `INPUT_COLUMNS`; the next offset of an empty segment is its base offset, so a log whose records were all
+            deleted has an end offset.
     """
     return (
         segments.groupBy("log_topic", "log_partition")

@@ -1,4 +1,4 @@
-"""The offset that a group stands at, per topic partition: what OffsetFetch answers."""
+"""Committed offsets of groups, per topic partition: the answers of OffsetFetch."""
 
 from typing import Any
 
@@ -14,15 +14,15 @@ DAMAGE_COLUMNS = ("log_topic", "log_partition", "segment", "position", "size_byt
 INPUT_COLUMNS = tuple(
     dict.fromkeys(("kind", *KEY, "log_offset", "producer_id", "transactional", "control", *VALUE, *DAMAGE_COLUMNS))
 )
-"""What `last_records` has to be given of `kind` offset_commit, marker and damage."""
+"""Columns to read of `kind` offset_commit, marker and damage for `last_records`."""
 
 
 def latest_offsets(commits: Any) -> Any:
     """
-    The last commit that counts, unless a tombstone came later; `commits` as `offset_commits` returns them.
+    Select the last effective commit of each key, unless a tombstone follows it; `commits` as `offset_commits` returns them.
 
-    Last is what has the greatest offset in the log, also for a transaction whose marker came after a plain commit. The
-    order holds within one log partition; a group lives in exactly one.
+    The last commit is the one with the greatest log offset, also if the marker of its transaction follows a later plain
+    commit. All commits of a group are in one log partition.
 
     Source: Kafka OffsetMetadataManager.replayEndTransactionMarker (the pending record replaces an older one only).
     """
@@ -31,19 +31,18 @@ def latest_offsets(commits: Any) -> Any:
 
 def last_records(records: Any) -> Any:
     """
-    What latest offsets are made of, in one pass over what was read, as few rows as there are keys: nothing else need be kept.
+    Reduce records to one row per key, in one pass: all that `offsets_of` and `damage_of` need.
 
     Args:
-        records: `INPUT_COLUMNS` of `__consumer_offsets`. Commits that a later one outside transactions replaced may be
-            missing (option `compact` of the source).
+        records: `INPUT_COLUMNS` of `__consumer_offsets`. Commits that a later plain commit replaced may be missing (option
+            `compact` of the source).
 
     Returns:
-        `KEY`, and in `last` the columns `VALUE` of the last commit that counts; or in `damage` the columns
-        `DAMAGE_COLUMNS` of a row of that kind.
+        `KEY`, and either `last` (the columns `VALUE` of the last effective commit) or `damage` (`DAMAGE_COLUMNS`).
     """
     # One exchange serves the window and the groups: both are within a log partition.
     behind = Window.partitionBy("log_partition", "producer_id").orderBy(fn.col("log_offset").desc())
-    # Running from the end backwards costs each row once; a frame that begins at each row would cost all that follow it.
+    # In descending order each row is visited once; a frame from each row to the end would be quadratic.
     behind = behind.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     marker = fn.last(fn.when(fn.col("kind") == MARKER, fn.col("control")), ignorenulls=True).over(behind)
     counts = (fn.col("kind") == OFFSET_COMMIT) & (~fn.col("transactional") | (fn.col("marker") == COMMIT))
@@ -54,17 +53,17 @@ def last_records(records: Any) -> Any:
 
 
 def offsets_of(last: Any) -> Any:
-    """The same as `latest_offsets`, out of `last_records`."""
+    """Return the same as `latest_offsets`, from `last_records`."""
     return _standing(last.where(fn.col("damage").isNull()))
 
 
 def damage_of(last: Any) -> Any:
-    """What could not be read, out of `last_records`; `DAMAGE_COLUMNS`."""
+    """Return the rows of kind damage, from `last_records`; `DAMAGE_COLUMNS`."""
     return last.where(fn.col("damage").isNotNull()).select("damage.*")
 
 
 def _by_key(rows: Any, *more: Any) -> Any:
-    # Spark sorts rows by their grouping columns, and names of groups begin alike: a number in front decides nearly always.
+    # Spark sorts rows by the grouping columns, and group names share prefixes: a hash in front is cheaper to compare.
     return rows.groupBy(fn.xxhash64("group", "topic", "partition").alias("hash"), *KEY, *more)
 
 

@@ -1,9 +1,8 @@
 """
-OffsetCommit records and what became of them.
+OffsetCommit records and the outcome of their transactions.
 
-A commit inside a transaction counts only once the COMMIT marker of its producer has followed it in the same log partition;
-ABORT drops it, and without a marker it is pending. Markers name a producer id alone, so the next marker of the producer
-decides, whatever epochs it has.
+A transactional commit takes effect with the COMMIT marker of its producer in the same log partition. ABORT drops it; without a
+marker it is pending. Markers identify a producer by its id only, so the next marker of the producer id decides, for all epochs.
 
 Source: Kafka GroupCoordinatorShard.replayEndTransactionMarker, OffsetMetadataManager; KIP-447, KIP-890.
 """
@@ -38,12 +37,12 @@ INPUT_COLUMNS = (
     "commit_timestamp_ms",
     "control",
 )
-"""What has to be read of `kind` offset_commit and marker."""
+"""Columns to read of `kind` offset_commit and marker."""
 
 
 def offset_commits(records: Any) -> Any:
     """
-    Every offset commit and tombstone with its `fate`, and `visible_at_ms`: when it began to count, null when it did not.
+    Return every offset commit and tombstone with its `fate`, and `visible_at_ms`: when it took effect; null if it did not.
 
     Args:
         records: `INPUT_COLUMNS` of offset commits and markers.
@@ -53,10 +52,10 @@ def offset_commits(records: Any) -> Any:
         "*", fn.lit(PLAIN).alias("fate"), fn.col("timestamp_ms").alias("visible_at_ms")
     )
     of_producer = Window.partitionBy("log_topic", "log_partition", "producer_id").orderBy(fn.col("log_offset").desc())
-    # Running from the end backwards costs each row once; a frame that begins at each row would cost all that follow it.
+    # In descending order each row is visited once; a frame from each row to the end would be quadratic.
     behind = of_producer.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     marker = fn.when(fn.col("kind") == MARKER, fn.struct("control", "timestamp_ms"))
-    judged = (
+    decided = (
         records.where((is_commit & fn.col("transactional")) | (fn.col("kind") == MARKER))
         .withColumn("marker", fn.last(marker, ignorenulls=True).over(behind))
         .where(is_commit)
@@ -64,7 +63,7 @@ def offset_commits(records: Any) -> Any:
     is_committed = fn.col("marker.control") == COMMIT
     fate = fn.when(fn.col("marker").isNull(), PENDING).when(is_committed, COMMITTED).otherwise(ABORTED)
     visible_at_ms = fn.when(is_committed, fn.col("marker.timestamp_ms"))
-    inside = judged.select("*", fate.alias("fate"), visible_at_ms.alias("visible_at_ms")).drop("marker")
+    inside = decided.select("*", fate.alias("fate"), visible_at_ms.alias("visible_at_ms")).drop("marker")
     return plain.unionByName(inside).select(
         "log_partition",
         "log_offset",
@@ -82,5 +81,5 @@ def offset_commits(records: Any) -> Any:
 
 
 def counting(commits: Any) -> Any:
-    """The commits and tombstones that count."""
+    """Select the commits and tombstones that took effect."""
     return commits.where(fn.col("fate").isin(PLAIN, COMMITTED))

@@ -1,8 +1,8 @@
 """
-Where a share group stands in one partition, replayed record by record: a plain class without Spark.
+The state of a share group in one partition, replayed record by record: a plain class without Spark.
 
-The share coordinator writes a snapshot, then updates that name what changed since, then a new snapshot. An update counts
-only for the snapshot epoch that it names. Batches below the start offset are done with.
+The share coordinator writes a snapshot, then updates with the changes, then a new snapshot. An update belongs to the snapshot
+epoch that it names. Deliveries below the start offset are complete.
 
 Source: Apache Kafka 4.2.1, ShareCoordinatorShard, ShareGroupOffset, PersisterStateBatchCombiner; KIP-932, KIP-1226.
 """
@@ -17,12 +17,12 @@ Row: TypeAlias = dict[str, Any]
 
 SNAPSHOT, UPDATE = "ShareSnapshot", "ShareUpdate"
 STATES = {0: "available", 1: "acquired", 2: "acknowledged", 3: "acknowledging", 4: "archived"}
-"""RecordState by id; what is acquired is never written."""
+"""RecordState by id; ACQUIRED is never written."""
 _UNKNOWN = -1
 
 
 class StateBatch(NamedTuple):
-    """Offsets that share a state: the first, the last, the state's id, and how often they were delivered."""
+    """A range of offsets with one state: first and last offset, state id, delivery count."""
 
     first: int
     last: int
@@ -36,7 +36,7 @@ class ShareHistory:
     One partition of one share group.
 
     Attributes:
-        state: the newest value, null where there is none or it was deleted.
+        state: the newest value; None if there is none or it was deleted.
     """
 
     group: str
@@ -107,9 +107,9 @@ def combined(
     before: Sequence[StateBatch], update: Sequence[StateBatch], *, start_offset: int
 ) -> tuple[StateBatch, ...]:
     """
-    Both lists as disjoint batches by rising offset, neighbours alike made one, from `start_offset` on.
+    Combine both lists into disjoint batches from `start_offset` on, by ascending offset; equal neighbours are joined.
 
-    Where they overlap the greater delivery count holds, then the greater state, then the update.
+    Where they overlap, the greater delivery count wins, then the greater state, then the update.
     """
     edges = sorted({edge for one in (*before, *update) for edge in (one.first, one.last + 1)} | {start_offset})
     found: list[StateBatch] = []

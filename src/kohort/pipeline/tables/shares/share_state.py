@@ -1,4 +1,4 @@
-"""Where share groups stand: what OffsetFetch is for consumer groups, told by the records of the share coordinator."""
+"""State and lag of share groups, from the records of the share coordinator: what OffsetFetch is for consumer groups."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ INPUT_COLUMNS = (
     "record_type",
     "value",
 )
-"""What has to be read of `kind` coordinator of `__share_group_state`."""
+"""Columns to read of `kind` coordinator of `__share_group_state`."""
 
 _BATCH = pa.struct(
     [
@@ -48,10 +48,11 @@ SCHEMA = pa.schema(
 
 def share_state(records: Any) -> Any:
     """
-    One row for every partition of a share group that has a state: `group`, `topic_id`, `partition`, `state_epoch`,
-    `leader_epoch`, `start_offset` (-1: nothing was read yet), `delivery_complete_count` (records from there on that are
-    done with; -1 where that was not written), `batches` (`first_offset`, `last_offset`, `state`, `deliveries`),
-    `written_at_ms`.
+    Return one row for every partition of a share group that has a state.
+
+    Columns: `group`, `topic_id`, `partition`, `state_epoch`, `leader_epoch`, `start_offset` (-1: nothing was read yet),
+    `delivery_complete_count` (records from the start offset on whose delivery is complete; -1 if it was not written), `batches`
+    (`first_offset`, `last_offset`, `state`, `deliveries`), `written_at_ms`.
 
     Args:
         records: `INPUT_COLUMNS`.
@@ -72,8 +73,8 @@ def _history(_: int, group: str, topic_id: str, partition: int) -> ShareHistory:
 
 def share_lag(state: Any, names: Any, ends: Any) -> Any:
     """
-    `share_state` with `topic`, `end_offset` and `lag`: records from the start offset on that are not done with. Both are
-    null where there is no log of the partition, or no start offset yet.
+    Add `topic`, `end_offset` and `lag` to `share_state`: records from the start offset on whose delivery is not complete. Both
+    are null if there is no log of the partition, or no start offset yet.
 
     Source: KIP-1226 (share lag is end offset - start offset - delivery complete count).
 

@@ -1,13 +1,13 @@
 """
-Transactions that are open in the logs of topics, and whether their coordinator knows of them.
+Transactions that are open in the logs of topics, and whether their coordinator knows them.
 
-The coordinator's view (`transactions.open_transactions`) misses what KIP-664 is about: data of a transaction that nobody
-will ever end, because its coordinator has forgotten it or was never told. Here the logs of the topics themselves are looked
-at: a transaction is open in a partition from the first transactional batch of a producer that no marker of it follows.
-Whoever reads committed records alone stops in front of the earliest one.
+The coordinator's view (`transactions.open_transactions`) does not contain hanging transactions (KIP-664): batches of a
+transaction that the coordinator has forgotten, or never knew, so that no marker will end it. This table reads the logs of
+topics: a transaction is open in a partition from the first transactional batch of a producer that no marker of the producer
+follows. `read_committed` readers stop before the earliest one.
 
-Source: KIP-664; Kafka TransactionsCommand.FindHangingTransactionsCommand (what the coordinator does not list the partition
-for is hanging; from 15 minutes on an open transaction is a candidate).
+Source: KIP-664; Kafka TransactionsCommand.FindHangingTransactionsCommand (a transaction is hanging if the coordinator does not
+list the partition for it; open transactions are candidates after 15 minutes).
 """
 
 from typing import Any
@@ -28,26 +28,28 @@ INPUT_COLUMNS = (
     "next_offset",
     "is_control",
 )
-"""What has to be read of `kind` batch, of all topics."""
+"""Columns to read of `kind` batch, of all topics."""
 
 LONG_MS = 15 * 60_000
-"""Kafka's default `transaction.max.timeout.ms`, and of its tool the age from which it asks."""
+"""Kafka's default `transaction.max.timeout.ms`, which its tool uses as the minimum age."""
 
 ONGOING, LONG, HANGING = "ongoing", "long", "hanging"
 
 
 def blocking_transactions(batches: Any, found: Any, *, at_ms: int, long_ms: int = LONG_MS) -> Any:
     """
-    One row for every transaction that is open in a partition: `topic`, `partition`, `producer_id`, `producer_epoch`,
-    `start_offset`, `start_ms`, `last_timestamp_ms`, `duration_ms` (until `at_ms`), `transactional_id` (null where the
-    coordinator has none for the producer), `verdict`, `blocked_records` (offsets from here to the end of the log that
-    committed readers do not get because of the earliest one in the partition).
+    Return one row for every transaction that is open in a partition.
 
-    `verdict` is `hanging` where the coordinator does not count the partition to an unfinished transaction of that producer,
-    else `long` when it is older than `long_ms`, else `ongoing`.
+    Columns: `topic`, `partition`, `producer_id`, `producer_epoch`, `start_offset`, `start_ms`, `last_timestamp_ms`,
+    `duration_ms` (until `at_ms`), `transactional_id` (null if the coordinator has none for the producer), `verdict`,
+    `blocked_records` (offsets from the earliest open transaction of the partition to the end of the log, which `read_committed`
+    readers do not get).
+
+    `verdict` is `hanging` if the coordinator has no unfinished transaction of the producer with that partition, else `long`
+    if it is older than `long_ms`, else `ongoing`.
 
     Args:
-        batches: `INPUT_COLUMNS`; those after `at_ms` are left out.
+        batches: `INPUT_COLUMNS`; batches after `at_ms` are ignored.
         found: as `transactions.transactions` returns them, as of `at_ms`.
     """
     place = ["log_topic", "log_partition"]

@@ -1,11 +1,12 @@
 """
-What became of every transaction, from the records of `__transaction_state`.
+Every transaction with its outcome, from the records of `__transaction_state`.
 
 The coordinator writes a record at each step of a transactional id: Empty (InitProducerId), Ongoing (each time partitions are
-added), PrepareCommit or PrepareAbort, and CompleteCommit or CompleteAbort once all markers are written. A transaction is what
-lies between two Empty or Complete records. Compaction keeps the last record of an id, so of an old transaction there may be the
-end alone: `start_ms` is in every record, the partitions are not, and the epoch may be one that the end has raised. Where
-damage has taken the end of one and the begin of the next, their `start_ms` tells them apart.
+added), PrepareCommit or PrepareAbort, and CompleteCommit or CompleteAbort after all markers are written. A transaction is the
+sequence between two Empty or Complete records. Compaction keeps the last record of a transactional id. Of an old transaction
+only the
+end may be left: it has `start_ms` but no partitions, and its epoch may be the bumped one. If damage hides the end of one
+transaction and the start of the next, `start_ms` tells them apart.
 
 Source: Kafka TransactionStateManager, TransactionCoordinator; KIP-98, KIP-890.
 """
@@ -26,7 +27,7 @@ INPUT_COLUMNS = (
     "transactional_id",
     "transaction",
 )
-"""What has to be read of `kind` transaction."""
+"""Columns to read of `kind` transaction."""
 
 COMMITTED = "committed"
 ABORTED = "aborted"
@@ -37,21 +38,22 @@ BY_TIMEOUT = "timeout"
 BY_FENCE = "fence"
 
 _EPOCH_BUMPED_BY_CLIENT = 2
-"""From this transaction version on the epoch grows with every transaction, so that it tells nothing of fencing."""
+"""From this transaction version on every transaction bumps the epoch, so a bump does not indicate fencing."""
 
 
 def transactions(records: Any) -> Any:
     """
-    One row for every transaction: `log_partition`, `transactional_id`, `producer_id`, `producer_epoch` (with which it wrote;
-    null where only the end of an abort is left that may have been a fence),
-    `transaction_version`, `timeout_ms`, `partitions`, `start_ms`, `prepared_at_ms`, `completed_at_ms`, `duration_ms` (start to
-    completion), `markers_ms` (preparation to completion), `state`, `outcome`, `ended_by`, `first_log_offset`,
-    `last_log_offset`.
+    Return one row for every transaction.
 
-    `outcome` is what was decided, also before the markers are written; null, as `state`, where damage has taken that.
-    `ended_by` is `timeout` when it was aborted after its timeout had passed, `fence` when its epoch was raised to abort it,
-    `client` when it was not; null where the log does not tell: with transaction version 2 a client's own abort raises the
-    epoch, too.
+    Columns: `log_partition`, `transactional_id`, `producer_id`, `producer_epoch` (of its writes; null if only the end of an
+    abort is left, which may have been a fence), `transaction_version`, `timeout_ms`, `partitions`, `start_ms`,
+    `prepared_at_ms`, `completed_at_ms`, `duration_ms` (start to completion), `markers_ms` (preparation to completion), `state`,
+    `outcome`, `ended_by`, `first_log_offset`, `last_log_offset`.
+
+    `outcome` is the decision, also before the markers are written; null, like `state`, if damage hides it. `ended_by` is
+    `timeout` if it was aborted after its timeout, `fence` if its epoch was bumped to abort it, else `client`; null if the log
+    does not
+    tell: with transaction version 2 an abort by the client bumps the epoch, too.
 
     Args:
         records: `INPUT_COLUMNS`.
@@ -83,7 +85,7 @@ def transactions(records: Any) -> Any:
 
 
 def _numbered(records: Any) -> Any:
-    """Every step with the number of its transaction within its transactional id."""
+    """Number the transactions of each transactional id, and add the number to every step."""
     in_order = Window.partitionBy("log_partition", "transactional_id").orderBy("log_offset")
     state = fn.col("transaction.state")
     is_empty = fn.col("tombstone") | fn.coalesce(state.isin("Empty", "Dead"), fn.lit(False))
@@ -171,10 +173,10 @@ def _ended_by() -> Any:
 
 def open_transactions(found: Any, *, at_ms: int) -> Any:
     """
-    Transactions that were not complete at the end of the log, one row for each partition that they hold back: consumers with
-    read_committed cannot read past the first record of an open transaction.
+    Return the transactions that are not complete, one row for each of their partitions. `read_committed` consumers cannot read
+    past the first record of an open transaction.
 
-    Columns: `topic`, `partition` (null where none was added), `transactional_id`, `producer_id`, `producer_epoch`, `state`,
+    Columns: `topic`, `partition` (null if none was added), `transactional_id`, `producer_id`, `producer_epoch`, `state`,
     `start_ms`, `age_ms` at `at_ms`, `timeout_ms`, `is_overdue` (older than its timeout).
 
     Args:
@@ -201,9 +203,9 @@ def open_transactions(found: Any, *, at_ms: int) -> Any:
 
 def transaction_statistics(found: Any) -> Any:
     """
-    Per transactional id: `transactions`, `committed`, `aborted`, `open`, `timed_out`, `fenced`, `abort_rate` (of those that
-    have ended; null when none has), `duration_p50_ms`, `duration_p95_ms`, `duration_p99_ms`, `duration_max_ms`,
-    `producer_ids` (how many).
+    Return one row per transactional id: `transactions`, `committed`, `aborted`, `open`, `timed_out`, `fenced`, `abort_rate` (of
+    ended transactions; null if there is none), `duration_p50_ms`, `duration_p95_ms`, `duration_p99_ms`, `duration_max_ms`,
+    `producer_ids` (their number).
 
     Args:
         found: as `transactions` returns them.
