@@ -29,9 +29,9 @@ resource.setrlimit(resource.RLIMIT_AS, ({MEMORY_BYTES}, {MEMORY_BYTES}))
 def one_by_one(batch):
     return len(read_records(batch))
 def all_together(batch):
-    stretch = BatchBuffer()
-    stretch.add(batch, bytes_max=1 << 20)
-    steps = stretch.parse()
+    buffer = BatchBuffer()
+    buffer.add(batch, bytes_max=1 << 20)
+    steps = buffer.parse()
     while True:
         try:
             next(steps)
@@ -97,13 +97,13 @@ def test_bombs_are_refused_within_the_memory_there_is(tmp_path: Path) -> None:
     told = subprocess.run(
         [sys.executable, "-c", _READER, tmp_path], capture_output=True, text=True, timeout=600, check=True
     ).stdout.splitlines()
-    unpacked = f"refused: records that unpack to more than {128 << 20} bytes"
+    unpacked = f"refused: records decompress to more than {128 << 20} bytes"
     bytes_refused = [f"bytes-{name} {unpacked}" for name in sorted(codec.name for codec in codecs)]
     assert told == [
         *(f"one_by_one {refused}" for refused in bytes_refused),
-        "one_by_one records refused: offsets behind 0 that do not rise",
+        "one_by_one records refused: offsets after 0 do not rise",
         f"one_by_one rising {RISING}",
         *(f"all_together {refused}" for refused in bytes_refused),
-        f"all_together records refused: offsets of a batch of {count} records that do not rise",
+        f"all_together records refused: the offsets of a batch of {count} records do not rise",
         f"all_together rising {RISING}",
     ]

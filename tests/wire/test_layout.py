@@ -45,10 +45,10 @@ def test_what_is_laid_out_is_what_is_read(seed: int) -> None:
     ]
     found: list[tuple[int, bytes | None, bytes | None]] = []
     while log:
-        stretch = BatchBuffer()
-        assert stretch.add(log, bytes_max=random.Random(seed).choice((1, 50_000, 1 << 30)))
-        taken = sum(header.size_bytes for _, header in list(iter_batches(log))[: len(stretch)])
-        layout = drained(stretch.parse())
+        buffer = BatchBuffer()
+        assert buffer.add(log, bytes_max=random.Random(seed).choice((1, 50_000, 1 << 30)))
+        taken = sum(header.size_bytes for _, header in list(iter_batches(log))[: len(buffer)])
+        layout = drained(buffer.parse())
         rows = np.arange(len(layout))
         value_at, value_bytes = layout.values(rows)
         columns = (layout.offsets(rows), layout.key_at, layout.key_bytes, value_at, value_bytes)
@@ -61,10 +61,10 @@ def test_what_is_laid_out_is_what_is_read(seed: int) -> None:
 
 def test_a_batch_that_is_cut_off_is_not_taken() -> None:
     log = some_log(1)
-    stretch = BatchBuffer()
-    assert not stretch.add(log[:50], bytes_max=1 << 20)
-    assert not stretch.add(log[: next(iter_batches(log))[1].size_bytes - 1], bytes_max=1 << 20)
-    assert len(stretch) == 0
+    buffer = BatchBuffer()
+    assert not buffer.add(log[:50], bytes_max=1 << 20)
+    assert not buffer.add(log[: next(iter_batches(log))[1].size_bytes - 1], bytes_max=1 << 20)
+    assert len(buffer) == 0
 
 
 def test_what_is_no_batch_is_refused() -> None:
@@ -76,10 +76,10 @@ def test_what_is_no_batch_is_refused() -> None:
 def test_records_that_do_not_fill_their_batch_are_refused(place: int, byte: int) -> None:
     batch = bytearray(build_batch([BatchRecord(b"key", b"value"), BatchRecord(b"k", None)], timestamp_ms=5))
     batch[place] = byte
-    stretch = BatchBuffer()
-    stretch.add(bytes(batch), bytes_max=1 << 20)
+    buffer = BatchBuffer()
+    buffer.add(bytes(batch), bytes_max=1 << 20)
     with pytest.raises(CorruptError, match="do not fit"):
-        drained(stretch.parse())
+        drained(buffer.parse())
 
 
 def test_numbers_of_any_length_are_read() -> None:

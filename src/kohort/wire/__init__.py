@@ -1,13 +1,31 @@
 """
-Kafka's wire protocol: frames, headers, messages and record batches as bytes and as values.
+Kafka's wire protocol: bytes to messages and back. Pure: no sockets, no clock.
 
-Public modules:
+Public modules (imported one by one; the package itself imports nothing):
 
-- `apis`: `ApiKey`, the table of APIs and versions
-- `messages`: requests and responses
-- `readers`, `encoders`: requests and responses from bytes and to bytes
-- `frames`, `headers`: frames of a connection, headers of requests and responses
-- `batches`: record batches
+- `apis`: `ApiKey`, every API of a broker with its versions
+- `frames`, `headers`: frames from a stream of chunks; request and response headers
+- `messages`: message classes by name, such as `messages.HeartbeatRequest`
+- `readers`, `encoders`: bytes to messages and messages to bytes, by API and version
+- `batches`, `compression`: record batches, control records, compression codecs
+- `batch_header`: the layout of the header of a batch
+- `produced`: checks of the batch that a producer sends
+- `templates`: the fast path for requests that a connection repeats
+
+Other modules are parts of these: `schema`, `message_classes`, `decoders`, `guards`, `tags`, `native`, `primitives`, and with
+numpy `layout` and `vectors`.
 """
 
-__all__ = ["apis", "batches", "encoders", "frames", "headers", "messages", "readers"]
+__all__ = [
+    "apis",
+    "batch_header",
+    "batches",
+    "compression",
+    "encoders",
+    "frames",
+    "headers",
+    "messages",
+    "produced",
+    "readers",
+    "templates",
+]

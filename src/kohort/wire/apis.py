@@ -1,8 +1,8 @@
 """
 The API table: every request that a broker of Apache Kafka 4.2.1 serves, with its versions.
 
-A version beyond `newest_stable` exists in Kafka but is off unless `unstable.api.versions.enable` is set. Produce is
-advertised from version 0, because librdkafka looks for that before it believes in a broker's features; served is 3 and newer.
+A version above `newest_stable` exists in Kafka but is disabled unless `unstable.api.versions.enable` is set. Produce is
+advertised from version 0, because librdkafka derives a broker's features from that; versions from 3 on are served.
 
 Source: org.apache.kafka.common.protocol.ApiKeys and the `validVersions` of the message schemas; KIP-896 for the oldest.
 """
@@ -11,16 +11,16 @@ from enum import IntEnum
 from typing import Self
 
 NEVER = 1 << 15
-"""A first flexible version above every version that can be asked for."""
+"""A first flexible version above every possible version."""
 
 
 class ApiKey(IntEnum):
     """
-    The key of an API, and what is known about its versions.
+    The key of an API and its versions.
 
     Attributes:
-        api_name: Kafka's name, which begins the names of its messages ("JoinGroup": `JoinGroupRequest`).
-        oldest, newest: the versions that can be read and written.
+        api_name: Kafka's name, the prefix of its message names ("JoinGroup": `JoinGroupRequest`).
+        oldest, newest: the range of versions that can be read and written.
         flexible_from: the first version with compact lengths and tagged fields, `NEVER` if there is none.
     """
 
@@ -136,9 +136,9 @@ class ApiKey(IntEnum):
         return 2 if version >= self.flexible_from else 1
 
     def response_header_version(self, version: int) -> int:
-        """0, or 1 with tagged fields; that of ApiVersions never has any, for the client does not know yet what we speak."""
+        """0, or 1 with tagged fields; always 0 for ApiVersions, because the client does not know the broker's versions yet."""
         return 1 if version >= self.flexible_from and self is not ApiKey.API_VERSIONS else 0
 
 
 API_KEYS: dict[int, ApiKey] = {int(key): key for key in ApiKey}
-"""By number; a key that is missing here is none of a broker's."""
+"""By number, all APIs that a broker serves."""

@@ -1,9 +1,9 @@
 """
-Record batches, magic 2: what is in a log, in Produce and in Fetch.
+Record batches of magic 2, as logs, Produce requests and Fetch responses hold them.
 
-A batch is a header of 61 bytes and its records. Base offset and partition leader epoch lie outside the checksum, so that a
-leader may set them in place. Sizes are in bytes and offsets are those of the log. Writing and reading of records is native
-(aiokafka's record module); the header, the checksum and the compression are dealt with here.
+A batch is a header of 61 bytes (`kohort.wire.batch_header`) and its records. Base offset and partition leader epoch lie outside
+the checksum, so a leader sets them in place. Sizes are in bytes, offsets are offsets of the log. aiokafka's native record
+module writes and reads records; this module handles header, checksum and compression.
 
 Source: Kafka DefaultRecordBatch, LogValidator, EndTransactionMarker; KIP-98.
 """
@@ -15,7 +15,7 @@ from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
-from kohort.model.errors import CoordinatorError, CorruptError, ErrorCode
+from kohort.model.errors import CorruptError
 from kohort.wire.batch_header import (
     ATTRIBUTES_AT,
     ATTRIBUTES_LOW_AT,
@@ -45,11 +45,6 @@ _CRC: Final = Struct(">I")
 _ATTRIBUTES: Final = Struct(">h")
 _BASE_OFFSET: Final = Struct(">q")
 _TIMES: Final = fields_struct("base_timestamp", "max_timestamp")
-
-_ZSTD: Final = int(Codec.ZSTD)
-
-_LENGTH_MIN: Final = 14
-"""Of what follows the length in the oldest format."""
 
 _SIZE_MAX: Final = (1 << 31) - 1
 _LONG_RANGE_HALF: Final = 1 << 63
@@ -88,13 +83,12 @@ __all__ = [
     "record_front",
     "stamp",
     "stamp_log_append_time",
-    "validate_produced",
     "write_crc",
 ]
 
 
 class LogRecord(Protocol):
-    """A record that was read: its offset in the log, its time in milliseconds, key, value and headers."""
+    """A record that was read: its offset in the log, its timestamp in milliseconds, key, value and headers."""
 
     @property
     def offset(self) -> int: ...
@@ -109,7 +103,7 @@ class LogRecord(Protocol):
 
 
 class BatchRecord(msgspec.Struct, frozen=True):
-    """A record to write. Without a time of its own it gets that of its batch."""
+    """A record to write. A record without a timestamp gets that of its batch."""
 
     key: bytes | None
     value: bytes | None
@@ -149,7 +143,7 @@ class BatchHeader(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def last_sequence(self) -> int:
-        """The sequence of the last record, which begins again at 0 after 2^31 - 1; -1 where there are no sequences."""
+        """The sequence of the last record, which wraps to 0 after 2^31 - 1; -1 if the batch has no sequences."""
         if self.base_sequence < 0:
             return -1
         return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
@@ -172,16 +166,16 @@ class BatchHeader(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def has_delete_horizon(self) -> bool:
-        """Then the base timestamp is the time from which tombstones of this batch may go."""
+        """Whether the base timestamp is the delete horizon: the time from which compaction may drop its tombstones."""
         return self.attributes & DELETE_HORIZON != 0
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """
-    The header of the batch at `position`; nothing in it is checked.
+    The header of the batch at `position`, unchecked.
 
     Raises:
-        CorruptError: fewer bytes than a header has.
+        CorruptError: there are fewer bytes than a header has.
     """
     try:
         return BatchHeader(*HEADER.unpack_from(buffer, position))
@@ -191,10 +185,10 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 def iter_batches(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
     """
-    Position and header of every whole batch from `position` on; a batch that is cut off at the end is not there.
+    Position and header of every whole batch from `position` on; an incomplete batch at the end is left out.
 
     Raises:
-        CorruptError: what stands there is no batch of magic 2.
+        CorruptError: the bytes are not batches of magic 2.
     """
     end = len(buffer)
     while end - position > MAGIC_AT:
@@ -225,10 +219,10 @@ def encode_batch(
     transactional: bool = False,
 ) -> bytearray:
     """
-    One batch of keys and values, all of one time: what coordinators write.
+    Encode one batch of keys and values with one timestamp, as coordinators write them.
 
-    The group coordinator's batches carry the base sequence 0 although they have no producer id, as Kafka's do; those of the
-    transaction coordinator carry -1. 0.2 us a record and 0.7 us a batch.
+    Batches of the group coordinator have the base sequence 0 although they have no producer id, as in Kafka; batches of the
+    transaction coordinator have -1. Encoding takes 0.2 us a record and 0.7 us a batch.
     """
     builder = DefaultRecordBatchBuilder(MAGIC, 0, transactional, producer_id, producer_epoch, base_sequence, _SIZE_MAX)
     append = builder.append
@@ -240,8 +234,7 @@ def encode_batch(
 
 def join_records(sections: Sequence[bytes], count: int, timestamp_ms: int, *, base_sequence: int = 0) -> bytearray:
     """
-    `encode_batch` of records that are bytes already: sections of them, each with its records' offsets counted from the first
-    of the batch, all of one time.
+    As `encode_batch`, from encoded records: sections of records whose offset deltas count from the start of the batch.
     """
     size = HEADER_BYTES + sum(map(len, sections))
     batch = bytearray(
@@ -268,11 +261,11 @@ def join_records(sections: Sequence[bytes], count: int, timestamp_ms: int, *, ba
 
 
 RECORD_OVERHEAD_BYTES: Final = 21
-"""At most what a record needs beside its key and value. Source: Kafka DefaultRecord.MAX_RECORD_OVERHEAD."""
+"""The most bytes that a record takes beside its key and value. Source: Kafka DefaultRecord.MAX_RECORD_OVERHEAD."""
 
 
 def record_front(key: bytes, value_bytes: int, offset_delta: int) -> bytes:
-    """A record without headers and of its batch's time, as far as its value; a zero byte follows that (no headers)."""
+    """The bytes of a record before its value, without headers and timestamp delta; after the value a zero byte follows."""
     out = bytearray(2)  # attributes, timestamp delta
     write_varint(out, offset_delta)
     write_varint(out, len(key))
@@ -295,7 +288,7 @@ def build_batch(
     compression: int = Codec.NONE,
     base_offset: int = 0,
 ) -> bytes:
-    """One batch of any kind, of one record at least. `timestamp_ms` is that of records without one of their own."""
+    """Encode a batch of one record or more. `timestamp_ms` is the timestamp of records without one."""
     assert records, "a batch without records"
     builder = DefaultRecordBatchBuilder(MAGIC, 0, transactional, producer_id, producer_epoch, base_sequence, _SIZE_MAX)
     times = [timestamp_ms if record.timestamp_ms is None else record.timestamp_ms for record in records]
@@ -316,25 +309,25 @@ def build_batch(
 
 
 def _as_long(value: int) -> int:
-    """In 64 bits, as Java has it: times further apart are found again, for a reader adds in the same way."""
+    """Wrap a number to a signed 64-bit integer, as Java does; a reader that adds in the same way gets the number back."""
     return (value + _LONG_RANGE_HALF) % (2 * _LONG_RANGE_HALF) - _LONG_RANGE_HALF
 
 
 def write_crc(batch: bytearray) -> None:
-    """Set the checksum of one whole batch to what it has to be."""
+    """Compute and set the checksum of one whole batch."""
     with memoryview(batch) as view, view[ATTRIBUTES_AT:] as covered:
         crc = crc32c(covered)
     _CRC.pack_into(batch, CRC_AT, crc)
 
 
 def stamp(batch: bytearray, *, base_offset: int, leader_epoch: int, position: int = 0) -> None:
-    """Set what a leader sets on append, in place; both lie outside the checksum."""
+    """Set base offset and leader epoch in place, as a leader does on append; both lie outside the checksum."""
     _BASE_OFFSET.pack_into(batch, position, base_offset)
     _LENGTH.pack_into(batch, position + LEADER_EPOCH_AT, leader_epoch)
 
 
 def stamp_log_append_time(batch: bytearray, timestamp_ms: int) -> None:
-    """Make `timestamp_ms` the time of all records of one batch, as in a topic with LogAppendTime; sets the checksum anew."""
+    """Set the timestamp of all records of one batch, as in a topic with LogAppendTime, and the checksum."""
     (attributes,) = _ATTRIBUTES.unpack_from(batch, ATTRIBUTES_AT)
     _ATTRIBUTES.pack_into(batch, ATTRIBUTES_AT, attributes | LOG_APPEND_TIME)
     _BASE_OFFSET.pack_into(batch, MAX_TIMESTAMP_AT, timestamp_ms)
@@ -342,17 +335,17 @@ def stamp_log_append_time(batch: bytearray, timestamp_ms: int) -> None:
 
 
 RECORDS_BELIEVED: Final = 1 << 16
-"""How many records of a batch are read before their offsets are looked at."""
+"""A batch with more records is checked for rising offsets while it is read."""
 
 
 def read_records(
     batch: Buffer, *, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX, header: BatchHeader | None = None
 ) -> Sequence[LogRecord]:
     """
-    The records of one whole batch. The checksum is the caller's to check.
+    The records of one whole batch. The caller checks the checksum.
 
     Raises:
-        CorruptError: the records are damaged, or unpack to more than `decompressed_bytes_max`.
+        CorruptError: the records are damaged, or decompress to more than `decompressed_bytes_max`.
     """
     header = header or read_header(batch)
     whole = bytes(memoryview(batch)[: header.size_bytes])
@@ -371,16 +364,18 @@ def read_records(
 
 def _take_records(found: Iterator[LogRecord]) -> list[LogRecord]:
     """
-    A record takes a hundred times the memory of the smallest that can be written: some kB of equal ones would unpack to
-    gigabytes. Rising offsets do not compress like that, so of a batch with many records it is seen to that they rise.
+    Read records in pieces and check that their offsets rise.
+
+    A record object takes a hundred times the memory of the smallest encoded record, so some kB of equal compressed records
+    would take gigabytes. Rising offsets do not compress that well.
 
     Raises:
-        CorruptError: they do not.
+        CorruptError: the offsets do not rise.
     """
     records = list(islice(found, RECORDS_BELIEVED))
     while len(chunk := list(islice(found, RECORDS_BELIEVED))) > 0:
         if chunk[0].offset <= records[-1].offset or chunk[-1].offset - chunk[0].offset < len(chunk) - 1:
-            raise CorruptError(f"offsets behind {records[-1].offset} that do not rise")
+            raise CorruptError(f"offsets after {records[-1].offset} do not rise")
         records += chunk
     return records
 
@@ -395,7 +390,7 @@ _MARKER_VALUE: Final = Struct(">hi")
 
 
 class EndTransactionMarker(msgspec.Struct, frozen=True):
-    """What a control record of a transaction says."""
+    """The content of a control record that ends a transaction."""
 
     committed: bool
     coordinator_epoch: int
@@ -404,7 +399,7 @@ class EndTransactionMarker(msgspec.Struct, frozen=True):
 def control_batch(
     *, producer_id: int, producer_epoch: int, committed: bool, coordinator_epoch: int, timestamp_ms: int
 ) -> bytes:
-    """The marker that ends a transaction in one partition."""
+    """Encode the marker that ends a transaction in one partition."""
     key = _CONTROL_KEY.pack(0, COMMIT if committed else ABORT)
     value = _MARKER_VALUE.pack(0, coordinator_epoch)
     return build_batch(
@@ -419,7 +414,7 @@ def control_batch(
 
 def read_marker(record: LogRecord) -> EndTransactionMarker | None:
     """
-    The end of a transaction that a control record states; None for control records of other kinds.
+    The transaction marker in a control record; None for a control record of another kind.
 
     Raises:
         CorruptError: the record is damaged.
@@ -432,86 +427,3 @@ def read_marker(record: LogRecord) -> EndTransactionMarker | None:
     except error as exc:
         raise CorruptError(f"the control record at offset {record.offset} is damaged") from exc
     return EndTransactionMarker(kind == COMMIT, coordinator_epoch)
-
-
-# What a producer sends.
-
-
-def validate_produced(records: Buffer | None, *, api_version: int, batch_bytes_max: int | None = None) -> BatchHeader:
-    """
-    Judge what a producer sent for one partition by its header and checksum, in Kafka's order; the header of its one batch.
-
-    What follows that batch is a piece of another and is dropped: use the first `size_bytes`.
-
-    Raises:
-        CoordinatorError: with the code that Kafka answers.
-
-    Source: Kafka ProduceRequest.validateRecords, UnifiedLog.analyzeAndValidateRecords, LogValidator.validateBatch.
-    """
-    data = records or b""
-    header = _only_batch(data)
-    codec = header.attributes & CODEC_MASK
-    if codec > _ZSTD:
-        raise CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR, f"Unknown compression type id: {codec}")
-    if codec == _ZSTD and api_version < 7:
-        raise CoordinatorError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-    if header.base_offset != 0:
-        raise CoordinatorError(
-            ErrorCode.INVALID_RECORD, f"The baseOffset of the record batch should be 0, but it is {header.base_offset}"
-        )
-    size = header.length + LOG_OVERHEAD_BYTES
-    if batch_bytes_max is not None and size > batch_bytes_max:
-        raise CoordinatorError(ErrorCode.MESSAGE_TOO_LARGE)
-    if size < HEADER_BYTES or crc32c(memoryview(data)[ATTRIBUTES_AT:size]) != header.crc:
-        raise CoordinatorError(ErrorCode.CORRUPT_MESSAGE)
-    _validate_batch(header)
-    return header
-
-
-def _only_batch(data: Buffer) -> BatchHeader:
-    """The one batch that a producer may send for a partition."""
-    if len(data) >= HEADER_BYTES:
-        header = read_header(data)
-        if header.length == len(data) - LOG_OVERHEAD_BYTES and header.magic == MAGIC:
-            return header
-    sizes = []
-    position = 0
-    while len(data) - position > MAGIC_AT:
-        (length,) = _LENGTH.unpack_from(data, position + LENGTH_AT)
-        magic = data[position + MAGIC_AT]
-        if length < _LENGTH_MIN:
-            raise CoordinatorError(
-                ErrorCode.CORRUPT_MESSAGE,
-                f"Record size {length} is less than the minimum record overhead ({_LENGTH_MIN})",
-            )
-        if magic > MAGIC:
-            magic -= (magic & 0x80) << 1
-            raise CoordinatorError(ErrorCode.CORRUPT_MESSAGE, f"Invalid magic found in record: {magic}")
-        if position + LOG_OVERHEAD_BYTES + length > len(data):
-            break
-        if magic != MAGIC:
-            raise CoordinatorError(ErrorCode.INVALID_RECORD, "Produce requests with version 3 and above need magic 2")
-        sizes.append(LOG_OVERHEAD_BYTES + length)
-        position += sizes[-1]
-    if len(sizes) != 1:
-        raise CoordinatorError(
-            ErrorCode.INVALID_RECORD, "Produce requests must have exactly one record batch per partition"
-        )
-    if sizes[0] < HEADER_BYTES:
-        raise CoordinatorError(ErrorCode.CORRUPT_MESSAGE)
-    return read_header(data)
-
-
-def _validate_batch(header: BatchHeader) -> None:
-    count = header.record_count
-    if count <= 0:
-        reason = f"Record batch has {count} records"
-    elif count != header.last_offset_delta + 1:
-        reason = f"Record batch with {count} records has a last offset delta of {header.last_offset_delta}"
-    elif header.attributes & CONTROL:
-        reason = "Clients are not allowed to write control records"
-    elif header.producer_id >= 0 and header.base_sequence < 0:
-        reason = f"Invalid sequence number {header.base_sequence} with producer id {header.producer_id}"
-    else:
-        return
-    raise CoordinatorError(ErrorCode.INVALID_RECORD, reason)

@@ -1,8 +1,8 @@
 """
-The codecs of record batches, with a bound on what comes out.
+The compression codecs of record batches, with a bound on the decompressed size.
 
-A megabyte can unpack to a hundred gigabytes; so the size is known, or bounded, before anything is unpacked, and where that
-cannot be, the output gets only as much room as is allowed.
+A megabyte can decompress to a hundred gigabytes. Therefore the size is known or bounded before data are decompressed; if that
+is impossible, the output buffer has the allowed size.
 
 Source: Kafka CompressionType; KIP-57 (LZ4 frames), KIP-110 (Zstandard), KIP-390 (levels); the xerial snappy stream format.
 """
@@ -19,7 +19,7 @@ from kohort.model.errors import CorruptError
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 DECOMPRESSED_BYTES_MAX = 128 << 20
-"""What a batch may unpack to unless the caller says otherwise: a full batch of 1 MiB at a ratio of 128."""
+"""The default limit of a batch's decompressed size: a full batch of 1 MiB at a ratio of 128."""
 
 
 class Codec(IntEnum):
@@ -39,7 +39,7 @@ _INT32 = Struct(">i")
 
 _LZ4_LEVEL = 9
 _LZ4_RATIO_MAX = 255
-"""A byte of an LZ4 block stands for at most 255."""
+"""A byte of an LZ4 block decompresses to at most 255 bytes."""
 _LZ4_INDEPENDENT = 0x20
 
 _ZSTD_LEVEL = 3
@@ -58,7 +58,7 @@ def compress(data: Buffer, codec: Codec) -> bytes:
         case Codec.SNAPPY:
             return _compress_xerial(data)
         case Codec.LZ4:
-            # Kafka refuses blocks that depend on earlier ones.
+            # Kafka refuses dependent blocks.
             frame = cramjam.lz4.Compressor(level=_LZ4_LEVEL, content_checksum=False, block_linked=False)
             frame.compress(bytes(data))
             return bytes(frame.finish())
@@ -68,10 +68,10 @@ def compress(data: Buffer, codec: Codec) -> bytes:
 
 def decompress(data: Buffer, codec: int, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> bytes:
     """
-    The records of a batch.
+    Decompress the records of a batch.
 
     Raises:
-        CorruptError: the codec is unknown, the data are damaged, or they unpack to more than `decompressed_bytes_max`.
+        CorruptError: the codec is unknown, the data are damaged, or they decompress to more than `decompressed_bytes_max`.
     """
     packed = bytes(data)
     try:
@@ -89,11 +89,11 @@ def decompress(data: Buffer, codec: int, decompressed_bytes_max: int = DECOMPRES
             case _:
                 raise CorruptError(f"unknown compression codec {codec}")
     except (cramjam.DecompressionError, zlib.error, IndexError) as exc:
-        raise CorruptError(f"records that cannot be decompressed (codec {codec}): {exc}") from exc
+        raise CorruptError(f"records cannot be decompressed (codec {codec}): {exc}") from exc
 
 
 def _too_large(decompressed_bytes_max: int) -> CorruptError:
-    return CorruptError(f"records that unpack to more than {decompressed_bytes_max} bytes")
+    return CorruptError(f"records decompress to more than {decompressed_bytes_max} bytes")
 
 
 def _decompress_gzip(packed: bytes, bytes_max: int) -> bytes:
@@ -107,7 +107,7 @@ def _decompress_gzip(packed: bytes, bytes_max: int) -> bytes:
         if room < 0:
             raise _too_large(bytes_max)
         if not member.eof:
-            raise CorruptError("a gzip stream that ends too early")
+            raise CorruptError("a gzip stream ends early")
         parts.append(part)
         packed = member.unused_data
     return b"".join(parts)
@@ -124,7 +124,7 @@ def _compress_xerial(data: Buffer) -> bytes:
 
 
 def _decompress_snappy(packed: bytes, bytes_max: int) -> bytes:
-    """A xerial stream of blocks, or one bare block, which some clients send."""
+    """Decompress a xerial stream of blocks, or one block without a stream, which some clients send."""
     if not packed.startswith(_XERIAL_MAGIC):
         return _decompress_snappy_block(packed, bytes_max)
     parts: list[bytes] = []
@@ -134,7 +134,7 @@ def _decompress_snappy(packed: bytes, bytes_max: int) -> bytes:
         size = int.from_bytes(packed[position : position + 4], "big", signed=True)
         position += 4
         if not 0 <= size <= len(packed) - position:
-            raise CorruptError("a snappy stream that ends too early")
+            raise CorruptError("a snappy stream ends early")
         parts.append(_decompress_snappy_block(packed[position : position + size], room))
         room -= len(parts[-1])
         position += size
@@ -142,7 +142,7 @@ def _decompress_snappy(packed: bytes, bytes_max: int) -> bytes:
 
 
 def _decompress_snappy_block(packed: bytes, bytes_max: int) -> bytes:
-    """A block begins with the size that it unpacks to."""
+    """Decompress a block, which begins with its decompressed size."""
     if cramjam.snappy.decompress_raw_len(packed) > bytes_max:
         raise _too_large(bytes_max)
     return bytes(cramjam.snappy.decompress_raw(packed))
@@ -150,7 +150,7 @@ def _decompress_snappy_block(packed: bytes, bytes_max: int) -> bytes:
 
 def _decompress_lz4(packed: bytes, bytes_max: int) -> bytes:
     if len(packed) > 4 and not packed[4] & _LZ4_INDEPENDENT:
-        raise CorruptError("an LZ4 frame whose blocks depend on each other")
+        raise CorruptError("an LZ4 frame has dependent blocks")
     if len(packed) * _LZ4_RATIO_MAX <= bytes_max:
         return bytes(cramjam.lz4.decompress(packed))
     room = bytearray(bytes_max)
@@ -165,7 +165,7 @@ def _decompress_zstd(packed: bytes, bytes_max: int) -> bytes:
 
 
 def _into(codec: "object", packed: bytes, room: bytearray) -> int:
-    """Decompress into what room there is; the size of what came out."""
+    """Decompress into a buffer and return the decompressed size."""
     try:
         size: int = codec.decompress_into(packed, room)  # type: ignore[attr-defined]
     except cramjam.DecompressionError as exc:
@@ -177,9 +177,9 @@ def _into(codec: "object", packed: bytes, room: bytearray) -> int:
 
 def _zstd_size_bound(packed: bytes) -> int:
     """
-    What Zstandard frames can unpack to at most, from the headers of their blocks (RFC 8878, sections 3.1.1.1 and 3.1.1.2).
+    An upper bound of the decompressed size of Zstandard frames, from their block headers (RFC 8878, 3.1.1.1 and 3.1.1.2).
 
-    Every block states what it unpacks to, or is of the compressed kind, which gives 128 KiB at most.
+    Every block states its decompressed size, or is of the compressed kind, which gives at most 128 KiB.
     """
     bound = position = 0
     while packed[position : position + 4] == _ZSTD_MAGIC:

@@ -1,7 +1,7 @@
 """
-Frames out of whatever chunks arrive.
+Frames from a stream of chunks.
 
-A frame is its size in four bytes, then that many bytes. A size is judged before anything is kept for it.
+A frame is its size in four bytes and its content. A size is checked before memory is reserved for it.
 
 Source: Kafka NetworkReceive, configuration `socket.request.max.bytes`.
 """
@@ -11,18 +11,18 @@ from typing import Final
 from kohort.model.errors import WireError
 
 FRAME_BYTES_MAX: Final = 104_857_600
-"""The largest frame taken, Kafka's default."""
+"""The largest frame that is accepted, Kafka's default."""
 
 
 _PIECE_BYTES: Final = 16 * 1024
-"""From this size on a chunk is kept as it is until its frame is whole; smaller ones are gathered."""
+"""A chunk of this size or more is kept as it is until its frame is whole; smaller chunks are joined."""
 
 
 class FrameReader:
     """
-    Cuts frames out of a stream. What it returns does not depend on how the stream was cut into chunks.
+    Cuts a stream into frames. The result does not depend on the chunks in which the stream arrives.
 
-    An empty frame is returned like any other; it is for the reader of headers to refuse it.
+    An empty frame is returned like any other; the reader of headers refuses it.
     """
 
     __slots__ = ("_frame_bytes_max", "_pieces", "_size", "buffered_bytes")
@@ -30,19 +30,19 @@ class FrameReader:
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self._frame_bytes_max = frame_bytes_max
         self._pieces: list[bytes | bytearray] = []
-        """Of a frame that is not whole, without its size; while that is not whole itself, what is there of it."""
+        """The incomplete frame without its size; or the incomplete size."""
         self.buffered_bytes = 0
-        """How much that is."""
+        """The size of these pieces."""
         self._size = -1
-        """Of the frame that is not whole; -1 while that is not known."""
+        """The size of the incomplete frame; -1 while it is unknown."""
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """
         The frames that are complete with this chunk, without their sizes.
 
         Raises:
-            WireError: a size is negative, or above the largest frame taken. Frames before it in the same chunk are lost: the
-                connection is about to be closed.
+            WireError: a size is negative or above the limit. Frames before it in the same chunk are lost; the caller closes
+                the connection.
         """
         if self._size < 0:
             if self._pieces:
@@ -61,14 +61,14 @@ class FrameReader:
         return [whole[:size], *self._cut(whole[size:])]
 
     def _cut(self, data: bytes) -> list[bytes]:
-        """Take all whole frames off, and keep the rest."""
+        """Cut all whole frames off and keep the rest."""
         frames: list[bytes] = []
         position = 0
         available = len(data)
         while available - position >= 4:
             size = int.from_bytes(data[position : position + 4], "big", signed=True)
             if not 0 <= size <= self._frame_bytes_max:
-                raise WireError(f"a frame of {size} bytes; at most {self._frame_bytes_max} are taken")
+                raise WireError(f"a frame of {size} bytes; at most {self._frame_bytes_max} are accepted")
             position += 4
             if size > available - position:
                 self._size = size
@@ -91,7 +91,7 @@ class FrameReader:
             self._pieces.append(bytearray(chunk))
 
     def _take(self) -> bytes:
-        """All that is kept, in one copy, or in none where it is one piece."""
+        """All pieces in one copy; a single piece without a copy."""
         whole = b"".join(self._pieces)
         self._pieces.clear()
         self.buffered_bytes = 0

@@ -1,14 +1,14 @@
 """
-Guards: what has to be true of a frame before the native reader may see it.
+Guards: checks of a frame before kio's native reader sees it.
 
-kio allocates eight bytes for each element that an array claims to have, before it has read one; a frame of sixty bytes that
-claims 2^32 of them ends the process. So whatever has arrays is walked first, as far as its last array, and every claimed
-count times the least size of an element must fit into what is left of the frame. The walk agrees with kio's reader byte for
-byte, up to the first error; kio, like Kafka, reads a known tagged field by its content and not by its stated size, so the
-two must agree. A null array where none is allowed is refused here too, because kio lets it pass.
+kio allocates eight bytes for each element that an array claims, before it reads one: a frame of sixty bytes that claims 2^32
+elements ends the process. Therefore a message with arrays is walked first, up to its last array, and every claimed count times
+the least size of an element must fit into the rest of the frame. The walk agrees with kio's reader byte for byte, up to the
+first error. kio, like Kafka, reads a known tagged field by its content and not by its stated size, so the two must agree. A
+null array in a field that is not nullable is refused too, because kio accepts it.
 
-A guard is generated as Python source from the schema, once per message and version: fixed fields become constants, and
-what comes after the last array is not visited. OffsetCommit of 100 partitions of one topic takes 0.4 us.
+A guard is generated as Python source from the schema, once per message and version. Fields of fixed width become constants, and
+fields after the last array are not visited. OffsetCommit of 100 partitions of one topic takes 0.4 us.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from kohort.wire.primitives import read_uvarint
 from kohort.wire.schema import FIXED_WIDTHS, Field, Message
 
 Guard: TypeAlias = Callable[[bytes, int], None]
-"""Walks a frame from an offset. Raises WireError, or IndexError where the frame ends too early."""
+"""Walks a frame from an offset. Raises WireError, or IndexError if the frame ends early."""
 
 
 class UnknownTag(Exception):  # noqa: N818 -- not an error: newer clients send them
@@ -27,11 +27,11 @@ class UnknownTag(Exception):  # noqa: N818 -- not an error: newer clients send t
 
 
 def refuse_count(what: str, count: int, left: int) -> None:
-    raise WireError(f"{what} claims {count} elements in the {left} bytes that are left")
+    raise WireError(f"{what} claims {count} elements in the remaining {left} bytes")
 
 
 def refuse_null(what: str) -> None:
-    raise WireError(f"{what} is null, which is not allowed")
+    raise WireError(f"{what} must not be null")
 
 
 def refuse_tag(what: str, size: int, found: int) -> None:
@@ -43,7 +43,7 @@ def refuse_length(what: str, length: int) -> None:
 
 
 def compile_guard(message: Message, version: int) -> Guard | None:
-    """The guard of one version of a message; None where nothing in it can claim a count."""
+    """The guard of one version of a message; None if it has no arrays."""
     writer = _GuardWriter(message, version)
     if not writer.has_arrays(message.name):
         return None
@@ -67,7 +67,7 @@ class _GuardWriter:
     Writes the source of a guard: `frame` is walked with the position `p` up to `end`.
 
     Attributes:
-        pending: bytes of fixed width that were passed and not yet added to `p`.
+        pending: bytes of fixed width that are visited and not yet added to `p`.
         depth: levels of indentation, and the number in the names of loop variables.
     """
 
@@ -86,7 +86,7 @@ class _GuardWriter:
         return "\n".join(self.lines) + "\n"
 
     def has_arrays(self, struct: str) -> bool:
-        """Whether anything in a struct can claim a count of elements, tagged fields included."""
+        """Whether a struct has arrays, also in nested structs and tagged fields."""
         fields = self.message.fields(struct, self.version)
         return any(self.field_has_arrays(field) for field in fields)
 
@@ -94,7 +94,7 @@ class _GuardWriter:
         return field.array or (field.type in self.message.structs and self.has_arrays(field.type))
 
     def fixed_size(self, field: Field) -> int:
-        """The size of an element without tagged fields if all elements have the same, else 0."""
+        """The size of an element if it is the same for all elements, else 0."""
         if field.type not in self.message.structs:
             return FIXED_WIDTHS.get(field.type, 0)
         parts = [part for part in self.message.fields(field.type, self.version) if part.tag is None]
@@ -102,7 +102,7 @@ class _GuardWriter:
             return self.message.least_struct_size(field.type, self.version)
         return 0
 
-    # What follows writes code.
+    # Writing code
 
     def emit(self, line: str) -> None:
         self.lines.append("    " * self.depth + line)
@@ -117,7 +117,7 @@ class _GuardWriter:
         return f"n{self.names}"
 
     def struct(self, struct: str, *, is_last: bool) -> None:
-        """Walk a struct; where it is the last thing in the message, only as far as its last array."""
+        """Walk a struct; the last struct of the message only up to its last array."""
         fields = [field for field in self.message.fields(struct, self.version) if field.tag is None]
         tagged = [field for field in self.message.fields(struct, self.version) if field.tag is not None]
         tags_have_arrays = any(self.field_has_arrays(field) for field in tagged)
@@ -171,7 +171,7 @@ class _GuardWriter:
         self.emit(f"elif n < -1: refuse_length({what!r}, n)")
 
     def array(self, field: Field, what: str, *, is_last: bool) -> None:
-        """Read the count, hold it against what is left, and walk the elements where that is needed."""
+        """Read the count, compare it with the rest of the frame, and walk the elements if that is needed."""
         count = self.name()
         self.flush()
         if self.is_flexible:
@@ -197,7 +197,7 @@ class _GuardWriter:
             self.emit(f"if {count} > 0: p += {count} * {size}")
             return
         if size:
-            # Each element ends in its count of tagged fields: where all are zero, which is usual, they are passed at once.
+            # Each element ends in its count of tagged fields. If all counts are zero, the elements are skipped at once.
             self.emit(
                 f"if frame[p + {size - 1}:p + {count} * {size}:{size}].count(0) == {count}: p += {count} * {size}"
             )
@@ -222,7 +222,7 @@ class _GuardWriter:
             self.primitive(field, what)
 
     def tags(self, tagged: list[Field], struct: str) -> None:
-        """Walk the tagged fields at the end of a struct, the known ones by their content, as kio does."""
+        """Walk the tagged fields at the end of a struct, known ones by their content, as kio does."""
         if not tagged:
             self.flush()
             self.emit("if frame[p]: raise UnknownTag")

@@ -1,9 +1,8 @@
 """
-Request headers, and the one answer that is given before both sides know what they speak.
+Request headers, and the response to an ApiVersions request of an unknown version.
 
-A header has the API's key and version, the correlation id that the response will carry, and the client's id; from the first
-flexible version on tagged fields follow. Which form it has follows from key and version. The client id keeps its length of
-two bytes in both.
+A header has API key, API version, correlation id and client id; from the first flexible version on, tagged fields follow. Key
+and version determine the form. The length of the client id has two bytes in both forms.
 
 Source: Kafka RequestHeader, ApiKeys.requestHeaderVersion; KIP-511 for the answer to an unknown version of ApiVersions.
 """
@@ -24,12 +23,12 @@ _KNOWN: Final = {
     for api in ApiKey
     for version in range(api.oldest, api.newest_stable + 1)
 }
-"""Key and version as they stand in a frame together: key, version, whether tagged fields follow."""
+"""By key and version as one number of four bytes: key, version, whether tagged fields follow."""
 
 _CLIENT_IDS_MAX: Final = 4_096
 _CLIENT_ID_BYTES_MAX: Final = 256
 _client_ids: Final[dict[bytes, str]] = {}
-"""Client ids that were met, decoded, unless they are long: every request of a connection repeats the same."""
+"""Decoded client ids, unless they are long: every request of a connection repeats the same one."""
 
 
 def read_request_header(frame: bytes) -> RequestHeader:
@@ -37,7 +36,7 @@ def read_request_header(frame: bytes) -> RequestHeader:
     The header of a request; a null client id reads as the empty one, as in Kafka.
 
     Raises:
-        WireError: the frame is too short, or asks for an API or a version that is not served; an unstable version is not.
+        WireError: the frame is too short, or its API or version is not served; an unstable version is not served.
             ApiVersions passes with any version from 0 on.
     """
     api: int
@@ -63,7 +62,7 @@ def read_request_header(frame: bytes) -> RequestHeader:
 
 
 def _unknown(api: int) -> tuple[int, int, bool]:
-    """Any version of ApiVersions may be asked for: what we answer to an unknown one tells the client which we know."""
+    """Accept any version of ApiVersions: the response to an unknown one names the known versions."""
     api_key, api_version = api >> 16, api & 0xFFFF
     if api_key == ApiKey.API_VERSIONS and api_version < 1 << 15:
         return api_key, api_version, ApiKey.API_VERSIONS.is_flexible(api_version)
@@ -91,7 +90,7 @@ def _new_client_id(encoded: bytes, length: int) -> str:
 
 
 def _skip_tags(frame: bytes, offset: int) -> int:
-    """The offset behind the tagged fields of a header, of which none is known."""
+    """The offset after the tagged fields of a header, none of which is known."""
     count, offset = read_uvarint(frame, offset)
     for _ in range(count):
         _, offset = read_uvarint(frame, offset)
@@ -107,8 +106,8 @@ _DOWNGRADE: Final = Struct(">iihihhh")
 
 def api_versions_downgrade(correlation_id: int) -> bytes:
     """
-    The complete frame that answers ApiVersions of a version that we do not know: version 0 of the response, which every
-    client reads, with UNSUPPORTED_VERSION and the versions of ApiVersions alone.
+    The complete frame that answers an ApiVersions request of an unknown version: version 0 of the response, which every client
+    reads, with UNSUPPORTED_VERSION and the versions of ApiVersions alone.
     """
     api = ApiKey.API_VERSIONS
     error_code = int(ErrorCode.UNSUPPORTED_VERSION)
@@ -117,7 +116,7 @@ def api_versions_downgrade(correlation_id: int) -> bytes:
 
 def read_response_header(frame: bytes, api_key: int, api_version: int) -> tuple[int, int]:
     """
-    For clients: the correlation id of a response, and the offset of its body.
+    The correlation id of a response and the offset of its body, for clients.
 
     Raises:
         WireError: the frame is too short.

@@ -1,12 +1,12 @@
 """
-Where the records of many batches lie, found for all of them together; needs numpy, and is imported only where much is read.
+Columnar reading of record batches: the positions of the records of many batches, found for all of them together. Needs numpy.
 
-A *stretch* is what is laid out at once: whole batches, one behind the other, and behind them the records of those that were
-compressed. Records are found by their lengths, in lockstep: step k finds record k of every batch that has one, and once few
-batches are left they are walked one by one. Everything else is then read for all records together.
+A buffer holds whole batches, and after them the decompressed records of compressed batches. Records are found by their lengths,
+in lockstep: step k finds record k of every batch that has one. When few batches are left, they are walked one by one. All other
+fields are then read for all records together.
 
-A batch with a right checksum can still be nonsense (anyone may have produced it): what leads out of its batch is refused, and
-nothing is read outside the stretch. Laying out takes a while, so it is a generator that yields often.
+A batch with a correct checksum can still be malformed. A length that leads out of its batch is refused, and no position outside
+the buffer is read. Parsing takes long, so it is a generator that yields often.
 
 Source: Kafka DefaultRecordBatch, DefaultRecord.
 """
@@ -28,12 +28,12 @@ HEADER_DTYPE = np.dtype([(name, f">{character}" if character != "b" else "i1") f
 Headers: TypeAlias = npt.NDArray[np.void]
 
 PADDING_BYTES = 512
-"""Behind a stretch: what begins inside may be read as if it were this long."""
+"""Padding after a buffer: a read of this many bytes may begin at any position inside."""
 ROWS_PER_STEP = 16_384
-"""How many records are looked at between two yields."""
+"""Records between two yields."""
 
 _LOCKSTEP_MIN = 48
-"""From so many batches on a step for all costs less than a walk through each."""
+"""The least number of batches for which a step in lockstep is cheaper than a walk through each."""
 _RECORD_BYTES_MIN = 7
 _PREFIX = fields_struct("base_offset", "last_offset_delta")
 _VARINT_SHIFT_MAX = 28
@@ -42,11 +42,11 @@ _MALFORMED = "records do not fit into their batch"
 
 class BatchBuffer:
     """
-    Batches that are to be laid out, gathered piece by piece.
+    Collects batches and parses them together.
 
     Attributes:
-        next_offset: what follows the last batch that was taken.
-        size_bytes: of everything, unpacked.
+        next_offset: the offset after the last batch.
+        size_bytes: the decompressed size of all batches.
     """
 
     def __init__(self) -> None:
@@ -62,10 +62,10 @@ class BatchBuffer:
 
     def add(self, piece: bytes, *, bytes_max: int) -> bool:
         """
-        Take the whole batches of a piece of log, until there are `bytes_max` or more; whether there were any.
+        Add the whole batches of a piece of log, until there are `bytes_max` or more, and return whether there were any.
 
         Raises:
-            CorruptError: what stands there is no batch of magic 2, or cannot be unpacked.
+            CorruptError: the bytes are not batches of magic 2, or cannot be decompressed.
         """
         begin = sum(map(len, self._pieces))
         positions, unpack = self._positions, _PREFIX.unpack_from
@@ -110,7 +110,7 @@ class BatchBuffer:
             starts[batch], ends[batch] = ends_at, ends_at + len(records)
             ends_at += len(records)
         self._unpacked.clear()
-        # Control records are few, and read one by one.
+        # Control records are few; the caller reads them one by one.
         is_control = (headers["attributes"] & CONTROL) != 0
         counts = np.where(is_control, 0, headers["count"].astype(np.int64))
         ends = np.where(is_control, starts, ends)
@@ -133,19 +133,20 @@ def _headers(data: Bytes, positions: Ints) -> Headers:
 
 
 def _rows(counts: Ints) -> tuple[Ints, Ints, Ints]:
-    """The batch of each record, and room for where its key is and how long."""
+    """The batch of each record, and empty columns for the positions and sizes of keys."""
     batch = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
     return batch, np.empty(len(batch), np.int64), np.empty(len(batch), np.int64)
 
 
 def _check_offsets(raw: bytes, data: Bytes, at: int, end: int, count: int) -> Generator[None, None, None]:
     """
-    What is known of a record takes six times the memory of the smallest that can be written: some kB of equal ones would
-    unpack to a gigabyte. Rising offsets do not compress like that, so of a batch with many records it is seen to that they
-    rise, before anything is made room for.
+    Check that the offsets of a batch with many records rise, before memory is allocated for it.
+
+    The columns of a record take six times the memory of the smallest encoded record, so some kB of equal compressed records
+    would take a gigabyte. Rising offsets do not compress that well.
 
     Raises:
-        CorruptError: they do not.
+        CorruptError: the offsets do not rise.
     """
     before = -1
     for left in range(count, 0, -ROWS_PER_STEP):
@@ -158,17 +159,17 @@ def _check_offsets(raw: bytes, data: Bytes, at: int, end: int, count: int) -> Ge
             raise CorruptError(_MALFORMED)
         deltas, _ = varint(data, _offset_delta_at(data, np.array(found, np.int64)))
         if deltas[0] <= before or (np.diff(deltas) <= 0).any():
-            raise CorruptError(f"offsets of a batch of {count} records that do not rise")
+            raise CorruptError(f"the offsets of a batch of {count} records do not rise")
         before = int(deltas[-1])
         yield
 
 
 class _Walk:
     """
-    Finds where each record begins (`found`) and ends (`after`), by their lengths.
+    Finds the begin (`found`) and the end (`after`) of each record by the lengths.
 
     Raises:
-        CorruptError: they do not fill their batch.
+        CorruptError: the records do not fill their batch.
     """
 
     def __init__(self, raw: bytes, data: Bytes, starts: Ints, ends: Ints, counts: Ints, first: Ints) -> None:
@@ -228,7 +229,7 @@ class _Walk:
 
 
 def _walk(raw: bytes, at: int, count: int) -> list[int]:
-    """Where `count` records begin that lie one behind the other, and where the last one ends."""
+    """The positions of `count` adjacent records, and the end of the last one."""
     found = [at]
     append = found.append
     for _ in range(count):
@@ -240,13 +241,13 @@ def _walk(raw: bytes, at: int, count: int) -> list[int]:
             if following < 0x80:
                 at += 2 + ((length & 0x7F | following << 7) >> 1)
             else:
-                at = _behind_long(raw, at)
+                at = _after_long(raw, at)
         append(at)
     return found
 
 
-def _behind_long(raw: bytes, at: int) -> int:
-    """Where a record ends whose length has three bytes or more; five at most. Raises CorruptError."""
+def _after_long(raw: bytes, at: int) -> int:
+    """The end of a record whose length takes three to five bytes. Raises CorruptError."""
     length = shift = 0
     while raw[at] >= 0x80:
         if shift == _VARINT_SHIFT_MAX:
@@ -260,14 +261,14 @@ def _behind_long(raw: bytes, at: int) -> int:
 @dataclass(slots=True, eq=False)
 class Layout:
     """
-    The records of a stretch, in the order of the log; a row each.
+    The records of a buffer in the order of the log, one row each.
 
     Attributes:
-        raw, data: the bytes of the stretch, padded, for reading one and many.
-        positions, headers, first: of each batch, where it begins, its header and its first row. Control batches have no rows.
-        at, after: where each record begins and ends.
+        raw, data: the padded bytes, as `bytes` and as an array.
+        positions, headers, first: the position, header and first row of each batch. Control batches have no rows.
+        at, after: the begin and the end of each record.
         batch: the batch of each record.
-        key_at, key_bytes: where its key is, and how long; -1 bytes for null.
+        key_at, key_bytes: the position and size of each key; -1 bytes for null.
     """
 
     raw: bytes
@@ -299,7 +300,7 @@ class Layout:
         The offsets of some records.
 
         Raises:
-            CorruptError: one is outside its batch.
+            CorruptError: an offset is outside its batch.
         """
         batch = self.batch[rows]
         delta, _ = varint(self.data, _offset_delta_at(self.data, self.at[rows]))
@@ -310,10 +311,10 @@ class Layout:
 
     def values(self, rows: Ints) -> tuple[Ints, Ints]:
         """
-        Where the values of some records are, and how long; -1 bytes for null.
+        The positions and sizes of the values of some records; -1 bytes for null.
 
         Raises:
-            CorruptError: one is longer than its record.
+            CorruptError: a value is longer than its record.
         """
         size, here = varint(self.data, self.key_at[rows] + np.maximum(self.key_bytes[rows], 0))
         if ((size < -1) | (size > self.after[rows] - here)).any():
@@ -322,5 +323,5 @@ class Layout:
 
 
 def _offset_delta_at(data: Bytes, at: Ints) -> Ints:
-    """Behind a record's length, attributes and timestamp."""
+    """The position after a record's length, attributes and timestamp delta."""
     return skip_varint(data, skip_varint(data, at) + 1)

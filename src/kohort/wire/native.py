@@ -1,8 +1,8 @@
 """
-What is native and not ours: kio's reader, aiokafka's record batches, CRC-32C; and how to import them without the rest.
+Native code of other packages: kio's reader, aiokafka's record batches, CRC-32C, imported without the rest of their packages.
 
-People start a server in every test, so a start has a budget. Of these packages only a part is needed, but their `__init__`
-would import clients, command lines and test tools: 40 ms for aiokafka and crc32c, 200 ms for kio where hypothesis is installed.
+A start has a budget, because users start a server in every test. The `__init__` of these packages would import clients, command
+lines and test tools: 40 ms for aiokafka and crc32c, 200 ms for kio if hypothesis is installed.
 """
 
 import sys
@@ -13,7 +13,7 @@ from typing import Any
 
 
 class _LazyPackage(ModuleType):
-    """A package whose `__init__` runs when somebody first asks for something that it defines; its submodules need no such."""
+    """A package whose `__init__` runs at the first access to one of its attributes; its submodules import without that."""
 
     def __getattr__(self, name: str) -> Any:
         self.__class__ = ModuleType  # type: ignore[assignment]
@@ -24,8 +24,8 @@ class _LazyPackage(ModuleType):
         return getattr(self, name)
 
 
-def hollow(package: str) -> None:
-    """Let submodules of a package be imported without it; for who imports the package itself, nothing changes."""
+def import_lazily(package: str) -> None:
+    """Let submodules of a package be imported without running its `__init__`; an import of the package still works."""
     if package in sys.modules:
         return
     spec = find_spec(package)
@@ -35,8 +35,8 @@ def hollow(package: str) -> None:
         sys.modules[package] = module
 
 
-hollow("aiokafka")
-hollow("crc32c")
+import_lazily("aiokafka")
+import_lazily("crc32c")
 
 from aiokafka.errors import CorruptRecordException  # noqa: E402
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder  # noqa: E402
@@ -47,10 +47,10 @@ __all__ = ["CorruptRecordException", "DefaultRecordBatch", "DefaultRecordBatchBu
 
 def kio_entity_reader() -> Callable[[type], Callable[[bytes, int], tuple[Any, int]]]:
     """
-    kio's native `entity_reader`: from a class to a function that reads it and says how many bytes that took.
+    kio's native `entity_reader`: from a class to a function that reads it and returns the size.
 
-    kio's types register themselves with hypothesis where that is installed. No server needs that, so hypothesis is out of sight
-    while kio is imported, unless somebody has imported it already.
+    kio's types register themselves with hypothesis if that is installed. A server does not need that, so hypothesis is hidden
+    while kio is imported, unless it is imported already.
     """
     is_hidden = "hypothesis" not in sys.modules
     if is_hidden:

@@ -1,13 +1,12 @@
 """
-Bytes to messages: one reader per message and version, made at its first use.
+Bytes to messages: one reader per message and version, compiled at its first use.
 
-The work is done by kio's native reader, over classes that are made here from the schema: nested ones too, durations and dates
+kio's native reader does the work, over classes that are built here from the schema: also nested classes, durations and dates
 as plain integers, and a field that a version lacks as a class attribute with its default. All versions of a message so have
 the same attributes. Before kio reads, a guard checks the counts that kio trusts (see guards.py).
 
-A tagged field that we do not know makes kio give up; the protocol says to skip it, since newer clients send them. Then the
-message is taken down the slow path, which drops what is unknown and reads again. Bytes after the message are accepted, as
-Kafka accepts them.
+kio fails at an unknown tagged field, but the protocol says to skip it. Then the slow path removes unknown fields and reads
+again. Bytes after the message are accepted, as in Kafka.
 """
 
 import dataclasses
@@ -41,7 +40,7 @@ _ELEMENT_TYPES: dict[str, Any] = {
 @cache
 def request_reader(api_key: int, version: int) -> Reader:
     """
-    Reads the body of a request.
+    The reader of the body of a request.
 
     Raises:
         WireError: there is no such request, or no such version of it.
@@ -51,7 +50,7 @@ def request_reader(api_key: int, version: int) -> Reader:
 
 @cache
 def response_reader(api_key: int, version: int) -> Reader:
-    """Reads the body of a response, after its header. As `request_reader`."""
+    """The reader of the body of a response, after its header. As `request_reader`."""
     return _reader(_api_message(api_key, version, "Response"), version)
 
 
@@ -63,7 +62,7 @@ def _api_message(api_key: int, version: int, kind: str) -> Message:
 
 
 def _reader(schema: Message, version: int) -> Reader:
-    """Guard, native reader and slow path in one function, since a call in between costs a tenth of a heartbeat."""
+    """Guard, native reader and slow path in one function, because a call between them costs a tenth of a heartbeat."""
     native = kio_entity_reader()(_decoded_class(schema, version))
     guard = compile_guard(schema, version)
 
@@ -108,7 +107,7 @@ _MISSING = object()
 
 
 def _is_same(value: Any, other: Any) -> bool:
-    """Arrays are tuples here, and whatever sequence their maker chose elsewhere."""
+    """Compare two values; an array is a tuple here and may be a list in the other message."""
     return bool(value == (tuple(other) if isinstance(other, list) else other))
 
 
@@ -156,7 +155,7 @@ def _decoded_class(schema: Message, version: int) -> type:
 
 
 def _type_of(field: Field, version: int, built: dict[str, type]) -> Any:
-    """The annotation, from which kio sees arrays, nested classes and what may be null."""
+    """The annotation, from which kio derives arrays, nested classes and nullable fields."""
     element: Any = built.get(field.type) or _ELEMENT_TYPES.get(field.type, int)
     annotation: Any = tuple[element, ...] if field.array else element
     if field.is_nullable(version) and not isinstance(annotation, UnionType):
@@ -165,7 +164,7 @@ def _type_of(field: Field, version: int, built: dict[str, type]) -> Any:
 
 
 def _kio_field(field: Field, absent: dict[str, Any]) -> Any:
-    """What kio wants to know of a field: its type on the wire, and tag and default of a tagged one."""
+    """The dataclass field that kio needs: its wire type, and tag and default of a tagged field."""
     metadata: dict[str, Any] = {}
     if field.type not in absent:
         metadata["kafka_type"] = field.type

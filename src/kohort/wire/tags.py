@@ -1,8 +1,8 @@
 """
-Dropping tagged fields that a schema does not know: the slow path of a reader.
+Removal of unknown tagged fields: the slow path of a reader.
 
-The message is walked by its schema and put together again without them. Newer clients send such fields, and a proxy that
-adds its own may too; the protocol says to skip them (KIP-482).
+Newer clients send tagged fields that the schema does not have, and the protocol says to skip them (KIP-482). The message is
+walked by its schema and copied without them.
 """
 
 from kohort.model.errors import WireError
@@ -12,7 +12,7 @@ from kohort.wire.schema import FIXED_WIDTHS, Field, Message
 
 def without_unknown_tags(message: Message, version: int, frame: bytes, offset: int) -> bytes:
     """
-    The message that begins at `offset`, alone and with known tagged fields only.
+    The message that begins at `offset`, with known tagged fields only.
 
     Raises:
         WireError, IndexError: the bytes are not such a message.
@@ -24,11 +24,11 @@ def without_unknown_tags(message: Message, version: int, frame: bytes, offset: i
 
 class _Walk:
     """
-    A walk through a frame that copies what is known.
+    A walk through a frame that copies known fields.
 
     Attributes:
-        kept: what was copied so far.
-        copied: up to where the frame has been copied or dropped.
+        kept: the bytes that are copied so far.
+        copied: the position up to which the frame is copied or dropped.
     """
 
     def __init__(self, message: Message, version: int, frame: bytes, offset: int) -> None:
@@ -86,7 +86,7 @@ class _Walk:
             raise WireError(f"{self.message.name} version {self.version} ends too early")
 
     def tags(self, known: dict[int, Field]) -> None:
-        """The tagged fields at the end of a struct: known ones are copied, with what is unknown inside them dropped."""
+        """Copy the known tagged fields at the end of a struct, without unknown fields inside them."""
         self.keep()
         count, self.position = read_uvarint(self.frame, self.position)
         tags: list[bytes] = []
@@ -116,6 +116,6 @@ class _Walk:
         return bytes(encoded + content)
 
     def keep(self) -> None:
-        """Copy what was walked since the last time."""
+        """Copy the bytes since the last copy."""
         self.kept += self.frame[self.copied : self.position]
         self.copied = self.position

@@ -1,8 +1,8 @@
 """
-Reading many numbers at once out of one stretch of bytes; needs numpy, and is imported only where much is read.
+Columnar reading of numbers and strings of bytes from one buffer. Needs numpy.
 
-Every function takes positions as an array and trusts them: the caller keeps them inside the bytes, which are padded so that a
-number may be read from any position up to their end.
+Every function takes positions as an array and trusts them: the caller keeps them inside the buffer, which is padded so that a
+number can be read at any position.
 """
 
 from functools import lru_cache
@@ -17,25 +17,25 @@ Bools: TypeAlias = npt.NDArray[np.bool_]
 Words: TypeAlias = npt.NDArray[np.uint64]
 
 WORDS_BYTES_MAX = 256
-ALIKE_BYTES_MAX = 64
+COMPARED_BYTES_MAX = 64
 _MULTIPLIERS = np.cumprod(np.full(WORDS_BYTES_MAX // 8, 0x9E3779B97F4A7C15, np.uint64), dtype=np.uint64)
 _MIX = np.uint64(0x94D049BB133111EB)
 
 VARINT_BYTES_MAX = 5
 VARLONG_BYTES_MAX = 10
 _TOO_LONG = 1 << 62
-"""Stands for a number that does not end in time: as a length it fits nowhere."""
+"""The value of a varint with too many bytes: no buffer has that length."""
 
 
 def unsigned_varint(data: Bytes, at: Ints, *, bytes_max: int = VARINT_BYTES_MAX) -> tuple[Ints, Ints]:
-    """Base-128 numbers, and the positions behind them. One of more than `bytes_max` bytes comes out as 2^62."""
+    """Unsigned varints and the positions after them. A varint of more than `bytes_max` bytes is 2^62."""
     byte = data[at]
     value: Ints = byte.astype(np.int64)
     after = at + 1
     long = byte >= 0x80
     if not long.any():
         return value, after
-    # Nearly always there is a second byte and no third, so that much is done for all.
+    # A second byte and no third is the usual case, so two bytes are read for all.
     byte = np.where(long, data[after], 0)
     value = (value & 0x7F) | ((byte & 0x7F).astype(np.int64) << 7)
     after += long
@@ -52,13 +52,13 @@ def unsigned_varint(data: Bytes, at: Ints, *, bytes_max: int = VARINT_BYTES_MAX)
 
 
 def varint(data: Bytes, at: Ints, *, bytes_max: int = VARINT_BYTES_MAX) -> tuple[Ints, Ints]:
-    """Zigzag base-128 numbers, as record batches hold them, and the positions behind them."""
+    """Zigzag varints, as record batches have them, and the positions after them."""
     value, after = unsigned_varint(data, at, bytes_max=bytes_max)
     return (value >> 1) ^ -(value & 1), after
 
 
 def skip_varint(data: Bytes, at: Ints) -> Ints:
-    """The positions behind numbers of up to ten bytes that nobody wants to know."""
+    """The positions after varints of up to ten bytes."""
     long = data[at] >= 0x80
     after: Ints = at + 1
     if not long.any():
@@ -74,7 +74,7 @@ def skip_varint(data: Bytes, at: Ints) -> Ints:
 
 
 def big_endian(data: Bytes, at: Ints, dtype: str) -> npt.NDArray[Any]:
-    """Big-endian integers at any positions, as native ones. `dtype` is numpy's, say "i8"."""
+    """Big-endian integers at any positions, in native byte order. `dtype` is numpy's, such as "i8"."""
     wide = np.dtype(dtype).newbyteorder(">")
     view: npt.NDArray[Any] = np.ndarray((len(data) - wide.itemsize + 1,), wide, data, strides=(1,))
     return view[at].astype(np.dtype(dtype))
@@ -82,9 +82,9 @@ def big_endian(data: Bytes, at: Ints, dtype: str) -> npt.NDArray[Any]:
 
 def words(data: Bytes, at: Ints, size_bytes: Ints, width: int) -> Words:
     """
-    Strings of bytes as rows of eight-byte words, zeros behind their ends; none is longer than `width`, a multiple of eight.
+    Strings of bytes as rows of eight-byte words, padded with zeros; none is longer than `width`, a multiple of eight.
 
-    Two of one size are equal if their words are.
+    Two strings of the same size are equal if their words are.
     """
     view: npt.NDArray[Any] = np.ndarray((len(data) - width + 1,), f"V{width}", data, strides=(1,))
     found: Words = view[at].view(np.uint64).reshape(len(at), width // 8)
@@ -94,13 +94,13 @@ def words(data: Bytes, at: Ints, size_bytes: Ints, width: int) -> Words:
 
 @lru_cache(maxsize=8)
 def _masks(width: int) -> Words:
-    """For each size, ones over the bytes of a string and zeros behind it."""
+    """For each size, ones over the bytes of a string and zeros after it."""
     ones = np.tri(width + 1, width, -1, dtype=np.uint8) * np.uint8(0xFF)
     return ones.view(np.uint64)
 
 
 def hashes(found: Words, bits: int) -> Words:
-    """A hash of each row, of so many bits. Whoever chooses the strings can make them collide: it decides nothing by itself."""
+    """A hash of each row with so many bits. Chosen strings can collide, so callers compare the rows as well."""
     mixed: Words = found[:, 0] * _MULTIPLIERS[0]
     for column in range(1, found.shape[1]):
         mixed ^= (mixed >> np.uint64(29)) + found[:, column] * _MULTIPLIERS[column]
@@ -111,7 +111,7 @@ def hashes(found: Words, bits: int) -> Words:
 
 
 def are_equal(found: Words, one: Ints, other: Ints) -> Bools:
-    """Which of these pairs of rows are the same, word for word."""
+    """Which of these pairs of rows are equal."""
     same = np.ones(len(one), np.bool_)
     for column in range(found.shape[1]):
         same &= found[one, column] == found[other, column]
@@ -120,16 +120,16 @@ def are_equal(found: Words, one: Ints, other: Ints) -> Bools:
 
 def first_equal(data: Bytes, at: Ints, size_bytes: Ints) -> Ints:
     """
-    For each of some strings of bytes the index of one that is equal, so that nearly all that are equal get the same one.
+    For each string of bytes the index of an equal one; nearly all equal strings get the same index.
 
-    Each at most `ALIKE_BYTES_MAX` long is compared; a longer one is only like itself.
+    A string longer than `COMPARED_BYTES_MAX` gets its own index.
     """
     mine = np.arange(len(at))
     longest = int(size_bytes.max(initial=1))
     rows = None
-    if longest > ALIKE_BYTES_MAX:
-        rows = np.flatnonzero(size_bytes <= ALIKE_BYTES_MAX)
-        at, size_bytes, longest = at[rows], size_bytes[rows], ALIKE_BYTES_MAX
+    if longest > COMPARED_BYTES_MAX:
+        rows = np.flatnonzero(size_bytes <= COMPARED_BYTES_MAX)
+        at, size_bytes, longest = at[rows], size_bytes[rows], COMPARED_BYTES_MAX
     found = words(data, at, size_bytes, max(longest + 7 & ~7, 8))
     slots = hashes(found, max((2 * len(at)).bit_length(), 4))
     last: Ints = np.empty(1 << max((2 * len(at)).bit_length(), 4), np.int64)
@@ -144,7 +144,7 @@ def first_equal(data: Bytes, at: Ints, size_bytes: Ints) -> Ints:
 
 
 __all__ = [
-    "ALIKE_BYTES_MAX",
+    "COMPARED_BYTES_MAX",
     "VARINT_BYTES_MAX",
     "VARLONG_BYTES_MAX",
     "WORDS_BYTES_MAX",

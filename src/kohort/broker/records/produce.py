@@ -40,9 +40,9 @@ from kohort.wire.batches import (
     TRANSACTIONAL,
     BatchHeader,
     read_header,
-    validate_produced,
 )
 from kohort.wire.compression import Codec
+from kohort.wire.produced import validate_produced
 
 if TYPE_CHECKING:
     Data = m.ProduceRequestPartitionProduceData
