@@ -53,7 +53,7 @@ def served_versions(api_key: ApiKey) -> tuple[int, int]:
 
 class ApiVersions:
     """
-    Handles ApiVersions.
+    Handler of ApiVersions.
 
     Args:
         handlers: the registry of handlers; may grow until the first request.

@@ -55,7 +55,7 @@ _SHARE_SINCE = 6
 
 
 class FindCoordinator:
-    """Handles FindCoordinator."""
+    """Handler of FindCoordinator."""
 
     def __init__(
         self,

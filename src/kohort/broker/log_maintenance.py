@@ -28,7 +28,7 @@ PAUSE_MS = 5
 
 
 class LogMaintenance:
-    """Visits every partition that has a log, once in each `log.retention.check.interval.ms`."""
+    """A visit to every partition that has a log, once in each `log.retention.check.interval.ms`."""
 
     def __init__(
         self,

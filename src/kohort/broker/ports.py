@@ -23,7 +23,7 @@ CallLater: TypeAlias = Callable[[int, Callable[[], None]], Cancel]
 
 
 class NoResponse(Enum):
-    """What a handler returns for a request without a response. Source: Kafka RequestChannel.Response."""
+    """A handler's return value for a request without a response. Source: Kafka RequestChannel.Response."""
 
     NO_OP = "nothing is sent"
     CLOSE_CONNECTION = "the connection is closed"
@@ -36,7 +36,7 @@ Handler: TypeAlias = Callable[[Any, Context, Reply[Any]], Any]
 
 class PartitionLeader(NamedTuple):
     """
-    What clients are told of a partition's leader.
+    The leader of a partition, as clients see it.
 
     Attributes:
         is_offline: the partition has no leader: its log failed or cannot be opened.
@@ -47,13 +47,13 @@ class PartitionLeader(NamedTuple):
 
 
 class Leadership(Protocol):
-    """Knows the leaders of partitions. With one broker that is this node, or no node."""
+    """The leaders of partitions. With one broker the leader is this node, or no node."""
 
     def leader(self, topic: TopicImage, index: int, /) -> PartitionLeader: ...
 
 
 class MarkerWriter(Protocol):
-    """Ends a transaction in one partition of a coordinator's topic; `done(code)` is called once, now or later."""
+    """A function that ends a transaction in one partition; it calls `done(code)` once, now or later."""
 
     def __call__(self, partition: int, end: EndTransaction, done: Callable[[ErrorCode], None], /) -> None: ...
 

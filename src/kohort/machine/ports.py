@@ -1,5 +1,6 @@
 """
-What crosses partitions, as a coordinator sees it. `broker` provides it within one node; between nodes it would be requests.
+Ports between partitions, as coordinators and partition leaders see them. Within one node `broker` implements them with calls;
+between nodes they would be requests.
 """
 
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from kohort.model.ids import TopicPartition
 
 
 class Markers(Protocol):
-    """Writes the markers that end transactions, to partitions of any topic."""
+    """A writer of transaction markers to partitions of any topic."""
 
     def write(self, topic_partition: TopicPartition, end: EndTransaction, done: Callable[[ErrorCode], None], /) -> None:
         """
@@ -23,7 +24,7 @@ class Markers(Protocol):
 
 
 class Verification(Protocol):
-    """Knows which transactions are ongoing: the transaction coordinator, asked by the leaders of other partitions."""
+    """The transaction coordinator, as leaders of other partitions ask it about ongoing transactions."""
 
     def verify(
         self,

@@ -29,7 +29,7 @@ _log = logging.getLogger("kohort.server")
 
 
 class CoordinatorEnvironment(msgspec.Struct, frozen=True):
-    """What a node provides to a coordinator that it hosts."""
+    """The objects that a node provides to a hosted coordinator."""
 
     broker: Broker
     clock: Clock

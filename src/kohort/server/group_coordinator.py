@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class GroupCoordinator:
-    """Implements `kohort.server.coordinators.HostedCoordinator`."""
+    """The `kohort.server.coordinators.HostedCoordinator` of groups."""
 
     topic = CONSUMER_OFFSETS
 

@@ -29,6 +29,6 @@ def _quoted(value: object) -> str:
 
 
 def _name(event: type) -> str:
-    """As in other log lines: the subject, a point, the rest. `MemberLeft` is member.left."""
+    """Name an event as other log lines do: the subject, a point, the rest. `MemberLeft` is member.left."""
     subject, *rest = _BEFORE_CAPITAL.sub(" ", event.__name__).lower().split()
     return f"{subject}.{'_'.join(rest)}"

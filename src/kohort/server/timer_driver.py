@@ -12,7 +12,7 @@ READ_SECONDS = 0.01
 
 
 class TimerDriver:
-    """Calls `wheel.advance` when the next bucket of the wheel is due."""
+    """Scheduler of `wheel.advance`: called when the next bucket of the wheel is due."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
         self._loop = loop

@@ -69,7 +69,7 @@ TIMEOUT_MS = 30_000
 
 
 class AlterConfigs:
-    """Handles IncrementalAlterConfigs and AlterConfigs. Each resource is changed as a whole or not at all."""
+    """Handler of IncrementalAlterConfigs and AlterConfigs. Each resource is changed as a whole or not at all."""
 
     def __init__(self, catalog: Catalog, configs: TopicConfigs, groups: GroupConfigs, call_later: CallLater) -> None:
         self._catalog = catalog

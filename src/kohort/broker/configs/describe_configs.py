@@ -53,7 +53,7 @@ _FAMILIES = {
 
 
 class DescribeConfigs:
-    """Handles DescribeConfigs."""
+    """Handler of DescribeConfigs."""
 
     def __init__(self, catalog: Catalog, configs: TopicConfigs, groups: GroupConfigs, cluster: Cluster) -> None:
         self._catalog = catalog

@@ -17,7 +17,7 @@ _TYPES = (GROUP, CLIENT_METRICS, BROKER_LOGGER, BROKER, TOPIC)
 
 
 class ListConfigResources:
-    """Handles ListConfigResources. A group is listed if it was ever configured."""
+    """Handler of ListConfigResources. A group is listed if it was ever configured."""
 
     def __init__(self, catalog: Catalog, cluster: Cluster) -> None:
         self._catalog = catalog

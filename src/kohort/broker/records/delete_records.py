@@ -24,7 +24,7 @@ NO_LOW_WATERMARK = -1
 
 
 class DeleteRecords:
-    """Handles DeleteRecords."""
+    """Handler of DeleteRecords."""
 
     def __init__(self, partitions: Partitions, call_later: CallLater) -> None:
         self._partitions = partitions

@@ -48,7 +48,7 @@ _Target = tuple[SessionPartition, Partition | ErrorCode]
 
 
 class Fetch:
-    """Handles Fetch: reads from several partitions with one limit for the size of the response."""
+    """Handler of Fetch: reads from several partitions with one limit for the size of the response."""
 
     def __init__(
         self,

@@ -32,7 +32,7 @@ _READ_COMMITTED = 1
 
 
 class ListOffsets:
-    """Handles ListOffsets: finds offsets by timestamp, among the records that the client may read."""
+    """Handler of ListOffsets: finds offsets by timestamp, among the records that the client may read."""
 
     def __init__(self, partitions: Partitions) -> None:
         self._partitions = partitions

@@ -28,7 +28,7 @@ def leader_epoch_error(known: int, current: int) -> ErrorCode | None:
 
 
 class OffsetForLeaderEpoch:
-    """Handles OffsetForLeaderEpoch: the end offset of a leader epoch, by which a client detects a truncation."""
+    """Handler of OffsetForLeaderEpoch: the end offset of a leader epoch, by which a client detects a truncation."""
 
     def __init__(self, partitions: Partitions) -> None:
         self._partitions = partitions

@@ -58,13 +58,17 @@ _TOPIC_IDS_SINCE: Final = 13
 _ZSTD_SINCE: Final = 7
 NO_OFFSET: Final = -1
 
+_NO_ERRORS: Final[dict[TopicPartition, CoordinatorError]] = {}
+_NO_GUARDS: Final[dict[TopicPartition, object]] = {}
+"""Of requests without a transactional id: nothing is put in."""
+
 _PartitionAnswer: Final = m.ProduceResponsePartitionProduceResponse
 _TopicKey = tuple[str, UUID | None]
 _Topics = dict[_TopicKey, dict[int, "Data"]]
 
 
 class Produce:
-    """Handles Produce: appends each batch to its partition. The refusal of one batch does not affect the others."""
+    """Handler of Produce: appends each batch to its partition. The refusal of one batch does not affect the others."""
 
     def __init__(
         self,
@@ -144,6 +148,7 @@ class Produce:
 
         Source: Kafka ReplicaManager.handleProduceAppend, maybeSendPartitionsToTransactionCoordinator.
         """
+        write.unverified, write.guards = {}, {}
         outstanding = 1
         response: m.ProduceResponse | NoResponse | None = None
         is_inside = True
@@ -238,8 +243,8 @@ class _Write:
         self.topics: list[m.ProduceResponseTopicProduceResponse] = []
         self.pending: dict[tuple[int, int], tuple[Partition, int]] = {}
         """By place of the topic in the response and partition index: the partition, and the end offset to wait for."""
-        self.unverified: dict[TopicPartition, CoordinatorError] = {}
-        self.guards: dict[TopicPartition, object] = {}
+        self.unverified = _NO_ERRORS
+        self.guards = _NO_GUARDS
 
     def append(self, partition: Partition, data: Data) -> Answer:
         """

@@ -20,7 +20,7 @@ from kohort.wire import messages as m
 
 
 class CreatePartitions:
-    """Handles CreatePartitions."""
+    """Handler of CreatePartitions."""
 
     def __init__(self, catalog: Catalog, creation: TopicCreation, call_later: CallLater) -> None:
         self._catalog = catalog

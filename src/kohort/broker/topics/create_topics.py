@@ -22,7 +22,7 @@ from kohort.wire import messages as m
 
 
 class CreateTopics:
-    """Handles CreateTopics: validates each topic of a request by itself, then creates the valid ones."""
+    """Handler of CreateTopics: validates each topic of a request by itself, then creates the valid ones."""
 
     def __init__(
         self, catalog: Catalog, creation: TopicCreation, configs: TopicConfigs, cluster: Cluster, call_later: CallLater

@@ -39,7 +39,7 @@ class NewTopic:
 
 
 class TopicCreation:
-    """Validates topics to create and begins auto-creations."""
+    """Validation of new topics, and auto-creation."""
 
     def __init__(
         self,

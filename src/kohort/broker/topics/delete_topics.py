@@ -29,7 +29,7 @@ _UNKNOWN_ID = "This server does not host this topic ID."
 
 
 class DeleteTopics:
-    """Handles DeleteTopics: refuses ambiguous entries and deletes the other topics in one change."""
+    """Handler of DeleteTopics: refuses ambiguous entries and deletes the other topics in one change."""
 
     def __init__(self, catalog: Catalog, config: BrokerConfig, call_later: CallLater) -> None:
         self._catalog = catalog

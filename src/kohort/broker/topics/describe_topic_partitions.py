@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class DescribeTopicPartitions:
-    """Handles DescribeTopicPartitions."""
+    """Handler of DescribeTopicPartitions."""
 
     def __init__(self, catalog: Catalog, leadership: Leadership, cluster: Cluster, config: BrokerConfig) -> None:
         self._catalog = catalog

@@ -32,7 +32,7 @@ from kohort.wire import messages as m
 
 
 class Metadata:
-    """Handles Metadata."""
+    """Handler of Metadata."""
 
     def __init__(
         self, catalog: Catalog, leadership: Leadership, cluster: Cluster, creation: TopicCreation, config: BrokerConfig

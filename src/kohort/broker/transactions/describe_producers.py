@@ -18,7 +18,7 @@ _NO_TRANSACTION = -1
 
 
 class DescribeProducers:
-    """Handles DescribeProducers, with which an admin finds hanging transactions."""
+    """Handler of DescribeProducers, with which an admin finds hanging transactions."""
 
     def __init__(self, catalog: Catalog, partitions: Partitions) -> None:
         self._catalog = catalog

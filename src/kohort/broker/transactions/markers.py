@@ -31,7 +31,7 @@ _NO_COORDINATOR = frozenset(
 
 
 class LocalMarkers:
-    """Implements `kohort.machine.ports.Markers` for one node."""
+    """The `kohort.machine.ports.Markers` of one node."""
 
     def __init__(self, partitions: Partitions, clock: Clock, coordinators: CoordinatorDirectory) -> None:
         self._partitions = partitions

@@ -27,7 +27,7 @@ Allocated: TypeAlias = Callable[[ErrorCode, int], None]
 
 
 class ProducerIds:
-    """Allocates producer ids, and reserves the next block when none is left."""
+    """Allocation of producer ids: from the reserved block, and from a new one when it is used up."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -67,7 +67,7 @@ class ProducerIds:
 
 
 class InitProducerId:
-    """Handles InitProducerId: each idempotent producer gets a new id with epoch 0."""
+    """Handler of InitProducerId: each idempotent producer gets a new id with epoch 0."""
 
     def __init__(self, producer_ids: ProducerIds) -> None:
         self._producer_ids = producer_ids

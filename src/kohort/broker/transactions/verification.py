@@ -8,7 +8,7 @@ from kohort.model.ids import TopicPartition
 
 
 class NoTransactionCoordinator:
-    """Implements `kohort.machine.ports.Verification`: no transaction is ongoing."""
+    """A `kohort.machine.ports.Verification` for which no transaction is ongoing."""
 
     def verify(
         self,

@@ -26,7 +26,7 @@ _Place = tuple[int, TopicPartition]
 
 
 class WriteTxnMarkers:
-    """Handles WriteTxnMarkers."""
+    """Handler of WriteTxnMarkers."""
 
     def __init__(self, markers: Markers, call_later: CallLater) -> None:
         self._markers = markers
