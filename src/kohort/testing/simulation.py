@@ -1,12 +1,12 @@
 """
-Real shards and the real runtime in virtual time, with faults, from one seed.
+Simulation of real shards and the real runtime in virtual time, with faults, from one seed.
 
-`Simulation` has the moves: requests, time, the high watermark, failing appends, loads and unloads. `simulate` chooses
-among them by a seed; a property test may choose by itself. Whatever is chosen, these are checked:
+`Simulation` has the moves: requests, time, the high watermark, failing appends, loads and unloads. `simulate` chooses among
+them by a seed; a property test may choose by itself. With any choice these are checked:
 
 - every caller is answered exactly once, the last ones when everything is closed;
-- what was acknowledged is in the log, in the order in which it ran, also when the power has gone; what was refused is not;
-- a query sees exactly what a shard would that was loaded from the log up to the high watermark;
+- acknowledged records are in the log, in the order in which their operations ran, also after a power cut; refused ones are not;
+- a query sees the same state as a shard that is loaded from the log up to the high watermark;
 - a shard that is loaded from the log equals the one that wrote it.
 
 A failure names its seed and how to repeat it.
@@ -44,16 +44,16 @@ TIMES_MS = (0, 1, 10, 499, 500, 4_999, 5_000, 5_001)
 
 
 class SimulationError(AssertionError):
-    """A promise was broken; the message has the seed, the last moves, and how to repeat them."""
+    """A guarantee was broken; the message has the seed, the last moves, and the command that repeats them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject(Generic[S]):
     """
-    What is simulated.
+    The shard under simulation.
 
     Attributes:
-        picture: the hard state of a shard as of an offset that has a snapshot, as something that can be compared.
+        picture: returns the hard state of a shard as of an offset with a snapshot, as a value that can be compared.
     """
 
     make_shard: Callable[[int, SnapshotRegistry, Timers], S]
@@ -67,21 +67,24 @@ class Work(msgspec.Struct, frozen=True):
     """
     One request: an operation, perhaps within a producer's transaction, or the end of one.
 
-    `make(reply)` gives the operation; `reply` is for shards that park it.
+    Attributes:
+        make: `make(reply)` returns the operation; `reply` is for shards that park it.
+        on_answer: called with the answer of the request: the response, or the exception.
     """
 
     make: Callable[[Reply[Any]], Callable[[Any, int], Result[Any, Any]]] | None = None
     producer: Producer | None = None
     end: EndTransaction | None = None
+    on_answer: Callable[[Any], None] | None = None
 
 
 Workload = Callable[[Random], Work]
-"""The next request, by chance."""
+"""Returns the next request, with the random numbers of the simulation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """How often, in a hundred moves, something goes wrong."""
+    """The weights of the faults among a hundred moves."""
 
     failing_append: int = 4
     shifted_append: int = 1
@@ -95,7 +98,7 @@ class _Failed(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """One request, what it wanted to write, and its answers."""
+    """One request with its records and its answers."""
 
     pairs: list[Pair] = field(default_factory=list)
     has_run: bool = False
@@ -119,7 +122,7 @@ class _Call:
 
 
 class _WatchedTimers:
-    """The timers of a shard; notes what their operations want to write."""
+    """The timers of a shard; their operations are watched."""
 
     def __init__(self, timers: Timers, watch: Callable[[Result[Any, Any]], Result[Any, Any]]) -> None:
         self._timers = timers
@@ -135,7 +138,7 @@ class _WatchedTimers:
 
 
 class Simulation(Generic[S]):
-    """A runtime over logs that fail when told to, and the moves that can be made."""
+    """A runtime over logs with injected faults, and the moves of a simulation."""
 
     def __init__(self, subject: Subject[S], *, linger_ms: int = -1, batch_bytes_max: int = 1_048_588) -> None:
         self.subject = subject
@@ -155,7 +158,7 @@ class Simulation(Generic[S]):
         )
         self._epochs = [0] * subject.partition_count
         self._calls: list[list[_Call]] = [[] for _ in self.logs]
-        """Per partition, in the order in which they ran."""
+        """By partition, in the order in which the operations ran."""
         self._callers: list[_Call] = []
 
     # -- moves -------------------------------------------------------------------------------------------------
@@ -164,7 +167,12 @@ class Simulation(Generic[S]):
         """Send a request."""
         call = _Call()
         self._callers.append(call)
-        note = call.answers.append
+
+        def note(answer: Any) -> None:
+            call.answers.append(answer)
+            if work.on_answer is not None:
+                work.on_answer(answer.error if isinstance(answer, _Failed) else answer)
+
         if work.end is not None:
             call.has_run = True
             self.runtime.end_transaction(
@@ -190,18 +198,18 @@ class Simulation(Generic[S]):
         self.runtime.load(partition, self.logs[partition], self._epochs[partition])
 
     def resign(self, partition: int) -> None:
-        """Unload a partition: another node leads it now."""
+        """Unload a partition: another node becomes its leader."""
         self._epochs[partition] += 1
         self.runtime.unload(partition, self._epochs[partition])
 
     def crash(self, partition: int) -> None:
-        """The node that leads a partition loses its power, and with it what is not committed."""
+        """A power cut of the leader: the log loses its uncommitted tail."""
         self.resign(partition)
         self.logs[partition].lose_uncommitted()
         self.lead(partition)
 
     def commit(self, partition: int, share: float = 1.0) -> None:
-        """Move the high watermark, over that share of the batches above it."""
+        """Advance the high watermark by that share of the batches above it."""
         log = self.logs[partition]
         ends = [
             header.next_offset for header in map(read_header, log.batches) if header.next_offset > log.high_watermark
@@ -213,7 +221,7 @@ class Simulation(Generic[S]):
         self.logs[partition].fail_next_append = UnavailableError("a fault of the simulation")
 
     def shift_next_append(self, partition: int) -> None:
-        """As if somebody else had written to the partition."""
+        """The next append lands an offset later: another writer appended to the partition before."""
         self.logs[partition].shift_next_append = 1
 
     def end_turn(self) -> None:
@@ -229,10 +237,10 @@ class Simulation(Generic[S]):
 
     def check(self, partition: int) -> None:
         """
-        What is true at any time.
+        Check the guarantees that hold at any time.
 
         Raises:
-            SimulationError: it is not.
+            SimulationError: a guarantee was broken.
         """
         _promise(all(len(call.answers) <= 1 for call in self._callers), "a caller was answered twice")
         if self.runtime.states().get(partition) is not State.ACTIVE:
@@ -246,10 +254,10 @@ class Simulation(Generic[S]):
 
     def finish(self) -> None:
         """
-        The faults stop, everything settles, and everything is closed.
+        Stop the faults, let everything settle, close everything, and check all guarantees.
 
         Raises:
-            SimulationError: somebody was not answered, or the log is not what was acknowledged.
+            SimulationError: a guarantee was broken.
         """
         for partition, log in enumerate(self.logs):
             log.fail_next_append = None
@@ -272,7 +280,7 @@ class Simulation(Generic[S]):
             self._check_log(partition)
 
     def _check_log(self, partition: int) -> None:
-        """The log is made of the operations' records, in order: all that were acknowledged, and none that was refused."""
+        """Check that the log consists of operations' records in order: all acknowledged ones, and no refused one."""
         written = [
             (record.key or b"", record.value)
             for batch in self.logs[partition].batches
@@ -285,9 +293,9 @@ class Simulation(Generic[S]):
             if not pairs or call.is_refused:
                 continue
             with_it = {end + len(pairs) for end in ends if written[end : end + len(pairs)] == pairs}
-            _promise(bool(with_it) or not call.is_acknowledged, f"what was acknowledged is not in the log: {pairs}")
+            _promise(bool(with_it) or not call.is_acknowledged, f"acknowledged records are not in the log: {pairs}")
             ends = with_it if call.is_acknowledged else with_it | ends
-        _promise(len(written) in ends, "the log holds what nobody wrote, or what was refused")
+        _promise(len(written) in ends, "the log holds records of no operation, or of a refused one")
 
     def _loaded(self, partition: int, end: int) -> object:
         """The picture of a shard that is loaded from the log up to an offset."""
@@ -315,7 +323,7 @@ class Simulation(Generic[S]):
             call.pairs = pairs
             self._calls[partition].append(call)
         else:
-            # It may be written in part, unless it is acknowledged.
+            # An operation that is not atomic may be written in part, unless it is acknowledged.
             self._calls[partition].extend(_Call(pairs=[pair], is_timer=True) for pair in pairs)
         return result
 
@@ -348,13 +356,14 @@ def simulate(
     repeat: str = "simulate({seed}, ...)",
 ) -> Simulation[S]:
     """
-    Make so many moves, chosen by the seed; then let everything settle.
+    Make random moves, chosen by the seed, and let everything settle.
 
     Args:
+        moves: the number of moves.
         repeat: the command that repeats a failure, with `{seed}` in it.
 
     Raises:
-        SimulationError: a promise was broken.
+        SimulationError: a guarantee was broken.
     """
     chance = Random(seed)
     simulation: Simulation[S] = Simulation(
@@ -381,7 +390,7 @@ def simulate(
 def _moves(
     simulation: Simulation[Any], chance: Random, workload: Workload, faults: Faults, count: int
 ) -> Iterable[tuple[str, Callable[[], None]]]:
-    """Moves and their names; each is chosen when the one before has been made."""
+    """Yield names and moves; the next one is chosen when the last one has been made."""
     moves: dict[str, tuple[int, Callable[[int], None]]] = {
         "request": (40, lambda partition: simulation.request(partition, workload(chance))),
         "end turn": (12, lambda _: simulation.end_turn()),
