@@ -1,5 +1,6 @@
 """`kohort groups` where it changes something: moves, files, deletions, and the same answers as Apache Kafka's own tool."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from kohort.cli.groups.queries import fetch_committed
+from kohort.client.cluster import Client
 from tests.clients.conftest import Broker
 from tests.clients.crew import Crew
 from tests.clients.java_tools import CONSUMER_GROUPS, JavaTools
@@ -79,6 +82,28 @@ def test_an_export_brings_a_group_back(
         assert {name: positions(broker, name) for name in (group, other)} == before
     refused = kohort("groups", "import", str(file), "--group", absent, bootstrap=broker.bootstrap, codes=(2,))
     assert refused.stderr == f"kohort: {file} has no offsets of group {absent}\n"
+
+
+def test_an_offset_that_an_import_changes_has_no_epoch_and_no_metadata(
+    broker: Broker, make_topic: Callable[..., str], group: str, tmp_path: Path
+) -> None:
+    """Leader epoch and metadata of the file belong to its offset: with another offset a consumer would see a truncation."""
+    topic = filled(broker, make_topic(3, **KEPT), 5, 5, 5)
+    row = {"group": group, "topic": topic, "leader_epoch": 0, "metadata": "m"}
+    rows = [
+        {**row, "partition": 0, "offset": 3},
+        {**row, "partition": 1, "offset": 9},
+        {**row, "partition": 2, "offset": 5},
+    ]
+    file = tmp_path / "offsets"
+    file.write_text(json.dumps(rows))
+    kohort("groups", "import", str(file), "--execute", bootstrap=broker.bootstrap)
+    with Client(broker.bootstrap) as client:
+        committed = {each.partition: found for each, found in fetch_committed(client, group).items()}
+    assert {
+        partition: (found.committed_offset, found.committed_leader_epoch, found.metadata)
+        for partition, found in sorted(committed.items())
+    } == {0: (3, 0, "m"), 1: (5, -1, ""), 2: (5, 0, "m")}
 
 
 def test_offsets_and_groups_are_deleted(broker: Broker, make_topic: Callable[..., str], group: str) -> None:

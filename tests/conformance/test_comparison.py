@@ -62,6 +62,19 @@ def test_differences_of_an_answer(changes: dict[str, Any], difference: tuple[str
     assert fields(outcome(**changes)) == [difference]
 
 
+@pytest.mark.parametrize(
+    ("ours", "theirs", "answered"),
+    [("", "", "1"), ("2", "", "2"), ("", "3", "3"), ("3", "2", "3"), ("never", "2", "never")],
+)
+def test_a_difference_knows_the_step_of_the_later_answer(ours: str, theirs: str, answered: str) -> None:
+    steps = tuple(Step(label=label, send="JoinGroup") for label in "123")
+    scenario = msgspec.structs.replace(SCENARIO, steps=steps)
+    rest = {"2": StepOutcome(), "3": StepOutcome()}
+    mine = Outcome(steps={"1": msgspec.structs.replace(THEIRS, during=ours, answer={"error_code": 9}), **rest})
+    other = Outcome(steps={"1": msgspec.structs.replace(THEIRS, during=theirs), **rest})
+    assert {each.answered for each in compare(scenario, mine, other).differences} == {answered}
+
+
 @pytest.mark.parametrize(("elapsed_ms", "count"), [(1_599, 0), (1_600, 0), (1_601, 1)])
 def test_times_have_a_tolerance(elapsed_ms: int, count: int) -> None:
     assert len(fields(outcome(elapsed_ms=elapsed_ms))) == count

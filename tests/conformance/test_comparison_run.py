@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from kohort.conformance import coverage
@@ -91,6 +92,13 @@ def test_doubtful_differences(
 ) -> None:
     found = difference(field, step=step, api=api)
     assert is_doubtful(which, found, lateness_ms) is doubtful
+
+
+@pytest.mark.parametrize(("lateness_ms", "doubtful"), [({"3": LATE}, True), ({"4": LATE}, False), ({}, False)])
+def test_a_parked_request_may_be_answered_late(lateness_ms: Mapping[str, int], doubtful: bool) -> None:
+    """The steps up to the later of the two answers count, not those up to the request."""
+    found = msgspec.structs.replace(difference("error_code", step="1", api="JoinGroup"), answered="3")
+    assert is_doubtful(scenario("JoinGroup", "Heartbeat", "Heartbeat", "Heartbeat"), found, lateness_ms) is doubtful
 
 
 def test_a_deliberate_difference_is_not_doubtful() -> None:

@@ -54,7 +54,9 @@ UNORDERED = {
     ("DeleteGroupsResponse", "results"),
     ("DescribeGroupsResponse", "groups"),
     ("DescribeGroupsResponseDescribedGroup", "members"),
+    ("DescribeProducersResponsePartitionResponse", "active_producers"),
     ("JoinGroupResponse", "members"),
+    ("ListConfigResourcesResponse", "config_resources"),
     ("ListGroupsResponse", "groups"),
     ("ListOffsetsResponse", "topics"),
     ("ListOffsetsTopicResponse", "partitions"),
@@ -65,14 +67,19 @@ UNORDERED = {
     ("OffsetFetchResponseGroup", "topics"),
     ("ProduceResponse", "responses"),
     ("ProduceResponseTopicProduceResponse", "partition_responses"),
+    ("WriteTxnMarkersResponseWritableTxnMarkerResult", "topics"),
+    ("WriteTxnMarkersResponseWritableTxnMarkerTopicResult", "partitions"),
 }
 """Lists whose order Kafka leaves to a hash table, or to the order in which partitions happened to finish."""
 
-_NAMES_OF_ELEMENTS = ("group_id", "name")
+_NAMES_OF_ELEMENTS = ("group_id", "name", "resource_name")
+_SHARED_TYPES = frozenset({4, 8})
+"""Types of resources that belong to no scenario: brokers and their loggers."""
 _FILTERED = {
     ("MetadataResponse", "topics"),
     ("ListGroupsResponse", "groups"),
     ("DescribeTopicPartitionsResponse", "topics"),
+    ("ListConfigResourcesResponse", "config_resources"),
 }
 """Lists that may contain other scenarios' topics and groups: those elements are left out, unless they have an error code."""
 
@@ -171,6 +178,8 @@ def _field(schema: Message, struct: str, field: Field, version: int, value: Any,
 
 def _is_foreign(element: Any, prefix: str) -> bool:
     name = next((getattr(element, key) for key in _NAMES_OF_ELEMENTS if hasattr(element, key)), None) or ""
+    if getattr(element, "resource_type", None) in _SHARED_TYPES:
+        return False
     return not name.startswith(prefix) and not getattr(element, "error_code", 0)
 
 

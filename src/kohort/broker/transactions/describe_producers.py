@@ -9,11 +9,14 @@ from __future__ import annotations
 from kohort.broker.catalog import Catalog
 from kohort.broker.partitions import Partitions
 from kohort.broker.ports import Context
+from kohort.broker.topics.topic_names import name_problem
 from kohort.machine.shard import Reply
 from kohort.model.errors import ErrorCode, StorageError
 from kohort.storage.producers import ProducerStateEntry
 from kohort.wire import messages as m
 
+NOT_HOSTED = "This server does not host this topic-partition."
+"""Kafka's text for a topic that does not exist. A missing partition of an existing topic has no text."""
 _NO_TRANSACTION = -1
 
 
@@ -38,7 +41,10 @@ class DescribeProducers:
 
     def _describe(self, topic: str, index: int) -> m.DescribeProducersResponsePartitionResponse:
         if self._catalog.topic(topic) is None:
-            return _refusal(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic {topic} not found.")
+            invalid = name_problem(topic)
+            if invalid:
+                return _refusal(index, ErrorCode.INVALID_TOPIC_EXCEPTION, invalid)
+            return _refusal(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NOT_HOSTED)
         try:
             partition = self._partitions.find(topic, index)
         except StorageError as error:
