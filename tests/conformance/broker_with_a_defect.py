@@ -14,7 +14,8 @@ from collections.abc import Callable
 
 from kohort.cli.main import main
 from kohort.group.classic import heartbeat, rebalance, sync
-from kohort.group.classic.group import ClassicGroup, ClassicMember
+from kohort.group.classic.group import ClassicGroup
+from kohort.group.classic.member import ClassicMember
 from kohort.group.classic.registry import ClassicRegistry
 from kohort.machine.shard import Release, Result
 from kohort.model.errors import ErrorCode

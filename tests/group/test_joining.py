@@ -6,7 +6,8 @@ Source: `GroupMetadataManager` of Apache Kafka 4.2.1 and what a broker answered 
 
 import pytest
 
-from kohort.group.classic.group import ClassicGroup, ClassicMember, Protocol
+from kohort.group.classic.group import ClassicGroup
+from kohort.group.classic.member import ClassicMember, Protocol
 from kohort.group.classic.states import COMPLETING_REBALANCE, EMPTY, PREPARING_REBALANCE, STABLE
 from kohort.group.configs import GroupConfig
 from kohort.model.errors import ErrorCode

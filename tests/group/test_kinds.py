@@ -5,9 +5,11 @@ import pytest
 from kohort.group.configs import GroupConfig
 from kohort.group.events import GroupDeleted, OffsetsExpired
 from kohort.group.groups import CLASSIC, CONSUMER, SHARE, STREAMS, TRANSITIONS, Transition, transition
-from kohort.group.kinds import KINDS
-from kohort.model.errors import CoordinatorError, ErrorCode, UnavailableError
-from kohort.records.values import GroupMetadata, GroupMetadataTombstone
+from kohort.group.kinds import KINDS, record_serde
+from kohort.model.errors import CoordinatorError, ErrorCode, UnavailableError, UnknownRecordTypeError
+from kohort.model.ids import CONSUMER_OFFSETS
+from kohort.records.serde import CoordinatorRecordSerde
+from kohort.records.values import GroupMetadata, GroupMetadataTombstone, StreamsGroupMetadata
 from kohort.wire import messages as m
 from tests.group.harness import Answer, Coordinator
 from tests.group.tiny_kind import TINY, TinyGroup, TinyManager, TinyRecord, TinySerde
@@ -225,3 +227,11 @@ def test_the_table_of_transitions_is_decided_above() -> None:
 def test_a_kind_owns_its_records() -> None:
     records = [record for kind in KINDS for record in kind.make_manager(coordinator().shard.context).replayers]
     assert records == [GroupMetadata, GroupMetadataTombstone]
+
+
+def test_the_serde_knows_the_records_of_all_kinds() -> None:
+    record = StreamsGroupMetadata("group", 3, 0)
+    key, value = CoordinatorRecordSerde(CONSUMER_OFFSETS).encode(record)
+    assert record_serde((*KINDS, TINY)).decode(key, value) == record
+    with pytest.raises(UnknownRecordTypeError):
+        record_serde().decode(key, value)

@@ -187,6 +187,17 @@ def test_up_to_version_2_one_member_leaves(version: int) -> None:
         assert (answer.code, answer.members) == (code, ())
 
 
+@pytest.mark.parametrize("version", [3, 5])
+def test_since_version_3_each_member_has_its_own_error(version: int) -> None:
+    coordinator = Coordinator()
+    leader, _ = coordinator.stable(2)
+    members = [m.LeaveGroupRequestMemberIdentity(member_id=member_id) for member_id in (leader, "stranger")]
+    request = m.LeaveGroupRequest(group_id="group", members=members)
+    answer = coordinator.ask("leave_group", request, version=version)
+    assert answer.code is NONE
+    assert [member.error_code for member in answer.members] == [NONE, ErrorCode.UNKNOWN_MEMBER_ID]
+
+
 @pytest.mark.parametrize(
     ("states", "types", "listed"),
     [

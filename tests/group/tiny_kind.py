@@ -146,4 +146,6 @@ class TinyApis:
         return self._front.runner.write(self._front.partition_for(request.group_id), operation, reply, str)
 
 
-TINY = GroupKind(name=STREAMS, states=("Empty", "Stable"), make_manager=TinyManager, make_apis=TinyApis)
+TINY = GroupKind(
+    name=STREAMS, states=("Empty", "Stable"), key_types=(17,), make_manager=TinyManager, make_apis=TinyApis
+)

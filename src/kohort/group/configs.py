@@ -1,5 +1,5 @@
 """
-The broker's settings that a group coordinator heeds, with Kafka's names and defaults.
+The broker configurations of the group coordinator, with Kafka's names and defaults.
 
 Source: Apache Kafka 4.2.1, GroupCoordinatorConfig.
 """
@@ -7,19 +7,19 @@ Source: Apache Kafka 4.2.1, GroupCoordinatorConfig.
 import msgspec
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
-"""How long a member that was just added may take to receive its first answer; fixed in Kafka too."""
+"""The time in which a new member must receive its first answer. A constant in Kafka, too."""
 
 
 class GroupConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """One field per broker key; the key's dots are underscores here."""
+    """One field per broker key, with underscores in place of dots."""
 
     group_min_session_timeout_ms: int = 6_000
     group_max_session_timeout_ms: int = 1_800_000
     group_initial_rebalance_delay_ms: int = 3_000
     group_max_size: int = 2_147_483_647
-    """The most members of a classic group."""
+    """The maximum number of members of a classic group."""
     offset_metadata_max_bytes: int = 4_096
-    """Counted in UTF-16 units in spite of the key's name."""
+    """In UTF-16 units, despite its name."""
     offsets_retention_minutes: int = 10_080
     offsets_retention_check_interval_ms: int = 600_000
 

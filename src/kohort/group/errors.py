@@ -1,5 +1,5 @@
 """
-What a client is told when the coordinator's own log or its shard fails, decided in one place.
+The error codes of responses when the log of the coordinator or its shard fails.
 
 Source: Kafka CoordinatorOperationExceptionHelper, GroupMetadataManager.appendGroupMetadataErrorToResponseError.
 """
@@ -24,10 +24,10 @@ _TRANSLATION = {
 
 def append_error(error: Exception, *, from_sync: bool = False) -> ErrorCode:
     """
-    The code for a request whose records could not be written, or whose shard could not run it.
+    The code of a request whose records could not be written, or that its shard could not run.
 
     Args:
-        from_sync: the leader's assignment was being stored; there is no transaction to verify then.
+        from_sync: the leader's assignment was being stored; NETWORK_EXCEPTION is not translated, as in Kafka.
     """
     code = error_code(error)
     if from_sync and code is ErrorCode.NETWORK_EXCEPTION:
@@ -36,7 +36,7 @@ def append_error(error: Exception, *, from_sync: bool = False) -> ErrorCode:
 
 
 def stable_fetch_error(error: Exception) -> ErrorCode:
-    """As `append_error`, for an OffsetFetch that wants stable offsets: it is sent to look for the coordinator anew."""
+    """As `append_error`, for an OffsetFetch of stable offsets: the client is sent to find the coordinator again."""
     code = error_code(error)
     translated = _TRANSLATION.get(code, code)
     is_unavailable = translated is ErrorCode.COORDINATOR_NOT_AVAILABLE and code is not translated
@@ -44,7 +44,7 @@ def stable_fetch_error(error: Exception) -> ErrorCode:
 
 
 def error_code(error: Exception) -> ErrorCode:
-    """The code that an error carries; UNKNOWN_SERVER_ERROR for one that no protocol foresees."""
+    """The code of an error; UNKNOWN_SERVER_ERROR if it has none."""
     if isinstance(error, CoordinatorError | StorageError):
         return error.code
     return ErrorCode.UNKNOWN_SERVER_ERROR

@@ -1,10 +1,10 @@
 """
 Events in the life of groups, for a log. The core emits them; a sink outside of the core writes them down.
 
-An event is emitted when it has happened in memory, as Kafka logs it: a rebalance that has started is started, whatever becomes
-of the records. Events that the log decides are emitted after their records are committed: `StaticMemberReplaced` without a
-rebalance, `AssignmentStored`, `GroupDeleted`, `OffsetsExpired`. If the record of a new group cannot be written, the group and
-its members are removed from memory, and `GroupCreationFailed` follows the events that are void.
+An event is emitted when it has happened in memory, as Kafka logs it: a rebalance that has started stays started even if a write
+fails. Events that depend on a write are emitted after their records are committed: `StaticMemberReplaced` without a rebalance,
+`AssignmentStored`, `GroupDeleted`, `OffsetsExpired`. If the record of a new group cannot be written, the group and its members
+are removed from memory, and `GroupCreationFailed` revokes the earlier events of that group.
 
 Heartbeats, commits and fetches emit nothing.
 
@@ -105,13 +105,13 @@ class AssignmentDropped(GroupEvent, frozen=True):
 
 
 class GroupEmptied(GroupEvent, frozen=True):
-    """The last member is gone."""
+    """The last member has left or expired."""
 
     generation: int
 
 
 class GroupCreationFailed(GroupEvent, frozen=True):
-    """The record of a new group could not be written: there is no group, and what was said of its members is void."""
+    """The record of a new group could not be written: the group does not exist, and its earlier events are void."""
 
     error: str
 

@@ -20,7 +20,7 @@ class HasContext(Protocol):
 class GroupFront:
     """
     Args:
-        image: the topics of the cluster, as they are at each moment.
+        image: the topics of the cluster; a live view.
 
     Attributes:
         is_active: whether this node coordinates groups. Before the start and after the end every request is refused.

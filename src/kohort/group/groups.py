@@ -106,7 +106,7 @@ class GroupManager(Protocol):
         """Arm the timers of a group that was replayed."""
 
     def on_unloaded(self, group: Any, /) -> Iterable[Release]:
-        """Answer what is parked in a group: this node no longer coordinates it."""
+        """The answers of the parked requests of a group that this node no longer coordinates."""
 
     def on_offset_commit(self, group: Any, member_id: str, /) -> None:
         """A commit of this member was accepted. A member that commits is alive."""

@@ -22,11 +22,13 @@ class GroupKind(NamedTuple):
 
     Attributes:
         states: the names of the states, for metrics.
+        key_types: of its records in `__consumer_offsets`.
         make_group: makes a group that only keeps offsets; None if a commit cannot create a group of this kind.
     """
 
     name: str
     states: Sequence[str]
+    key_types: Sequence[int]
     make_manager: Callable[[GroupContext], GroupManager]
     make_apis: Callable[[GroupFront], GroupApis]
     make_group: Callable[[str], Group] | None = None

@@ -1,39 +1,44 @@
 """
-The records of `__consumer_offsets` that this coordinator reads and writes: committed offsets and classic groups.
+The records of `__consumer_offsets` that this coordinator reads and writes: committed offsets, and those of its kinds of groups.
 
 A load skips every other record type with a warning.
 """
 
+from collections.abc import Collection
 from typing import TypeAlias
+
+import msgspec
 
 from kohort.model.ids import CONSUMER_OFFSETS
 from kohort.records.offset_commits import NO_LEADER_EPOCH
 from kohort.records.serde import CoordinatorRecordSerde
 from kohort.records.values import (
-    GroupMetadata,
-    GroupMetadataTombstone,
     LegacyOffsetCommit,
     LegacyOffsetCommitTombstone,
     OffsetCommit,
     OffsetCommitTombstone,
 )
 
-GroupRecord: TypeAlias = OffsetCommit | OffsetCommitTombstone | GroupMetadata | GroupMetadataTombstone
+GroupRecord: TypeAlias = msgspec.Struct
+"""A value class of `kohort.records.values`: an offset, or a record of one of the kinds of groups (`GroupManager.replayers`)."""
 
-_KEY_TYPES = (0, 1, 2)
+OFFSET_KEY_TYPES = (0, 1)
 
 
 class GroupRecordSerde(CoordinatorRecordSerde):
     """
     `RecordSerde` of the group coordinator. An offset under the key of Kafka 0.8 is read as an OffsetCommit.
 
+    Args:
+        key_types: of the groups; `kohort.group.kinds.record_serde` has those of every kind.
+
     Source: Kafka GroupCoordinatorShard.replay, OffsetMetadataManager.
     """
 
-    def __init__(self) -> None:
-        super().__init__(CONSUMER_OFFSETS, _KEY_TYPES)
+    def __init__(self, key_types: Collection[int] = (2,)) -> None:
+        super().__init__(CONSUMER_OFFSETS, (*OFFSET_KEY_TYPES, *key_types))
 
-    def converted(self, record: GroupRecord | LegacyOffsetCommit | LegacyOffsetCommitTombstone) -> GroupRecord:
+    def converted(self, record: GroupRecord) -> GroupRecord:
         if isinstance(record, LegacyOffsetCommit):
             return OffsetCommit(
                 record.group_id,

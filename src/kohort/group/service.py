@@ -38,7 +38,7 @@ Listed: TypeAlias = tuple[ErrorCode, Sequence[m.ListGroupsResponseListedGroup]]
 class GroupService(GroupFront):
     """
     Args:
-        image: the topics of the cluster, as they are at each moment.
+        image: the topics of the cluster; a live view.
         kinds: the kinds of groups that there may be.
     """
 

@@ -1,7 +1,7 @@
 """
 The group coordinator of one partition of `__consumer_offsets`: replay and life cycle of groups of all kinds and of offsets.
 
-Handlers live in the rooms beside it, one module per API; they find what they need in `GroupShard.context`.
+Handlers are in the rooms beside it, one module per API; they work on `GroupShard.context`.
 
 Source: Kafka GroupCoordinatorShard, GroupMetadataManager, OffsetMetadataManager.
 """

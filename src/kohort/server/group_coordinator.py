@@ -10,8 +10,8 @@ from uuid import uuid4
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.ports import Handler
 from kohort.group.configs import GroupConfig
+from kohort.group.kinds import record_serde
 from kohort.group.metrics import GroupCounters
-from kohort.group.records import GroupRecordSerde
 from kohort.group.service import GroupService
 from kohort.group.shard import GroupShard
 from kohort.machine.shard import EndTransaction, Producer
@@ -48,7 +48,7 @@ class GroupCoordinator:
         self._runtime = Runtime(
             partition_count=topic.partition_count if topic else config.get_int("offsets.topic.num.partitions"),
             make_shard=self._make_shard,
-            serde=GroupRecordSerde(),
+            serde=record_serde(),
             image=broker.catalog,
             clock=environment.clock,
             processor=environment.make_processor(),

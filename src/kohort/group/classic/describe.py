@@ -7,7 +7,8 @@ shows instance ids. From 6 on (KIP-1043) a missing group is an error with a mess
 Source: Kafka GroupMetadataManager.describeGroups, ClassicGroup.describe.
 """
 
-from kohort.group.classic.group import ClassicGroup, ClassicMember
+from kohort.group.classic.group import ClassicGroup
+from kohort.group.classic.member import ClassicMember
 from kohort.group.classic.states import DEAD, STABLE
 from kohort.group.context import GroupContext
 from kohort.group.groups import CLASSIC, group_of_kind

@@ -6,7 +6,8 @@ Source: Kafka GroupMetadataManager.classicGroupHeartbeat.
 
 from typing import Final
 
-from kohort.group.classic.group import ClassicGroup, ClassicMember
+from kohort.group.classic.group import ClassicGroup
+from kohort.group.classic.member import ClassicMember
 from kohort.group.classic.registry import ClassicRegistry
 from kohort.group.classic.states import DEAD, EMPTY, PREPARING_REBALANCE
 from kohort.group.records import GroupRecord

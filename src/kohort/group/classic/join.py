@@ -5,7 +5,7 @@ JoinGroup (11), versions 0 to 9.
 again with it. 5 adds static members (KIP-345); from 9 on the replacement of a static leader is told that it leads but need not
 assign (KIP-814). `reason` (8, KIP-800) is for the log.
 
-Source: Kafka GroupMetadataManager.classicGroupJoin and what it calls.
+Source: Kafka GroupMetadataManager.classicGroupJoin, classicGroupJoinNewMember, classicGroupJoinExistingMember.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from sys import intern
 from typing import TypeAlias
 
-from kohort.group.classic.group import NO_LEADER, NO_MEMBER_ID, ClassicGroup, ClassicMember, Protocol
+from kohort.group.classic.group import NO_LEADER, NO_MEMBER_ID, ClassicGroup
+from kohort.group.classic.member import ClassicMember, Protocol
 from kohort.group.classic.rebalance import (
     maybe_complete_join,
     prepare_rebalance,

@@ -10,6 +10,7 @@ from kohort.group.kind import GroupKind
 CLASSIC_KIND = GroupKind(
     name=CLASSIC,
     states=tuple(state.value for state in ClassicGroupState),
+    key_types=(2,),
     make_manager=ClassicGroupManager,
     make_apis=ClassicApis,
     make_group=ClassicGroup,

@@ -7,7 +7,8 @@ batch of one); 3 takes a batch (KIP-345). `reason` (5, KIP-800) is for the log.
 Source: Kafka GroupMetadataManager.classicGroupLeave.
 """
 
-from kohort.group.classic.group import NO_MEMBER_ID, ClassicGroup, ClassicMember
+from kohort.group.classic.group import NO_MEMBER_ID, ClassicGroup
+from kohort.group.classic.member import ClassicMember
 from kohort.group.classic.rebalance import maybe_complete_join, prepare_rebalance, remove_member
 from kohort.group.classic.registry import ClassicRegistry, Records, group_result
 from kohort.group.classic.states import COMPLETING_REBALANCE, DEAD, PREPARING_REBALANCE, STABLE

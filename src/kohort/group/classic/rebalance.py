@@ -14,7 +14,8 @@ Source: Kafka GroupMetadataManager, "classic group" methods; KIP-134 (initial de
 
 from functools import partial
 
-from kohort.group.classic.group import ClassicGroup, ClassicMember
+from kohort.group.classic.group import ClassicGroup
+from kohort.group.classic.member import ClassicMember
 from kohort.group.classic.registry import ClassicRegistry, Records, group_result, join_key, sync_key
 from kohort.group.classic.responses import joined, refused_join, refused_sync, synced
 from kohort.group.classic.states import (

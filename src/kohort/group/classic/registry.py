@@ -3,7 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import TypeAlias, TypeVar
 
-from kohort.group.classic.group import ClassicGroup, ClassicMember
+from kohort.group.classic.group import ClassicGroup
+from kohort.group.classic.member import ClassicMember
 from kohort.group.context import GroupContext
 from kohort.group.records import GroupRecord
 from kohort.machine.shard import Release, Result

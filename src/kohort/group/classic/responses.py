@@ -1,6 +1,7 @@
 """The responses to JoinGroup and SyncGroup for one member of a group."""
 
-from kohort.group.classic.group import NO_GENERATION, NO_LEADER, ClassicGroup, ClassicMember
+from kohort.group.classic.group import NO_GENERATION, NO_LEADER, ClassicGroup
+from kohort.group.classic.member import ClassicMember
 from kohort.model.errors import ErrorCode
 from kohort.wire import messages as m
 

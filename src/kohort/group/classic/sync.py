@@ -9,7 +9,8 @@ Source: Kafka GroupMetadataManager.classicGroupSync.
 
 from typing import TypeAlias
 
-from kohort.group.classic.group import ClassicGroup, ClassicMember
+from kohort.group.classic.group import ClassicGroup
+from kohort.group.classic.member import ClassicMember
 from kohort.group.classic.rebalance import answer_parked_syncs, drop_assignments, prepare_rebalance
 from kohort.group.classic.registry import ClassicRegistry, group_result, sync_key
 from kohort.group.classic.responses import refused_sync, synced

@@ -42,7 +42,7 @@ def fetch_offsets(
 
 
 class _View:
-    """The offsets of one group at one moment."""
+    """The offsets of one group, in the newest state or as of an offset of the log."""
 
     __slots__ = ("_at", "_committed", "_get", "_pending")
 

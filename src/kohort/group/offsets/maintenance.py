@@ -95,7 +95,7 @@ class OffsetMaintenance:
         records, rest = topic_tombstones(self._context.offsets, deletion)
 
         def after(error: Exception | None) -> Iterable[Release]:
-            # A part whose write timed out is run again and may be written twice: only the first one continues.
+            # A part whose write timed out runs again, so it may be written twice; only the first one continues.
             if error is None and deletion is self._deletion:
                 if rest is None:
                     self._begin_deletion()

@@ -1,8 +1,8 @@
 """
-What groups have committed: one position per group, topic and partition, and beside them those whose transaction is open.
+Committed offsets by group, topic and partition, and pending offsets of open transactions.
 
-Only `replay` writes here, with the log offset of each record: a transaction that commits replaces a position only if its own
-record is the later one in the log, so that the state does not depend on what compaction has left.
+Only `replay` writes here. Each offset is stored with the log offset of its record: when a transaction commits, its offset
+replaces the committed one only if its record is later in the log. So the state does not depend on compaction.
 
 Source: Kafka OffsetMetadataManager (Offsets, OpenTransactions), OffsetAndMetadata.
 """
@@ -22,11 +22,11 @@ NO_OFFSET: Final = -1
 
 class CommittedOffset(msgspec.Struct, frozen=True, gc=False):
     """
-    A position, as last logged.
+    The offset of one partition, as last logged.
 
     Attributes:
-        record_offset: where in `__consumer_offsets` the record lies.
-        expire_timestamp_ms: -1 when retention decides.
+        record_offset: the offset of its record in `__consumer_offsets`.
+        expire_timestamp_ms: -1 if the retention applies.
     """
 
     offset: int
@@ -39,11 +39,11 @@ class CommittedOffset(msgspec.Struct, frozen=True, gc=False):
 
 
 Partition: TypeAlias = tuple[str, int]
-"""Topic and partition; a plain tuple, for one is made for every record."""
+"""Topic and partition; a plain tuple, because every record makes one."""
 GroupPartition: TypeAlias = tuple[str, Partition]
 GroupOffsets: TypeAlias = TimelineDict[Partition, CommittedOffset]
 NOTHING = CommittedOffset(NO_OFFSET, NO_LEADER_EPOCH, "", NO_TIMESTAMP_MS, NO_TIMESTAMP_MS, None, NO_OFFSET)
-"""What a partition without a committed offset is answered with."""
+"""Stands for a missing offset in responses."""
 
 
 class Offsets:
@@ -51,10 +51,10 @@ class Offsets:
     The offsets of one shard.
 
     Attributes:
-        by_group: committed, per group; a group without any is not in it.
-        pending: written by producers whose transaction is open, per producer id.
-        writers: the producers with a pending offset, per group and partition; a group without any is not in it.
-        newest_record_offset: the place in the log of the newest of them that was replayed one by one, or in runs.
+        by_group: committed offsets; only groups that have some.
+        pending: offsets of open transactions, by producer id.
+        writers: the ids of the producers with a pending offset, by group and partition; only groups that have some.
+        newest_record_offset: the log offset of the newest of their records; records of a bulk load do not count.
     """
 
     __slots__ = ("_registry", "by_group", "newest_record_offset", "pending", "writers")
@@ -73,19 +73,19 @@ class Offsets:
         return None if committed is None else committed.get(partition)
 
     def partitions_of(self, group_id: str) -> list[Partition]:
-        """The partitions of a group with a position, committed or pending."""
+        """The partitions of a group with an offset, committed or pending."""
         committed = self.by_group.get(group_id, ())
         return [*committed, *(partition for partition in self.writers.get(group_id, ()) if partition not in committed)]
 
     def has(self, group_id: str, partition: Partition) -> bool:
-        """Whether there is a position, committed or pending."""
+        """Whether there is an offset, committed or pending."""
         return partition in self.by_group.get(group_id, ()) or self.has_pending(group_id, partition)
 
     def has_pending(self, group_id: str, partition: Partition) -> bool:
         return partition in self.writers.get(group_id, ())
 
     def record_offsets(self, group_id: str, partition: Partition) -> list[int]:
-        """Where in the log the positions of one partition lie, committed and pending."""
+        """The log offsets of the records of one partition's offsets, committed and pending."""
         committed = self.get(group_id, partition)
         found = [] if committed is None else [committed.record_offset]
         writers = self.writers.get(group_id)
@@ -99,7 +99,7 @@ class Offsets:
         self._put(record.group_id, (record.topic, record.partition), _committed(record_offset, record))
 
     def replay_commits(self, record_offset: int, records: Sequence[OffsetCommit]) -> None:
-        """`replay_commit` of records of one group that follow each other."""
+        """`replay_commit` for consecutive records of one group."""
         self.newest_record_offset = record_offset + len(records) - 1
         self.to_fill(records[0].group_id).put_all(
             {
@@ -109,7 +109,7 @@ class Offsets:
         )
 
     def replay_transactional_commit(self, record_offset: int, producer_id: int, record: OffsetCommit) -> None:
-        """Keep it until the transaction ends."""
+        """Keep an offset until the transaction ends."""
         self.newest_record_offset = record_offset
         group_id, partition = record.group_id, (record.topic, record.partition)
         written = self.pending.get(producer_id)
@@ -122,7 +122,7 @@ class Offsets:
         writers.put(partition, writers.get(partition, frozenset()) | {producer_id})
 
     def replay_tombstone(self, record: OffsetCommitTombstone) -> None:
-        """Forget the position, and what any transaction would put in its place."""
+        """Drop the offset of a partition, and its pending offsets."""
         group_id, partition = record.group_id, (record.topic, record.partition)
         committed = self.by_group.get(group_id)
         if committed is not None:
@@ -134,7 +134,7 @@ class Offsets:
             self._drop_pending(producer_id, group_id, partition)
 
     def replay_marker(self, producer_id: int, *, committed: bool) -> None:
-        """A transaction has ended. One that is not known here has nothing here."""
+        """End a transaction. A transaction without pending offsets here is ignored."""
         for (group_id, partition), offset in list(self.pending.get(producer_id, {}).items()):
             self._drop_pending(producer_id, group_id, partition)
             if committed:
@@ -143,7 +143,7 @@ class Offsets:
                     self._put(group_id, partition, offset)
 
     def to_fill(self, group_id: str) -> GroupOffsets:
-        """The table of a group, made when there is none; whoever asks for it puts something into it."""
+        """The table of a group, created if missing; the caller must put an offset into it."""
         offsets = self.by_group.get(group_id)
         if offsets is None:
             offsets = self.by_group[group_id] = TimelineDict(self._registry)

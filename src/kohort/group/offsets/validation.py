@@ -1,8 +1,7 @@
 """
-Requests about offsets, checked against the topics of the cluster before any group is asked.
+Validation of requests about offsets against the topics of the cluster, before the group is asked.
 
-What is refused here is kept, and merged with what the group's shard says of the rest: one entry per topic, its refused
-partitions before the accepted ones.
+Refused partitions are merged into the response of the shard: one entry per topic, refused partitions before accepted ones.
 
 Source: Kafka KafkaApis.handleOffsetCommitRequest, handleOffsetFetchRequest, handleOffsetDeleteRequest.
 """
@@ -33,8 +32,8 @@ _UNKNOWN_PARTITION: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 class CheckedCommit(msgspec.Struct, frozen=True):
     """
     Attributes:
-        request: what the shard is to commit, every topic with its name.
-        refused: the rest, answered already.
+        request: the accepted part, for the shard; every topic has its name.
+        refused: the response for the refused part.
     """
 
     request: m.OffsetCommitRequest
@@ -63,7 +62,7 @@ def _reply_merged(
 
 
 def check_commit(request: m.OffsetCommitRequest, context: RequestContext, image: ClusterImage) -> CheckedCommit:
-    """Refuse topics and partitions that are not there; UNKNOWN_TOPIC_ID for an id, UNKNOWN_TOPIC_OR_PARTITION else."""
+    """Refuse missing topics and partitions: UNKNOWN_TOPIC_ID for an id, else UNKNOWN_TOPIC_OR_PARTITION."""
     by_id = context.api_version >= TOPIC_IDS_SINCE
     refused: list[m.OffsetCommitResponseTopic] = []
     accepted: list[m.OffsetCommitRequestTopic] = []
@@ -93,7 +92,7 @@ def _with_topics(request: m.OffsetCommitRequest, topics: Sequence[m.OffsetCommit
 
 
 def is_plain_commit(request: m.OffsetCommitRequest, context: RequestContext, image: ClusterImage) -> bool:
-    """The common case: every partition exists, by name, and no topic comes twice; the shard's answer is the answer."""
+    """Whether nothing can be refused or merged: topics by name, each once, and every partition exists."""
     topics = request.topics
     if context.api_version >= TOPIC_IDS_SINCE:
         return False
@@ -113,7 +112,7 @@ def is_plain_commit(request: m.OffsetCommitRequest, context: RequestContext, ima
 def _split(
     partitions: Iterable[m.OffsetCommitRequestPartition], topic: TopicImage | None
 ) -> tuple[list[m.OffsetCommitRequestPartition], list[m.OffsetCommitRequestPartition]]:
-    """Partitions that exist, and those that do not."""
+    """The partitions that exist, and the partitions that do not."""
     known: list[m.OffsetCommitRequestPartition] = []
     unknown: list[m.OffsetCommitRequestPartition] = []
     count = 0 if topic is None else topic.partition_count
@@ -148,9 +147,9 @@ def topic_by_id(image: ClusterImage, topic_id: UUID | None) -> TopicImage | None
 class CheckedFetch(msgspec.Struct, frozen=True):
     """
     Attributes:
-        request: what the shard is to look up, every topic with its name.
-        refused: topics whose id nobody knows; they come last in the answer.
-        ids: with a fetch of everything by topic ids, where the shard's names find theirs.
+        request: the accepted part, for the shard; every topic has its name.
+        refused: topics with an unknown id; they are last in the response.
+        ids: in a fetch of all topics by id, the image that gives the ids of names.
     """
 
     request: m.OffsetFetchRequestGroup
@@ -169,7 +168,7 @@ class CheckedFetch(msgspec.Struct, frozen=True):
 
 
 def check_fetch(group: m.OffsetFetchRequestGroup, context: RequestContext, image: ClusterImage) -> CheckedFetch:
-    """Put names to topic ids. Names are not checked: an offset outlives its topic for a moment."""
+    """Resolve topic ids. Names are not checked, as in Kafka."""
     if context.api_version < TOPIC_IDS_SINCE:
         return CheckedFetch(group)
     if group.topics is None:
@@ -195,7 +194,7 @@ def check_fetch(group: m.OffsetFetchRequestGroup, context: RequestContext, image
 def _with_ids(
     topics: Iterable[m.OffsetFetchResponseTopics], image: ClusterImage
 ) -> Iterable[m.OffsetFetchResponseTopics]:
-    """A topic that is gone has no id to be told by, and is left out."""
+    """Add topic ids; a deleted topic has none and is left out."""
     for topic in topics:
         found = image.topic(topic.name)
         if found is not None:
@@ -206,13 +205,13 @@ def _with_ids(
 
 
 class CheckedDelete(msgspec.Struct, frozen=True):
-    """What the shard is to delete, and by topic the partitions that do not exist."""
+    """The accepted part, for the shard, and by topic the partitions that do not exist."""
 
     request: m.OffsetDeleteRequest
     refused: dict[str, list[m.OffsetDeleteResponsePartition]]
 
     def merge(self, response: m.OffsetDeleteResponse) -> m.OffsetDeleteResponse:
-        """An error of the whole request drops everything else."""
+        """An error of the whole request replaces everything else."""
         if response.error_code or not self.refused:
             return response
         merged = {name: list(partitions) for name, partitions in self.refused.items()}
@@ -223,7 +222,7 @@ class CheckedDelete(msgspec.Struct, frozen=True):
 
 
 def check_delete(request: m.OffsetDeleteRequest, image: ClusterImage) -> CheckedDelete:
-    """Topics and partitions that are not there are refused; the group is asked even if nothing is left."""
+    """Refuse missing topics and partitions; the group is asked even if no partition is left."""
     refused: dict[str, list[m.OffsetDeleteResponsePartition]] = {}
     accepted: list[m.OffsetDeleteRequestTopic] = []
     for topic in request.topics:
