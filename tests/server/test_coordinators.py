@@ -137,7 +137,7 @@ def test_a_second_load_announces_newer_leader_epochs_only(caplog: pytest.LogCapt
     assert host.told() == []
     assert caplog.messages == [
         f"coordinator.new_epoch partition={TRANSACTION_STATE}-1 leader_epoch=5",
-        f"coordinator.stale_epoch partition={TRANSACTION_STATE}-1 leader_epoch=3 known=5 ignored",
+        f"coordinator.stale_epoch_ignored partition={TRANSACTION_STATE}-1 leader_epoch=3 known=5",
     ]
 
 

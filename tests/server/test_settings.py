@@ -1,16 +1,19 @@
 """What a node is started with, and what it says of itself."""
 
+import asyncio
 import json
 import logging
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from kohort.broker.configs.definitions import BROKER_KEYS
+from kohort.broker.configs.definitions import BROKER_KEYS, BrokerConfig, Value
 from kohort.model.errors import ConfigError
 from kohort.server.logs import JsonFormatter, KeyValueFormatter
-from kohort.server.settings import SUPPORTED_CONFIGS, parse_host_port
+from kohort.server.node import Node
+from kohort.server.settings import SUPPORTED_CONFIGS, Settings, parse_host_port
 
 DOCS = Path(__file__).parents[2] / "docs" / "configuration.md"
 
@@ -40,6 +43,36 @@ def test_every_setting_that_has_an_effect_is_kafkas_and_documented() -> None:
     cells = [line.split("|")[1] for line in DOCS.read_text().splitlines() if line.startswith("| `")]
     written = set(re.findall(r"`([a-z.]+)`", " ".join(cells)))
     assert written == SUPPORTED_CONFIGS
+
+
+VALIDATED_ONLY = {"transaction.state.log.num.partitions", "share.coordinator.state.topic.num.partitions"}
+"""The start checks that these internal topics could be created; no coordinator uses them yet."""
+
+
+class ReadConfig(BrokerConfig):
+    """Notes which configurations are read."""
+
+    def __init__(self, explicit: Mapping[str, str]) -> None:
+        self.read: set[str] = set()
+        super().__init__(explicit)
+
+    def __getitem__(self, name: str) -> Value:
+        self.read.add(name)
+        return super().__getitem__(name)
+
+
+def test_every_configuration_that_a_node_reads_is_said_to_have_an_effect() -> None:
+    config = ReadConfig({"node.id": "1"})
+
+    async def run() -> None:
+        node = Node(Settings(port=0, metrics_port=0, config=config), asyncio.get_running_loop())
+        await node.start()
+        await node.stop()
+
+    asyncio.run(run())
+    assert "num.partitions" not in config.read, "it is read when a topic is created"
+    assert len(config.read) > 20
+    assert config.read - SUPPORTED_CONFIGS == VALIDATED_ONLY
 
 
 def record(message: str, *arguments: object) -> logging.LogRecord:

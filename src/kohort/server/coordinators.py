@@ -155,7 +155,7 @@ class Coordinators:
         elif leader_epoch > known:
             _log.info("coordinator.new_epoch %s", fields)
         else:
-            _log.warning("coordinator.stale_epoch %s known=%d ignored", fields, known)
+            _log.warning("coordinator.stale_epoch_ignored %s known=%d", fields, known)
             return
         epochs[partition] = leader_epoch
         hosted.load(partition, log, leader_epoch)

@@ -17,6 +17,7 @@ SUPPORTED_CONFIGS = frozenset(
         "default.replication.factor",
         "delete.topic.enable",
         "fetch.max.bytes",
+        "fetch.purgatory.purge.interval.requests",
         "group.coordinator.append.linger.ms",
         "group.initial.rebalance.delay.ms",
         "group.max.session.timeout.ms",
