@@ -2,9 +2,9 @@
 The history of one group, replayed record by record: the causes of its rebalances, and the partitions that they moved.
 
 A plain class without Spark, for all kinds of groups. Classic groups write their whole membership at the end of a rebalance
-(GroupMetadata). Consumer, share and streams groups write changed members, then a new group epoch (the start of a rebalance), then
-the target assignment of that epoch, and then the current assignment of each member. The rebalance ends when all members have
-their target assignment in that epoch.
+(GroupMetadata). Consumer, share and streams groups write changed members, then a new group epoch (the start of a rebalance),
+then the target assignment of that epoch, and then the current assignment of each member. The rebalance ends when all members
+have their target assignment in that epoch.
 
 Source: Apache Kafka 4.2.1, GroupMetadataManager, CurrentAssignmentBuilder, MemberState; KIP-848, KIP-932, KIP-1071.
 """
