@@ -9,7 +9,7 @@ from __future__ import annotations
 from kohort.broker.catalog import Catalog
 from kohort.broker.partitions import Partitions
 from kohort.broker.ports import Context
-from kohort.broker.topics.topic_names import name_problem
+from kohort.broker.topics.topic_names import name_error
 from kohort.machine.shard import Reply
 from kohort.model.errors import ErrorCode, StorageError
 from kohort.storage.producers import ProducerStateEntry
@@ -41,7 +41,7 @@ class DescribeProducers:
 
     def _describe(self, topic: str, index: int) -> m.DescribeProducersResponsePartitionResponse:
         if self._catalog.topic(topic) is None:
-            invalid = name_problem(topic)
+            invalid = name_error(topic)
             if invalid:
                 return _refusal(index, ErrorCode.INVALID_TOPIC_EXCEPTION, invalid)
             return _refusal(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NOT_HOSTED)
