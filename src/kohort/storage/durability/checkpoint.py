@@ -1,4 +1,4 @@
-"""One checkpoint under way: what is to be flushed, and what may be written down then."""
+"""A checkpoint: it flushes files, and then writes recovery points, log start offsets and leader epochs."""
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -16,14 +16,14 @@ from kohort.storage.epochs import CHECKPOINT_NAME
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """
-    Logs as they were when it was begun; appends go on meanwhile.
+    The state of the logs when the checkpoint began; appends continue meanwhile.
 
     Attributes:
-        files: what was written to since the last one, and directories.
-        epochs: the content of files of leader epochs that are to be written, and whose they are.
-        offsets: recovery points, of all partitions.
-        start_offsets: log start offsets of those whose first segment begins before it.
-        deleted: partitions that went away since; nothing is written down of them.
+        files: files written since the last checkpoint, and directories of new files.
+        epochs: logs whose leader epochs changed, with the new content of `leader-epoch-checkpoint`.
+        offsets: recovery points of all partitions.
+        start_offsets: log start offsets of partitions whose first segment begins before the log start.
+        deleted: partitions that were deleted since; they are left out of the checkpoint files.
     """
 
     logs: list[DiskLog]
@@ -42,12 +42,13 @@ class Checkpoint:
         start_offsets: Mapping[TopicPartition, int],
     ) -> "Checkpoint":
         """
-        On the owner's thread.
+        Begin a checkpoint, on the owner's thread.
 
         Args:
-            logs: those to flush.
-            files: to be flushed besides.
-            offsets, start_offsets: what the last checkpoint has written down.
+            logs: the logs to flush.
+            files: further files to flush.
+            offsets: the recovery points of the last checkpoint.
+            start_offsets: the log start offsets of the last checkpoint.
         """
         present = [log for log in logs if log.has_segments and not log.is_deleted]
         begun = cls(present, set(files), [], dict(offsets), dict(start_offsets))
@@ -63,10 +64,10 @@ class Checkpoint:
 
     def write(self, written: CheckpointFiles, sync_files: Callable[[set[Path]], None]) -> None:
         """
-        Flush, then write down; on any thread.
+        Flush the files, then write the checkpoint files. Any thread may call this.
 
         Raises:
-            OSError: it could not be done.
+            OSError: a file could not be flushed or written.
         """
         for_each(self.epochs, write_epochs)
         sync_files(self.files | {log.directory for log, _ in self.epochs})
@@ -75,24 +76,24 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class FailedCheckpoint:
-    """What became of a checkpoint that could not be written."""
+    """The error of a checkpoint that could not be written."""
 
     error: Exception
 
 
 def write_epochs(item: tuple[DiskLog, str]) -> None:
     """
-    A log's file of leader epochs, without flushing its directory; on any thread.
+    Write a log's `leader-epoch-checkpoint`, without flushing its directory. Any thread may call this.
 
     Raises:
-        OSError: it could not be done.
+        OSError: the file could not be written.
     """
     log, text = item
     path = log.directory / CHECKPOINT_NAME
     temporary = path.with_name(path.name + ".tmp")
     with suppress(FileNotFoundError):  # the partition was deleted meanwhile
         syscalls.write_file(temporary, text.encode(), is_synced=True)
-        if log.is_deleted:  # the directory of that name is its successor's
+        if log.is_deleted:  # the directory of that name belongs to a new partition
             syscalls.remove(temporary)
         else:
             syscalls.rename(temporary, path)

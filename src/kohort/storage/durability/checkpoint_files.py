@@ -1,8 +1,8 @@
 """
-What the checkpoints have written down of each partition: recovery points, high watermarks, log starts.
+Kafka's checkpoint files of a data directory: recovery points, high watermarks and log start offsets by partition.
 
-The files name partitions and not topics. So of a partition that is deleted the next one of its name must not find anything, or
-a crash would have the new log begin where the old one did, and its records below were lost.
+The files hold partition names without topic ids. So the entries of a deleted partition are removed before a partition of the
+same name is created: after a crash the new log would otherwise start at the old log start, and lose its records below.
 
 Source: Kafka OffsetCheckpointFile; LogManager.asyncDelete, which writes the checkpoints anew at each deletion.
 """
@@ -27,11 +27,11 @@ Offsets: TypeAlias = dict[TopicPartition, int]
 
 class CheckpointFiles:
     """
-    The checkpoint files of one data directory. Threads write them one after the other.
+    The checkpoint files of one data directory. A lock lets one thread write at a time.
 
     Attributes:
-        has_points: whether there are recovery points, though they may be of no partition. Where a journal was begun there are,
-            unless somebody took them away.
+        has_points: whether the file of recovery points exists, be it without entries. A directory with a journal has it, unless
+            the file was removed by hand.
     """
 
     def __init__(self, data_dir: Path) -> None:
@@ -43,10 +43,10 @@ class CheckpointFiles:
 
     def read(self) -> tuple[Offsets, Offsets]:
         """
-        Recovery points and log starts, as they were left.
+        Read recovery points and log start offsets.
 
         Raises:
-            CorruptError: a file holds something else.
+            CorruptError: a file is not a checkpoint file.
         """
         path = self._data_dir / RECOVERY_POINTS
         self._offsets = read_offsets(path)
@@ -56,10 +56,10 @@ class CheckpointFiles:
 
     def begin(self) -> None:
         """
-        Have recovery points, if there are none: of no partition.
+        Write a file of recovery points without entries, unless there is one.
 
         Raises:
-            OSError: there may be none.
+            OSError: the file could not be written.
         """
         if not self.has_points:
             self._write(RECOVERY_POINTS, self._offsets)
@@ -67,10 +67,10 @@ class CheckpointFiles:
 
     def write(self, offsets: Offsets, start_offsets: Offsets, *, deleted: Container[TopicPartition] = ()) -> None:
         """
-        Write down a checkpoint, but for the partitions that were deleted since it was begun.
+        Write the files of a checkpoint, without the partitions that were deleted since it began.
 
         Raises:
-            OSError: the files may be the old ones or the new.
+            OSError: a file could not be written; each file has its old or its new content.
         """
         with self._writing:
             self._offsets, self._start_offsets = _without(offsets, deleted), _without(start_offsets, deleted)
@@ -80,10 +80,10 @@ class CheckpointFiles:
 
     def forget(self, deleted: Container[TopicPartition]) -> None:
         """
-        Have these partitions in none of the files that a start reads.
+        Remove partitions from the files that a start reads.
 
         Raises:
-            OSError: they may be there still.
+            OSError: a file could not be written, and may still have the partitions.
         """
         with self._writing:
             offsets, start_offsets = _without(self._offsets, deleted), _without(self._start_offsets, deleted)

@@ -1,5 +1,5 @@
 """
-The small files beside the logs, in the texts that Kafka gives them, and the lock on the directory.
+The text files of a data directory in Kafka's formats, and the lock on the directory.
 
 Source: Kafka CheckpointFile, OffsetCheckpointFile, PartitionMetadataFile, PropertiesUtils, CleanShutdownFileHandler.
 """
@@ -27,7 +27,7 @@ PARTITION_METADATA = "partition.metadata"
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """The file has the old or the new content whatever happens; on return it is the new one for good."""
+    """Replace the content of a file: after a crash it has the old or the new content, on return the new one is durable."""
     temporary = path.with_name(path.name + ".tmp")
     syscalls.write_file(temporary, text.encode(), is_synced=True)
     syscalls.rename(temporary, path)
@@ -42,10 +42,10 @@ def offsets_to_text(offsets: Mapping[TopicPartition, int]) -> str:
 
 def read_offsets(path: Path) -> dict[TopicPartition, int]:
     """
-    Offsets by partition; none when the file is missing or empty (an unclean stop may leave it so).
+    Offsets by partition; none if the file is missing, or empty after an unclean stop.
 
     Raises:
-        CorruptError: the file holds something else.
+        CorruptError: the file is not a checkpoint of offsets.
     """
     try:
         lines = path.read_text("utf-8", "replace").splitlines()
@@ -65,7 +65,7 @@ def read_offsets(path: Path) -> dict[TopicPartition, int]:
 def _offset(topic: str, partition: str, offset: str) -> tuple[TopicPartition, int]:
     """
     Raises:
-        ValueError: these are no partition and no offset.
+        ValueError: the texts are not a partition and an offset.
     """
     found = TopicPartition(topic, int(partition)), int(offset)
     if not 0 <= found[0].partition <= PARTITION_MAX or not 0 <= found[1] <= OFFSET_MAX:
@@ -79,7 +79,7 @@ def write_partition_metadata(directory: Path, topic_id: UUID, *, is_synced: bool
 
 
 def read_partition_metadata(directory: Path) -> UUID:
-    """The topic id; the zero id when the file is missing or was not written to its end."""
+    """The topic id; the zero id if the file is missing or incomplete."""
     try:
         lines = (directory / PARTITION_METADATA).read_text("utf-8").splitlines()
         fields = dict(line.split(": ", 1) for line in lines if line)
@@ -98,14 +98,14 @@ def read_properties(path: Path) -> dict[str, str] | None:
 
 def claim_directory(data_dir: Path, *, node_id: int, cluster_id: str | None, new_id: UUID) -> str:
     """
-    Check that the directory belongs to this node of this cluster, or make it so when it is new; the cluster id.
+    Check that the directory belongs to this node of this cluster, or claim a new directory; returns the cluster id.
 
     Args:
-        cluster_id: None takes the directory's own.
-        new_id: the directory's id, and the cluster's if neither side knows one, should the directory be new.
+        cluster_id: None takes the id of the directory.
+        new_id: the id of a new directory, and of its cluster if `cluster_id` is None.
 
     Raises:
-        ConfigError: the directory is of another version, another cluster or another node.
+        ConfigError: the directory belongs to another version, cluster or node.
     """
     path = data_dir / META_PROPERTIES
     found = read_properties(path)
@@ -129,12 +129,12 @@ def claim_directory(data_dir: Path, *, node_id: int, cluster_id: str | None, new
 
 
 class DirectoryLock:
-    """One process at a time in a data directory."""
+    """A lock that keeps a second process from using a data directory."""
 
     def __init__(self, data_dir: Path) -> None:
         """
         Raises:
-            ConfigError: another process has it.
+            ConfigError: another process has the lock.
         """
         self._fd = os.open(data_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:

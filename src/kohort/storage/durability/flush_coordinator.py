@@ -1,13 +1,13 @@
 """
-What makes appends durable and moves high watermarks: rounds to the flusher, and checkpoints in the background.
+Flushes appended batches and advances high watermarks; checkpoints segment files in the background.
 
-Everything here runs on the owner's thread but what is marked otherwise.
+Not thread-safe: call from the owner's thread. Exceptions are marked.
 
-With "commit", a round that is filling is flushed at the end of the turn: by the flusher, and high watermarks move when it comes
-back; or at once, where that is quick and nobody else is at the disk. With "os" they move at the end of the turn, but for topics
-that ask for flushes themselves. A checkpoint flushes the files written since the last one, and writes Kafka's checkpoints of
-recovery points, high watermarks and start offsets; where there is a journal, rounds go to its other file from then on, and this
-one is free when the checkpoint has ended.
+With "commit", the current flush batch is flushed at the end of the turn: by the flusher, whose callback advances the high
+watermarks, or by the owner if flushes are quick and the flusher is idle. With "os", high watermarks advance at the end of the
+turn, except for topics with `flush.messages`. A checkpoint flushes the files written since the last one, and writes Kafka's
+checkpoint files of recovery points, high watermarks and log start offsets. With a journal, frames go to its other file from
+the beginning of a checkpoint on, and the first file is free when the checkpoint has ended.
 """
 
 import logging
@@ -46,22 +46,22 @@ from kohort.storage.watermarks import Watermarks
 _log = logging.getLogger("kohort.storage")
 
 BULK_BYTES: Final = 256 * 1024
-"""A partition's bytes in one round from which on its own file is flushed. Writing them twice costs more than a flush."""
+"""A partition's bytes in one flush batch from which on its segment is flushed: writing them twice costs more than a flush."""
 EARLY_BYTES: Final = 512 * 1024
-"""A round of so many is flushed before its turn has ended, if the flusher rests: there is more to handle meanwhile."""
+"""A flush batch of this size is flushed before the end of the turn, if the flusher is idle."""
 _JOURNAL_LENGTH_MAX: Final = 4
-"""How many times its size a journal file may reach while a checkpoint lasts; from then on files are flushed themselves."""
+"""The bound on a journal file while a checkpoint lasts, in multiples of its size; above it segments are flushed instead."""
 OWNER_FLUSH_MS_MAX: Final = 1.0
 """
-While flushes of late took no longer on the average, the owner waits for the next one itself; nothing else is done meanwhile.
-A few take many times longer, above all on a virtual machine; the thread would have to wait for those as well.
+The owner's thread waits for flushes itself while they take no longer on average; it serves no request meanwhile. Single flushes
+take many times longer, above all on virtual machines.
 """
 _OWNER_FLUSHES_MAX: Final = 16
-"""How many rounds the owner flushes in a row without the loop having asked for input: answers may bring on requests."""
+"""How many batches the owner flushes before the event loop has to read input: answers may bring requests."""
 CHECKPOINT_INTERVAL_MS: Final = 60_000
 """Source: log.flush.offset.checkpoint.interval.ms."""
 _UNFLUSHED_BYTES_MAX: Final = 256 * 1024 * 1024
-"""Without a journal: what may wait for a checkpoint, since after a crash all of it is read."""
+"""Without a journal: the unflushed bytes at which a checkpoint begins, because a recovery reads all of them."""
 
 FlushMode: TypeAlias = Literal["commit", "os"]
 Sync: TypeAlias = Callable[[int], None]
@@ -69,7 +69,7 @@ Sync: TypeAlias = Callable[[int], None]
 
 
 class MissingFile:
-    """A file that was to be flushed, and is not there: deleted with its partition, or by somebody who should not have."""
+    """A file that a flush did not find: it was deleted with its partition, or removed by hand."""
 
     __slots__ = ("error", "path")
 
@@ -83,10 +83,10 @@ class FlushCoordinator:
     The durability of one data directory.
 
     Attributes:
-        offsets: recovery points as last written down, of all partitions on the disk.
-        start_offsets: log start offsets of those whose first segment begins before it.
-        written: what a start finds of all that.
-        offline_reason: why nothing is acknowledged any more, a sentence; None while all is well.
+        offsets: the recovery points of the last checkpoint, of all partitions on disk.
+        start_offsets: the log start offsets of the last checkpoint.
+        checkpoint_files: the files with these offsets.
+        offline_reason: the reason after a flush failed, a sentence; nothing is acknowledged from then on. None before.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class FlushCoordinator:
         self._data_dir = data_dir
         self.checkpoint_files = CheckpointFiles(data_dir)
         self._deleted: set[TopicPartition] = set()
-        """Partitions that are gone, and that what is written down may still name."""
+        """Deleted partitions that the checkpoint files may still name."""
         self._is_journaled = flush == "commit"
         self._defer = defer
         self._call_soon_threadsafe = call_soon_threadsafe
@@ -130,7 +130,7 @@ class FlushCoordinator:
         self._wants_checkpoint = False
         self._running: Checkpoint | None = None
         self._owner_flushes = 0
-        """Since the loop was last seen to go round."""
+        """Flushes by the owner since the event loop last read input."""
         self._checkpointed_ms = clock.now_ms()
         self._background = BackgroundThread()
         self._flusher: Flusher[DiskLog] = Flusher(
@@ -143,10 +143,10 @@ class FlushCoordinator:
 
     def load_checkpoints(self, found: Container[TopicPartition]) -> None:
         """
-        Read what is written down of the partitions that are there.
+        Read the checkpoint files; entries of partitions without a directory are dropped.
 
         Raises:
-            CorruptError: a file holds something else.
+            CorruptError: a file is not a checkpoint file.
         """
         self.offsets, self.start_offsets = self.checkpoint_files.read()
         for topic_partition in {*self.offsets, *self.start_offsets}:
@@ -194,7 +194,7 @@ class FlushCoordinator:
         self._watermarks.add(log)
 
     def _flush_if_many(self, log: DiskLog) -> None:
-        """A topic's own `flush.messages`, where nothing else is flushed. Rounds keep the order of what waits for a flush."""
+        """Flush a log by its topic's `flush.messages`, without a journal. Appends of such topics go through flush batches."""
         if not self._flush_batch.ends:
             self._defer(self._end_turn)
         self._flush_batch.ends[log] = log.end_offset
@@ -203,13 +203,13 @@ class FlushCoordinator:
             self._flush_batch.bulk.add(log)
 
     def on_delete(self, log: DiskLog) -> None:
-        """The log's directory is gone: recovery must not bring it back."""
+        """Note a deletion, so that recovery does not restore the log."""
         self.on_removed(log.topic_partition)
         if self._is_journaled and log.has_segments:
             self._add_entry(log, DELETE, b"")
 
     def on_removed(self, topic_partition: TopicPartition) -> None:
-        """The partition has no directory any more."""
+        """Forget a partition whose directory was renamed or removed."""
         self.offsets.pop(topic_partition, None)
         self.start_offsets.pop(topic_partition, None)
         self._deleted.add(topic_partition)
@@ -218,17 +218,17 @@ class FlushCoordinator:
 
     def on_new(self, topic_partition: TopicPartition) -> None:
         """
-        A log begins that may have had a namesake: of that one nothing may be found.
+        Prepare for a new log: the checkpoint files must not have a deleted partition of the same name.
 
         Raises:
-            OSError: it could not be written down.
+            OSError: a file could not be written.
         """
         if topic_partition in self._deleted:
             self.checkpoint_files.forget(self._deleted)
             self._deleted.clear()
 
     def _add_entry(self, log: DiskLog, kind: int, content: bytes) -> None:
-        """Write down in the round that is filling what is no append."""
+        """Add an entry that is not an append to the current flush batch."""
         if not self._flush_batch.ends:
             self._defer(self._end_turn)
         self._flush_batch.ends[log] = log.end_offset
@@ -236,7 +236,7 @@ class FlushCoordinator:
         self._flush_batch.entries += pack_length(len(content)) + content
 
     def on_epoch(self, log: DiskLog) -> None:
-        """A leader epoch has begun, and nothing was written in it yet."""
+        """Make a leader epoch durable that has no batch yet."""
         self._mark_dirty(log)
         if self._is_journaled:
             self._add_entry(log, EPOCH, pack_epoch(log.leader_epoch, log.end_offset))
@@ -256,7 +256,7 @@ class FlushCoordinator:
             self._dirty.append(log)
 
     def on_start(self, log: DiskLog, done: Callable[[], None]) -> None:
-        """The log starts later than before. What lies before goes with the next checkpoint, which is near."""
+        """Make a new log start durable. Segments before it are removed by the next checkpoint, which is requested if needed."""
         self._mark_dirty(log)
         self._wants_checkpoint |= log.can_drop
         if not self._is_journaled:
@@ -276,7 +276,7 @@ class FlushCoordinator:
             self._flusher.hand_over(flush_batch)
 
     def _take_flush_batch(self) -> FlushBatch[DiskLog]:
-        """The round that was filling, ready to be flushed; another one begins. A checkpoint that is due begins with it."""
+        """Return the current flush batch and begin another one. A checkpoint that is due begins with the returned batch."""
         flush_batch, self._flush_batch = self._flush_batch, FlushBatch()
         is_too_long = self._flusher.journal_bytes >= _JOURNAL_LENGTH_MAX * self._journal_file_bytes
         self._bulk_bytes = 0 if is_too_long else BULK_BYTES
@@ -288,7 +288,7 @@ class FlushCoordinator:
         return flush_batch
 
     def _may_flush(self, flush_batch: FlushBatch[DiskLog]) -> bool:
-        """Whether to wait for this round's flush here: it is small, and no checkpoint keeps the disk busy."""
+        """Whether the owner flushes this batch: flushes are quick, it needs no segment flush, and no checkpoint is running."""
         if self._running is not None or flush_batch.files or not self._flusher.may_owner_flush:
             return False
         self._owner_flushes += 1
@@ -302,7 +302,7 @@ class FlushCoordinator:
     def _flush_by_owner(self, flush_batch: FlushBatch[DiskLog]) -> None:
         try:
             self._flusher.flush_by_owner(flush_batch)
-        except Exception as exc:  # noqa: BLE001 -- told to everybody who waits
+        except Exception as exc:  # noqa: BLE001 -- waiting requests get an error
             self._done.append(exc)
         else:
             self._done.append(flush_batch)
@@ -328,13 +328,13 @@ class FlushCoordinator:
         )
 
     def want_checkpoint(self) -> None:
-        """Have the recovery points move soon, whether or not anything is appended."""
+        """Request a checkpoint soon, even if nothing is appended."""
         if self._dirty:
             self._wants_checkpoint = True
             self._defer(self._checkpoint_if_due)
 
     def _begin_checkpoint(self, logs: Iterable[DiskLog], files: Iterable[Path] = ()) -> Checkpoint:
-        """Note what was written so far; appends go on at once."""
+        """Begin a checkpoint of all data written so far; appends continue meanwhile."""
         checkpoint = Checkpoint.begin(logs, files, self.offsets, self.start_offsets)
         self._dirty = []
         self._dirty_bytes = 0
@@ -354,10 +354,10 @@ class FlushCoordinator:
 
     def checkpoint_now(self, logs: Iterable[DiskLog], files: Iterable[Path]) -> None:
         """
-        A checkpoint of all these logs and these files besides; done on return.
+        Checkpoint logs and further files; blocks until it has ended.
 
         Raises:
-            OSError: it could not be done.
+            OSError: a file could not be flushed or written.
         """
         checkpoint = self._begin_checkpoint(logs, files)
         try:
@@ -369,9 +369,9 @@ class FlushCoordinator:
 
     def _end_checkpoint(self, checkpoint: Checkpoint) -> list[Path]:
         """
-        Believe what is written down now, and take out the segments before the log starts; their files are to be removed.
+        Take over the offsets of a finished checkpoint, and remove segments before the log starts; returns their renamed files.
 
-        All of those are below the recovery point, which is written down as well: the high watermark was above them.
+        These segments lie below the recovery point, which is written too, because the high watermark was above them.
         """
         dropped: list[Path] = []
         for log in checkpoint.logs:
@@ -388,7 +388,7 @@ class FlushCoordinator:
         return dropped
 
     def _sync_files(self, files: set[Path]) -> None:
-        """On any thread. Whether a file may be gone is for the owner's thread to say, before what was flushed counts."""
+        """Flush files; any thread may call this. The owner's thread decides about missing files before the flush counts."""
         for_each(sorted(files, reverse=True), self._sync_file)
 
     def _sync_file(self, path: Path) -> None:
@@ -431,7 +431,7 @@ class FlushCoordinator:
                     waiter()
 
     def _go_offline(self, exc: Exception) -> None:
-        """A failed flush is not tried again: nobody knows what it left on the disk."""
+        """Take the store offline. A failed flush is not repeated: the content of the disk is unknown after it."""
         if self.offline_reason is None:
             self.offline_reason = f"{self._data_dir} is offline since a flush failed: {exc}; {errno_hint(exc)}"
             is_strange = not isinstance(exc, OSError)
@@ -440,7 +440,7 @@ class FlushCoordinator:
 
     def flush(self) -> None:
         """
-        Everything appended is durable on return, and the high watermarks say so.
+        Flush all appends and advance the high watermarks; blocks.
 
         Raises:
             UnavailableError: the flush failed.
@@ -467,15 +467,15 @@ class FlushCoordinator:
 
     @property
     def flushes(self) -> tuple[int, float]:
-        """How many rounds were flushed, and how many seconds that took."""
+        """The number of flushes and their total time in seconds."""
         return self._flusher.flushes, self._flusher.flush_time_s
 
     def submit(self, job: Callable[[], None]) -> None:
-        """Run something in the background that may take long."""
+        """Run a long job on the background thread."""
         self._background.submit(job)
 
     def stop(self) -> None:
-        """End the threads, with what they were given."""
+        """Finish all batches and jobs, and end the threads."""
         self._flusher.stop()
         self._background.stop()
         self._drain()
@@ -483,4 +483,4 @@ class FlushCoordinator:
 
 
 _Done: TypeAlias = FlushBatch[DiskLog] | Checkpoint | FailedCheckpoint | MissingFile | Exception
-"""What the threads give back."""
+"""The results that the threads hand to the owner."""

@@ -1,11 +1,11 @@
 """
-The threads of a store on the disk: one that flushes rounds, one that does what may take long.
+The threads of a store on disk: the flusher, and a background thread for long jobs.
 
-A round is everything appended in one turn, or in several while a flush was running. The owner hands it over and goes on;
-the flusher makes it durable and posts back. The owner's thread and the flusher share nothing but the round handed over.
+A flush batch holds everything appended in one turn, or in several turns while a flush was running. The owner hands the batch
+over and continues; the flusher makes it durable and calls back. The two threads share only the batch that was handed over.
 
-On a disk that is quick the hand-over costs more than the flush: two threads have to be woken, and the two then take the
-interpreter from each other at every system call. There the owner may flush by itself, while the thread rests.
+On a quick disk the hand-over costs more than the flush: both threads have to be woken, and they compete for the interpreter at
+every system call. There the owner may flush by itself while the flusher is idle.
 """
 
 import logging
@@ -26,19 +26,19 @@ L = TypeVar("L")
 
 class FlushBatch(Generic[L]):
     """
-    What one flush covers.
+    The appends that one flush covers.
 
     Attributes:
-        pieces: the journal's bytes, behind room for the round's header, but for the last of them, which are in `entries`.
-        covered: those of the pieces that the round's checksum covers.
-        piece_bytes: how large the pieces are that were not copied.
-        entries: where the next entry goes.
-        ends: per log, the end offset that is durable when the round is.
+        pieces: the buffers of the journal frame, room for the header included, except for the last one, `entries`.
+        covered: the pieces that the checksum of the frame covers.
+        piece_bytes: the size of the pieces that were not copied.
+        entries: the buffer that the next entry is added to.
+        ends: by log, the end offset that the flush makes durable.
         bulk: logs whose data is too large for the journal.
-        files: the files of those, to be flushed themselves, and their directories.
-        waiters: called on the owner's thread when the round is durable.
-        on_begun: set when a checkpoint was begun: the journal's other file is used from this round on, and this is called
-            by the flusher when the round is durable.
+        files: the files of these logs, which are flushed themselves, and their directories.
+        waiters: called on the owner's thread when the batch is durable.
+        on_begun: set if a checkpoint began with this batch: the journal switches to its other file before the batch, and the
+            flusher calls this when the batch is durable.
     """
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class FlushBatch(Generic[L]):
         self.on_begun: Callable[[], None] | None = None
 
     def add_piece(self, data: bytearray | bytes | memoryview, *, is_covered: bool) -> None:
-        """Put something large behind the entries without copying it: it is not to change any more."""
+        """Add a large buffer behind the entries without copying it; the buffer must not change any more."""
         self.pieces += (self.entries, data)
         self.covered.append(self.entries)
         if is_covered:
@@ -63,11 +63,11 @@ class FlushBatch(Generic[L]):
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no entries."""
+        """Whether the batch has no entries."""
         return not self.pieces and len(self.entries) == FRAME_HEADER_BYTES
 
     def merge(self, later: "FlushBatch[L]") -> None:
-        """Take up what came while this round waited."""
+        """Add a batch that came while this one waited."""
         if later.pieces:
             self.entries += memoryview(later.pieces[0])[FRAME_HEADER_BYTES:]
             self.pieces += (self.entries, *later.pieces[1:])
@@ -84,14 +84,14 @@ class FlushBatch(Generic[L]):
 
 class Flusher(Generic[L]):
     """
-    One thread that makes one round after the other durable.
+    A thread that makes flush batches durable, one after the other.
 
     Args:
-        on_done: called on the flusher's thread with a round that is durable.
-        on_failed: called on the flusher's thread, once, with what was raised; nothing is flushed afterwards.
-        sync_files: flushes files by their names; OSError when that failed.
-        owner_flush_ms_max: the owner may flush while flushes take no longer on the average.
-        now: seconds, to take the time of flushes.
+        on_done: called on the flusher's thread with a batch that is durable.
+        on_failed: called on the flusher's thread, once, with the error; nothing is flushed afterwards.
+        sync_files: flushes files by path; raises OSError.
+        owner_flush_ms_max: the owner may flush while flushes take no longer on average.
+        now: the time in seconds, for measuring flushes.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Flusher(Generic[L]):
         self._owner_flush_ms_max = owner_flush_ms_max
         self._now = now
         self._flush_ms = math.inf
-        """What a flush takes: an average of late, to which each adds an eighth of the difference."""
+        """The duration of a flush: a moving average, which each flush changes by an eighth of the difference."""
         self._condition = threading.Condition()
         self._waiting: FlushBatch[L] | None = None
         self._is_busy = False
@@ -120,9 +120,9 @@ class Flusher(Generic[L]):
         self._worker: threading.Thread | None = None
         self.flushes = 0
         self.flush_time_s = 0.0
-        """For who looks: how many rounds were flushed, and how long that took in all."""
+        """The number of flushes and their total time, for metrics."""
         self.journal_bytes = 0
-        """Bytes in the present journal file, as of the last round."""
+        """Bytes in the current journal file after the last flush."""
 
     def hand_over(self, flush_batch: FlushBatch[L]) -> None:
         with self._condition:
@@ -140,21 +140,21 @@ class Flusher(Generic[L]):
 
     @property
     def may_owner_flush(self) -> bool:
-        """Whether the disk is quick and the thread has nothing to do."""
+        """Whether flushes are quick and the flusher is idle."""
         return self._flush_ms <= self._owner_flush_ms_max and self.is_idle
 
     @property
     def is_idle(self) -> bool:
-        """Whether the thread has nothing to do."""
+        """Whether no batch waits or is being flushed."""
         with self._condition:
             return self._waiting is None and not self._is_busy and not self._has_failed
 
     def flush_by_owner(self, flush_batch: FlushBatch[L]) -> None:
         """
-        Make a round durable on the thread of the owner, who was told that he may.
+        Make a batch durable on the owner's thread. Call only if `may_owner_flush`.
 
         Raises:
-            Exception: nothing is flushed afterwards.
+            Exception: the flush failed; nothing is flushed afterwards.
         """
         try:
             self._flush(flush_batch)
@@ -164,12 +164,12 @@ class Flusher(Generic[L]):
             raise
 
     def wait(self) -> None:
-        """Until everything handed over is durable, or a flush has failed."""
+        """Block until every batch handed over is durable, or a flush has failed."""
         with self._condition:
             self._condition.wait_for(lambda: self._has_failed or (self._waiting is None and not self._is_busy))
 
     def stop(self) -> None:
-        """Finish what was handed over, end the thread and close the journal."""
+        """Flush the batches handed over, end the thread and close the journal."""
         with self._condition:
             self._is_stopping = True
             self._condition.notify_all()
@@ -181,7 +181,7 @@ class Flusher(Generic[L]):
         while (flush_batch := self._take()) is not None:
             try:
                 self._flush(flush_batch)
-            except Exception as exc:  # noqa: BLE001 -- the edge of the thread: whoever waits for it must be told
+            except Exception as exc:  # noqa: BLE001 -- the edge of the thread: waiting requests must get an error
                 self._on_failed(exc)
                 with self._condition:
                     self._has_failed = True
@@ -223,14 +223,14 @@ class Flusher(Generic[L]):
 
 
 class BackgroundThread:
-    """One thread for jobs that may take long, in order; it starts with the first."""
+    """A thread that runs long jobs in order; it starts with the first job."""
 
     def __init__(self) -> None:
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._worker: threading.Thread | None = None
 
     def submit(self, job: Callable[[], None]) -> None:
-        """Run a job; what it does not catch is logged, and the next one's turn comes."""
+        """Run a job; an exception is logged, and the next job runs."""
         if self._worker is None:
             self._worker = threading.Thread(target=self._run, name="kohort-storage", daemon=True)
             self._worker.start()

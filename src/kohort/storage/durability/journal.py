@@ -1,22 +1,22 @@
 """
-The journal: what was appended to any partition, in one file, so that one flush makes all of it durable.
+The journal: the appends of all partitions in one file, so that one flush makes all of them durable.
 
-A *round* is what one flush covers: a header, then one entry per append. Rounds are numbered without a gap, and a round
-that is not there whole (its checksum is wrong, its number is not the next) ends the journal: it was never acknowledged.
-Two files take turns. A checkpoint makes everything of one file durable in the segments while rounds already go to the
-other; then the first is free. A file's rounds carry the file's generation, which rises each time a file is begun anew.
+A *frame* holds the entries of one flush batch: a header, then one entry per append. Frames are numbered without a gap. A frame
+with a wrong checksum or number ends the journal; it was never acknowledged. Two files are used in turn: a checkpoint makes
+the data of one file durable in the segments while frames go to the other; then the first file is free. The frames of a file
+have its generation, which rises each time a file is used again.
 
-    round:  "KJ01" or "KJ02"  crc uint32  generation uint64  sequence uint64  length uint32, then `length` bytes of entries
+    frame:  "KJ01" or "KJ02"  crc uint32  generation uint64  sequence uint64  length uint32, then `length` bytes of entries
     entry:  kind uint8  topic id 16 bytes  partition int32  name length uint16  name  length uint32, then the batches
 
-Where a file was never written to, a flush has to tell the file system that it is now; where it was, the data alone goes to the
-disk, which takes two thirds of the time and often half. So a file is filled with zeros a step ahead of its rounds, until its
-second use finds it filled. A round ends where they begin: zeros are no magic.
+Flushing a part of a file that was never written also flushes metadata of the file system; flushing written parts takes two
+thirds of the time, often half. So a file is filled with zeros ahead of its frames, until its second use finds it filled. Zeros
+are no magic, so they end the journal.
 
-The checksum is CRC-32C over everything behind it. In a round of "KJ02" it leaves out the records of the entries that are one
-large batch: the batch's own checksum covers those, and was just looked at. A deletion is an entry without batches; where a log
-starts now is an entry that has the offset (int64) instead; a leader epoch that began without a batch has the epoch (int32) and
-the offset where it began (int64). Ours alone: a clean stop leaves no journal behind.
+The checksum is CRC-32C over all bytes behind it. A "KJ02" frame leaves out the records of entries that are one large batch,
+which the batch's own checksum covers. A deletion is an entry without batches. The entry of a log start has the offset (int64),
+and the entry of a leader epoch without a batch has the epoch (int32) and its start offset (int64). Apache Kafka has no journal;
+a clean stop removes it.
 """
 
 import errno
@@ -41,7 +41,7 @@ DELETE: Final = 2
 START: Final = 3
 EPOCH: Final = 4
 BATCH: Final = 5
-"""An append of one batch, of which the round's checksum covers the header alone. It is read as APPEND."""
+"""An append of one batch, of which the checksum of the frame covers the header alone. It is read as APPEND."""
 
 _MAGIC: Final = b"KJ01"
 _MAGIC_OF_BATCHES: Final = b"KJ02"
@@ -53,11 +53,11 @@ _EPOCH: Final = Struct(">iq")
 _LENGTHS: Final = {DELETE: 0, START: _OFFSET.size, EPOCH: _EPOCH.size}
 _CRC_COVERS_FROM: Final = 8
 _NO_ALLOCATION: Final = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
-"""What a file system says that cannot; the file then grows as it is written."""
+"""The errors of a file system without allocation; the file then grows as it is written."""
 _FILL_BYTES: Final = 128 * 1024
 _FILL_FRAMES: Final = 4
 _FILL_SHARE: Final = 64
-"""How far ahead a file is filled with zeros: so many bytes, or rounds as the last one; at most this share of a file."""
+"""How far ahead a file is filled with zeros: in bytes, or in frames of the last size; at most this share of a file."""
 FRAME_HEADER_BYTES: Final = _FRAME.size
 
 pack_length: Final = _LENGTH.pack
@@ -66,7 +66,7 @@ pack_epoch: Final = _EPOCH.pack
 
 
 class JournalEntry(msgspec.Struct, frozen=True):
-    """What was done to a partition: APPEND with whole batches, DELETE, START with the new log start offset, or EPOCH."""
+    """A change of a partition: APPEND with whole batches, DELETE, START with the new log start offset, or EPOCH."""
 
     kind: int
     topic_partition: TopicPartition
@@ -80,23 +80,23 @@ class JournalEntry(msgspec.Struct, frozen=True):
 
     @property
     def leader_epoch(self) -> tuple[int, int]:
-        """The epoch, and where it began."""
+        """The epoch and its start offset."""
         leader_epoch, start_offset = _EPOCH.unpack(self.content)
         return leader_epoch, start_offset
 
 
 def entry_prefix(topic_partition: TopicPartition, topic_id: UUID, kind: int = APPEND) -> bytes:
-    """What every entry of a partition begins with; its length and its batches follow."""
+    """The first bytes of an entry of a partition; the length and the content follow."""
     name = topic_partition.topic.encode()
     return _ENTRY.pack(kind, topic_id.bytes, topic_partition.partition, len(name)) + name
 
 
 class Journal:
     """
-    The writing end, for one thread at a time.
+    The writer of the journal, for one thread at a time.
 
     Args:
-        sync: makes a file descriptor's data durable; raises OSError when it cannot.
+        sync: makes a file descriptor's data durable; raises OSError.
     """
 
     def __init__(self, directory: Path, *, file_bytes: int, sync: Callable[[int], None]) -> None:
@@ -106,26 +106,26 @@ class Journal:
         self._generation = 1
         self._sequence = 0
         self._fds: dict[int, int] = {}
-        """File descriptors by turn: 0 and 1."""
+        """File descriptors by file number, 0 and 1."""
         self._filled = [0, 0]
-        """By turn, too: up to where the file was ever written."""
+        """By file number: the end of the part that was ever written."""
         self._position = 0
 
     @property
     def position(self) -> int:
-        """Bytes in the present file: when they reach its size, the other's turn is due."""
+        """Bytes in the current file; from `file_bytes` on, a checkpoint and a switch to the other file are due."""
         return self._position
 
     def write(self, pieces: Sequence[syscalls.Buffer], covered: Sequence[syscalls.Buffer] | None = None) -> None:
         """
-        Make a round durable.
+        Make a frame durable.
 
         Args:
-            pieces: the entries, one behind the other; the first begins with `FRAME_HEADER_BYTES` that are filled here.
+            pieces: the entries, one behind the other; the first begins with `FRAME_HEADER_BYTES`, which this method fills.
             covered: the pieces that are not records of a `BATCH`; by default all.
 
         Raises:
-            OSError: it is not known what is on the disk; nothing may be written here again.
+            OSError: an unknown part of the frame is on disk; nothing may be written here again.
         """
         first = pieces[0]
         length = sum(map(len, pieces)) - FRAME_HEADER_BYTES
@@ -147,7 +147,7 @@ class Journal:
         self._sequence += 1
 
     def _fill(self, fd: int, end: int) -> None:
-        """Zeros behind a round that was written where nothing was before, to be flushed with it."""
+        """Write zeros behind a frame at the end of the written part; they are flushed with the frame."""
         wanted = max(_FILL_BYTES, _FILL_FRAMES * (end - self._position))
         size = min(wanted, self._file_bytes // _FILL_SHARE, self._file_bytes - end)
         if size > 0:
@@ -171,7 +171,7 @@ class Journal:
         return fd
 
     def switch(self) -> None:
-        """The next round begins the other file, which must be free: the checkpoint before has ended."""
+        """Use the other file from the next frame on. It must be free: the checkpoint before has ended."""
         self._generation += 1
         self._position = 0
 
@@ -187,8 +187,8 @@ def journal_files(directory: Path) -> list[Path]:
 
 def remove_journal(data_dir: Path) -> None:
     """
-    What the journal held is in the segments for good. It goes in one step: of half of it, what a deletion in the other half
-    took away would come back.
+    Remove the journal, whose data is durable in the segments. It is renamed first, because half a journal could bring back a
+    partition whose deletion is in the other half.
     """
     directory, old = data_dir / JOURNAL, data_dir / OLD_JOURNAL
     if old.is_dir():
@@ -202,10 +202,10 @@ def remove_journal(data_dir: Path) -> None:
 
 def read_journal(files: list[Path]) -> Iterator[JournalEntry]:
     """
-    All entries of the journal's files that are there whole, in the order in which they were written.
+    All entries of whole frames, in the order in which they were written.
 
-    The older file's entries may be in the segments already, and older rounds than those of a file's present generation
-    follow where the present ones end: a wrong generation or number ends a file.
+    The entries of the older file may be in the segments already. Behind the frames of a file's current generation there may be
+    frames of an older one: a wrong generation or number ends a file.
     """
     contents = [path.read_bytes() for path in files]
     for content in sorted((content for content in contents if _frame_at(content, 0)), key=_generation_of):
@@ -218,7 +218,7 @@ def _generation_of(content: bytes) -> int:
 
 
 def _frame_at(content: bytes, position: int) -> tuple[int, int, int] | None:
-    """Generation, sequence and end of the round that begins there, if it is whole."""
+    """Generation, sequence and end of the frame at a position; None if it is not whole."""
     if len(content) - position < FRAME_HEADER_BYTES:
         return None
     magic, crc, generation, sequence, length = _FRAME.unpack_from(content, position)
@@ -231,7 +231,7 @@ def _frame_at(content: bytes, position: int) -> tuple[int, int, int] | None:
 
 
 def _checksum_of_batches(content: bytes, position: int, end: int) -> int | None:
-    """The checksum of such a round, found anew; None where a batch's own is wrong."""
+    """The checksum of a frame of batches, computed from its bytes; None if a batch's own checksum is wrong."""
     view, crc = memoryview(content), 0
     covered_from = position + _CRC_COVERS_FROM
     position += FRAME_HEADER_BYTES
@@ -261,7 +261,7 @@ def _entries_of(content: bytes) -> Iterator[JournalEntry]:
 def _entries_of_frame(content: bytes, position: int, end: int) -> Iterator[JournalEntry]:
     while position < end:
         entry = _entry_at(content, position, end)
-        if entry is None:  # a whole round of another version's making
+        if entry is None:  # a whole frame that another version wrote
             return
         kind, name_bytes, start, stop = entry
         _, topic_id, partition, _ = _ENTRY.unpack_from(content, position)
@@ -279,7 +279,7 @@ def _entries_of_frame(content: bytes, position: int, end: int) -> Iterator[Journ
 
 
 def _entry_at(content: bytes, position: int, end: int) -> tuple[int, int, int, int] | None:
-    """Kind, bytes of the name, where the content begins and where it ends; None where there is no entry that we know."""
+    """Kind, length of the name, begin and end of the content; None if there is no known entry."""
     try:
         kind, _, _, name_bytes = _ENTRY.unpack_from(content, position)
         (length,) = _LENGTH.unpack_from(content, position + _ENTRY.size + name_bytes)

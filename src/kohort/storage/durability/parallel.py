@@ -1,7 +1,7 @@
 """
-The same for many files, some at a time: a flush waits for the disk, and a file system flushes for all who wait at once.
+An action on many files, on several threads: a flush waits for the disk, and a file system serves waiting flushes together.
 
-A few are done one after the other, in order, by whoever asks.
+The calling thread handles a small number of files alone and in order.
 """
 
 import threading
@@ -13,17 +13,17 @@ from typing import TypeVar
 T = TypeVar("T")
 
 THREADS = 16
-"""With the one that asks."""
+"""The calling thread included."""
 ITEMS_MIN = 64
-"""From so many on threads are worth their while."""
+"""From this number of items on, threads are used."""
 
 
 def for_each(items: Sequence[T], action: Callable[[T], None]) -> None:
     """
-    Do it for every item; everything is done on return, in no order where there are many.
+    Run an action for every item. All are finished on return; the order is not defined for `ITEMS_MIN` items or more.
 
     Raises:
-        Exception: the first that an action raised. What was begun is over then, and nothing else is begun.
+        Exception: the first error of an action. Running actions have ended then, and no further one was started.
     """
     if len(items) < ITEMS_MIN:
         for item in items:
@@ -31,7 +31,7 @@ def for_each(items: Sequence[T], action: Callable[[T], None]) -> None:
         return
     work = _Work(items, action)
     threads = []
-    with suppress(RuntimeError):  # the system has no more threads for us: those that began do it all
+    with suppress(RuntimeError):  # no more threads can be started: the running ones do the work
         for number in range(1, THREADS):
             thread = threading.Thread(target=work.run, name=f"kohort-each-{number}")
             thread.start()
@@ -44,7 +44,7 @@ def for_each(items: Sequence[T], action: Callable[[T], None]) -> None:
 
 
 class _Work:
-    """What is left to do, shared by the threads that do it."""
+    """The remaining items, shared by the threads."""
 
     def __init__(self, items: Sequence[T], action: Callable[[T], None]) -> None:
         self._left = (partial(action, item) for item in items)
@@ -55,7 +55,7 @@ class _Work:
         while (job := self._take()) is not None:
             try:
                 job()
-            except Exception as error:  # noqa: BLE001 -- the edge of the thread: whoever waits raises it
+            except Exception as error:  # noqa: BLE001 -- the edge of the thread: `for_each` raises the error
                 self.errors.append(error)
 
     def _take(self) -> Callable[[], None] | None:

@@ -1,10 +1,10 @@
 """
-Takes up the segments that are found on the disk.
+Loading of a partition's segments, with recovery after an unclean stop.
 
-After a clean stop they are believed: indexes are looked at, and only the tail behind the last index entry is walked. After
-any other stop everything from the recovery point on is read, checked and indexed anew; what follows the first bad batch is
-cut off, later segments with it. Then the journal puts back what the segments miss (`DiskLog.restore`). Nothing here depends
-on having run once only: whoever is interrupted starts again and comes to the same end.
+After a clean stop indexes are checked, and only the tail behind the last index entry is walked. After an unclean stop all
+segments from the recovery point on are read and checked, and their indexes rebuilt; the log is truncated at the first bad
+batch, later segments included. Then missing batches are restored from the journal (`DiskLog.restore`). Every step is
+idempotent: an interrupted recovery is repeated with the same result.
 
 Source: Kafka LogLoader, LogSegment.recover.
 """
@@ -41,12 +41,12 @@ _SIDE_SUFFIXES = (LOG_SUFFIX, *_INDEX_SUFFIXES, SNAPSHOT_SUFFIX)
 @dataclass
 class LoadedPartition:
     """
-    What a partition's directory holds.
+    A partition as loaded from its directory.
 
     Attributes:
-        scanned: the segments whose data was read and checked now; they may be on their way to the disk still.
-        cut_bytes: what was cut off behind the last good batch, whole segments included.
-        on_scan: told how many bytes more were read.
+        scanned: the segments that were read and checked; their data may not be durable yet.
+        cut_bytes: the bytes truncated behind the last valid batch, whole segments included.
+        on_scan: called with the number of further bytes that were read.
     """
 
     segments: list[Segment]
@@ -62,14 +62,14 @@ class LoadedPartition:
 @dataclass
 class RecoveryProgress:
     """
-    How far a recovery is.
+    The progress of a recovery.
 
     Attributes:
-        bytes_total: about how much has to be read.
-        scanned_bytes: what was read and checked.
-        cut_bytes: what was cut off, because it was torn or damaged.
-        restored_bytes: what the journal put back.
-        short: partitions of which the journal could not put back all that it has.
+        bytes_total: the estimate of the bytes to read.
+        scanned_bytes: bytes that were read and checked.
+        cut_bytes: torn or damaged bytes that were truncated.
+        restored_bytes: bytes restored from the journal.
+        short: partitions with journal entries that could not be restored.
     """
 
     partitions_total: int
@@ -83,7 +83,7 @@ class RecoveryProgress:
     _under_way_bytes: int = 0
 
     def advance(self, size_bytes: int) -> None:
-        """So much was read of the partition that is being taken up."""
+        """Count bytes that were read of the current partition."""
         self.scanned_bytes += size_bytes
         self._under_way_bytes += size_bytes
 
@@ -97,7 +97,7 @@ class RecoveryProgress:
 
 def bytes_to_scan(directory: Path, recovery_point: int) -> int:
     """
-    About how much of a partition is read when it is recovered; what is strange there is for the recovery to say.
+    An estimate of the bytes that a recovery reads of a partition. Unexpected files are ignored; the recovery reports them.
 
     Raises:
         OSError: the directory cannot be read.
@@ -125,18 +125,18 @@ def load_partition(
     on_scan: Callable[[int], None] = lambda _bytes: None,
 ) -> LoadedPartition:
     """
-    Take up one partition.
+    Load one partition.
 
     Args:
-        log_start_offset: as checkpointed; the first segment's base offset where that is larger.
-        recovery_point: everything below is durable and indexed; None after a clean stop.
-        is_gapless: whether segments above the recovery point follow each other without a gap, so that a gap is a loss and
-            what comes behind it was never acknowledged, or is in the journal. So it is where this program wrote with a
-            journal: it cleans and deletes below the recovery point only. Apache Kafka's cleaner may leave gaps above.
-        on_scan: told from time to time how many bytes more were read and checked.
+        log_start_offset: the checkpointed log start offset; the log starts at the first base offset if that is larger.
+        recovery_point: all data below is durable and indexed; None after a clean stop.
+        is_gapless: whether a gap between offsets above the recovery point is a loss; data behind it was never acknowledged or
+            is in the journal. True for directories with a journal, because Kohort cleans and deletes below the recovery point
+            only. Apache Kafka's cleaner may leave gaps above it.
+        on_scan: called from time to time with the number of further bytes that were read and checked.
 
     Raises:
-        ConfigError: the directory holds what this version cannot take up.
+        ConfigError: the directory holds files that cannot be loaded.
         OSError: the directory cannot be read.
     """
     segments = _find_segments(directory, config, clock)
@@ -148,8 +148,8 @@ def load_partition(
         loaded.log_start_offset = max(log_start_offset, segments[0].base_offset)
         _load_segments(loaded, config, recovery_point, is_gapless=is_gapless)
     if segments and recovery_point and loaded.end_offset < recovery_point:
-        # The recovery point promised more than there is: it is not this log's, or the disk lost data. Believe nothing.
-        # Gaps below it are the cleaner's.
+        # The log ends below its recovery point, so the recovery point belongs to another log, or the disk lost data: check
+        # everything. Gaps below the recovery point were left by the cleaner.
         _load_segments(loaded, config, 0, is_gapless=False)
     if loaded.end_offset < loaded.log_start_offset:
         _drop(loaded, 0)
@@ -163,9 +163,9 @@ def load_partition(
 
 def _keep_epochs(loaded: LoadedPartition) -> None:
     """
-    Forget the epochs that began in what was cut off, but never the newest: it begins at the end of the log then.
+    Remove the epochs that began in truncated data, except for the newest one, which begins at the end of the log then.
 
-    Source: Kafka LogLoader.load; there the controller knows the newest epoch.
+    Source: Kafka LogLoader.load. There the controller knows the newest epoch.
     """
     latest = loaded.epochs.latest
     loaded.epochs.truncate_from_end(loaded.end_offset + 1)
@@ -173,7 +173,7 @@ def _keep_epochs(loaded: LoadedPartition) -> None:
 
 
 def _find_segments(directory: Path, config: LogConfig, clock: Clock) -> list[Segment]:
-    """The segments by rising offset; leftovers of deletions and of the cleaner, and indexes without a log, are removed."""
+    """The segments by rising offset. Leftovers of deletions and of the cleaner, and indexes without a log, are removed."""
     finish_swaps(directory)
     names = {path.name for path in directory.iterdir()}
     for name in sorted(names):
@@ -204,8 +204,10 @@ def _read_epochs(directory: Path) -> EpochCache:
 
 def _load_segments(loaded: LoadedPartition, config: LogConfig, recovery_point: int | None, *, is_gapless: bool) -> None:
     """
-    A segment that ends at the recovery point is durable, but its indexes may be not: it can have been the active one when the
-    checkpoint came, and rolled since. It is scanned, too.
+    Load the segments, and scan those above the recovery point.
+
+    A segment that ends at the recovery point is durable, but its indexes may not be: it may have been active when the
+    checkpoint began, and rolled since. It is scanned, too.
     """
     segments = loaded.segments
     bases = [segment.base_offset for segment in segments]
@@ -241,7 +243,7 @@ def _load_segments(loaded: LoadedPartition, config: LogConfig, recovery_point: i
 
 
 def load_without_scan(segment: Segment, *, is_last: bool, bases: list[int], index: int) -> int | None:
-    """The offset that follows the segment, without reading its data; None when it has to be scanned."""
+    """The offset behind the segment, without reading its data; None if it has to be scanned."""
     if is_last:
         return segment.load_active()
     return bases[index + 1] if segment.load_inactive() else None
@@ -249,8 +251,8 @@ def load_without_scan(segment: Segment, *, is_last: bool, bases: list[int], inde
 
 class _ProducerLoad:
     """
-    The state of producers, brought along while segments are taken up: from the newest snapshot that serves, through the
-    batches of believed segments where need be, and with those that are scanned anyway.
+    The state of producers while segments are loaded: the newest usable snapshot, updated with the batches behind it, which are
+    read from segments that are not scanned, and seen in those that are.
 
     Source: Kafka UnifiedLog.rebuildProducerState.
     """
@@ -263,12 +265,12 @@ class _ProducerLoad:
         self._known_until: int | None = None
 
     def reach(self, offset: int) -> None:
-        """Know all that was written before `offset`, as far as it can still be known."""
+        """Update the state with all batches before `offset`."""
         if self._known_until is None:
             found = load_newest(self._directory, offset)
             if found is not None:
                 self.producers, self._known_until = found
-            else:  # a clean stop leaves one, unless there was nothing to write down: Kafka believes that, too
+            else:  # a clean stop leaves a snapshot, unless the log has no producers; Kafka relies on that, too
                 self._known_until = offset if self._is_clean else self._segments[0].base_offset
         if self._known_until >= offset:
             return
@@ -290,7 +292,7 @@ class _ProducerLoad:
                 self._learn(segment, data, (0, size, base_offset, last_offset, timestamp_ms))
 
     def _learn(self, segment: Segment, data: Buffer, span: Span) -> AbortedTxn | None:
-        """A control record that cannot be read, in a batch whose checksum is right, was written so: it ends nothing."""
+        """Update the state. An unreadable control record in a batch with a right checksum was written so; it ends nothing."""
         try:
             return self.producers.update(data, span)
         except CorruptError as error:
@@ -298,7 +300,7 @@ class _ProducerLoad:
             return None
 
     def update(self, segment: Segment, buffer: memoryview, start: int, span: Span) -> None:
-        """A batch that was scanned, in whose segment the index of aborted transactions is built again."""
+        """Update the state with a scanned batch, and the transaction index of its segment."""
         _, size, base_offset, last_offset, timestamp_ms = span
         if read_producer_id(buffer, start + PRODUCER_ID_AT)[0] >= 0:
             aborted = self._learn(segment, buffer, (start, size, base_offset, last_offset, timestamp_ms))
@@ -316,7 +318,7 @@ def _scan(
     gapless_from: int | None,
     is_last: bool,
 ) -> tuple[int, int]:
-    """Check one segment; the bytes that were cut off, and the offset that follows the last good batch."""
+    """Scan one segment; returns the truncated bytes, and the offset behind the last valid batch."""
     before_bytes = segment.path.stat().st_size
     next_offset = segment.base_offset
     segment.aborted.clear()
@@ -344,7 +346,7 @@ def _scan(
 
 
 def _drop(loaded: LoadedPartition, first: int) -> None:
-    """Remove the segments from this one on: what came before them is not all there."""
+    """Remove the segments from this one on, because data before them is lost."""
     for segment in loaded.segments[first:]:
         loaded.cut_bytes += segment.path.stat().st_size
         _log.warning("log.segment_dropped path=%s bytes=%d", segment.path, segment.path.stat().st_size)

@@ -1,9 +1,9 @@
 """
-Every system call by which the storage changes what is on the disk, in one place.
+All system calls by which the storage changes files and directories.
 
-They are called through this module (`syscalls.pwrite(...)`), so that `kohort.testing.faulty_files` can stand between the
-storage and the system: it writes down each call, fails the one it is told to, and knows what a crash at any of them would
-leave behind. In the server they are the functions of `os` themselves.
+The storage calls them through this module (`syscalls.pwrite(...)`), so that `kohort.testing.faulty_files` can replace them: it
+records every call, fails chosen ones, and derives what a crash at each call leaves on disk. In the server these are the
+functions of `os` themselves.
 """
 
 import os
@@ -17,14 +17,14 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 open_file = os.open
 pwrite = os.pwrite
 pwritev: Callable[[int, Sequence[Buffer], int], int] | None = getattr(os, "pwritev", None)
-"""Old systems do not have it."""
+"""Missing on old systems."""
 write = os.write
 truncate = os.ftruncate
 fsync: Callable[[int], None] = os.fsync
 fdatasync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 """macOS has no fdatasync."""
 allocate: Callable[[int, int, int], None] | None = getattr(os, "posix_fallocate", None)
-"""Neither has it this."""
+"""Missing on macOS."""
 replace = os.replace
 unlink = os.unlink
 make_directory = os.mkdir
@@ -44,25 +44,25 @@ CHANGING = (
     "make_directory",
     "remove_directory",
 )
-"""The names above: all that can change a file, a directory, or what of them is durable."""
+"""The names of the functions above, which change a file, a directory, or their durable state."""
 
 BUFFERS_MAX = 1024
-"""How many pieces one call writes. Source: Linux, UIO_MAXIOV."""
+"""How many buffers one call writes. Source: Linux, UIO_MAXIOV."""
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 
 
 def data_sync(fd: int) -> None:
-    """A file's data is durable on return, and as much else as is needed to read it."""
+    """Make a file's data durable, with the metadata that is needed to read it."""
     fdatasync(fd)
 
 
 def write_at(fd: int, pieces: Sequence[Buffer], position: int) -> int:
     """
-    All of these, one behind the other, from a position of the file on; where they end.
+    Write buffers one behind the other from a position of the file on; returns the end position.
 
     Raises:
-        OSError: it is not known what of them is in the file.
+        OSError: an unknown part of the data was written.
     """
     if pwritev is None:
         pieces = [b"".join(pieces)]
@@ -81,7 +81,7 @@ def write_at(fd: int, pieces: Sequence[Buffer], position: int) -> int:
 
 
 def write_file(path: Path, data: Buffer, *, is_synced: bool = False) -> None:
-    """The file's whole content. Its name, if it is new, is durable when its directory is flushed."""
+    """Write a whole file. The name of a new file is durable when its directory is flushed."""
     fd = open_file(path, _NEW, 0o644)
     try:
         _write_all(fd, data)
@@ -92,14 +92,14 @@ def write_file(path: Path, data: Buffer, *, is_synced: bool = False) -> None:
 
 
 def _write_all(fd: int, data: Buffer) -> None:
-    """The system may take less than it is given."""
+    """Repeat partial writes."""
     view = memoryview(data)
     while view:
         view = view[write(fd, view) :]
 
 
 def append_to(path: Path, data: Buffer) -> None:
-    """To the end of a file, which is made when it is not there."""
+    """Append to a file, which is created if it does not exist."""
     fd = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     try:
         _write_all(fd, data)
@@ -108,7 +108,7 @@ def append_to(path: Path, data: Buffer) -> None:
 
 
 def rename(path: Path, to: Path) -> Path:
-    """The new path, which loses what it had before."""
+    """Rename a file or directory, replacing a file of the new name; returns the new path."""
     replace(path, to)
     return to
 
@@ -119,20 +119,20 @@ def ensure_directory(path: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file; one that is not there is no error."""
+    """Remove a file; a missing file is no error."""
     with suppress(FileNotFoundError):
         unlink(path)
 
 
 def remove_files(paths: Iterable[Path]) -> None:
-    """Remove what is not needed any more; what cannot be removed now is left to the next start."""
+    """Remove files; a file that cannot be removed now is left to the next start."""
     for path in paths:
         with suppress(OSError):
             unlink(path)
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a directory with all that is in it; what cannot be removed now is left to the next start."""
+    """Remove a directory with its content; the rest after an error is left to the next start."""
     with suppress(OSError):
         for entry in sorted(path.iterdir()):
             if entry.is_dir() and not entry.is_symlink():
@@ -143,7 +143,7 @@ def remove_tree(path: Path) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Names that were made, renamed or removed in the directory are durable on return."""
+    """Make created, renamed and removed names of a directory durable."""
     fd = open_file(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fsync(fd)
