@@ -10,8 +10,9 @@ from kohort.group.classic.group import ClassicGroup
 from kohort.group.classic.member import ClassicMember, Protocol
 from kohort.group.classic.states import COMPLETING_REBALANCE, EMPTY, PREPARING_REBALANCE, STABLE
 from kohort.group.configs import GroupConfig
-from kohort.model.errors import ErrorCode
+from kohort.model.errors import ErrorCode, UnavailableError
 from kohort.records.values import GroupMetadata
+from kohort.wire import messages as m
 from tests.group.harness import Coordinator, subscription
 
 DELAY_MS = 3_000
@@ -368,3 +369,56 @@ def test_the_protocol_type_must_match_even_when_all_have_left() -> None:
     coordinator.leave((member, None))
     assert coordinator.join(protocol_type="connect").code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert coordinator.join(protocols=(("another", b""),)).code is ErrorCode.MEMBER_ID_REQUIRED
+
+
+def test_a_pending_member_that_expires_leaves_an_empty_group_as_it_is() -> None:
+    coordinator = Coordinator()
+    coordinator.new_member_id()
+    end = coordinator.end
+    coordinator.advance(10_000)
+    group = coordinator.groups["group"]
+    assert (group.state, group.generation, group.pending_members, coordinator.end) == (EMPTY, 0, set(), end)
+    coordinator.stable(1)
+    assert group.generation == 1
+
+
+def test_a_pending_member_that_expires_does_not_complete_a_phase_that_waits_for_others() -> None:
+    coordinator = Coordinator()
+    leader, follower = coordinator.stable(2, session_ms=30_000)
+    coordinator.new_member_id(session_ms=10_000)
+    joined = coordinator.join(leader, session_ms=30_000)
+    coordinator.advance(10_000)
+    assert joined.is_parked
+    assert coordinator.groups["group"].state is PREPARING_REBALANCE
+    coordinator.join(follower, session_ms=30_000)
+    assert joined.generation_id == 2
+
+
+def test_the_longest_rebalance_timeout_counts() -> None:
+    coordinator = Coordinator()
+    short, long = coordinator.stable(2, session_ms=100_000)
+    group = coordinator.groups["group"]
+    group.members[short].rebalance_timeout_ms, group.members[long].rebalance_timeout_ms = 20_000, 40_000
+    coordinator.join(short, session_ms=100_000, rebalance_ms=20_000)
+    coordinator.advance(39_999)
+    assert long in group.members
+    coordinator.advance(1)
+    assert list(group.members) == [short]
+
+
+def test_a_join_stays_parked_when_a_write_of_another_group_in_its_batch_fails() -> None:
+    coordinator = Coordinator()
+    leader, follower = coordinator.stable(2)
+    coordinator.is_burst = True
+    coordinator.log.fail_next_append = UnavailableError("offline")
+    coordinator.send("offset_commit", m.OffsetCommitRequest(group_id="other", topics=[_orders()]))
+    joined = coordinator.join(leader)
+    coordinator.is_burst = False
+    coordinator.node.settle()
+    assert joined.is_parked
+    coordinator.join(follower)
+    assert joined.code is ErrorCode.NONE
+
+
+def _orders() -> m.OffsetCommitRequestTopic:
+    return m.OffsetCommitRequestTopic(name="orders", partitions=[m.OffsetCommitRequestPartition(committed_offset=1)])

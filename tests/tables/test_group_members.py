@@ -16,7 +16,7 @@ from kohort.group.classic.states import (
     ClassicGroupState,
     can_rebalance,
 )
-from kohort.model.errors import ErrorCode, InvariantError
+from kohort.model.errors import CoordinatorError, ErrorCode, InvariantError
 from kohort.wire import messages as m
 from tests.tables.groups_in_states import Situation, in_state
 
@@ -234,6 +234,31 @@ def test_commit_without_generation(state: ClassicGroupState, with_member: bool) 
     situation = in_state(state)
     codes = situation.coordinator.commit(member_id=situation.follower if with_member else "")
     assert codes["orders", 0] is COMMIT_WITHOUT_GENERATION[state][with_member]
+
+
+@pytest.mark.parametrize("member", ["", "stranger"])
+def test_a_generation_of_zero_is_a_generation(member: str) -> None:
+    """Only a negative one stands for a client without membership."""
+    situation = in_state(EMPTY)
+    assert situation.coordinator.commit(member_id=member, generation=0)["orders", 0] is UNKNOWN
+    assert situation.coordinator.commit(member_id=member, generation=-1)["orders", 0] is NONE
+
+
+@pytest.mark.parametrize("state", [PREPARING_REBALANCE, COMPLETING_REBALANCE, STABLE])
+def test_a_transactional_commit_may_name_no_member(state: ClassicGroupState) -> None:
+    """Producers before KIP-447 name none; a named member must be right. Source: ClassicGroup.validateOffsetCommit."""
+    situation = in_state(state)
+    group, generation = situation.group, situation.generation
+    group.validate_offset_commit("", None, -1, 4, is_transactional=True)
+    group.validate_offset_commit(situation.follower, None, generation, 4, is_transactional=True)
+    for member_id, sent, code in (
+        ("", generation, UNKNOWN),
+        (situation.follower, -1, STALE),
+        ("stranger", -1, UNKNOWN),
+    ):
+        with pytest.raises(CoordinatorError) as refused:
+            group.validate_offset_commit(member_id, None, sent, 4, is_transactional=True)
+        assert refused.value.code is code
 
 
 @pytest.mark.parametrize("is_changed", [False, True])
