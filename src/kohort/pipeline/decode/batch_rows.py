@@ -1,9 +1,8 @@
 """
-What a row of kind batch says that its header does not say outright: which end of a transaction the batch is, and when its first
-record was written.
+Columns of batch rows that a header does not state: the transaction marker, and the timestamp of the first record.
 
-The headers do for nearly all batches. Records are looked at in control batches, and for the time in batches that compaction has
-given a delete horizon: it stands where the time of the first record stood. Records that cannot be read say nothing here.
+The header is enough for nearly all batches. Records are read in control batches, and for the timestamp in batches with a delete
+horizon, which replaces the timestamp of the first record in the header. Unreadable records leave the column null.
 
 Source: Kafka DefaultRecordBatch, MemoryRecordsBuilder (base timestamp), EndTransactionMarker; KIP-534 (delete horizon).
 """
@@ -41,8 +40,8 @@ def controls(found: Scan) -> pa.Array:
 
 def first_timestamps_ms(found: Scan) -> pa.Array:
     """
-    The time of each batch's first record; null where compaction has left none, the greatest time where the log's append time
-    counts, or where that is all that can be read.
+    The timestamp of each batch's first record; null for a batch without records. It is the batch's largest timestamp in a topic
+    with LogAppendTime, and if the records cannot be read.
     """
     headers = found.headers
     is_appended = (headers["attributes"] & LOG_APPEND_TIME) != 0
@@ -62,7 +61,7 @@ def _records(found: Scan, chosen: Ints) -> Iterator[tuple[Records, Ints]]:
     for part in parts:
         places = zip(found.positions[part].tolist(), found.ends[part].tolist(), strict=True)
         pieces = [found.data[begin:end] for begin, end in places]
-        # They lie one behind the other here, so that nothing between them is copied.
+        # The batches are joined, so that the bytes between them are not copied.
         begins = np.cumsum([0, *(len(piece) for piece in pieces[:-1])])
         for window in windows(Scan(np.concatenate(pieces), begins, found.headers[part])):
             records = parse(window)

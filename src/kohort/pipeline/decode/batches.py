@@ -1,10 +1,9 @@
 """
-Which bytes of a segment file are whole record batches (magic 2), and which are not.
+The whole record batches (magic 2) in the bytes of a segment file, and the damaged ranges.
 
-A segment is a chain: a batch says how long it is, the next one follows. The chain ends where the file ends; a file that was
-not closed cleanly may end in a torn batch or in zero bytes. Everything else that does not fit is damage: a batch whose CRC
-does not match is left out, and where even the length cannot be believed the chain goes on at the next header that is
-plausible and whose CRC matches. All of it is reported.
+A segment is a chain: a batch states its length, and the next one follows. A file that was not closed cleanly may end in a torn
+batch or in zero bytes. Any other bytes that are no batch are damage: a batch with a wrong CRC is left out, and after an
+implausible length the chain continues at the next plausible header with a correct CRC. All of it is reported.
 
 Source: Kafka DefaultRecordBatch (layout), LogSegment.recover (what a broker cuts off).
 """
@@ -21,7 +20,17 @@ import numpy.typing as npt
 from crc32c import crc32c
 
 from kohort.pipeline.decode.storage import release
-from kohort.wire.batch_header import ATTRIBUTES_AT, HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, MAGIC_AT, fields_struct
+from kohort.wire.batch_header import (
+    ATTRIBUTES_AT,
+    COUNT_AT,
+    HEADER_BYTES,
+    LAST_OFFSET_DELTA_AT,
+    LENGTH_AT,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    MAGIC_AT,
+    fields_struct,
+)
 from kohort.wire.layout import HEADER_DTYPE
 from kohort.wire.vectors import Bytes, Ints, big_endian
 
@@ -29,9 +38,9 @@ _LENGTH_MIN = HEADER_BYTES - LOG_OVERHEAD_BYTES
 _PREFIX = fields_struct("base_offset", "crc")
 _SEARCH_BYTES = 1 << 20
 _RELEASE_BYTES = 16 << 20
-"""How much of a mapped segment stays in memory while it is walked."""
+"""The part of a mapped segment that stays in memory during a scan."""
 SCAN_BATCHES = 1 << 17
-"""How many batches are held at once: a segment of 1 GiB may be ten million of one record each."""
+"""Batches that are held at once: a segment of 1 GiB may have ten million batches of one record."""
 
 ZERO_BYTES = "zero bytes"
 INCOMPLETE_BATCH = "incomplete batch"
@@ -44,7 +53,7 @@ Headers: TypeAlias = npt.NDArray[np.void]
 
 @dataclass(frozen=True, slots=True)
 class Corruption:
-    """A range of a segment file that cannot be read, or a record in it; `log_offset` is None where none can be told."""
+    """An unreadable range of a segment file, or an unreadable record; `log_offset` is None if it is unknown."""
 
     position: int
     size_bytes: int
@@ -55,13 +64,13 @@ class Corruption:
 @dataclass(frozen=True, slots=True)
 class Scan:
     """
-    Batches of one segment, and the damage before them; behind them where they are its last.
+    Batches of one segment and the damage before them, for the last batches also the damage after them.
 
     Attributes:
         data: the segment's bytes.
-        positions: where each batch begins.
+        positions: the position of each batch.
         headers: their headers, `HEADER_DTYPE`.
-        mapped: what `data` is a view of, see `release`.
+        mapped: the mapped file behind `data`, see `release`.
     """
 
     data: Bytes
@@ -71,28 +80,28 @@ class Scan:
     mapped: Any = None
 
     def release(self, begin: int, end: int) -> None:
-        """These bytes are not looked at again soon."""
+        """Release the pages of a range that is not needed soon."""
         release(self.mapped, begin, end)
 
     @property
     def ends(self) -> Ints:
-        """Where each batch ends."""
+        """The end of each batch."""
         result: Ints = self.positions + LOG_OVERHEAD_BYTES + self.headers["length"].astype(np.int64)
         return result
 
     @property
     def next_offsets(self) -> Ints:
-        """The offset that follows each batch."""
+        """The offset after each batch."""
         result: Ints = self.headers["base_offset"] + self.headers["last_offset_delta"].astype(np.int64) + 1
         return result
 
 
 def scan(segment: Any, *, check_crc: bool = True, begin: int = 0, until: int | None = None) -> Scan:
     """
-    All batches in a segment's bytes (anything with the buffer protocol, not empty bytes of an mmap).
+    All batches in a segment's bytes (any object with the buffer protocol, except an empty mmap).
 
     Args:
-        begin, until: look at this part alone; positions are still those in the segment. `begin` is where a batch begins.
+        begin, until: scan only this part; positions stay those in the segment. A batch begins at `begin`.
     """
     (found,) = scans(segment, check_crc=check_crc, begin=begin, until=until, batches_max=sys.maxsize)
     return found
@@ -107,10 +116,10 @@ def scans(
     batches_max: int = SCAN_BATCHES,
 ) -> Iterator[Scan]:
     """
-    The same, some batches at a time; what comes last may hold none. Damage comes with the batch behind it, or last.
+    As `scan`, in pieces; the last piece may have no batch. Damage is in the piece of the batch after it, or in the last piece.
 
     Args:
-        batches_max: how many batches at once.
+        batches_max: batches in a piece.
     """
     view = memoryview(segment)[:until]
     data = np.frombuffer(view, np.uint8)
@@ -168,7 +177,7 @@ def _headers(data: Bytes, positions: Ints, segment: Any) -> Headers:
 
 
 def _resume(data: Bytes, view: memoryview, at: int) -> tuple[int, str]:
-    """Where the chain goes on behind bytes that are no batch, and what is wrong with them."""
+    """The position at which the chain continues after damage, and the problem."""
     size = len(view)
     if not data[at:].any():
         return size, ZERO_BYTES
@@ -184,7 +193,7 @@ def _resume(data: Bytes, view: memoryview, at: int) -> tuple[int, str]:
 
 
 def _may_follow(view: memoryview, at: int) -> bool:
-    """Whether a chain may go on here: the end of the file, or a header's first fields."""
+    """Whether a chain may continue here: at the end of the file, or at plausible first fields of a header."""
     if len(view) - at < HEADER_BYTES:
         return True
     base_offset, length, _, magic, _ = _PREFIX.unpack_from(view, at)
@@ -192,16 +201,18 @@ def _may_follow(view: memoryview, at: int) -> bool:
 
 
 def _find(data: Bytes, view: memoryview, start: int) -> int | None:
-    """The first position from `start` on that holds a whole batch with the right CRC."""
+    """The first position from `start` on with a whole batch with a correct CRC."""
     size = len(view)
     for begin in range(start, size - HEADER_BYTES + 1, _SEARCH_BYTES):
         end = min(begin + _SEARCH_BYTES, size - HEADER_BYTES + 1)
         at = begin + np.flatnonzero(data[begin + MAGIC_AT : end + MAGIC_AT] == MAGIC)
-        length = big_endian(data, at + 8, "i4")
+        length = big_endian(data, at + LENGTH_AT, "i4")
         likely = (
             (big_endian(data, at, "i8") >= 0) & (length >= _LENGTH_MIN) & (at + LOG_OVERHEAD_BYTES + length <= size)
         )
-        likely &= (big_endian(data, at + 23, "i4") >= 0) & (big_endian(data, at + 57, "i4") >= 0)
+        likely &= (big_endian(data, at + LAST_OFFSET_DELTA_AT, "i4") >= 0) & (
+            big_endian(data, at + COUNT_AT, "i4") >= 0
+        )
         for candidate in at[likely].tolist():
             _, batch_length, _, _, crc = _PREFIX.unpack_from(view, candidate)
             if crc32c(view[candidate + ATTRIBUTES_AT : candidate + LOG_OVERHEAD_BYTES + batch_length]) == crc:

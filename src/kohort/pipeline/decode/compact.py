@@ -1,12 +1,12 @@
 """
-Of the commits of a key only the last: what compaction would leave, found before anything of them is decoded.
+The latest commit of each key, as compaction would keep it, found before records are decoded.
 
-Only offset commits (key types 0 and 1) outside transactions are compared with each other: what a transaction committed counts
-later than it stands in the log, or never, so all of it stays.
+Only offset commits (key types 0 and 1) outside transactions are compared. A commit in a transaction takes effect later than its
+position in the log, or never, so all of them stay.
 
-The commits of a window are compared at once, and the bytes of those that are left are copied together; what is left of many
-windows is compared again. So memory holds keys and not log. Where there are more of them than `HELD_BYTES`, they are given
-out before the end, and the same key may come again later.
+The commits of a window are compared together, and the bytes of the remaining ones are copied. The remaining commits of many
+windows are compared again, so memory holds keys and not the log. Above `HELD_BYTES` the commits are emitted before the end, and
+the same key may be emitted again later.
 """
 
 from collections.abc import Sequence
@@ -28,12 +28,12 @@ Held: TypeAlias = list[tuple[Segment, Records]]
 
 
 class LatestByKey:
-    """The last plain commit of each key of one log partition, over all of its segments that come one behind the other."""
+    """The last commit outside transactions of each key of one log partition, over its consecutive segments."""
 
     def __init__(self, *, held_bytes: int = HELD_BYTES) -> None:
         """
         Args:
-            held_bytes: how much is kept at most, about.
+            held_bytes: an approximate limit of the memory.
         """
         self._held_max = held_bytes
         self._held: Held = []
@@ -44,13 +44,13 @@ class LatestByKey:
         Keep the plain commits of a window.
 
         Returns:
-            The other records, and what is no longer kept.
+            The other records, and the commits that are emitted now.
         """
         plain = _is_plain_commit(records)
         others = records.select(~plain)
         if not plain.any():
             return others, []
-        given = [] if self._is_going_on(segment) else self.rest()
+        given = [] if self._is_same_partition(segment) else self.rest()
         (last,) = _last_of_keys([records.select(plain)])
         self._hold([*self._held, (segment, last.gathered())])
         if self._held_bytes > self._held_max:
@@ -61,7 +61,7 @@ class LatestByKey:
         return others, given
 
     def rest(self) -> Held:
-        """What is left of everything that is kept; nothing is kept from then on."""
+        """Emit the last commit of each key and forget all."""
         held = self._held
         self._hold([])
         if not held:
@@ -69,7 +69,7 @@ class LatestByKey:
         left = _last_of_keys([one for _, one in held])
         return [(segment, one) for (segment, _), one in zip(held, left, strict=True) if len(one)]
 
-    def _is_going_on(self, segment: Segment) -> bool:
+    def _is_same_partition(self, segment: Segment) -> bool:
         if not self._held:
             return True
         before = self._held[-1][0]
@@ -81,13 +81,13 @@ class LatestByKey:
 
 
 def _last_of_keys(windows: Sequence[Records]) -> list[Records]:
-    """Of each key the last record, in the window that it was found in."""
+    """The last record of each key, by window."""
     keys = pa.chunked_array([_keys(records) for records in windows])
     codes = keys.dictionary_encode().unify_dictionaries().combine_chunks()
     codes = codes.chunk(0) if isinstance(codes, pa.ChunkedArray) else codes
     at = codes.indices.to_numpy(zero_copy_only=False)
     last = np.full(len(codes.dictionary), -1, np.int64)
-    # Of the values that go to one place, the last stays.
+    # numpy keeps the last of several values for one index.
     last[at] = np.arange(len(at))
     is_last = np.zeros(len(at), np.bool_)
     is_last[last] = True
@@ -104,5 +104,5 @@ def _is_plain_commit(records: Records) -> Bools:
 
 
 def _keys(records: Records) -> pa.Array:
-    # Behind the type, which says only in which version the rest was written.
+    # Without the type: types 0 and 1 are two versions of the same key.
     return slices(records.window.data, records.key_at + 2, records.key_bytes - 2)

@@ -1,7 +1,7 @@
 """
-Decompressing the records of a batch, never more than a bound: a batch of some bytes can claim gigabytes.
+Decompression of the records of a batch, up to a bound: a batch of some bytes can claim gigabytes.
 
-Snappy comes in the framing of the Java client (xerial: magic, then chunks of 4-byte length) or bare, from other clients.
+Snappy data have the framing of the Java client (xerial: magic, then chunks of 4-byte length) or none, from other clients.
 
 Source: Kafka CompressionType, SnappyInputStream.
 """
@@ -22,10 +22,10 @@ _TOO_LARGE = "decompresses to more than is allowed"
 
 def decompress(codec: int, data: bytes, *, bytes_max: int) -> bytes:
     """
-    The records of a batch.
+    Decompress the records of a batch.
 
     Raises:
-        CorruptError: the codec is unknown, the bytes do not decompress, or not within `bytes_max`.
+        CorruptError: the codec is unknown, the bytes are damaged, or they decompress to more than `bytes_max`.
     """
     try:
         if codec == _SNAPPY:

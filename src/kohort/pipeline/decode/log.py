@@ -1,4 +1,4 @@
-"""A segment, or any bytes of a log, as Arrow record batches of the one schema."""
+"""Segments, or any bytes of a log, as Arrow record batches of one schema."""
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -31,14 +31,13 @@ _KEY_COLUMNS = {"groupId": "group", "memberId": "member_id", "topicId": "topic_i
 @dataclass(frozen=True, slots=True)
 class Decoder:
     """
-    What to give out of segments.
+    Decodes segments into rows.
 
     Attributes:
-        kinds: of rows, see `schemas`. Records are read out of the topics of coordinators alone.
+        kinds: of rows, see `schemas`. Records are read from internal topics only.
         schema: the columns, a subset of `schemas.SCHEMA`.
-        from_ms, to_ms: only what was written from then on, and before then. Segments and damage are told of always.
-        fold: when given, of the offset commits outside transactions with the same key only the last one is given out, by
-            `rest`.
+        from_ms, to_ms: limits of the timestamp, the upper one exclusive. Segment and damage rows are not limited.
+        fold: if given, only the last offset commit outside transactions of each key becomes a row, by `rest`.
     """
 
     kinds: Collection[str] = schemas.DEFAULT_KINDS
@@ -49,7 +48,7 @@ class Decoder:
     fold: LatestByKey | None = None
 
     def decode_file(self, segment: Segment, stretch: Slice | None = None) -> Iterator[pa.RecordBatch]:
-        """The rows of one segment file. A file that has gone since it was listed holds nothing."""
+        """The rows of one segment file; none if the file was removed after it was listed."""
         try:
             data = mapped(segment.path)
         except FileNotFoundError:
@@ -61,7 +60,7 @@ class Decoder:
         The rows of a segment's bytes, in batches of about `window_bytes` of log.
 
         Args:
-            stretch: when given, the rows of this stretch alone, and none of kind segment.
+            stretch: if given, only the rows of this slice, and no segment row.
         """
         end = _End(segment.base_offset)
         found_here = scans(data) if stretch is None else scan_slice(data, stretch)
@@ -82,26 +81,26 @@ class Decoder:
                 yield from self._window(records, segment, damage)
 
     def rest(self) -> Iterator[pa.RecordBatch]:
-        """When everything has been decoded, the rows of the commits that are left of a fold."""
+        """The rows of the commits that the fold kept; to be called after all segments."""
         if self.fold is not None:
             yield from self._folded(self.fold.rest())
 
     def decode_records(self, records: Records, segment: Segment) -> Iterator[pa.RecordBatch]:
-        """The rows of records that were found elsewhere than in a segment."""
+        """The rows of records that do not come from a segment."""
         damage: list[Corruption] = []
         yield from self._records(records, segment, damage)
         if schemas.DAMAGE in self.kinds and damage:
             yield self._damage(damage, segment)
 
     def _batches_in_time(self, found: Scan) -> Scan | None:
-        """The batches whose greatest timestamp is in the time asked for."""
+        """The batches whose largest timestamp is within the limits."""
         chosen = self._in_time(found.headers["max_timestamp"].astype(np.int64))
         if chosen is not None:
             found = Scan(found.data, found.positions[chosen], found.headers[chosen])
         return found if len(found.positions) else None
 
     def _laid_out(self, found: Scan) -> Iterator[Records]:
-        """The records of a segment, window by window, without those that are not asked for."""
+        """The records of a segment within the limits of the timestamp, window by window."""
         if self.from_ms is not None:
             late = found.headers["max_timestamp"].astype(np.int64) >= self.from_ms
             found = Scan(found.data, found.positions[late], found.headers[late], mapped=found.mapped)
@@ -112,7 +111,7 @@ class Decoder:
         return records if chosen is None else records.select(chosen)
 
     def _in_time(self, timestamp_ms: Ints) -> Bools | None:
-        """Which times are asked for; None where all are."""
+        """Which timestamps are within the limits; None for all."""
         if self.from_ms is None and self.to_ms is None:
             return None
         chosen = np.ones(len(timestamp_ms), np.bool_)
@@ -123,7 +122,7 @@ class Decoder:
         return chosen
 
     def _window(self, records: Records, segment: Segment, damage: list[Corruption]) -> Iterator[pa.RecordBatch]:
-        """The rows of a window, without those that a fold keeps."""
+        """The rows of a window, without the commits that the fold keeps."""
         if self.fold is not None and segment.topic == CONSUMER_OFFSETS:
             records, given = self.fold.take(records, segment)
             yield from self._folded(given)
@@ -168,7 +167,7 @@ class Decoder:
     def _other_records(
         self, records: Records, key_types: Ints, segment: Segment, damage: list[Corruption]
     ) -> Iterator[pa.RecordBatch]:
-        """Records of all types that have no reader of their own, a batch for each type."""
+        """Records of all types without a columnar reader, one record batch for each type."""
         if _BY_JSON.isdisjoint(self.kinds):
             return
         own = _WITH_READER if segment.topic == CONSUMER_OFFSETS else ()
@@ -183,7 +182,7 @@ class Decoder:
             yield self._few(kind, some, [_in_columns(row, is_transaction=is_transaction) for row in rows], segment)
 
     def _few(self, kind: str, records: Records, rows: list[dict[str, Any]], segment: Segment) -> pa.RecordBatch:
-        """Rows that were read one at a time."""
+        """Rows of records that were decoded one at a time."""
         mask = np.zeros(len(records), np.bool_)
         mask[[row["row"] for row in rows]] = True
         columns: dict[str, Callable[[], Any]] = {
@@ -249,8 +248,7 @@ class Decoder:
 @dataclass(slots=True)
 class _End:
     """
-    Where a segment's log goes on, and its latest time. A segment without a batch still says the first: its name is the next
-    offset.
+    The next offset of a segment and its latest timestamp. The next offset of a segment without a batch is its base offset.
     """
 
     next_offset: int
@@ -265,7 +263,7 @@ class _End:
 
 
 def damage_row(damage: Corruption, segment: Segment) -> dict[str, Any]:
-    """What cannot be read, as a row of kind damage."""
+    """A damage row."""
     return {
         "kind": schemas.DAMAGE,
         "log_topic": segment.topic,
@@ -279,7 +277,7 @@ def damage_row(damage: Corruption, segment: Segment) -> dict[str, Any]:
 
 
 def _in_columns(row: dict[str, Any], *, is_transaction: bool) -> dict[str, Any]:
-    """A decoded record with JSON for what was read, and what its key names in columns of their own."""
+    """A decoded record with key and value as JSON, and fields of the key in columns."""
     if "record_type" not in row:
         return row
     key, value = row["key"], row["value"]
@@ -293,7 +291,7 @@ def _in_columns(row: dict[str, Any], *, is_transaction: bool) -> dict[str, Any]:
 
 
 def _place(kind: str, segment: Segment, count: int) -> dict[str, Callable[[], Any]]:
-    """The columns that are the same in every row."""
+    """The columns with one value in all rows."""
     return {
         "kind": lambda: pa.repeat(pa.scalar(kind), count),
         "log_topic": lambda: pa.repeat(pa.scalar(segment.topic), count),
@@ -303,7 +301,7 @@ def _place(kind: str, segment: Segment, count: int) -> dict[str, Callable[[], An
 
 
 def _producer(headers: Headers, batch: Ints) -> dict[str, Callable[[], Any]]:
-    """What the header of its batch says of a row; `batch` is an index into `headers` for each."""
+    """Columns from the headers of the batches; `batch` is an index into `headers` for each row."""
     transactional = (headers["attributes"] & TRANSACTIONAL) != 0
     return {
         "producer_id": lambda: integers(headers["producer_id"].astype(np.int64)[batch], pa.int64()),
@@ -313,6 +311,6 @@ def _producer(headers: Headers, batch: Ints) -> dict[str, Callable[[], Any]]:
 
 
 def decode_directory(segments: Iterable[Segment], decoder: Decoder) -> pa.Table:
-    """Everything that some segments hold, as one table; for what is small, and for use without Spark."""
+    """All rows of some segments as one table, for small data and use without Spark."""
     batches = [batch for segment in segments for batch in decoder.decode_file(segment)]
     return pa.Table.from_batches(batches, schema=decoder.schema)

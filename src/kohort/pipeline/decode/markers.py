@@ -1,5 +1,5 @@
 """
-End-of-transaction markers: control records of type ABORT (0) and COMMIT (1). Other control records say nothing here.
+End-of-transaction markers: control records of type ABORT (0) and COMMIT (1). Other control records are skipped.
 
 Source: Kafka ControlRecordType, EndTransactionMarker.
 """

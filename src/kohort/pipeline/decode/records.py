@@ -1,12 +1,12 @@
 """
-Where the records of many batches lie, found in lockstep.
+The positions of the records of many batches, found in lockstep.
 
-Step k parses record k of every batch that has one. The batches are sorted by their record count, so those still alive are
-always the first ones, and each step is a handful of vector operations however many batches there are.
+Step k parses record k of every batch that has one. The batches are sorted by their record count, so the batches with records
+left are always the first ones, and a step is a handful of vector operations for any number of batches.
 
-A *window* is what is decoded at once: a stretch of some megabytes, copied and padded, with compressed batches unpacked.
-A batch with a right CRC can still be nonsense (anyone may have produced it): lengths that lead out of their batch are
-reported, and nothing is read outside the window.
+A *window* is decoded at once: some megabytes of log, copied and padded, with compressed batches decompressed. A batch with a
+correct CRC can still be malformed. A length that leads out of its batch is reported as damage, and no position outside the
+window is read.
 
 Source: Kafka DefaultRecord.
 """
@@ -20,16 +20,16 @@ from kohort.model.errors import CorruptError
 from kohort.pipeline.decode import compression
 from kohort.pipeline.decode.batches import Corruption, Headers, Scan
 from kohort.pipeline.decode.vectors import joined
-from kohort.wire.batch_header import CODEC_MASK, HEADER_BYTES, LOG_APPEND_TIME
+from kohort.wire.batch_header import CODEC_MASK, HEADER_BYTES, LOG_APPEND_TIME, LOG_OVERHEAD_BYTES
 from kohort.wire.vectors import VARLONG_BYTES_MAX, Bools, Bytes, Ints, varint
 
 WINDOW_BYTES = 16 << 20
 PIECE_RECORDS = 1 << 15
-"""How many records are made columns at once: so many that a step's arrays stay in the processor's cache."""
+"""Records that become columns at once; the arrays of a step fit into the processor's cache."""
 RECORDS_BYTES_MAX = 256 << 20
 """The most that the records of one batch may decompress to."""
 PADDING_BYTES = 64
-"""Behind the last batch of a window: a record's fixed part and five varints may be read from any position up to the end."""
+"""Padding after a window: a record's fixed part and five varints can be read at any position."""
 _RECORD_BYTES_MIN = 7
 
 MALFORMED_RECORDS = "records do not fit into their batch"
@@ -41,10 +41,10 @@ class Window:
     Batches to decode at once.
 
     Attributes:
-        data: their bytes, padded.
-        starts, ends: where the records of each batch begin and end in `data`.
-        headers: their headers.
-        positions: where each batch begins in its file.
+        data: the padded bytes.
+        starts, ends: the begin and end of the records of each batch in `data`.
+        headers: the headers of the batches.
+        positions: the position of each batch in its file.
     """
 
     data: Bytes
@@ -58,12 +58,12 @@ class Window:
 @dataclass(frozen=True, slots=True)
 class Records:
     """
-    The records of a window, in log order; one element a record in every array.
+    The records of a window in the order of the log; every array has one element a record.
 
     Attributes:
         batch: index into the window's headers.
-        key_at, key_bytes: the key's place in the window's data; -1 bytes for null.
-        value_at, value_bytes: the value's.
+        key_at, key_bytes: position and size of the key in the window's data; -1 bytes for null.
+        value_at, value_bytes: position and size of the value.
     """
 
     window: Window
@@ -95,12 +95,12 @@ class Records:
 
     @property
     def held_bytes(self) -> int:
-        """About how much memory they keep from being freed."""
+        """The approximate memory that these records hold."""
         window = self.window
         return window.data.nbytes + window.headers.nbytes + window.positions.nbytes + 7 * self.batch.nbytes
 
     def gathered(self) -> "Records":
-        """The same records, and of their window nothing but their keys and values; without damage."""
+        """The same records with a window that has only their keys and values, without damage."""
         if not len(self):
             return replace(self, damage=[])
         window, count = self.window, len(self)
@@ -121,7 +121,7 @@ class Records:
         )
 
     def pieces(self) -> "Iterator[Records]":
-        """The same records, some at a time; damage comes with the first of them."""
+        """The same records in pieces; the damage is in the first piece."""
         for begin in range(0, max(len(self), 1), PIECE_RECORDS):
             part = slice(begin, begin + PIECE_RECORDS)
             yield Records(
@@ -137,7 +137,7 @@ class Records:
             )
 
     def damage_of(self, index: int, problem: str) -> Corruption:
-        """A record that cannot be read, as damage of its batch."""
+        """The damage row of an unreadable record."""
         batch = int(self.batch[index])
         return _damage(self.window, batch, problem, log_offset=int(self.offset[index]))
 
@@ -145,7 +145,7 @@ class Records:
 def _damage(window: Window, batch: int, problem: str, *, log_offset: int | None = None) -> Corruption:
     header = window.headers[batch]
     offset = int(header["base_offset"]) if log_offset is None else log_offset
-    return Corruption(int(window.positions[batch]), int(header["length"]) + 12, problem, offset)
+    return Corruption(int(window.positions[batch]), int(header["length"]) + LOG_OVERHEAD_BYTES, problem, offset)
 
 
 def windows(found: Scan, *, window_bytes: int = WINDOW_BYTES) -> Iterator[Window]:
@@ -159,7 +159,7 @@ def windows(found: Scan, *, window_bytes: int = WINDOW_BYTES) -> Iterator[Window
         if next_packed < len(packed) and packed[next_packed] == first:
             plain_from = np.flatnonzero(codecs[first:] == compression.NONE)
             until = first + int(plain_from[0]) if len(plain_from) else count
-            yield from _unpacked(found, first, until, window_bytes)
+            yield from _decompressed(found, first, until, window_bytes)
         else:
             until = int(packed[next_packed]) if next_packed < len(packed) else count
             full = int(np.searchsorted(ends, found.positions[first] + window_bytes, side="right"))
@@ -169,7 +169,7 @@ def windows(found: Scan, *, window_bytes: int = WINDOW_BYTES) -> Iterator[Window
 
 
 def _contiguous(found: Scan, first: int, until: int, ends: Ints) -> Window:
-    """A window of batches that are not compressed: one copy."""
+    """A window of batches that are not compressed, in one copy."""
     begin, end = int(found.positions[first]), int(ends[until - 1])
     data = np.zeros(end - begin + PADDING_BYTES, np.uint8)
     data[: end - begin] = found.data[begin:end]
@@ -180,8 +180,8 @@ def _contiguous(found: Scan, first: int, until: int, ends: Ints) -> Window:
     )
 
 
-def _unpacked(found: Scan, first: int, until: int, window_bytes: int) -> Iterator[Window]:
-    """Windows of compressed batches, their records unpacked one behind the other."""
+def _decompressed(found: Scan, first: int, until: int, window_bytes: int) -> Iterator[Window]:
+    """Windows of compressed batches, with their decompressed records joined."""
     chosen: list[int] = []
     pieces: list[bytes] = []
     damage: list[Corruption] = []
@@ -243,9 +243,9 @@ def parse(window: Window) -> Records:
 
 def _lockstep(window: Window, counts: Ints, first: Ints) -> tuple[Ints, Ints, Bools]:
     """
-    Where the body of every record begins and where the next record does, and which batches do not parse.
+    The begin of every record's body, the begin of the record after it, and which batches are malformed.
 
-    Only lengths are read here: each step depends on the one before, so it should do little.
+    Only lengths are read here, because each step depends on the one before.
     """
     data, size = window.data, len(window.data)
     bodies, afters = np.zeros(int(counts.sum()), np.int64), np.zeros(int(counts.sum()), np.int64)
@@ -274,10 +274,10 @@ def _lockstep(window: Window, counts: Ints, first: Ints) -> tuple[Ints, Ints, Bo
 
 def _fields(window: Window, batch: Ints, bodies: Ints, afters: Ints) -> tuple[Ints, Bools]:
     """
-    The fields of every record, and which records do not fit.
+    The fields of every record, and which records are malformed.
 
     Returns:
-        Six rows (timestamp delta, offset delta, key position and length, value position and length) of one column a record,
+        Six rows (timestamp delta, offset delta, key position and length, value position and length) with one column a record,
         and one boolean a record.
     """
     data, size, count = window.data, len(window.data), len(bodies)

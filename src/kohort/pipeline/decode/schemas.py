@@ -1,5 +1,5 @@
 """
-The columns of everything that the decoder gives out: one schema for every kind of row.
+The columns of the decoder's rows: one schema for every kind of row.
 
 | kind             | one row for                                                     | columns of its own                |
 |------------------|-----------------------------------------------------------------|-----------------------------------|
@@ -40,7 +40,7 @@ DAMAGE = "damage"
 
 KINDS = (OFFSET_COMMIT, GROUP_METADATA, TRANSACTION, COORDINATOR, MARKER, BATCH, SEGMENT, DAMAGE)
 RECORD_KINDS = frozenset({OFFSET_COMMIT, GROUP_METADATA, TRANSACTION, COORDINATOR, MARKER})
-"""The kinds that are read out of records; the others need the batch headers alone."""
+"""The kinds that need records; the others need only batch headers."""
 DEFAULT_KINDS = (OFFSET_COMMIT, GROUP_METADATA, TRANSACTION, COORDINATOR, MARKER, DAMAGE)
 
 COMMIT = "COMMIT"
@@ -57,7 +57,7 @@ MEMBER = pa.struct(
         pa.field("session_timeout_ms", pa.int32()),
         pa.field("subscription", pa.binary()),
         pa.field("assignment", pa.binary()),
-        # What the assignment says; null where it is not a consumer's, or does not parse.
+        # The partitions of the assignment; null if it is not of the consumer protocol, or malformed.
         pa.field("assigned", pa.list_(TOPIC_PARTITION)),
     ]
 )
@@ -80,7 +80,7 @@ TRANSACTION_VALUE = pa.struct(
 SCHEMA = pa.schema(
     [
         pa.field("kind", pa.string()),
-        # Where it lies in the log.
+        # The position in the log.
         pa.field("log_topic", pa.string()),
         pa.field("log_partition", pa.int32()),
         pa.field("log_offset", pa.int64()),
@@ -88,7 +88,7 @@ SCHEMA = pa.schema(
         pa.field("producer_id", pa.int64()),
         pa.field("producer_epoch", pa.int16()),
         pa.field("transactional", pa.bool_()),
-        # Records of groups; a tombstone has no value and so no version of one.
+        # Records of groups; a tombstone has no value and no version.
         pa.field("group", pa.string()),
         pa.field("tombstone", pa.bool_()),
         pa.field("value_version", pa.int16()),
@@ -119,16 +119,16 @@ SCHEMA = pa.schema(
         pa.field("value", pa.string()),
         pa.field("raw_key", pa.binary()),
         pa.field("raw_value", pa.binary()),
-        # Markers; of the batches that hold one the first column, too.
+        # Markers; batches that hold a marker have the first column, too.
         pa.field("control", pa.string()),
         pa.field("coordinator_epoch", pa.int32()),
-        # Batches, segments and damage: a place in a file.
+        # Batches, segments and damage: a range of a file.
         pa.field("next_offset", pa.int64()),
         pa.field("is_control", pa.bool_()),
         pa.field("segment", pa.string()),
         pa.field("position", pa.int64()),
         pa.field("size_bytes", pa.int64()),
-        # Of the records that compaction has left in a batch.
+        # The records in a batch, after compaction.
         pa.field("first_timestamp_ms", pa.int64()),
         pa.field("record_count", pa.int32()),
         pa.field("problem", pa.string()),
@@ -138,7 +138,7 @@ SCHEMA = pa.schema(
 
 def subset(columns: Sequence[str] | None) -> pa.Schema:
     """
-    The schema of some columns, in the order asked for; None means all.
+    The schema of some columns, in the given order; None means all.
 
     Raises:
         KeyError: there is no such column.
@@ -153,16 +153,14 @@ def subset(columns: Sequence[str] | None) -> pa.Schema:
 
 def record_batch(schema: pa.Schema, rows: int, columns: Mapping[str, Callable[[], Any]]) -> pa.RecordBatch:
     """
-    A record batch of `schema`, its Arrow arrays made on demand.
-
-    A column that is not given is null; one that is not in the schema is not made.
+    A record batch of `schema`; an Arrow array is built only if its column is in the schema, and a missing column is null.
     """
     arrays = [columns[one.name]() if one.name in columns else pa.nulls(rows, one.type) for one in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def from_rows(schema: pa.Schema, rows: Iterable[Mapping[str, Any]]) -> pa.RecordBatch:
-    """A record batch of `schema` from dicts; for the few rows that are not worth vectors."""
+    """A record batch of `schema` from dicts, for small numbers of rows."""
     listed = list(rows)
     arrays = [pa.array([row.get(field.name) for row in listed], type=field.type) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

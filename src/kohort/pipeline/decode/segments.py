@@ -1,10 +1,10 @@
 """
-What a data directory holds: segment files of topic partitions, in Kafka's layout.
+The segment files of a data directory in Kafka's layout.
 
-`<directory>/<topic>-<partition>/<base offset, 20 digits>.log`. What Kafka has set aside is no part of the log: files that
-end in `.deleted`, `.cleaned` or `.swap`, directories whose topic was deleted (`-delete`), that are strays (`-stray`) or
-not current yet (`-future`). Kohort keeps the same layout; its `journal/` repeats what was appended to the segments
-already, so the segments alone are read.
+`<directory>/<topic>-<partition>/<base offset, 20 digits>.log`. Some names are not part of the log: files that end in
+`.deleted`, `.cleaned` or `.swap`, and directories of deleted topics (`-delete`), stray partitions (`-stray`) and future
+replicas (`-future`). Kohort has the same layout. Its `journal/` repeats appends that the segments already hold, so only
+segments are read.
 
 Source: Kafka LogFileUtils, UnifiedLog.parseTopicPartitionName, LocalLog.
 """
@@ -27,7 +27,7 @@ class Segment:
     One segment file. Sorts by topic, partition and base offset.
 
     Attributes:
-        identity: changes when another file takes its place, as compaction does it.
+        identity: changes when the file is replaced, as by compaction.
     """
 
     topic: str
@@ -47,7 +47,7 @@ def list_segments(
     directory: str | Path, *, topics: Collection[str] | None = None, partitions: Collection[int] | None = None
 ) -> list[Segment]:
     """
-    The segment files of a data directory, in order; None means every topic, every partition.
+    The segment files of a data directory, sorted; None means every topic and every partition.
 
     Args:
         directory: a path, or a URI that `storage` can open.
@@ -79,9 +79,9 @@ def _segments_of(directory: str, topic: str, partition: int) -> Iterable[Segment
 
 def pack_segments(segments: Iterable[Segment], *, pack_bytes: int) -> list[tuple[Segment, ...]]:
     """
-    Segments in packs of about `pack_bytes`, in order, none split. At least one segment a pack.
+    Segments in packs of about `pack_bytes`, in order; a segment is not split, and a pack has at least one.
 
-    A task costs Spark some 30 ms whatever it reads, so fifty small files are one pack.
+    A Spark task has a fixed cost of some 30 ms, so small files share a task.
     """
     packs: list[tuple[Segment, ...]] = []
     pack: list[Segment] = []
@@ -98,5 +98,5 @@ def pack_segments(segments: Iterable[Segment], *, pack_bytes: int) -> list[tuple
 
 
 def newest_segments(segments: Iterable[Segment]) -> list[Segment]:
-    """The last segment of each partition: the one that says where its log ends."""
+    """The last segment of each partition, which holds the end of its log."""
     return sorted({(segment.topic, segment.partition): segment for segment in sorted(segments)}.values())

@@ -1,12 +1,11 @@
 """
-A stretch of a log by offsets, as one segment holds it: `start` and all before `end`.
+A slice of a log by offsets within one segment: from `start` to before `end`.
 
-A batch belongs to the stretch that its base offset is in, and is never split. So any offsets may be bounds, those in the middle
-of a batch too, and stretches that follow each other give every batch exactly once.
+A batch belongs to the slice that holds its base offset, and is never split. Bounds may be any offsets, also within a batch, and
+adjacent slices give every batch exactly once.
 
-Damage belongs to the stretch of the first good batch behind it. What is damaged at the end of a segment belongs to the stretch
-that the next segment's base offset is in; at the end of the newest segment it belongs to none, because it may be a batch that
-is being written.
+Damage belongs to the slice of the first good batch after it. Damage at the end of a segment belongs to the slice that holds the
+next segment's base offset. Damage at the end of the newest segment belongs to no slice, because a batch may be being written.
 """
 
 from collections.abc import Iterator
@@ -23,7 +22,7 @@ _PREFIX = fields_struct("base_offset", "length")
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A batch's base offset and its place in the segment file."""
+    """The base offset of a batch and its position in the segment file."""
 
     offset: int
     position: int
@@ -33,9 +32,9 @@ class Mark:
 class Slice:
     """
     Attributes:
-        begin: a batch before `start`, to look from there on; None looks from the segment's begin.
-        until: a batch not before `end`, to look no further; None looks to the segment's end.
-        has_tail: whether damage at the segment's end belongs to this stretch.
+        begin: a batch before `start`, from which the scan begins; None for the segment's begin.
+        until: a batch not before `end`, at which the scan ends; None for the segment's end.
+        has_tail: whether damage at the segment's end belongs to this slice.
     """
 
     start: int
@@ -47,8 +46,8 @@ class Slice:
 
 def scan_slice(data: Any, stretch: Slice, *, batches_max: int = SCAN_BATCHES) -> Iterator[Scan]:
     """
-    The batches of a stretch in a segment's bytes, as `batches.scans`. Marks that no longer fit (compaction has moved batches)
-    are not used.
+    The batches of a slice in a segment's bytes, as `batches.scans`. Marks that no longer fit are not used, because compaction
+    moves batches.
     """
     begin = stretch.begin.position if stretch.begin is not None and _is_there(data, stretch.begin) else 0
     until = stretch.until.position if stretch.until is not None and _is_there(data, stretch.until) else None
@@ -67,7 +66,7 @@ def _has_damage(damage: Corruption, found: Scan, base_offsets: Any, stretch: Sli
 
 
 def _is_there(data: Any, mark: Mark) -> bool:
-    """Whether a whole batch is there. A damaged one is no place to begin: what is damaged before it would be lost."""
+    """Whether a whole batch is at a mark. A scan does not begin at a damaged batch, because damage before it would be lost."""
     view = memoryview(data)
     if mark.position + HEADER_BYTES > len(view):
         return False

@@ -1,8 +1,8 @@
 """
-Where segment files are: a local directory, or any file system that Arrow knows (`s3://`, `gs://`, `abfs://`, `hdfs://`, `file://`).
+Access to segment files, local or on any file system of Arrow (`s3://`, `gs://`, `abfs://`, `hdfs://`, `file://`).
 
-A local file is mapped. A remote one is copied into an unnamed temporary file first, some megabytes at a time, and that is
-mapped: the memory needed does not depend on its size.
+A local file is mapped. A remote file is copied in pieces into an unnamed temporary file, which is mapped, so the memory does
+not depend on its size.
 
 Source: pyarrow.fs.FileSystem.from_uri.
 """
@@ -18,11 +18,11 @@ from kohort.model.errors import ConfigError
 
 _COPY_BYTES = 8 << 20
 _DONTNEED: int | None = getattr(mmap, "MADV_DONTNEED", None)
-"""Not every system has it."""
+"""None on systems without it."""
 
 
 class Found(NamedTuple):
-    """A file: its name, where it is, its size, and a number that changes when another file takes its place."""
+    """A file: its name, path, size, and a number that changes when the file is replaced."""
 
     name: str
     path: str
@@ -31,7 +31,7 @@ class Found(NamedTuple):
 
 
 def is_remote(path: str) -> bool:
-    """Whether a path names a file system of its own."""
+    """Whether a path is a URI."""
     return "://" in path
 
 
@@ -55,7 +55,7 @@ def directories(root: str) -> Iterator[tuple[str, str]]:
 
 
 def files(directory: str, suffix: str) -> Iterator[Found]:
-    """The files in a directory whose names end in `suffix`; what goes away meanwhile is left out."""
+    """The files in a directory whose names end in `suffix`, without files that are removed meanwhile."""
     if is_remote(directory):
         yield from _remote_files(directory, suffix)
         return
@@ -79,8 +79,8 @@ def mapped(path: str) -> Any:
     The bytes of a file.
 
     Raises:
-        FileNotFoundError: it has gone.
-        ConfigError: it cannot be read.
+        FileNotFoundError: the file was removed.
+        ConfigError: the file cannot be read.
     """
     if not is_remote(path):
         try:
@@ -97,9 +97,9 @@ def mapped(path: str) -> Any:
 
 def release(data: Any, begin: int, end: int) -> None:
     """
-    A part of a mapped file need not stay in memory: it comes again when it is looked at. Of other bytes nothing happens.
+    Release the pages of a part of a mapped file; they are read again on access. Other buffers are left alone.
 
-    The system would keep every page that was touched for as long as the file is mapped.
+    Otherwise the system keeps every page that was read while the file is mapped.
     """
     if isinstance(data, mmap.mmap) and _DONTNEED is not None:
         first = begin - begin % mmap.PAGESIZE
@@ -114,7 +114,7 @@ def _map(file: IO[bytes]) -> Any:
 
 
 def _opened(uri: str) -> tuple[Any, str, str]:
-    """The file system of a URI, the path in it, and what stands before that path."""
+    """The file system of a URI, the path in it, and the URI without query."""
     import pyarrow as pa
     from pyarrow.fs import FileSystem
 

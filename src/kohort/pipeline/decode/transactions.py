@@ -1,5 +1,5 @@
 """
-TransactionLog records of `__transaction_state` in columns: how a transactional id stood after each of its steps.
+TransactionLog records of `__transaction_state` in columns: the state of a transactional id after each change.
 
 Source: Apache Kafka 4.2.1, TransactionLogKey.json, TransactionLogValue.json, TransactionState.
 """

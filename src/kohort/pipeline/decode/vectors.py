@@ -1,8 +1,8 @@
 """
-Arrow arrays of many values out of one stretch of bytes; the numbers in them are read by `kohort.wire.vectors`.
+Arrow arrays from one buffer of bytes; `kohort.wire.vectors` reads the numbers.
 
-Every function takes positions as an array and trusts them: the caller keeps them inside the bytes. Stretches are padded
-(see `records.PADDING_BYTES`), so that reading a fixed number of bytes from any position up to the end is safe.
+Every function takes positions as an array and trusts them: the caller keeps them inside the buffer. Buffers are padded (see
+`records.PADDING_BYTES`), so a fixed number of bytes can be read at any position.
 """
 
 from typing import Any
@@ -31,7 +31,7 @@ def slices(data: Bytes, at: Ints, length_bytes: Ints, valid: Bools | None = None
 
 
 def joined(data: Bytes, at: Ints, length_bytes: Ints) -> Bytes:
-    """Byte strings by position and length, one behind the other."""
+    """Byte strings by position and length, joined."""
     taken = slices(data, at, length_bytes)
     found: Bytes = np.frombuffer(taken.buffers()[2] or b"", np.uint8)
     return found[: int(length_bytes.sum())]
@@ -41,7 +41,7 @@ def strings(data: Bytes, at: Ints, length_bytes: Ints, valid: Bools | None = Non
     """
     UTF-8 strings by position and length; null where not `valid`. Positions must rise and strings must not overlap.
 
-    What is no UTF-8 gets replacement characters, as in Java.
+    Invalid UTF-8 gets replacement characters, as in Java.
     """
     count = len(at)
     taken = slices(data, at, length_bytes, valid)
