@@ -1,0 +1,107 @@
+"""The rules of CI: budgets, skips, order and seeds. And each mutant can be applied."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.plugins.durations import BUDGET_LEAST_S, Table, by_room, over_budget
+from tools import mutants
+
+ROOT = Path(__file__).parents[2]
+PLUGINS = """\
+from random import Random
+import pytest
+from tests.plugins import durations, seeds, skips
+
+def pytest_configure(config):
+    durations.register(config)
+    seeds.register(config)
+    skips.register(config, {"allowed": "for a reason"})
+
+@pytest.fixture
+def seed(request):
+    return seeds.seed_of(request.config, request.node.nodeid)
+"""
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    path = tmp_path / "durations.json"
+    files = {"tests/a/test_one.py": 100.0, "tests/a/test_two.py": 50.0, "tests/b/test_three.py": 1.0}
+    path.write_text(json.dumps({"calibration_s": 0.02, "files": files}))
+    return Table(path)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "calibration_s", "allowed"),
+    [
+        (300.0, 0.02, None),
+        (301.0, 0.02, 300.0),
+        (301.0, 0.04, None),
+        (601.0, 0.04, 600.0),
+        (300.0, 0.01, None),
+    ],
+)
+def test_a_budget_is_twice_the_recorded_seconds_on_a_machine_of_this_speed(
+    table: Table, seconds: float, calibration_s: float, allowed: float | None
+) -> None:
+    found = over_budget(Counter({"tests/a": seconds}), table, calibration_s)  # type: ignore[dict-item]
+    assert found == ({} if allowed is None else {"tests/a": (seconds, allowed)})
+
+
+def test_small_and_new_rooms_have_the_least_budget(table: Table) -> None:
+    taken = Counter({"tests/b": BUDGET_LEAST_S, "tests/new": BUDGET_LEAST_S + 1})  # type: ignore[dict-item]
+    assert over_budget(taken, table, 0.02) == {"tests/new": (BUDGET_LEAST_S + 1, BUDGET_LEAST_S)}
+
+
+def test_seconds_by_room() -> None:
+    files = [("tests/a/b/test_one.py", 1.5), ("tests/a/test_two.py", 2.0), ("tests/test_three.py", 4.0)]
+    assert by_room(files) == {"tests/a": 3.5, "tests/test_three.py": 4.0}
+
+
+def test_the_table_knows_files_that_exist() -> None:
+    assert [path for path in Table().files if not (ROOT / path).is_file()] == []
+
+
+def run_pytest(directory: Path, test: str, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    (directory / "conftest.py").write_text(PLUGINS)
+    (directory / "test_it.py").write_text(test)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(directory), *arguments]
+    variables = {"PYTHONPATH": str(ROOT), "PATH": "", **environment}
+    return subprocess.run(
+        command, cwd=directory, env=variables, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+SKIPPED = 'import pytest\ndef test_it():\n    pytest.skip("{reason}")\n'
+
+
+@pytest.mark.parametrize(("reason", "ci", "code"), [("allowed", "true", 0), ("no Java", "true", 1), ("no Java", "", 0)])
+def test_ci_fails_for_a_skip_that_is_not_listed(tmp_path: Path, reason: str, ci: str, code: int) -> None:
+    done = run_pytest(tmp_path, SKIPPED.format(reason=reason), CI=ci)
+    assert done.returncode == code, done.stdout
+    assert ("test_it: Skipped: no Java" in done.stdout) is bool(code)
+
+
+def test_a_failed_test_prints_its_seed_and_the_seed_repeats_it(tmp_path: Path) -> None:
+    test = "def test_it(seed):\n    assert False, f'with {seed}'\n"
+    first = run_pytest(tmp_path, test)
+    (line,) = (each for each in first.stdout.splitlines() if each.startswith("seed ") and "repeat with" in each)
+    seed, run_seed = line.split(";")[0].removeprefix("seed "), line.rpartition("=")[2]
+    assert f"with {seed}" in first.stdout
+    assert f"seed of this run: --randomly-seed={run_seed}" in first.stdout
+    again = run_pytest(tmp_path, test, f"--randomly-seed={run_seed}")
+    assert f"with {seed}" in again.stdout
+    other = run_pytest(tmp_path, test, f"--randomly-seed={int(run_seed) + 1}")
+    assert f"with {seed}" not in other.stdout
+
+
+@pytest.mark.parametrize("mutant", list(mutants.mutants()), ids=str)
+def test_a_mutant_can_be_applied(mutant: mutants.Mutant) -> None:
+    """Its text occurs exactly once in its file, and its tests are in files that exist."""
+    assert mutants.problem(ROOT, mutant) == ""
+    assert [each for each in mutant.kills if not (ROOT / each.split("::")[0]).exists()] == []
