@@ -7,7 +7,7 @@ A mutant is a small defect: a text of a source file and its replacement. Each fi
     file = "src/kohort/storage/producers.py"
     old = "text that occurs exactly once in the file"
     new = "text with the defect"
-    kills = "tests/storage/test_producers.py::test_name"     # or a list; anything that pytest accepts
+    kills = "tests/storage/test_producers.py::test_name"     # arguments of pytest; several as a list, or with spaces
 
 Each mutant is applied to a copy of the repository, and its tests are run there. The command fails if the tests pass (the mutant
 survives), if they fail on the unchanged copy, or if `old` does not occur exactly once. NAME selects mutants whose list or file
@@ -77,7 +77,7 @@ def _mutant(room: str, entry: dict[str, Any]) -> Mutant:
         file=entry["file"],
         old=entry["old"],
         new=entry["new"],
-        kills=(kills,) if isinstance(kills, str) else tuple(kills),
+        kills=tuple(kills.split()) if isinstance(kills, str) else tuple(kills),
     )
 
 

@@ -49,22 +49,18 @@ def table(tmp_path: Path) -> Table:
 def test_a_budget_is_twice_the_recorded_seconds_on_a_machine_of_this_speed(
     table: Table, seconds: float, calibration_s: float, allowed: float | None
 ) -> None:
-    found = over_budget(Counter({"tests/a": seconds}), table, calibration_s)  # type: ignore[dict-item]
+    found = over_budget(Counter({"tests/a": seconds}), table, calibration_s)
     assert found == ({} if allowed is None else {"tests/a": (seconds, allowed)})
 
 
 def test_small_and_new_rooms_have_the_least_budget(table: Table) -> None:
-    taken = Counter({"tests/b": BUDGET_LEAST_S, "tests/new": BUDGET_LEAST_S + 1})  # type: ignore[dict-item]
+    taken = Counter({"tests/b": BUDGET_LEAST_S, "tests/new": BUDGET_LEAST_S + 1})
     assert over_budget(taken, table, 0.02) == {"tests/new": (BUDGET_LEAST_S + 1, BUDGET_LEAST_S)}
 
 
 def test_seconds_by_room() -> None:
     files = [("tests/a/b/test_one.py", 1.5), ("tests/a/test_two.py", 2.0), ("tests/test_three.py", 4.0)]
     assert by_room(files) == {"tests/a": 3.5, "tests/test_three.py": 4.0}
-
-
-def test_the_table_knows_files_that_exist() -> None:
-    assert [path for path in Table().files if not (ROOT / path).is_file()] == []
 
 
 def run_pytest(directory: Path, test: str, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
