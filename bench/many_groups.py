@@ -90,7 +90,7 @@ class _Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Stormed:
+class StormResult:
     """
     Attributes:
         rejoin_seconds: from the first LeaveGroup until the last JoinGroup is sent.
@@ -133,7 +133,7 @@ class ManyGroups:
                 member.joined(frame)
         raise LoadError(f"groups have no common generation after {ROUNDS_MAX} rounds")
 
-    def storm(self) -> Stormed:
+    def storm(self) -> StormResult:
         """
         Make one member of each group leave. The others notice it by their heartbeats, rejoin, and get their assignments.
 
@@ -155,7 +155,7 @@ class ManyGroups:
                 else:
                     _expect(decode(*SYNC, frame).error_code, 0, "SyncGroup")
             ended = time.perf_counter()
-        return Stormed(rejoined - began, ended - rejoined)
+        return StormResult(rejoined - began, ended - rejoined)
 
     def _lose_one(self) -> None:
         """Make the member that joined last leave; never the leader."""

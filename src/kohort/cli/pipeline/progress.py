@@ -1,9 +1,11 @@
-"""Progress bar of bytes and rows that Spark tasks have read."""
+"""Notes on standard error while logs are read: a progress bar, and damaged parts that are skipped."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
+
+import typer
 
 UPDATE_INTERVAL_S = 0.1
 
@@ -46,3 +48,9 @@ def shown_progress(console: Any, source: ProgressSource) -> Iterator[None]:
             done.set()
             watcher.join()
             update()
+
+
+def print_damage(row: Mapping[str, Any]) -> None:
+    """Print a row of the table `damage`: a part of a log that could not be read."""
+    where = f"{row['log_topic']}-{row['log_partition']}/{row['segment']}, byte {row['position']}"
+    typer.echo(f"Skipped: {where}: {row['size_bytes']} bytes, {row['problem']}", err=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from kohort.cli.pipeline.progress import shown_progress
+from kohort.cli.pipeline.progress import print_damage, shown_progress
 from kohort.client.security import SUPPORTED_CONFIGS, read_properties
 from kohort.model.errors import ConfigError
 
@@ -109,8 +109,7 @@ def _once(running: Any, console: Any, out: Path, store: Any) -> None:
     for ended in outcome.ended:
         typer.echo(f"Restarted: {ended}", err=True)
     for row in outcome.damage:
-        where = f"{row['log_topic']}-{row['log_partition']}/{row['segment']}, byte {row['position']}"
-        typer.echo(f"Skipped: {where}: {row['size_bytes']} bytes, {row['problem']}", err=True)
+        print_damage(row)
     summary = f"{outcome.rows_read:,} new rows" if outcome.is_new else "up to date"
     if outcome.affected is not None:
         summary += f", {len(outcome.affected.groups):,} groups updated"

@@ -14,7 +14,7 @@ import typer
 
 from kohort.cli.pipeline.columns import to_json
 from kohort.cli.pipeline.options import CommandOptions
-from kohort.cli.pipeline.progress import shown_progress
+from kohort.cli.pipeline.progress import print_damage, shown_progress
 from kohort.model.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -282,5 +282,4 @@ def _print_damage(tables: "Tables") -> None:
     from kohort.pipeline.jobs.publish import rows
 
     for row in rows(tables.damage, "damage"):
-        where = f"{row['log_topic']}-{row['log_partition']}/{row['segment']}, byte {row['position']}"
-        typer.echo(f"Skipped: {where}: {row['size_bytes']} bytes, {row['problem']}", err=True)
+        print_damage(row)
