@@ -352,3 +352,21 @@ def test_an_end_that_overtakes_the_verification_keeps_the_batch_out() -> None:
     (answer,) = answers
     assert answer.responses[0].partition_responses[0].error_code == ErrorCode.INVALID_TXN_STATE
     assert opened(harness)[0].log.end_offset == 1, "the marker"
+
+
+def test_a_fenced_producer_appends_nothing_to_the_transaction_of_its_successor() -> None:
+    """Source: Kafka ProducerAppendInfo.checkProducerEpoch."""
+    registry = Registry()
+    harness = Harness(verification=registry)
+    harness.create("t", 2)
+    codes = []
+    for epoch, sequence in ((1, 0), (0, 0), (1, 1)):
+        records = batch(b"v", producer_id=7, producer_epoch=epoch, base_sequence=sequence, transactional=True)
+        request = produce_request("t", {0: records}, transactional_id="tx")
+        answers = harness.begin(ApiKey.PRODUCE, request, version=11)
+        registry.waiting.pop()(None)
+        harness.node.settle()
+        codes.append(answers[0].responses[0].partition_responses[0].error_code)
+    assert codes == [0, ErrorCode.INVALID_PRODUCER_EPOCH, 0]
+    (partition, _) = opened(harness)
+    assert (partition.log.end_offset, partition.log.producers.states[7].producer_epoch) == (2, 1)
