@@ -1,10 +1,9 @@
 """
-What a shard may add to its contract for speed: taking many records at once.
+Optional methods of a shard that replays many records at once, for speed.
 
-An operation that writes many hands them over together (`RunShard`), perhaps as bytes (`PackedRecords`), and so does the load
-of a large log (`BulkShard`). The loader finds the newest record of each key before anything is decoded; a shard with
-`replay_bulk` is handed those as positions in the bytes of the log and may read whole columns of them. numpy is needed for that,
-and is not imported here.
+`RunShard.replay_all` takes the records of one operation together, possibly encoded (`PackedRecords`). `BulkShard.replay_bulk`
+takes the newest records of a large log as positions in the log's bytes, so that it can read whole columns of them. That needs
+numpy, which is not imported here.
 """
 
 from abc import abstractmethod
@@ -23,14 +22,14 @@ if TYPE_CHECKING:
 
 class RawRecords(msgspec.Struct, frozen=True, eq=False):
     """
-    Records outside transactions, none with a null key, in the order of the log; one element a record in every array.
+    Records outside transactions with a key, in the order of the log. Each array has one element per record.
 
     Attributes:
-        raw, data: the bytes that hold them, for reading one and many; padded, so that any key and value may be read beyond its
-            end by 64 bytes.
-        offsets: their places in the log.
-        key_at, key_bytes: where each key is, and how long.
-        value_at, value_bytes: each value; -1 bytes for a tombstone.
+        raw, data: the same bytes as bytes and as an array. They are padded: any key and value may be read up to 64 bytes
+            beyond its end.
+        offsets: the offsets in the log.
+        key_at, key_bytes: position and length of each key.
+        value_at, value_bytes: position and length of each value; the length of a tombstone is -1.
     """
 
     raw: bytes
@@ -45,7 +44,7 @@ class RawRecords(msgspec.Struct, frozen=True, eq=False):
         return len(self.offsets)
 
     def take(self, rows: "Ints | slice") -> "RawRecords":
-        """Some of them."""
+        """Return the records of these rows."""
         return RawRecords(
             self.raw,
             self.data,
@@ -57,7 +56,7 @@ class RawRecords(msgspec.Struct, frozen=True, eq=False):
         )
 
     def pair(self, index: int) -> tuple[bytes, bytes | None]:
-        """The key and the value of one of them."""
+        """Return the key and the value of one record."""
         key_at, value_at, size = int(self.key_at[index]), int(self.value_at[index]), int(self.value_bytes[index])
         key = self.raw[key_at : key_at + int(self.key_bytes[index])]
         return key, None if size < 0 else self.raw[value_at : value_at + size]
@@ -68,8 +67,7 @@ class BulkShard(Protocol):
 
     def replay_bulk(self, records: RawRecords, replay_one: Callable[[int], None], /) -> Iterator[None]:
         """
-        Do what replaying these records one by one, in order, would do; yields every millisecond or two. Nothing else is
-        replayed meanwhile.
+        Replay these records in order. Yields every millisecond or two; nothing else is replayed in between.
 
         Args:
             replay_one: decodes and replays one record by its index. For every record that is not of the usual form: it skips
@@ -79,8 +77,8 @@ class BulkShard(Protocol):
 
 class PackedRecords(Sequence[R_co]):
     """
-    Records of one operation that know their bytes: a sequence of records like any other, whose elements are made only for who
-    asks for them. The shard's `RunShard.replay_all` takes it as a whole.
+    Records of one operation that are encoded already. As a sequence they make each record when it is read;
+    `RunShard.replay_all` takes them as a whole.
     """
 
     __slots__ = ()
@@ -88,23 +86,23 @@ class PackedRecords(Sequence[R_co]):
     @property
     @abstractmethod
     def size_bytes(self) -> int:
-        """An upper bound of what they take in a batch."""
+        """An upper bound of their size in a batch."""
 
     @abstractmethod
     def pack(self, first_delta: int, /) -> bytes:
-        """The records as they stand in a batch of their own time, the first with an offset of `first_delta` in it."""
+        """Return the bytes of the records in a batch with their timestamp; the first one has the offset delta `first_delta`."""
 
     @abstractmethod
     def replay(self, shard: Any, offset: int, /) -> None:
-        """Apply the records to their shard, outside of a transaction; `offset` is the place of the first in the log."""
+        """Replay the records on their shard, outside a transaction; `offset` is the log offset of the first one."""
 
     @abstractmethod
     def pairs(self) -> list[tuple[bytes, bytes | None]]:
-        """Key and value of each."""
+        """Return key and value of each record."""
 
 
 class RunShard(Protocol[R_contra]):
-    """A shard that replays the records of one operation faster together than one by one."""
+    """A shard that replays the records of one operation together."""
 
     def replay_all(self, offset: int, producer_id: int, producer_epoch: int, records: Sequence[R_contra], /) -> None:
-        """Do what `replay` of each would do, in order; `offset` is the place of the first in the log."""
+        """Replay the records in order; `offset` is the log offset of the first one."""

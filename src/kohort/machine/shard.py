@@ -1,10 +1,10 @@
 """
 The contract between a state machine and the runtime that replicates it.
 
-A *shard* is the state machine of one partition. Its handlers read the newest state and the request, and return a
-`Result`: the records that say what changed, and the response. They change nothing themselves: `replay` does, in live
-running as in loading, so that a shard loaded from the log equals the live one. What is not in the log (timers, parked
-requests) is soft state: it may be changed by handlers, and is rebuilt or gone after a load.
+A *shard* is the state machine of one partition. Its handlers read the request and the newest state, and return a `Result`: the
+records that describe the changes, and the response. Only `replay` changes hard state, live and during a load, so a loaded shard
+equals the live one. State that is not in the log (timers, parked requests) is soft state: handlers may change it, and a load
+rebuilds or drops it.
 
 Source: Kafka CoordinatorShard, CoordinatorResult, CoordinatorRuntime.
 """
@@ -18,28 +18,28 @@ import msgspec
 from kohort.model.image import ClusterImage, ImageDelta
 
 R = TypeVar("R")
-"""The records of a shard, decoded."""
+"""The decoded records of a shard."""
 R_contra = TypeVar("R_contra", contravariant=True)
 T = TypeVar("T")
 """The response of an operation."""
 
 Reply: TypeAlias = Callable[[T], None]
-"""Answers one waiting request; the one who parked it calls it exactly once."""
+"""Answers one waiting request; a shard that parked the request calls it exactly once."""
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 
 RETRY_BACKOFF_MS = 500
-"""How long a timer with `retry` waits after its operation failed. Source: Kafka CoordinatorTimerImpl."""
+"""The delay before a failed operation of a timer with `retry` runs again. Source: Kafka CoordinatorTimerImpl."""
 
 
 class Producer(msgspec.Struct, frozen=True):
     """
-    In whose transaction records are written.
+    The producer in whose transaction records are written.
 
     Attributes:
-        api_version: of the request that brought them (TxnOffsetCommit); how strictly the transaction is verified depends on it.
-        guard: the log's, from when its verification began; the runtime sets it.
+        api_version: the version of the request (TxnOffsetCommit), which decides how strictly the transaction is verified.
+        guard: issued by the log when the verification began; the runtime sets it.
     """
 
     transactional_id: str
@@ -51,7 +51,7 @@ class Producer(msgspec.Struct, frozen=True):
 
 class EndTransaction(msgspec.Struct, frozen=True):
     """
-    The end of a producer's transaction in one partition, as the transaction coordinator decided it (WriteTxnMarkers).
+    The end of a producer's transaction in one partition, decided by the transaction coordinator (WriteTxnMarkers).
 
     Attributes:
         coordinator_epoch: the leader epoch of the transaction coordinator's partition of `__transaction_state`.
@@ -67,7 +67,7 @@ class EndTransaction(msgspec.Struct, frozen=True):
 
 
 class Release(msgspec.Struct, frozen=True):
-    """A request that was parked, and what it is answered now."""
+    """The reply to a parked request, with its response."""
 
     reply: Reply[Any]
     response: Any
@@ -81,19 +81,19 @@ After: TypeAlias = Callable[[Exception | None], Iterable[Release]]
 
 class Result(msgspec.Struct, Generic[R, T], frozen=True):
     """
-    What handling one request produced; the caller appends, then replies.
+    The result of an operation: records to append, and the response.
 
     Attributes:
-        records: what changed, in order; replayed at once and appended together.
-        response: what the caller is answered when the records are committed. None means that the request is parked: the
-            shard kept its `Reply` and will release it in a later result.
-        releases: parked requests to answer together with this result's own response. If the records cannot be written they
-            are not answered: `after` hears of it, and releases them with the error.
-        after: called once when the records are committed (with None) or could not be written (with the error), under the
-            shard's exclusivity and before any reply of this result leaves. It may change soft state; what it returns is
-            answered at once. For a shard that must undo soft state by itself, or answers parked callers with the outcome.
-        is_atomic: all records in one batch, or none. A result that is not atomic may be cut between records.
-        replayed: whether `replay` is to see the records now (else they are only written).
+        records: the changes in order; replayed at once and appended together.
+        response: answers the request when the records are committed. None parks the request: the shard keeps its `Reply` and
+            releases it in a later result.
+        releases: parked requests that are answered together with this result's response. If the records cannot be written
+            they are not answered; `after` has to release them with the error.
+        after: called once, with None when the records are committed or with the error if they cannot be written, under the
+            shard's exclusivity and before any reply of this result. It may change soft state, and returns requests to answer
+            at once. For a shard that reverts soft state by itself, or answers parked requests with the outcome.
+        is_atomic: whether all records must be in one batch. Records that are not atomic may be split between batches.
+        replayed: whether `replay` gets the records now; if not they are only written.
     """
 
     records: Sequence[R] = ()
@@ -105,27 +105,27 @@ class Result(msgspec.Struct, Generic[R, T], frozen=True):
 
 
 class RecordSerde(Protocol[R]):
-    """Records to the bytes of a log record's key and value, and back."""
+    """Encodes records to the key and value bytes of the log, and decodes them."""
 
     def encode(self, record: R, /) -> tuple[bytes, bytes | None]:
-        """The key and the value; a value of None is a tombstone."""
+        """Return key and value; the value of a tombstone is None."""
 
     def decode(self, key: bytes, value: bytes | None, /) -> R:
         """
-        The record.
+        Return the record.
 
         Raises:
-            UnknownRecordTypeError: the key names a type that is not known here.
-            CorruptError: the bytes do not hold what the key promises.
+            UnknownRecordTypeError: the type in the key is unknown; a load skips the record.
+            CorruptError: key or value cannot be decoded; a load sets the record aside.
         """
 
 
 class Timers(Protocol):
     """
-    Deadlines of one shard. None survives an unload: the shard arms them anew when it has loaded.
+    The timers of one shard. An unload cancels them; `Shard.on_loaded` schedules them again.
 
-    An expiry is an operation like any other: it runs under the shard's exclusivity and returns a result. A timer that was
-    cancelled or replaced never runs, even when its expiry was queued already.
+    The expiry of a timer is an operation: it runs under the shard's exclusivity and returns a result. A cancelled or replaced
+    timer never runs, even if its expiry was queued.
     """
 
     def schedule(
@@ -138,10 +138,10 @@ class Timers(Protocol):
         backoff_ms: int = RETRY_BACKOFF_MS,
     ) -> None:
         """
-        Call `operation(now_ms)` in `delay_ms`; replaces what was scheduled under `key`.
+        Call `operation(now_ms)` in `delay_ms`, in place of the timer with the same key.
 
-        With `retry` an operation that failed, or whose records could not be written, is called again after `backoff_ms`,
-        until it succeeds or the shard is unloaded. Without, its failure is logged.
+        With `retry`, an operation that raises or whose records cannot be written is called again after `backoff_ms`, until it
+        succeeds or the shard is unloaded. Without `retry` the failure is logged.
         """
 
     def schedule_if_absent(
@@ -153,7 +153,7 @@ class Timers(Protocol):
         retry: bool = False,
         backoff_ms: int = RETRY_BACKOFF_MS,
     ) -> None:
-        """As `schedule`, but an armed timer of that key stays as it is."""
+        """Schedule a timer unless there is one with the same key."""
 
     def cancel(self, key: str) -> None: ...
 
@@ -162,9 +162,9 @@ class Timers(Protocol):
 
 class Executor(Protocol):
     """
-    Work beside one shard, for what would take too long in an operation. Nothing of it survives an unload.
+    Background tasks of one shard, for work that takes too long for an operation. An unload cancels them.
 
-    A task runs on another thread and must not touch the shard. What it returned, or raised, is given to an operation.
+    A task runs on another thread and must not touch the shard. An operation gets its result or exception.
     """
 
     def schedule(
@@ -175,33 +175,34 @@ class Executor(Protocol):
         /,
     ) -> bool:
         """
-        Run `task()`, then `operation(found, error, now_ms)` under the shard's exclusivity, whose failure is logged.
+        Run `task()` on another thread, then `operation(result, error, now_ms)` under the shard's exclusivity. A failure of the
+        operation is logged.
 
         Returns:
-            False when a task of that key is under way already; then this one is not taken.
+            False if there is a task with the same key; then this one is not run.
         """
 
     def is_scheduled(self, key: str, /) -> bool: ...
 
     def cancel(self, key: str, /) -> None:
-        """Forget a task: its operation will not run. A task that has begun goes on to its end."""
+        """Cancel a task: its operation does not run. A task that has begun runs to its end."""
 
 
 class BackgroundShard(Protocol):
-    """A shard that has work to do beside itself."""
+    """A shard with background tasks."""
 
     def use_executor(self, executor: Executor, /) -> None:
-        """Called once, before anything is replayed."""
+        """Take the executor; called once, before the first record is replayed."""
 
 
 class Shard(Protocol[R_contra]):
-    """The state machine of one partition, as the runtime sees it."""
+    """The state machine of one partition."""
 
     def replay(self, offset: int, producer_id: int, producer_epoch: int, record: R_contra, /) -> None:
-        """Apply one record. The only method that changes hard state. `offset` is the record's place in the log."""
+        """Apply one record, the one with this log offset. No other method changes hard state."""
 
     def replay_end_transaction_marker(self, producer_id: int, producer_epoch: int, /, *, committed: bool) -> None:
-        """The transaction of `producer_id` has ended: make its records visible, or drop them."""
+        """End the transaction of a producer: make its records visible, or drop them."""
 
     def on_coordinator_epoch(self, coordinator_epoch: int, /) -> None:
         """
@@ -223,15 +224,15 @@ class Shard(Protocol[R_contra]):
 
     def on_unloaded(self) -> Iterable[Release]:
         """
-        This node no longer runs the shard: what is parked is answered with what is returned.
+        Return the answers of parked requests: this node no longer runs the shard.
 
-        Whoever has many to answer returns an iterator that finds them one by one: it is advanced for some milliseconds at a
-        time, with others' turns in between, while nothing else of the shard runs.
+        A shard with many parked requests returns a generator. It is advanced for some milliseconds at a time; other partitions
+        run in between, and nothing else of this shard.
         """
 
 
 class PlainShard(ABC, Generic[R]):
-    """A shard without soft state, of a topic without transactions: what is left to write is `replay`."""
+    """A base for shards: every method except `replay` has a default, for a topic without transactions."""
 
     @abstractmethod
     def replay(self, offset: int, producer_id: int, producer_epoch: int, record: R, /) -> None:
@@ -240,11 +241,11 @@ class PlainShard(ABC, Generic[R]):
     def replay_end_transaction_marker(self, producer_id: int, producer_epoch: int, /, *, committed: bool) -> None:
         """
         Raises:
-            TypeError: somebody wrote a transaction into the log of a shard that knows none.
+            TypeError: the log holds a transaction, which this shard does not support.
         """
         end = "committed" if committed else "aborted"
         raise TypeError(
-            f"{type(self).__name__} knows no transactions; one of producer {producer_id}, epoch {producer_epoch} was {end}"
+            f"{type(self).__name__} supports no transactions; one of producer {producer_id}, epoch {producer_epoch} was {end}"
         )
 
     def on_coordinator_epoch(self, coordinator_epoch: int, /) -> None:
@@ -265,11 +266,11 @@ S_co = TypeVar("S_co", covariant=True)
 
 class Runner(Protocol[S_co]):
     """
-    Runs operations on the shards of one topic's partitions. What a service sees of the runtime.
+    The runtime as a service sees it: runs operations on the shards of a topic's partitions.
 
-    An operation is `operation(shard, now_ms) -> Result`; a query is `query(shard, committed_offset) -> response`.
-    Errors, the operation's own included, are turned into a response by `on_error`, so that every caller is answered
-    exactly once: by what is returned, or, where that is None, later through `reply`.
+    An operation is `operation(shard, now_ms) -> Result`; a query is `query(shard, committed_offset) -> response`. `on_error`
+    turns an error, also one that the operation raises, into a response. Every caller is answered exactly once: by the return
+    value, or, if that is None, later through `reply`.
     """
 
     @property
@@ -282,7 +283,7 @@ class Runner(Protocol[S_co]):
         reply: Reply[T],
         on_error: Callable[[Exception], T],
     ) -> T | None:
-        """Run a write operation; the response when nothing has to be waited for, else None and `reply` is called later."""
+        """Run a write operation, and return its response, or None if `reply` is called later."""
 
     def write_transactional(
         self,
@@ -293,9 +294,9 @@ class Runner(Protocol[S_co]):
         on_error: Callable[[Exception], T],
     ) -> T | None:
         """
-        Run a write operation whose records belong to a producer's transaction: pending until its end is written.
+        Run a write operation in a producer's transaction: its records are pending until the transaction ends.
 
-        The transaction is verified first. The records are a batch of their own, appended at once.
+        The transaction is verified first. The records are a batch of their own, which is appended at once.
         """
 
     def end_transaction(
@@ -304,12 +305,12 @@ class Runner(Protocol[S_co]):
         """
         Write the marker that ends a producer's transaction in a partition.
 
-        `reply` is called once: with None when the marker is committed, or with the error. After a timeout the marker is in
-        the log nevertheless; after any other error the transaction is as pending as before.
+        `reply` is called once, with None when the marker is committed or with the error. After a timeout the marker is in the
+        log; after any other error the transaction is still pending.
         """
 
     def read(self, partition: int, query: Callable[[S_co, int], T], on_error: Callable[[Exception], T]) -> T:
-        """Ask the state as of the high watermark; never waits."""
+        """Query the state as of the high watermark; never waits on the owner's thread."""
 
     def write_all(
         self,
@@ -317,7 +318,7 @@ class Runner(Protocol[S_co]):
         reply: Reply[Sequence[T]],
         on_error: Callable[[Exception], T],
     ) -> None:
-        """A write operation on every shard that is known here; `reply` gets the responses by rising partition."""
+        """Run a write operation on every known partition; `reply` gets the responses in the order of partitions."""
 
     def read_all(self, query: Callable[[S_co, int], T], on_error: Callable[[Exception], T]) -> Sequence[T]:
-        """A query of every shard that is known here, by rising partition."""
+        """Query every known partition, and return the responses in the order of partitions."""

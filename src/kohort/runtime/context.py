@@ -1,8 +1,8 @@
 """
-One partition's shard and everything the runtime knows of it; its states are drawn in `kohort.runtime.states`.
+The context of a partition: its shard, log, timers, open batch and waiting replies. `kohort.runtime.states` shows its states.
 
-Operations run one at a time (`kohort.runtime.serial_execution`): what arrives while one runs, or while the high watermark's
-consequences are drawn, waits.
+Operations run one at a time (`kohort.runtime.serial_execution`). An operation that arrives while another one runs, or while a
+new high watermark is processed, is queued.
 
 Source: Kafka CoordinatorRuntime.CoordinatorContext.
 """
@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 
 class Environment(msgspec.Struct, Generic[S], frozen=True):
-    """What every context of one runtime shares."""
+    """The settings that all contexts of a runtime share."""
 
     make_shard: Callable[[int, SnapshotRegistry, ShardTimers], S]
     serde: RecordSerde[Any]
@@ -51,7 +51,7 @@ class Environment(msgspec.Struct, Generic[S], frozen=True):
     append_config: AppendConfig
     write_timeout_ms: int
     on_failed: Callable[[int], None]
-    """Told when a partition went to FAILED by itself and wants to be loaded again."""
+    """Called when a partition is out of step with its log and has to be loaded again."""
     pending_unloads: PendingUnloads
     load_buffer_bytes: int = LOAD_BUFFER_BYTES
 
@@ -60,7 +60,7 @@ class Context(SerialExecution, Generic[S]):
     """
     The runtime's record of one partition.
 
-    Not safe for threads: everything here is called under the exclusivity that `executor` gives.
+    Not thread-safe: every method is called under the exclusivity of the partition's executor.
     """
 
     def __init__(
@@ -78,16 +78,16 @@ class Context(SerialExecution, Generic[S]):
         self._timers: ShardTimers | None = None
         self.position = Position()
         self.generation = 0
-        """Counts loads, so that the end of an old one is never taken for the end of a newer one."""
+        """The number of loads, which tells the end of an old load from the end of a newer one."""
         self.loading: list[Future[None]] = []
-        """Whoever waits for the end of the load."""
+        """Futures that wait for the end of the load."""
         self._shard_executor: ShardExecutor | None = None
-        """Of a shard that asked for one."""
+        """Of a shard with background tasks."""
         self._appender: Appender | None = None
         self._deferred = DeferredQueue()
         self._timeout: WheelTimer | None = None
         self._high_watermark: int | None = None
-        """One that has been told of and whose turn has not come."""
+        """The newest high watermark that is queued."""
 
     @property
     def is_inline(self) -> bool:
@@ -99,7 +99,7 @@ class Context(SerialExecution, Generic[S]):
     def move_to(self, state: State) -> None:
         """
         Raises:
-            InvariantError: the diagram of the states has no such arrow.
+            InvariantError: there is no such transition.
         """
         if state not in NEXT[self.state]:
             raise InvariantError(f"partition {self.partition} cannot go from {self.state.value} to {state.value}")
@@ -107,7 +107,7 @@ class Context(SerialExecution, Generic[S]):
         self.state = state
 
     def refusal(self) -> CoordinatorError:
-        """Why an operation cannot run now."""
+        """The error of an operation in a state other than ACTIVE."""
         if self.state is State.LOADING:
             return CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return CoordinatorError(ErrorCode.NOT_COORDINATOR)
@@ -116,10 +116,10 @@ class Context(SerialExecution, Generic[S]):
 
     def load(self, log: PartitionLog, leader_epoch: int) -> Iterator[None]:
         """
-        Load the shard, a step at a time; the iterator's end leaves it loaded, and `activate` starts it.
+        Return the steps of a load. When the iterator has ended the shard is loaded, and `activate` starts it.
 
         Raises:
-            StorageError: the log cannot be read, or holds what is no record.
+            StorageError: the log cannot be read.
         """
         self.move_to(State.LOADING)
         self.generation += 1
@@ -174,7 +174,7 @@ class Context(SerialExecution, Generic[S]):
             self.shard.on_coordinator_epoch(self.leader_epoch)
 
     def activate(self, on_loaded: Callable[[S, int], None]) -> None:
-        """The load has ended: take requests from now on."""
+        """Accept requests: the load has ended."""
         log, shard = self.log, self.shard
         assert log is not None
         assert shard is not None
@@ -199,10 +199,10 @@ class Context(SerialExecution, Generic[S]):
 
     def unload(self, state: State) -> None:
         """
-        Stop: go to FAILED or CLOSED, and answer whoever waits with NOT_COORDINATOR.
+        Stop the shard: go to FAILED or CLOSED, and answer all waiting requests with NOT_COORDINATOR.
 
-        Order as in Kafka: listener, timers, tasks, deferred replies, the open batch, the shard. Whoever is parked in the
-        shard is answered in turns that others can come between; nothing of it runs meanwhile.
+        The order is Kafka's: listener, timers, tasks, deferred replies, the open batch, the shard. The requests that are parked
+        in the shard are answered in slices, between which other partitions run.
         """
         self.move_to(state)
         if self.log is not None:
@@ -216,7 +216,7 @@ class Context(SerialExecution, Generic[S]):
         appender, self._appender = self._appender, None
         if appender is not None:
             self.fail(appender.close(), error)
-        # What was told of the failure above may have scheduled some anew.
+        # An `after` that got the failure may have scheduled timers.
         cancelled = chain(cancelled, self._cancel_scheduled())
         while self.loading:
             self.loading.pop().set_exception(error)
@@ -231,14 +231,14 @@ class Context(SerialExecution, Generic[S]):
                 self._outbox.append((release.reply, release.response))
                 self._deliver()
                 yield
-        except Exception:  # noqa: BLE001 -- a shard that fails to say goodbye is gone all the same
+        except Exception:  # noqa: BLE001 -- the shard is dropped even if it fails to unload
             _log.exception("shard.unload_failed partition=%d", self.partition)
         if timers is not None:
-            # It may have scheduled some on its way.
+            # `on_unloaded` may have scheduled timers.
             yield from timers.cancel_all()
 
     def _cancel_scheduled(self) -> Iterator[None]:
-        """Nothing that is scheduled runs from now on; the iterator frees it."""
+        """Cancel timers and tasks now; the iterator frees their memory."""
         if self._shard_executor is not None:
             self._shard_executor.cancel_all()
         return iter(()) if self._timers is None else self._timers.cancel_all()
@@ -256,9 +256,9 @@ class Context(SerialExecution, Generic[S]):
         on_error: Callable[[Exception], T],
         producer: Producer | None = None,
     ) -> T | None:
-        """Run a write operation, now or when its turn comes; see `kohort.machine.shard.Runner.write`."""
+        """Run a write operation, now or after the queued ones; see `kohort.machine.shard.Runner.write`."""
         if self._busy:
-            # Not a lambda: its cells would cost every operation 50 ns.
+            # Not a lambda: its cells would cost 50 ns in every operation.
             self._enqueue(partial(self._write_queued, operation, reply, on_error, producer))
             return None
         if self.state is not _ACTIVE:
@@ -289,7 +289,7 @@ class Context(SerialExecution, Generic[S]):
         self._exclusively(run)
 
     def read(self, query: Callable[[S, int], T], on_error: Callable[[Exception], T]) -> T:
-        """Ask the state as of the high watermark."""
+        """Query the state as of the high watermark."""
         if self.state is not _ACTIVE:
             return on_error(self.refusal())
         assert self.shard is not None
@@ -327,7 +327,7 @@ class Context(SerialExecution, Generic[S]):
         records, position = result.records, self.position
         assert appender is not None
         if not records and appender.batch is None and position.last_committed_offset >= position.last_written_offset:
-            # Everything that has been read is committed.
+            # All the state that the operation has read is committed.
             if result.after is not None:
                 self._outbox.extend(answers(result.after(None)))
             if result.releases:
@@ -354,18 +354,18 @@ class Context(SerialExecution, Generic[S]):
             self.wait(position.last_written_offset, [event], now_ms)
         return None
 
-    # -- what the appender reports -----------------------------------------------------------------------------
+    # -- calls of the appender ---------------------------------------------------------------------------------
 
     def fail(self, events: list[DeferredEvent], error: Exception, /) -> None:
         for event in events:
             try:
                 self._outbox.extend(event.complete(error))
-            except Exception:  # noqa: BLE001 -- one completion's failure must not keep the others waiting
+            except Exception:  # noqa: BLE001 -- the failure of one completion must not stop the others
                 _log.exception("shard.completion_failed partition=%d", self.partition)
 
     def wait(self, offset: int, events: list[DeferredEvent], now_ms: int, /) -> None:
         if not events:
-            # Pieces of an operation that filled a batch; it waits for its last.
+            # The batch holds a part of an operation that is not atomic; the operation waits for its last batch.
             return
         self._deferred.add(offset, events, now_ms)
         timeout = self._timeout
@@ -389,8 +389,7 @@ class Context(SerialExecution, Generic[S]):
 
     def _flush_open(self) -> None:
         """
-        Append the open batch. Another one than this was meant for, opened since because that one was full, goes a little
-        earlier than it might.
+        Append the open batch. If the batch of this timer was full before, its successor is appended a little early.
         """
         appender = self._appender
         if appender is not None:
@@ -405,7 +404,7 @@ class Context(SerialExecution, Generic[S]):
     # -- the high watermark ------------------------------------------------------------------------------------
 
     def on_high_watermark(self, offset: int) -> None:
-        """It has moved. While an operation runs the newest one waits for its end, before whatever else does."""
+        """Process a new high watermark. While an operation runs, the newest one is queued before all other events."""
         if not self._busy:
             self._busy = True
             try:
@@ -432,9 +431,9 @@ class Context(SerialExecution, Generic[S]):
         position.update_last_committed_offset(committed)
         outbox = self._outbox
         now_ms = self._now_ms()
-        for group in self._deferred.take_up_to(committed):
+        for batch in self._deferred.take_up_to(committed):
             answered = len(outbox)
-            for event in group.events:
+            for event in batch.events:
                 if event.after is None and not event.releases:
                     if event.reply is not None:
                         outbox.append((event.reply, event.response))
@@ -442,16 +441,16 @@ class Context(SerialExecution, Generic[S]):
                     continue
                 try:
                     outbox.extend(event.complete(None))
-                except Exception:  # noqa: BLE001 -- one completion's failure must not keep the others waiting
+                except Exception:  # noqa: BLE001 -- the failure of one completion must not stop the others
                     _log.exception("shard.completion_failed partition=%d", self.partition)
             if len(outbox) > answered:
-                self._metrics.event_purgatory_time.record(now_ms - group.since_ms, len(outbox) - answered)
+                self._metrics.event_purgatory_time.record(now_ms - batch.since_ms, len(outbox) - answered)
 
     def _on_timeout(self) -> None:
         self._exclusively(self._expire_waiting)
 
     def _expire_waiting(self) -> None:
-        """Answer those who have waited too long; what they wrote stays, and they stay in the queue, mute."""
+        """Answer the requests whose deadline has passed. Their records stay in the log, and their events in the queue."""
         now_ms = self._now_ms()
         error = CoordinatorError(ErrorCode.REQUEST_TIMED_OUT)
         for event, since_ms in self._deferred.expired(now_ms):
@@ -471,7 +470,7 @@ class Context(SerialExecution, Generic[S]):
         on_failure: Callable[[Exception], None],
     ) -> None:
         def failed(error: Exception) -> None:
-            # A timer of a shard that is gone is rebuilt when it loads again.
+            # The timers of an unloaded shard are scheduled again when it is loaded.
             if self.state is _ACTIVE:
                 on_failure(error)
 
@@ -479,13 +478,13 @@ class Context(SerialExecution, Generic[S]):
             if not is_current():
                 return Result()
             result = operation(now_ms)
-            # With a response it is somebody who waits, and who is told when that takes too long.
+            # With a response the operation has a deadline, and a timeout is a failure.
             return msgspec.structs.replace(result, response=_DONE) if result.records else result
 
         self.write(run, _nothing, failed)
 
     def _logged(self, error: Exception) -> Exception:
-        # What the log could not do has been told by the appender; a refusal is nobody's fault.
+        # The appender has logged errors of the log; a refused request is no error of the shard.
         if not isinstance(error, CoordinatorError | StorageError):
             _log.error("shard.operation_failed partition=%d", self.partition, exc_info=error)
         return error
@@ -496,7 +495,7 @@ class Context(SerialExecution, Generic[S]):
 
 
 def _nothing(_: object) -> None:
-    """A timer that has done its work wants to know no more."""
+    """Ignore the response of a timer's operation."""
 
 
 _DONE: Any = object()

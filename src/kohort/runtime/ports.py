@@ -1,6 +1,4 @@
-"""
-What the runtime needs of the outside, said once. `storage` and `server` provide it; `kohort.testing` ships fakes.
-"""
+"""The ports of the runtime: logs, clock and verification. `storage` and `server` provide them; `kohort.testing` has fakes."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -12,31 +10,31 @@ HighWatermarkListener = Callable[[int], None]
 
 Defer = Callable[[Callable[[], None]], None]
 """
-Run something when what is being handled now is done, before waiting for input or output again: first in, first out, until
-none is left. How everything that arrives in one turn shares one batch, one append, one flush and one write of replies.
+Run a callback at the end of the current turn, before the event loop waits for input and output: first in, first out, until
+none is left. Requests that arrive in one turn thus share one batch, one append, one flush and one write of replies.
 """
 
 
 Verify = Callable[[int, Producer, Callable[[Exception | None], None]], None]
 """
-Ask whether a producer's transaction is open in a partition: `verify(partition, producer, verified)` calls `verified` once,
-now or later, with None or with the error that the writer is answered.
+Verify that a producer's transaction is ongoing in a partition: `verify(partition, producer, verified)` calls `verified` once,
+now or later, with None or with the error for the writer. With an `InlineProcessor` it calls on the owner's thread.
 
 Source: Kafka PartitionWriter.maybeStartTransactionVerification.
 """
 
 
 class Clock(Protocol):
-    """Milliseconds since the epoch, and the means to be called later."""
+    """Milliseconds since the Unix epoch."""
 
     def now_ms(self) -> int: ...
 
 
 class PartitionLog(Protocol):
     """
-    The log of one partition, as a leader sees it.
+    The log of one partition, for its leader.
 
-    Not safe for threads: everything here is called, and every listener is called, on the thread that owns the node.
+    Not thread-safe: all methods and listeners are called on the thread that owns the node.
     """
 
     @property
@@ -51,24 +49,23 @@ class PartitionLog(Protocol):
 
     @property
     def high_watermark(self) -> int:
-        """Records below are on stable storage; at most `end_offset`. What it promises depends on the store's flush mode."""
+        """The offset below which records are on stable storage, as the flush mode of the store defines it."""
 
     @property
     def batch_bytes_max(self) -> int:
-        """The largest batch taken (topic configuration `max.message.bytes`)."""
+        """The largest batch that the log accepts (topic configuration `max.message.bytes`)."""
 
     def append(self, batch: bytes | bytearray, *, leader_epoch: int) -> int:
         """
-        Write one or more whole record batches (magic 2, CRC right) and return the new `end_offset`.
+        Append whole record batches (magic 2, right CRC) and return the new `end_offset`.
 
-        Base offset and partition leader epoch, which lie outside the CRC, are set here. On return the data can be read; it
-        is durable when the high watermark has passed it. The high watermark never moves inside `append`: a listener may be
-        called at the earliest from `Defer`.
+        The log sets base offset and partition leader epoch, which the CRC does not cover. On return the records can be read;
+        they are durable when the high watermark has passed them. The high watermark never moves inside `append`.
 
         Raises:
-            FencedError: `leader_epoch` is older than the newest one this log has seen.
+            FencedError: `leader_epoch` is below the newest epoch of this log.
             RecordTooLargeError: a batch is larger than `batch_bytes_max`.
-            UnavailableError: the log is closed, or its directory went offline.
+            UnavailableError: the log is closed, or its directory is offline.
         """
 
     def start_verification(self, producer_id: int) -> object:
@@ -110,17 +107,17 @@ class PartitionLog(Protocol):
 
     def read(self, offset: int, *, bytes_max: int, up_to: int | None = None) -> bytes:
         """
-        Whole batches from the one that holds `offset` on, at least one if there is any, else as many as fit.
+        Return whole batches, beginning with the one that holds `offset`: as many as fit, and at least one if there is one.
 
         Args:
-            up_to: read nothing at or beyond this offset; default the end offset.
+            up_to: return no batch at or above this offset; default: the end offset.
 
         Raises:
-            OffsetOutOfRangeError: `offset` is below the log start or above the end.
-            CorruptError: a batch that was acknowledged can no longer be read.
+            OffsetOutOfRangeError: `offset` is below the log start offset or above the end offset.
+            CorruptError: a batch cannot be read.
         """
 
     def add_listener(self, listener: HighWatermarkListener) -> None:
-        """Call `listener(high_watermark)` each time it has moved."""
+        """Call `listener(high_watermark)` each time the high watermark has moved."""
 
     def remove_listener(self, listener: HighWatermarkListener) -> None: ...

@@ -1,7 +1,6 @@
 """
-One turn of the node: what is deferred while input is handled runs before the node waits again.
-
-Everything that arrives together thus shares one record batch, one append, one flush, and one write of replies.
+The callbacks at the end of a turn of the event loop. Requests that arrive in one turn share one record batch, one append, one
+flush, and one write of replies.
 """
 
 import logging
@@ -13,9 +12,10 @@ _log = logging.getLogger("kohort.runtime")
 
 class ReadyQueue:
     """
-    A queue of things to do at the end of the present turn, first in, first out.
+    A queue of callbacks that run at the end of the current turn, first in, first out.
 
-    `wake` asks the owner's loop to call `run` once it has handled what it is handling (for asyncio: `loop.call_soon`).
+    Args:
+        wake: asks the event loop to call `run` at the end of the turn (asyncio: `loop.call_soon`).
     """
 
     __slots__ = ("_queue", "_running", "_wake")
@@ -26,13 +26,13 @@ class ReadyQueue:
         self._running = False
 
     def defer(self, action: Callable[[], None]) -> None:
-        """Run `action` before the node waits for input again. What is deferred by an action runs in the same turn."""
+        """Run `action` at the end of the current turn; also if another deferred action calls this."""
         if not self._queue and not self._running:
             self._wake(self.run)
         self._queue.append(action)
 
     def run(self) -> None:
-        """Do what was deferred until nothing is left; one action's failure does not stop the others."""
+        """Run deferred actions until none is left; the failure of one does not stop the others."""
         if self._running:
             return
         self._running = True
@@ -41,7 +41,7 @@ class ReadyQueue:
             while queue:
                 try:
                     queue.popleft()()
-                except Exception:  # noqa: BLE001 -- the loop of the node: what failed is logged, the rest goes on
+                except Exception:  # noqa: BLE001 -- the loop of the node: the failure is logged, the loop goes on
                     _log.exception("turn.failed")
         finally:
             self._running = False

@@ -1,10 +1,10 @@
 """
-Runs the shards of one internal topic: one per partition that this node leads.
+The runtime: runs the shards of one internal topic, one for each partition that this node leads.
 
-It turns a plain state machine into a replicated one. A write operation runs on the newest state, its records are replayed
-and put into the open batch of the partition; at the end of the turn the batch is appended; when the high watermark has
-passed it, the reply leaves. A query sees what is committed and never waits. See `kohort.machine.shard` for what a shard
-promises, and `DESIGN.md` for the way of a request.
+It turns a state machine into a replicated one. A write operation runs on the newest state; its records are replayed and added
+to the open batch of the partition; the batch is appended at the end of the turn; the reply leaves when the high watermark has
+passed the batch. A query sees committed state and never waits. `kohort.machine.shard` is the contract of a shard; `DESIGN.md`
+follows a request through all rooms.
 
 Source: Kafka CoordinatorRuntime.
 """
@@ -42,16 +42,16 @@ S = TypeVar("S", bound=Shard[Any])
 T = TypeVar("T")
 
 WRITE_TIMEOUT_MS: Final = 5_000
-"""Source: offsets.commit.timeout.ms, which bounds every write of a coordinator and not only commits."""
+"""Source: offsets.commit.timeout.ms, which is the deadline of every write of a coordinator."""
 
 
 def skip_verification(_partition: int, _producer: Producer, verified: Callable[[Exception | None], None]) -> None:
-    """Verifies nothing: for those who know their producers."""
+    """Verify nothing: for programs that trust their producers."""
     verified(None)
 
 
 class NoTopics:
-    """`kohort.model.image.ClusterImage` for shards that need no cluster."""
+    """A `kohort.model.image.ClusterImage` without topics."""
 
     def topic(self, _name: str) -> TopicImage | None:
         return None
@@ -65,18 +65,19 @@ class NoTopics:
 
 class Runtime(Generic[S]):
     """
-    The shards of one topic's partitions; a `kohort.machine.shard.Runner` for its service.
+    The shards of a topic's partitions; implements `kohort.machine.shard.Runner`.
 
-    With an `InlineProcessor` everything is called on the thread that owns the node, and every reply is made there. With a
-    `ThreadedProcessor` any thread may call, replies are made on the processor's threads and must not block, and no call is
-    answered on the spot.
+    With an `InlineProcessor`, all calls and replies are on the thread that owns the node. With a `ThreadedProcessor` any thread
+    may call; replies are on the processor's threads and must not block, and no call returns its response.
 
     Args:
-        partition_count: of the topic; what a key's partition is counted by.
-        make_shard: a fresh shard for a partition, with the registry of its snapshots and its timers.
-        image: the cluster as it is now; given to a shard when it has loaded, and whenever it changed. Default: no topics.
-        processor: runs the events of the partitions.
-        verify: asks whether a producer's transaction goes on in a partition, before its records are taken.
+        make_shard: returns a new shard for (partition, snapshot registry, timers).
+        serde: encodes and decodes the records of the shards.
+        processor: runs the events of the partitions; several runtimes may share it.
+        partition_count: the number of partitions of the topic, by which services find the partition of a key.
+        image: the current cluster, for `Shard.on_loaded` and `Shard.on_image`. Default: no topics.
+        verify: verifies the transaction of a producer before its records are written.
+        write_timeout_ms: the deadline of a write. Source: offsets.commit.timeout.ms.
         linger_ms: how long a batch stays open: 0 for one batch per operation, ADAPTIVE (-1) until the operations that had
             arrived when it was opened are in it. Source: group.coordinator.append.linger.ms.
         codec: the compression of the batches. Source: offsets.topic.compression.codec.
@@ -109,7 +110,7 @@ class Runtime(Generic[S]):
         self._metrics: dict[int, ShardMetrics] = {}
         self._executors: dict[int, PartitionExecutor] = {}
         self._changing = threading.Lock()
-        """Held while the dicts above change or are copied, never while anything is called."""
+        """Held while the dicts above change or are copied, and not during calls of other objects."""
         self._environment = Environment(
             make_shard=make_shard,
             serde=serde,
@@ -127,11 +128,11 @@ class Runtime(Generic[S]):
         return self._partition_count
 
     def states(self) -> dict[int, State]:
-        """The state of every partition that is known here."""
+        """The state of each known partition."""
         return {context.partition: context.state for context in self._known()}
 
     def metrics(self) -> RuntimeMetrics:
-        """What has been measured so far."""
+        """The measurements of all partitions so far."""
         with self._changing:
             shards = list(self._metrics.values())
         return RuntimeMetrics(
@@ -146,12 +147,12 @@ class Runtime(Generic[S]):
 
     def load(self, partition: int, log: PartitionLog, leader_epoch: int) -> Future[None]:
         """
-        Become the coordinator of a partition under `leader_epoch`; older epochs than the one known are ignored.
+        Become the coordinator of a partition under `leader_epoch`. An epoch below the known one is ignored.
 
-        Requests are answered COORDINATOR_LOAD_IN_PROGRESS from now on until the log has been replayed.
+        Requests are answered with COORDINATOR_LOAD_IN_PROGRESS until the log is replayed.
 
         Returns:
-            Done when the partition is active; CoordinatorError when it will not be by this load.
+            A future that is done when the partition is active, or has a CoordinatorError if this load does not make it active.
         """
         loaded: Future[None] = Future()
         loaded.set_running_or_notify_cancel()
@@ -166,9 +167,10 @@ class Runtime(Generic[S]):
 
     def unload(self, partition: int, leader_epoch: int | None) -> None:
         """
-        Stop being the coordinator of a partition, since `leader_epoch` (None: because the partition is gone).
+        Stop being the coordinator of a partition. An epoch that is not above the known one is ignored.
 
-        An epoch that is not newer than the one known is ignored.
+        Args:
+            leader_epoch: the epoch of the new leader; None if the partition was deleted or moved away.
         """
         if partition in self._contexts:
             self._executors[partition].run(partial(self._unload, partition, leader_epoch), _nothing)
@@ -188,7 +190,7 @@ class Runtime(Generic[S]):
 
     def close(self) -> None:
         """
-        Unload everything; whoever waits is answered NOT_COORDINATOR. A second call does nothing.
+        Unload all partitions, and answer all waiting requests with NOT_COORDINATOR. A second call does nothing.
 
         The processor goes on: it may run the events of other runtimes.
 
@@ -285,13 +287,13 @@ class Runtime(Generic[S]):
     def read_all(self, query: Callable[[S, int], T], on_error: Callable[[Exception], T]) -> Sequence[T]:
         return [context.read(query, on_error) for context in self._known()]
 
-    # -- operations of programs that wait ----------------------------------------------------------------------
+    # -- operations for callers that wait ----------------------------------------------------------------------
 
     def submit(self, partition: int, operation: Callable[[S, int], Result[Any, T]]) -> Future[T]:
         """
-        Run a write operation; the future holds its response once its records are committed, or the error.
+        Run a write operation, and return a future of its response, which is set when the records are committed.
 
-        An operation that parks its caller (a response of None) leaves the future open for ever.
+        An operation that parks its request (a response of None) never completes the future.
         """
         future: Future[T] = Future()
         future.set_running_or_notify_cancel()
@@ -310,10 +312,11 @@ class Runtime(Generic[S]):
 
     def query(self, partition: int, query: Callable[[S, int], T]) -> T:
         """
-        The answer to a query.
+        Run a query, and return its response.
 
         Raises:
-            Exception: what the query raised, or CoordinatorError when the partition is not active.
+            CoordinatorError: the partition is not active.
+            Exception: raised by the query.
         """
         answer: Any = self.read(partition, query, _Failed)
         if isinstance(answer, _Failed):
@@ -327,7 +330,7 @@ class Runtime(Generic[S]):
             return [self._contexts[partition] for partition in sorted(self._contexts)]
 
     def _context(self, partition: int) -> Context[S]:
-        """The partition's context, made when there is none."""
+        """Return the context of a partition, and make it if there is none."""
         context = self._contexts.get(partition)
         if context is not None:
             return context
@@ -368,7 +371,7 @@ class Runtime(Generic[S]):
 
     def _start_loading(self, context: Context[S], log: PartitionLog, leader_epoch: int) -> None:
         if log.log_start_offset == log.end_offset:
-            # Nothing to read: do not make the first client of a new group wait a turn for it.
+            # Nothing to read: the first client of a new group need not wait for a turn.
             self._step(context, context.load(log, leader_epoch), context.generation)
             return
         steps = context.load(log, leader_epoch)
@@ -376,7 +379,7 @@ class Runtime(Generic[S]):
         context.call_soon(lambda: self._step(context, steps, generation))
 
     def _step(self, context: Context[S], steps: Iterator[None], generation: int) -> None:
-        """One step of a load; ignored when the load has been overtaken by an unload or by a newer one."""
+        """Run one step of a load, unless an unload or a newer load has overtaken it."""
         if context.state is not State.LOADING or context.generation != generation:
             return
         try:
@@ -385,7 +388,7 @@ class Runtime(Generic[S]):
             except StopIteration:
                 context.activate(lambda shard, now_ms: shard.on_loaded(self._image, now_ms))
                 return
-        except Exception as error:  # noqa: BLE001 -- one partition's load fails; the others go on
+        except Exception as error:  # noqa: BLE001 -- a failed load must not stop other partitions
             if isinstance(error, KohortError):
                 _log.error("shard.load_failed partition=%s error=%s", context.topic_partition, error)
             else:
@@ -395,7 +398,7 @@ class Runtime(Generic[S]):
         context.call_soon(lambda: self._step(context, steps, generation))
 
     def _reload(self, partition: int) -> None:
-        """A partition went out of step with its log: load it anew under the epoch it has."""
+        """Load a partition that is out of step with its log again, under its current epoch."""
         context = self._contexts.get(partition)
         if context is None or context.log is None or self._is_closed:
             return
@@ -412,11 +415,11 @@ def _not_coordinator() -> CoordinatorError:
 
 
 def _nothing() -> None:
-    """A closed runtime neither loads nor unloads."""
+    """Reject an event of a closed runtime that no caller waits for."""
 
 
 class _Failed:
-    """What `on_error` makes of an error on its way into a future."""
+    """Carries an error from `on_error` into a future."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error

@@ -84,5 +84,5 @@ class SerialExecution:
             for reply, response in outbox:
                 try:
                     reply(response)
-                except Exception:  # noqa: BLE001 -- one caller's failure must not keep the others waiting
+                except Exception:  # noqa: BLE001 -- the failure of one reply must not stop the others
                     _log.exception("shard.reply_failed partition=%d", self.partition)

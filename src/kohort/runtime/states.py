@@ -1,5 +1,5 @@
 """
-The life of one partition's shard.
+The states of a partition.
 
 ```
 INITIAL ──▸ LOADING ──▸ ACTIVE
@@ -10,7 +10,7 @@ INITIAL ──▸ LOADING ──▸ ACTIVE
  CLOSED ◂──────┴───────────┘
 ```
 
-A shard that fell out of step with its log is loaded anew by way of FAILED: ACTIVE never goes straight to LOADING.
+A shard that is out of step with its log goes to FAILED and is loaded again from there: ACTIVE never goes to LOADING directly.
 
 Source: Kafka CoordinatorRuntime.CoordinatorState.
 """
@@ -33,4 +33,4 @@ NEXT = {
     State.FAILED: {State.LOADING, State.CLOSED},
     State.CLOSED: set[State](),
 }
-"""Where each state may go."""
+"""The transitions from each state."""

@@ -1,6 +1,6 @@
 """
-Helpers that ship with Kohort, for its own tests and for those of its users: a clock that is moved by hand, a log that fails
-when told to, a node in virtual time, and simulations of shards from a seed.
+Test helpers for Kohort and for programs that use it: a manual clock, a log with injected faults, a node in virtual time, and
+simulations of shards from a seed.
 """
 
 from kohort.testing.clock import ManualClock

@@ -1,4 +1,4 @@
-"""A request's context for handlers that are called directly."""
+"""A request context for handlers that are called directly."""
 
 from collections.abc import Callable
 
@@ -6,11 +6,11 @@ import msgspec
 
 
 class FixedContext(msgspec.Struct, frozen=True):
-    """`kohort.model.context.RequestContext` of what the test says."""
+    """A `kohort.model.context.RequestContext` with fixed values."""
 
     api_version: int
     client_id: str = ""
     client_host: str = ""
 
     def when_abandoned(self, forget: Callable[[], None], /) -> None:
-        """This client never goes away."""
+        """Do nothing: this client never disconnects."""

@@ -1,4 +1,4 @@
-"""A partition's log in memory whose high watermark moves by hand, and which fails when told to."""
+"""A partition log in memory with a manual high watermark and injected faults."""
 
 from kohort.machine.shard import EndTransaction
 from kohort.model.errors import FencedError, OffsetOutOfRangeError, RecordTooLargeError, StorageError
@@ -13,8 +13,8 @@ class FaultyLog:
     """
     `kohort.runtime.ports.PartitionLog` for tests of a runtime.
 
-    Nothing is committed until `commit` is called. Set `fail_next_append` to an error to have the next append refused, and
-    `shift_next_append` to have it land that many offsets later than it should.
+    Nothing is committed until `commit` is called. The next append raises `fail_next_append`, and lands `shift_next_append`
+    offsets later than expected, if they are set.
     """
 
     def __init__(self, topic: str = "state", partition: int = 0, *, batch_bytes_max: int = 1_048_588) -> None:
@@ -100,13 +100,13 @@ class FaultyLog:
             self._listeners.remove(listener)
 
     def commit(self, offset: int | None = None) -> None:
-        """Move the high watermark, to the end if `offset` is left out, and tell the listeners."""
+        """Set the high watermark, by default to the end offset, and call the listeners."""
         self.high_watermark = self.end_offset if offset is None else offset
         for listener in list(self._listeners):
             listener(self.high_watermark)
 
     def lose_uncommitted(self) -> None:
-        """As if the power had gone: what lies above the high watermark is not there any more. Nobody may be using the log."""
+        """Drop the records above the high watermark, as a power cut does. The log must not be in use."""
         self.batches = [batch for batch in self.batches if read_header(batch).base_offset < self.high_watermark]
         self.end_offset = self.high_watermark
         self.producers = ProducerStateManager()

@@ -1,4 +1,4 @@
-"""A node's thread in virtual time: turns, timers and what runs soon, all by hand."""
+"""A node's thread in virtual time: turns, callbacks and timers are run by hand."""
 
 from collections import deque
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from kohort.testing.clock import ManualClock
 
 class VirtualNode:
     """
-    What the server's event loop is to a runtime, without one.
+    Takes the place of the server's event loop.
 
     Hand `clock`, `wheel`, `defer` and `call_soon` to the objects under test. `run_turn` ends the current turn, `settle` runs
     everything that does not wait for time, and `advance` lets time pass and fires every timer in its millisecond.
@@ -28,22 +28,22 @@ class VirtualNode:
         self._later.append(action)
 
     def run_turn(self) -> None:
-        """End the present turn: run what was deferred, but nothing that was put off until after it."""
+        """End the current turn: run the deferred callbacks, and none of a later turn."""
         self._turn.run()
 
     def settle(self) -> None:
-        """Run turns until nothing is left to do without time passing."""
+        """Run turns until no callback is left that does not wait for time."""
         self._turn.run()
         while self._later:
             self._later.popleft()()
             self._turn.run()
 
     def call_later(self, delay_ms: int, action: Callable[[], None]) -> Callable[[], None]:
-        """Run `action` in `delay_ms`; what is returned cancels it."""
+        """Run `action` in `delay_ms`; the returned function cancels it."""
         return self.wheel.arm(self.clock.now_ms() + delay_ms, action).cancel
 
     def advance(self, duration_ms: int) -> None:
-        """Let time pass, stopping at every deadline on the way."""
+        """Let time pass, and stop at every deadline on the way."""
         until_ms = self.clock.now_ms() + duration_ms
         self.settle()
         while self.wheel.next_ms is not None and self.wheel.next_ms <= until_ms:

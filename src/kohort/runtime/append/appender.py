@@ -1,10 +1,9 @@
 """
-Replays records, gathers them in the open batch, and appends it.
+The appender: replays records, adds them to the open batch, and appends it to the log.
 
-A batch is appended when it is full; when it is a piece of a transaction, which shares no batch with anything else; and, by
-`linger_ms`, at the end of the turn (`ADAPTIVE`: what had arrived when the batch was opened goes in, and nothing lingers while
-nobody comes), at once (0), or after a fixed time. What could not be appended is reverted, and exactly the operations
-in the batch fail.
+A batch is appended when it is full, and at once if it belongs to a transaction. Otherwise `linger_ms` decides: at the end of
+the turn (`ADAPTIVE`: the operations that had arrived at its opening are in it), after each operation (0), or after a fixed time.
+If the append fails, the state is reverted to the base offset of the batch, and exactly the operations in the batch fail.
 
 Source: Kafka CoordinatorRuntime.CoordinatorContext.append, flushCurrentBatch; KIP-848.
 """
@@ -28,48 +27,47 @@ from kohort.wire.compression import Codec
 _log = logging.getLogger("kohort.runtime")
 
 ADAPTIVE: Final = -1
-"""Source: group.coordinator.append.linger.ms, whose default this is."""
-
+"""Source: the default of group.coordinator.append.linger.ms."""
 
 PACKED_MIN: Final = 4
-"""Fewer records are encoded faster one by one."""
+"""Fewer records are faster to encode one by one."""
 
 Encoded: TypeAlias = list[Pair] | PackedRecords[Any]
-"""The records of one operation as bytes."""
+"""The encoded records of one operation."""
 _ReplayAll: TypeAlias = Callable[[int, int, int, Sequence[Any]], None]
 """`kohort.machine.bulk.RunShard.replay_all`."""
 
 
 class AppendConfig(msgspec.Struct, frozen=True):
-    """How batches are made."""
+    """The settings of batches."""
 
     linger_ms: int = ADAPTIVE
     codec: Codec = Codec.NONE
 
 
 class Owner(Protocol):
-    """The context, as its appender sees it."""
+    """The context that owns an appender."""
 
     leader_epoch: int
 
     def fail(self, events: list[DeferredEvent], error: Exception, /) -> None:
-        """Nothing of these operations was kept."""
+        """Fail these operations: none of their records were kept."""
 
     def wait(self, offset: int, events: list[DeferredEvent], now_ms: int, /) -> None:
-        """These operations are written now, and wait for the high watermark to reach `offset`."""
+        """Let these operations, which are appended, wait until the high watermark reaches `offset`."""
 
     def out_of_sync(self, end: int, expected: int, /) -> None:
-        """The log ended elsewhere than was expected: what was replayed has other offsets than the log."""
+        """Load the shard again: its records have other offsets in the log than those they were replayed with."""
 
     def flush_later(self, batch: OpenBatch, /) -> None:
-        """Call `Appender.flush(batch)` when its linger has passed."""
+        """Call `Appender.flush(batch)` when the linger of the batch is over."""
 
 
 class Appender:
     """
     The open batch of one loaded shard. It belongs to one load, and is closed with it.
 
-    Not safe for threads: everything is called under the shard's exclusivity.
+    Not thread-safe: every method is called under the shard's exclusivity.
     """
 
     __slots__ = (
@@ -110,11 +108,11 @@ class Appender:
         self._linger_ms = config.linger_ms
         self._metrics = metrics
         self.batch: OpenBatch | None = None
-        """Never without records outside a call of this class."""
+        """Holds records whenever no method of this class runs."""
         self.is_closed = False
 
     def close(self) -> list[DeferredEvent]:
-        """Drop the open batch; the operations in it."""
+        """Drop the open batch, and return its operations."""
         self.is_closed = True
         batch = self._release()
         return [] if batch is None else batch.events
@@ -123,12 +121,12 @@ class Appender:
 
     def append(self, result: Result[Any, Any], event: DeferredEvent, now_ms: int, producer: Producer | None) -> None:
         """
-        Replay records and put them into the open batch, perhaps appending it.
+        Replay records, add them to the open batch, and append the batch if it is due.
 
         Raises:
-            CoordinatorError: nothing of this result was kept, or of one that is not atomic no more than whole batches; the
-                event is the caller's to fail.
-            StorageError: likewise; the batch before could not be appended, so what the operation has seen is not true.
+            CoordinatorError: no records were kept, or only whole batches of a result that is not atomic; the caller fails the
+                event.
+            StorageError: likewise. The earlier batch could not be appended, so the operation has read state that was reverted.
         """
         records: Encoded = self._encoded(result)
         if producer is not None:
@@ -166,23 +164,23 @@ class Appender:
                     ErrorCode.MESSAGE_TOO_LARGE,
                     f"{len(records)} records need {needed} bytes; a batch holds {bytes_max}",
                 )
-            # What needs more may still fit when it is compressed: it gets a batch of its own, and the log decides.
+            # Larger records may fit when they are compressed: they get a batch of their own, and the log decides.
             batch = self._room_for(needed, now_ms, producer)
         self._replay_into(batch, result, records, needed)
         return batch
 
     def _add_pieces(self, result: Result[Any, Any], records: Encoded, now_ms: int) -> OpenBatch:
-        """The batch that the last of them went into."""
+        """Add records one by one, and return the batch of the last one."""
         for index, pair in enumerate(records):
             needed = size_bytes([pair])
             piece = msgspec.structs.replace(result, records=result.records[index : index + 1])
             self._replay_into(self._room_for(needed, now_ms, None), piece, [pair], needed)
         batch = self.batch
-        assert batch is not None, "what was added is in the open batch"
+        assert batch is not None, "the last record is in the open batch"
         return batch
 
     def _room_for(self, needed: int, now_ms: int, producer: Producer | None) -> OpenBatch:
-        """The open batch if it has room, else a new one. A batch takes its first record whatever its size."""
+        """Return the open batch if it has room, else a new one. A batch takes a first record of any size."""
         batch = self.batch
         if batch is not None:
             if batch.bytes_left >= needed:
@@ -212,7 +210,7 @@ class Appender:
                         replay(offset, producer_id, producer_epoch, record)
                         offset += 1
             except Exception as error:
-                # Memory is half changed: everything since the batch was opened goes back.
+                # The state may be half changed: everything since the opening of the batch is reverted.
                 _log.exception("shard.replay_failed partition=%s", self._log.topic_partition)
                 self._fail(batch, InvariantError(f"replaying a record of {self._log.topic_partition} failed: {error}"))
                 raise CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR) from error
@@ -222,17 +220,17 @@ class Appender:
             batch.add_packed(records)
 
     def flush_open(self) -> None:
-        """Append the open batch, if there is one; whoever is in it hears of a failure."""
+        """Append the open batch, if there is one; its operations get a failure."""
         self.flush()
 
     # -- appending ---------------------------------------------------------------------------------------------
 
     def flush(self, batch: OpenBatch | None = None) -> Exception | None:
         """
-        Append the open batch, or nothing if it is not `batch`; on failure memory goes back to what it was before it.
+        Append the open batch; no effect if it is not `batch`. A failure reverts the state to the base offset of the batch.
 
         Returns:
-            Why it could not be appended; its operations have been failed with it.
+            The error of the append, with which the operations of the batch have failed; None on success.
         """
         opened = self.batch
         if opened is None or (batch is not None and batch is not opened):
@@ -252,10 +250,10 @@ class Appender:
 
     def end_transaction(self, end: EndTransaction, event: DeferredEvent, now_ms: int) -> None:
         """
-        Append the marker that ends a transaction, behind everything that is open.
+        Append the marker of a transaction, after the open batch.
 
         Raises:
-            Exception: the marker was not written, the transaction is as pending as before; the event is the caller's to fail.
+            Exception: the marker was not written, and the transaction is still pending; the caller fails the event.
         """
         self._flush_or_raise()
         written = self._position.last_written_offset
@@ -283,7 +281,7 @@ class Appender:
 
     def _written(self, end: int, expected: int, events: list[DeferredEvent], now_ms: int) -> Exception | None:
         if end != expected:
-            # Somebody else wrote to this partition.
+            # Another writer has appended to this partition.
             error = CoordinatorError(ErrorCode.NOT_COORDINATOR)
             self._owner.fail(events, error)
             self._owner.out_of_sync(end, expected)

@@ -1,4 +1,4 @@
-"""Replies that wait for the high watermark, in the order of the offsets they wait for."""
+"""Replies that wait for the high watermark, by the offset that it has to reach."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -7,7 +7,7 @@ from typing import Any
 from kohort.machine.shard import After, Release, Reply
 
 Answer = tuple[Reply[Any], Any]
-"""Who is to be answered, and what."""
+"""A reply and its response."""
 
 
 def answers(releases: Iterable[Release]) -> Iterator[Answer]:
@@ -16,9 +16,9 @@ def answers(releases: Iterable[Release]) -> Iterator[Answer]:
 
 class DeferredEvent:
     """
-    One operation whose records are written and not yet committed, or that read what is not.
+    An operation whose records are appended and not committed, or that read uncommitted state.
 
-    `reply` is None when nobody waits any more: answered by a timeout, or parked by the shard.
+    `reply` is None if no caller waits: after a timeout, or for a parked request.
     """
 
     __slots__ = ("after", "deadline_ms", "on_error", "releases", "reply", "response")
@@ -41,9 +41,9 @@ class DeferredEvent:
 
     def complete(self, error: Exception | None) -> Iterator[Answer]:
         """
-        Run what the shard wants to do now; who is to be answered, and with what.
+        Call the shard's `after`, and yield the replies with their responses.
 
-        On an error those whom the result would have released are not answered: the shard's `after` decides about them.
+        After an error the result's releases are not answered: `after` has released them with the error.
         """
         if self.after is not None:
             yield from answers(self.after(error))
@@ -56,13 +56,13 @@ class DeferredEvent:
             yield reply, self.on_error(error)
 
     def expire(self, error: Exception) -> Answer | None:
-        """Answer with a timeout. The records stay where they are; completing later answers nobody."""
+        """Return the answer to a timeout. The records stay in the log; a later `complete` does not answer again."""
         reply, self.reply = self.reply, None
         return None if reply is None else (reply, self.on_error(error))
 
 
 class DeferredBatch:
-    """Operations that wait for one offset, and since when they do."""
+    """Operations that wait for the same offset since the same time."""
 
     __slots__ = ("events", "offset", "since_ms")
 
@@ -74,7 +74,7 @@ class DeferredBatch:
 
 class DeferredQueue:
     """
-    Operations by the offset that the high watermark must reach, oldest first.
+    Operations by the offset that the high watermark has to reach, lowest first.
 
     Source: Kafka DeferredEventQueue.
     """
@@ -85,25 +85,25 @@ class DeferredQueue:
         self._queue: deque[DeferredBatch] = deque()
 
     def __len__(self) -> int:
-        return sum(len(group.events) for group in self._queue)
+        return sum(len(batch.events) for batch in self._queue)
 
     def add(self, offset: int, events: list[DeferredEvent], now_ms: int) -> None:
         """
         Raises:
-            ValueError: `offset` is below one that waits already.
+            ValueError: `offset` is below the highest in the queue.
         """
         queue = self._queue
         if queue:
             newest = queue[-1]
             if offset < newest.offset:
-                raise ValueError(f"cannot wait for offset {offset} behind {newest.offset}")
+                raise ValueError(f"cannot wait for offset {offset}: the queue has reached {newest.offset}")
             if offset == newest.offset and now_ms == newest.since_ms:
                 newest.events.extend(events)
                 return
         queue.append(DeferredBatch(offset, now_ms, events))
 
     def take_up_to(self, offset: int) -> list[DeferredBatch]:
-        """Whatever waits for `offset` or less, in order."""
+        """Remove and return the operations that wait for `offset` or less, in order."""
         queue = self._queue
         taken: list[DeferredBatch] = []
         while queue and queue[0].offset <= offset:
@@ -115,16 +115,16 @@ class DeferredQueue:
             yield from self._queue.popleft().events
 
     def expired(self, now_ms: int) -> Iterator[tuple[DeferredEvent, int]]:
-        """Whoever has waited too long, and since when; they stay in the queue."""
-        for group in self._queue:
-            for event in group.events:
+        """Yield the operations whose deadline has passed, and since when they wait; they stay in the queue."""
+        for batch in self._queue:
+            for event in batch.events:
                 if event.reply is not None and event.deadline_ms <= now_ms:
-                    yield event, group.since_ms
+                    yield event, batch.since_ms
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When the first that is still to be answered runs out of time."""
+        """The earliest deadline of an operation that is not answered yet."""
         return min(
-            (event.deadline_ms for group in self._queue for event in group.events if event.reply is not None),
+            (event.deadline_ms for batch in self._queue for event in batch.events if event.reply is not None),
             default=None,
         )

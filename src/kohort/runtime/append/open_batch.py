@@ -1,4 +1,4 @@
-"""The batch that is open: records that have been replayed and wait to be appended together."""
+"""The open batch of a shard: records that are replayed and not yet appended."""
 
 from typing import Any, Final
 
@@ -13,13 +13,13 @@ _UNCOMPRESSED: Final = Codec.NONE
 BATCH_OVERHEAD_BYTES: Final = 61
 """The header of a record batch."""
 BASE_SEQUENCE: Final = 0
-"""Kafka's coordinators write base sequence 0 though their batches have no producer id (seen in every log of 4.2.1)."""
+"""Kafka's coordinators write base sequence 0 although their batches have no producer id (seen in logs of 4.2.1)."""
 
 Pair = tuple[bytes, bytes | None]
 
 
 def size_bytes(pairs: list[Pair]) -> int:
-    """An upper bound of what records take in a batch, without compression."""
+    """An upper bound of the size of records in a batch without compression."""
     size = RECORD_OVERHEAD_BYTES * len(pairs)
     for key, value in pairs:
         size += len(key) if value is None else len(key) + len(value)
@@ -27,7 +27,7 @@ def size_bytes(pairs: list[Pair]) -> int:
 
 
 class OpenBatch:
-    """Records of several operations, and those operations. One with a producer id is a piece of a transaction."""
+    """Records of several operations, with these operations. A batch with a producer id belongs to a transaction."""
 
     __slots__ = (
         "base_offset",
@@ -60,15 +60,15 @@ class OpenBatch:
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
         self.guard = guard
-        """Of a transaction that was verified; see `PartitionLog.start_verification`."""
+        """The guard of a verified transaction; see `PartitionLog.start_verification`."""
         self.count = 0
-        """How many records."""
+        """The number of records."""
         self.pairs: list[Pair] = []
         self.packed: list[PackedRecords[Any]] = []
-        """In place of `pairs`, as long as there is nothing else in the batch."""
+        """Encoded records in place of `pairs`, if the batch holds no others."""
         self.events: list[DeferredEvent] = []
         self.linger: WheelTimer | None = None
-        """What ends a fixed linger."""
+        """The timer of a fixed linger."""
 
     @property
     def next_offset(self) -> int:
@@ -95,7 +95,7 @@ class OpenBatch:
         self.packed.clear()
 
     def encode(self, codec: Codec) -> bytes | bytearray:
-        """The batch as the log takes it."""
+        """Return the bytes of the batch for the log."""
         is_transactional = self.producer_id != NO_PRODUCER_ID
         if self.packed:
             if codec is _UNCOMPRESSED and not is_transactional:

@@ -1,11 +1,11 @@
 """
-Which records of a stretch of log are followed there by another one of the same key; found without making an object of any key.
+Finds the records of a window that a later record with the same key supersedes, without making an object of any key.
 
-A table has one place for each hash, which holds the last record with that hash. A record whose key equals that one's is
-superseded; whatever shares a hash with another key is kept, and replayed as well. Keys are compared byte by byte, so no choice
-of keys can make a record disappear; it can only make the table useless.
+A hash table has one slot per hash, which holds the last record with that hash. A record whose key equals the key in its slot is
+superseded; other records of the slot are kept and replayed. Keys are compared byte by byte, so a hash collision never drops a
+record: it only makes the table less effective.
 
-numpy is needed here.
+Needs numpy.
 """
 
 from collections.abc import Generator
@@ -17,17 +17,17 @@ from kohort.wire.layout import ROWS_PER_STEP, Layout
 from kohort.wire.vectors import WORDS_BYTES_MAX, Bools, Ints, Words, are_equal, hashes, words
 
 _WIDTHS: Final = (32, 48, 64, 96, 128, 192, WORDS_BYTES_MAX)
-"""How many bytes of a key are compared; longer keys are never superseded."""
+"""How many bytes of a key are compared; records with longer keys are kept."""
 _COVERED: Final = 0.95
-"""Of all keys are compared, or more."""
+"""The least fraction of keys that are compared."""
 
 
 def latest_by_key(layout: Layout, eligible: Bools) -> Generator[None, None, Ints]:
     """
-    The rows, rising, whose key comes again in a later row, with a value as here or as a tombstone as here. Yields often.
+    Return the rows, rising, whose key has a later row of the same kind, value or tombstone. Yields often.
 
     Args:
-        eligible: rows to be looked at; their keys are not null.
+        eligible: the rows to search; their keys are not null.
     """
     width = _width(layout.key_bytes[eligible])
     rows = np.flatnonzero(eligible & (layout.key_bytes <= width))
@@ -42,7 +42,7 @@ def latest_by_key(layout: Layout, eligible: Bools) -> Generator[None, None, Ints
         found = keys[part] = words(layout.data, layout.key_at[chosen], layout.key_bytes[chosen], width)
         tombstones[part] = layout.values(chosen)[1] < 0
         slot = slots[part] = hashes(found, bits) ^ tombstones[part]
-        # Of several rows with one slot the last one stays.
+        # The last row of a slot stays.
         newest[slot] = np.arange(low, low + len(chosen))
         yield
     dropped: list[Ints] = []
@@ -59,7 +59,7 @@ def latest_by_key(layout: Layout, eligible: Bools) -> Generator[None, None, Ints
 
 
 def _width(sizes: Ints) -> int:
-    """Enough for nearly all keys."""
+    """A number of bytes that is enough for nearly all keys."""
     if not len(sizes):
         return _WIDTHS[0]
     wanted = int(np.quantile(sizes[:: max(len(sizes) // 4096, 1)], _COVERED, method="higher"))

@@ -1,4 +1,4 @@
-"""A partition whose events run on threads: every call from outside is queued, and answered when its turn has come."""
+"""The context of a partition with threads: every call is queued as an event, and answered by its reply."""
 
 import threading
 from collections.abc import Callable
@@ -18,9 +18,9 @@ T = TypeVar("T")
 
 class ThreadedContext(Context[S]):
     """
-    A context for threads. What a caller may call from any thread is overridden here; all else runs in events.
+    A context with threads. The methods that any thread may call are overridden here; all others run in events.
 
-    No call is answered at once: `write` returns None, unless the processor is closed.
+    `write` always returns None.
     """
 
     def __init__(
@@ -60,10 +60,10 @@ class ThreadedContext(Context[S]):
 
     def read(self, query: Callable[[S, int], T], on_error: Callable[[Exception], T]) -> T:
         """
-        Waits for the partition's turn.
+        Run a query as an event, and wait for its response.
 
         Raises:
-            InvariantError: called on one of the threads that run events, which would wait for itself.
+            InvariantError: called on a thread of the processor, which would wait for itself.
         """
         if not self._executor.may_wait:
             raise InvariantError("a reply or an operation cannot wait for a query")
@@ -76,7 +76,7 @@ class ThreadedContext(Context[S]):
         return answer.result()
 
     def on_high_watermark(self, offset: int) -> None:
-        """Several moves before the event's turn are one, to the last of them."""
+        """Queue an event for a new high watermark; moves before the event runs are merged."""
         with self._moving:
             is_queued = self._moved_to is not None
             self._moved_to = offset

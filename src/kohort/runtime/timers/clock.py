@@ -1,14 +1,14 @@
-"""Time as a runtime wants it: the wall clock's at the start, and never back."""
+"""A steady clock: wall-clock time at the start of the process, which never goes back."""
 
 import time
 
 
 class SystemClock:
     """
-    Milliseconds since the epoch, steady.
+    Milliseconds since the Unix epoch.
 
-    Deadlines and timestamps come from one reading, so a wall clock that is set meanwhile would expire sessions. It is looked
-    at once; from then on the monotonic clock (which is slewed with it, but never set) counts.
+    Deadlines and timestamps come from one reading, so a change of the wall clock would expire sessions. The wall clock is read
+    once; from then on the monotonic clock counts, which is slewed but never set.
     """
 
     __slots__ = ("_base_ns", "_monotonic_ns")

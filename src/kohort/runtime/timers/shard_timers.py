@@ -1,4 +1,4 @@
-"""The deadlines of one shard, by key, over the node's timing wheel. Their expiry is an operation like any other."""
+"""The timers of one shard, by key, on the node's timing wheel. The expiry of a timer is an operation."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,7 +11,7 @@ Operation = Callable[[int], Result[Any, None]]
 
 
 class _Armed:
-    """What is scheduled under one key. There is one for every member of every group, so it is small."""
+    """The timer of one key. Every member of every group has one, so it is small."""
 
     __slots__ = ("backoff_ms", "key", "operation", "retry", "timer", "timers")
 
@@ -26,17 +26,17 @@ class _Armed:
     def fire(self) -> None:
         if self.timers._armed.get(self.key) is not self:
             return
-        self.timers._expire(self.take_off, self.operation, self.try_again)
+        self.timers._expire(self.remove, self.operation, self.retry_later)
 
-    def take_off(self) -> bool:
-        """Whether it is still this that is scheduled. Before the operation runs, so that it may schedule its own key again."""
+    def remove(self) -> bool:
+        """Remove this timer before its operation runs, so that it may schedule its key again; False if it was replaced."""
         armed = self.timers._armed
         if armed.get(self.key) is not self:
             return False
         del armed[self.key]
         return True
 
-    def try_again(self, _: Exception) -> None:
+    def retry_later(self, _: Exception) -> None:
         if self.retry and self.key not in self.timers._armed:
             self.timers.schedule(self.key, self.backoff_ms, self.operation, retry=True, backoff_ms=self.backoff_ms)
 
@@ -46,8 +46,8 @@ class ShardTimers:
     `kohort.machine.shard.Timers` for one shard.
 
     Args:
-        expire: runs an operation under the shard's exclusivity: `expire(is_current, operation, on_failure)`. It asks
-            `is_current()` when the operation's turn comes, because what is queued may have been cancelled meanwhile.
+        expire: `expire(is_current, operation, on_failure)` runs an operation under the shard's exclusivity, if `is_current()`
+            holds when the event starts: the timer may have been cancelled while the event was queued.
     """
 
     __slots__ = ("_armed", "_clock", "_expire", "_wheel")
@@ -84,7 +84,7 @@ class ShardTimers:
                 armed.retry = retry
                 armed.backoff_ms = backoff_ms
                 if deadline_ms >= timer.bucket_ms:
-                    # As `Wheel.move` has it; most timers are heartbeats' and only ever move on.
+                    # Inlined from `Wheel.move`: most timers are moved to a later time by heartbeats.
                     timer.deadline_ms = deadline_ms
                 else:
                     armed.timer = self._wheel.move(timer, deadline_ms)
@@ -110,15 +110,15 @@ class ShardTimers:
             armed.timer.cancel()
 
     def cancel_all(self) -> Iterator[None]:
-        """None of those armed now runs. There may be thousands: what they hold is let go while the iterator is advanced."""
+        """Cancel all timers now. There may be thousands: their memory is freed while the iterator is advanced."""
         armed, self._armed = self._armed, {}
-        return _let_go(armed)
+        return _free(armed)
 
     def is_scheduled(self, key: str) -> bool:
         return key in self._armed
 
 
-def _let_go(armed: dict[str, _Armed]) -> Iterator[None]:
+def _free(armed: dict[str, _Armed]) -> Iterator[None]:
     for each in armed.values():
         if each.timer is not None:
             each.timer.cancel()

@@ -1,12 +1,11 @@
 """
-A hierarchical timing wheel: arming, moving and cancelling a deadline cost the same however many are armed.
+A hierarchical timing wheel: to arm, move or cancel a timer costs the same with any number of timers.
 
-Deadlines near the present lie in buckets of 1 ms, later ones in buckets that are 256 times as wide a level; when a wide
-bucket's time comes, its timers fall into narrower ones. Only buckets are ordered (by a heap), never timers. Moving a deadline
-to later, which is what every heartbeat does, writes one number: the timer is looked at when its old bucket comes, and put
-where it belongs.
+Near deadlines lie in buckets of 1 ms, later ones in buckets that are 256 times as wide per level. When a wide bucket is due its
+timers move to narrower buckets. A heap orders the buckets; timers are not ordered. To move a deadline to a later time, as every
+heartbeat does, sets one number: when the old bucket is due, the timer moves to its new bucket.
 
-The wheel knows no clock: whoever owns it calls `advance` at `next_ms`, and is told by `on_earlier` when that moves forward.
+The wheel has no clock: its owner calls `advance` at `next_ms`, and `on_earlier` tells the owner that `next_ms` is earlier now.
 
 Source: Varghese and Lauck, "Hashed and Hierarchical Timing Wheels"; Kafka org.apache.kafka.server.util.timer.
 """
@@ -19,18 +18,18 @@ _LEVEL_BITS: Final = 8
 
 
 class WheelTimer:
-    """One armed deadline. Made by `Wheel.arm`; move it with `Wheel.move`, end it with `cancel`."""
+    """One timer, made by `Wheel.arm`."""
 
     __slots__ = ("action", "bucket_ms", "deadline_ms")
 
     def __init__(self, deadline_ms: int, action: Callable[[], None]) -> None:
         self.deadline_ms = deadline_ms
         self.bucket_ms = 0
-        """When the bucket that holds it comes; never later than the deadline."""
+        """The time of the bucket that holds it, which is not after the deadline."""
         self.action: Callable[[], None] | None = action
 
     def cancel(self) -> None:
-        """Never run the action; no effect when it has run."""
+        """Do not run the action; no effect if it has run."""
         self.action = None
 
     @property
@@ -40,9 +39,9 @@ class WheelTimer:
 
 class Wheel:
     """
-    Timers of one node, in integer milliseconds.
+    The timers of one node, in integer milliseconds.
 
-    Not safe for threads: it belongs to the thread that runs the node.
+    Not thread-safe: called on the thread that owns the node.
     """
 
     __slots__ = ("_buckets", "_due", "now_ms", "on_earlier")
@@ -51,17 +50,17 @@ class Wheel:
         self.now_ms = now_ms
         self.on_earlier = on_earlier
         self._buckets: dict[tuple[int, int], list[WheelTimer]] = {}
-        """By (start of the bucket in ms, its level)."""
+        """By (start of the bucket in ms, level)."""
         self._due: list[tuple[int, int]] = []
         """A heap of the keys of `_buckets`, each once."""
 
     @property
     def next_ms(self) -> int | None:
-        """When `advance` has something to do; None while nothing is armed."""
+        """The time at which `advance` is due; None without timers."""
         return self._due[0][0] if self._due else None
 
     def arm(self, deadline_ms: int, action: Callable[[], None]) -> WheelTimer:
-        """Run `action` once, in the first `advance` that reaches `deadline_ms`; one in the past runs in the next."""
+        """Run `action` once, in the first `advance` that reaches the deadline; in the next one if it has passed."""
         timer = WheelTimer(deadline_ms, action)
         self._place(timer)
         return timer
@@ -71,7 +70,7 @@ class Wheel:
         Give an armed timer another deadline.
 
         Returns:
-            The timer to keep: another one if the deadline had to come earlier.
+            The timer to keep: another one if its bucket had to be an earlier one.
         """
         if deadline_ms >= timer.bucket_ms:
             timer.deadline_ms = deadline_ms
@@ -82,7 +81,7 @@ class Wheel:
         return self.arm(deadline_ms, action)
 
     def advance(self, now_ms: int) -> int:
-        """Run what is due, in the order of deadlines to the millisecond; how many ran. Time never goes back."""
+        """Run the timers that are due by `now_ms` in the order of their deadlines, and return their number."""
         ran = 0
         due = self._due
         while due and due[0][0] <= now_ms:
