@@ -2,8 +2,8 @@
 The appender: replays records, adds them to the open batch, and appends it to the log.
 
 A batch is appended when it is full, and at once if it belongs to a transaction. Otherwise `linger_ms` decides: at the end of
-the turn (`ADAPTIVE`: the operations that had arrived at its opening are in it), after each operation (0), or after a fixed time.
-If the append fails, the state is reverted to the base offset of the batch, and exactly the operations in the batch fail.
+the turn (`ADAPTIVE`: the operations that had arrived at its opening are in it), after each operation (0), or after a fixed
+time. If the append fails, the state is reverted to the base offset of the batch, and exactly the operations in it fail.
 
 Source: Kafka CoordinatorRuntime.CoordinatorContext.append, flushCurrentBatch; KIP-848.
 """
