@@ -11,7 +11,7 @@ from kohort.pipeline.jobs.reading import Reading
 from kohort.pipeline.jobs.tables import Tables
 from kohort.pipeline.tables.burrow.status import burrow_status
 from kohort.testing.history import History
-from kohort.testing.history.truth import ExpectedTables
+from kohort.testing.history.expected_tables import ExpectedTables
 from tests.conftest import LONG
 
 pytestmark = pytest.mark.spark
@@ -73,8 +73,8 @@ def cleaned(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Told:
     """Cleaned at any moment, with and without tombstones, the topics' logs cut."""
     histories = [History(seed, partition=at) for at, seed in enumerate(range(1000, 1000 + SEEDS))]
     for history in histories:
-        history.clean(share=history.world.chance.random(), drop_tombstones=history.seed % 2 == 0)
-        history.expire_data(share=history.world.chance.random())
+        history.clean(share=history.world.rng.random(), drop_tombstones=history.seed % 2 == 0)
+        history.expire_data(share=history.world.rng.random())
     return tables(spark, tmp_path_factory.mktemp("cleaned"), histories)
 
 

@@ -12,7 +12,7 @@ from kohort.model.errors import ConfigError
 from kohort.model.ids import CONSUMER_OFFSETS
 from kohort.pipeline.session import find_java
 from kohort.testing.history import History
-from kohort.testing.history.truth import ExpectedTables
+from kohort.testing.history.expected_tables import ExpectedTables
 from tests.conftest import LONG
 from tests.pipeline.conftest import QUICK
 

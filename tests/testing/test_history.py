@@ -12,8 +12,8 @@ from kohort.model.ids import CONSUMER_OFFSETS
 from kohort.pipeline.decode.log import Decoder, decode_directory
 from kohort.pipeline.decode.segments import list_segments
 from kohort.testing.history import History
+from kohort.testing.history.expected_tables import ExpectedTables
 from kohort.testing.history.logs import ABORT, COMMIT, Log, Record
-from kohort.testing.history.truth import ExpectedTables
 from kohort.wire.batches import check_crc, iter_batches
 
 SEEDS = range(40)
@@ -63,7 +63,7 @@ def test_cleaning_takes_records_but_no_offset(seed: int) -> None:
     truth = ExpectedTables(history, history.now_ms)
     before, records = truth.offsets(), sum(len(batch.records) for batch in history.world.log(CONSUMER_OFFSETS).batches)
     for _ in range(3):
-        history.clean(share=history.world.chance.random(), drop_tombstones=True)
+        history.clean(share=history.world.rng.random(), drop_tombstones=True)
     assert sorted(map(str, truth.offsets())) == sorted(map(str, before))
     assert sum(len(batch.records) for batch in history.world.log(CONSUMER_OFFSETS).batches) <= records
 

@@ -1,6 +1,5 @@
 """
-Histories with known truth: what groups and transactions did, from a seed, as segments on disk and as the rows that tables
-made of them must hold.
+Histories of groups and transactions from a seed: segment files, and the rows that the pipeline's tables must have for them.
 """
 
 from kohort.testing.history.history import History

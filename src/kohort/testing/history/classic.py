@@ -1,8 +1,7 @@
 """
-A classic group with its people: they join, leave, fall silent, come back under their instance id, change their
-subscription.
+A classic group whose members join, leave, return under their instance id, and change their subscription.
 
-Keeps what the tables of the pipeline must say of it, from what happened, not from what was written.
+The group keeps the expected rows of the pipeline's tables. It derives them from the events, not from the written records.
 """
 
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ Row = dict[str, Any]
 class ClassicGroup:
     """
     Attributes:
-        members: by member id: `names`, `topics`, `owned`.
+        members: by member id, `names`, `topics` and `owned`.
         changes: rows of `rebalances`.
         stays, owned: rows of `members` and `assignments`.
     """
@@ -29,28 +28,28 @@ class ClassicGroup:
     generation: int = -1
     members: dict[str, Row] = field(default_factory=dict)
     changes: list[Row] = field(default_factory=list)
-    stays: list[Row] = field(default_factory=list)
+    memberships: list[Row] = field(default_factory=list)
     owned: list[Row] = field(default_factory=list)
     _created_ms: int | None = None
 
     def act(self) -> None:
-        """Something happens to the group."""
-        chance = self.world.chance
+        """Run one random event."""
+        rng = self.world.rng
         if self.generation < 0:
             self._create()
             return
         steps = [self._joins, self._joins, self._rejoins]
         if self.members:
             steps += [self._leaves, self._leaves, self._resubscribes, self._leaves_and_joins]
-            steps += [self._comes_back] if self._static() else []
-        if self.members and self.generation > 0 and chance.random() < 0.1:
+            steps += [self._static_member_returns] if self._static() else []
+        if self.members and self.generation > 0 and rng.random() < 0.1:
             steps = [self._empties]
-        if not self.members and self.generation > 0 and chance.random() < 0.4:
+        if not self.members and self.generation > 0 and rng.random() < 0.4:
             steps = [self._deletes]
-        chance.choice(steps)()
+        rng.choice(steps)()
 
-    def owned_places(self) -> list[tuple[str, int]]:
-        return [place for member in self.members.values() for place in member["owned"]]
+    def owned_partitions(self) -> list[tuple[str, int]]:
+        return [topic_partition for member in self.members.values() for topic_partition in member["owned"]]
 
     def _create(self) -> None:
         self.generation = 0
@@ -60,22 +59,22 @@ class ClassicGroup:
 
     def _joins(self) -> None:
         before = self._owners()
-        joined = [self._newcomer() for _ in range(self.world.chance.randint(1, 2))]
+        joined = [self._new_member() for _ in range(self.world.rng.randint(1, 2))]
         self._rebalance(before, joined=joined, why=["joined"])
 
     def _leaves(self) -> None:
         before = self._owners()
-        left = [self._goes()]
+        left = [self._remove_member()]
         self._rebalance(before, left=left, why=["left"])
 
     def _leaves_and_joins(self) -> None:
         before = self._owners()
-        left = [self._goes()]
-        self._rebalance(before, joined=[self._newcomer()], left=left, why=["joined", "left"])
+        left = [self._remove_member()]
+        self._rebalance(before, joined=[self._new_member()], left=left, why=["joined", "left"])
 
     def _resubscribes(self) -> None:
         before = self._owners()
-        member = self._anybody()
+        member = self._any_member()
         member["topics"] = sorted(set(self.world.topics) - set(member["topics"])) or [next(iter(self.world.topics))]
         self._rebalance(before, changed=[member["names"]], why=["subscription"])
 
@@ -83,23 +82,23 @@ class ClassicGroup:
         if self.members:
             self._rebalance(self._owners(), why=["rejoined"])
 
-    def _comes_back(self) -> None:
-        """A static member under a new id, while the old one is still there: no rebalance."""
-        name = self.world.chance.choice(self._static())
+    def _static_member_returns(self) -> None:
+        """A static member joins under a new member id and replaces the old one; there is no rebalance."""
+        name = self.world.rng.choice(self._static())
         old = self.members.pop(name)
         new = old | {"names": old["names"] | {"member_id": self.world.new_id("m")}}
         self.members[new["names"]["member_id"]] = new
-        self._end(self.stays, lambda row: row["member_id"] == name)
+        self._end(self.memberships, lambda row: row["member_id"] == name)
         self._end(self.owned, lambda row: row["member_id"] == name)
         offset = self._write()
-        told = {"joined": [new["names"]], "left": [old["names"]], "fenced": [old["names"]]}
-        self._change(offset, "replaced", why=["fenced"], moved=0, **told)
+        fields = {"joined": [new["names"]], "left": [old["names"]], "fenced": [old["names"]]}
+        self._change(offset, "replaced", why=["fenced"], moved=0, **fields)
 
     def _empties(self) -> None:
         left = [member["names"] for member in self.members.values()]
         self.members = {}
         self.generation += 1
-        self._end(self.stays, lambda _: True)
+        self._end(self.memberships, lambda _: True)
         self._end(self.owned, lambda _: True)
         offset = self._write()
         self._change(offset, "emptied", left=left, why=["left"])
@@ -110,55 +109,57 @@ class ClassicGroup:
         row = {"generation": None, "protocol_type": None, "moved": None}
         self._change(batch.base_offset, "deleted", why=[], **row)
 
-    def _newcomer(self) -> Row:
-        chance = self.world.chance
-        instance_id = self.world.new_id("i") if chance.random() < 0.3 else None
+    def _new_member(self) -> Row:
+        rng = self.world.rng
+        instance_id = self.world.new_id("i") if rng.random() < 0.3 else None
         names: Row = {"member_id": self.world.new_id("m"), "instance_id": instance_id}
         names |= {"client_id": self.world.new_id("c"), "client_host": "/127.0.0.1"}
         self.members[names["member_id"]] = {"names": names, "topics": sorted(self.world.topics), "owned": []}
         return names
 
-    def _goes(self) -> Row:
-        names: Row = self._anybody()["names"]
+    def _remove_member(self) -> Row:
+        names: Row = self._any_member()["names"]
         del self.members[names["member_id"]]
         return names
 
-    def _anybody(self) -> Row:
-        found: Row = self.world.chance.choice(list(self.members.values()))
+    def _any_member(self) -> Row:
+        found: Row = self.world.rng.choice(list(self.members.values()))
         return found
 
     def _static(self) -> list[str]:
         return [name for name, member in self.members.items() if member["names"]["instance_id"] is not None]
 
     def _owners(self) -> dict[tuple[str, int], str]:
-        return {place: name for name, member in self.members.items() for place in member["owned"]}
+        return {topic_partition: name for name, member in self.members.items() for topic_partition in member["owned"]}
 
-    def _rebalance(self, before: dict[tuple[str, int], str], **told: Any) -> None:
+    def _rebalance(self, before: dict[tuple[str, int], str], **fields: Any) -> None:
         self.generation += 1
         if not self.members:
-            left = told["left"]
-            self._end(self.stays, lambda _: True)
+            left = fields["left"]
+            self._end(self.memberships, lambda _: True)
             self._end(self.owned, lambda _: True)
             self._change(self._write(), "emptied", left=left, why=["left"])
             return
         self._assign()
         after = self._owners()
-        moved = sum(place in before and before[place] != owner for place, owner in after.items())
-        sync_ms = self.world.chance.choice((0, 3, 200))
+        moved = sum(
+            topic_partition in before and before[topic_partition] != owner for topic_partition, owner in after.items()
+        )
+        sync_ms = self.world.rng.choice((0, 3, 200))
         offset = self._write(sync_ms=sync_ms)
         begun = {}
         if self.generation == 1 and self._created_ms is not None:
             begun = {"began_at_ms": self._created_ms, "duration_ms": self.world.now_ms - self._created_ms}
-        self._change(offset, "rebalanced", moved=moved, sync_ms=sync_ms, **begun, **told)
+        self._change(offset, "rebalanced", moved=moved, sync_ms=sync_ms, **begun, **fields)
         self._keep_intervals(offset)
 
     def _assign(self) -> None:
         for member in self.members.values():
             member["owned"] = []
-        for topic, partition in self.world.places:
-            wanting = [member for member in self.members.values() if topic in member["topics"]]
-            if wanting:
-                self.world.chance.choice(wanting)["owned"].append((topic, partition))
+        for topic, partition in self.world.topic_partitions:
+            subscribed = [member for member in self.members.values() if topic in member["topics"]]
+            if subscribed:
+                self.world.rng.choice(subscribed)["owned"].append((topic, partition))
 
     def _write(self, *, sync_ms: int = 0) -> int:
         members = list(self.members.values())
@@ -170,7 +171,7 @@ class ClassicGroup:
         self._keep_intervals(offset)
         return offset
 
-    def _change(self, offset: int, event: str, **told: Any) -> None:
+    def _change(self, offset: int, event: str, **fields: Any) -> None:
         row: Row = {
             "group": self.group,
             "group_type": "classic",
@@ -193,24 +194,24 @@ class ClassicGroup:
             "sync_ms": None,
             "duration_ms": None,
         }
-        self.changes.append(row | told)
+        self.changes.append(row | fields)
 
     def _keep_intervals(self, offset: int) -> None:
-        """Stays and ownerships go on, end or begin as the group is now."""
-        self._end(self.stays, lambda row: row["member_id"] not in self.members)
+        """Begin and end rows of memberships and ownerships to match the current members."""
+        self._end(self.memberships, lambda row: row["member_id"] not in self.members)
         owners = self._owners()
         self._end(self.owned, lambda row: owners.get((row["topic"], row["partition"])) != row["member_id"])
         base = {"group": self.group, "group_type": "classic", "since_ms": self.world.now_ms, "until_ms": None}
-        there = {row["member_id"] for row in self.stays if row["until_ms"] is None}
+        there = {row["member_id"] for row in self.memberships if row["until_ms"] is None}
         for name, member in self.members.items():
             if name not in there:
-                self.stays.append(base | member["names"] | {"first_log_offset": offset})
+                self.memberships.append(base | member["names"] | {"first_log_offset": offset})
         held = {(row["topic"], row["partition"]) for row in self.owned if row["until_ms"] is None}
         for (topic, partition), name in owners.items():
             if (topic, partition) not in held:
-                place = {"member_id": name, "topic": topic, "topic_id": None, "partition": partition}
-                place |= {"subtopology": None, "role": None}
-                self.owned.append(base | place | {"first_log_offset": offset})
+                topic_partition = {"member_id": name, "topic": topic, "topic_id": None, "partition": partition}
+                topic_partition |= {"subtopology": None, "role": None}
+                self.owned.append(base | topic_partition | {"first_log_offset": offset})
 
     def _end(self, rows: list[Row], is_over: Any) -> None:
         for row in rows:

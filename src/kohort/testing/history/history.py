@@ -1,10 +1,10 @@
 """
-A history of a cluster's groups and transactions from a seed: real segments on disk, and everything that was true of it.
+A history of a cluster's groups and transactions from a seed, as segment files.
 
-What happens is drawn from the seed: groups of all kinds whose members join, leave, fence each other and change their mind;
-commits that go forward, stand still, go back and are deleted; transactions that are committed, aborted, fenced, timed out,
-left open or hang; data with the times it was produced. Then the logs may be cleaned, cut by retention and torn at the end,
-and `truth` tells what tables must say of what is left.
+The events are random: groups of all kinds whose members join, leave, fence each other and change their subscription; commits
+that go forward, repeat, go back and are deleted; transactions that are committed, aborted, fenced, timed out, left open or
+hang; data with timestamps. Then the logs can be compacted, cut by retention and torn at the end. `expected_tables` computes the
+rows that the pipeline's tables must have for the remaining records.
 """
 
 from dataclasses import dataclass, field
@@ -24,16 +24,16 @@ from kohort.testing.history.world import World
 Row = dict[str, Any]
 
 _KINDS = ("produce",) * 2 + ("group",) * 3 + ("commit",) * 2 + ("transaction",) * 2 + ("share",)
-"""What happens, as often as it is named."""
+"""The kinds of events; a kind that is listed twice is twice as likely."""
 
 
 @dataclass(slots=True)
 class History:
     """
     Attributes:
-        seed: of everything that is drawn.
-        partition: the log partition of each coordinator; histories with different ones may share a directory.
-        steps: how much happens.
+        seed: of all random choices.
+        partition: the partition of each internal topic; histories with different partitions can share a directory.
+        steps: the number of events.
     """
 
     seed: int
@@ -54,7 +54,7 @@ class History:
         self.groups += [ModernGroup(world, f"{name}{kind}", kind) for kind in ("consumer", "share", "streams")]
         ids = range(2)
         self.producers = [TransactionalProducer(world, f"{name}tx{n}", self.seed * 100 + n, n % 3) for n in ids]
-        self.shares = [SharePartition(world, f"{name}share", topic, at) for topic, at in world.places]
+        self.shares = [SharePartition(world, f"{name}share", topic, at) for topic, at in world.topic_partitions]
         self.committers = [Committer(world, group.group) for group in self.groups[:2]] + [
             Committer(world, f"{name}simple")
         ]
@@ -70,9 +70,9 @@ class History:
 
     def _run(self) -> None:
         world = self.world
-        for topic, partition in world.places:
+        for topic, partition in world.topic_partitions:
             world.produce(topic, partition)
-        # Every topic is named with its id once, so that its name is known.
+        # The first record of each share partition names the topic of its topic id.
         for one in self.shares:
             one.act()
         for _ in range(self.steps):
@@ -80,33 +80,33 @@ class History:
             self._step()
 
     def _step(self) -> None:
-        chance = self.world.chance
-        kind = chance.choice(
+        rng = self.world.rng
+        kind = rng.choice(
             ("produce", "produce", "group", "group", "group", "commit", "commit", "transaction", "transaction", "share")
         )
         if kind == "produce":
-            self.world.produce(*chance.choice(self.world.places))
+            self.world.produce(*rng.choice(self.world.topic_partitions))
         elif kind == "group":
-            chance.choice(self.groups).act()
+            rng.choice(self.groups).act()
         elif kind == "commit":
-            self._commit(chance.choice(self.committers))
+            self._commit(rng.choice(self.committers))
         elif kind == "transaction":
-            self._transact(chance.choice(self.producers))
+            self._transact(rng.choice(self.producers))
         else:
-            chance.choice(self.shares).act()
+            rng.choice(self.shares).act()
 
     def _commit(self, committer: Committer) -> None:
-        owners = {group.group: group.owned_places() for group in self.groups}
-        committer.act(owners.get(committer.group, self.world.places))
+        owners = {group.group: group.owned_partitions() for group in self.groups}
+        committer.act(owners.get(committer.group, self.world.topic_partitions))
 
     def _transact(self, producer: TransactionalProducer) -> None:
-        if producer.epoch >= 0 and producer.state != "Ongoing" and self.world.chance.random() < 0.04:
+        if producer.epoch >= 0 and producer.state != "Ongoing" and self.world.rng.random() < 0.04:
             producer.hang()
         else:
             producer.act()
 
     def clean(self, *, share: float, drop_tombstones: bool = False) -> None:
-        """Compact the logs of groups and transactions up to a place: the share of their batches that lies before it."""
+        """Compact the logs of groups and transactions up to a share of their batches."""
         for topic in (CONSUMER_OFFSETS, TRANSACTION_STATE):
             log = self.world.log(topic)
             if log.batches:
@@ -115,31 +115,31 @@ class History:
         self.is_cleaned = True
 
     def expire_data(self, *, share: float) -> None:
-        """Retention takes the beginning of the topics' logs."""
-        for place in self.world.places:
-            log = self.world.logs[place]
+        """Delete the begin of the topics' logs, as retention does."""
+        for topic_partition in self.world.topic_partitions:
+            log = self.world.logs[topic_partition]
             limit = min(int(log.next_offset * share), log.last_stable_offset())
             log.drop_before(limit)
 
     def write(self, directory: Path, *, torn: bool = False) -> None:
         """
-        All logs as segments.
+        Write all logs as segment files.
 
         Args:
-            torn: the group coordinator's log ends in half a batch, as when the machine dies.
+            torn: the log of the group coordinator ends in an incomplete batch, as after a power failure.
         """
         for log in self.logs:
             if torn and log is self.world.log(CONSUMER_OFFSETS):
                 self._tear(log, directory)
             else:
-                log.write(directory, batches_per_segment=self.world.chance.randint(3, 20))
+                log.write(directory, batches_per_segment=self.world.rng.randint(3, 20))
 
     def _tear(self, log: Log, directory: Path) -> None:
-        """One more commit was under way when the machine died; it never counted."""
-        topic, partition = self.world.places[0]
+        """Write the log with the first bytes of one more commit, which does not count."""
+        topic, partition = self.world.topic_partitions[0]
         record = values.offset_commit(f"{self.world.name}simple", topic, partition, 0, at_ms=self.now_ms)
         last = len(log.append([record], self.now_ms).encoded())
-        cut = self.world.chance.randint(1, last - 1)
+        cut = self.world.rng.randint(1, last - 1)
         path = log.write(directory, batches_per_segment=len(log.batches), torn_bytes=cut)
         log.batches.pop()
         log.next_offset -= 1

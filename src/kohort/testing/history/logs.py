@@ -1,10 +1,10 @@
 """
-Logs that are written record by record, cleaned as Kafka cleans them, and put on disk as segments: batches of any codec,
-gaps where records were cleaned away, markers of transactions, a torn end.
+Logs in memory that can be appended to, compacted as Kafka does, and written as segment files: batches of any codec, gaps where
+records were removed, transaction markers, a torn end.
 
-Written independently of the pipeline's decoder, whose tests they are for.
+This module shares no code with the decoder that it tests, except the layout of batch headers.
 
-Source: Kafka DefaultRecordBatch, DefaultRecord, EndTransactionMarker, Cleaner, LogCleaner (what may be cleaned away).
+Source: Kafka DefaultRecordBatch, DefaultRecord, EndTransactionMarker, Cleaner, LogCleaner.
 """
 
 from collections.abc import Iterable, Sequence
@@ -34,22 +34,22 @@ _NO_PRODUCER = -1
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record with what it says, so that nobody has to read its bytes to know."""
+    """A record with the facts that it was made of, so that a test need not decode it."""
 
     key: bytes | None
     value: bytes | None
-    says: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Batch:
     """
-    A batch as it is in the log.
+    A batch of a log.
 
     Attributes:
-        records: by offset; cleaning takes some away, and leaves the offsets of the batch as they were.
-        marker: COMMIT or ABORT where it is the end of a transaction.
-        open_ms: how long before `at_ms`, which is the time of all others, its first record was produced.
+        records: by offset; compaction removes some and keeps the offsets of the batch.
+        marker: COMMIT or ABORT for a transaction marker.
+        open_ms: the first record has a timestamp that many milliseconds before `at_ms`, the timestamp of all others.
     """
 
     base_offset: int
@@ -65,7 +65,7 @@ class Batch:
 
     @property
     def began_ms(self) -> int:
-        """The time of the first record that is left."""
+        """The timestamp of the first remaining record."""
         return self.at_ms - (self.open_ms if self.base_offset in self.records else 0)
 
     def encoded(self) -> bytes:
@@ -101,7 +101,7 @@ def _record(offset_delta: int, record: Record, *, delta_ms: int) -> bytes:
 
 @dataclass(slots=True)
 class Log:
-    """The log of one topic partition, from the first batch that is still there."""
+    """The log of one partition, from the first remaining batch."""
 
     topic: str
     partition: int
@@ -119,7 +119,7 @@ class Log:
         codec: Codec = Codec.NONE,
         open_ms: int = 0,
     ) -> Batch:
-        """Append a batch; `producer` is id and epoch. A batch of one record was open for no time."""
+        """Append a batch; `producer` is id and epoch. `open_ms` has no effect on a batch of one record."""
         base = self.next_offset
         numbered = dict(enumerate(records, base))
         producer_id, producer_epoch = producer or (_NO_PRODUCER, -1)
@@ -129,7 +129,7 @@ class Log:
         return self._appended(batch)
 
     def mark(self, kind: str, at_ms: int, *, producer: tuple[int, int]) -> Batch:
-        """Append the marker that ends a producer's transaction here."""
+        """Append the marker that ends a producer's transaction in this log."""
         key = b"\x00\x00" + (b"\x00\x01" if kind == COMMIT else b"\x00\x00")
         record = Record(key, b"\x00\x00" + bytes(4))
         at = self.next_offset
@@ -141,7 +141,7 @@ class Log:
         return batch
 
     def last_stable_offset(self) -> int:
-        """Where the earliest transaction begins that has no marker yet; the end where there is none."""
+        """The first offset of the earliest open transaction; the end offset if none is open."""
         began: dict[int, int] = {}
         for batch in self.batches:
             if batch.marker is not None:
@@ -152,11 +152,11 @@ class Log:
 
     def clean(self, until: int, *, drop_tombstones: bool) -> None:
         """
-        Compact what lies before `until`: of each key its last record stays, of aborted transactions nothing.
+        Compact the log before `until`: the last record of each key stays, and no record of an aborted transaction.
 
         Args:
-            until: the first offset of a batch; what is not stable stays in any case.
-            drop_tombstones: their time is over, that of markers too.
+            until: the first offset of a batch; records from the last stable offset on stay in any case.
+            drop_tombstones: the delete horizon of tombstones has passed.
         """
         limit = min(until, self.last_stable_offset())
         aborted = self._aborted(limit)
@@ -187,7 +187,7 @@ class Log:
         batch: Batch, limit: int, aborted: set[int], newest: dict[bytes | None, int], drop_tombstones: bool
     ) -> Batch | None:
         if batch.last_offset >= limit or batch.marker is not None:
-            # Markers could go once their data has; Kafka keeps them for a while, too.
+            # Kafka removes a marker some time after the records of its transaction; here it stays.
             return batch
         batch.records = {
             offset: record
@@ -198,29 +198,26 @@ class Log:
         return batch if batch.records else None
 
     def drop_before(self, offset: int) -> None:
-        """Retention takes the batches that end before `offset`."""
+        """Remove the batches that end before `offset`, as retention does."""
         self.batches = [batch for batch in self.batches if batch.last_offset >= offset]
 
     def write(self, directory: Path, *, batches_per_segment: int, torn_bytes: int = 0) -> Path:
         """
-        The log as segment files in `<directory>/<topic>-<partition>/`.
+        Write the log as segment files in `<directory>/<topic>-<partition>/` and return the last file.
 
         Args:
-            torn_bytes: this much of the last file is not there any more.
-
-        Returns:
-            The last file.
+            torn_bytes: the bytes that are cut off the last file.
         """
-        place = directory / f"{self.topic}-{self.partition}"
-        place.mkdir(parents=True)
+        topic_partition = directory / f"{self.topic}-{self.partition}"
+        topic_partition.mkdir(parents=True)
         segments: Sequence[Sequence[Batch]] = [
             self.batches[first : first + batches_per_segment]
             for first in range(0, len(self.batches), batches_per_segment)
         ]
-        path = place / f"{self.next_offset if not segments else segments[0][0].base_offset:020}.log"
+        path = topic_partition / f"{self.next_offset if not segments else segments[0][0].base_offset:020}.log"
         path.write_bytes(b"")
         for segment in segments:
-            path = place / f"{segment[0].base_offset:020}.log"
+            path = topic_partition / f"{segment[0].base_offset:020}.log"
             path.write_bytes(b"".join(batch.encoded() for batch in segment))
         if torn_bytes:
             path.write_bytes(path.read_bytes()[:-torn_bytes])

@@ -1,8 +1,8 @@
 """
-A group that its coordinator assigns, of the consumer, share or streams kind: members come, go, are replaced by their
-instance id, want something else; every change begins an epoch, and each member moves to its target step by step.
+A group with a server-side assignor, of the consumer, share or streams kind: members join, leave, are replaced by instance id
+and change their subscription. Every change begins an epoch, and each member reconciles to its target assignment step by step.
 
-Keeps what the tables of the pipeline must say of it, from what happened, not from what was written.
+The group keeps the expected rows of the pipeline's tables. It derives them from the events, not from the written records.
 
 Source: KIP-848, reconciliation; KIP-932; KIP-1071.
 """
@@ -16,7 +16,7 @@ from kohort.testing.history.logs import Record
 from kohort.testing.history.world import World
 
 Row = dict[str, Any]
-Place = tuple[str, int]
+Partition = tuple[str, int]
 
 _STABLE = {"consumer": 0, "share": 0, "streams": 1}
 _FIRST_EPOCH = {"consumer": 1, "share": 1, "streams": 2}
@@ -24,16 +24,16 @@ _FIRST_EPOCH = {"consumer": 1, "share": 1, "streams": 2}
 
 @dataclass(slots=True)
 class Member:
-    """A member: what it is called and wants, what it holds and should hold, tasks and the roles of their copies among it."""
+    """A member: its names, subscription, current and target assignment; for streams groups also standby and warm-up tasks."""
 
     names: Row
-    wants: list[str]
+    subscribed: list[str]
     epoch: int = 0
     state: int = 0
-    holds: set[Place] = field(default_factory=set)
-    target: set[Place] = field(default_factory=set)
-    copies: dict[Place, str] = field(default_factory=dict)
-    target_copies: dict[Place, str] = field(default_factory=dict)
+    assigned: set[Partition] = field(default_factory=set)
+    target: set[Partition] = field(default_factory=set)
+    copies: dict[Partition, str] = field(default_factory=dict)
+    target_copies: dict[Partition, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -49,66 +49,73 @@ class ModernGroup:
     epoch: int = 0
     target_epoch: int = 0
     metadata_hash: int = 1
-    people: dict[str, Member] = field(default_factory=dict)
+    members: dict[str, Member] = field(default_factory=dict)
     changes: list[Row] = field(default_factory=list)
-    stays: list[Row] = field(default_factory=list)
+    memberships: list[Row] = field(default_factory=list)
     owned: list[Row] = field(default_factory=list)
     _known: dict[str, Member] = field(default_factory=dict)
-    _owners: dict[Place, frozenset[str]] = field(default_factory=dict)
+    _owners: dict[Partition, frozenset[str]] = field(default_factory=dict)
 
     def act(self) -> None:
-        """Something happens to the group."""
-        chance = self.world.chance
-        if not self.people:
-            if self.epoch and chance.random() < 0.2:
+        """Run one random event."""
+        rng = self.world.rng
+        if not self.members:
+            if self.epoch and rng.random() < 0.2:
                 self._deletes()
             else:
                 self._joins()
             return
-        steps = [self._joins, self._leaves, self._wants_else, self._metadata_changes]
-        if self.kind == "consumer" and any(one.names["instance_id"] for one in self.people.values()):
-            steps.append(self._comes_back)
-        if chance.random() < 0.6:
+        steps = [self._joins, self._leaves, self._subscription_changes, self._metadata_changes]
+        if self.kind == "consumer" and any(one.names["instance_id"] for one in self.members.values()):
+            steps.append(self._static_member_returns)
+        if rng.random() < 0.6:
             steps = [self._heartbeats]
-        chance.choice(steps)()
+        rng.choice(steps)()
 
-    def owned_places(self) -> list[Place]:
-        """Of share groups nobody commits offsets, of streams groups the places are tasks."""
-        return [place for one in self.people.values() for place in sorted(one.holds)] if self.kind == "consumer" else []
+    def owned_partitions(self) -> list[Partition]:
+        """The partitions for which the group commits offsets; only consumer groups do."""
+        if self.kind != "consumer":
+            return []
+        return [partition for member in self.members.values() for partition in sorted(member.assigned)]
 
     def _joins(self) -> None:
-        static = self.kind != "share" and self.world.chance.random() < 0.3
+        static = self.kind != "share" and self.world.rng.random() < 0.3
         names: Row = {"member_id": self.world.new_id("m"), "instance_id": self.world.new_id("i") if static else None}
         names |= {"client_id": self.world.new_id("c"), "client_host": "/127.0.0.1"}
-        person = self.people[names["member_id"]] = Member(names, sorted(self.world.topics))
-        self._begin([self._metadata(person)], assigning=person)
+        member = self.members[names["member_id"]] = Member(names, sorted(self.world.topics))
+        self._begin([self._metadata(member)], assigning=member)
 
     def _leaves(self) -> None:
-        person = self._anybody()
-        name = person.names["member_id"]
-        del self.people[name]
+        member = self._any_member()
+        name = member.names["member_id"]
+        del self.members[name]
         gone = [self._record(what, name, None) for what in ("CurrentMemberAssignment", "TargetAssignmentMember")]
         self._begin([*gone, self._record("MemberMetadata", name, None)], assigning=None)
 
-    def _wants_else(self) -> None:
-        person = self._anybody()
+    def _subscription_changes(self) -> None:
+        member = self._any_member()
         topics = sorted(self.world.topics)
-        person.wants = topics[:1] if person.wants != topics[:1] else topics
-        self._begin([self._metadata(person)], assigning=person)
+        member.subscribed = topics[:1] if member.subscribed != topics[:1] else topics
+        self._begin([self._metadata(member)], assigning=member)
 
     def _metadata_changes(self) -> None:
         self.metadata_hash += 1
-        self._begin([], assigning=self._anybody())
+        self._begin([], assigning=self._any_member())
 
-    def _comes_back(self) -> None:
-        """A static member under a new id takes the place of the old one, within the epoch."""
-        old = self.world.chance.choice([one for one in self.people.values() if one.names["instance_id"]])
+    def _static_member_returns(self) -> None:
+        """A static member joins under a new member id and replaces the old one within the epoch."""
+        old = self.world.rng.choice([one for one in self.members.values() if one.names["instance_id"]])
         name = old.names["member_id"]
-        del self.people[name]
+        del self.members[name]
         new = Member(
-            old.names | {"member_id": self.world.new_id("m")}, old.wants, old.epoch, old.state, old.holds, old.target
+            old.names | {"member_id": self.world.new_id("m")},
+            old.subscribed,
+            old.epoch,
+            old.state,
+            old.assigned,
+            old.target,
         )
-        self.people[new.names["member_id"]] = new
+        self.members[new.names["member_id"]] = new
         records = [
             self._record("CurrentMemberAssignment", name, None),
             self._record("TargetAssignmentMember", name, None),
@@ -127,7 +134,7 @@ class ModernGroup:
         )
 
     def _deletes(self) -> None:
-        """The empty group goes: its target epoch and its epoch."""
+        """Delete the empty group: tombstones of its target epoch and its epoch."""
         records = [self._record("TargetAssignmentMetadata", None, None)] if self.target_epoch else []
         base = self._write([*records, self._record("Metadata", None, None)])
         self._change(base + len(records), "deleted", generation=None, completed_at_ms=self.world.now_ms)
@@ -135,27 +142,27 @@ class ModernGroup:
         self._known, self._owners = {}, {}
 
     def _heartbeats(self) -> None:
-        """One member takes a step towards its target; the target is made first where it is not that of the epoch."""
+        """One member reconciles a step; before that, the target assignment is computed if it is older than the group epoch."""
         records = self._assigned() if self.target_epoch < self.epoch else []
-        person = self._anybody()
-        self._step(person)
-        base = self._write([*records, self._current(person)])
+        member = self._any_member()
+        self._step(member)
+        base = self._write([*records, self._current(member)])
         self._settle()
-        self._keep(base, {person.names["member_id"]: base + len(records)})
+        self._keep(base, {member.names["member_id"]: base + len(records)})
 
     def _begin(self, records: list[Record], *, assigning: Member | None) -> None:
-        """A new epoch; who asked for it is assigned at once, after a leave somebody's next heartbeat does that."""
+        """Begin an epoch. A member that caused it is assigned at once; after a leave the next heartbeat computes the target."""
         self.epoch = max(self.epoch + 1, _FIRST_EPOCH[self.kind])
         at = len(records)
         records.append(self._record("Metadata", None, {"epoch": self.epoch, "metadataHash": self.metadata_hash}))
-        event = "rebalanced" if self.people else "emptied"
+        event = "rebalanced" if self.members else "emptied"
         row = self._difference(event)
         if assigning is not None:
             records += self._assigned(row)
             self._step(assigning)
             records.append(self._current(assigning))
         base = self._write(records)
-        over = {} if self.people else {"completed_at_ms": self.world.now_ms, "duration_ms": 0}
+        over = {} if self.members else {"completed_at_ms": self.world.now_ms, "duration_ms": 0}
         begun = {"generation": self.epoch, "began_at_ms": self.world.now_ms}
         self._change(base + at, event, **{**begun, **over, **row})
         self._settle()
@@ -163,9 +170,9 @@ class ModernGroup:
         self._keep(base, named)
 
     def _difference(self, event: str) -> Row:
-        """Who came and went since the epoch before, and why this one began."""
-        joined = [one.names for name, one in self.people.items() if name not in self._known]
-        left = [one.names for name, one in self._known.items() if name not in self.people]
+        """The members that joined and left since the previous epoch, and the causes of this one."""
+        joined = [one.names for name, one in self.members.items() if name not in self._known]
+        left = [one.names for name, one in self._known.items() if name not in self.members]
         fenced = [
             one
             for one in left
@@ -178,77 +185,80 @@ class ModernGroup:
         ]
         changed = [
             one.names
-            for name, one in self.people.items()
-            if name in self._known and one.wants != self._known[name].wants
+            for name, one in self.members.items()
+            if name in self._known and one.subscribed != self._known[name].subscribed
         ]
-        told = {"joined": len(joined) > len(successors), "left": len(left) > len(fenced), "fenced": bool(fenced)}
-        why = [name for name, holds in (told | {"subscription": bool(changed)}).items() if holds]
-        self._known = {name: Member(one.names, list(one.wants)) for name, one in self.people.items()}
+        fields = {"joined": len(joined) > len(successors), "left": len(left) > len(fenced), "fenced": bool(fenced)}
+        why = [name for name, assigned in (fields | {"subscription": bool(changed)}).items() if assigned]
+        self._known = {name: Member(one.names, list(one.subscribed)) for name, one in self.members.items()}
         if not why and event == "rebalanced":
             why = ["metadata"]
         return {"joined": joined, "left": left, "fenced": fenced, "changed": changed, "why": why, "moved": None}
 
     def _assigned(self, row: Row | None = None) -> list[Record]:
-        """A target for everybody, and what that moves; into the row of the epoch that is open, or the one given."""
-        before = {name: (one.target, one.target_copies) for name, one in self.people.items()}
-        for one in self.people.values():
+        """Compute the target assignment and count its moves, into the given row or the row of the open epoch."""
+        before = {name: (one.target, one.target_copies) for name, one in self.members.items()}
+        for one in self.members.values():
             one.target, one.target_copies = set(), {}
-        for topic, partition in self.world.places:
-            wanting = [one for one in self.people.values() if topic in one.wants]
-            if wanting:
-                owner = self.world.chance.choice(wanting)
+        for topic, partition in self.world.topic_partitions:
+            subscribers = [one for one in self.members.values() if topic in one.subscribed]
+            if subscribers:
+                owner = self.world.rng.choice(subscribers)
                 owner.target.add((topic, partition))
-                self._copy((topic, partition), [one for one in wanting if one is not owner])
-        owners: dict[Place, frozenset[str]] = {}
-        for one in self.people.values():
-            for place in one.target:
-                owners[place] = frozenset({str(one.names["instance_id"] or one.names["member_id"])})
+                self._copy((topic, partition), [one for one in subscribers if one is not owner])
+        owners: dict[Partition, frozenset[str]] = {}
+        for one in self.members.values():
+            for topic_partition in one.target:
+                owners[topic_partition] = frozenset({str(one.names["instance_id"] or one.names["member_id"])})
         open_row = row if row is not None else self.changes[-1]
         open_row["moved"] = sum(
-            place in self._owners and self._owners[place] != owner for place, owner in owners.items()
+            topic_partition in self._owners and self._owners[topic_partition] != owner
+            for topic_partition, owner in owners.items()
         )
         self._owners = owners
         self.target_epoch = self.epoch
         changed = [
             self._target(one)
-            for name, one in self.people.items()
+            for name, one in self.members.items()
             if (one.target, one.target_copies) != before[name] or not one.epoch
         ]
         return [*changed, self._record("TargetAssignmentMetadata", None, {"assignmentEpoch": self.epoch})]
 
-    def _copy(self, task: Place, others: list[Member]) -> None:
-        """Streams groups keep copies of the state of some tasks."""
+    def _copy(self, task: Partition, others: list[Member]) -> None:
+        """Add standby and warm-up copies of a task in streams groups."""
         for one in others if self.kind == "streams" else ():
-            role = self.world.chance.choice((None, "standby", "warmup"))
+            role = self.world.rng.choice((None, "standby", "warmup"))
             if role is not None:
                 one.target_copies[task] = role
 
-    def _step(self, person: Member) -> None:
+    def _step(self, member: Member) -> None:
         stable = _STABLE[self.kind]
         if self.kind != "consumer":
-            person.epoch, person.state, person.holds = self.epoch, stable, set(person.target)
-            person.copies = dict(person.target_copies)
+            member.epoch, member.state, member.assigned = self.epoch, stable, set(member.target)
+            member.copies = dict(member.target_copies)
             return
-        surplus = person.holds - person.target
+        surplus = member.assigned - member.target
         if surplus:
-            person.state = stable + 1
-            person.holds -= surplus
+            member.state = stable + 1
+            member.assigned -= surplus
             return
-        taken = {place for one in self.people.values() if one is not person for place in one.holds}
-        person.epoch = self.epoch
-        person.holds = person.target - taken
-        person.state = stable if person.holds == person.target else stable + 2
+        taken = {
+            topic_partition for one in self.members.values() if one is not member for topic_partition in one.assigned
+        }
+        member.epoch = self.epoch
+        member.assigned = member.target - taken
+        member.state = stable if member.assigned == member.target else stable + 2
 
     def _settle(self) -> None:
         row = self.changes[-1]
         if row["event"] != "rebalanced" or row["completed_at_ms"] is not None:
             return
-        if all(one.epoch == self.epoch and one.state == _STABLE[self.kind] for one in self.people.values()):
+        if all(one.epoch == self.epoch and one.state == _STABLE[self.kind] for one in self.members.values()):
             row["completed_at_ms"] = self.world.now_ms
             row["duration_ms"] = self.world.now_ms - row["began_at_ms"]
 
-    def _anybody(self) -> Member:
-        return self.world.chance.choice(list(self.people.values()))
+    def _any_member(self) -> Member:
+        return self.world.rng.choice(list(self.members.values()))
 
     def _write(self, records: list[Record]) -> int:
         return self.world.write(CONSUMER_OFFSETS, records).base_offset
@@ -257,33 +267,38 @@ class ModernGroup:
         key: Row = {"groupId": self.group} | ({} if member_id is None else {"memberId": member_id})
         return values.record(f"{self.kind.capitalize()}Group{what}", key, value)
 
-    def _metadata(self, person: Member) -> Record:
-        names = person.names
+    def _metadata(self, member: Member) -> Record:
+        names = member.names
         value = {"instanceId": names["instance_id"], "rackId": None, "clientId": names["client_id"]}
-        value |= {"clientHost": names["client_host"], "subscribedTopicNames": person.wants, "subscribedTopicRegex": ""}
+        value |= {
+            "clientHost": names["client_host"],
+            "subscribedTopicNames": member.subscribed,
+            "subscribedTopicRegex": "",
+        }
         value |= {"rebalanceTimeoutMs": 300_000, "serverAssignor": None, "classicMemberMetadata": None}
-        # Streams members want a topology; another one stands for other topics.
-        value |= {"topologyEpoch": len(person.wants), "processId": "p", "userEndpoint": None, "clientTags": []}
+        # A streams member has a topology epoch in place of a subscription.
+        value |= {"topologyEpoch": len(member.subscribed), "processId": "p", "userEndpoint": None, "clientTags": []}
         return self._record("MemberMetadata", names["member_id"], value)
 
-    def _target(self, person: Member) -> Record:
-        value = {"topicPartitions": self._by_id(person.target)} | _tasks(person.target, person.target_copies)
-        return self._record("TargetAssignmentMember", person.names["member_id"], value)
+    def _target(self, member: Member) -> Record:
+        value = {"topicPartitions": self._by_id(member.target)} | _tasks(member.target, member.target_copies)
+        return self._record("TargetAssignmentMember", member.names["member_id"], value)
 
-    def _current(self, person: Member) -> Record:
-        held = self._by_id(person.holds)
+    def _current(self, member: Member) -> Record:
+        held = self._by_id(member.assigned)
         pending = ("activeTasksPendingRevocation", "standbyTasksPendingRevocation", "warmupTasksPendingRevocation")
-        value = {"memberEpoch": person.epoch, "previousMemberEpoch": person.epoch, "state": person.state}
-        told = {"assignedPartitions": held, "partitionsPendingRevocation": [], **{name: [] for name in pending}}
-        told |= _tasks(person.holds, person.copies)
-        return self._record("CurrentMemberAssignment", person.names["member_id"], value | told)
+        value = {"memberEpoch": member.epoch, "previousMemberEpoch": member.epoch, "state": member.state}
+        fields = {"assignedPartitions": held, "partitionsPendingRevocation": [], **{name: [] for name in pending}}
+        fields |= _tasks(member.assigned, member.copies)
+        return self._record("CurrentMemberAssignment", member.names["member_id"], value | fields)
 
-    def _by_id(self, places: set[Place]) -> list[Row]:
+    def _by_id(self, topic_partitions: set[Partition]) -> list[Row]:
         return [
-            {"topicId": self.world.topic_id(topic), "partitions": [partition]} for topic, partition in sorted(places)
+            {"topicId": self.world.topic_id(topic), "partitions": [partition]}
+            for topic, partition in sorted(topic_partitions)
         ]
 
-    def _change(self, offset: int, event: str, **told: Any) -> None:
+    def _change(self, offset: int, event: str, **fields: Any) -> None:
         row: Row = {
             "group": self.group,
             "group_type": self.kind,
@@ -296,7 +311,7 @@ class ModernGroup:
             "protocol_type": None,
             "protocol": None,
             "leader": None,
-            "members": [one.names for one in self.people.values()],
+            "members": [one.names for one in self.members.values()],
             "joined": [],
             "left": [],
             "fenced": [],
@@ -306,55 +321,55 @@ class ModernGroup:
             "sync_ms": None,
             "duration_ms": None,
         }
-        self.changes.append(row | told)
+        self.changes.append(row | fields)
 
     def _keep(self, base: int, holding: dict[str, int], *, metadata: dict[str, int] | None = None) -> None:
-        """Stays and ownerships end or begin; `holding` and `metadata` are the offsets of the records that say so."""
+        """Begin and end rows; `holding` and `metadata` are the offsets of the records with assignments and member metadata."""
         now_ms = self.world.now_ms
         named: Row = {"group": self.group, "group_type": self.kind, "since_ms": now_ms, "until_ms": None}
-        for row in self.stays:
-            if row["until_ms"] is None and row["member_id"] not in self.people:
+        for row in self.memberships:
+            if row["until_ms"] is None and row["member_id"] not in self.members:
                 row["until_ms"] = now_ms
-        there = {row["member_id"] for row in self.stays if row["until_ms"] is None}
-        for name, one in self.people.items():
+        there = {row["member_id"] for row in self.memberships if row["until_ms"] is None}
+        for name, one in self.members.items():
             if name not in there:
                 offset = (metadata or {}).get(name, base)
-                self.stays.append(named | one.names | {"first_log_offset": offset})
+                self.memberships.append(named | one.names | {"first_log_offset": offset})
         self._keep_owned(named, holding)
 
     def _keep_owned(self, named: Row, holding: dict[str, int]) -> None:
-        places = {name: self._places(one) for name, one in self.people.items()}
+        topic_partitions = {name: self._partitions(one) for name, one in self.members.items()}
         for row in self.owned:
-            if row["until_ms"] is None and _place_of(row) not in places.get(row["member_id"], ()):
+            if row["until_ms"] is None and _partition_of(row) not in topic_partitions.get(row["member_id"], ()):
                 row["until_ms"] = self.world.now_ms
-        held = {(row["member_id"], _place_of(row)) for row in self.owned if row["until_ms"] is None}
-        for name, here in places.items():
-            for place in here:
-                if (name, place) not in held:
-                    told = dict(zip(_PLACE, place, strict=True))
-                    self.owned.append(named | told | {"member_id": name, "first_log_offset": holding[name]})
+        held = {(row["member_id"], _partition_of(row)) for row in self.owned if row["until_ms"] is None}
+        for name, here in topic_partitions.items():
+            for topic_partition in here:
+                if (name, topic_partition) not in held:
+                    fields = dict(zip(_PARTITION, topic_partition, strict=True))
+                    self.owned.append(named | fields | {"member_id": name, "first_log_offset": holding[name]})
 
-    def _places(self, person: Member) -> list[tuple[Any, ...]]:
-        """What somebody holds as `_PLACE`: partitions by topic, or tasks by subtopology."""
+    def _partitions(self, member: Member) -> list[tuple[Any, ...]]:
+        """The assignment of a member as `_PARTITION`: partitions by topic, or tasks by subtopology."""
         if self.kind != "streams":
-            return [(topic, self.world.topic_id(topic), None, at, None) for topic, at in sorted(person.holds)]
-        active = [(None, None, topic, at, "active") for topic, at in sorted(person.holds)]
-        return active + [(None, None, topic, at, role) for (topic, at), role in sorted(person.copies.items())]
+            return [(topic, self.world.topic_id(topic), None, at, None) for topic, at in sorted(member.assigned)]
+        active = [(None, None, topic, at, "active") for topic, at in sorted(member.assigned)]
+        return active + [(None, None, topic, at, role) for (topic, at), role in sorted(member.copies.items())]
 
 
-_PLACE = ("topic", "topic_id", "subtopology", "partition", "role")
+_PARTITION = ("topic", "topic_id", "subtopology", "partition", "role")
 
 
-def _place_of(row: Row) -> tuple[Any, ...]:
-    return tuple(row[name] for name in _PLACE)
+def _partition_of(row: Row) -> tuple[Any, ...]:
+    return tuple(row[name] for name in _PARTITION)
 
 
-def _tasks(active: set[Place], copies: dict[Place, str]) -> Row:
-    """Tasks as records list them; a subtopology is called as its topic."""
-    by_role: dict[str, list[Place]] = {"active": sorted(active), "standby": [], "warmup": []}
-    for place, role in sorted(copies.items()):
-        by_role[role].append(place)
+def _tasks(active: set[Partition], copies: dict[Partition, str]) -> Row:
+    """Tasks in the form of records; a subtopology has the name of its topic."""
+    by_role: dict[str, list[Partition]] = {"active": sorted(active), "standby": [], "warmup": []}
+    for topic_partition, role in sorted(copies.items()):
+        by_role[role].append(topic_partition)
     return {
-        f"{role}Tasks": [{"subtopologyId": topic, "partitions": [partition]} for topic, partition in places]
-        for role, places in by_role.items()
+        f"{role}Tasks": [{"subtopologyId": topic, "partitions": [partition]} for topic, partition in topic_partitions]
+        for role, topic_partitions in by_role.items()
     }

@@ -1,8 +1,7 @@
 """
-A transactional producer and its coordinator: transactions that are committed, aborted, fenced, timed out, left open, or
-hang.
+A transactional producer and its coordinator: transactions that are committed, aborted, fenced, timed out, left open, or hang.
 
-Keeps the rows that the pipeline must tell, from what happened.
+The producer keeps the expected rows of the pipeline's tables, derived from the events.
 
 Source: Kafka TransactionCoordinator, TransactionMetadata; KIP-98, KIP-890, KIP-664.
 """
@@ -16,7 +15,7 @@ from kohort.testing.history.logs import ABORT, COMMIT, Record
 from kohort.testing.history.world import World
 
 Row = dict[str, Any]
-Place = tuple[str, int]
+Partition = tuple[str, int]
 
 TIMEOUT_MS = 60_000
 _STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
@@ -26,9 +25,9 @@ _STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit"
 class TransactionalProducer:
     """
     Attributes:
-        version: the transaction version that it speaks; from 2 on every end raises the epoch.
+        version: the client's transaction version; from 2 on every end of a transaction raises the epoch.
         transactions: rows of `transactions`.
-        open_in: where it has written since the last marker there: place to first offset, first and last time.
+        open_in: by partition, the first offset and the first and last timestamp since the last marker there.
     """
 
     world: World
@@ -38,16 +37,16 @@ class TransactionalProducer:
     epoch: int = -1
     state: str = "Empty"
     transactions: list[Row] = field(default_factory=list)
-    open_in: dict[Place, Row] = field(default_factory=dict)
-    _places: set[Place] = field(default_factory=set)
+    open_in: dict[Partition, Row] = field(default_factory=dict)
+    _partitions: set[Partition] = field(default_factory=set)
     _deciding: tuple[str, int] | None = None
 
     def act(self) -> None:
-        """The next thing in its life."""
-        chance = self.world.chance
+        """Run the next event."""
+        rng = self.world.rng
         if self._deciding is not None:
             self._complete()
-        elif self.epoch < 0 or (self.state != "Ongoing" and chance.random() < 0.1):
+        elif self.epoch < 0 or (self.state != "Ongoing" and rng.random() < 0.1):
             self._init()
         elif self.state != "Ongoing":
             self._begin()
@@ -57,21 +56,21 @@ class TransactionalProducer:
             self._go_on()
 
     def hang(self) -> None:
-        """Data that its coordinator was never told of, as before KIP-890: nobody will end it."""
-        place = self.world.chance.choice(self.world.places)
-        self._write(place)
+        """Write records of a transaction that the coordinator does not know, as before KIP-890: a hanging transaction."""
+        topic_partition = self.world.rng.choice(self.world.topic_partitions)
+        self._write(topic_partition)
 
     @property
     def _row(self) -> Row:
         return self.transactions[-1]
 
     def _go_on(self) -> None:
-        chance = self.world.chance
-        act = chance.choice(("add", "produce", "produce", "offsets", "offsets", "commit", "commit", "abort", "fence"))
+        rng = self.world.rng
+        act = rng.choice(("add", "produce", "produce", "offsets", "offsets", "commit", "commit", "abort", "fence"))
         if act == "add":
-            self._add(chance.choice(self.world.places))
-        elif act == "produce" and self._data_places():
-            self._write(chance.choice(self._data_places()))
+            self._add(rng.choice(self.world.topic_partitions))
+        elif act == "produce" and self._data_partitions():
+            self._write(rng.choice(self._data_partitions()))
         elif act == "offsets":
             self._commit_offsets()
         elif act in ("commit", "abort"):
@@ -80,8 +79,8 @@ class TransactionalProducer:
         elif act == "fence":
             self._end("Abort", by="fence" if self.version < 2 else None, raised=True)
 
-    def _data_places(self) -> list[Place]:
-        return sorted(place for place in self._places if place[0] != CONSUMER_OFFSETS)
+    def _data_partitions(self) -> list[Partition]:
+        return sorted(topic_partition for topic_partition in self._partitions if topic_partition[0] != CONSUMER_OFFSETS)
 
     def _init(self) -> None:
         self.epoch += 1
@@ -106,34 +105,34 @@ class TransactionalProducer:
                 "first_log_offset": self.world.log(TRANSACTION_STATE).next_offset,
             }
         )
-        self._add(self.world.chance.choice(self.world.places))
+        self._add(self.world.rng.choice(self.world.topic_partitions))
 
-    def _add(self, place: Place) -> None:
-        if place not in self._places:
-            self._places.add(place)
+    def _add(self, topic_partition: Partition) -> None:
+        if topic_partition not in self._partitions:
+            self._partitions.add(topic_partition)
             self._log("Ongoing")
 
-    def _write(self, place: Place) -> None:
-        records = [Record(None, b"t" * 9) for _ in range(self.world.chance.randint(1, 3))]
-        log = self.world.logs[place]
+    def _write(self, topic_partition: Partition) -> None:
+        records = [Record(None, b"t" * 9) for _ in range(self.world.rng.randint(1, 3))]
+        log = self.world.logs[topic_partition]
         producer, codec, open_ms = (self.producer_id, self.epoch), self.world.codec(), len(records)
         batch = log.append(
             records, self.world.now_ms, producer=producer, transactional=True, codec=codec, open_ms=open_ms
         )
-        self._wrote(place, batch.base_offset)
+        self._wrote(topic_partition, batch.base_offset)
 
-    def _wrote(self, place: Place, offset: int) -> None:
-        told = self.open_in.setdefault(place, {"start_offset": offset, "start_ms": self.world.now_ms})
-        told |= {"last_timestamp_ms": self.world.now_ms, "producer_epoch": self.epoch}
+    def _wrote(self, topic_partition: Partition, offset: int) -> None:
+        fields = self.open_in.setdefault(topic_partition, {"start_offset": offset, "start_ms": self.world.now_ms})
+        fields |= {"last_timestamp_ms": self.world.now_ms, "producer_epoch": self.epoch}
 
     def _commit_offsets(self) -> None:
         world = self.world
         here = (CONSUMER_OFFSETS, world.partition)
         self._add(here)
-        topic, partition = world.chance.choice(world.places)
+        topic, partition = world.rng.choice(world.topic_partitions)
         end = world.logs[topic, partition].next_offset
-        group = f"{world.name}{world.chance.choice(('simple', 'eos'))}"
-        record = values.offset_commit(group, topic, partition, world.chance.randint(0, end), at_ms=world.now_ms)
+        group = f"{world.name}{world.rng.choice(('simple', 'eos'))}"
+        record = values.offset_commit(group, topic, partition, world.rng.randint(0, end), at_ms=world.now_ms)
         producer = (self.producer_id, self.epoch)
         batch = world.log(CONSUMER_OFFSETS).append([record], world.now_ms, producer=producer, transactional=True)
         self._wrote(here, batch.base_offset)
@@ -147,25 +146,25 @@ class TransactionalProducer:
         self._deciding = (outcome, self.epoch)
 
     def _complete(self) -> None:
-        """Markers to all partitions, then the record of completion; the coordinator takes its time between."""
+        """Write markers to all partitions, then the record of completion."""
         assert self._deciding is not None
         outcome, epoch = self._deciding
-        for place in sorted(self._places):
+        for topic_partition in sorted(self._partitions):
             kind = COMMIT if outcome == "Commit" else ABORT
-            self.world.logs[place].mark(kind, self.world.now_ms, producer=(self.producer_id, epoch))
-            self.open_in.pop(place, None)
+            self.world.logs[topic_partition].mark(kind, self.world.now_ms, producer=(self.producer_id, epoch))
+            self.open_in.pop(topic_partition, None)
         row = self._row
         row["completed_at_ms"] = self.world.now_ms
         row["duration_ms"] = self.world.now_ms - row["start_ms"]
         row["markers_ms"] = self.world.now_ms - row["prepared_at_ms"]
         self.state = f"Complete{outcome}"
-        self._places = set()
+        self._partitions = set()
         self._deciding = None
         self._log(self.state)
 
     def _log(self, state: str, *, start_ms: int | None = None) -> None:
         by_topic: dict[str, list[int]] = {}
-        for topic, partition in sorted(self._places):
+        for topic, partition in sorted(self._partitions):
             by_topic.setdefault(topic, []).append(partition)
         partitions = [{"topic": topic, "partitionIds": found} for topic, found in by_topic.items()]
         value = {
@@ -183,5 +182,5 @@ class TransactionalProducer:
         batch = self.world.write(TRANSACTION_STATE, [record])
         if state != "Empty":
             self._row.update(state=state, last_log_offset=batch.base_offset)
-            if self._places:
-                self._row["partitions"] = [{"topic": one, "partition": at} for one, at in sorted(self._places)]
+            if self._partitions:
+                self._row["partitions"] = [{"topic": one, "partition": at} for one, at in sorted(self._partitions)]

@@ -1,5 +1,5 @@
 """
-A share group's progress in one partition, offset by offset, and what the share coordinator writes of it.
+The progress of a share group in one partition, offset by offset, and the records of the share coordinator.
 
 Source: Kafka SharePartition, ShareCoordinatorShard; KIP-932, KIP-1226.
 """
@@ -23,7 +23,7 @@ _STATE_PARTITIONS = "ShareGroupStatePartitionMetadata"
 class SharePartition:
     """
     Attributes:
-        offsets: state and delivery count of each offset from the start offset on that was ever delivered.
+        offsets: state and delivery count of each delivered offset from the start offset on.
     """
 
     world: World
@@ -38,15 +38,15 @@ class SharePartition:
     _updates: int = 0
 
     def act(self) -> None:
-        """Some records are delivered and acknowledged, released or rejected; or the group's state goes."""
+        """Deliver some records and acknowledge, release or reject them; or delete the state."""
         if self.snapshot_epoch < 0:
             self._initialise()
             return
-        chance = self.world.chance
+        rng = self.world.rng
         end = self.world.logs[self.topic, self.partition].next_offset
         first = max(self.start_offset, 0)
         last = min(end, first + 8) - 1
-        if chance.random() < 0.05:
+        if rng.random() < 0.05:
             self._delete()
         elif last >= first:
             self._deliver(first, last)
@@ -75,8 +75,8 @@ class SharePartition:
         }
 
     def _initialise(self) -> None:
-        told = {"topicId": self.world.topic_id(self.topic), "topicName": self.topic, "partitions": [self.partition]}
-        value = {"initializingTopics": [], "initializedTopics": [told], "deletingTopics": []}
+        fields = {"topicId": self.world.topic_id(self.topic), "topicName": self.topic, "partitions": [self.partition]}
+        value = {"initializingTopics": [], "initializedTopics": [fields], "deletingTopics": []}
         self.world.write(CONSUMER_OFFSETS, [values.record(_STATE_PARTITIONS, {"groupId": self.group}, value)])
         self._snapshot()
 
@@ -87,12 +87,12 @@ class SharePartition:
         self.offsets = {}
 
     def _deliver(self, first: int, last: int) -> None:
-        chance = self.world.chance
+        rng = self.world.rng
         touched: dict[int, tuple[int, int]] = {}
         for offset in range(first, last + 1):
             state, count = self.offsets.get(offset, (AVAILABLE, 0))
-            if state == AVAILABLE and chance.random() < 0.7:
-                touched[offset] = (chance.choice((AVAILABLE, ACKNOWLEDGED, ACKNOWLEDGED, ARCHIVED)), count + 1)
+            if state == AVAILABLE and rng.random() < 0.7:
+                touched[offset] = (rng.choice((AVAILABLE, ACKNOWLEDGED, ACKNOWLEDGED, ARCHIVED)), count + 1)
         self.offsets |= touched
         self.start_offset = first
         while self.offsets.get(self.start_offset, (AVAILABLE, 0))[0] != AVAILABLE:
@@ -128,7 +128,7 @@ class SharePartition:
 
     @staticmethod
     def _runs(offsets: dict[int, tuple[int, int]]) -> list[tuple[int, int, int, int]]:
-        """Neighbouring offsets of the same state and count as one."""
+        """Adjacent offsets with the same state and delivery count as one batch."""
         runs: list[tuple[int, int, int, int]] = []
         for offset, (state, count) in sorted(offsets.items()):
             if runs and runs[-1][1:] == (offset - 1, state, count):

@@ -34,14 +34,14 @@ def offset_commit(
     topic_id: str | None = None,
 ) -> Record:
     """An OffsetCommit of value version 4, or 3 without a topic id; without an offset a tombstone."""
-    says = {"group": group, "topic": topic, "partition": partition, "tombstone": offset is None, "offset": offset}
+    facts = {"group": group, "topic": topic, "partition": partition, "tombstone": offset is None, "offset": offset}
     if offset is None:
-        says |= dict.fromkeys(("leader_epoch", "metadata", "commit_timestamp_ms"))
-        return Record(*encode_record(OffsetCommitTombstone(group, topic, partition)), says)
-    says |= {"leader_epoch": 0, "metadata": metadata, "commit_timestamp_ms": at_ms}
+        facts |= dict.fromkeys(("leader_epoch", "metadata", "commit_timestamp_ms"))
+        return Record(*encode_record(OffsetCommitTombstone(group, topic, partition)), facts)
+    facts |= {"leader_epoch": 0, "metadata": metadata, "commit_timestamp_ms": at_ms}
     uuid = None if topic_id is None else uuid_from_text(topic_id)
     commit = OffsetCommit(group, topic, partition, offset, 0, metadata, at_ms, topic_id=uuid)
-    return Record(*encode_record(commit, 3 if uuid is None else 4), says)
+    return Record(*encode_record(commit, 3 if uuid is None else 4), facts)
 
 
 def group_metadata(

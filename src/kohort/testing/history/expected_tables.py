@@ -1,10 +1,8 @@
 """
-What tables must say of a history: computed record after record, in the plainest way that is right, from what the records
-were made of.
+The expected rows of the pipeline's tables for a history, computed record by record in the simplest correct way.
 
-Two kinds of truth. What the people of a history lived through (changes of groups, stays, transactions) they kept
-themselves; that is exact as long as their log was not cleaned. What follows from records alone (commits, offsets, lag) is
-told from those that are left, whatever was cleaned.
+Groups and producers keep the rows of their events (rebalances, memberships, transactions); these are exact unless the log was
+compacted. Rows that follow from records alone (commits, offsets, lag) are computed from the remaining records.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,7 +15,7 @@ from kohort.testing.history.history import History
 from kohort.testing.history.logs import COMMIT, Batch, Log
 
 Row = dict[str, Any]
-Place = tuple[str, int]
+Partition = tuple[str, int]
 Key = tuple[str, str, int]
 
 _OWNED = ("group", "group_type", "topic", "topic_id", "subtopology", "partition")
@@ -30,7 +28,7 @@ class ExpectedTables:
     The rows of a history's tables.
 
     Attributes:
-        at_ms: the instant that they stand for, not before the end of the history.
+        at_ms: the time of the tables, not before the end of the history.
     """
 
     history: History
@@ -47,9 +45,9 @@ class ExpectedTables:
                     row["visible_at_ms"] = batch.at_ms if batch.marker == COMMIT else None
                 continue
             for offset, record in batch.records.items():
-                if "offset" not in record.says:
+                if "offset" not in record.facts:
                     continue
-                row = record.says | {"log_partition": log.partition, "log_offset": offset}
+                row = record.facts | {"log_partition": log.partition, "log_offset": offset}
                 row |= {"fate": "plain", "visible_at_ms": batch.at_ms}
                 if batch.transactional:
                     row |= {"fate": "pending", "visible_at_ms": None}
@@ -58,7 +56,7 @@ class ExpectedTables:
         return rows
 
     def counting(self) -> list[Row]:
-        """The commits and tombstones that count, in the order of the log."""
+        """The committed offsets and tombstones that took effect, in the order of the log."""
         return [row for row in self.offset_commits() if row["fate"] in ("plain", "committed")]
 
     def offsets(self) -> list[Row]:
@@ -97,12 +95,12 @@ class ExpectedTables:
         return rows
 
     def partition_lag(self, key: Key) -> Iterator[tuple[int, int]]:
-        """The time and the lag after each event of a partition, from its first commit on."""
+        """The timestamp and the lag after each event of a partition, from its first commit on."""
         offset: int | None = None
         has_begun, end, last_order = False, 0, -1
         for at_ms, order, is_commit, value in self.events(key):
             if is_commit:
-                # A transaction may complete when a later commit has been counting already.
+                # A transaction can complete after a later commit took effect.
                 offset, has_begun = value if order > last_order else offset, True
                 last_order = max(order, last_order)
             else:
@@ -112,8 +110,8 @@ class ExpectedTables:
 
     def events(self, key: Key) -> list[tuple[int, int, bool, int | None]]:
         """
-        What was produced to a partition and committed of it: time, offset in the coordinator's log (-1 for what was
-        produced, which comes first), whether it is a commit, the end or the offset (None for a tombstone).
+        Produced batches and commits of a partition: timestamp, offset in the coordinator's log (-1 for a produced batch, which
+        comes first), whether it is a commit, and the end offset or the committed offset (None for a tombstone).
         """
         commits = [
             (row["visible_at_ms"], row["log_offset"], True, row["offset"])
@@ -137,7 +135,7 @@ class ExpectedTables:
         return [row for group in self.history.groups for row in group.changes]
 
     def members(self) -> list[Row]:
-        return [row for group in self.history.groups for row in group.stays]
+        return [row for group in self.history.groups for row in group.memberships]
 
     def assignments(self) -> list[Row]:
         return [row for group in self.history.groups for row in group.owned]
@@ -145,25 +143,28 @@ class ExpectedTables:
     def partition_flapping(self) -> list[Row]:
         rows = []
         names = {(row["group"], row["member_id"]): row["instance_id"] for row in self.members() if row["instance_id"]}
-        for key, stays in _by_partition(self.assignments()):
+        for key, memberships in _by_partition(self.assignments()):
             if key[1] == "share":
                 continue
-            owners = [names.get((stay["group"], stay["member_id"]), stay["member_id"]) for stay in stays]
+            owners = [names.get((stay["group"], stay["member_id"]), stay["member_id"]) for stay in memberships]
             moves = [at for at in range(1, len(owners)) if owners[at] != owners[at - 1]]
-            held = sorted(stay["until_ms"] - stay["since_ms"] for stay in stays if stay["until_ms"] is not None)
+            held = sorted(stay["until_ms"] - stay["since_ms"] for stay in memberships if stay["until_ms"] is not None)
             rows.append(
                 _placed(key)
-                | {"stays": len(stays), "owners": len(set(owners)), "moves": len(moves)}
-                | {"returns": sum(owners[at] in owners[:at] for at in moves), "first_since_ms": stays[0]["since_ms"]}
+                | {"stays": len(memberships), "owners": len(set(owners)), "moves": len(moves)}
+                | {
+                    "returns": sum(owners[at] in owners[:at] for at in moves),
+                    "first_since_ms": memberships[0]["since_ms"],
+                }
                 | {"held_p50_ms": _percentile(held, 0.5), "held_min_ms": held[0] if held else None}
             )
         return rows
 
     def time_without_owner(self) -> list[Row]:
         rows = []
-        for key, stays in _by_partition(self.assignments()):
-            until: int | None = stays[0]["since_ms"]
-            for stay in [*stays, None]:
+        for key, memberships in _by_partition(self.assignments()):
+            until: int | None = memberships[0]["since_ms"]
+            for stay in [*memberships, None]:
                 if until is not None and (stay is None or stay["since_ms"] > until):
                     end = None if stay is None else stay["since_ms"]
                     row = {"since_ms": until, "until_ms": end, "unowned_ms": (end or max(self.at_ms, until)) - until}
@@ -187,15 +188,15 @@ class ExpectedTables:
                 for name in ("transactional_id", "producer_id", "producer_epoch", "state", "start_ms", "timeout_ms")
             }
             | {"producer_epoch": row["producer_epoch"] if self._tells_epoch(row) else None}
-            | place
+            | topic_partition
             | {"age_ms": self.at_ms - row["start_ms"], "is_overdue": self.at_ms - row["start_ms"] > row["timeout_ms"]}
             for row in self.transactions()
             if not row["state"].startswith("Complete")
-            for place in row["partitions"]
+            for topic_partition in row["partitions"]
         ]
 
     def _tells_epoch(self, row: Row) -> bool:
-        """An abort that may have been a fence does not tell with which epoch its transaction wrote, once it alone is left."""
+        """Whether the records tell the epoch of a transaction; an abort alone may be a fence with a raised epoch."""
         log = self.history.world.log(TRANSACTION_STATE)
         left = {offset: record.key for batch in log.batches for offset, record in batch.records.items()}
         last = row["last_log_offset"]
@@ -233,7 +234,7 @@ class ExpectedTables:
         return self.history.world.logs[row["topic"], row["partition"]]
 
     def _partitions(self, group: str, *, is_known: bool = True) -> list[Key]:
-        """The partitions of a group; those whose log holds something where it has to be known."""
+        """The partitions of a group, with `is_known` only those whose log has batches."""
         keys = sorted({_key(row) for row in self.counting() if row["group"] == group})
         return [key for key in keys if not is_known or self.history.world.logs[key[1], key[2]].batches]
 
@@ -243,7 +244,7 @@ def _key(row: Row) -> Key:
 
 
 def _waiting(batches: list[Batch]) -> list[Batch]:
-    """Those that somebody may wait for: no markers, and nothing that was aborted."""
+    """The batches that a consumer waits for: no markers, and no aborted records."""
     pending: dict[int, list[int]] = {}
     aborted: set[int] = set()
     for batch in batches:
@@ -256,7 +257,7 @@ def _waiting(batches: list[Batch]) -> list[Batch]:
 
 
 def _produced_ms(batch: Batch, offset: int) -> int:
-    """When the first unread record was produced, as far as headers tell: of those behind the first, the time of the last."""
+    """The timestamp of the first unread record by batch headers: of the batch's first record, or of its last one."""
     return batch.began_ms if offset <= batch.base_offset else batch.at_ms
 
 
@@ -301,10 +302,10 @@ def _percentile(ordered: list[int], share: float) -> int | None:
     return ordered[rank - 1]
 
 
-def _by_partition(stays: Iterable[Row]) -> Iterator[tuple[tuple[Any, ...], list[Row]]]:
+def _by_partition(memberships: Iterable[Row]) -> Iterator[tuple[tuple[Any, ...], list[Row]]]:
     found: dict[tuple[Any, ...], list[Row]] = {}
-    for row in sorted(stays, key=lambda row: (row["since_ms"], row["first_log_offset"])):
-        # Who has a copy of a task does not own it.
+    for row in sorted(memberships, key=lambda row: (row["since_ms"], row["first_log_offset"])):
+        # A member with a standby copy of a task does not own it.
         if row["role"] in (None, "active"):
             found.setdefault(tuple(row[name] for name in _OWNED), []).append(row)
     yield from found.items()
@@ -315,6 +316,6 @@ def _placed(key: tuple[Any, ...]) -> Row:
 
 
 def ends(log: Log, at_ms: int) -> int | None:
-    """Where a log ended at an instant; None where nothing was in it."""
+    """The end offset of a log at a time; None if the log was empty."""
     found: list[Batch] = [batch for batch in log.batches if batch.at_ms <= at_ms]
     return found[-1].last_offset + 1 if found else None
