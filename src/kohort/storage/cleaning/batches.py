@@ -1,9 +1,9 @@
 """
-What becomes of one batch when a log is compacted: kept as it is, written anew with fewer records, emptied, or dropped.
+Batches rewritten by compaction: with fewer records, or empty.
 
 Offsets, sequences and the last offset delta of a batch never change. A batch with a tombstone, or with a marker whose
-transaction is gone, gets a delete horizon: the time from which those may go. It stands in the place of the base timestamp,
-so the records' timestamps are written relative to it.
+transaction has no batch left, gets a delete horizon: the time from which these may be removed. The header has it in place of
+the base timestamp, so the records' timestamps are relative to it.
 
 Source: Kafka MemoryRecords.filterTo, buildRetainedRecordsInto, DefaultRecordBatch.writeEmptyHeader; KIP-534.
 """
@@ -35,7 +35,7 @@ _ORIGIN_BYTES = 7
 
 def rebuild(header: BatchHeader, kept: Sequence[LogRecord], *, delete_horizon_ms: int = NO_TIMESTAMP) -> bytes:
     """
-    A batch with these of its records, one at least.
+    A batch with some of its records, at least one.
 
     Args:
         delete_horizon_ms: -1 for none.
@@ -57,8 +57,8 @@ def rebuild(header: BatchHeader, kept: Sequence[LogRecord], *, delete_horizon_ms
 
 def _encode(header: BatchHeader, kept: Sequence[LogRecord], base_timestamp: int, *, has_origin: bool) -> bytes:
     """
-    The records' bytes. The builder counts times from its first record; where they are to be counted from elsewhere, a record
-    of that time goes first and is cut off.
+    The records' bytes. The builder writes timestamps relative to its first record; for another base, a record with that
+    timestamp is written first and its bytes are removed.
     """
     builder = DefaultRecordBatchBuilder(MAGIC, 0, 0, -1, -1, -1, _SIZE_MAX)
     if has_origin:
@@ -73,12 +73,12 @@ def _encode(header: BatchHeader, kept: Sequence[LogRecord], base_timestamp: int,
 
 
 def _wrapped(since_ms: int) -> int:
-    """What is too far from the base for an int64 comes out right again when it is added to it, as in Java."""
+    """A delta modulo 2^64, as in Java: added to the base timestamp it gives the right timestamp."""
     return ((since_ms + _SIGN) & _INT64_MASK) - _SIGN
 
 
 def empty(header: BatchHeader) -> bytes:
-    """The batch without its records: what remains is what its producer's next batch is judged by."""
+    """The batch without its records; the header has the producer state that the next batch is checked against."""
     attributes = header.attributes & (LOG_APPEND_TIME | TRANSACTIONAL | CONTROL)
     return _pack(header, b"", attributes, NO_TIMESTAMP, header.max_timestamp, 0)
 

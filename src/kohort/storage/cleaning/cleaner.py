@@ -1,8 +1,8 @@
 """
-Which log is cleaned next, and what becomes of what a pass has written.
+The cleaner of logs on disk: it chooses the dirtiest log, and puts cleaned segments in place.
 
-The owner's thread chooses a log, a thread of the cleaner (for large logs a process) makes the pass, and each segment that it
-has made is put in its place on the owner's thread: some renames, no reading and no waiting for the disk.
+The owner's thread chooses a log, and a thread of the cleaner (for large logs a process) makes the pass. The owner's thread puts
+each cleaned segment in place: some renames, without reading and without waiting for the disk.
 
 Source: Kafka LogCleaner, LogCleanerManager.
 """
@@ -33,12 +33,12 @@ _log = logging.getLogger("kohort.storage")
 
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 PROCESS_BYTES = 4 << 20
-"""From so many bytes on a pass is worth a process."""
+"""A pass over logs of this size or more runs in a process."""
 
 
 @dataclass(slots=True)
 class _Worker:
-    """A thread, and the process that it waits for when a log is large."""
+    """A thread, and the process that it starts for large logs."""
 
     process: CleanerProcess = field(default_factory=CleanerProcess)
     thread: BackgroundThread = field(default_factory=BackgroundThread)
@@ -48,13 +48,13 @@ class _Worker:
 @dataclass(slots=True)
 class _Pass:
     """
-    A log that is being cleaned.
+    A pass under way.
 
     Attributes:
-        swapping: how many segments are on their way into their place.
-        stop: set when it is to end before its time.
-        ended: set when nothing is written any more.
-        is_void: nothing that it writes from now on is wanted.
+        swapping: how many cleaned segments are being put in place.
+        stop: set to end the pass early.
+        ended: set when the pass writes nothing any more.
+        is_void: whether later segments of the pass are discarded.
     """
 
     log: DiskLog
@@ -70,19 +70,19 @@ class _Pass:
 
 class Cleaner:
     """
-    The cleaner of one data directory. Everything here runs on the owner's thread but what is marked otherwise.
+    The cleaner of one data directory. Not thread-safe: call from the owner's thread. Exceptions are marked.
 
     Args:
-        logs: the logs that are open.
-        recovery_point: below it everything is durable.
-        want_checkpoint: asks for recovery points to be moved soon.
-        submit: runs something that waits for the disk in the background, in order.
+        logs: the open logs.
+        recovery_point: the recovery point of a partition, below which all data is durable.
+        want_checkpoint: requests a checkpoint soon.
+        submit: runs jobs that wait for the disk in the background, in order.
         call_soon_threadsafe: runs something on the owner's thread; from any thread.
         process_bytes: from so many bytes on a pass is made in a process of its own.
 
     Attributes:
-        offsets: per partition, where the dirty part begins.
-        uncleanable: partitions whose cleaning failed, which are left alone until the next start.
+        offsets: by partition, the first dirty offset.
+        uncleanable: partitions whose cleaning failed; they are not cleaned until the next start.
     """
 
     def __init__(
@@ -116,13 +116,13 @@ class Cleaner:
         self.offsets: dict[TopicPartition, int] = {}
 
     def load_offsets(self, known: Container[TopicPartition]) -> None:
-        """Remember where the dirty parts of these partitions begin."""
+        """Load the first dirty offsets of the partitions on disk."""
         self.offsets = {key: offset for key, offset in self._read_offsets().items() if key in known}
 
     def _read_offsets(self) -> dict[TopicPartition, int]:
         try:
             return read_offsets(self._path)
-        except CorruptError as error:  # everything is dirty then
+        except CorruptError as error:  # all logs count as dirty then
             _log.warning("cleaner.offsets_unreadable path=%s error=%r", self._path, str(error))
             return {}
 
@@ -131,11 +131,11 @@ class Cleaner:
         return frozenset(self._passes)
 
     def process_id(self) -> int | None:
-        """Of a process that a pass is made in now, if there is one. From any thread."""
+        """The id of a running cleaner process, if there is one. Any thread may call this."""
         return next((worker.process.id for worker in self._workers if worker.process.id is not None), None)
 
     def metrics(self) -> CleanerMetrics:
-        """What was counted, with what is so now."""
+        """The counters and the current gauges."""
         counters = self.counters
         counters.uncleanable_partitions = len(self.uncleanable)
         counters.uncleanable_bytes = sum(
@@ -147,7 +147,7 @@ class Cleaner:
     # Choosing
 
     def clean(self) -> None:
-        """Begin what is due, as far as there are threads for it; and delete what a policy of both says."""
+        """Start passes over the logs that are due, one per free thread, and apply retention to compacted logs."""
         if self._is_closing:
             return
         self._last_run_ms = self._clock.now_ms()
@@ -180,7 +180,7 @@ class Cleaner:
             _log.warning("log.not_kept partition=%s error=%r", log.topic_partition, str(error))
 
     def _dirtiest(self) -> LogToClean[DiskLog, Segment] | None:
-        """The dirtiest of the logs that are due."""
+        """The dirtiest log that is due."""
         found = []
         for log in self._compacted_logs():
             if log.topic_partition not in self._passes:
@@ -193,7 +193,7 @@ class Cleaner:
         return max((dirty for dirty in found if dirty.is_due), key=lambda dirty: dirty.ratio, default=None)
 
     def look_at(self, log: DiskLog) -> LogToClean[DiskLog, Segment]:
-        """How dirty a log is; a checkpoint is asked for when it could be cleaned further if more of it were durable."""
+        """How dirty a log is. Requests a checkpoint if more of the log could be cleaned after one."""
         found = look_at(
             log,
             first_dirty_offset=self._first_dirty_offset(log),
@@ -229,7 +229,7 @@ class Cleaner:
         done, problem = None, None
         try:
             done = self._compact(pass_, lambda group: self._call_on_owner(partial(self._on_group, pass_, group)))
-        except Exception as error:  # noqa: BLE001 -- the edge of the thread: this log is set aside, the others go on
+        except Exception as error:  # noqa: BLE001 -- the edge of the thread: this log becomes uncleanable, other logs are not affected
             problem = error
         pass_.ended.set()
         self._call_on_owner(partial(self._on_end, pass_, done, None if pass_.stop.is_set() else problem))
@@ -243,14 +243,14 @@ class Cleaner:
         return compact(job, report, self._clock, is_stopped=pass_.stop.is_set, pace=pace)
 
     def _on_group(self, pass_: _Pass, group: SegmentGroup) -> None:
-        """Put a segment that is complete in its place."""
+        """Put a complete cleaned segment in place of the segments that it replaces."""
         log = pass_.log
         segment = _cleaned(log, group, self._clock.now_ms())
         replaced = None
         if not (pass_.stop.is_set() or pass_.is_void or log.is_deleted or log.refusal is not None):
             try:
                 replaced = log.begin_swap(group.replaces, segment)
-            except UnavailableError:  # it is complete: the next start goes on
+            except UnavailableError:  # the segment is complete: the next start finishes the swap
                 pass_.is_void = True
                 return
         if replaced is None:
@@ -266,7 +266,7 @@ class Cleaner:
         )
 
     def _on_old_renamed(self, pass_: _Pass, segment: Segment, replaced: list[Path]) -> None:
-        """The old files' names are gone for good: the new ones get theirs."""
+        """The renames of the old files are durable: give the new files their final names."""
         log = pass_.log
         try:
             log.end_swap(segment)
@@ -285,14 +285,14 @@ class Cleaner:
         self._end_if_done(pass_)
 
     def _submit(self, pass_: _Pass, job: Callable[[], None], then: Callable[[], None]) -> None:
-        """Do something that waits for the disk, and go on here."""
+        """Run a job that waits for the disk, then continue on the owner's thread."""
         log = pass_.log
 
         def run() -> None:
             try:
                 job()
             except OSError as error:
-                # A deleted log's directory is gone; any other that cannot be flushed is not to be trusted.
+                # The directory of a deleted log does not exist; any other log that cannot be flushed goes offline.
                 failure = None if log.is_deleted else error
                 self._call_on_owner(lambda: self._on_failed(pass_, failure))
             else:
@@ -319,7 +319,7 @@ class Cleaner:
         self._end_if_done(pass_)
 
     def _end_if_done(self, pass_: _Pass) -> None:
-        """When the pass is over and all it has made is in its place, that is written down, and the next one chosen."""
+        """If the pass has ended and its segments are in place, write the first dirty offset and start the next pass."""
         if pass_.is_running or pass_.swapping:
             return
         topic_partition, done = pass_.log.topic_partition, pass_.done
@@ -339,7 +339,7 @@ class Cleaner:
         def write() -> None:
             try:
                 write_atomically(self._path, text)
-            except OSError as error:  # what is clean is only cleaned again
+            except OSError as error:  # the log is only cleaned again
                 _log.warning("cleaner.offsets_not_written path=%s error=%r", self._path, str(error))
 
         if self._is_closing:
@@ -365,7 +365,7 @@ class Cleaner:
     # Coming back
 
     def _call_on_owner(self, action: Callable[[], None]) -> None:
-        """On any thread."""
+        """Run a callback on the owner's thread. Any thread may call this."""
         self._calls.append(action)
         self._call_soon_threadsafe(self._drain)
 
@@ -376,7 +376,7 @@ class Cleaner:
     # The end
 
     def forget(self, topic_partition: TopicPartition) -> None:
-        """The log is about to be deleted. Waits until nothing is written to its directory any more: milliseconds."""
+        """Stop a pass over a log that is about to be deleted. Blocks some milliseconds, until the pass writes nothing more."""
         if self.offsets.pop(topic_partition, None) is not None:
             self._write_offsets()
         self.uncleanable.discard(topic_partition)
@@ -388,7 +388,7 @@ class Cleaner:
                 pass_.ended.wait()
 
     def stop(self) -> None:
-        """End the passes. What is on its way into its place is seen to by `finish`."""
+        """End all passes; `finish` completes swaps under way."""
         self._is_closing = True
         for pass_ in self._passes.values():
             pass_.stop.set()
@@ -397,19 +397,19 @@ class Cleaner:
             worker.thread.stop()
 
     def finish(self) -> None:
-        """After `stop`, and when nothing runs in the background any more: nothing is left half done."""
+        """Complete swaps under way, after `stop` and after the end of all background jobs."""
         self._drain()
 
 
 def _is_obsolete(pass_: _Pass) -> bool:
-    """Whether the log, or some segment that the pass wanted to read, was deleted meanwhile: it begins anew then."""
+    """Whether the log, or a segment that the pass reads, was deleted meanwhile."""
     present = {segment.base_offset for segment in pass_.log.segments}
     begin = pass_.job.sources[0].base_offset
     return pass_.log.is_deleted or begin not in present
 
 
 def _cleaned(log: DiskLog, group: SegmentGroup, now_ms: int) -> Segment:
-    """The segment that a pass has made, under its `.swap` names; its indexes are read when somebody asks."""
+    """The segment that a pass has written, with its `.swap` names."""
     segment = Segment(log.directory, group.base_offset, log.config, created_ms=now_ms)
     segment.rename_with(SWAP_SUFFIX)
     segment.size_bytes, segment.max_timestamp = group.size_bytes, group.max_timestamp

@@ -49,12 +49,12 @@ def compact(
     pace: Callable[[int], None] = lambda _bytes: None,
 ) -> PassResult:
     """
-    Make a pass. Each group is reported when its files are durable and have their `.swap` names.
+    Make a pass. Each cleaned segment is reported when its files are durable and have their `.swap` names.
 
     Raises:
-        StoppedError: `is_stopped` said so.
-        CorruptError: a batch is damaged; the group that holds it is left as it was.
-        OSError: something cannot be read or written.
+        StoppedError: `is_stopped` returned True.
+        CorruptError: a batch is damaged; its segment group is left unchanged.
+        OSError: a file cannot be read or written.
     """
     return _Pass(job, report, clock, is_stopped, pace).run()
 
@@ -165,10 +165,10 @@ class _Pass:
 
     def _read(self, source: SourceSegment, position: int) -> Iterator[list[Batch]]:
         """
-        The whole batches of a segment, about as many at a time as the buffer for reading holds.
+        The whole batches of a segment, about one read buffer at a time.
 
         Raises:
-            CorruptError: there is something else, or a checksum is wrong: writing the records anew would hide that for good.
+            CorruptError: the bytes are not a batch, or a checksum is wrong; a rewritten batch would hide the damage.
         """
         segment = Segment(self._directory, source.base_offset, self._job.config, created_ms=0)
         segment.open()
@@ -198,7 +198,7 @@ class _Pass:
 
 
 def _split(data: bytes) -> tuple[list[Batch], int]:
-    """The whole batches at the beginning of these bytes, and how many bytes they are."""
+    """The whole batches at the beginning of the bytes, and their size."""
     batches = []
     start, end = 0, len(data)
     while end - start >= HEADER_BYTES:
@@ -211,13 +211,14 @@ def _split(data: bytes) -> tuple[list[Batch], int]:
 
 
 def _first_bytes(data: bytes) -> int:
-    """What the first batch says of its size; never less than was read."""
+    """The size that the first batch states, at least the size of the bytes read."""
     return max(read_front(data)[1] + LOG_OVERHEAD_BYTES, len(data)) if len(data) >= HEADER_BYTES else len(data)
 
 
 def group_segments(sources: Sequence[SourceSegment], config: LogConfig) -> list[list[SourceSegment]]:
     """
-    Neighbours that become one: as many as do not exceed a segment in bytes, in an index, or in what offsets may span.
+    Group neighbouring segments that become one; their sums must not exceed the size of a segment, of an index, or the offset
+    range.
 
     Source: Kafka Cleaner.groupSegmentsBySize, lastOffsetForFirstSegment.
     """
@@ -253,9 +254,9 @@ def _cleaned_segment(directory: Path, base_offset: int, job: CleanerJob) -> Segm
 
 def _make_swap(cleaned: Segment, modified_ns: int) -> None:
     """
-    Make the files durable, and then their new names.
+    Make the files durable, then rename them to their `.swap` names.
 
-    When only some of the names are found after a crash, one that ends in `.cleaned` is among them, and all of them are void.
+    If a crash leaves only some of the renames, a `.cleaned` file is left, and the next start removes all of the files.
     """
     os.utime(cleaned.path, ns=(modified_ns, modified_ns))
     paths = [path for path in cleaned.files() if path.exists()]
@@ -267,6 +268,6 @@ def _make_swap(cleaned: Segment, modified_ns: int) -> None:
 
 
 def discard(cleaned: Segment) -> None:
-    """Remove what was written of a segment that will not be."""
+    """Remove the files of an unfinished segment."""
     for path in cleaned.files():
         syscalls.remove(path)

@@ -1,5 +1,5 @@
 """
-What a pass of the cleaner is told and what it tells: plain values, which cross to a process of its own as JSON.
+Input and results of a cleaner pass: plain values, which are passed to the cleaner process as JSON.
 
 Source: Kafka LogToClean, CleanerStats.
 """
@@ -12,10 +12,10 @@ from kohort.storage.producers import AbortedTxn, ProducerStateManager
 
 class SourceSegment(msgspec.Struct, frozen=True):
     """
-    A segment that is read. `next_base_offset` is that of the segment behind it.
+    A segment to read. `next_base_offset` is the base offset of the following segment.
 
     Attributes:
-        modified_ns: when it was written last, which the segment that takes its place inherits.
+        modified_ns: the modification time, which the cleaned segment inherits.
     """
 
     base_offset: int
@@ -27,7 +27,7 @@ class SourceSegment(msgspec.Struct, frozen=True):
 
 
 class LastRecord(msgspec.Struct, frozen=True):
-    """The last of an active producer: the last offset of its last data batch, -1 when only a marker is known; its epoch."""
+    """The last offset of an active producer's last data batch, -1 if only a marker is known, and the producer's epoch."""
 
     data_offset: int
     producer_epoch: int
@@ -43,14 +43,14 @@ def last_records(producers: ProducerStateManager) -> dict[int, LastRecord]:
 
 class CleanerJob(msgspec.Struct, frozen=True):
     """
-    What a pass has to know.
+    The input of a pass.
 
     Attributes:
-        sources: all segments below `first_uncleanable_offset`, which is where the last of them ends.
+        sources: all segments below `first_uncleanable_offset`, at which the last of them ends.
         aborted: the aborted transactions of the log that begin below there, in the order of their markers.
         last_records: by producer id.
-        buffer_bytes: for the map of offsets.
-        bytes_per_second: how quickly may be read and written together; 0 for no limit.
+        buffer_bytes: the size of the offset map.
+        bytes_per_second: the limit of bytes read and written; 0 for none.
     """
 
     directory: str
@@ -68,7 +68,7 @@ class CleanerJob(msgspec.Struct, frozen=True):
 
 
 class SegmentGroup(msgspec.Struct, frozen=True, tag=True):
-    """A segment that is complete under its `.swap` names, and the base offsets of those that it replaces."""
+    """A complete cleaned segment with its `.swap` names, and the base offsets of the segments that it replaces."""
 
     base_offset: int
     replaces: list[int]
@@ -77,7 +77,7 @@ class SegmentGroup(msgspec.Struct, frozen=True, tag=True):
 
 
 class PassResult(msgspec.Struct, frozen=True, tag=True):
-    """The pass has ended. Below `end_offset` the log is clean."""
+    """The result of a pass. Below `end_offset` the log is clean."""
 
     end_offset: int
     map_utilization: float

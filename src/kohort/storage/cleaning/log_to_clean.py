@@ -1,8 +1,8 @@
 """
-How dirty a log is, how far it may be cleaned, and what a pass over it has to know.
+How dirty a log is, and how far it may be cleaned.
 
-A log is cleaned up to the first segment that is active, newer than the minimum lag, holds what readers of committed data may
-not see yet, or is not known to be durable: what a crash may cut off is never rewritten.
+A log is cleaned up to the first segment that is active, newer than `min.compaction.lag.ms`, reaches above the last stable
+offset, or is not known to be durable: data that a crash may truncate is never rewritten.
 
 Source: Kafka LogCleanerManager, LogToClean.
 """
@@ -55,9 +55,9 @@ class LogToClean(Generic[L, S]):
     How dirty a log is.
 
     Attributes:
-        delay_ms: by how much max.compaction.lag.ms is exceeded.
-        segments: those below `first_uncleanable_offset`.
-        waits_for_checkpoint: whether it could be cleaned further if more of it were known to be durable.
+        delay_ms: the excess over `max.compaction.lag.ms`.
+        segments: the segments below `first_uncleanable_offset`.
+        waits_for_checkpoint: whether more could be cleaned if more were known to be durable.
     """
 
     log: L
@@ -88,14 +88,14 @@ def is_compacted(log: CleanableLog[Any]) -> bool:
 
 def look_at(log: L, *, first_dirty_offset: int, recovery_point: int, now_ms: int) -> LogToClean[L, Any]:
     """
-    How dirty a log is.
+    Measure how dirty a log is.
 
     Args:
-        recovery_point: below it everything is durable.
+        recovery_point: all data below is durable.
 
     Raises:
         CorruptError: a batch is damaged.
-        OSError: something cannot be read.
+        OSError: a file cannot be read.
 
     Source: LogCleanerManager.cleanableOffsets, LogToClean.
     """
@@ -121,7 +121,7 @@ def look_at(log: L, *, first_dirty_offset: int, recovery_point: int, now_ms: int
 def _first_uncleanable(
     log: CleanableLog[Any], segments: Sequence[CleanableSegment], first_dirty: int, now_ms: int
 ) -> int:
-    """The place of the first segment that may not be cleaned."""
+    """The index of the first segment that may not be cleaned."""
     stable = log.last_stable_offset
     lag_ms = log.config.min_compaction_lag_ms
     last = max(len(segments) - 1, 0)
@@ -144,11 +144,11 @@ def _delay_ms(log: CleanableLog[Any], dirty: Sequence[CleanableSegment], now_ms:
 
 def job_of(dirty: LogToClean[DiskLog, Segment], config: CleanerConfig, *, now_ms: int) -> CleanerJob:
     """
-    What a pass over it has to know.
+    The input of a pass.
 
     Raises:
-        CorruptError: an index of aborted transactions is damaged.
-        OSError: something cannot be read.
+        CorruptError: a transaction index is damaged.
+        OSError: a file cannot be read.
     """
     log = dirty.log
     bases = [segment.base_offset for segment in dirty.segments]

@@ -1,10 +1,10 @@
 """
-The newest offset of each key in the dirty part of a log, in a bounded piece of memory.
+The newest offset of each key in the dirty part of a log, in bounded memory.
 
-Two kinds with one contract. `DictMap` keeps the keys themselves and needs nothing; it is for what is small. `HashMap` keeps
-24 bytes a slot, 16 of hash and 8 of offset, as Kafka's does, in arrays of numpy, and works on thousands of keys at a time.
-Its hash is Python's own for bytes, twice, the second time over the key with a prefix: SipHash under a secret of the process,
-so nobody can make two keys meet who does not know it.
+There are two implementations. `DictMap` keeps the keys and needs no library; it is for small logs. `HashMap` keeps 24 bytes a
+slot, 16 of hash and 8 of offset, like Kafka's, in numpy arrays, and handles thousands of keys per call. It hashes a key twice
+with Python's hash of bytes, the second time with a prefix: SipHash with a secret of the process, so that a client cannot choose
+colliding keys.
 
 Source: Kafka OffsetMap, SkimpyOffsetMap, Cleaner.buildOffsetMap.
 """
@@ -21,33 +21,33 @@ if TYPE_CHECKING:
 
 SLOT_BYTES = 24
 _DICT_ENTRY_BYTES = 256
-"""What a key, its offset and their places in the dictionary may come to while it grows."""
+"""The memory of a key, its offset and their dictionary slots, while the dictionary grows."""
 _KEY_BYTES_MAX = 64
-"""A longer key is known by its digest, which has one byte more."""
+"""A longer key is replaced by its digest, which has one byte more."""
 DICT_KEYS_MAX = 100_000
-"""From so many keys on the import of numpy is worth its while."""
+"""Above this number of keys numpy is imported."""
 NO_OFFSET = -1
 
 
 class OffsetMap(Protocol):
-    """Keys and the newest offset of each; offsets are put in rising order."""
+    """The newest offset of each key; offsets are added in rising order."""
 
     @property
     def keys_max(self) -> int:
-        """How many keys it takes."""
+        """The capacity in keys."""
 
     @property
     def count(self) -> int: ...
 
     def put(self, keys: Sequence[bytes], offsets: Sequence[int]) -> int:
-        """Take up records, the first ones where there is no room for the keys of all; how many were taken."""
+        """Add keys in order until the map is full; returns how many were added."""
 
     def get(self, keys: Sequence[bytes]) -> list[int]:
-        """The newest offset of each key; -1 for a key that is not there."""
+        """The newest offset of each key; -1 for a key that is not in the map."""
 
 
 class DictMap:
-    """A dictionary of keys, or of their digests where they are long."""
+    """A dictionary of keys; long keys are replaced by their digests."""
 
     def __init__(self, keys_max: int) -> None:
         self.keys_max = keys_max
@@ -82,8 +82,8 @@ class HashMap:
     Open addressing over three arrays: two halves of a hash, and offsets plus one (0: free).
 
     Args:
-        slots: prime, so that every slot is come to.
-        keys_max: less than `slots`: a search ends at a free one.
+        slots: a prime number, so that probing visits every slot.
+        keys_max: less than `slots`, so that probing ends at a free slot.
     """
 
     def __init__(self, slots: int, keys_max: int) -> None:
@@ -110,7 +110,7 @@ class HashMap:
         values = np.fromiter(offsets, np.int64, taken) + 1
         slot, step = self._probe(first, second)
         while len(slot):
-            # Of several that claim a free slot the last one gets it, in all arrays alike; of equal keys the last is newest.
+            # If several keys claim a free slot, the last one gets it in all arrays; of equal keys the last one is newest.
             is_free = self._offsets[slot] == 0
             claims = slot[is_free]
             self._first[claims], self._second[claims] = first[is_free], second[is_free]
@@ -118,7 +118,7 @@ class HashMap:
             homes, offsets_now = slot[is_home], values[is_home]
             is_new = self._offsets[homes] == 0
             self._offsets[homes] = offsets_now
-            # Offsets differ, so each new slot holds that of exactly one of those that came for it.
+            # Offsets differ, so each new slot holds the offset of exactly one of its claimants.
             self.count += int(np.count_nonzero(self._offsets[homes[is_new]] == offsets_now[is_new]))
             away = ~is_home
             first, second, values, step = first[away], second[away], values[away], step[away]
@@ -126,7 +126,7 @@ class HashMap:
         return taken
 
     def _fitting(self, keys: Sequence[bytes]) -> int:
-        """How many of these records fit: all up to the first new key for which there is no room."""
+        """The number of keys that fit: all before the first new key without room."""
         new: set[bytes] = set()
         room = self.keys_max - self.count
         for place, (key, offset) in enumerate(zip(keys, self.get(keys), strict=True)):
@@ -160,18 +160,18 @@ class HashMap:
     def _probe(
         self, first: NDArray[np.int64], second: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Where each key is looked for first, and by how much it goes on from there; the number of slots is prime."""
+        """The first slot of each key, and its step (double hashing); the number of slots is prime."""
         return first % self._slots, 1 + second % (self._slots - 1)
 
 
 def make_offset_map(*, buffer_bytes: int, load_factor: float, records_max: int) -> OffsetMap:
     """
-    A map for at most so many records that takes no more memory than it is given.
+    An offset map with bounded memory.
 
     Args:
         buffer_bytes: log.cleaner.dedupe.buffer.size of one thread.
         load_factor: log.cleaner.io.buffer.load.factor, how full the slots may get.
-        records_max: how many records there can be at most: a map for more keys would be in vain.
+        records_max: the largest possible number of records; the map is not made larger.
     """
     keys_max = max(int(buffer_bytes // SLOT_BYTES * load_factor), 1)
     dict_keys_max = max(buffer_bytes // _DICT_ENTRY_BYTES, 1)
@@ -180,12 +180,12 @@ def make_offset_map(*, buffer_bytes: int, load_factor: float, records_max: int) 
     try:
         slots = _prime_below(min(buffer_bytes // SLOT_BYTES, int(records_max / load_factor) + 100))
         return HashMap(slots, min(keys_max, max(int(slots * load_factor), 1), slots - 1))
-    except ImportError:  # it comes with kohort[pipeline]; without it a pass takes fewer keys
+    except ImportError:  # numpy comes with kohort[pipeline]; without it a pass takes fewer keys
         return DictMap(min(keys_max, dict_keys_max))
 
 
 def _prime_below(number: int) -> int:
-    """The largest prime that is not above `number`, 3 at least."""
+    """The largest prime that is not above `number`, at least 3."""
     candidate = max(number, 3)
     while any(candidate % divisor == 0 for divisor in range(2, int(candidate**0.5) + 1)):
         candidate -= 1

@@ -1,9 +1,9 @@
 """
-A pass of the cleaner in a process of its own: reading every record of a large log takes a processor for seconds, and in a
-thread that would be taken from whoever appends and fetches meanwhile.
+A cleaner pass in a separate process: decoding all records of a large log takes seconds of processor time, which a thread would
+take from appends and fetches.
 
-The process gets one job as a line of JSON, answers with a line for each group and one for the end, and lives no longer. It
-ends at once when its input does, that is when the process that started it is gone; what it had begun ends in `.cleaned`.
+The process reads one job as a line of JSON, writes one line for each cleaned segment and one for the result, and exits. It also
+exits when its input ends, that is when its parent process has ended; unfinished files are named `.cleaned`.
 """
 
 import os
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     import subprocess
 
 NICENESS = 5
-"""What is behind by seconds anyway waits for what is behind by milliseconds."""
+"""The process gets less processor time than the broker."""
 _ORPHANED = 3
 
 
 class PassFailure(msgspec.Struct, frozen=True, tag=True):
-    """The pass could not be ended. `errno` is 0 where the files' content was the reason."""
+    """The pass failed. `errno` is 0 if the content of a file is damaged."""
 
     errno: int
     reason: str
@@ -42,7 +42,7 @@ _decode_answer = msgspec.json.Decoder(SegmentGroup | PassResult | PassFailure).d
 
 
 class CleanerProcess:
-    """One process at a time, for the thread that calls `run`."""
+    """Runs one process at a time, for the thread that calls `run`."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -51,11 +51,11 @@ class CleanerProcess:
 
     def run(self, job: CleanerJob, report: Report) -> PassResult:
         """
-        As `compact`, blocking.
+        Run a pass; blocks.
 
         Raises:
-            CorruptError: a file holds what it should not.
-            OSError: something cannot be read or written, or the process was ended.
+            CorruptError: a batch is damaged.
+            OSError: a file cannot be read or written, or the process was killed.
         """
         import subprocess  # few starts need it
 
@@ -91,13 +91,13 @@ class CleanerProcess:
         return process.pid if process is not None and process.returncode is None else None
 
     def cancel(self) -> None:
-        """End the process, if one is there. From any thread."""
+        """Kill the running process, if any. Any thread may call this."""
         with self._lock:
             if self._process is not None:
                 self._process.kill()
 
     def stop(self) -> None:
-        """End the process, if one is there, and start no other. From any thread."""
+        """Kill the running process, if any, and start no other one. Any thread may call this."""
         with self._lock:
             self._is_stopped = True
         self.cancel()
@@ -113,7 +113,7 @@ def _ended(answer: PassResult | PassFailure) -> PassResult:
 
 class Throttler:
     """
-    Lets no more bytes pass than a second allows, by waiting.
+    Limits bytes per second by waiting.
 
     Source: Kafka Throttler; log.cleaner.io.max.bytes.per.second.
     """

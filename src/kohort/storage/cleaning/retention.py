@@ -1,5 +1,5 @@
 """
-Which of a log's oldest segments its topic's retention does not keep.
+Retention by time and size: the oldest segments of a log that are to be deleted.
 
 Source: Kafka UnifiedLog.deleteOldSegments, deleteRetentionSizeBreachedSegments, deleteRetentionMsBreachedSegments.
 """
@@ -18,12 +18,12 @@ def count_expired(
     now_ms: int,
 ) -> int:
     """
-    How many segments go, from the oldest on. An empty last one never goes.
+    The number of expired segments, from the oldest on. An empty last segment never expires.
 
     Args:
-        sizes: bytes per segment.
-        ends: the offset that follows each.
-        newest_ms: the largest timestamp of a segment, by its place.
+        sizes: the bytes of each segment.
+        ends: the offset behind each segment.
+        newest_ms: returns the largest timestamp of the segment at an index.
     """
     if "delete" not in config.cleanup_policy.split(","):
         return 0

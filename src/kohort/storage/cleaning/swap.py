@@ -1,15 +1,15 @@
 """
-How a cleaned segment takes the place of those that it replaces, whatever happens in between.
+Crash-safe replacement of segments by a cleaned segment.
 
-The steps, each durable before the next is begun:
+The steps, each durable before the next one begins:
 
-1. The new files are complete, and end in `.cleaned` until they are on the disk, then in `.swap`.
-2. The old ones get names that end in `.deleted`.
-3. The new ones get their final names, the log first: what has its `.swap` name then has nothing left to replace.
-4. The old ones are removed.
+1. The new files are complete; their names end in `.cleaned` until they are flushed, then in `.swap`.
+2. The old files get names that end in `.deleted`.
+3. The new files get their final names, the `.log` file first: a `.swap` file without it replaces nothing any more.
+4. The old files are removed.
 
-Who finds `.cleaned` files removes them, and `.swap` files of the same segment with them: step 1 was not done. Who finds `.swap`
-files alone goes on with step 2: what lies between the beginning and the end of the new segment is what it replaces.
+After a crash, `.cleaned` files are removed, and `.swap` files of the same segment with them: step 1 was not finished. With
+`.swap` files alone, recovery continues at step 2: the segments within the offsets of the new segment are the replaced ones.
 
 Source: Kafka LocalLog.replaceSegments, LogLoader.removeTempFilesAndCollectSwapFiles, LogLoader.load.
 """
@@ -29,9 +29,9 @@ _log = logging.getLogger("kohort.storage")
 
 def finish_swaps(directory: Path) -> None:
     """
-    Bring to an end what a cleaner was at in this partition's directory when it was interrupted, ours or Apache Kafka's.
+    Finish or undo interrupted swaps of a partition's directory, of Kohort's cleaner or Apache Kafka's.
 
-    May itself be interrupted, and is done again then. Removes what ends in `.deleted` and `.cleaned`.
+    The steps are idempotent: an interrupted call is repeated. Files that end in `.deleted` and `.cleaned` are removed.
 
     Raises:
         OSError: the directory cannot be read or written.
@@ -70,8 +70,9 @@ def _remove_replaced(directory: Path, swaps: list[str]) -> None:
 
 def _next_offset(directory: Path, base_offset: int) -> int:
     """
-    The offset behind the last batch of a segment that has its `.swap` name. No checksum covers offsets, and what lies below
-    this one is removed: they have to rise, in one segment, and the newest segment is none that a cleaner replaces.
+    The offset behind the last batch of a segment with its `.swap` name. No checksum covers offsets, and segments below this one
+    are removed, so the offsets are checked: they rise, fit into one segment, and end before the newest segment, which a cleaner
+    never replaces.
     """
     segment = Segment(directory, base_offset, LogConfig(), created_ms=0)
     segment.rename_with(SWAP_SUFFIX)
@@ -84,7 +85,7 @@ def _next_offset(directory: Path, base_offset: int) -> int:
             if not end <= first_offset <= last_offset <= offset_max:
                 raise CorruptError(f"{segment.path}: offsets {first_offset} to {last_offset} follow {end - 1}")
             end = last_offset + 1
-    except CorruptError as error:  # the scan that follows will say so, too, and cut it
+    except CorruptError as error:  # the scan that follows truncates the segment
         _log.warning("log.swap_damaged path=%s error=%r", segment.path, str(error))
     finally:
         segment.close()

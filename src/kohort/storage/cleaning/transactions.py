@@ -1,9 +1,8 @@
 """
-What the cleaner knows of transactions while it reads a log from its beginning on: which data was aborted, and whether data of
-a transaction was read before its marker.
+Transactions in the part of a log that a pass reads: aborted data, and markers without data before them.
 
-A marker is needed as long as any batch of its transaction is there, be it an empty one, since without it the transaction
-would look open. So it may go only when a whole pass found nothing of it.
+A marker is needed while a batch of its transaction is left, even an empty one: without it the transaction would count as open.
+So a marker may be removed only after a whole pass found no batch of its transaction.
 
 Source: Kafka CleanedTransactionMetadata; KAFKA-8351, KAFKA-13727.
 """
@@ -20,8 +19,8 @@ class CleanedTransactions:
     Batches are shown in the order of the log.
 
     Args:
-        aborted: the aborted transactions that reach into what is read.
-        keep_aborted: told each that has to stay in the index, in the order of the markers.
+        aborted: the aborted transactions that reach into the part that is read.
+        keep_aborted: called with each transaction that has to stay in the transaction index, in the order of the markers.
     """
 
     def __init__(
@@ -33,12 +32,12 @@ class CleanedTransactions:
         self._aborted: dict[int, AbortedTxn] = {}
         """Aborted transactions that have begun and not ended, by producer id."""
         self._observed: set[int] = set()
-        """Of those, the ones of which a batch was read."""
+        """Producers of aborted transactions of which a batch was read."""
         self._committed: set[int] = set()
-        """Producers of transactional data that was not aborted, whose marker has not come."""
+        """Producers of transactional data that was not aborted, and whose marker was not read yet."""
 
     def on_data(self, header: BatchHeader) -> bool:
-        """Whether the batch is of an aborted transaction."""
+        """Whether the batch belongs to an aborted transaction."""
         self._begin(header.last_offset)
         if not header.is_transactional:
             return False
@@ -50,14 +49,14 @@ class CleanedTransactions:
 
     def on_control(self, header: BatchHeader, records: Iterable[LogRecord]) -> bool:
         """
-        Whether the batch is of no more use.
+        Whether the marker may be discarded.
 
         Raises:
             CorruptError: the control record is damaged.
         """
         self._begin(header.last_offset)
         record = next(iter(records), None)
-        if record is None:  # its record went in an earlier pass
+        if record is None:  # an earlier pass removed the record
             return True
         marker = read_marker(record)
         if marker is None:
@@ -75,7 +74,7 @@ class CleanedTransactions:
         return False
 
     def _begin(self, offset: int) -> None:
-        """Take up the aborted transactions that begin at this offset or before."""
+        """Begin the aborted transactions whose first offset is not above this offset."""
         while self._coming and self._coming[0][0] <= offset:
             aborted = heappop(self._coming)[2]
             self._aborted.setdefault(aborted.producer_id, aborted)

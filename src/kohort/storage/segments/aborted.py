@@ -1,8 +1,8 @@
 """
-Aborted transactions of one segment, `.txnindex`: what a reader of committed data has to skip.
+The transaction index of a segment, `.txnindex`: the aborted transactions that a reader with `read_committed` skips.
 
 Entries of 34 bytes by rising last offset: version int16 (0), producer id, first offset, last offset and last stable offset,
-int64 each. The file comes with the first entry.
+int64 each. The first entry creates the file.
 
 Source: Kafka TransactionIndex, AbortedTxn.
 """
@@ -19,19 +19,19 @@ from kohort.storage.producers import AbortedTxn
 TXN_INDEX_SUFFIX = ".txnindex"
 
 _SIZE_BYTES_MAX = 1 << 30
-"""A marker takes more than twice the room of its entry, and a segment has 2 GiB."""
+"""A marker takes more than twice the bytes of its entry, and a segment has at most 2 GiB."""
 _VERSION = 0
 _ENTRY = Struct(">hqqqq")
 
 
 class AbortedIndex:
-    """The aborted transactions whose markers are in one segment; read when it is first asked."""
+    """The aborted transactions whose markers are in one segment; the first access reads the file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._entries: list[AbortedTxn] | None = None
         self.is_unsynced = False
-        """Whether it was written to since it was last handed to a checkpoint; its log's business."""
+        """Whether the file was written since the last checkpoint began; maintained by the log."""
 
     @property
     def entries(self) -> list[AbortedTxn]:
@@ -44,7 +44,7 @@ class AbortedIndex:
         return self._entries
 
     def append(self, aborted: AbortedTxn) -> None:
-        """One more, written without waiting for the disk."""
+        """Add an entry, without flushing the file."""
         self.entries.append(aborted)
         self.is_unsynced = True
         syscalls.append_to(self.path, to_bytes(aborted))
@@ -54,7 +54,7 @@ class AbortedIndex:
         self._entries = []
 
     def is_plausible(self, base_offset: int, offset_max: int) -> bool:
-        """Whether these can be the transactions that ended in a segment of those offsets. Source: TransactionIndex."""
+        """Whether the entries are rising and within a segment of these offsets. Source: TransactionIndex.sanityCheck."""
         try:
             entries = self.entries
         except CorruptError:
@@ -85,7 +85,7 @@ def to_bytes(aborted: AbortedTxn) -> bytes:
 def from_bytes(data: bytes, what: str) -> list[AbortedTxn]:
     """
     Raises:
-        CorruptError: these are no whole entries of this version; `what` says of what.
+        CorruptError: the bytes are not whole entries of this version; `what` names their source.
     """
     if len(data) % _ENTRY.size:
         raise CorruptError(f"{what}: {len(data)} bytes are no whole entries")
@@ -98,7 +98,7 @@ def from_bytes(data: bytes, what: str) -> list[AbortedTxn]:
 
 
 def find_overlapping(entries: list[AbortedTxn], offset: int, upper: int) -> tuple[list[AbortedTxn], bool]:
-    """Those that touch offsets from `offset` to below `upper`, and whether no later entry can."""
+    """The entries that overlap the offsets from `offset` to below `upper`, and whether no later entry can."""
     found = []
     for aborted in entries:
         if aborted.last_offset >= offset and aborted.first_offset < upper:

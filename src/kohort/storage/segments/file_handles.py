@@ -1,20 +1,19 @@
 """
-How many segments' files are open at once. A directory may hold more partitions than the process may have files.
+A bound on open segment files: a directory may have more partitions than the process may have files.
 
-A segment opens its file when it is touched and counts itself here; beyond the limit one that was not touched lately is
-closed. Who was touched lately is told by a flag that costs an append or a read one store, so the order is that of a clock and
-not exactly that of use.
+A segment opens its file on access and registers here. Above the bound a file without recent access is closed, by the clock
+algorithm: an access only sets a flag.
 """
 
 from typing import Final, Protocol
 
 OPEN_FILES_MIN: Final = 64
-"""What is kept open whatever the limit of the process says."""
+"""The bound is at least this, whatever the limit of the process."""
 OPEN_FILES_MAX: Final = 16_384
 
 
 class Closable(Protocol):
-    """A file that can be closed, and is opened again when it is touched."""
+    """A file that can be closed, and is opened again by the next access."""
 
     was_touched: bool
 
@@ -22,7 +21,7 @@ class Closable(Protocol):
 
 
 class FileHandleCache:
-    """Those that are open, of one store; they belong to the thread that owns it."""
+    """The open files of one store. Not thread-safe: call from the owner's thread."""
 
     def __init__(self, count_max: int) -> None:
         self.count_max = count_max
@@ -32,13 +31,13 @@ class FileHandleCache:
         return len(self._open)
 
     def add(self, file: Closable) -> None:
-        """This one was opened just now."""
+        """Register a file that was opened."""
         self._open[file] = None
         if len(self._open) > self.count_max:
             self._close_one(file)
 
     def remove(self, file: Closable) -> None:
-        """This one was closed."""
+        """Unregister a file that was closed."""
         self._open.pop(file, None)
 
     def _close_one(self, newest: Closable) -> None:
@@ -53,7 +52,7 @@ class FileHandleCache:
 
 
 def open_files_max() -> int:
-    """Half of what the process may have open; the other half is for connections, and for what is opened for a moment."""
+    """Half of the limit of the process; the other half is for connections and short-lived files."""
     import resource
 
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

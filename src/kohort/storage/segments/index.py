@@ -1,8 +1,8 @@
 """
-The two indexes of a segment, in the bytes that Kafka gives them.
+The offset index and the time index of a segment, in Kafka's formats.
 
-An index of the active segment lives in memory and is written when its segment is rolled or the log closed: until then a
-crash would have it rebuilt anyway. That of a sealed segment is mapped from its file when it is first asked.
+An index of the active segment is kept in memory and written when the segment rolls or the log closes: after a crash it is
+rebuilt anyway. An index of an inactive segment is mapped from its file by the first access.
 
 Source: Kafka OffsetIndex, TimeIndex, AbstractIndex.
 """
@@ -40,7 +40,7 @@ class _Index:
         self._loaded: bytearray | mmap.mmap | None = bytearray()
 
     def limit(self, bytes_max: int) -> None:
-        """It is full when no further entry fits into so many bytes, beside what is kept for a roll."""
+        """Set the size at which the index is full, minus the room that a roll needs."""
         self._bytes_full = (bytes_max // self.ENTRY.size - self.KEPT) * self.ENTRY.size
 
     @property
@@ -66,7 +66,7 @@ class _Index:
         self._loaded = bytearray()
 
     def load(self, bytes_max: int | None = None) -> bool:
-        """Read the file into memory, so that it can grow; False when it is missing, or larger than it can be."""
+        """Read the file into memory, so that the index can grow; False if it is missing or larger than `bytes_max`."""
         try:
             with self.path.open("rb") as file:
                 if bytes_max is not None and os.fstat(file.fileno()).st_size > bytes_max:
@@ -77,11 +77,11 @@ class _Index:
         return True
 
     def release(self) -> None:
-        """Forget the entries, which are in the file: it is mapped when somebody asks."""
+        """Drop the entries from memory; the next access maps the file."""
         self._loaded = None
 
     def make_growable(self) -> None:
-        """Take a released index up again."""
+        """Make a released index ready for appends."""
         if not isinstance(self._loaded, bytearray):
             self._loaded = bytearray(self._entries)
 
@@ -94,7 +94,7 @@ class _Index:
             return bytearray()
 
     def save(self) -> None:
-        """Write the file whole, without waiting for the disk."""
+        """Write the whole file, without flushing it."""
         syscalls.write_file(self.path, memoryview(self._entries))
 
     def _append(self, first: int, second: int) -> None:
@@ -112,23 +112,23 @@ class OffsetIndex(_Index):
         self._append(last_offset - self.base_offset, position)
 
     def position_for(self, offset: int) -> int:
-        """Where the batch of the greatest entry not above `offset` begins; 0 when there is none."""
+        """The position of the greatest entry not above `offset`; 0 if there is none."""
         relative = offset - self.base_offset
         at = bisect_right(range(self.count), relative, key=lambda index: self.entry(index)[0])
         return self.entry(at - 1)[1] if at else 0
 
     def position_at_most(self, position: int) -> int:
-        """The greatest beginning of a batch in the index that is not above `position`; 0 when there is none."""
+        """The greatest position in the index that is not above `position`; 0 if there is none."""
         at = bisect_right(range(self.count), position, key=lambda index: self.entry(index)[1])
         return self.entry(at - 1)[1] if at else 0
 
     def first_offset_from(self, position: int) -> int | None:
-        """The offset of the first entry whose batch begins at `position` or behind it."""
+        """The offset of the first entry at `position` or behind it; None if there is none."""
         at = bisect_left(range(self.count), position, key=lambda index: self.entry(index)[1])
         return self.base_offset + self.entry(at)[0] if at < self.count else None
 
     def is_plausible(self, size_bytes: int) -> bool:
-        """Whether these can be the entries of a segment of that size: whole, rising, inside."""
+        """Whether the entries are whole, rising, and within a segment of that size."""
         if len(self._entries) % self.ENTRY.size:
             return False
         words = array("i", bytes(self._entries))
@@ -146,26 +146,26 @@ class TimeIndex(_Index):
 
     @property
     def last(self) -> tuple[int, int]:
-        """The newest entry as (timestamp, offset); (-1, base offset) when there is none."""
+        """The newest entry as (timestamp, offset); (-1, base offset) if there is none."""
         if not self.count:
             return NO_TIMESTAMP, self.base_offset
         timestamp_ms, relative = self.entry(self.count - 1)
         return timestamp_ms, self.base_offset + relative
 
     def maybe_append(self, timestamp_ms: int, offset: int) -> None:
-        """An entry, unless an entry with this timestamp or a larger one is there."""
+        """Add an entry, unless the newest entry has this timestamp or a larger one."""
         entries = self._entries
         newest_ms = _read_timestamp(entries, len(entries) - _TIME_ENTRY.size)[0] if entries else NO_TIMESTAMP
         if timestamp_ms > newest_ms:
             self._append(timestamp_ms, offset - self.base_offset)
 
     def offset_for(self, timestamp_ms: int) -> int:
-        """The offset of the greatest entry whose timestamp is not above this one; the base offset when there is none."""
+        """The offset of the greatest entry whose timestamp is not above this one; the base offset if there is none."""
         at = bisect_right(range(self.count), timestamp_ms, key=lambda index: self.entry(index)[0])
         return self.base_offset + self.entry(at - 1)[1] if at else self.base_offset
 
     def is_plausible(self, offset_max: int) -> bool:
-        """Whether these can be the entries of a segment whose last offset is that: whole, rising, inside."""
+        """Whether the entries are whole, rising, and within a segment that ends at `offset_max`."""
         if len(self._entries) % self.ENTRY.size:
             return False
         entries = list(self.ENTRY.iter_unpack(self._entries))

@@ -1,8 +1,8 @@
 """
-One segment of a log: a file of batches from a base offset on, with its two indexes.
+One segment of a log: a file of batches from a base offset on, with an offset index and a time index.
 
-Entries go into the indexes by Kafka's rule: before a batch is added, when more than `index.interval.bytes` came since the
-last entry. The offset index gets (last offset, position) of that batch, the time index the largest timestamp so far.
+The indexes get an entry before a batch if more than `index.interval.bytes` were appended since the last entry: the offset
+index gets (last offset, position) of that batch, the time index the largest timestamp so far.
 
 Source: Kafka LogSegment, FileRecords.
 """
@@ -42,7 +42,7 @@ DELETED_SUFFIX: Final = ".deleted"
 RELATIVE_OFFSET_MAX: Final = (1 << 31) - 1
 
 _WALK_BYTES: Final = 8192
-"""How much of the file one step of a walk over headers reads: an index entry is at most some 4096 bytes away."""
+"""The bytes that one step of a walk over headers reads: the next index entry is at most some 4096 bytes away."""
 
 
 def segment_path(directory: Path, base_offset: int, suffix: str) -> Path:
@@ -51,12 +51,12 @@ def segment_path(directory: Path, base_offset: int, suffix: str) -> Path:
 
 class Segment:
     """
-    A segment, open or not: its file is opened when it is first touched.
+    A segment, whose file is opened by the first access.
 
     Attributes:
-        size_bytes: bytes of whole batches in the file; an append goes there.
+        size_bytes: bytes of whole batches in the file, and the position of the next append.
         max_timestamp: the largest timestamp and the last offset of the first batch that has it, (-1, base) for none.
-        rolling_timestamp_ms: the largest timestamp of the first set appended, by which the segment's age is measured.
+        rolling_timestamp_ms: the largest timestamp of the first set appended, from which the age of the segment counts.
     """
 
     def __init__(self, directory: Path, base_offset: int, config: LogConfig, *, created_ms: int) -> None:
@@ -75,26 +75,26 @@ class Segment:
         )
         self.aborted = AbortedIndex(segment_path(directory, base_offset, TXN_INDEX_SUFFIX))
         self.is_unsynced = False
-        """Whether the file was written to since it was last handed to a checkpoint; its log's business."""
+        """Whether the file was written since the last checkpoint began; maintained by the log."""
         self.handles: FileHandleCache | None = None
-        """Where it counts itself while its file is open; None where nobody counts."""
+        """The cache of open files, if any."""
         self.was_touched = False
-        """Whether it was read or written lately; `handles` takes it back."""
+        """Whether the file was read or written lately; `handles` clears it."""
         self._fd = -1
         self._since_index_bytes = 0
         self._recent_offsets: list[int] = []
-        """Base offsets and positions of the batches since the last index entry: a reader at the tail needs no walk."""
+        """Base offsets and positions of the batches since the last index entry, so that a read at the tail needs no walk."""
         self._recent_positions: list[int] = []
 
     # Writing
 
     def create(self) -> None:
-        """Make the file; one that is there (empty, or garbage that was never acknowledged) is emptied."""
+        """Make the file; an existing one (empty, or with data that was never acknowledged) is emptied."""
         self._fd = syscalls.open_file(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         self._count_open()
 
     def attach(self, handles: FileHandleCache) -> None:
-        """Count it there from now on, so that its file may be closed when nobody touches it."""
+        """Use a cache of open files, which may close this segment's file while it is not used."""
         self.handles = handles
         self._count_open()
 
@@ -106,13 +106,13 @@ class Segment:
         self, data: bytes | bytearray, spans: list[Span], *, rest: bytes | memoryview = b"", index_interval_bytes: int
     ) -> None:
         """
-        Write a sealed set to the end of the file.
+        Write a set of batches, whose offsets are assigned, to the end of the file.
 
         Args:
-            rest: what follows `data` in the same batch.
+            rest: the records of the batch if `data` is its header alone, else empty.
 
         Raises:
-            OSError: it could not be written whole; the segment counts none of it.
+            OSError: the set could not be written whole; the segment counts none of it.
         """
         position = self.size_bytes
         if self._fd < 0:
@@ -141,7 +141,7 @@ class Segment:
         max_timestamp_ms: int,
         index_interval_bytes: int,
     ) -> None:
-        """Enter one batch that was put at `position` into indexes and sums."""
+        """Add a batch that was written at `position` to the indexes and sums."""
         if max_timestamp_ms > self.max_timestamp[0]:
             self.max_timestamp = max_timestamp_ms, last_offset
         if self._since_index_bytes > index_interval_bytes:
@@ -158,7 +158,7 @@ class Segment:
     def must_roll(
         self, incoming_bytes: int, last_offset: int, max_timestamp_ms: int, config: LogConfig, clock: Clock
     ) -> bool:
-        """Whether the next set belongs into a new segment. Source: Kafka LogSegment.shouldRoll."""
+        """Whether the next set needs a new segment. Source: Kafka LogSegment.shouldRoll."""
         size = self.size_bytes
         if not size:
             return False
@@ -173,32 +173,32 @@ class Segment:
         )
 
     def _jitter_ms(self, config: LogConfig) -> int:
-        """By how much earlier this one ends than others: by its name, so that partitions made at once do not roll at once."""
+        """The part of `segment.jitter.ms` for this segment, from a hash of its name: partitions do not roll all at once."""
         if config.segment_jitter_ms <= 0:
             return 0
         bound_ms = min(config.segment_jitter_ms, config.segment_ms)
         return zlib.crc32(f"{self.directory.name}/{self.base_offset}".encode()) % bound_ms if bound_ms > 0 else 0
 
     def write_indexes(self) -> None:
-        """The last entry of the time index, and both indexes into their files: before a roll and before a clean end."""
+        """Add the last entry of the time index, and write both index files: at a roll and at a clean stop."""
         self.time_index.maybe_append(*self.max_timestamp)
         self.index.save()
         self.time_index.save()
 
     def release(self) -> None:
-        """Until the next append: forget what is in the files, and close them until somebody asks."""
+        """Drop the indexes from memory and close the files; the next access opens them again."""
         self._recent_offsets, self._recent_positions = [], []
         self.index.release()
         self.time_index.release()
         self.close()
 
     def limit_indexes(self, bytes_max: int) -> None:
-        """The size at which an index is full, and the segment at its end."""
+        """Set the size at which an index is full and the segment rolls."""
         self.index.limit(bytes_max)
         self.time_index.limit(bytes_max)
 
     def open_for_appends(self) -> None:
-        """Appends go here from now on."""
+        """Make the segment the active one."""
         self.open()
         self.index.make_growable()
         self.time_index.make_growable()
@@ -207,13 +207,13 @@ class Segment:
 
     def read(self, offset: int, *, bytes_max: int, up_to: int, is_whole: bool) -> bytes:
         """
-        Whole batches from the one that holds `offset` (or the next one) on, at least one, all below `up_to`.
+        Read whole batches below `up_to`, at least one, from the batch that holds `offset` (or the next one) on.
 
         Args:
-            is_whole: everything in this segment is below `up_to`.
+            is_whole: whether the whole segment is below `up_to`.
 
         Raises:
-            CorruptError: what should be a batch is none.
+            CorruptError: the bytes at a position are not a batch.
         """
         start, first_bytes = self._tail_position(offset), 0
         if start < 0:
@@ -231,15 +231,15 @@ class Segment:
 
     def read_at(self, position: int, size: int) -> bytes:
         """
-        Bytes of the file.
+        Read bytes of the file.
 
         Raises:
-            CorruptError: there are not so many.
+            CorruptError: the file ends before.
         """
         return self._pread(size, position)
 
     def _tail_position(self, offset: int) -> int:
-        """Where the batch with this offset begins, if it is one of the recent; else -1."""
+        """The position of the batch with this offset, if it is a recent one, else -1."""
         recent = self._recent_offsets
         if not recent or offset < recent[0]:
             return -1
@@ -247,7 +247,7 @@ class Segment:
 
     def upper_bound(self, offset: int, size: int) -> int | None:
         """
-        The offset of the first index entry that lies behind `size` bytes read from `offset` on; None for no such entry.
+        The offset of the first index entry behind `size` bytes that were read from `offset` on; None if there is none.
 
         Source: Kafka LogSegment.fetchUpperBoundOffset.
         """
@@ -255,7 +255,7 @@ class Segment:
         return None if found is None else self.index.first_offset_from(found[0] + size)
 
     def position_of(self, offset: int) -> int:
-        """Where the batch that holds `offset`, or the next one, begins; the segment's end when there is none."""
+        """The position of the batch that holds `offset`, or of the next one; the end of the segment if there is none."""
         found = self._locate(offset)
         return self.size_bytes if found is None else found[0]
 
@@ -268,8 +268,8 @@ class Segment:
 
     def _walk_indexed(self, position: int, is_right: Callable[[Span], bool]) -> Iterator[Span]:
         """
-        Walk from where an index entry points. An entry that points to no batch, or to one that is not `is_right`, cannot be
-        believed, nor can the others: the index is forgotten, and the walk begins at the segment's start.
+        Walk from the position of an index entry. If there is no batch at the position, or one that is not `is_right`, the whole
+        index is wrong: it is cleared, and the walk begins at the start of the segment.
         """
         spans = self.walk(position)
         if position:
@@ -286,7 +286,7 @@ class Segment:
         yield from spans
 
     def _end_position(self, start: int, *, bytes_max: int, up_to: int) -> int:
-        """Where a read that begins at `start` ends: after the last whole batch that fits, or after the first."""
+        """The end position of a read from `start` on: behind the last whole batch that fits, or behind the first batch."""
         fitting = min(self.index.position_at_most(start + bytes_max), self.index.position_for(up_to - 1))
         end = max(start, fitting)
         if end > start and next(self._walk_indexed(end, lambda first: first[3] < up_to), (0,))[0] != end:
@@ -299,10 +299,10 @@ class Segment:
 
     def walk(self, position: int = 0) -> Iterator[Span]:
         """
-        The batches from a batch's beginning on, by their headers: (position, size, base offset, last offset, timestamp).
+        The batches from a position on, by their headers: (position, size, base offset, last offset, timestamp).
 
         Raises:
-            CorruptError: what should be a batch is none.
+            CorruptError: the bytes at a position are not a batch.
         """
         if position < 0:
             raise CorruptError(f"{self.path}: no batch begins at {position}")
@@ -339,25 +339,25 @@ class Segment:
 
     @property
     def newest_ms(self) -> int:
-        """The largest timestamp; where there is none, when the file was written last. Source: LogSegment.largestTimestamp."""
+        """The largest timestamp, else the modification time of the file. Source: LogSegment.largestTimestamp."""
         timestamp_ms = self.max_timestamp[0]
         return timestamp_ms if timestamp_ms >= 0 else self.path.stat().st_mtime_ns // 1_000_000
 
     # Life
 
     def files(self) -> tuple[Path, ...]:
-        """The segment's own files; the last one, of aborted transactions, need not be there."""
+        """The paths of the segment's files; the last one, the transaction index, need not exist."""
         return self.path, self.index.path, self.time_index.path, self.aborted.path
 
     def rename_with(self, suffix: str) -> None:
-        """The files have this at the end of their names from now on, or nothing; renaming them is the caller's."""
+        """Set the suffix of the file names, "" for none; the caller renames the files."""
         self.path = segment_path(self.directory, self.base_offset, LOG_SUFFIX + suffix)
         self.index.path = segment_path(self.directory, self.base_offset, INDEX_SUFFIX + suffix)
         self.time_index.path = segment_path(self.directory, self.base_offset, TIME_INDEX_SUFFIX + suffix)
         self.aborted.path = segment_path(self.directory, self.base_offset, TXN_INDEX_SUFFIX + suffix)
 
     def rename_to_stray(self, *, keeps_snapshot: bool = False) -> list[Path]:
-        """Close the files and rename them, so that no start takes them for a segment; those that are there, renamed."""
+        """Close the files and rename them to `.deleted`; returns the new paths of the existing files."""
         self.close()
         self.index.release()
         self.time_index.release()
@@ -369,7 +369,7 @@ class Segment:
         return renamed
 
     def open(self) -> None:
-        """Open the file that is there, and take all of it as batches until a scan knows better."""
+        """Open the existing file; its size counts as whole batches until a scan."""
         if self._fd < 0:
             self._fd = syscalls.open_file(self.path, os.O_RDWR | os.O_CLOEXEC)
             self._count_open()
@@ -387,16 +387,17 @@ class Segment:
         self, config: LogConfig, *, next_offset: int, gapless_from: int | None = None
     ) -> Iterator[tuple[memoryview, int, Span]]:
         """
-        Check every batch with its checksum, rebuild the indexes, and cut off what follows the last good one.
+        Check the checksum of every batch, rebuild the indexes, and truncate the file behind the last valid batch.
 
-        Yields per good batch a buffer, where in it the batch begins, and its span in the file; the cut is made when the scan is
-        over.
+        Yields:
+            For each valid batch a buffer, the position of the batch in it, and its span in the file. The file is truncated
+            after the last one.
 
         Args:
-            gapless_from: from this offset on none is left out; None where some may be anywhere.
+            gapless_from: from this offset on a gap ends the valid batches; None if gaps are allowed everywhere.
 
         Raises:
-            ConfigError: the file is none that a start may cut.
+            ConfigError: the file must not be truncated, because it has batches of an old format.
 
         Source: Kafka LogSegment.recover.
         """
@@ -430,7 +431,7 @@ class Segment:
         self._recent_positions.clear()
 
     def load_inactive(self) -> bool:
-        """Take up a segment that is not appended to; False when its indexes are missing or cannot be right."""
+        """Load an inactive segment; False if its indexes are missing or implausible."""
         self.size_bytes = self.path.stat().st_size
         if not self._load_indexes():
             return False
@@ -451,9 +452,9 @@ class Segment:
 
     def load_active(self) -> int | None:
         """
-        Take up the segment that appends go to; the log's end offset, or None when only a scan can tell.
+        Load the active segment; returns the log end offset, or None if a scan is needed.
 
-        What follows the last index entry is walked by its headers, so that a tail that is no batch is noticed.
+        The batches behind the last index entry are walked by their headers, so that a torn tail is noticed.
         """
         self.open()
         if not self._load_indexes():

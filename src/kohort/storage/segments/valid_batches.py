@@ -1,5 +1,5 @@
 """
-The good batches at the beginning of a segment's file: what a recovery keeps of it.
+The valid batches at the beginning of a segment file, which a recovery keeps.
 
 Source: Kafka LogSegment.recover.
 """
@@ -23,18 +23,18 @@ _OLD_HEADER_BYTES = LOG_OVERHEAD_BYTES + 14
 
 class ValidBatches:
     """
-    Reads the batches of an open file up to the first whose checksum is wrong, or which cannot be there.
+    The batches of an open file up to the first one with a wrong checksum or an impossible offset, which no checksum covers.
 
-    Iterating gives per batch a buffer, where in it the batch begins, and its span in the file.
+    Iteration gives for each batch a buffer, the position of the batch in it, and its span in the file.
 
     Args:
-        next_offset: no batch begins before it.
-        offset_max: no batch ends behind it. No checksum covers an offset.
-        gapless_from: from this offset on none is left out; None where some may be anywhere.
+        next_offset: the smallest possible base offset.
+        offset_max: the largest possible last offset.
+        gapless_from: from this offset on a gap ends the valid batches; None if gaps are allowed everywhere.
 
     Attributes:
         file_bytes: the size of the file.
-        end: where the good ones end, once they were read.
+        end: after the iteration, the end position of the valid batches.
 
     Raises:
         ConfigError: the file is larger than a segment can be.
@@ -74,7 +74,7 @@ class ValidBatches:
         return self._gapless_from is None or span[2] <= max(self._next_offset, self._gapless_from)
 
     def _fill(self) -> None:
-        """The bytes from the next batch on, so many that it is whole if the file has it whole."""
+        """Read from the next batch on, at least the whole batch if the file has it."""
         data = os.pread(self._fd, min(_SCAN_BYTES, self.file_bytes - self.end), self.end)
         if len(data) >= HEADER_BYTES:
             size = read_front(data)[1] + LOG_OVERHEAD_BYTES
@@ -84,10 +84,10 @@ class ValidBatches:
 
     def refuse_old_format(self) -> None:
         """
-        What follows the good batches may be cut off, unless it is good in its way: batches of before Kafka 0.11.
+        Check that the bytes behind the valid batches may be truncated: they must not be messages of a format before Kafka 0.11.
 
         Raises:
-            ConfigError: it is.
+            ConfigError: they are messages of an old format.
         """
         tail = self._buffer[self.end - self._buffer_position :]
         if len(tail) < _OLD_HEADER_BYTES or tail[16] > 1:
@@ -102,7 +102,7 @@ class ValidBatches:
 
 
 def _valid_batch(buffer: Buffer, start: int) -> Span | None:
-    """The batch that begins there, if it is whole and its checksum right."""
+    """The batch at a position, if it is whole and its checksum is right."""
     span = span_at(buffer, start)
     if span is None:
         return None
