@@ -1,10 +1,9 @@
 """
-What the coordinator runtime costs by itself, on one core: `python -m bench.runtime`.
+Costs of the coordinator runtime alone, on one core: `python -m bench.runtime`.
 
-Where there is something to compare with it stands beside: a plain dict for timeline structures; a heap with lazy deletion,
-which is what an event loop has, for timers; for loading, aiokafka's native reader putting the newest of each key into a dict,
-without decoding any. Times are those of the processor, the best of some rounds; of the steps of all loads, the longest.
-`--json` for programs; `figures()` is what `python -m bench` may call.
+Comparisons: a plain dict for timeline structures; a heap with lazy deletion, as event loops have, for timers; for loading,
+aiokafka's native reader that puts the newest record of each key into a dict without decoding it. Times are processor times, the
+best of several rounds; of the steps of all loads, the longest. `--json` prints JSON; `python -m bench` may call `figures()`.
 """
 
 import argparse
@@ -62,7 +61,7 @@ class PairShard(PlainShard[Pair]):
 
 
 def best(run: Callable[[], int], rounds: int = ROUNDS) -> float:
-    """How many a second, in the best round; `run` says how many it did."""
+    """Operations per second in the best round; `run` returns the number of its operations."""
     rates = []
     for _ in range(rounds):
         gc.collect()

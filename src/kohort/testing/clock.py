@@ -1,8 +1,8 @@
-"""A clock that stands still until it is moved."""
+"""A clock that is set by hand."""
 
 
 class ManualClock:
-    """`kohort.runtime.ports.Clock`; milliseconds since the epoch."""
+    """A `kohort.runtime.ports.Clock` in milliseconds since the Unix epoch."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms
@@ -13,7 +13,7 @@ class ManualClock:
     def set(self, now_ms: int) -> None:
         """
         Raises:
-            ValueError: time would go back.
+            ValueError: `now_ms` is before the current time.
         """
         if now_ms < self._now_ms:
             raise ValueError(f"time does not go back: {now_ms} is before {self._now_ms}")

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from itertools import count
-from typing import Final, Self, TypeAlias
+from typing import Self, TypeAlias
 
 from kohort.model.errors import InvariantError
 from kohort.runtime.background import BackgroundThread
@@ -27,9 +27,6 @@ _log = logging.getLogger("kohort.runtime")
 
 Key: TypeAlias = tuple[int, int]
 """The number of an event queue set, and a partition."""
-
-_SLICE_SECONDS: Final = 0.3
-"""How long a thread waits before it looks again whether the processor is closed. Source: MultiThreadedEventProcessor."""
 
 
 class _Event:
@@ -140,7 +137,7 @@ class ThreadedProcessor:
 
     def _work(self) -> None:
         while True:
-            taken = self._events.take(_SLICE_SECONDS)
+            taken = self._events.take()
             if taken is None:
                 if self._is_stopping.is_set():
                     return

@@ -1,4 +1,4 @@
-"""A shard with thousands who are parked in it goes in parts, and others have their turn in between."""
+"""A shard with thousands of parked requests is unloaded in slices, and other partitions run in between."""
 
 import gc
 import weakref
