@@ -38,8 +38,8 @@ def test_logs_of_a_broker_say_the_same_at_once(run: str) -> None:
             assert picture(loaded) == wanted, (run, name, bytes_max)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_any_log_says_the_same_at_once(seed: int) -> None:
+@pytest.mark.parametrize("number", SEEDS)
+def test_any_log_says_the_same_at_once(number: int, seed: int) -> None:
     log = LogMaker(seed).log()
     naive = replay_one_by_one(log)
     bytes_max = random.Random(seed).choice((1 << 24, 1 << 24, 20_000, 500))
@@ -51,8 +51,8 @@ def test_any_log_says_the_same_at_once(seed: int) -> None:
     assert summary.records == sum(counts)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_any_log_says_the_same_without_numpy(seed: int) -> None:
+@pytest.mark.parametrize("number", SEEDS)
+def test_any_log_says_the_same_without_numpy(number: int, seed: int) -> None:
     log, shard = LogMaker(seed).log(300), fresh()
     for _ in load(log, shard, GroupRecordSerde(), LoadSummary(), start=0, end=log.end_offset):  # type: ignore[arg-type]
         """A step of the load."""
@@ -108,11 +108,11 @@ def test_with_a_snapshot_the_past_can_still_be_read() -> None:
     assert picture(shard) == before
 
 
-def test_damaged_offsets_are_what_a_plain_decoder_reads() -> None:
+def test_damaged_offsets_are_what_a_plain_decoder_reads(seed: int) -> None:
     """In one record of each log a byte or more is changed, or its end is cut off; other records have what they had."""
     read = refused = 0
-    for seed in range(2000 if LONG else 300):
-        rng, maker = random.Random(seed), LogMaker(seed)
+    for number in range(2000 if LONG else 300):
+        rng, maker = random.Random(seed + number), LogMaker(seed + number)
         pairs = [(maker.key(), maker.value(rng.choice((0, 1, 2, 3, 4, 4)))) for _ in range(8)]
         place = rng.randrange(len(pairs))
         key, value = bytearray(pairs[place][0]), bytearray(pairs[place][1])
@@ -135,9 +135,9 @@ def test_damaged_offsets_are_what_a_plain_decoder_reads() -> None:
         try:
             shard, _ = load_in_bulk(log)
         except CorruptError:
-            assert is_refused, seed
+            assert is_refused, number
         else:
-            assert plain_tables(shard) == expected, seed
+            assert plain_tables(shard) == expected, number
         refused, read = refused + is_refused, read + (not is_refused)
     assert read > 150
     assert refused > 30

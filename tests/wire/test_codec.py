@@ -177,12 +177,11 @@ CHECKS = (check_request, check_response)
 
 
 @pytest.mark.parametrize("api", list(ApiKey), ids=lambda api: api.api_name)
-def test_every_version_is_read_and_written_as_kio_does(api: ApiKey) -> None:
-    random = Random(int(api))
+def test_every_version_is_read_and_written_as_kio_does(api: ApiKey, rng: Random) -> None:
     for version in range(api.oldest, api.newest + 1):
         for check in CHECKS:
             for _ in range(4):
-                check(api, version, random)
+                check(api, version, rng)
 
 
 VERSIONS = [(api, version) for api in ApiKey for version in range(api.oldest, api.newest + 1)]

@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from random import Random
 
 import pytest
 
@@ -40,8 +39,7 @@ def body(api_key: int, version: int, request: object) -> bytes:
     return frame[read_request_header(frame)[-1] :]
 
 
-def test_fuzzing_every_reader_is_answered_with_a_message_or_a_wire_error() -> None:
-    seed = Random().randrange(1 << 30)
+def test_fuzzing_every_reader_is_answered_with_a_message_or_a_wire_error(seed: int) -> None:
     command = [sys.executable, str(Path(__file__).with_name("fuzz_readers.py")), str(seed), str(FUZZ_SECONDS)]
     run = subprocess.run(command, capture_output=True, text=True, timeout=FUZZ_SECONDS + 300, check=False)
     assert run.returncode == 0, f"seed {seed}: exit {run.returncode}\n{run.stdout[-2000:]}\n{run.stderr[-2000:]}"

@@ -35,8 +35,8 @@ def some_log(seed: int) -> bytes:
     return log
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_what_is_laid_out_is_what_is_read(seed: int) -> None:
+@pytest.mark.parametrize("number", range(40))
+def test_what_is_laid_out_is_what_is_read(number: int, seed: int) -> None:
     log = some_log(seed)
     wanted = [
         (record.offset, record.key, record.value)
@@ -100,13 +100,10 @@ def test_numbers_of_any_length_are_read() -> None:
     assert big_endian(data, np.array([0, 1]), "i2").tolist() == [1, 0x17F]
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_equal_strings_are_alike_and_others_never(seed: int) -> None:
-    chance = random.Random(seed)
-    pool = [
-        chance.randbytes(chance.choice((0, 1, 8, 20, 64, 65, 300))) + b"\0" * chance.choice((0, 0, 1)) for _ in range(9)
-    ]
-    chosen = chance.choices(pool, k=300)
+@pytest.mark.parametrize("number", range(20))
+def test_equal_strings_are_alike_and_others_never(number: int, rng: random.Random) -> None:
+    pool = [rng.randbytes(rng.choice((0, 1, 8, 20, 64, 65, 300))) + b"\0" * rng.choice((0, 0, 1)) for _ in range(9)]
+    chosen = rng.choices(pool, k=300)
     at = np.cumsum([0, *(len(each) for each in chosen[:-1])])
     data = np.frombuffer(b"".join(chosen) + bytes(PADDING_BYTES), np.uint8)
     found = first_equal(data, at, np.array([len(each) for each in chosen])).tolist()
