@@ -1,5 +1,5 @@
 """
-A replicated counter: each count is in a log before anybody hears of it, and a restart finds it again.
+A replicated counter: a count is durable in a log before the caller gets it, and a restart restores it.
 
     python examples/counter.py [DIRECTORY]
 """
@@ -14,7 +14,7 @@ from kohort.machine.timeline import SnapshotRegistry, TimelineDict
 
 
 class CountSerde:
-    """A record is (name, number): the name has this count now."""
+    """Encodes records: (name, new count)."""
 
     def encode(self, record: tuple[str, int], /) -> tuple[bytes, bytes | None]:
         return record[0].encode(), str(record[1]).encode()
@@ -24,18 +24,18 @@ class CountSerde:
 
 
 class CounterShard(PlainShard[tuple[str, int]]):
-    """The counts of one partition's names."""
+    """The counts of one partition."""
 
     def __init__(self, _partition: int, registry: SnapshotRegistry, _timers: Timers) -> None:
         self.counts: TimelineDict[str, int] = TimelineDict(registry)
 
     def increment(self, name: str) -> Result[tuple[str, int], int]:
-        """Decides, and changes nothing: the record says what changes."""
+        """Return the new count, and the record that changes the state."""
         number = self.counts.get(name, 0) + 1
         return Result([(name, number)], number)
 
     def count(self, name: str, offset: int) -> int:
-        """What is committed, for a query."""
+        """Return the count that is committed at `offset`."""
         return self.counts.get_at(name, offset) or 0
 
     def replay(self, _offset: int, _producer_id: int, _producer_epoch: int, record: tuple[str, int], /) -> None:

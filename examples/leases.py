@@ -1,8 +1,8 @@
 """
-A table of leases: who holds a name, until when, and a fencing token that only rises.
+Leases: each name has a holder, an expiry time, and a fencing token that increases with every new holder.
 
-A holder that was too slow finds a higher token at whatever it wants to write to, and is turned away there. Leases end by
-themselves: a timer's expiry is an operation like any other, and timers are armed anew when the shard has loaded.
+A resource remembers the highest token that it has seen and rejects lower ones, so a slow holder of an expired lease cannot write. A
+lease expires by a timer, whose expiry is an operation like any other. Timers are armed again when the shard is loaded.
 
     python examples/leases.py [DIRECTORY]
 """
@@ -20,7 +20,7 @@ from kohort.model.image import ClusterImage
 
 
 class Lease(msgspec.Struct, frozen=True, array_like=True):
-    """Who holds `name`; nobody when `holder` is empty. The token stays when the lease ends: the next one is higher."""
+    """The lease of `name`; `holder` is empty if nobody holds it. The token remains, so that the next one is higher."""
 
     name: str
     holder: str
@@ -29,7 +29,7 @@ class Lease(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LeaseSerde:
-    """The name as key, the lease as value."""
+    """Encodes leases: the name is the key, the lease the value."""
 
     def encode(self, record: Lease, /) -> tuple[bytes, bytes | None]:
         return record.name.encode(), msgspec.json.encode(record)
@@ -39,7 +39,7 @@ class LeaseSerde:
 
 
 class LeaseShard(PlainShard[Lease]):
-    """The leases of one partition's names."""
+    """The leases of one partition."""
 
     def __init__(self, _partition: int, registry: SnapshotRegistry, timers: Timers) -> None:
         self.leases: TimelineDict[str, Lease] = TimelineDict(registry)
@@ -47,9 +47,9 @@ class LeaseShard(PlainShard[Lease]):
 
     def acquire(self, name: str, holder: str, ttl_ms: int, now_ms: int) -> Result[Lease, Lease]:
         """
-        Take a name, or hold it longer; the lease that is in force afterwards, which may be another's.
+        Acquire or renew a lease. Returns the lease in effect, which may belong to another holder.
 
-        The same holder keeps his token.
+        A renewal keeps the token.
         """
         lease = self.leases.get(name)
         if lease is not None and lease.holder not in ("", holder) and lease.expires_ms > now_ms:
@@ -61,7 +61,7 @@ class LeaseShard(PlainShard[Lease]):
         return Result([taken], taken)
 
     def release(self, name: str, token: int) -> Result[Lease, bool]:
-        """Give a name back; whether the token was that of the lease."""
+        """Release a lease. Returns False if the token is not that of the lease."""
         lease = self.leases.get(name)
         if lease is None or lease.token != token or not lease.holder:
             return Result((), False)
@@ -69,7 +69,7 @@ class LeaseShard(PlainShard[Lease]):
         return Result([Lease(name, "", token, lease.expires_ms)], True)
 
     def holder(self, name: str, offset: int) -> str:
-        """Who holds a name, as far as that is committed."""
+        """Return the holder that is committed at `offset`, or an empty string."""
         lease = self.leases.get_at(name, offset)
         return lease.holder if lease is not None else ""
 
@@ -87,7 +87,7 @@ class LeaseShard(PlainShard[Lease]):
         )
 
     def _expire(self, name: str, now_ms: int) -> Result[Lease, None]:
-        # What is true now decides, not what was when the timer was armed: the renewal may have failed to be written.
+        # The current state decides, not the state when the timer was armed: a renewal may have failed.
         lease = self.leases.get(name)
         if lease is None or not lease.holder:
             return Result()
@@ -103,7 +103,7 @@ def main(data_dir: Path) -> None:
         print(host.write(0, lambda shard, now_ms: shard.acquire("leader", "bob", 60_000, now_ms)))
     with hosted(LeaseShard, LeaseSerde(), data_dir=data_dir, threads=0) as host:
         print("after a restart:", host.query(0, lambda shard, offset: shard.holder("leader", offset)))
-        print("given back:", host.write(0, lambda shard, _: shard.release("leader", 1)))
+        print("released:", host.write(0, lambda shard, _: shard.release("leader", 1)))
         print(host.write(0, lambda shard, now_ms: shard.acquire("leader", "bob", 60_000, now_ms)))
 
 
