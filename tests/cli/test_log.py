@@ -35,6 +35,11 @@ def test_coordinator_records_are_decoded(recorded: Path, capsys: pytest.CaptureF
     records = [record for row in rows if not row["is_control"] for record in row["records"]]
     assert records
     assert all("record_type" in record and "problem" not in record for record in records)
+    # In the form of Kafka's converters, committed offsets and classic groups like every other record.
+    for record in records:
+        assert record["tombstone"] == (record["value"] is None)
+        if record["record_type"] == "OffsetCommit":
+            assert list(record["key"]) == ["group", "topic", "partition"]
 
 
 def test_without_records(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:

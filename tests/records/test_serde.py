@@ -4,6 +4,7 @@ import random
 import struct
 import tracemalloc
 from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -171,6 +172,14 @@ def test_a_record_that_ends_early_is_refused() -> None:
         for size in range(len(value)):
             with pytest.raises(CorruptError):
                 SERDES[record.topic].decode(record.key_bytes, value[:size])
+
+
+@given(st.sampled_from(TYPES), st.binary(max_size=60), st.none() | st.binary(max_size=120))
+def test_any_bytes_are_a_record_or_refused(place: tuple[str, int], key: bytes, value: bytes | None) -> None:
+    topic, key_type = place
+    versioned = None if value is None else b"\x00\x00" + value
+    with suppress(CorruptError):
+        SERDES[topic].decode(struct.pack(">h", key_type) + key, versioned)
 
 
 @pytest.mark.parametrize("seed", range(20))
