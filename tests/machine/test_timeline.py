@@ -173,6 +173,19 @@ def test_an_iteration_of_the_past_is_not_moved_by_changes() -> None:
     assert sorted(seen) == [(n, n) for n in range(100)]
 
 
+def test_a_set_knows_its_elements() -> None:
+    registry = SnapshotRegistry()
+    elements: TimelineSet[str] = TimelineSet(registry, "ab")
+    registry.create(1)
+    assert elements.discard("a")
+    assert not elements.discard("a")
+    assert not elements.add("b")
+    assert ("a" in elements, "b" in elements, len(elements)) == (False, True, 1)
+    assert (elements.contains_at("a", 1), elements.contains_at("c", 1)) == (True, False)
+    registry.revert_to(1)
+    assert sorted(elements) == ["a", "b"]
+
+
 def test_refusals_name_the_epochs() -> None:
     registry = SnapshotRegistry()
     registry.create(3)

@@ -89,6 +89,31 @@ def test_the_owner_is_told_when_something_comes_earlier() -> None:
     assert told == [200, 100]
 
 
+def test_the_owner_is_not_told_of_a_time_that_it_knows() -> None:
+    told: list[int] = []
+    wheel = Wheel(0, told.append)
+    wheel.arm(300, lambda: None)
+    assert wheel.next_ms == 256, "the start of a wide bucket"
+    wheel.advance(100)
+    wheel.arm(256, lambda: None)
+    assert told == [256]
+
+
+def test_a_timer_stays_the_same_unless_its_bucket_is_too_late() -> None:
+    wheel = Wheel(0)
+    ran: list[str] = []
+    timer = wheel.arm(300, lambda: ran.append("moved"))
+    assert wheel.move(timer, 900) is timer
+    assert wheel.move(timer, 256) is timer, "its bucket begins at 256"
+    earlier = wheel.move(timer, 255)
+    assert earlier is not timer
+    assert (timer.is_armed, earlier.is_armed) == (False, True)
+    wheel.advance(254)
+    assert ran == []
+    run_to_end(wheel)
+    assert (ran, earlier.is_armed) == (["moved"], False)
+
+
 def test_a_deadline_in_the_past_runs_at_the_next_advance() -> None:
     wheel = Wheel(500)
     ran: list[int] = []
