@@ -1,8 +1,8 @@
 """
 Leases: each name has a holder, an expiry time, and a fencing token that increases with every new holder.
 
-A resource remembers the highest token that it has seen and rejects lower ones, so a slow holder of an expired lease cannot write.
-A lease expires by a timer, whose expiry is an operation like any other. Timers are armed again when the shard is loaded.
+A resource remembers the highest token that it has seen and rejects lower ones, so a slow holder of an expired lease cannot
+write. A lease expires by a timer, whose expiry is an operation like any other. Timers are armed again when the shard is loaded.
 
     python examples/leases.py [DIRECTORY]
 """

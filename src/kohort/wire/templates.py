@@ -15,7 +15,7 @@ end) gets no template.
 from collections.abc import Callable, Iterator
 from itertools import repeat
 from struct import Struct
-from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Final, Protocol, TypeAlias
 
 from kohort.wire.apis import API_KEYS
 from kohort.wire.encoders import ResponseEncoder, request_encoder
@@ -44,7 +44,6 @@ WithNumbers: TypeAlias = Callable[[Any, Iterator[int]], Any]
 """Copies a request with these numbers (int64) in place of its own, in the order in which they are encoded."""
 
 
-@runtime_checkable
 class RepeatHandler(Protocol):
     """A handler that takes a `TemplateMatch` in place of a request, and may answer with a `PreparedResponse`."""
 
@@ -208,9 +207,11 @@ def route_repeats(
     api_key: int, version: int, handler: object, encode: ResponseEncoder
 ) -> tuple[RepeatRead | None, ResponseEncoder]:
     """The reader of an API whose handler takes matches, None for any other handler; and the encoder of its responses."""
-    if not isinstance(handler, RepeatHandler):
+    # Not isinstance(handler, RepeatHandler): mypyc does not support protocols that are checked at run time.
+    with_numbers: WithNumbers | None = getattr(handler, "with_numbers", None)
+    if with_numbers is None:
         return None, encode
-    return RepeatReader(api_key, version, handler.with_numbers).read, prepared_or(encode)
+    return RepeatReader(api_key, version, with_numbers).read, prepared_or(encode)
 
 
 class RepeatReader:
