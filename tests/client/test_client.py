@@ -9,7 +9,7 @@ import pytest
 from kohort.client.cluster import Client
 from kohort.client.connection import Versions
 from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode, WireError
-from kohort.pipeline.sources.live import first_broker
+from kohort.pipeline.sources.live import open_client
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey
 from kohort.wire.headers import api_versions_downgrade
@@ -60,8 +60,8 @@ def test_the_next_address_is_asked_when_the_first_speaks_no_kafka() -> None:
         bootstrap = f"{nobody},{other.address},{broker.address}"
         with Client(bootstrap) as client:
             assert client.serves(ApiKey.METADATA)
-        with first_broker(f"kafka://{bootstrap}") as connection:
-            assert connection.versions
+        with open_client(f"kafka://{bootstrap}") as client:
+            assert client.serves(ApiKey.METADATA)
         assert len(other.asked) == 2
         with pytest.raises(WireError), Client(f"{nobody},{other.address}") as client:
             client.brokers()

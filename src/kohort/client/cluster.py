@@ -7,15 +7,17 @@ Source: Kafka AdminApiDriver and CoordinatorStrategy, for the errors that are re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from kohort.client.addresses import Address, parse_bootstrap
-from kohort.client.connection import ANY, TIMEOUT_S, Connection, Versions, refusal
+from kohort.client.connection import ANY, CLIENT_ID, HINT, TIMEOUT_S, Connection, Versions, refusal
 from kohort.client.security import PLAINTEXT, Security
 from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode, WireError
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey
+from kohort.wire.frames import FRAME_BYTES_MAX
 
 T = TypeVar("T")
 
@@ -53,18 +55,35 @@ class Client:
         timeout_s: the longest time for one response, and for finding a coordinator.
     """
 
-    def __init__(self, bootstrap: str, timeout_s: float = TIMEOUT_S, security: Security = PLAINTEXT) -> None:
+    def __init__(
+        self,
+        bootstrap: str | Sequence[Address],
+        timeout_s: float = TIMEOUT_S,
+        security: Security = PLAINTEXT,
+        *,
+        client_id: str = CLIENT_ID,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+        hint: str = HINT,
+    ) -> None:
         """
         Args:
-            bootstrap: `host:port`, or several separated by commas; the first that answers is used.
+            bootstrap: `host:port`, or several separated by commas, or addresses; the first that answers is used.
             security: TLS and SASL, the same for every broker.
+            client_id, frame_bytes_max, hint: as for `Connection`.
 
         Raises:
             ConfigError: `bootstrap` is not a list of addresses.
         """
         self.timeout_s = timeout_s
-        self._security = security
-        self._bootstrap = parse_bootstrap(bootstrap)
+        self._bootstrap = parse_bootstrap(bootstrap) if isinstance(bootstrap, str) else bootstrap
+        self._connect = partial(
+            Connection,
+            timeout_s=timeout_s,
+            security=security,
+            client_id=client_id,
+            frame_bytes_max=frame_bytes_max,
+            hint=hint,
+        )
         self._connections: dict[Address, Connection] = {}
         self._coordinators: dict[str, Address] = {}
 
@@ -172,5 +191,5 @@ class Client:
 
     def _connection(self, address: Address) -> Connection:
         if address not in self._connections:
-            self._connections[address] = Connection(address, self.timeout_s, self._security)
+            self._connections[address] = self._connect(address)
         return self._connections[address]

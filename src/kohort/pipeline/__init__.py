@@ -1,8 +1,8 @@
 """
-Spark over coordinator logs: decode, tables, reports.
+Spark over coordinator logs: decoder, tables, reports.
 
-`from kohort.pipeline import offsets, rebalances, transactions` gives functions from frame to frame, see `library`. Importing
-them imports no Spark.
+`from kohort.pipeline import offsets, rebalances, transactions` gives functions from frame to frame, see `library`. These
+imports do not import Spark.
 """
 
 from kohort.pipeline.library import (

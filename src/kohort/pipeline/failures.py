@@ -1,8 +1,8 @@
 """
-What a failure comes down to for an operator: a sentence, where it is something that can be mended.
+Failures as sentences for an operator, where the operator can repair the cause.
 
-What fails in a worker comes back as Spark's exception with the worker's traceback in its text, and what fails in the JVM with
-the JVM's; a file that may not be read or a disk that is full is not worth either.
+A failure in a Python worker arrives as Spark's exception with the worker's traceback in its text; a failure in the JVM, with
+the JVM's. A missing read permission or a full disk needs neither.
 """
 
 import re
@@ -16,7 +16,7 @@ _FULL_ADVICE = "no space is left on the device, of the tables or of Spark's temp
 
 
 def sentence(failure: Exception) -> str | None:
-    """What to tell the operator; None where the failure is ours."""
+    """Return a sentence for the operator; None if the failure is a defect of Kohort."""
     if isinstance(failure, ConfigError | WireError):
         return str(failure)
     text = str(failure)

@@ -1,9 +1,9 @@
 """
-The tables as functions from frame to frame, for anyone's notebook or job.
+The tables as functions from frame to frame, for notebooks and jobs.
 
-All take what `spark.read.format("kohort").load(DIRECTORY)` gives (or a stream of batches that was written down somewhere),
-so one read serves them all. Nothing runs before the frame that they return is used. `as_of_ms` asks for an instant of the
-past: what was written later is left out. The columns of each are in the docstring of the function behind it.
+All take the frame of `spark.read.format("kohort").load(DIRECTORY)` (or a stored stream of its rows), so one read serves them
+all. They are lazy. `as_of_ms` is an instant of the past: records written later are ignored. The docstring of the function in
+`tables` explains the columns.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -13,21 +13,21 @@ if TYPE_CHECKING:
 
 
 def decode_kv(frame: Any) -> Any:
-    """Records out of a frame of Spark's own Kafka connector; see `sources.kafka_connector` for what that leaves out."""
+    """Decode a frame of Spark's own Kafka connector; see `sources.kafka_connector` for its limits."""
     from kohort.pipeline.sources.kafka_connector import decode_kv
 
     return decode_kv(frame)
 
 
 def offsets(records: Any, *, as_of_ms: int | None = None) -> Any:
-    """Where each group stands; see `tables.latest_offsets`."""
+    """Return the committed offsets of each group; see `tables.offsets.latest_offsets`."""
     from kohort.pipeline.tables.offsets.latest_offsets import latest_offsets
 
     return latest_offsets(commits(records, as_of_ms=as_of_ms))
 
 
 def commits(records: Any, *, as_of_ms: int | None = None) -> Any:
-    """Every offset commit and tombstone, and what became of it; see `tables.offset_commits`."""
+    """Return every offset commit and tombstone with its fate; see `tables.offsets.offset_commits`."""
     from kohort.pipeline.tables.offsets.offset_commits import INPUT_COLUMNS, offset_commits
 
     return offset_commits(_until(records, as_of_ms).select(*INPUT_COLUMNS))
@@ -35,10 +35,10 @@ def commits(records: Any, *, as_of_ms: int | None = None) -> Any:
 
 def lag(latest: Any, batches: Any, *, at_ms: int) -> Any:
     """
-    How far each group is behind, in records and in time; see `tables.lag` and `tables.time_lag`.
+    Return the lag of each group, in records and in time; see `tables.lag`.
 
     Args:
-        latest: what `offsets` returned, for the same instant.
+        latest: the result of `offsets`, for the same instant.
         batches: `kind` batch of the topics that groups commit to, read with options `topics` and `kinds`.
     """
     from kohort.pipeline.tables.lag.offset_lag import lag as behind
@@ -49,42 +49,42 @@ def lag(latest: Any, batches: Any, *, at_ms: int) -> Any:
 
 
 def rebalances(records: Any, *, as_of_ms: int | None = None) -> Any:
-    """What happened to the membership of groups, and why; see `tables.rebalances`."""
+    """Return the changes of groups and their causes; see `tables.groups.rebalances`."""
     from kohort.pipeline.tables.groups import rebalances as table
 
     return table.rebalances(_until(records, as_of_ms).select(*table.INPUT_COLUMNS))
 
 
 def members(records: Any, *, as_of_ms: int | None = None) -> Any:
-    """Who was in which group, from when to when; see `tables.memberships.member_intervals`."""
+    """Return the intervals of memberships; see `tables.groups.memberships.member_intervals`."""
     from kohort.pipeline.tables.groups.memberships import INPUT_COLUMNS, member_intervals
 
     return member_intervals(_until(records, as_of_ms).select(*INPUT_COLUMNS))
 
 
 def assignments(records: Any, *, as_of_ms: int | None = None) -> Any:
-    """Who owned which partition, from when to when; see `tables.memberships.assignment_intervals`."""
+    """Return the intervals of ownership; see `tables.groups.memberships.assignment_intervals`."""
     from kohort.pipeline.tables.groups.memberships import INPUT_COLUMNS, assignment_intervals
 
     return assignment_intervals(_until(records, as_of_ms).select(*INPUT_COLUMNS))
 
 
 def transactions(records: Any, *, as_of_ms: int | None = None) -> Any:
-    """What became of every transaction; see `tables.transactions`."""
+    """Return every transaction with its outcome; see `tables.transactions.transactions`."""
     from kohort.pipeline.tables.transactions import transactions as table
 
     return table.transactions(_until(records, as_of_ms).select(*table.INPUT_COLUMNS))
 
 
 def open_transactions(records: Any, *, at_ms: int) -> Any:
-    """Transactions that were not complete at an instant, and the partitions that they held back."""
+    """Return the transactions that were not complete at an instant, one row per partition."""
     from kohort.pipeline.tables.transactions import transactions as table
 
     return table.open_transactions(transactions(records, as_of_ms=at_ms), at_ms=at_ms)
 
 
 def rebalance_costs(found: Any, lag_series: Any) -> Any:
-    """`rebalances` with the lag that they cost, from `lag_history`; see `tables.rebalances.rebalance_costs`."""
+    """Add the lag that each rebalance cost, from `lag_history`; see `tables.groups.rebalances.rebalance_costs`."""
     from kohort.pipeline.tables.groups import rebalances as table
 
     return table.rebalance_costs(found, lag_series)
@@ -92,10 +92,10 @@ def rebalance_costs(found: Any, lag_series: Any) -> Any:
 
 def lag_history(told: Any, batches: Any) -> Any:
     """
-    The lag of every group after every event; see `tables.lag_over_time`.
+    Return the lag of every group after every event; see `tables.lag.lag_over_time`.
 
     Args:
-        told: as `commits` returns them.
+        told: the result of `commits`.
         batches: as for `lag`.
     """
     from kohort.pipeline.tables.lag.lag_over_time import lag_over_time
@@ -104,21 +104,21 @@ def lag_history(told: Any, batches: Any) -> Any:
 
 
 def statuses(told: Any, batches: Any, *, until_ms: int, rules: "Rules | None" = None) -> Any:
-    """What Burrow would have said, from when to when; see `tables.burrow_status.burrow_history`. Arguments as `lag_history`."""
+    """Return the history of Burrow statuses; see `tables.burrow.status.burrow_history`. Arguments as for `lag_history`."""
     from kohort.pipeline.tables.burrow.status import burrow_history
 
     return burrow_history(told, batches, until_ms=until_ms, rules=rules)
 
 
 def commit_frequency(told: Any) -> Any:
-    """How often groups commit, from what `commits` returns; see `tables.commit_frequency`."""
+    """Return how often groups commit, from the result of `commits`; see `tables.offsets.commit_frequency`."""
     from kohort.pipeline.tables.offsets.commit_frequency import commit_frequency as frequency
 
     return frequency(told)
 
 
 def topic_names(records: Any) -> Any:
-    """The topics that records name by id; see `tables.topic_names`."""
+    """Return topic names by topic id; see `tables.topic_names`."""
     from kohort.pipeline.tables import topic_names as table
 
     return table.topic_names(records.select(*table.INPUT_COLUMNS))
@@ -126,10 +126,11 @@ def topic_names(records: Any) -> Any:
 
 def partition_flapping(owned: Any, there: Any = None) -> Any:
     """
-    How often partitions changed their owner, from what `assignments` returns; see `tables.ownership`.
+    Return how often partitions changed their owner; see `tables.groups.ownership`.
 
     Args:
-        there: as `members` returns them, to know static members again.
+        owned: the result of `assignments`.
+        there: the result of `members`, to recognise static members under new member ids.
     """
     from kohort.pipeline.tables.groups.ownership import partition_flapping as flapping
 
@@ -137,21 +138,21 @@ def partition_flapping(owned: Any, there: Any = None) -> Any:
 
 
 def time_without_owner(owned: Any, *, at_ms: int) -> Any:
-    """When partitions had no owner, from what `assignments` returns; see `tables.ownership`."""
+    """Return when partitions had no owner, from the result of `assignments`; see `tables.groups.ownership`."""
     from kohort.pipeline.tables.groups.ownership import time_without_owner as without
 
     return without(owned, at_ms=at_ms)
 
 
 def share_state(records: Any, *, as_of_ms: int | None = None) -> Any:
-    """Where share groups stand; see `tables.share_state`."""
+    """Return the state of share groups; see `tables.shares.share_state`."""
     from kohort.pipeline.tables.shares import share_state as table
 
     return table.share_state(_until(records, as_of_ms).select(*table.INPUT_COLUMNS))
 
 
 def transaction_statistics(found: Any) -> Any:
-    """Per transactional id, from what `transactions` returns; see `tables.transactions`."""
+    """Return statistics per transactional id, from the result of `transactions`; see `tables.transactions.transactions`."""
     from kohort.pipeline.tables.transactions import transactions as table
 
     return table.transaction_statistics(found)

@@ -1,8 +1,8 @@
 """
-A Spark session that starts fast, says nothing and runs anywhere.
+A Spark session with a fast start and no console output.
 
-Local by default; any master URL. The JVM's own lines (it prints some before any log configuration is read) go to a file,
-which is named when something fails.
+Local by default; any master URL works. The JVM's own messages (some come before any log configuration is read) go to a file,
+whose last line is part of the error if the start fails.
 """
 
 import os
@@ -36,19 +36,18 @@ appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = error
 """
-# A session starts in 3 s with these, in 4 to 8 s without; the heavy work is done in Python anyway.
+# A session starts in 3 s with these, in 4 to 8 s without. The decoding is done in Python anyway.
 _SHORT_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=160m"
-# Throughput is all that counts in a long run, and neither has a barrier at each reference as G1 has it. On two cores, which
-# the workers want as well, several collecting threads win nothing, and their tables take a tenth of the heap.
+# A long run needs throughput, and neither collector has G1's barriers. On two cores, which the Python workers share, parallel
+# collector threads gain nothing, and their tables take a tenth of the heap.
 _SERIAL = "-XX:+UseSerialGC"
 _PARALLEL = "-XX:+UseParallelGC"
 _SERIAL_CORES_MAX = 2
-# The workers make all Arrow batches. Looking at bounds once more at each value costs a tenth of the time; and Spark asks
-# whether a value is null before it gets it.
+# Bounds checks at each value cost a tenth of the time; all Arrow batches come from our workers. Spark checks for null itself.
 _ARROW_OPTIONS = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 _DAEMON = "kohort.pipeline.sources.worker_daemon"
-# What a heap needs whatever it is used for, and what the rows and pages of a task do; a session on two cores has 1 GiB.
-# With 768 MiB all tables of 30 million commits did not fit.
+# A base, and the rows and pages of one task per core: 1 GiB on two cores. All tables of 30 million commits did not fit into
+# 768 MiB.
 _HEAP_BASE_MIB = 768
 _HEAP_MIB_PER_CORE = 128
 _LOCAL = re.compile(r"local(?:\[(?P<cores>\*|\d+)(?:,\d+)?\])?")
@@ -58,10 +57,10 @@ _SPARK_HEAP = "SPARK_DRIVER_MEMORY"
 
 def find_java() -> str:
     """
-    The `java` that Spark will use.
+    Return the path of the `java` that Spark will use.
 
     Raises:
-        ConfigError: there is none, or it is older than Spark needs.
+        ConfigError: no Java, or an older version than Spark needs.
     """
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
@@ -69,12 +68,12 @@ def find_java() -> str:
         where = f"in JAVA_HOME ({home})" if home else "on the PATH"
         raise ConfigError(f"the pipeline runs on Spark, and there is no Java {where}: {_JAVA_ADVICE}")
     try:
-        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True).stderr
+        output = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True).stderr
     except (OSError, subprocess.SubprocessError) as exc:
         raise ConfigError(f"{java} does not run ({exc}): {_JAVA_ADVICE}") from exc
-    version = _VERSION.search(told)
+    version = _VERSION.search(output)
     if version is None or int(version[1]) < JAVA_VERSION_MIN:
-        found = told.splitlines()[0] if told else "of an unknown version"
+        found = output.splitlines()[0] if output else "of an unknown version"
         raise ConfigError(f"Spark needs Java {JAVA_VERSION_MIN} or newer, and {java} is {found}: {_JAVA_ADVICE}")
     return java
 
@@ -84,17 +83,17 @@ def session(
     master: str | None = None, *, app_name: str = "kohort", shuffle_partitions: int = 8, is_short: bool = True
 ) -> Iterator[Any]:
     """
-    A Spark session, stopped in the end.
+    Start a Spark session, and stop it at the end.
 
     Args:
         master: any master URL; default `local[*]`.
-        is_short: start fast rather than run fast; for what is over in seconds.
+        is_short: optimise for the start, for sessions of a few seconds.
 
     Raises:
-        ConfigError: no Java, no PySpark, or the session does not come up.
+        ConfigError: no Java, no PySpark, or the session does not start.
     """
     find_java()
-    # Workers start `python3` of the PATH otherwise, which need not be ours.
+    # Otherwise workers run the `python3` of the PATH, which may be another one.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     master = master or LOCAL_MASTER
     if master.startswith("local"):
@@ -111,18 +110,18 @@ def session(
 
 def _share_workers(spark: Any) -> None:
     """
-    One set of Python workers for sources and for functions; were it two, both would hold memory.
+    Make sources and functions share one pool of Python workers, to save memory.
 
-    Spark keeps a set for each environment that is asked for, and for sources that it finds by itself it asks for this one.
-    Nothing of what workers get changes: they inherit what is left out.
+    Spark has a pool for each set of environment variables, and uses these for sources that it discovers. The environment of the
+    workers does not change: they inherit the removed variables.
 
     Source: Spark's PythonUtils.createPythonFunction, PythonWorkerFactory.
     """
-    asked, jvm = spark.sparkContext.environment, spark.sparkContext._jvm
+    environment, jvm = spark.sparkContext.environment, spark.sparkContext._jvm
     paths = (jvm.org.apache.spark.api.python.PythonUtils.sparkPythonPath(), jvm.System.getenv("PYTHONPATH"))
-    for name in [name for name, value in asked.items() if value == jvm.System.getenv(name)]:
-        del asked[name]
-    asked["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+    for name in [name for name, value in environment.items() if value == jvm.System.getenv(name)]:
+        del environment[name]
+    environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
 
 
 def _settings(master: str, scratch: Path, shuffle_partitions: int, *, is_short: bool) -> dict[str, str]:
@@ -137,11 +136,11 @@ def _settings(master: str, scratch: Path, shuffle_partitions: int, *, is_short: 
         settings["spark.driver.bindAddress"] = settings["spark.driver.host"] = "127.0.0.1"
         settings["spark.sql.warehouse.dir"] = str(scratch / "warehouse")
         if sys.platform.startswith("linux"):
-            # Elsewhere libraries are not sure to survive a fork.
+            # On other systems, libraries may not survive a fork.
             settings["spark.python.daemon.module"] = _DAEMON
         work = [_ARROW_OPTIONS, _SHORT_JAVA_OPTIONS if is_short else _collector(master)]
         java_options += work
-        # Those of `local-cluster`; whoever runs another cluster has said how its executors run.
+        # For `local-cluster`; other clusters have their own executor options.
         settings["spark.executor.extraJavaOptions"] = " ".join(work)
     if (cores := cores_of(master)) is not None and not os.environ.get(_SPARK_HEAP):
         settings["spark.driver.memory"] = f"{heap_mib(cores)}m"
@@ -150,14 +149,14 @@ def _settings(master: str, scratch: Path, shuffle_partitions: int, *, is_short: 
 
 
 def _collector(master: str) -> str:
-    """For the JVM that tasks run in."""
+    """Return the collector option for the JVM that runs the tasks."""
     cluster = _LOCAL_CLUSTER.fullmatch(master)
     cores = int(cluster["cores"]) if cluster else cores_of(master) or 1
     return _SERIAL if cores <= _SERIAL_CORES_MAX else _PARALLEL
 
 
 def cores_of(master: str) -> int | None:
-    """How many tasks run at once in the driver's own JVM; None where tasks run elsewhere."""
+    """Return the number of concurrent tasks in the driver's JVM; None if tasks run elsewhere."""
     found = _LOCAL.fullmatch(master)
     if found is None:
         return None
@@ -166,9 +165,9 @@ def cores_of(master: str) -> int | None:
 
 def heap_mib(cores: int) -> int:
     """
-    How large the heap of a session may grow that runs its tasks itself.
+    Return the maximum heap of a local session.
 
-    Spark's own default is 1 GiB for any number of cores, which is too little for sixteen.
+    Spark's default is 1 GiB for any number of cores, too little for sixteen.
     """
     return _HEAP_BASE_MIB + _HEAP_MIB_PER_CORE * cores
 
@@ -197,7 +196,7 @@ def _write(path: Path, text: str) -> Path:
 
 @contextmanager
 def _silenced(log: Path) -> Iterator[None]:
-    """Standard error of the process goes to a file meanwhile; a JVM started in here keeps writing there."""
+    """Redirect standard error of the process to a file. A JVM started meanwhile keeps writing there."""
     sys.stderr.flush()
     kept = os.dup(2)
     try:

@@ -181,7 +181,7 @@ def test_a_share_group_is_behind_too() -> None:
     text = render(ReportData("/", T, 1, share_state=[shared(0), unread]))
     assert "<b>20</b>records behind" in text
     assert "<b>1</b>groups" in text
-    assert "<dt>Furthest behind</dt><dd>jobs: 20 records in orders-0</dd>" in text
+    assert "<dt>Largest lag</dt><dd>jobs: 20 records in orders-0</dd>" in text
     index = text[text.index('id="groups"') : text.index("<section")]
     assert re.findall(r"<td[^>]*>([^<]*)</td>", index)[:3] == ["share", "-", "20"]
     part = text[text.index("<section") :]

@@ -1,5 +1,5 @@
 """
-The columns of each published table, in order: what readers rely on, and by which a run knows tables of another release.
+The columns of each published table, in order. Readers rely on them, and runs recognise tables of other releases by them.
 
 Source: docs/pipeline.md, "The tables".
 """
@@ -14,7 +14,7 @@ _REBALANCES = (
 )
 _OWNED = "topic topic_id subtopology partition"
 
-_TOLD = {
+_TABLES = {
     "offsets": _OFFSETS,
     "lag": _LAG,
     "time_lag": f"{_LAG} next_produced_at_ms time_lag_ms records_lost",
@@ -58,4 +58,4 @@ _TOLD = {
     "damage": "log_topic log_partition segment position size_bytes log_offset problem",
 }
 
-COLUMNS: Mapping[str, tuple[str, ...]] = {name: tuple(columns.split()) for name, columns in _TOLD.items()}
+COLUMNS: Mapping[str, tuple[str, ...]] = {name: tuple(columns.split()) for name, columns in _TABLES.items()}

@@ -1,4 +1,4 @@
-"""Where tables go: Parquet files, and rows for the terminal or a report."""
+"""Output of tables: Parquet files, and rows for the terminal or a report."""
 
 from pathlib import Path
 from typing import Any
@@ -28,23 +28,23 @@ SORTED_BY = {
     "transaction_statistics": ("transactional_id",),
     "damage": ("log_partition", "segment", "position"),
 }
-"""The order of each table's rows."""
+"""The sort columns of each table."""
 
 
 def rows(frame: Any, name: str) -> list[dict[str, Any]]:
-    """The rows of a table in their order, as plain dicts."""
+    """Return the rows of a table in its order, as dicts."""
     return in_order(frame.toArrow(), name)
 
 
 def in_order(table: Any, name: str) -> list[dict[str, Any]]:
-    """The rows of an Arrow table in the order of the table's name, as plain dicts."""
+    """Return the rows of an Arrow table in the order of the named table, as dicts."""
     found: list[dict[str, Any]] = table.sort_by([(column, "ascending") for column in SORTED_BY[name]]).to_pylist()
     return found
 
 
 def write_parquet(frame: Any, directory: str | Path, name: str) -> str:
     """
-    Write a table to `<directory>/<name>/` in place of what was there, and return that path.
+    Write a table to `<directory>/<name>/`, replacing previous files, and return that path.
 
     Spark replaces the files one by one: a reader that looks meanwhile may see neither the old table nor the new one.
     """

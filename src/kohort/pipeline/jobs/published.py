@@ -1,14 +1,14 @@
 """
-Tables that were published: a directory that is read without Spark, and that changes all at once.
+Published tables: a directory that is read without Spark, and whose content changes atomically.
 
     DIR/
-      current.json            which version counts, and of what it was made
+      current.json            the pointer: the current version, and the state that it was made from
       versions/<number>/      a directory of Parquet files for each table
-      bronze/                 what was read of the logs, see `runs`
+      bronze/                 the rows that runs have read, see `runs`
 
-A run writes a new version beside the old one and then replaces `current.json`: who reads sees one version or the other, never
-parts of both. A version that was not finished is named nowhere and goes with the next run. The version before the current one
-stays, for those who are reading it.
+A run writes a new version beside the current one and then replaces `current.json`: readers see one version or the other, never
+a mixture. Incomplete versions are not referenced, and the next run deletes them. The previous version stays, for readers that
+still use it.
 """
 
 import json
@@ -49,18 +49,18 @@ TABLES = (
     "transaction_statistics",
     "damage",
 )
-"""What a run can publish."""
+"""The tables that a run can publish."""
 
 ON_DEMAND = ("status_history",)
-"""What costs more than all other tables together, so that it must be asked for."""
+"""Tables that cost more than all others together; they are published on request only."""
 
 USUAL = tuple(name for name in TABLES if name not in ON_DEMAND)
-"""What a run publishes unless it is asked for more."""
+"""The tables that a run publishes by default."""
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A version: its number, the source it was made of, and what tells this state of it from another."""
+    """A published version: its number, its source, and the state of the source as JSON (`fingerprint`)."""
 
     directory: str | Path
     version: int
@@ -69,12 +69,12 @@ class Published:
 
     @property
     def path(self) -> Path:
-        """Of its tables; in a local directory."""
+        """The directory of its tables, in a local directory."""
         return Path(self.directory) / VERSIONS / str(self.version)
 
 
 def is_published(directory: str | Path) -> bool:
-    """Whether a run has published into this directory, or into this place of an object store."""
+    """Tell whether a run has published into this directory or object store."""
     from kohort.pipeline.jobs import stores
 
     if stores.is_store(directory):
@@ -84,10 +84,10 @@ def is_published(directory: str | Path) -> bool:
 
 def current(directory: str | Path) -> Published:
     """
-    The version that counts.
+    Return the current version.
 
     Raises:
-        ConfigError: nothing was published here, or by a newer release.
+        ConfigError: nothing was published here, or a newer release published it.
     """
     pointer = Path(directory) / POINTER
     try:
@@ -98,17 +98,17 @@ def current(directory: str | Path) -> Published:
 
 def pointed(directory: str | Path, text: str) -> Published:
     """
-    What a pointer file says.
+    Parse a pointer file.
 
     Raises:
-        ConfigError: it is not one of ours.
+        ConfigError: it is malformed, or of a newer release.
     """
     pointer = f"{str(directory).rstrip('/')}/{POINTER}"
     try:
-        told = json.loads(text)
-        if told["format"] != FORMAT:
+        pointed_to = json.loads(text)
+        if pointed_to["format"] != FORMAT:
             raise ConfigError(f"{pointer} was written by a newer release of Kohort")
-        return Published(directory, told["version"], told["source"], told["fingerprint"])
+        return Published(directory, pointed_to["version"], pointed_to["source"], pointed_to["fingerprint"])
     except (ValueError, KeyError, TypeError) as exc:
         raise ConfigError(f"{pointer} does not say which tables are current: {exc}") from exc
 
@@ -122,12 +122,12 @@ def publish(
     on_step: Callable[[str], None] = lambda _: None,
 ) -> Published:
     """
-    Write a version and make it the current one. What it holds is on the disk before the pointer names it.
+    Write a version and make it the current one. Its files are flushed before the pointer names it.
 
     Args:
-        write: writes the tables into the directory it is given.
-        made_of: what tells this state of the source from another, as JSON knows it.
-        on_step: told the name of each step when it is done.
+        write: writes the tables into a directory.
+        made_of: the state of the source, as JSON.
+        on_step: called with the name of each completed step.
     """
     root = Path(directory)
     before = current(root) if is_published(root) else None
@@ -146,7 +146,7 @@ def publish(
 
 
 def sync(root: Path) -> None:
-    """Flush everything below a directory to the disk."""
+    """Flush all files and directories below a directory."""
     for directory, _, files in os.walk(root):
         for path in (directory, *(os.path.join(directory, name) for name in files)):
             descriptor = os.open(path, os.O_RDONLY)
@@ -164,7 +164,7 @@ def _remove_other_versions(root: Path, *, keep: Sequence[int]) -> None:
 
 
 def _replace(path: Path, text: str) -> None:
-    """All of the text or what was there before, also when the power goes."""
+    """Replace a file atomically, also under a power cut."""
     beside = path.with_name(f".{path.name}.new")
     with beside.open("w", encoding="utf-8") as file:
         file.write(text)
@@ -175,7 +175,7 @@ def _replace(path: Path, text: str) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Flush the names in a directory."""
+    """Flush the entries of a directory."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -185,19 +185,19 @@ def sync_directory(path: Path) -> None:
 
 def rows(directory: str | Path, name: str, *, where: dict[str, str] | None = None) -> list[dict[str, Any]]:
     """
-    The rows of a published table in their order.
+    Return the rows of a published table in its order.
 
     Args:
-        where: values that columns must have.
+        where: required values, by column.
 
     Raises:
-        ConfigError: there is no such table in the current version.
+        ConfigError: the current version has no such table.
     """
     return in_order(_read(directory, name, where or {}), name)
 
 
 def offsets_as_of(directory: str | Path, at_ms: int, *, where: dict[str, str] | None = None) -> list[dict[str, Any]]:
-    """The rows of table `offsets` as they were at an instant, out of the published commits."""
+    """Return the rows of table `offsets` at an instant, from the published commits."""
     latest: dict[tuple[str, str, int], dict[str, Any]] = {}
     for row in in_order(_read(directory, "offset_commits", where or {}), "offset_commits"):
         if row["visible_at_ms"] is not None and row["visible_at_ms"] <= at_ms:
@@ -207,7 +207,7 @@ def offsets_as_of(directory: str | Path, at_ms: int, *, where: dict[str, str] | 
 
 
 def is_of_this_release(found: Published, names: Iterable[str]) -> bool:
-    """Whether tables of a version, in a local directory, have the columns that this release gives them."""
+    """Tell whether the tables of a local version have the columns of this release."""
     import pyarrow.parquet as pq
 
     files = {name: next((found.path / name).glob("*.parquet"), None) for name in names}
@@ -215,22 +215,22 @@ def is_of_this_release(found: Published, names: Iterable[str]) -> bool:
 
 
 def groups(found: Published) -> set[str]:
-    """The groups that the tables of a version, in a local directory, tell of."""
+    """Return the groups in the tables of a local version."""
     import pyarrow.compute as pc
     import pyarrow.dataset as ds
 
-    told: set[str] = set()
+    found_groups: set[str] = set()
     for name in ("offset_commits", "members", "share_state"):
         if not (found.path / name).is_dir():
             continue
         table = ds.dataset(found.path / name, format="parquet")
         for batch in table.to_batches(columns=["group"]):
-            told.update(one for one in pc.unique(batch.column("group")).to_pylist() if one is not None)
-    return told
+            found_groups.update(one for one in pc.unique(batch.column("group")).to_pylist() if one is not None)
+    return found_groups
 
 
 def wish(directory: str | Path) -> Mapping[str, Any]:
-    """What a run was asked to tell by the current version: `groups` (None is all) and `as_of_ms` (None is the end)."""
+    """Return the request of the current version: `groups` (None for all) and `as_of_ms` (None for the end of the logs)."""
     from kohort.pipeline.jobs import stores
 
     found = stores.current(stores.opened(str(directory))) if stores.is_store(directory) else current(directory)
@@ -262,7 +262,7 @@ def _read(directory: str | Path, name: str, where: dict[str, str]) -> Any:
 
 
 def _table(directory: str | Path, name: str) -> Any:
-    """A table of the current version as a dataset, or None where there is none."""
+    """Return a table of the current version as a dataset; None if there is none."""
     import pyarrow.dataset as ds
 
     from kohort.pipeline.jobs import stores

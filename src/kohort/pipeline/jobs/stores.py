@@ -1,10 +1,9 @@
 """
 Published tables in an object store (`s3://`, `gs://`, `abfs://`), or in a directory as `file://`, through Arrow's file systems.
 
-The same layout as a published directory, without the rows of runs: `current.json` and `versions/<number>/`. A version is
-written beside the old one, and then the pointer is replaced: one object, which a store shows as a whole or not at all, or a
-rename. So who reads sees one version or the other. The numbers of versions are the store's own, so that no file that counts is
-written over.
+The layout is that of a published directory without the kept rows: `current.json` and `versions/<number>/`. A version is written
+beside the current one, then the pointer is replaced: one object, which a store replaces atomically, or a rename. Readers see
+one version or the other. A store numbers its own versions, so that files of the current one are never overwritten.
 
 Source: pyarrow.fs.FileSystem.from_uri.
 """
@@ -25,7 +24,7 @@ _SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss", "file")
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """A directory in a file system of Arrow's (`system`, a pyarrow.fs.FileSystem)."""
+    """A directory in an Arrow file system (`system`, a pyarrow.fs.FileSystem)."""
 
     uri: str
     system: Any
@@ -35,7 +34,7 @@ class Store:
         return "/".join((self.path.rstrip("/"), *names))
 
     def text(self, name: str) -> str | None:
-        """A small object, or None where there is none."""
+        """Read a small object; None if there is none."""
         from pyarrow.fs import FileType
 
         if self.system.get_file_info(self.at(name)).type != FileType.File:
@@ -44,7 +43,7 @@ class Store:
             return bytes(stream.read()).decode()
 
     def replace(self, name: str, text: str) -> None:
-        """All of the text or what was there before."""
+        """Replace an object atomically."""
         from pyarrow.fs import LocalFileSystem
 
         is_renamed = isinstance(self.system, LocalFileSystem)
@@ -55,7 +54,7 @@ class Store:
             self.system.move(written, self.at(name))
 
     def sizes(self, *names: str) -> dict[str, int]:
-        """The files below a directory, by path from there, with their sizes; none where it is missing."""
+        """Return the sizes of the files below a directory, by relative path; empty if it is missing."""
         from pyarrow.fs import FileSelector, FileType
 
         base = self.at(*names)
@@ -65,7 +64,7 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What publishing came to: the store's version, how many bytes went there, and whether there was anything new."""
+    """The result of publishing: the store's version, the bytes written, and whether anything was new."""
 
     version: int
     bytes_written: int
@@ -73,14 +72,16 @@ class Stored:
 
 
 def is_store(directory: str | Path) -> bool:
-    """Whether tables there are reached through Arrow's file systems."""
+    """Tell whether a location is reached through Arrow's file systems."""
     return "://" in str(directory) and not is_live(str(directory))
 
 
 def opened(uri: str) -> Store:
     """
+    Open a store.
+
     Raises:
-        ConfigError: nothing that can be opened, or a file system without a way to replace the pointer at once.
+        ConfigError: it cannot be opened, or its file system cannot replace the pointer atomically.
     """
     import pyarrow as pa
     from pyarrow.fs import FileSystem
@@ -96,10 +97,10 @@ def opened(uri: str) -> Store:
 
 def current(store: Store) -> published.Published | None:
     """
-    The version that counts, or None where nothing was published.
+    Return the current version; None if nothing was published.
 
     Raises:
-        ConfigError: the pointer does not parse, or the store does not answer.
+        ConfigError: the pointer is malformed, or the store does not answer.
     """
     try:
         text = store.text(published.POINTER)
@@ -110,8 +111,8 @@ def current(store: Store) -> published.Published | None:
 
 def publish(store: Store, made: published.Published) -> Stored:
     """
-    Copy a version that was published into a local directory, and make it the store's current one. One run at a time may
-    publish into a store; nothing there holds it.
+    Copy a locally published version into the store, and make it the current one. Only one run at a time may publish into a
+    store; there is no lock.
 
     Raises:
         ConfigError: the store holds tables of another source, or cannot be written.
@@ -133,7 +134,7 @@ def publish(store: Store, made: published.Published) -> Stored:
 
 
 def table(store: Store, found: published.Published, name: str) -> Any:
-    """A table of a version as a dataset, or None where there is none."""
+    """Return a table of a version as a dataset; None if there is none."""
     import pyarrow.dataset as ds
 
     base = (published.VERSIONS, str(found.version), name)
@@ -142,7 +143,7 @@ def table(store: Store, found: published.Published, name: str) -> Any:
 
 
 def _copy(store: Store, directory: Path, version: int, before: int | None) -> int:
-    """The files of a version; what the one before has already, under a name that no other file has, the store copies itself."""
+    """Copy the files of a version. Files of the previous version (names are unique) are copied inside the store."""
     here = store.sizes(published.VERSIONS, str(before)) if before is not None else {}
     written = 0
     for file in sorted(directory.glob("*/*.parquet")):
@@ -160,7 +161,7 @@ def _copy(store: Store, directory: Path, version: int, before: int | None) -> in
 
 
 def _remove_others(store: Store, *, keep: int | None) -> None:
-    """Versions but one: older ones, and those that were never finished."""
+    """Delete all versions except one: older and incomplete ones."""
     from pyarrow.fs import FileSelector, FileType
 
     base = store.at(published.VERSIONS)
@@ -170,5 +171,5 @@ def _remove_others(store: Store, *, keep: int | None) -> None:
 
 
 def _as_json(value: Mapping[str, Any]) -> Any:
-    """As it is after it was written and read."""
+    """Return a value as it is after a round trip through JSON."""
     return json.loads(json.dumps(value))

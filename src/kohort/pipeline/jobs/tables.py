@@ -1,4 +1,4 @@
-"""The tables of a run, made on demand: each a frame, ready to be shown or published."""
+"""The tables of a reading, made on demand: each a frame."""
 
 from functools import cached_property
 from typing import Any
@@ -17,7 +17,7 @@ CHART_POINTS = 300
 
 
 class Tables:
-    """What a directory says, as frames."""
+    """The tables of one source, as frames."""
 
     def __init__(self, reading: Reading, *, rules: Rules | None = None) -> None:
         """
@@ -29,25 +29,25 @@ class Tables:
 
     @cached_property
     def offsets(self) -> Any:
-        """Where each group stands."""
+        """Committed offsets of each group."""
         if self.reading.is_latest_only:
             return latest_offsets.offsets_of(self.reading.last_records)
         return latest_offsets.latest_offsets(self.reading.offset_commits).persist()
 
     @cached_property
     def lag(self) -> Any:
-        """Where each group stands, and how far behind the end of the log that is."""
+        """Committed offsets and lag of each group."""
         return offset_lag.lag(self.offsets, self.reading.end_offsets(_topics(self.offsets)))
 
     @cached_property
     def lag_over_time(self) -> Any:
-        """The lag of each group at every moment that both logs still tell of."""
+        """The lag of each group after every event in the logs."""
         commits = self.reading.offset_commits
         return lag_over_time.lag_over_time(commits, self.reading.batches(_topics(commits)))
 
     @cached_property
     def lag_picture(self) -> Any:
-        """`lag_over_time` in as many points as a picture can show."""
+        """`lag_over_time` with the number of points of a chart."""
         return lag_over_time.thinned(self.lag_over_time, points=CHART_POINTS)
 
     @cached_property
@@ -69,26 +69,26 @@ class Tables:
 
     @cached_property
     def status(self) -> Any:
-        """What Burrow would say of every partition."""
+        """The Burrow status of every partition."""
         commits = self.reading.offset_commits
         batches = self.reading.batches(_topics(commits))
         return burrow_status(commits, batches, at_ms=self.reading.at_ms, rules=self.rules)
 
     @cached_property
     def status_history(self) -> Any:
-        """What Burrow would have said of every partition, from when to when."""
+        """The history of Burrow statuses of every partition."""
         commits = self.reading.offset_commits
         batches = self.reading.batches(_topics(commits))
         return burrow_history(commits, batches, until_ms=self.reading.at_ms, rules=self.rules)
 
     @cached_property
     def members(self) -> Any:
-        """Who was in which group, from when to when."""
+        """Intervals of memberships."""
         return memberships.member_intervals(self.reading.member_records)
 
     @cached_property
     def assignments(self) -> Any:
-        """Who owned which partition, from when to when."""
+        """Intervals of ownership."""
         owned = memberships.assignment_intervals(self.reading.member_records)
         return topic_names.named(owned, self.reading.topic_names).persist()
 
@@ -99,50 +99,50 @@ class Tables:
 
     @cached_property
     def time_without_owner(self) -> Any:
-        """When nobody owned a partition."""
+        """Intervals in which a partition had no owner."""
         return ownership.time_without_owner(self.assignments, at_ms=self.reading.at_ms)
 
     @cached_property
     def share_state(self) -> Any:
-        """Where share groups stand, and how far behind the end of the log that is."""
+        """State and lag of share groups."""
         state, names = self.reading.share_state, self.reading.topic_names
         known = state.join(names, on="topic_id", how="inner")
         return share_state.share_lag(state, names, self.reading.end_offsets(_topics(known)))
 
     @cached_property
     def transactions(self) -> Any:
-        """What became of every transaction."""
+        """Every transaction with its outcome."""
         return self.reading.transactions
 
     @cached_property
     def open_transactions(self) -> Any:
-        """Transactions that are not complete, and the partitions that they hold back."""
+        """Transactions that are not complete, one row per partition."""
         return transactions.open_transactions(self.reading.transactions, at_ms=self.reading.at_ms)
 
     @cached_property
     def blocking_transactions(self) -> Any:
-        """Transactions that are open in the logs of topics; all batches of all topics are read."""
+        """Transactions that are open in the logs of topics. Reads all batch headers of all topics."""
         found, at_ms = self.reading.all_transactions, self.reading.at_ms
         return blocking_transactions.blocking_transactions(self.reading.all_batches, found, at_ms=at_ms)
 
     @cached_property
     def transaction_statistics(self) -> Any:
-        """Transactions per transactional id."""
+        """Statistics per transactional id."""
         return transactions.transaction_statistics(self.reading.transactions)
 
     @cached_property
     def rebalances(self) -> Any:
-        """What happened to the membership of groups, and why."""
+        """Changes of groups and their causes."""
         return self.reading.rebalances().persist()
 
     @cached_property
     def rebalance_costs(self) -> Any:
-        """`rebalances` with the lag that they cost; all of the data logs is read."""
+        """`rebalances` with the lag that they cost. Reads the logs of topics."""
         return rebalances.rebalance_costs(self.rebalances, self.lag_over_time)
 
     @cached_property
     def damage(self) -> Any:
-        """What could not be read."""
+        """Damage in the coordinator's log."""
         return self.reading.damage()
 
 

@@ -1,1 +1,1 @@
-"""One HTML file that needs nothing else: pictures drawn by hand in SVG, light and dark, on any screen."""
+"""One HTML file without external references: charts in SVG, light and dark, on any screen."""

@@ -1,4 +1,4 @@
-"""A lag curve as SVG: steps, for between two events lag stands still."""
+"""A lag curve as SVG, in steps: the lag is constant between two events."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ _TIME_LABELS_MAX = 4
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """The lag after an event (or a stretch of them), and the greatest within the stretch."""
+    """The lag after an event (or an interval), and the greatest lag in the interval."""
 
     timestamp_ms: int
     lag: int
@@ -28,9 +28,9 @@ class Point:
 def lag_chart(points: Sequence[Point], *, label: str, until_ms: int = 0) -> str:
     """
     Args:
-        points: at least one, by rising time.
-        label: what the picture shows, for those who do not see it.
-        until_ms: how far the picture goes; after the last event lag stands still.
+        points: at least one, by ascending time.
+        label: a description for screen readers.
+        until_ms: the end of the time axis; after the last event the lag is constant.
     """
     first_ms, last_ms = points[0].timestamp_ms, max(points[-1].timestamp_ms, until_ms)
     span_ms = max(last_ms - first_ms, 1)
@@ -60,7 +60,7 @@ def lag_chart(points: Sequence[Point], *, label: str, until_ms: int = 0) -> str:
 
 
 def round_up(value: int) -> int:
-    """A round number at or above `value`, at least 1: 1, 2 or 5 times a power of ten."""
+    """Return the smallest round number (1, 2 or 5 times a power of ten) not below `value`, at least 1."""
     if value <= 1:
         return 1
     power = int(10 ** math.floor(math.log10(value)))
@@ -77,7 +77,7 @@ def _steps(corners: list[tuple[float, float, float]], right: float) -> str:
 
 
 def ticks(top: int) -> list[int]:
-    """Round values from zero to `top` (as `round_up` gives it), the same distance apart: one, two or five steps."""
+    """Return round, equidistant values from zero to `top` (a result of `round_up`), in one, two or five steps."""
     leading = int(str(top)[0])
     parts = {1: 1 if top == 1 else 2, 2: 2}.get(leading, 5)
     return [top * part // parts for part in range(parts + 1)]
@@ -92,7 +92,7 @@ def _grid(top: int, y: Scale) -> list[str]:
 
 
 def _times(first_ms: int, last_ms: int, x: Scale) -> list[str]:
-    """Labels of the time axis; a span of few milliseconds has as many labels as instants."""
+    """Return the labels of the time axis; a span of a few milliseconds has one label per millisecond."""
     span_ms = last_ms - first_ms
     last = min(_TIME_LABELS_MAX - 1, span_ms)
     labels = []
@@ -109,6 +109,6 @@ def _times(first_ms: int, last_ms: int, x: Scale) -> list[str]:
 
 
 def _spot(x: float, y: float, point: Point) -> str:
-    """A place to point at: invisible but for what it tells."""
-    told = f"{instant(point.timestamp_ms)}: lag {number(point.lag)}"
-    return f'<circle class="spot" cx="{x:.1f}" cy="{y:.1f}" r="5"><title>{told}</title></circle>'
+    """Return an invisible shape with a tooltip."""
+    tooltip = f"{instant(point.timestamp_ms)}: lag {number(point.lag)}"
+    return f'<circle class="spot" cx="{x:.1f}" cy="{y:.1f}" r="5"><title>{tooltip}</title></circle>'

@@ -1,4 +1,4 @@
-"""How long the transactions of each transactional id took, as SVG: from the median to the longest, with the 95th percentile."""
+"""Durations of transactions per transactional id, as SVG: from the median to the longest, with the 95th percentile."""
 
 from collections.abc import Sequence
 from html import escape

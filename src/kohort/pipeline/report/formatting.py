@@ -1,4 +1,4 @@
-"""Times and numbers as people read them."""
+"""Times and numbers for readers."""
 
 from datetime import UTC, datetime
 
@@ -8,7 +8,7 @@ _LETTERS = ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k"))
 
 
 def instant(timestamp_ms: int | None) -> str:
-    """A point in time in UTC, to the millisecond; a dash where there is none."""
+    """Format an instant in UTC, with milliseconds; None is a dash."""
     if timestamp_ms is None or timestamp_ms < 0:
         return "\N{EN DASH}"
     try:
@@ -19,7 +19,7 @@ def instant(timestamp_ms: int | None) -> str:
 
 
 def clock(timestamp_ms: int, *, span_ms: int) -> str:
-    """A label of a time axis that spans `span_ms`."""
+    """Format a label of a time axis that spans `span_ms`."""
     text = instant(timestamp_ms)
     if span_ms < 2 * _MINUTE_MS:
         return text[11:]
@@ -27,7 +27,7 @@ def clock(timestamp_ms: int, *, span_ms: int) -> str:
 
 
 def duration(milliseconds: int | None) -> str:
-    """A length of time in its largest fitting unit; a dash where it is not known."""
+    """Format a duration in its largest fitting unit; None is a dash."""
     if milliseconds is None:
         return "\N{EN DASH}"
     for unit_ms, unit in _UNITS:
@@ -37,12 +37,12 @@ def duration(milliseconds: int | None) -> str:
 
 
 def number(value: int | None) -> str:
-    """Thousands apart by a thin space; a dash where there is none."""
+    """Format a number with thin spaces between thousands; None is a dash."""
     return "\N{EN DASH}" if value is None else f"{value:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
 
 
 def brief(value: int) -> str:
-    """A round number in few characters, for an axis."""
+    """Format a round number briefly, for an axis."""
     for unit, letter in _LETTERS:
         if value >= unit:
             return f"{value / unit:g}\N{NARROW NO-BREAK SPACE}{letter}"
@@ -50,7 +50,7 @@ def brief(value: int) -> str:
 
 
 def size(size_bytes: int) -> str:
-    """An amount of bytes in its largest fitting decimal unit."""
+    """Format a number of bytes in its largest fitting decimal unit."""
     for unit, letter in _LETTERS:
         if size_bytes >= unit:
             return f"{size_bytes / unit:.1f}\N{NARROW NO-BREAK SPACE}{letter}B"
@@ -58,7 +58,7 @@ def size(size_bytes: int) -> str:
 
 
 def rebalance_duration(row: dict[str, int | None]) -> str:
-    """The whole of a rebalance where it is known, else that it took at least its sync phase."""
+    """Format the duration of a rebalance if it is known, else the sync phase as its minimum."""
     if row["duration_ms"] is not None:
         return duration(row["duration_ms"])
     known = duration(row["sync_ms"])

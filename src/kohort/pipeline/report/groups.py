@@ -1,4 +1,4 @@
-"""A part of the page for each group: how it stands, its lag, who owned what, why it rebalanced."""
+"""The section of the page for each group: status, lag, owners of partitions, causes of rebalances."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ Row = dict[str, Any]
 
 @dataclass(slots=True)
 class GroupPage:
-    """What is known of a group, out of each table its rows."""
+    """The rows of one group, of each table."""
 
     name: str
     lag: list[Row] = field(default_factory=list)
@@ -37,34 +37,34 @@ class GroupPage:
 
     @property
     def partitions(self) -> int:
-        """How many it has a place in."""
+        """The number of partitions with a committed offset or share state."""
         return len(self.lag) + len(self.share)
 
     @property
     def worst(self) -> str:
-        """The worst of its statuses, by Burrow's severity."""
+        """The worst status of its partitions, by Burrow's severity."""
         order = ("OK", "WARN", "ERR", "STOP", "STALL", "REWIND")
         return max((row["status"] for row in self.status), key=order.index, default="")
 
     @property
     def is_deleted(self) -> bool:
-        """Whether all that is left of it is its history."""
+        """Whether the group was deleted and only its history is left."""
         last = self.rebalances[-1]["event"] if self.rebalances else None
         return last == "deleted" and not self.lag and not self.share
 
     @property
     def standing(self) -> str:
-        """Its status in a word; a dash where it has committed nothing."""
+        """The status in one word; a dash if there is no commit."""
         return self.worst or ("deleted" if self.is_deleted else "-")
 
     @property
     def kind(self) -> str:
-        untold = "share" if self.share else "simple"
-        return next((row["group_type"] for row in reversed(self.rebalances)), untold)
+        default = "share" if self.share else "simple"
+        return next((row["group_type"] for row in reversed(self.rebalances)), default)
 
 
 def pages(**tables: Sequence[Row]) -> list[GroupPage]:
-    """The groups that any table names, those in trouble first, then those furthest behind."""
+    """Return the groups of all tables: bad statuses first, then by lag."""
     found: dict[str, GroupPage] = {}
     for table, rows in tables.items():
         for name, some in groupby(sorted(rows, key=lambda row: str(row["group"])), key=lambda row: str(row["group"])):
@@ -73,13 +73,13 @@ def pages(**tables: Sequence[Row]) -> list[GroupPage]:
 
 
 def heads(*left: str, right: Sequence[str] = (), last: Sequence[str] = ()) -> str:
-    """The titles of a table's columns: text, numbers, and text again."""
+    """Return the column titles of a table: text, numbers, text."""
     numbers = "".join(f'<th class="n">{name}</th>' for name in right)
     return "".join(f"<th>{name}</th>" for name in left) + numbers + "".join(f"<th>{name}</th>" for name in last)
 
 
 def index(listed: Sequence[GroupPage]) -> str:
-    """A line for each group that leads to its part."""
+    """Return the index: a line for each group, with a link to its section."""
     head = heads("Group", "Kind", "Status", right=("Lag", "Members", "Rebalances"))
     body = "".join(
         f'<tr><td><a href="#group-{at}">{escape(page.name)}</a></td><td class="t">{escape(page.kind)}</td>'
@@ -121,7 +121,7 @@ def _lag(page: GroupPage, until_ms: int) -> str:
 
 
 def _share(page: GroupPage) -> str:
-    """Where a share group stands: records from the start on are done with, waiting to be delivered again, or still to be."""
+    """Return the state of a share group. Records from the start on are complete, wait for redelivery, or are undelivered."""
     if not page.share:
         return ""
     head = heads("Partition", right=("Start", "End", "Lag", "Done", "Again", "Deliveries"), last=("Written (UTC)",))
@@ -134,13 +134,13 @@ def _share(page: GroupPage) -> str:
         f'<td class="t">{instant(row["written_at_ms"])}</td></tr>'
         for row in page.share
     )
-    told = "Again: records that were given back and wait for another delivery. Deliveries: of the record that had most."
+    told = "Again: records that wait for redelivery. Deliveries: the greatest delivery count of a record."
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    return f'<div class="card scroll"><h3>Where it stands</h3><p class="soft">{told}</p>{table}</div>'
+    return f'<div class="card scroll"><h3>Share state</h3><p class="soft">{told}</p>{table}</div>'
 
 
 def _start(row: Row) -> int | None:
-    """None where nothing was read yet."""
+    """Return the start offset; None if nothing was read yet."""
     start: int = row["start_offset"]
     return start if start >= 0 else None
 
@@ -155,7 +155,7 @@ def _owners(page: GroupPage, until_ms: int) -> str:
     names = {row["member_id"]: row["instance_id"] or row["client_id"] for row in page.members}
     changes = [row["completed_at_ms"] or row["began_at_ms"] for row in page.rebalances if row["event"] == "rebalanced"]
     picture = owners(page.stays, changes, until_ms=until_ms, names=names)
-    return f'<div class="card scroll wide"><h3>Who owned what</h3>{picture}</div>'
+    return f'<div class="card scroll wide"><h3>Owners of partitions</h3>{picture}</div>'
 
 
 def _rebalances(page: GroupPage) -> str:
@@ -173,7 +173,7 @@ def _rebalances(page: GroupPage) -> str:
     more = len(page.rebalances) - len(newest)
     left_out = f'<p class="soft">The newest {len(newest)}; {number(more)} before.</p>' if more else ""
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    return f'<div class="card scroll"><h3>Why it changed</h3>{left_out}{table}</div>'
+    return f'<div class="card scroll"><h3>Rebalances</h3>{left_out}{table}</div>'
 
 
 def _who(row: Row) -> str:

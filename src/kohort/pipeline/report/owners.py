@@ -1,7 +1,7 @@
 """
-Who owned which partition of a group over time, as SVG: a line for each partition, a bar for each stay of a member.
+Owners of the partitions of a group over time, as SVG: a line for each partition, a bar for each interval of ownership.
 
-Tasks of streams groups are named as Kafka Streams names them; copies of their state have lines of their own.
+Tasks have the names of Kafka Streams; copies of their state have lines of their own.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 190, 14, 8, 26
 _NAME_LENGTH_MAX = 28
 
 Lane = tuple[str, int, str, str]
-"""A line's topic or subtopology, partition, role of a copy, and the member that it is of alone."""
+"""A line: topic or subtopology, partition, role of a copy, and the member if the line belongs to one."""
 
 
 def owners(
@@ -28,9 +28,9 @@ def owners(
     """
     Args:
         stays: rows of `assignments` of one group, at least one.
-        changes_ms: when it rebalanced; drawn as upright lines.
-        until_ms: how far the picture goes; not beyond the last stay where nobody owns anything any more.
-        names: what members are called, by id.
+        changes_ms: times of rebalances, drawn as vertical lines.
+        until_ms: the end of the time axis, unless all intervals ended before.
+        names: names of members, by member id.
     """
     lanes = sorted({_lane(stay) for stay in stays})
     shown = {lane: _TOP + _ROW * index for index, lane in enumerate(lanes[:LANES_MAX])}
@@ -70,14 +70,14 @@ def owners(
 
 
 def _lane(stay: dict[str, Any]) -> Lane:
-    """Partitions of share groups, and copies of tasks, are with several members at once: a line for each of them."""
+    """Return the line of an interval. Share group partitions and copies of tasks have a line per member."""
     role = "" if stay["role"] in (None, "active") else stay["role"]
     member = stay["member_id"] if stay["group_type"] == "share" or role else ""
     return place_stem(stay), stay["partition"], role, member
 
 
 def _colours(stays: Sequence[dict[str, Any]], names: Mapping[str, str]) -> dict[str, int]:
-    """A colour for each name, in the order in which they came; a static member keeps its own under every id."""
+    """Assign a colour to each name, by first appearance; a static member keeps its colour under every member id."""
     found: dict[str, int] = {}
     for stay in sorted(stays, key=lambda stay: (stay["since_ms"], stay["member_id"])):
         found.setdefault(_name(stay["member_id"], names), len(found) % COLOURS)

@@ -1,4 +1,4 @@
-"""The report: where every group stands, how its lag went, what its rebalances were, and how transactions did."""
+"""The report: lag of every group over time, offsets, rebalances, and transactions."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -17,10 +17,10 @@ from kohort.pipeline.report.top_issues import top_issues
 CHARTS_MAX = 50
 METADATA_LENGTH_MAX = 60
 OVERVIEW_CHARTS_MAX = 6
-"""Where every group has its own chart further down."""
+"""The number of charts in the overview, if every group has its own chart below."""
 ROWS_MAX = 2000
 TIMELINES_MAX = 60
-"""Beyond these a page no longer helps; what is left out is said, and Parquet has it all."""
+"""Limits of the page, which tells how much it omits; the Parquet tables have all rows."""
 _COUNTS = ("transactions", "aborted", "timed_out", "fenced")
 _DURATIONS = ("duration_p50_ms", "duration_p95_ms", "duration_max_ms")
 
@@ -31,10 +31,10 @@ class ReportData:
     The rows of the tables that a report shows, each in its order.
 
     Attributes:
-        directory: where they were read.
-        made_at_ms: when.
+        directory: the source.
+        made_at_ms: when they were read.
         log_bytes: the size of the coordinator's log.
-        at_ms: the instant that the tables stand for.
+        at_ms: the instant of the tables.
     """
 
     directory: str
@@ -57,7 +57,7 @@ class ReportData:
 
 
 def render(data: ReportData) -> str:
-    """The whole page."""
+    """Return the page as HTML."""
     return "\n".join(
         [
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
@@ -67,7 +67,7 @@ def render(data: ReportData) -> str:
             _source(data),
             _tiles(data),
             _damage(data.damage),
-            _offenders(data),
+            _top_issues(data),
             _group_index(data),
             _charts(data),
             _offsets(data.lag),
@@ -85,21 +85,21 @@ def _source(data: ReportData) -> str:
     return f'<p class="soft">{where}{as_of}, read {instant(data.made_at_ms)} UTC</p>'
 
 
-def _offenders(data: ReportData) -> str:
+def _top_issues(data: ReportData) -> str:
     return top_issues(
         lag=(*data.lag, *data.share_state),
         status=data.status,
         flapping=data.partition_flapping,
-        unowned=_of_the_living(data),
+        unowned=_relevant_gaps(data),
         statistics=data.transaction_statistics,
         blocking=data.blocking_transactions,
     )
 
 
-def _of_the_living(data: ReportData) -> list[dict[str, Any]]:
-    """Times without owner that are over, or that a group has now which has members: of an empty group nobody expects any."""
-    living = {row["group"] for row in data.members if row["until_ms"] is None}
-    return [row for row in data.time_without_owner if row["until_ms"] is not None or row["group"] in living]
+def _relevant_gaps(data: ReportData) -> list[dict[str, Any]]:
+    """Return intervals without owner that ended, or of groups with members: partitions of an empty group have no owner."""
+    with_members = {row["group"] for row in data.members if row["until_ms"] is None}
+    return [row for row in data.time_without_owner if row["until_ms"] is not None or row["group"] in with_members]
 
 
 def _group_index(data: ReportData) -> str:
@@ -108,7 +108,7 @@ def _group_index(data: ReportData) -> str:
 
 
 def _group_pages(data: ReportData) -> list[groups.GroupPage]:
-    """The parts of groups, where it is known who owned what, or where share groups stand."""
+    """Return the sections of groups, if there are members or share state."""
     return _groups(data) if _has_parts(data) else []
 
 
@@ -145,16 +145,18 @@ def _tiles(data: ReportData) -> str:
 def _damage(rows: Sequence[dict[str, Any]]) -> str:
     if not rows:
         return ""
-    told = "".join(
+    items = "".join(
         f"<li>{escape(row['log_topic'])}-{row['log_partition']}/{escape(row['segment'])}, byte {number(row['position'])}: "
         f"{number(row['size_bytes'])} bytes, {escape(row['problem'])}</li>"
         for row in rows[:ROWS_MAX]
     )
-    return f'<h2>Unreadable</h2><div class="card"><p>Not all of the log could be read:</p><ul>{told}</ul></div>'
+    return (
+        f'<h2>Unreadable</h2><div class="card"><p>These parts of the log could not be read:</p><ul>{items}</ul></div>'
+    )
 
 
 def _charts(data: ReportData) -> str:
-    """Those furthest behind, now or ever."""
+    """Return the lag charts of the groups with the largest lag, now or ever."""
     series = {
         group: [Point(row["timestamp_ms"], row["lag"], row["lag_max"]) for row in some]
         for group, some in groupby(data.lag_picture, key=lambda row: row["group"])
@@ -165,7 +167,7 @@ def _charts(data: ReportData) -> str:
     worst_first = sorted(series, key=lambda group: (-series[group][-1].lag, -peaks[group], group))
     shown_max = OVERVIEW_CHARTS_MAX if _has_parts(data) else CHARTS_MAX
     cards = "".join(_chart(group, series[group], data.at_ms) for group in worst_first[:shown_max])
-    return f"<h2>Lag over time</h2>{_left_out(len(series), shown_max, 'groups, those furthest behind')}{cards}"
+    return f"<h2>Lag over time</h2>{_left_out(len(series), shown_max, 'groups, by lag')}{cards}"
 
 
 def _chart(group: str, points: Sequence[Point], until_ms: int) -> str:
@@ -188,7 +190,7 @@ def _offsets(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _metadata(text: str) -> str:
-    """What a group notes beside an offset may be thousands of characters: the first are shown, all of it where one points."""
+    """Return a cell with commit metadata: its first characters, and all of it as a tooltip."""
     if len(text) <= METADATA_LENGTH_MAX:
         return f"<td>{escape(text)}</td>"
     return f'<td title="{escape(text)}">{escape(text[:METADATA_LENGTH_MAX])}\N{HORIZONTAL ELLIPSIS}</td>'
@@ -217,7 +219,7 @@ def _rebalances(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _transactions(statistics: Sequence[dict[str, Any]], open_: Sequence[dict[str, Any]]) -> str:
-    """Per transactional id, those that took longest first; nothing where there was no transaction."""
+    """Return the statistics per transactional id, the longest durations first; empty without transactions."""
     if not statistics:
         return ""
     counts = ("Transactions", "Aborted", "Timed out", "Fenced", "P50", "P95", "Longest")

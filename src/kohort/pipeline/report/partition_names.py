@@ -1,15 +1,15 @@
-"""What partitions and tasks are called on a page."""
+"""Names of partitions and tasks in the report."""
 
 from collections.abc import Mapping
 from typing import Any
 
 
 def place_name(row: Mapping[str, Any]) -> str:
-    """`orders-3`, the topic's id where its name is not known; tasks as Kafka Streams calls them, `0_3`."""
+    """Return `orders-3`, with the topic id if the name is unknown; tasks as in Kafka Streams, `0_3`."""
     return f"{place_stem(row)}{row['partition']}"
 
 
 def place_stem(row: Mapping[str, Any]) -> str:
-    """The name without the number: what belongs together."""
+    """Return the name without the partition number."""
     subtopology = row.get("subtopology")
     return f"{row['topic'] or row['topic_id']}-" if subtopology is None else f"{subtopology}_"

@@ -1,4 +1,4 @@
-"""The looks of the report: one sheet, colours as variables, light or dark as the reader's screen is."""
+"""The style sheet of the report: colours are variables, light or dark by the reader's colour scheme."""
 
 STYLE = """
 :root { color-scheme: light dark; --ground: #fbfaf7; --card: #ffffff; --text: #1f2328; --soft: #656d76; --rule: #e3e1da;

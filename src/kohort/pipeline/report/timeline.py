@@ -52,13 +52,13 @@ def _legend(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _at_ms(row: dict[str, Any]) -> int:
-    """When it was over, or when it began where it never was."""
+    """Return the end of a rebalance; its start if it never ended."""
     at_ms: int = row["began_at_ms"] if row["completed_at_ms"] is None else row["completed_at_ms"]
     return at_ms
 
 
 def told(row: dict[str, Any]) -> str:
-    """A rebalance in a sentence."""
+    """Describe a rebalance in a sentence."""
     generation = "" if row["generation"] is None else f", generation {row['generation']}"
     changes = [
         f"{word} {', '.join(member['client_id'] for member in row[word])}" for word in ("joined", "left") if row[word]

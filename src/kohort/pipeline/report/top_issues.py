@@ -1,4 +1,4 @@
-"""What deserves a look first: the worst few of each kind of trouble, each a line; a group has one, however many partitions."""
+"""The top issues: the worst few of each kind, one line each; the partitions of a group share a line."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
@@ -13,7 +13,7 @@ _STUCK = ("STOP", "STALL", "REWIND")
 
 Row: TypeAlias = dict[str, Any]
 Weighed: TypeAlias = tuple[int, list[Row]]
-"""How bad it is, and the rows that say so."""
+"""A weight, and the rows it is the weight of."""
 
 
 def top_issues(
@@ -25,29 +25,29 @@ def top_issues(
     statistics: Sequence[Row],
     blocking: Sequence[Row],
 ) -> str:
-    """A card with the worst of each table; nothing where all is well."""
+    """Return a card with the worst rows of each table; empty if there are none."""
     stuck = [row for row in status if row["status"] in _STUCK]
     late = [row | {"late_ms": row["duration_ms"]} for row in blocking if row["verdict"] != "ongoing"]
     lines = [
-        *_worst(_groups(lag, "lag"), "Furthest behind", _behind),
-        *_worst(_groups(stuck, "lag"), "Not moving", _stuck),
-        *_worst(_groups(flapping, "moves"), "Changing hands", _moving),
-        *_worst(_groups(unowned, "unowned_ms", of=max), "Without an owner", _unowned),
-        *_worst(_each(statistics, "aborted"), "Aborting", _aborting),
-        *_worst(_each(late, "late_ms"), "Blocking readers", _blocking),
+        *_worst(_groups(lag, "lag"), "Largest lag", _behind),
+        *_worst(_groups(stuck, "lag"), "Stuck", _stuck),
+        *_worst(_groups(flapping, "moves"), "Frequent changes of owner", _moving),
+        *_worst(_groups(unowned, "unowned_ms", of=max), "Without owner", _unowned),
+        *_worst(_each(statistics, "aborted"), "Aborted transactions", _aborting),
+        *_worst(_each(late, "late_ms"), "Transactions that block readers", _blocking),
     ]
     if not lines:
         return ""
-    return f'<h2>Look here first</h2><div class="card"><dl>{"".join(lines)}</dl></div>'
+    return f'<h2>Top issues</h2><div class="card"><dl>{"".join(lines)}</dl></div>'
 
 
-def _worst(weighed: Iterable[Weighed], title: str, told: Callable[[list[Row]], str]) -> list[str]:
-    worst = sorted(((-weight, told(rows)) for weight, rows in weighed if weight))[:SHOWN]
+def _worst(weighed: Iterable[Weighed], title: str, sentence: Callable[[list[Row]], str]) -> list[str]:
+    worst = sorted(((-weight, sentence(rows)) for weight, rows in weighed if weight))[:SHOWN]
     return [f"<dt>{title}</dt>", *(f"<dd>{escape(text)}</dd>" for _, text in worst)] if worst else []
 
 
 def _groups(rows: Iterable[Row], column: str, *, of: Callable[[Iterable[int]], int] = sum) -> Iterator[Weighed]:
-    """The rows of each group that have something in a column, the worst first, with the weight of all."""
+    """Yield the rows of each group with a value in a column, the worst first, with their total weight."""
     by_group: dict[str, list[Row]] = {}
     for row in rows:
         if row[column]:

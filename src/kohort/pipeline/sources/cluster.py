@@ -16,11 +16,11 @@ from kohort.pipeline.sources.progress import Note
 from kohort.pipeline.sources.ranges import RangeTask, check_loss
 
 FETCHED = "fetched"
-"""In place of a file's name."""
+"""The name of the segment in rows; there is no file."""
 
 
 class FetchTask(RangeTask):
-    """A range of one partition, to fetch from its leader."""
+    """A task that fetches a range of one partition from its leader."""
 
     def __init__(self, task: int, log: live.LiveLog, security: Security) -> None:
         super().__init__(task)
@@ -39,7 +39,7 @@ class FetchTask(RangeTask):
 
 
 class ClusterLogs:
-    """As `ranges.Logs`."""
+    """`ranges.Logs` of a cluster."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options

@@ -1,10 +1,10 @@
 """
-`spark.read.format("kohort").load(DIRECTORY)`: the log of a coordinator as a table. `kafka://HOST:PORT` in place of a directory
-reads the logs of a running cluster.
+`spark.read.format("kohort").load(DIRECTORY)`: coordinators' logs as a table. `kafka://HOST:PORT` instead of a directory reads
+the logs of a running cluster.
 
-`spark.readStream.format("kohort")` follows the logs as they grow (`stream`). A partition of the frame is a pack of segment
-files, or a range of them; a task decodes it and hands Arrow batches to Spark. The columns are
-those of `decode.schemas`, or those of option `columns`, or those of the schema that the reader was given.
+`spark.readStream.format("kohort")` follows the logs as they grow (`stream`). A partition of the frame is a group of segment
+files, or a range of offsets. A task decodes it and gives Spark Arrow batches. The columns are those of `decode.schemas`, of
+option `columns`, or of the schema given to the reader.
 
 Source: PySpark 4.3, Python Data Source API.
 """
@@ -34,7 +34,7 @@ from kohort.pipeline.sources.tasks import read_task
 
 
 class SegmentPack(RangeTask):
-    """The segments that one task reads, each as a whole."""
+    """A task that reads whole segments."""
 
     def __init__(self, task: int, segments: tuple[Segment, ...]) -> None:
         super().__init__(task, sum(segment.size_bytes for segment in segments))
@@ -49,7 +49,7 @@ class SegmentPack(RangeTask):
 
 
 class LiveLogPartition(FetchTask):
-    """The log of one partition of a running cluster, as a whole; `is_read` false wants no more of it than its end."""
+    """A task that reads the whole log of a partition of a cluster; without `is_read`, only its end offset."""
 
     def __init__(self, task: int, log: live.LiveLog, security: Security, *, is_read: bool) -> None:
         super().__init__(task, log, security)
@@ -58,19 +58,19 @@ class LiveLogPartition(FetchTask):
     def read(self, decoder: Decoder, note: Note) -> Iterator[pa.RecordBatch]:
         if self.is_read:
             yield from super().read(decoder, note)
-        # An empty segment at the end says where the log goes on.
+        # An empty segment at the end gives a row with the end offset.
         log = self.log
         yield from decoder.decode(b"", Segment(log.topic, log.partition, log.end, FETCHED, 0))
 
 
 class LogReader(DataSourceReader):  # type: ignore[misc]
-    """Plans the tasks of a batch in the driver, reads in the workers."""
+    """Plans the tasks of a batch in the driver, reads them in the workers."""
 
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
 
     def partitions(self) -> list[RangeTask]:
-        # Spark wants a partition even where there is nothing to read.
+        # Spark requires at least one partition.
         return list(self._tasks()) or [SegmentPack(0, ())]
 
     def read(self, partition: RangeTask) -> Iterator[pa.RecordBatch]:
@@ -97,18 +97,18 @@ class LogReader(DataSourceReader):  # type: ignore[misc]
 
 class FilteringLogReader(LogReader):
     """
-    A reader that lets filters choose what is read. It has to be asked for: Spark refuses one unless
+    A reader with filter push-down. It is optional, because Spark refuses it unless
     `spark.sql.python.filterPushdown.enabled` is true.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  (Spark's name)
         self.options = narrowed(self.options, filters)
-        # Spark filters once more: what is pushed only spares reading.
+        # Spark applies the filters again.
         return filters
 
 
 def _ranged(options: SourceOptions) -> Sequence[RangeTask]:
-    """The tasks between the offsets that the options name."""
+    """Return the tasks between the offsets in the options."""
     logs = open_logs(options)
     bounds = logs.bounds()
     start = resolve(options.starting, bounds, otherwise=EARLIEST)
@@ -117,7 +117,7 @@ def _ranged(options: SourceOptions) -> Sequence[RangeTask]:
 
 
 def open_logs(options: SourceOptions) -> Logs:
-    """The logs of a directory or a cluster."""
+    """Open the logs of a directory or a cluster."""
     return ClusterLogs(options) if live.is_live(options.path) else DirectoryLogs(options)
 
 
@@ -134,10 +134,10 @@ class CoordinatorLogSource(DataSource):  # type: ignore[misc]
     def reader(self, schema: Any) -> DataSourceReader:
         """
         Args:
-            schema: Spark's, from `schema` or as the user asked for it: a choice of our columns with our types.
+            schema: Spark's, from `schema` or from the user: a selection of the source's columns.
 
         Raises:
-            ConfigError: a column is not ours, or has another type.
+            ConfigError: an unknown column, or one of another type.
         """
         options = self._asked(schema)
         return FilteringLogReader(options) if options.push_filters else LogReader(options)
@@ -147,7 +147,7 @@ class CoordinatorLogSource(DataSource):  # type: ignore[misc]
         As `reader`.
 
         Raises:
-            ConfigError: an option is for batches alone.
+            ConfigError: an option that only batches support.
         """
         options = self._asked(schema)
         for name, is_given in (("newest", options.newest), ("endingOffsets", options.ending is not None)):

@@ -1,4 +1,4 @@
-"""Ranges of the logs in a data directory, which may grow, or of segments that were copied from one."""
+"""Ranges of the logs in a data directory, which may grow, or of copied segments."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
@@ -17,7 +17,7 @@ from kohort.pipeline.sources.sparse_index import ScannedSegment, SparseIndex
 
 
 class SliceTask(RangeTask):
-    """Stretches of segments."""
+    """A task that reads slices of segments."""
 
     def __init__(self, task: int, size_bytes: int, slices: tuple[tuple[Segment, Slice], ...]) -> None:
         super().__init__(task, size_bytes)
@@ -32,17 +32,17 @@ class SliceTask(RangeTask):
 
 
 def slice_bytes(segment: Segment, stretch: Slice) -> int:
-    """About how many bytes a task looks at."""
+    """Return the approximate number of bytes that a task reads."""
     begin = 0 if stretch.begin is None else stretch.begin.position
     return (segment.size_bytes if stretch.until is None else stretch.until.position) - begin
 
 
 class DirectoryLogs:
-    """As `ranges.Logs`. Only the newest segment of each partition, and those that a range begins or ends in, are walked."""
+    """`ranges.Logs` of a directory. Scans only the newest segment of each log, and segments where a range begins or ends."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._marks = SparseIndex()
+        self._index = SparseIndex()
 
     def bounds(self) -> dict[TopicPartition, tuple[int, int]]:
         return {place: (segments[0].base_offset, self._end(segments)) for place, segments in self._logs().items()}
@@ -62,33 +62,33 @@ class DirectoryLogs:
         total = sum(there.values())
         if total <= bytes_max:
             return end
-        # Each partition gets its part by what it has.
+        # In proportion to the size of each partition.
         parts = {place: -(-size * bytes_max // total) for place, size in there.items()}
         return end | {place: self._cut(logs[place], start, end[place], part) for place, part in parts.items() if part}
 
     def tails(self) -> list[dict[str, Any]]:
-        """What cannot be read at the end of the newest segments, as rows of kind damage."""
+        """Return the unreadable ends of the newest segments, as rows of kind damage."""
         rows: list[dict[str, Any]] = []
         for segments in self._logs().values():
             newest = segments[-1]
             try:
-                damage = self._marks.of(newest).tail(newest)
+                damage = self._index.of(newest).tail(newest)
             except FileNotFoundError:
                 continue
             rows += [damage_row(one, newest) for one in damage]
         return rows
 
     def scanned(self) -> list[ScannedSegment]:
-        """How far the newest segments have been looked through."""
-        return self._marks.scanned({segments[-1].path for segments in self._logs().values()})
+        """Return how far the newest segments were scanned."""
+        return self._index.scanned({segments[-1].path for segments in self._logs().values()})
 
     def remember(self, scanned: Iterable[ScannedSegment]) -> None:
-        """Take over what `scanned` told another time, where this has seen nothing yet."""
-        self._marks.remember(scanned)
+        """Restore the result of an earlier `scanned`."""
+        self._index.remember(scanned)
 
     def forget(self, topics: Collection[str]) -> None:
-        """Nothing that is known of the segments of some topics holds any more: they were made again."""
-        self._marks.forget(segment.path for segment in list_segments(self._options.path, topics=topics))
+        """Drop the indexes of some topics, which were created again."""
+        self._index.forget(segment.path for segment in list_segments(self._options.path, topics=topics))
 
     def _logs(self) -> dict[TopicPartition, list[Segment]]:
         options = self._options
@@ -97,7 +97,7 @@ class DirectoryLogs:
 
     def _end(self, segments: Sequence[Segment]) -> int:
         try:
-            return self._marks.of(segments[-1]).end_offset
+            return self._index.of(segments[-1]).end_offset
         except FileNotFoundError:
             return segments[-1].base_offset
 
@@ -111,15 +111,15 @@ class DirectoryLogs:
                 yield segment, self._slice(segment, until, Slice(start, end, has_tail=has_tail))
 
     def _slice(self, segment: Segment, until: int | None, stretch: Slice) -> Slice:
-        """With marks, where the range begins or ends within the segment."""
+        """Add index entries if the range begins or ends within the segment."""
         is_whole = stretch.start <= segment.base_offset and until is not None and until < stretch.end
         if is_whole:
             return stretch
         try:
-            marks = self._marks.of(segment)
+            index = self._index.of(segment)
         except FileNotFoundError:
             return stretch
-        begin, end = marks.before(stretch.start), marks.not_before(stretch.end)
+        begin, end = index.before(stretch.start), index.not_before(stretch.end)
         return Slice(stretch.start, stretch.end, begin, end, stretch.has_tail)
 
     def _bytes(self, segments: Sequence[Segment], start: Positions, end: Positions) -> int:
@@ -129,7 +129,7 @@ class DirectoryLogs:
         return sum(slice_bytes(segment, stretch) for segment, stretch in slices)
 
     def _cut(self, segments: Sequence[Segment], start: Positions, end: int, bytes_max: int) -> int:
-        """Where to stop in one partition: at a batch, and not before the first one is read."""
+        """Return where to stop in one partition: at a batch, after at least one."""
         first = segments[0]
         begin = start.get((first.topic, first.partition), first.base_offset)
         left = bytes_max
@@ -139,11 +139,11 @@ class DirectoryLogs:
                 left -= size
                 continue
             try:
-                marks = self._marks.of(segment)
+                index = self._index.of(segment)
             except FileNotFoundError:
                 return end
             from_position = 0 if stretch.begin is None else stretch.begin.position
-            stop = marks.stop(position=from_position + left, offset=begin)
+            stop = index.stop(position=from_position + left, offset=begin)
             if stop > begin:
                 return min(stop, end)
         return end

@@ -1,7 +1,7 @@
 """
-Filters of a query that spare reading: on `kind`, `log_topic`, `log_partition` and `timestamp_ms`.
+Query filters that reduce what is read: on `kind`, `log_topic`, `log_partition` and `timestamp_ms`.
 
-Everything else is left to Spark, which also looks at what is read through these once more.
+Spark applies all filters again to the rows.
 
 Source: PySpark 4.1, pyspark.sql.datasource.Filter.
 """
@@ -23,13 +23,13 @@ from pyspark.sql.datasource import (
 from kohort.pipeline.sources.options import SourceOptions
 
 _LEAST: Mapping[type[Filter], int] = {GreaterThan: 1, GreaterThanOrEqual: 0, EqualTo: 0}
-"""What to add to a filter's value for the least time that passes."""
+"""The difference of the smallest matching timestamp to the value of a filter."""
 _BEYOND: Mapping[type[Filter], int] = {LessThan: 0, LessThanOrEqual: 1, EqualTo: 1}
-"""The same for the first time that no longer does."""
+"""The difference of the first timestamp beyond the matching ones to the value of a filter."""
 
 
 def narrowed(options: SourceOptions, filters: Iterable[Filter]) -> SourceOptions:
-    """The options with which nothing is left out that passes all filters."""
+    """Narrow the options to what can pass all filters."""
     for one in filters:
         attribute: tuple[str, ...] = getattr(one, "attribute", ())
         column = attribute[0] if len(attribute) == 1 else None

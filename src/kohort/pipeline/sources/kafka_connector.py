@@ -1,10 +1,10 @@
 """
-Frames of Spark's official Kafka connector, decoded: `decode_kv(spark.read.format("kafka")...load())`.
+Decoding of frames of Spark's Kafka connector: `decode_kv(spark.read.format("kafka")...load())`.
 
-The connector leaves out internal topics, silently, in `subscribe`, `subscribePattern` and `assign`. Set
-`spark.sql.streaming.kafka.useDeprecatedOffsetFetching=true` to get them. It also hides what this project's own source shows:
-the markers of transactions, producer ids, and whether a commit was transactional. So read with
-`kafka.isolation.level=read_committed`; then what is read counts, from its own time on rather than from its marker's.
+The connector silently omits internal topics, in `subscribe`, `subscribePattern` and `assign`, unless
+`spark.sql.streaming.kafka.useDeprecatedOffsetFetching=true`. It does not show transaction markers, producer ids, or whether a
+commit was transactional. Read with `kafka.isolation.level=read_committed`: then every commit counts, from its own timestamp on
+rather than from that of its marker.
 
 Source: Spark 4.2, ConsumerStrategy.retrieveAllPartitions, KafkaRecordToRowConverter.
 """
@@ -24,17 +24,17 @@ from kohort.wire.layout import HEADER_DTYPE
 from kohort.wire.vectors import Bytes, Ints
 
 INPUT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp")
-_PLACE = "kafka"
-"""In place of a file's name."""
+_SEGMENT = "kafka"
+"""The name of the segment in rows; there is no file."""
 _ABSENT = -1
 
 
 def decode_kv(frame: Any) -> Any:
     """
-    The rows of coordinators' records, with the columns of the source of this project (`decode.schemas`).
+    Decode the records of coordinators into the columns of Kohort's own source (`decode.schemas`).
 
-    Records of other topics are left out. `producer_id` is -1 and `transactional` false in every row; there are no markers. What
-    cannot be read is a row of kind damage.
+    Records of other topics are skipped. `producer_id` is -1 and `transactional` false in every row; there are no markers.
+    Unreadable records are rows of kind damage.
 
     Args:
         frame: `INPUT_COLUMNS`, a stream or not.
@@ -49,7 +49,7 @@ def decode_kv(frame: Any) -> Any:
 
 
 def decode_batch(part: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The rows of one Arrow batch of the connector's columns."""
+    """Decode one Arrow batch of the connector's columns."""
     topics = part.column("topic").dictionary_encode()
     partitions = part.column("partition").to_numpy(zero_copy_only=False)
     codes = topics.indices.to_numpy(zero_copy_only=False)
@@ -57,11 +57,11 @@ def decode_batch(part: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         for partition in np.unique(partitions[codes == code]).tolist() if topic in INTERNAL_TOPICS else ():
             chosen = np.flatnonzero((codes == code) & (partitions == partition))
             rows = part if len(chosen) == part.num_rows else part.take(pa.array(chosen))
-            yield from Decoder().decode_records(_records(rows), Segment(topic, partition, 0, _PLACE, 0))
+            yield from Decoder().decode_records(_records(rows), Segment(topic, partition, 0, _SEGMENT, 0))
 
 
 def _records(rows: pa.RecordBatch) -> Records:
-    """Records as if each had been found in a batch of its own; keys and values lie in one stretch of bytes."""
+    """Return records as if each had a batch of its own; keys and values are in one array of bytes."""
     key, key_at, key_bytes = _slices(rows.column("key"))
     value, value_at, value_bytes = _slices(rows.column("value"))
     data = np.concatenate([key, value, np.zeros(PADDING_BYTES, np.uint8)])
@@ -87,7 +87,7 @@ def _records(rows: pa.RecordBatch) -> Records:
 
 
 def _slices(column: pa.Array) -> tuple[Bytes, Ints, Ints]:
-    """The bytes of a binary column, and where each value lies in them; -1 bytes for null."""
+    """Return the bytes of a binary column, and the position and size of each value; size -1 for null."""
     column = column.cast(pa.large_binary())
     _, bounds, data = column.buffers()
     at = np.frombuffer(bounds, np.int64)[column.offset : column.offset + len(column) + 1]

@@ -1,22 +1,22 @@
 """
-Logs of a running cluster, over the wire: `kafka://HOST:PORT`, several with commas between.
+Logs of a running cluster, over the wire: `kafka://HOST:PORT`, several brokers separated by commas.
 
-Everything is read up to where each log ended when it was asked, read_uncommitted, so that the pipeline sees what a segment file
-would show it: the batches of a Fetch response are those of the log, byte for byte. The versions are fixed ones that every
-broker since Kafka 2.7 serves: Metadata 9, ListOffsets 5, Fetch 12.
+Each log is read up to its log end offset at the start, with isolation level read_uncommitted, so that the pipeline sees the
+same batches as in a segment file. The API versions are fixed: Metadata 9, ListOffsets 5, Fetch 12, which every broker since
+Kafka 2.7 supports.
 
 Source: Kafka protocol guide; KIP-227 (Fetch without a session).
 """
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from functools import partial
 
-from kohort.client.addresses import Address, parse_bootstrap
-from kohort.client.cluster import connect_first
-from kohort.client.connection import Connection, Versions
+from kohort.client.addresses import Address
+from kohort.client.cluster import Client
+from kohort.client.connection import Versions
 from kohort.client.security import PLAINTEXT, Security
 from kohort.model.errors import ConfigError, ErrorCode
+from kohort.pipeline.sources.positions import TopicPartition
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey
 from kohort.wire.batch_header import HEADER_BYTES, LAST_OFFSET_DELTA_AT, LOG_OVERHEAD_BYTES, fields_struct
@@ -37,7 +37,7 @@ _HINT = "a listener with TLS or SASL needs options: kafka.security.protocol and 
 
 @dataclass(frozen=True, slots=True, order=True)
 class LiveLog:
-    """The log of a partition as it was when it was asked for: offsets from `start` to before `end`, at its leader."""
+    """The log of a partition at an instant: offsets from `start` to before `end`, and the address of the leader."""
 
     topic: str
     partition: int
@@ -48,7 +48,7 @@ class LiveLog:
 
 
 def is_live(path: str) -> bool:
-    """Whether a source is a running cluster."""
+    """Tell whether a source is a running cluster."""
     return path.startswith(SCHEME)
 
 
@@ -60,90 +60,89 @@ def list_logs(
     security: Security = PLAINTEXT,
 ) -> list[LiveLog]:
     """
-    The logs of a cluster, in order; None means every topic, every partition. A topic that is not there has none.
+    Return the logs of a cluster, sorted. None stands for every topic, every partition. Missing topics have no log.
 
     Raises:
         ConfigError: no broker answers, or a partition has no leader.
     """
-    with first_broker(path, security) as connection:
-        asked = None if topics is None else [messages.MetadataRequestTopic(name=name) for name in sorted(topics)]
-        request = messages.MetadataRequest(topics=asked, allow_auto_topic_creation=False)
-        metadata = connection.send(ApiKey.METADATA, request, within=_METADATA)
-    brokers = {broker.node_id: (broker.host, broker.port) for broker in metadata.brokers}
-    led: dict[tuple[str, int], list[tuple[str, int]]] = {}
-    for topic in metadata.topics:
-        for one in topic.partitions:
-            if partitions is None or one.partition_index in partitions:
-                if one.leader_id not in brokers:
-                    raise ConfigError(f"{topic.name}-{one.partition_index} has no leader now")
-                led.setdefault(brokers[one.leader_id], []).append((topic.name, one.partition_index))
-    return sorted(log for address, places in led.items() for log in _ends(address, places, security))
+    with open_client(path, security) as client:
+        names = None if topics is None else [messages.MetadataRequestTopic(name=name) for name in sorted(topics)]
+        request = messages.MetadataRequest(topics=names, allow_auto_topic_creation=False)
+        metadata = client.send(ApiKey.METADATA, request, within=_METADATA)
+        brokers = {broker.node_id: Address(broker.host, broker.port) for broker in metadata.brokers}
+        led: dict[Address, list[TopicPartition]] = {}
+        for topic in metadata.topics:
+            for one in topic.partitions:
+                if partitions is None or one.partition_index in partitions:
+                    if one.leader_id not in brokers:
+                        raise ConfigError(f"{topic.name}-{one.partition_index} has no leader now")
+                    led.setdefault(brokers[one.leader_id], []).append((topic.name, one.partition_index))
+        return sorted(log for leader, listed in led.items() for log in _list_offsets(client, leader, listed))
 
 
-def first_broker(path: str, security: Security = PLAINTEXT) -> Connection:
-    """A connection to the first of the brokers that answers."""
-    brokers = path.removeprefix(SCHEME)
-    if not brokers.strip(", "):
-        raise ConfigError(f"{path} names no broker; write {SCHEME}HOST:PORT")
-    return connect_first(parse_bootstrap(brokers), partial(_connect, security=security))
-
-
-def _connect(address: Address, security: Security) -> Connection:
+def open_client(source: str | Address, security: Security = PLAINTEXT) -> Client:
     """
+    Return a client of the cluster of a source, or of one broker.
+
     Raises:
-        ConfigError: nobody answers there, the broker's certificate is not trusted, or it does not let us in.
-        WireError: what answers there does not speak Kafka's protocol.
+        ConfigError: the source names no broker.
     """
-    return Connection(address, _TIMEOUT_S, security, client_id=_CLIENT_ID, frame_bytes_max=_FRAME_BYTES_MAX, hint=_HINT)
+    if isinstance(source, str) and not source.removeprefix(SCHEME).strip(", "):
+        raise ConfigError(f"{source} names no broker; write {SCHEME}HOST:PORT")
+    bootstrap = source.removeprefix(SCHEME) if isinstance(source, str) else [source]
+    return Client(bootstrap, _TIMEOUT_S, security, client_id=_CLIENT_ID, frame_bytes_max=_FRAME_BYTES_MAX, hint=_HINT)
 
 
-def _ends(address: tuple[str, int], places: list[tuple[str, int]], security: Security) -> list[LiveLog]:
-    with _connect(Address(*address), security) as connection:
-        starts, ends = (_offsets(connection, places, timestamp) for timestamp in (_EARLIEST, _LATEST))
-    return [LiveLog(*place, starts[place], ends[place], *address) for place in places]
+def _list_offsets(client: Client, leader: Address, partitions: list[TopicPartition]) -> list[LiveLog]:
+    starts, ends = (_offsets(client, leader, partitions, timestamp) for timestamp in (_EARLIEST, _LATEST))
+    return [LiveLog(*one, starts[one], ends[one], *leader) for one in partitions]
 
 
-def _offsets(connection: Connection, places: list[tuple[str, int]], timestamp: int) -> dict[tuple[str, int], int]:
+def _offsets(
+    client: Client, leader: Address, listed: list[TopicPartition], timestamp: int
+) -> dict[TopicPartition, int]:
     topics = [
         messages.ListOffsetsTopic(
             name=topic,
             partitions=[
                 messages.ListOffsetsPartition(partition_index=partition, current_leader_epoch=-1, timestamp=timestamp)
-                for name, partition in places
+                for name, partition in listed
                 if name == topic
             ],
         )
-        for topic in sorted({name for name, _ in places})
+        for topic in sorted({name for name, _ in listed})
     ]
     request = messages.ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=topics)
-    response = connection.send(ApiKey.LIST_OFFSETS, request, within=_LIST_OFFSETS)
-    found: dict[tuple[str, int], int] = {}
+    response = client.send(ApiKey.LIST_OFFSETS, request, at=leader, within=_LIST_OFFSETS)
+    found: dict[TopicPartition, int] = {}
     for topic in response.topics:
         for one in topic.partitions:
-            _refuse(one.error_code, f"{topic.name}-{one.partition_index}")
+            _check(one.error_code, f"{topic.name}-{one.partition_index}")
             found[topic.name, one.partition_index] = one.offset
     return found
 
 
 def read(log: LiveLog, security: Security = PLAINTEXT) -> Iterator[bytes]:
     """
-    The batches of a log, some megabytes at a time, each piece whole batches only.
+    Yield the batches of a log, some megabytes at a time, whole batches only.
 
     Raises:
-        ConfigError: the leader moved or fell silent meanwhile, or the log's begin was deleted; reading it again helps.
+        ConfigError: the leader moved or does not answer, or the start of the log was deleted. A new read may succeed.
     """
     at = log.start
-    with _connect(Address(log.host, log.port), security) as connection:
+    with open_client(Address(log.host, log.port), security) as client:
         while at < log.end:
-            piece = _fetch(connection, log, at)
+            piece = _fetch(client, log, at)
             whole, following = whole_batches(piece)
             if not whole:
-                raise ConfigError(f"{log.topic}-{log.partition} gives nothing at offset {at}, and ends at {log.end}")
+                raise ConfigError(
+                    f"{log.topic}-{log.partition} returned no batch at offset {at}; its end offset is {log.end}"
+                )
             at = following
             yield piece[:whole]
 
 
-def _fetch(connection: Connection, log: LiveLog, at: int) -> bytes:
+def _fetch(client: Client, log: LiveLog, at: int) -> bytes:
     partition = messages.FetchRequestFetchPartition(
         partition=log.partition,
         current_leader_epoch=-1,
@@ -164,17 +163,17 @@ def _fetch(connection: Connection, log: LiveLog, at: int) -> bytes:
         forgotten_topics_data=[],
         rack_id="",
     )
-    response = connection.send(ApiKey.FETCH, request, within=_FETCH)
-    _refuse(response.error_code, f"{log.topic}-{log.partition}")
+    response = client.send(ApiKey.FETCH, request, within=_FETCH)
+    _check(response.error_code, f"{log.topic}-{log.partition}")
     for topic in response.responses:
         for one in topic.partitions:
-            _refuse(one.error_code, f"{log.topic}-{log.partition}")
+            _check(one.error_code, f"{log.topic}-{log.partition}")
             return bytes(one.records or b"")
     return b""
 
 
 def whole_batches(piece: bytes) -> tuple[int, int]:
-    """How many bytes at the front are whole batches, and the offset that follows them; a broker cuts the last one off."""
+    """Return the size of the complete batches at the front, and the offset after them. A broker may truncate the last batch."""
     end = following = 0
     while end + HEADER_BYTES <= len(piece):
         base_offset, length = _PREFIX.unpack_from(piece, end)
@@ -186,6 +185,6 @@ def whole_batches(piece: bytes) -> tuple[int, int]:
     return end, following
 
 
-def _refuse(code: int, place: str) -> None:
+def _check(code: int, partition: str) -> None:
     if code:
-        raise ConfigError(f"{place} cannot be read: {ErrorCode(code).name}")
+        raise ConfigError(f"{partition} cannot be read: {ErrorCode(code).name}")

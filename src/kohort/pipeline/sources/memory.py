@@ -1,8 +1,7 @@
 """
-Memory of a worker: what it has freed goes back to the system.
+Memory of a worker: freed memory is returned to the system.
 
-The allocators keep what was freed for the next time. A worker waits between tasks while the JVM does its part, and what it
-keeps then is missing there.
+Allocators keep freed memory for reuse. A worker waits between tasks while the JVM works, and the JVM needs that memory then.
 """
 
 import ctypes
@@ -12,8 +11,8 @@ from collections.abc import Callable
 import pyarrow as pa
 
 
-def _trimming() -> Callable[[int], int] | None:
-    """glibc's `malloc_trim`, which gives back pages in the middle of the heap, too; not every C library has it."""
+def _find_trim() -> Callable[[int], int] | None:
+    """Return glibc's `malloc_trim`, which also returns pages in the middle of the heap; None for other C libraries."""
     if not sys.platform.startswith("linux"):
         return None
     try:
@@ -24,11 +23,11 @@ def _trimming() -> Callable[[int], int] | None:
     return trim
 
 
-_TRIM = _trimming()
+_TRIM = _find_trim()
 
 
 def give_back() -> None:
-    """Return all free pages of this process. They cost a page fault each when they are wanted again."""
+    """Return all free pages of this process to the system. Each costs a page fault on the next use."""
     pa.default_memory_pool().release_unused()
     if _TRIM is not None:
         _TRIM(0)

@@ -1,4 +1,4 @@
-"""The options of `spark.read.format("kohort")`, read and checked once."""
+"""The options of `spark.read.format("kohort")`, parsed and validated once."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,13 +13,13 @@ from kohort.pipeline.sources.positions import EARLIEST, Positions
 
 PACK_BYTES = 64 << 20
 SECURITY = "kafka."
-"""What options begin with that say how to connect; see `kohort.client.security`."""
+"""The prefix of connection options; see `kohort.client.security`."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
     """
-    What to read.
+    The options of a read.
 
     | option           | meaning                                                        | default                    |
     |------------------|----------------------------------------------------------------|----------------------------|
@@ -27,17 +27,17 @@ class SourceOptions:
     | `topics`         | comma-separated names, or `*` for every topic                  | those of coordinators      |
     | `partitions`     | comma-separated numbers of log partitions                      | all                        |
     | `kinds`          | comma-separated kinds of rows, see `decode.schemas`            | records and damage         |
-    | `columns`        | comma-separated columns; Spark prunes none by itself           | all                        |
-    | `bytesPerTask`   | segments are packed to about this many bytes a task            | 67108864                   |
-    | `newest`         | `true`: of each partition only the last segment                | false                      |
-    | `progressDir`    | local directory where tasks note what they have read           | none                       |
+    | `columns`        | comma-separated columns; Spark does not prune columns of Python sources | all                        |
+    | `bytesPerTask`   | segments are grouped into tasks of about this many bytes       | 67108864                   |
+    | `newest`         | `true`: only the last segment of each partition                | false                      |
+    | `progressDir`    | local directory into which tasks write their progress          | none                       |
     | `startingOffsets` | `earliest`, `latest` or `{"topic": {"0": 12}}`                | `earliest`                 |
-    | `endingOffsets`  | the same; of a batch                                           | `latest`                   |
-    | `maxBytesPerTrigger`, `maxRecordsPerTrigger` | about how much a micro-batch reads | all there is               |
-    | `failOnDataLoss` | whether a stream ends when records were deleted before it read them | true                  |
-    | `from`, `to`     | only what was written in this time: ISO 8601 (UTC), or milliseconds; `to` not included | all |
-    | `compact`        | `true`: of the plain commits of a key that a task reads, the last one | false               |
-    | `pushFilters`    | `true`: filters choose what is read, see `filters`             | false                      |
+    | `endingOffsets`  | the same, for a batch                                          | `latest`                   |
+    | `maxBytesPerTrigger`, `maxRecordsPerTrigger` | approximate size of a micro-batch  | no limit                   |
+    | `failOnDataLoss` | fail if records were deleted before they were read             | true                       |
+    | `from`, `to`     | only records written in this interval, `to` exclusive: ISO 8601 (UTC), or milliseconds | all |
+    | `compact`        | `true`: only the last plain commit of each key that a task reads | false                    |
+    | `pushFilters`    | `true`: filters reduce what is read, see `filters`             | false                      |
     | `kafka.*`        | how to connect, see `kohort.client.security`                   | plain text                 |
     """
 
@@ -62,16 +62,16 @@ class SourceOptions:
 
     @property
     def is_ranged(self) -> bool:
-        """Whether a batch reads a part of the logs by offsets, and not the files as they are."""
+        """Whether a batch reads ranges of offsets instead of whole files."""
         return self.ending is not None or self.starting != EARLIEST
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> "SourceOptions":
         """
-        From the options of a reader, whose names know no upper and lower case.
+        Parse the options of a reader; their names are case-insensitive.
 
         Raises:
-            ConfigError: an option is missing or cannot be.
+            ConfigError: an option is missing or invalid.
         """
         given = {name.lower(): value for name, value in options.items()}
         if not given.get("path"):
@@ -108,7 +108,7 @@ class SourceOptions:
         return options_.with_columns(options_.columns)
 
     def with_columns(self, columns: tuple[str, ...] | None) -> "SourceOptions":
-        """The same with other columns, checked."""
+        """Return these options with other columns, validated."""
         try:
             schemas.subset(columns)
         except KeyError as exc:
@@ -117,7 +117,7 @@ class SourceOptions:
 
 
 def _topics(given: Mapping[str, str]) -> frozenset[str] | None:
-    """An empty list names no topic: nothing is read."""
+    """Parse option `topics`. An empty list names no topic: nothing is read."""
     if "topics" not in given:
         return INTERNAL_TOPICS
     words = _words(given, "topics")
@@ -126,10 +126,10 @@ def _topics(given: Mapping[str, str]) -> frozenset[str] | None:
 
 def connecting(given: Mapping[str, str]) -> Security:
     """
-    How to connect, out of the options `kafka.*`.
+    Parse the connection options `kafka.*`.
 
     Raises:
-        ConfigError: one of them is unknown, or they cannot be.
+        ConfigError: an option is unknown or invalid.
     """
     own = {name.removeprefix(SECURITY): text for name, text in given.items() if name.startswith(SECURITY)}
     unknown = sorted(own.keys() - SUPPORTED_CONFIGS)
@@ -163,10 +163,10 @@ def _instant(given: Mapping[str, str], name: str) -> int | None:
 
 def milliseconds(text: str, name: str) -> int:
     """
-    An instant in milliseconds since 1970; a time without a zone is UTC.
+    Parse an instant to milliseconds since 1970. A time without a zone is UTC.
 
     Raises:
-        ConfigError: it is neither a number nor a time.
+        ConfigError: the text is neither a number nor a time.
     """
     if text.isdecimal():
         return int(text)

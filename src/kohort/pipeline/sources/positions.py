@@ -1,6 +1,6 @@
 """
-Offsets of topic partitions, as options and checkpoints hold them: `{"__consumer_offsets": {"0": 812, "1": 0}}`, which is also
-the form of Spark's Kafka connector.
+Offsets of topic partitions, as in options and checkpoints: `{"__consumer_offsets": {"0": 812, "1": 0}}`, the format of Spark's
+Kafka connector.
 """
 
 import json
@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from kohort.model.errors import ConfigError
 
 TopicPartition: TypeAlias = tuple[str, int]
-"""A topic and the number of a partition."""
+"""A topic and a partition number."""
 
 Positions: TypeAlias = dict[TopicPartition, int]
 """The next offset to read, for each partition."""
@@ -20,7 +20,7 @@ LATEST = -1
 
 
 def to_json(positions: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """In the form of a checkpoint, in order."""
+    """Convert to the JSON form of a checkpoint, sorted."""
     told: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(positions.items()):
         told.setdefault(topic, {})[str(partition)] = offset
@@ -29,10 +29,10 @@ def to_json(positions: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]
 
 def from_json(told: Any) -> Positions:
     """
-    Out of the form of a checkpoint.
+    Convert from the JSON form of a checkpoint.
 
     Raises:
-        ConfigError: it is something else.
+        ConfigError: another form.
     """
     try:
         found = {(topic, int(partition)): told[topic][partition] for topic in told for partition in told[topic]}
@@ -46,10 +46,10 @@ def from_json(told: Any) -> Positions:
 
 def parse(text: str, name: str) -> int | Positions:
     """
-    An option: `earliest`, `latest` or JSON; the words come out as `EARLIEST` and `LATEST`.
+    Parse an option: `earliest` (`EARLIEST`), `latest` (`LATEST`) or JSON.
 
     Raises:
-        ConfigError: it is neither.
+        ConfigError: none of these.
     """
     words = {"earliest": EARLIEST, "latest": LATEST}
     if text.strip().lower() in words:

@@ -1,8 +1,8 @@
 """
-How far the tasks have come, told through small files: Spark has no metrics for Python sources.
+Progress of tasks, in small files: Spark has no metrics for Python sources.
 
-Each task writes its own file, `<task>.progress`: bytes of log and rows so far. The driver sums them up. It works where tasks
-and driver share a file system, that is with a local master; elsewhere nothing is told.
+Each task writes its own file, `<task>.progress`: bytes of log and rows so far. The driver sums them up. This needs a file
+system that tasks and driver share, as with a local master; otherwise there is no progress.
 """
 
 import struct
@@ -13,7 +13,7 @@ _NOTE = struct.Struct("<qq")
 
 
 class Progress(NamedTuple):
-    """What all tasks have read so far."""
+    """The sum of all tasks so far."""
 
     bytes_read: int
     rows: int
@@ -23,7 +23,7 @@ NOTHING = Progress(0, 0)
 
 
 class Note:
-    """The progress of one task. Without a directory, or where it cannot be written, it tells nobody."""
+    """The progress file of one task. Without a writable directory it does nothing."""
 
     def __init__(self, directory: str | None, task: int) -> None:
         self._path = None if directory is None else Path(directory) / f"{task}.progress"
@@ -41,7 +41,7 @@ class Note:
 
 
 def total(directory: str | Path) -> Progress:
-    """The sum over all tasks that have written here."""
+    """Return the sum over all tasks in a directory."""
     bytes_read = rows = 0
     for path in Path(directory).glob("*.progress"):
         raw = path.read_bytes()

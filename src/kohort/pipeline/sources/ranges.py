@@ -1,7 +1,7 @@
 """
-Ranges of logs, wherever these are: what a reader of new data asks of a directory or a cluster, and what its tasks are given.
+Ranges of logs in any source: the interface of directories and clusters, and the tasks over ranges.
 
-A range is from an offset to before another. Ranges that follow each other give every batch once, see `decode.slices`.
+A range ends before its end offset. Consecutive ranges give every batch once, see `decode.slices`.
 """
 
 from abc import ABC, abstractmethod
@@ -18,7 +18,7 @@ from kohort.pipeline.sources.progress import Note
 
 
 class RangeTask(InputPartition, ABC):  # type: ignore[misc]
-    """What one task reads. Picklable; `task` numbers it, `size_bytes` is about how much it is, 0 where that is not known."""
+    """The input of one task. Picklable. `task` is its number, `size_bytes` its approximate size, 0 if unknown."""
 
     def __init__(self, task: int, size_bytes: int = 0) -> None:
         super().__init__(task)
@@ -27,7 +27,7 @@ class RangeTask(InputPartition, ABC):  # type: ignore[misc]
 
     @abstractmethod
     def read(self, decoder: Decoder, note: Note) -> Iterator[pa.RecordBatch]:
-        """Its rows."""
+        """Yield the rows of the range."""
 
 
 class Logs(Protocol):
@@ -35,7 +35,7 @@ class Logs(Protocol):
 
     def bounds(self) -> dict[TopicPartition, tuple[int, int]]:
         """
-        Of each partition the first offset and the one that the next record gets, now.
+        Return the current first offset and end offset of each log.
 
         Raises:
             ConfigError: the source cannot be read.
@@ -44,7 +44,7 @@ class Logs(Protocol):
 
     def tasks(self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> Sequence[RangeTask]:
         """
-        What to read of each partition from `start` (its first offset where it is not in there) to before `end`.
+        Return the tasks that read each log from `start` (by default its first offset) to before `end`.
 
         Raises:
             ConfigError: the source cannot be read, or no longer holds `start`.
@@ -53,21 +53,21 @@ class Logs(Protocol):
 
     def cut(self, start: Positions, end: Positions, *, bytes_max: int) -> Positions:
         """
-        An end not behind `end`, with about `bytes_max` bytes before it, but something wherever there is something.
+        Return an end not beyond `end`, after about `bytes_max` bytes, but at least one batch per log with data.
 
         Raises:
-            ConfigError: the source does not know how many bytes its records are.
+            ConfigError: the source does not know the size of its records.
         """
         ...
 
 
 def resolve(asked: int | Positions, bounds: Mapping[TopicPartition, tuple[int, int]], *, otherwise: int) -> Positions:
     """
-    The offsets that an option stands for.
+    Resolve an option to offsets.
 
     Args:
-        asked: `EARLIEST`, `LATEST` or offsets, which may be those words, too.
-        otherwise: one of the words, for partitions that are not named.
+        asked: `EARLIEST`, `LATEST`, or offsets, which may be these constants, too.
+        otherwise: the constant for partitions that are not named.
     """
     named = {} if isinstance(asked, int) else asked
     word = asked if isinstance(asked, int) else otherwise
@@ -78,8 +78,10 @@ def resolve(asked: int | Positions, bounds: Mapping[TopicPartition, tuple[int, i
 
 def check_loss(place: TopicPartition, first: int, start: int) -> None:
     """
+    Check for deleted records.
+
     Raises:
-        ConfigError: records between `start` and the `first` that is left are gone.
+        ConfigError: records between `start` and the `first` remaining offset were deleted.
     """
     if first > start:
         topic, partition = place
@@ -91,9 +93,9 @@ def check_loss(place: TopicPartition, first: int, start: int) -> None:
 
 def cut_records(start: Positions, end: Positions, *, records_max: int) -> Positions:
     """
-    An end not behind `end`, with about `records_max` offsets before it: each partition gets its part of them by what it has.
+    Return an end not beyond `end`, after about `records_max` offsets, in proportion to the size of each partition.
 
-    Whole batches are read, and offsets that hold no record are counted: it is a measure, not a promise.
+    The limit is approximate: batches are not split, and offsets without a record count.
     """
     there = {place: offset - start.get(place, 0) for place, offset in end.items()}
     total = sum(there.values())

@@ -1,9 +1,9 @@
 """
-`spark.readStream.format("kohort")`: what is appended to logs, each batch once.
+`spark.readStream.format("kohort")`: appended batches, each once.
 
-The offsets in the checkpoint are the next ones of each topic partition (`positions`). A micro-batch that is run again after a
-crash reads the same range of the same logs, so that its rows are the same, unless compaction has taken some meanwhile.
-Partitions that come later are read from their first offset.
+The checkpoint holds the next offset of each topic partition (`positions`). A micro-batch that is repeated after a crash reads
+the same ranges of the same logs, so its rows are the same, unless compaction removed records meanwhile. New partitions are read
+from their first offset.
 
 Source: PySpark 4.3, DataSourceStreamReader; KIP-98 (a batch is never split).
 """
@@ -27,25 +27,25 @@ from kohort.pipeline.sources.positions import EARLIEST, Positions, from_json, to
 from kohort.pipeline.sources.ranges import Logs, RangeTask, cut_records, resolve
 from kohort.pipeline.sources.tasks import read_task
 
-LOOK_EVERY_S = 0.1
-"""Spark asks for new data every 10 ms while there is none; looking costs a listing of the directory, or a request."""
+POLL_INTERVAL_S = 0.1
+"""Spark polls every 10 ms while there is no new data; each poll costs a directory listing, or a request."""
 
-Told = dict[str, dict[str, int]]
+StreamOffset = dict[str, dict[str, int]]
 
 
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """Looks for new data in the driver, reads it in the workers."""
+    """Plans micro-batches in the driver, reads them in the workers."""
 
     def __init__(self, options: SourceOptions, open_logs: Callable[[SourceOptions], Logs]) -> None:
         self._options = options
         self._open = open_logs
         self._logs: Logs | None = None
         self._last: Positions | None = None
-        """With the trigger availableNow: where everything ended when the query began."""
+        """With the trigger availableNow: the log end offsets at the start of the query."""
         self._idle_since_s: float | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # Workers need the options alone.
+        # Workers need only the options.
         return {**self.__dict__, "_logs": None}
 
     @property
@@ -54,7 +54,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
             self._logs = self._open(self._options)
         return self._logs
 
-    def initialOffset(self) -> Told:  # noqa: N802  (Spark's names)
+    def initialOffset(self) -> StreamOffset:  # noqa: N802  (Spark's names)
         return to_json(resolve(self._options.starting, self.logs.bounds(), otherwise=EARLIEST))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -66,14 +66,14 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._last = self._ends()
 
-    def reportLatestOffset(self) -> Told:  # noqa: N802
+    def reportLatestOffset(self) -> StreamOffset:  # noqa: N802
         return to_json(self._ends())
 
-    def latestOffset(self, start: Told, limit: ReadLimit) -> Told:  # noqa: N802
+    def latestOffset(self, start: StreamOffset, limit: ReadLimit) -> StreamOffset:  # noqa: N802
         begun = from_json(start)
         end = self._following(begun)
         if not isinstance(limit, ReadAllAvailable):
-            # Partitions that are new are read from their first offset, which need not be 0.
+            # New partitions are read from their first offset, which need not be 0.
             begun = {**{place: first for place, (first, _) in self.logs.bounds().items()}, **begun}
         match limit:
             case ReadMaxRows(max_rows=records_max):
@@ -82,7 +82,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
                 end = self.logs.cut(begun, end, bytes_max=bytes_max)
         return to_json(end)
 
-    def partitions(self, start: Told, end: Told) -> list[RangeTask]:
+    def partitions(self, start: StreamOffset, end: StreamOffset) -> list[RangeTask]:
         return list(self.logs.tasks(from_json(start), from_json(end)))
 
     def read(self, partition: RangeTask) -> Iterator[pa.RecordBatch]:
@@ -92,12 +92,12 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
         return {place: end for place, (_, end) in self.logs.bounds().items()}
 
     def _following(self, begun: Positions) -> Positions:
-        """Where everything ends now, no partition before where it was. Waits a moment when nothing was new just before."""
+        """Return the current log end offsets, none below its start. Waits if the previous poll found nothing."""
         if self._last is not None:
             ends = self._last
         else:
             if self._idle_since_s is not None:
-                time.sleep(max(0.0, self._idle_since_s + LOOK_EVERY_S - time.monotonic()))
+                time.sleep(max(0.0, self._idle_since_s + POLL_INTERVAL_S - time.monotonic()))
             ends = self._ends()
         following = {**begun, **{place: max(end, begun.get(place, 0)) for place, end in ends.items()}}
         self._idle_since_s = time.monotonic() if following == begun else None

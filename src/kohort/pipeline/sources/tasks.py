@@ -1,4 +1,4 @@
-"""What every task does, of a batch and of a stream: decode its range with the options of the source."""
+"""The body of every task, of a batch and of a stream: decode a range with the options of the source."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ from kohort.pipeline.sources.ranges import RangeTask
 
 
 def decoder(options: SourceOptions) -> Decoder:
-    """What gives out the rows that a source was asked for."""
+    """Return the decoder for the options of a source."""
     return Decoder(
         kinds=options.kinds,
         schema=schemas.subset(options.columns),
@@ -24,7 +24,7 @@ def decoder(options: SourceOptions) -> Decoder:
 
 
 def read_task(options: SourceOptions, task: RangeTask) -> Iterator[pa.RecordBatch]:
-    """The rows of a range."""
+    """Yield the rows of a range."""
     decoding = decoder(options)
     note = Note(options.progress_directory, task.task)
     yield from task.read(decoding, note)

@@ -1,5 +1,5 @@
 """
-Topics of a source by their ids: a broker keeps the id beside the log of each partition, and tells it in Metadata.
+Topic ids of a source: a broker stores the id in each log directory, and returns it in Metadata.
 
 Source: Kafka PartitionMetadataFile; KIP-516 (Metadata version 10 and later).
 """
@@ -16,7 +16,7 @@ from kohort.wire import messages
 from kohort.wire.apis import ApiKey
 
 _METADATA = Versions(10, 13)
-"""With topic ids."""
+"""Versions with topic ids."""
 _FILE = "partition.metadata"
 _FILE_BYTES_MAX = 4096
 _PARTITION_DIRECTORY = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-[0-9]{1,10}")
@@ -24,14 +24,14 @@ _PARTITION_DIRECTORY = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-[0-9]{1,10}
 
 def topic_ids(path: str, security: Security = PLAINTEXT) -> dict[str, str]:
     """
-    Names of topics by id, as Kafka prints ids; those that exist now.
+    Return the names of existing topics by topic id, in Kafka's text form of ids.
 
     Args:
-        path: as of a source. A directory that is not local is not looked into.
+        path: of a source. Remote directories are not searched.
         security: how to connect to a cluster.
 
     Raises:
-        ConfigError: there is no such directory, or no broker answers.
+        ConfigError: no such directory, or no broker answers.
     """
     if live.is_live(path):
         return _of_cluster(path, security)
@@ -39,9 +39,9 @@ def topic_ids(path: str, security: Security = PLAINTEXT) -> dict[str, str]:
 
 
 def _of_cluster(path: str, security: Security) -> dict[str, str]:
-    with live.first_broker(path, security) as connection:
+    with live.open_client(path, security) as client:
         request = messages.MetadataRequest(topics=None, allow_auto_topic_creation=False)
-        metadata = connection.send(ApiKey.METADATA, request, within=_METADATA)
+        metadata = client.send(ApiKey.METADATA, request, within=_METADATA)
     return {
         uuid_text(topic.topic_id): topic.name for topic in metadata.topics if topic.name and topic.topic_id is not None
     }
@@ -58,7 +58,7 @@ def _of_directory(path: str) -> dict[str, str]:
                 text = file.read(_FILE_BYTES_MAX)
         except (OSError, UnicodeDecodeError):
             continue
-        told = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
-        if "topic_id" in told:
-            found[told["topic_id"]] = match["topic"]
+        fields = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
+        if "topic_id" in fields:
+            found[fields["topic_id"]] = match["topic"]
     return found
