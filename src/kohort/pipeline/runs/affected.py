@@ -83,11 +83,13 @@ def find_affected(
         (visible_ms >= was_ms - expire_ms) & (visible_ms < at_ms - expire_ms)
     )
     is_named_late = ds.field("topic").is_null() & ds.field("topic_id").is_valid()
+    # With the type: an empty list has none.
+    topic_values = pa.array(sorted(topics), pa.string())
     groups = rows.values("group")
     if rows.has(MARKER):
         groups |= _values(commits, "group", ds.field("fate") == PENDING)
-    groups |= _values(commits, "group", ds.field("topic").isin(list(topics)) | is_entering_or_leaving)
-    groups |= _values(_table(before, "share_state"), "group", ds.field("topic").isin(list(topics)))
+    groups |= _values(commits, "group", ds.field("topic").isin(topic_values) | is_entering_or_leaving)
+    groups |= _values(_table(before, "share_state"), "group", ds.field("topic").isin(topic_values))
     groups |= _values(_table(before, "status"), "group", is_undecided)
     for name in ("assignments", "share_state"):
         groups |= _values(_table(before, name), "group", is_named_late)
