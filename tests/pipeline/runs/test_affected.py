@@ -51,7 +51,7 @@ def affected(
     share_max: float = 1.0,
 ) -> Affected | None:
     """Beside the rows of the case there are two groups that nothing affects."""
-    idle = {
+    idle: dict[str, list[Row]] = {
         "offset_commits": [{"group": "idle", "topic": "quiet", "visible_at_ms": 0}],
         "members": [{"group": "absent"}],
     }
