@@ -13,7 +13,6 @@ from uuid import UUID
 import msgspec
 
 from kohort.group.classic.group import ClassicGroup
-from kohort.group.classic.manager import ClassicGroupManager
 from kohort.group.classic.registry import ClassicRegistry
 from kohort.group.configs import GroupConfig
 from kohort.group.events import GroupEvent
@@ -114,9 +113,8 @@ def classic_groups(shard: GroupShard) -> TimelineDict[str, ClassicGroup]:
 
 
 def classic_registry(shard: GroupShard) -> ClassicRegistry:
-    manager = shard.context.managers[CLASSIC]
-    assert isinstance(manager, ClassicGroupManager)
-    return manager.registry
+    registry: ClassicRegistry = shard.context.managers[CLASSIC]
+    return registry
 
 
 class Coordinator:

@@ -381,6 +381,18 @@ def test_a_member_whose_replacement_is_taken_back_gets_a_whole_session() -> None
     assert state(coordinator) is PREPARING_REBALANCE
 
 
+def test_a_replacement_that_is_silent_expires_by_the_old_session_timeout() -> None:
+    """The timeout in its request applies from its next heartbeat on, as in Kafka."""
+    coordinator = Coordinator()
+    _, other = coordinator.stable(2, instances=("a", "b"))
+    new = str(coordinator.join("", instance="a", session_ms=20_000).member_id)
+    coordinator.advance(SESSION_MS - 1)
+    assert coordinator.heartbeat(other, 1, instance="b") is NONE
+    assert new in coordinator.groups["group"].members
+    coordinator.advance(1)
+    assert list(coordinator.groups["group"].members) == [other]
+
+
 def test_a_replacement_that_changes_the_vote_rebalances() -> None:
     coordinator = Coordinator()
     protocols = (("sticky", b""), ("range", b""))

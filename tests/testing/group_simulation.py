@@ -26,7 +26,6 @@ from kohort.group.classic.group import ClassicGroup
 from kohort.group.classic.heartbeat import heartbeat
 from kohort.group.classic.join import join_group
 from kohort.group.classic.leave import leave_group
-from kohort.group.classic.manager import ClassicGroupManager
 from kohort.group.classic.registry import ClassicRegistry
 from kohort.group.classic.states import STABLE
 from kohort.group.classic.sync import sync_group
@@ -285,9 +284,8 @@ class GroupWorkload:
 
 
 def _registry(shard: GroupShard) -> ClassicRegistry:
-    manager = shard.context.managers[CLASSIC]
-    assert isinstance(manager, ClassicGroupManager)
-    return manager.registry
+    registry: ClassicRegistry = shard.context.managers[CLASSIC]
+    return registry
 
 
 def _guarantee(is_kept: bool, otherwise: str) -> None:

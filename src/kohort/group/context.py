@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from kohort.group.configs import GroupConfig
 from kohort.group.events import GroupEvents, no_events
-from kohort.group.groups import Group, GroupManager
+from kohort.group.groups import Group
 from kohort.group.metrics import GroupCounters
 from kohort.group.offsets.offsets import Offsets
 from kohort.machine.shard import Timers
@@ -21,7 +22,7 @@ class GroupContext:
         new_uuid: gives the text of a fresh random UUID, for member ids.
         make_group: makes a group that only keeps offsets.
         counters: of the partition; they outlive the shard.
-        managers: by kind.
+        managers: by kind; each a `kohort.group.groups.GroupManager`, of the class that its kind knows.
     """
 
     groups: TimelineDict[str, Group]
@@ -32,7 +33,7 @@ class GroupContext:
     make_group: Callable[[str], Group]
     counters: GroupCounters
     events: GroupEvents = no_events
-    managers: dict[str, GroupManager] = field(default_factory=dict)
+    managers: dict[str, Any] = field(default_factory=dict)
 
     def get(self, group_id: str) -> Group:
         """

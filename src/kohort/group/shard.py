@@ -59,6 +59,7 @@ class GroupShard:
             counters=counters or GroupCounters(),
             events=events,
         )
+        self.groups = groups
         self.offsets = self.context.offsets
         self.maintenance = OffsetMaintenance(self.context, snapshots)
         self._replayers: dict[type, Callable[[Any], None]] = {}
@@ -66,15 +67,12 @@ class GroupShard:
             manager = self.context.managers[kind.name] = kind.make_manager(self.context)
             self._replayers.update(manager.replayers)
 
-    @property
-    def groups(self) -> TimelineDict[str, Group]:
-        return self.context.groups
-
     # Replay
 
     def replay(self, offset: int, producer_id: int, _producer_epoch: int, record: GroupRecord, /) -> None:
         if type(record) is OffsetCommit:
-            self.context.ensure_group(record.group_id)
+            if record.group_id not in self.groups:
+                self.context.ensure_group(record.group_id)
             if producer_id == NO_PRODUCER_ID:
                 self.offsets.replay_commit(offset, record)
             else:

@@ -17,12 +17,10 @@ from kohort.group.classic.describe import describe_group
 from kohort.group.classic.heartbeat import heartbeat
 from kohort.group.classic.join import join_group
 from kohort.group.classic.leave import leave_group
-from kohort.group.classic.manager import ClassicGroupManager
-from kohort.group.classic.registry import ClassicRegistry
 from kohort.group.classic.responses import refused_join, refused_sync
 from kohort.group.classic.sync import sync_group
 from kohort.group.errors import append_error
-from kohort.group.front import GroupFront, HasContext
+from kohort.group.front import GroupFront
 from kohort.group.groups import CLASSIC
 from kohort.machine.shard import Reply
 from kohort.model.context import RequestContext
@@ -62,7 +60,7 @@ class ClassicApis:
         downgraded = versions.downgrading_join(reply, context)
         response = self._runner.write(
             self._front.partition_for(request.group_id),
-            lambda shard, now_ms: join_group(_registry(shard), request, context, downgraded, now_ms),
+            lambda shard, now_ms: join_group(shard.context.managers[CLASSIC], request, context, downgraded, now_ms),
             downgraded,
             lambda error: refused_join("", append_error(error)),
         )
@@ -82,7 +80,7 @@ class ClassicApis:
             return refused_sync(code)
         return self._runner.write(
             self._front.partition_for(request.group_id),
-            lambda shard, now_ms: sync_group(_registry(shard), request, reply, now_ms),
+            lambda shard, now_ms: sync_group(shard.context.managers[CLASSIC], request, reply, now_ms),
             reply,
             lambda error: refused_sync(append_error(error, from_sync=True)),
         )
@@ -95,7 +93,7 @@ class ClassicApis:
             return m.HeartbeatResponse(error_code=int(self._front.refusal(group_id)))
         return self._runner.write(
             coordinator_partition(group_id, self._runner.partition_count),
-            lambda shard, _: heartbeat(_registry(shard), request),
+            lambda shard, _: heartbeat(shard.context.managers[CLASSIC], request),
             reply,
             _heartbeat_failed,
         )
@@ -110,7 +108,7 @@ class ClassicApis:
         downgraded = versions.downgrading_leave(reply, context)
         response = self._runner.write(
             self._front.partition_for(request.group_id),
-            lambda shard, now_ms: leave_group(_registry(shard), batch, now_ms),
+            lambda shard, now_ms: leave_group(shard.context.managers[CLASSIC], batch, now_ms),
             downgraded,
             lambda error: m.LeaveGroupResponse(error_code=int(append_error(error))),
         )
@@ -133,12 +131,6 @@ class ClassicApis:
             lambda shard, at: describe_group(shard.context, group_id, api_version=version, committed_offset=at),
             lambda error: _describe_failed(group_id, append_error(error)),
         )
-
-
-def _registry(shard: HasContext) -> ClassicRegistry:
-    manager = shard.context.managers[CLASSIC]
-    assert isinstance(manager, ClassicGroupManager)
-    return manager.registry
 
 
 def _heartbeat_failed(error: Exception) -> m.HeartbeatResponse:

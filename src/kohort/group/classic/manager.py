@@ -14,32 +14,31 @@ from kohort.model.errors import ErrorCode
 from kohort.records.values import GroupMetadata, GroupMetadataTombstone
 
 
-class ClassicGroupManager:
+class ClassicGroupManager(ClassicRegistry):
     """Implements `kohort.group.groups.GroupManager` for classic groups."""
 
-    __slots__ = ("registry",)
+    __slots__ = ()
 
     def __init__(self, context: GroupContext) -> None:
-        self.registry = ClassicRegistry(context, expire_member)
+        super().__init__(context, expire_member)
 
     @property
     def replayers(self) -> Mapping[type, Callable[[Any], None]]:
         return {GroupMetadata: self._replay_group, GroupMetadataTombstone: self._replay_tombstone}
 
     def _replay_group(self, record: GroupMetadata) -> None:
-        self.registry.groups.put(record.group_id, group_from_record(record))
+        self.groups.put(record.group_id, group_from_record(record))
 
     def _replay_tombstone(self, record: GroupMetadataTombstone) -> None:
-        self.registry.groups.remove(record.group_id)
+        self.groups.remove(record.group_id)
 
     def on_loaded(self, group: ClassicGroup, now_ms: int, /) -> None:
         """Give every member a whole session timeout. A group larger than `group.max.size` rebalances to shrink."""
-        registry = self.registry
         for member in group.members.values():
-            registry.arm_session(group, member)
-        if len(group.members) > registry.config.group_max_size:
+            self.arm_session(group, member)
+        if len(group.members) > self.config.group_max_size:
             releases: list[Release] = []
-            prepare_rebalance(registry, group, releases, now_ms, "loaded with more members than group.max.size")
+            prepare_rebalance(self, group, releases, now_ms, "loaded with more members than group.max.size")
             assert not releases, "no request is parked right after a load"
 
     def on_unloaded(self, group: ClassicGroup, /) -> Iterable[Release]:
@@ -53,4 +52,4 @@ class ClassicGroupManager:
 
     def on_offset_commit(self, group: ClassicGroup, member_id: str, /) -> None:
         if group.state is STABLE or group.state is PREPARING_REBALANCE:
-            self.registry.arm_session(group, group.members[member_id])
+            self.arm_session(group, group.members[member_id])
