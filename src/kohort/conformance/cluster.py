@@ -22,7 +22,7 @@ import msgspec
 
 from kohort.client.cluster import RETRIABLE_COORDINATOR_ERRORS
 from kohort.conformance.canon import NAMESPACE, Names
-from kohort.conformance.connection import Connection
+from kohort.conformance.connection import TargetConnection
 from kohort.conformance.offsets_log import GroupRecords
 from kohort.conformance.outcome import Outcome
 from kohort.conformance.restarting import CommonRestart
@@ -64,7 +64,7 @@ class Cluster:
     def __init__(self, host: str, port: int, restart: Restart | None) -> None:
         self._address = (host, port)
         self._restart = restart
-        self._control: Connection
+        self._control: TargetConnection
         self._nonce = secrets.token_hex(2)
         self._runs = 0
         self._offsets_partitions: tuple[int, ...] = ()
@@ -205,7 +205,7 @@ class Cluster:
         await _together(one(scenario) for scenario in scenarios)
 
     async def _open_control(self) -> None:
-        self._control = await Connection.open(*self._address)
+        self._control = await TargetConnection.open(*self._address)
 
     async def _run(self, scenario: Scenario, restart: Restart | None = None) -> tuple[Outcome, Names]:
         prefix = f"{NAMESPACE}-{self._nonce}-{self._runs:05}-"

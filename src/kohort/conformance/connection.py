@@ -51,8 +51,8 @@ class Expected:
         self.answered: asyncio.Future[Arrival] = asyncio.get_running_loop().create_future()
 
 
-class Connection(asyncio.Protocol):
-    """Use `open`."""
+class TargetConnection(asyncio.Protocol):
+    """One connection to a broker under comparison. `open` makes one."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None

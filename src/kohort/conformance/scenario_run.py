@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 from kohort.conformance.canon import Names, canonical_response
 from kohort.conformance.compare import WAITING
-from kohort.conformance.connection import CLOSED, Arrival, Connection, Expected
+from kohort.conformance.connection import CLOSED, Arrival, Expected, TargetConnection
 from kohort.conformance.outcome import Outcome, StepOutcome
 from kohort.conformance.requests import request_frame
 from kohort.conformance.scenario import Scenario
@@ -72,9 +72,9 @@ class ScenarioRun:
         self._address = address
         self._restart = restart
         self._group_id = ""
-        self._probe_connection: Connection | None = None
+        self._probe_connection: TargetConnection | None = None
         self._values: dict[str, Any] = {**given, **scenario.values}
-        self._connections: dict[str, Connection] = {}
+        self._connections: dict[str, TargetConnection] = {}
         self._sent: dict[str, tuple[Step, Expected, float]] = {}
         self._during: dict[str, str] = {}
         self._arrivals: list[str] = []
@@ -133,7 +133,7 @@ class ScenarioRun:
         """Wait until the effects of all requests are over. Return the milliseconds by which that took too long."""
         began_s = asyncio.get_running_loop().time()
         if self._probe_connection is None or self._probe_connection.is_closed:
-            self._probe_connection = await Connection.open(*self._address)
+            self._probe_connection = await TargetConnection.open(*self._address)
         request = m.HeartbeatRequest(group_id=self._group_id, generation_id=-1, member_id=NOBODY)
         encode = request_encoder(ApiKey.HEARTBEAT, 0)
         probe = self._probe_connection.send(
@@ -255,9 +255,9 @@ class ScenarioRun:
             return ""
         return str(self._lookup(group_id)) if group_id[:1] in ("$", "@") else group_id
 
-    async def _connection(self, name: str) -> Connection:
+    async def _connection(self, name: str) -> TargetConnection:
         if name not in self._connections:
-            self._connections[name] = await Connection.open(*self._address)
+            self._connections[name] = await TargetConnection.open(*self._address)
         return self._connections[name]
 
     def _lookup(self, name: str) -> Any:

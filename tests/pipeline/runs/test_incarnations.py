@@ -19,7 +19,7 @@ from kohort.model.ids import CONSUMER_OFFSETS
 from kohort.pipeline.jobs import published
 from kohort.pipeline.runs.affected import READ
 from kohort.pipeline.runs.incarnations import find_ended
-from kohort.pipeline.runs.run import Outcome, Run, Source
+from kohort.pipeline.runs.run import Run, RunOutcome, Source
 from kohort.pipeline.runs.state import RunRequest, RunState
 from kohort.testing.history.logs import Log, Record
 from kohort.testing.history.values import offset_commit
@@ -82,7 +82,7 @@ def log_of(topic: str, partition: int, *at_s: int) -> Log:
 class Step:
     """A run: its outcome and the rows it published."""
 
-    outcome: Outcome
+    outcome: RunOutcome
     rows: dict[str, list[Row]]
     incarnations: dict[str, dict[str, int]]
 
@@ -185,7 +185,7 @@ def test_the_tables_tell_of_both_incarnations(steps: dict[str, Step]) -> None:
     # The group is silent for longer than its window of one commit. It is not STOP: at 80 s the end was 30, in this incarnation.
     rows = [row for row in second.rows["status"] if row["group"] == "g-both"]
     assert [(row["partition"], row["status"]) for row in rows] == [(0, "STALL")]
-    assert steps["nothing new"].outcome == Outcome(version=2, is_new=False)
+    assert steps["nothing new"].outcome == RunOutcome(version=2, is_new=False)
 
 
 @pytest.mark.spark

@@ -17,7 +17,7 @@ from kohort.pipeline.jobs import publish, published
 from kohort.pipeline.jobs.reading import Reading
 from kohort.pipeline.jobs.tables import Tables
 from kohort.pipeline.runs.affected import READ
-from kohort.pipeline.runs.run import AFFECTED_SHARE_MAX, Outcome, Run, Source
+from kohort.pipeline.runs.run import AFFECTED_SHARE_MAX, Run, RunOutcome, Source
 from kohort.pipeline.runs.state import RunRequest
 from kohort.testing.history import History
 from kohort.testing.history.logs import Log, Record
@@ -74,7 +74,7 @@ def sessions(spark: Any) -> Callable[[int], AbstractContextManager[Any]]:
     return lambda _: nullcontext(spark)
 
 
-def once(spark: Any, logs: Path, out: Path, *, share_max: float = 1.0, tables: tuple[str, ...] = TABLES) -> Outcome:
+def once(spark: Any, logs: Path, out: Path, *, share_max: float = 1.0, tables: tuple[str, ...] = TABLES) -> RunOutcome:
     run = Run(Source(str(logs)), out, RunRequest(tables=tables), sessions(spark), affected_share_max=share_max)
     return run.once()
 

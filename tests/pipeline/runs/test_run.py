@@ -18,7 +18,7 @@ from kohort.pipeline.decode.batches import scan
 from kohort.pipeline.jobs import publish, published
 from kohort.pipeline.jobs.reading import Reading
 from kohort.pipeline.jobs.tables import Tables
-from kohort.pipeline.runs.run import Outcome, Run, Source
+from kohort.pipeline.runs.run import Run, RunOutcome, Source
 from kohort.pipeline.runs.state import RunRequest
 from tests.conftest import LONG
 from tests.pipeline.sources.growing import start_process
@@ -68,7 +68,7 @@ def files_of(out: Path) -> dict[str, int]:
     }
 
 
-Runner = Callable[..., Outcome]
+Runner = Callable[..., RunOutcome]
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def logs(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(spark: Any, tmp_path: Path, logs: Path) -> Runner:
-    def once(*, tables: tuple[str, ...] = TABLES, **request: Any) -> Outcome:
+    def once(*, tables: tuple[str, ...] = TABLES, **request: Any) -> RunOutcome:
         more = {name: request.pop(name) for name in ("on_step", "is_anew") if name in request}
         wish = RunRequest(tables=tables, **request)
         return Run(Source(str(logs)), tmp_path / "out", wish, sessions(spark), **more).once()
@@ -101,7 +101,7 @@ def test_parts_make_the_whole(
     assert second.read.bytes_read < sum(path.stat().st_size for path in logs.rglob("*.log"))
     assert tables_of(out) == expected(spark, logs)
     before = files_of(out)
-    assert run() == Outcome(version=2, is_new=False)
+    assert run() == RunOutcome(version=2, is_new=False)
     assert files_of(out) == before
 
 

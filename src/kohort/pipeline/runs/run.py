@@ -80,7 +80,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RunOutcome:
     """
     The result of a run.
 
@@ -128,7 +128,7 @@ class Run:
         """Return how much the current run has read so far, or the last run in all."""
         return self._read if self._notes is None else progress.total(self._notes)
 
-    def once(self) -> Outcome:
+    def once(self) -> RunOutcome:
         """
         Publish a new version if anything is new.
 
@@ -153,7 +153,7 @@ class Run:
             following = replace(following, begins=begins, topic_ids={**state.topic_ids, **ids})
             is_current = before is not None and published.is_of_this_release(before, self.request.tables)
             if before is not None and is_current and not self.is_anew and not ended and following == state:
-                return Outcome(before.version, is_new=False)
+                return RunOutcome(before.version, is_new=False)
             version = 1 if before is None else before.version + 1
             return replace(self._publish(stack, before, version, state, following, ended), lost=lost, ended=ended)
 
@@ -228,7 +228,7 @@ class Run:
         state: RunState,
         following: RunState,
         ended: Sequence[EndedIncarnation],
-    ) -> Outcome:
+    ) -> RunOutcome:
         has_news = following.positions != state.positions
         tasks = self.logs.tasks(state.positions, following.positions) if has_news else ()
         self.planned_bytes = sum(task.size_bytes for task in tasks)
@@ -269,7 +269,7 @@ class Run:
         spark.catalog.clearCache()
         self._read, self._notes = self.progress(), None
         rows = sum(part.rows for part in parts) - sum(part.rows for part in state.parts)
-        return Outcome(made.version, True, rows, self._read, damage=damage, affected=changed)
+        return RunOutcome(made.version, True, rows, self._read, damage=damage, affected=changed)
 
     def _began_ms(self, state: RunState, known: Known, new: Path, ended: Sequence[EndedIncarnation]) -> dict[str, int]:
         """
