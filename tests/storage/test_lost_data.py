@@ -15,6 +15,8 @@ from kohort.storage.durability.checkpoint_formats import CLEAN_SHUTDOWN, LOG_STA
 from kohort.storage.durability.flush_coordinator import CHECKPOINT_INTERVAL_MS
 from kohort.storage.durability.journal import remove_journal
 from kohort.storage.log import LogConfig
+from kohort.storage.segments.segment import Segment
+from kohort.storage.segments.valid_batches import ValidBatches
 from kohort.testing.crashed_disk import Kept, Removed, Renamed, Synced, write_tree
 from kohort.testing.faulty_files import FaultyFiles
 from kohort.wire.batches import BatchRecord, build_batch, stamp
@@ -182,3 +184,53 @@ def test_the_journal_has_lost_its_name_for_good_before_it_is_removed(base: Path)
     kinds = [type(operation) for operation in files.operations]
     assert kinds.index(Renamed) < kinds.index(Synced) < kinds.index(Removed)
     assert list((base / "data").iterdir()) == []
+
+
+@pytest.mark.parametrize(("gapless_from", "end"), [(None, 3), (0, 1), (1, 1), (2, 3), (3, 3)])
+def test_a_gap_ends_the_valid_batches_where_there_may_be_none(
+    tmp_path: Path, gapless_from: int | None, end: int
+) -> None:
+    """Offset 1 is missing: that is a loss unless offsets below the recovery point may be missing."""
+    batches = []
+    for base_offset in (0, 2):
+        data = bytearray(batch("x"))
+        stamp(data, base_offset=base_offset, leader_epoch=0)
+        batches.append(bytes(data))
+    path = tmp_path / "segment"
+    path.write_bytes(b"".join(batches))
+    with path.open("rb") as file:
+        found = ValidBatches(file.fileno(), path, next_offset=0, offset_max=100, gapless_from=gapless_from)
+        ends = [span[3] + 1 for _, _, span in found]
+    assert ends[-1] == end
+
+
+def test_a_segment_rolls_before_an_offset_that_its_indexes_cannot_hold(tmp_path: Path) -> None:
+    """Relative offsets are int32. Source: LogSegment.shouldRoll, canConvertToRelativeOffset."""
+    segment = Segment(tmp_path, 10, CONFIG, created_ms=0)
+    segment.size_bytes, segment.rolling_timestamp_ms = 1, 1000
+    clock = Owner().clock
+    assert not segment.must_roll(10, 10 + (1 << 31) - 1, 1000, CONFIG, clock)
+    assert segment.must_roll(10, 10 + (1 << 31), 1000, CONFIG, clock)
+
+
+def test_a_flush_without_journal_covers_the_files_of_a_running_checkpoint(base: Path) -> None:
+    """The checkpoint has taken the files over, and has not flushed them yet."""
+    with FaultyFiles(base / "data") as files:
+        owner = Owner()
+        store = owner.disk(base / "data", flush="os")
+        log = open_log(store)
+        files.hold("kohort-storage")
+        owner.clock.set(owner.clock.now_ms() + CHECKPOINT_INTERVAL_MS)
+        log.append(batch("a"), leader_epoch=0)
+        owner.run_turn()
+        files.await_held()
+        store.flush()
+        disk = files.disk()
+        for operation in files.operations:
+            disk.apply(operation)
+        tree = disk.crash(Random(0), Kept.NONE)
+        files.release("kohort-storage")
+        store.close()
+    (content,) = [content for name, content in tree.items() if name.endswith(".log")]
+    assert content
+    assert b"a" in content

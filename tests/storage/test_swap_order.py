@@ -132,3 +132,18 @@ def test_a_segment_that_ends_where_a_transaction_begins_is_cleaned(base: Path) -
     make_durable(owner, store)
     assert store.cleaner.look_at(log).first_uncleanable_offset == 3
     store.close()
+
+
+def test_a_cleaned_segment_has_the_aborted_transactions_whose_markers_stay(base: Path) -> None:
+    owner = Owner()
+    store = owner.disk(base / "data")
+    log = open_log(store)
+    put(log, ("k", "1"), producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
+    end_transaction(log, 5, committed=False)
+    roll(log)
+    put(log, ("k", "2"))
+    clean(owner, store)
+    (aborted,) = log.segments[0].aborted.entries
+    assert (aborted.producer_id, aborted.first_offset, aborted.last_offset) == (5, 0, 1)
+    assert (log.directory / f"{OLD}.txnindex").stat().st_size == 34
+    store.close()

@@ -8,6 +8,8 @@ import pytest
 from kohort.model.ids import TopicPartition
 from kohort.storage.durability.checkpoint_formats import CLEAN_SHUTDOWN, RECOVERY_POINTS
 from kohort.storage.log import Log, LogStore
+from kohort.storage.producers import AbortedTxn
+from kohort.storage.segments.aborted import find_overlapping
 from kohort.storage.snapshots import snapshot_from_bytes
 from tests.storage.owner import Owner
 from tests.storage.test_recorded import LOGS, unpack
@@ -91,3 +93,11 @@ def test_aborted_transactions_of_several_segments(tmp_path: Path) -> None:
         data = log.read(offset, bytes_max=1 << 20)
         assert [entry.first_offset for entry in log.aborted_transactions(offset, data)] == wanted
     store.close()
+
+
+@pytest.mark.parametrize(
+    ("offset", "upper", "found"), [(0, 5, False), (0, 6, True), (8, 9, True), (9, 20, False), (5, 6, True)]
+)
+def test_an_aborted_transaction_is_told_for_the_offsets_that_it_spans(offset: int, upper: int, found: bool) -> None:
+    aborted = AbortedTxn(producer_id=1, first_offset=5, last_offset=8, last_stable_offset=9)
+    assert find_overlapping([aborted], offset, upper)[0] == ([aborted] if found else [])
