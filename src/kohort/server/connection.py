@@ -26,7 +26,7 @@ _log = logging.getLogger("kohort.server")
 
 _CLOSE: Final = NoResponse.CLOSE_CONNECTION
 _NO_OP: Final = NoResponse.NO_OP
-"""Module names are free in compiled code; reading an enum's member costs as much as a pending."""
+"""Module names are free in compiled code; reading an enum's member costs as much as a call."""
 IN_FLIGHT_MAX: Final = 1_000
 """Maximum number of requests of one connection that wait for their replies."""
 IN_FLIGHT_BYTES_MAX: Final = 4 * 1024 * 1024

@@ -153,7 +153,7 @@ class FetchContext:
         )
 
     def _move_to_end(self, session: FetchSession, answered: Sequence[tuple[SessionPartition, Data]]) -> None:
-        """Read partitions that had data last in the next fetch, so that no partition starves."""
+        """Move partitions with data to the end of the reading order, so that no partition starves."""
         for partition, answer in answered:
             place = (partition.topic, partition.topic_id, answer.partition_index)
             if answer.records and session.partitions.get(place) is partition:
