@@ -238,7 +238,7 @@ def revert_and_drop(registry: SnapshotRegistry, epoch: int) -> None:
 
 @pytest.mark.parametrize("drop", [drop_below, drop_one_by_one, revert_and_drop])
 def test_values_of_dropped_snapshots_are_freed(drop: Drop) -> None:
-    """A dict that was touched once, and one that lives for an epoch, in each of many epochs."""
+    """A dict that was changed once, and a dict in each of many epochs that is changed in the next one, and then dropped."""
     registry = SnapshotRegistry()
     lasting: TimelineDict[str, Value] = TimelineDict(registry)
     table: TimelineDict[int, TimelineDict[str, Value]] = TimelineDict(registry)
@@ -256,10 +256,12 @@ def test_values_of_dropped_snapshots_are_freed(drop: Drop) -> None:
         brief: TimelineDict[str, Value] = TimelineDict(registry)
         put_new(brief)
         table.put(epoch, brief)
-        table.remove(epoch - 1)
+        previous = table.remove(epoch - 1)
+        if previous is not None:
+            put_new(previous)
         registry.create(epoch)
         drop(registry, epoch)
-        del brief
+        del brief, previous
     gc.collect()
     assert len(registry.epochs) == 1
     assert len(values) <= 3
