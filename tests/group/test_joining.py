@@ -422,3 +422,19 @@ def test_a_join_stays_parked_when_a_write_of_another_group_in_its_batch_fails() 
 
 def _orders() -> m.OffsetCommitRequestTopic:
     return m.OffsetCommitRequestTopic(name="orders", partitions=[m.OffsetCommitRequestPartition(committed_offset=1)])
+
+
+def test_a_member_that_expires_does_not_complete_a_phase_that_waits_for_others() -> None:
+    coordinator = Coordinator()
+    first, second, third = coordinator.stable(3, session_ms=20_000)
+    coordinator.advance(10_000)
+    assert coordinator.heartbeat(second, 1) is ErrorCode.NONE
+    joined = coordinator.join(first, session_ms=20_000)
+    coordinator.advance(10_000)
+    group = coordinator.groups["group"]
+    assert set(group.members) == {first, second}
+    assert group.state is PREPARING_REBALANCE
+    assert joined.is_parked
+    coordinator.join(second, session_ms=20_000)
+    assert joined.generation_id == 2
+    assert third not in group.members

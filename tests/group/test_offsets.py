@@ -165,6 +165,17 @@ def test_a_commit_that_cannot_be_written_changes_nothing() -> None:
     assert coordinator.listed() == {"group": "Empty"}
 
 
+@pytest.mark.parametrize("partition", [-1, 4, 1 << 30])
+@pytest.mark.parametrize("beside", [{}, {("orders", 3): 5}])
+def test_partitions_that_do_not_exist_are_refused(partition: int, beside: dict[tuple[str, int], int]) -> None:
+    """The image has four partitions of each topic. Source: KafkaApis.handleOffsetCommitRequest."""
+    coordinator = Coordinator()
+    for topic in ("orders", "missing"):
+        codes = coordinator.commit({(topic, partition): 1} | beside)
+        assert codes == {(topic, partition): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION} | dict.fromkeys(beside, NONE)
+    assert coordinator.fetch() == beside
+
+
 def test_a_write_that_takes_too_long() -> None:
     coordinator = Coordinator()
     coordinator.log.is_held = True
