@@ -1,4 +1,4 @@
-"""Batches whose bytes a test wrote itself: length, magic and checksum are made right."""
+"""Batches with bytes that a test wrote: length, magic and checksum are corrected."""
 
 from collections.abc import Generator
 from typing import TypeVar
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 def sealed(batch: bytearray) -> bytes:
-    """With a length and a checksum that fit, so that whoever reads it believes it."""
+    """The batch with a correct length and checksum, so that readers accept its header."""
     batch[8:12] = (len(batch) - LOG_OVERHEAD_BYTES).to_bytes(4, "big")
     batch[16] = MAGIC
     write_crc(batch)
@@ -17,7 +17,7 @@ def sealed(batch: bytearray) -> bytes:
 
 
 def drained(steps: Generator[None, None, T]) -> T:
-    """What a generator returns."""
+    """Run a generator to its end and return its result."""
     while True:
         try:
             next(steps)

@@ -1,4 +1,4 @@
-"""The API table against what a broker of Apache Kafka 4.2.1 said about itself."""
+"""The API table equals the ApiVersions response of Apache Kafka 4.2.1."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""Record batches: golden ones written by Apache Kafka 4.2.1, and our own."""
+"""Record batches: golden ones of Apache Kafka 4.2.1, and generated ones."""
 
 import gzip
 import json
@@ -37,7 +37,7 @@ NAMES = [path.name.removesuffix(".log.gz") for path in GOLDEN]
 
 
 def golden(path: Path) -> tuple[bytes, list[dict[str, Any]]]:
-    """A segment as Kafka wrote it, and what Kafka's own classes read there, a line for each batch."""
+    """A segment that Kafka wrote, and the batches that Kafka's own classes read there."""
     expected = gzip.decompress(path.with_name(path.name.replace(".log.gz", ".jsonl.gz")).read_bytes())
     return gzip.decompress(path.read_bytes()), [json.loads(line) for line in expected.splitlines()]
 
@@ -335,7 +335,7 @@ PRODUCED = {
 
 
 @pytest.mark.parametrize("what", PRODUCED)
-def test_what_a_producer_sends_is_judged_as_kafka_does(what: str) -> None:
+def test_produced_batches_are_checked_as_kafka_does(what: str) -> None:
     records, version, code = PRODUCED[what]
     if code is None:
         assert validate_produced(records, api_version=version, batch_bytes_max=1_000).record_count >= 1
@@ -345,7 +345,7 @@ def test_what_a_producer_sends_is_judged_as_kafka_does(what: str) -> None:
     assert refusal.value.code == code
 
 
-def test_size_is_judged_before_the_checksum() -> None:
+def test_the_size_is_checked_before_the_checksum() -> None:
     large = changed({60: b"\7"}, build_batch([BatchRecord(b"a", b"x" * 1000)], timestamp_ms=5), crc=False)
     with pytest.raises(CoordinatorError) as refusal:
         validate_produced(large, api_version=3, batch_bytes_max=1_000)

@@ -1,7 +1,7 @@
 """
-Batches of some kB that would unpack to gigabytes are refused by a process that may not have a gigabyte.
+Batches of some kB that would decompress to gigabytes are refused within a memory limit below one gigabyte.
 
-Memory is limited for real (RLIMIT_AS), in a process of its own.
+The limit is RLIMIT_AS of a separate process.
 """
 
 import struct
@@ -80,7 +80,7 @@ def rising_records(count: int) -> bytes:
 
 
 def varint_of(value: int) -> bytes:
-    """Four bytes, whatever the value is."""
+    """An unsigned varint of four bytes for any value."""
     return bytes(value >> shift & 0x7F | (0x80 if shift < 21 else 0) for shift in (0, 7, 14, 21))
 
 

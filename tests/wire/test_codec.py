@@ -1,7 +1,7 @@
 """
 Readers and encoders against kio's own reader and writer, for every version of every message.
 
-Values are made from kio's entities, so that what we generated from kio (schemas.json) is held against it as well.
+Values are made from kio's entities, so the schemas that are generated from kio (schemas.json) are tested as well.
 """
 
 import dataclasses
@@ -116,7 +116,7 @@ def plain(value: Any) -> Any:
 
 
 def agree(ours: Any, kios: Any, default: Any) -> None:
-    """That every field of kio's is ours with the same value, and that what the version lacks has its default."""
+    """Check that every field of kio has the same value here, and that absent fields have their default."""
     names = set()
     for field in dataclasses.fields(kios):
         value = getattr(kios, field.name)

@@ -1,4 +1,4 @@
-"""Request headers, and what a client is told that asks for an unknown version of ApiVersions."""
+"""Request headers, and the response to ApiVersions of an unknown version."""
 
 import struct
 import tracemalloc

@@ -1,7 +1,7 @@
 """
-What kio's native reader does with frames that are not the protocol, and what stands between it and the network.
+Malformed frames: the behaviour of kio's native reader, and the guards between it and the network.
 
-Whatever could end the process runs in a process of its own, with little memory.
+Frames that can end the process are read in a separate process with little memory.
 """
 
 import os
@@ -186,7 +186,7 @@ def test_unknown_tagged_fields_inside_known_ones_are_skipped() -> None:
 
 @pytest.mark.parametrize("marker", [b"\x01", b"\x00", b"\x02"])
 def test_structs_that_may_be_null_are_passed_on_the_slow_path(marker: bytes) -> None:
-    """Only -1 is null (KIP-893); kio, like Kafka, takes whatever else for a struct."""
+    """Only -1 is null (KIP-893); kio, like Kafka, reads a struct after any other byte."""
     partitions = messages.ConsumerGroupHeartbeatResponseTopicPartitions(partitions=[1])
     assignment = messages.ConsumerGroupHeartbeatResponseAssignment(topic_partitions=[partitions])
     response = messages.ConsumerGroupHeartbeatResponse(member_epoch=3, assignment=assignment)
@@ -201,7 +201,7 @@ def test_structs_that_may_be_null_are_passed_on_the_slow_path(marker: bytes) -> 
 
 
 def test_dates_of_minus_one_are_read() -> None:
-    """kio wants a date there and gives up; -1 is what a coordinator answers for a transaction that has not begun."""
+    """kio expects a date and fails; a coordinator answers -1 for a transaction that has not begun."""
     state = messages.DescribeTransactionsResponseTransactionState(transactional_id="t", transaction_start_time_ms=-1)
     response = messages.DescribeTransactionsResponse(transaction_states=[state])
     frame = response_encoder(ApiKey.DESCRIBE_TRANSACTIONS, 0)(1, response)[9:]

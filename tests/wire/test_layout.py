@@ -1,4 +1,4 @@
-"""Records that are found all together are those that are found one by one."""
+"""Columnar reading finds the same records as reading one by one."""
 
 import random
 

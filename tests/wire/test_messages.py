@@ -1,4 +1,4 @@
-"""The message classes: generated files that are up to date, and what a field is when nobody set it."""
+"""The message classes: generated files are up to date, and fields have Kafka's defaults."""
 
 import ast
 import runpy
@@ -80,9 +80,7 @@ DEFAULTS = [
 
 
 @pytest.mark.parametrize(("message", "field", "default"), DEFAULTS)
-def test_what_nobody_sets_has_the_default_of_kafkas_schema(
-    message: msgspec.Struct, field: str, default: object
-) -> None:
+def test_a_field_has_the_default_of_kafkas_schema(message: msgspec.Struct, field: str, default: object) -> None:
     assert getattr(message, field) == default
 
 

@@ -1,4 +1,4 @@
-"""What a start imports, and that others may still import what was left out."""
+"""The imports of a start; packages that are imported lazily can still be imported."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Requests that come again: whatever is sent, what is read is what was sent."""
+"""Repeated requests: a request that matches a template is read as it was sent."""
 
 from collections.abc import Iterator
 from uuid import UUID
@@ -115,7 +115,7 @@ def test_one_that_differs_elsewhere_is_read_anew(changed: dict[str, object]) -> 
 
 
 def test_bytes_behind_the_end_make_it_another_request() -> None:
-    """Kafka accepts them; what is never written like that has no pattern."""
+    """Kafka accepts bytes after a request; such a request gets no template."""
     client = Client()
     for number in range(4):
         frame, body = client.frame(commit([number]))

@@ -141,15 +141,15 @@ class DecoderWriter:
         self.namespace[name] = value
         return name
 
-    def field(self, field: Field, what: str) -> str:
+    def field(self, field: Field, field_path: str) -> str:
         is_nullable = field.is_nullable(self.version)
         if field.array:
-            return self.array(field, what, is_nullable=is_nullable)
+            return self.array(field, field_path, is_nullable=is_nullable)
         if field.type in self.schema.structs:
             return self.nested(field, is_nullable=is_nullable)
         if field.type in FIXED_WIDTHS:
             return self.fixed(field.type)
-        return self.text(field, what, is_nullable=is_nullable)
+        return self.text(field, field_path, is_nullable=is_nullable)
 
     def fixed(self, type_: str) -> str:
         name = self.name()
@@ -171,15 +171,15 @@ class DecoderWriter:
             self.flush()
         return size
 
-    def text(self, field: Field, what: str, *, is_nullable: bool) -> str:
+    def text(self, field: Field, field_path: str, *, is_nullable: bool) -> str:
         """A string or bytes."""
         size, name = self.length("h" if field.type == "string" else "i"), self.name()
-        null = f"{name} = None" if is_nullable else f"refuse_null({what!r})"
+        null = f"{name} = None" if is_nullable else f"refuse_null({field_path!r})"
         self.emit(f"if {size} < 0: {null}")
         self.emit("else:")
         self.depth += 1
         self.emit(f"{name} = frame[p:p + {size}]; p += {size}")
-        self.emit("if p > end: raise IndexError('the bytes end inside ' + " + repr(what) + ")")
+        self.emit("if p > end: raise IndexError('the bytes end inside ' + " + repr(field_path) + ")")
         if field.type == "string":
             self.emit(f"{name} = str({name}, 'utf-8', 'replace')")
         self.depth -= 1
@@ -202,23 +202,23 @@ class DecoderWriter:
         self.depth -= 1
         return name
 
-    def array(self, field: Field, what: str, *, is_nullable: bool) -> str:
+    def array(self, field: Field, field_path: str, *, is_nullable: bool) -> str:
         count, name = self.length("i"), self.name()
-        null = f"{name} = None" if is_nullable else f"refuse_null({what!r})"
+        null = f"{name} = None" if is_nullable else f"refuse_null({field_path!r})"
         least = self.schema.least_element_size(field, self.version)
         self.emit(f"if {count} < 0: {null}")
-        self.emit(f"elif {count} * {least} > end - p: refuse_count({what!r}, {count}, end - p)")
+        self.emit(f"elif {count} * {least} > end - p: refuse_count({field_path!r}, {count}, end - p)")
         self.emit("else:")
         self.depth += 1
         if field.type in FIXED_FORMATS:
             layout = f"f'>{{{count}}}{FIXED_FORMATS[field.type]}'"
             self.emit(f"{name} = unpack_from({layout}, frame, p); p += {count} * {FIXED_WIDTHS[field.type]}")
         else:
-            self.elements(field, what, count, name)
+            self.elements(field, field_path, count, name)
         self.depth -= 1
         return name
 
-    def elements(self, field: Field, what: str, count: str, name: str) -> None:
+    def elements(self, field: Field, field_path: str, count: str, name: str) -> None:
         self.emit(f"{name} = []")
         self.emit(f"for _ in range({count}):")
         self.depth += 1
@@ -230,7 +230,7 @@ class DecoderWriter:
             element = self.fixed("uuid")
             self.flush()
         else:
-            element = self.text(field, what, is_nullable=False)
+            element = self.text(field, field_path, is_nullable=False)
         self.emit(f"{name}.append({element})")
         self.depth -= 1
         self.emit(f"{name} = tuple({name})")
@@ -252,13 +252,13 @@ class DecoderWriter:
         self.emit(f"{size}, p = read_uvarint(frame, p)")
         self.emit(f"{start} = p")
         for index, field in enumerate(tagged):
-            what = f"{struct}.{field.name}"
+            field_path = f"{struct}.{field.name}"
             self.emit(f"{'elif' if index else 'if'} {tag} == {field.tag}:")
             self.depth += 1
-            value = self.field(field, what)
+            value = self.field(field, field_path)
             self.flush()
             self.emit(f"{values[field.name]} = {value}")
-            self.emit(f"if p - {start} != {size}: refuse_size({what!r}, {size}, p - {start})")
+            self.emit(f"if p - {start} != {size}: refuse_size({field_path!r}, {size}, p - {start})")
             self.depth -= 1
         self.emit(f"{'else' if tagged else 'if True'}: p += {size}")
         self.emit("if p > end: raise IndexError('the bytes end inside tagged fields')")

@@ -26,20 +26,20 @@ class UnknownTag(Exception):  # noqa: N818 -- not an error: newer clients send t
     """A tagged field that this schema does not know."""
 
 
-def refuse_count(what: str, count: int, left: int) -> None:
-    raise WireError(f"{what} claims {count} elements in the remaining {left} bytes")
+def refuse_count(field_path: str, count: int, left: int) -> None:
+    raise WireError(f"{field_path} claims {count} elements in the remaining {left} bytes")
 
 
-def refuse_null(what: str) -> None:
-    raise WireError(f"{what} must not be null")
+def refuse_null(field_path: str) -> None:
+    raise WireError(f"{field_path} must not be null")
 
 
-def refuse_tag(what: str, size: int, found: int) -> None:
-    raise WireError(f"the tagged field {what} states {size} bytes and has {found}")
+def refuse_tag(field_path: str, size: int, found: int) -> None:
+    raise WireError(f"the tagged field {field_path} states {size} bytes and has {found}")
 
 
-def refuse_length(what: str, length: int) -> None:
-    raise WireError(f"{what} has a length of {length}")
+def refuse_length(field_path: str, length: int) -> None:
+    raise WireError(f"{field_path} has a length of {length}")
 
 
 def compile_guard(message: Message, version: int) -> Guard | None:
@@ -130,13 +130,13 @@ class _GuardWriter:
         if self.is_flexible and (tags_have_arrays or not is_last):
             self.tags(tagged, struct)
 
-    def field(self, field: Field, what: str, *, is_last: bool) -> None:
+    def field(self, field: Field, field_path: str, *, is_last: bool) -> None:
         if field.array:
-            self.array(field, what, is_last=is_last)
+            self.array(field, field_path, is_last=is_last)
         elif field.type in self.message.structs:
             self.nested(field, is_last=is_last)
         else:
-            self.primitive(field, what)
+            self.primitive(field, field_path)
 
     def nested(self, field: Field, *, is_last: bool) -> None:
         if not field.is_nullable(self.version):
@@ -151,7 +151,7 @@ class _GuardWriter:
         self.flush()
         self.depth -= 1
 
-    def primitive(self, field: Field, what: str) -> None:
+    def primitive(self, field: Field, field_path: str) -> None:
         if field.type in FIXED_WIDTHS:
             self.pending += FIXED_WIDTHS[field.type]
             return
@@ -164,13 +164,13 @@ class _GuardWriter:
         if field.type == "string":
             self.emit("n = frame[p] << 8 | frame[p + 1]; p += 2")
             self.emit("if n < 32768: p += n")
-            self.emit(f"elif n != 65535: refuse_length({what!r}, n - 65536)")
+            self.emit(f"elif n != 65535: refuse_length({field_path!r}, n - 65536)")
             return
         self.emit("n = from_bytes(frame[p:p + 4], 'big', signed=True); p += 4")
         self.emit("if n > 0: p += n")
-        self.emit(f"elif n < -1: refuse_length({what!r}, n)")
+        self.emit(f"elif n < -1: refuse_length({field_path!r}, n)")
 
-    def array(self, field: Field, what: str, *, is_last: bool) -> None:
+    def array(self, field: Field, field_path: str, *, is_last: bool) -> None:
         """Read the count, compare it with the rest of the frame, and walk the elements if that is needed."""
         count = self.name()
         self.flush()
@@ -180,14 +180,14 @@ class _GuardWriter:
         else:
             self.emit(f"{count} = from_bytes(frame[p:p + 4], 'big', signed=True); p += 4")
             self.emit("if p > end: raise IndexError")
-            self.emit(f"if {count} < -1: refuse_length({what!r}, {count})")
+            self.emit(f"if {count} < -1: refuse_length({field_path!r}, {count})")
         least = self.message.least_element_size(field, self.version)
-        self.emit(f"if {count} * {least} > end - p: refuse_count({what!r}, {count}, end - p)")
+        self.emit(f"if {count} * {least} > end - p: refuse_count({field_path!r}, {count}, end - p)")
         if not field.is_nullable(self.version):
-            self.emit(f"if {count} < 0: refuse_null({what!r})")
-        self.elements(field, what, count, is_last=is_last)
+            self.emit(f"if {count} < 0: refuse_null({field_path!r})")
+        self.elements(field, field_path, count, is_last=is_last)
 
-    def elements(self, field: Field, what: str, count: str, *, is_last: bool) -> None:
+    def elements(self, field: Field, field_path: str, count: str, *, is_last: bool) -> None:
         is_struct = field.type in self.message.structs
         if is_last and not (is_struct and self.has_arrays(field.type)):
             self.emit("return")
@@ -205,21 +205,21 @@ class _GuardWriter:
             self.depth += 1
         self.emit(f"for _ in range({count} - 1):" if is_last else f"for _ in range({count}):")
         self.depth += 1
-        self.element(field, what, is_last=False)
+        self.element(field, field_path, is_last=False)
         self.flush()
         self.depth -= 2 if size else 1
         if is_last:
             self.emit(f"if {count} > 0:")
             self.depth += 1
-            self.element(field, what, is_last=True)
+            self.element(field, field_path, is_last=True)
             self.depth -= 1
             self.pending = 0
 
-    def element(self, field: Field, what: str, *, is_last: bool) -> None:
+    def element(self, field: Field, field_path: str, *, is_last: bool) -> None:
         if field.type in self.message.structs:
             self.struct(field.type, is_last=is_last)
         else:
-            self.primitive(field, what)
+            self.primitive(field, field_path)
 
     def tags(self, tagged: list[Field], struct: str) -> None:
         """Walk the tagged fields at the end of a struct, known ones by their content, as kio does."""
@@ -240,12 +240,12 @@ class _GuardWriter:
         self.emit(f"{size}, p = read_uvarint(frame, p)")
         self.emit(f"{start} = p")
         for index, field in enumerate(tagged):
-            what = f"{struct}.{field.name}"
+            field_path = f"{struct}.{field.name}"
             self.emit(f"{'elif' if index else 'if'} {tag} == {field.tag}:")
             self.depth += 1
-            self.field(field, what, is_last=False)
+            self.field(field, field_path, is_last=False)
             self.flush()
-            self.emit(f"if p - {start} != {size}: refuse_tag({what!r}, {size}, p - {start})")
+            self.emit(f"if p - {start} != {size}: refuse_tag({field_path!r}, {size}, p - {start})")
             self.depth -= 1
         self.emit("else: raise UnknownTag")
         self.depth -= 2

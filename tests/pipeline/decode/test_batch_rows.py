@@ -1,4 +1,4 @@
-"""What a row of kind batch says of its batch: when its first record was written, and which end of a transaction it is."""
+"""Batch rows: the timestamp of the first record, and the transaction marker."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which bytes of a segment are batches: damage of every kind costs no batch that is whole."""
+"""Batches in the bytes of a segment: damage of any kind loses no whole batch."""
 
 import struct
 

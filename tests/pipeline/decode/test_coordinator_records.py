@@ -1,4 +1,4 @@
-"""Records read by the table of their fields: what the recorded logs do not have, and any bytes at all."""
+"""Rows of coordinator records that the recorded logs do not have, and of any bytes."""
 
 import struct
 from typing import Any
@@ -45,7 +45,7 @@ def test_tagged_fields_are_there_when_written(value: str, expected: dict[str, in
 
 
 def test_a_classic_member_of_a_consumer_group() -> None:
-    """What a classic member brought is a struct in a tagged field, with one byte that says it is not null."""
+    """The classic member metadata is a nullable struct in a tagged field; one byte states that it is not null."""
     tag = "01 00001770 02 06 72616e6765 03 0102 00 00"
     value = bytes.fromhex("0000 00 00 01 01 01 01 ffffffff 00 01 00 11" + tag)
     decoded = json_record(type_of(OFFSETS, 5), MEMBER_KEY, value)

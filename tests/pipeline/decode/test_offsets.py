@@ -1,4 +1,4 @@
-"""OffsetCommit records that the recorded logs do not have: unknown tags, malformed bytes, versions to come."""
+"""OffsetCommit records that the recorded logs do not have: unknown tags, malformed bytes, future versions."""
 
 import struct
 from typing import Any

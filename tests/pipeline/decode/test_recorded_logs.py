@@ -1,4 +1,4 @@
-"""Every record of logs that Apache Kafka 4.2.1 wrote, read as Kafka's own classes read it."""
+"""Every record of logs of Apache Kafka 4.2.1 is read as Kafka's own classes read it."""
 
 import base64
 import json
@@ -66,7 +66,7 @@ def expected_row(topic: str, batch: Row, record: Row) -> Row:
 
 
 def expected_other(decoded: Row, value: Row | None) -> Row:
-    """Any other record: key and value as Kafka's own JSON, and what the key names in columns."""
+    """Any other record: key and value in Kafka's JSON form, and fields of the key in columns."""
     key = decoded["key"]
     return {
         "record_type": decoded["key_name"].removesuffix("Key"),
@@ -131,7 +131,7 @@ def in_log_order(rows: list[Row]) -> list[Row]:
 
 
 def comparable(row: Row) -> Row:
-    """JSON texts as what they say; a transaction's own columns have a test of their own."""
+    """Rows with parsed JSON, without the columns of transactions, which another test covers."""
     # Kafka does not read assignments.
     members = row["members"] and [{**member, "assigned": None} for member in row["members"]]
     texts = {name: row[name] and json.loads(row[name]) for name in ("key", "value")}

@@ -1,4 +1,4 @@
-"""Records in lockstep: whatever a builder wrote is found again, and nonsense with a right CRC is refused."""
+"""Records in lockstep: generated records are found again, and malformed records with a correct CRC are refused."""
 
 import struct
 from typing import Any

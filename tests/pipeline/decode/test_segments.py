@@ -1,4 +1,4 @@
-"""What a data directory holds, and what Kafka has set aside in it."""
+"""Segment files of a data directory, without files of deleted, stray and future partitions."""
 
 from pathlib import Path
 
