@@ -1,4 +1,4 @@
-"""The compiled build is of the modules that pyproject.toml lists, and of all of them."""
+"""The compiled build contains all modules that pyproject.toml lists, and no others."""
 
 import ast
 import tomllib
@@ -26,8 +26,13 @@ def test_all_of_it_is_compiled_or_nothing() -> None:
     assert {found is not None and not (found.origin or "").endswith(".py") for found in origins} == {is_compiled()}
 
 
+def test_no_protocol_is_checked_at_run_time() -> None:
+    """A protocol that mypyc compiled is no `typing.Protocol`: its decoration raises TypeError when the module is imported."""
+    assert [path for path in listed() if "runtime_checkable" in (ROOT / path).read_text()] == []
+
+
 def test_constants_are_final() -> None:
-    """Others are looked up by name in a dict each time that a compiled function needs them."""
+    """A constant that is not Final is looked up by name at each use."""
     loose = [
         f"{path}: {target.id}"
         for path in listed()
