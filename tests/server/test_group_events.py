@@ -2,12 +2,15 @@
 
 import asyncio
 import logging
+import re
+from pathlib import Path
 
 import pytest
 
+import kohort.group.events
 from kohort.broker.configs.definitions import BrokerConfig
-from kohort.group.events import MemberLeft, RebalanceStarted
-from kohort.server.group_events import log_group_event
+from kohort.group.events import GroupEvent, MemberLeft, RebalanceStarted
+from kohort.server.group_events import event_name, log_group_event
 from kohort.server.logs import JsonFormatter
 from kohort.server.node import Node
 from kohort.server.settings import Settings
@@ -77,3 +80,11 @@ def test_nothing_is_formatted_below_info(caplog: pytest.LogCaptureFixture) -> No
     caplog.set_level(logging.WARNING, "kohort.group")
     log_group_event(RebalanceStarted("g", "Empty", 0, "joined"))
     assert caplog.records == []
+
+
+def test_every_event_is_in_the_documentation() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "groups.md").read_text()
+    events = [found for found in vars(kohort.group.events).values() if isinstance(found, type)]
+    logged = {event_name(event) for event in events if issubclass(event, GroupEvent) and event is not GroupEvent}
+    documented = set(re.findall(r"^\| `(\w+\.\w+)` \|", page, re.MULTILINE))
+    assert logged == documented

@@ -21,14 +21,14 @@ def log_group_event(event: GroupEvent) -> None:
         return
     pairs = ((name, getattr(event, name)) for name in event.__struct_fields__)
     fields = " ".join(f"{name}={_quoted(value)}" for name, value in pairs if value is not None)
-    _log.info("%s %s", _name(type(event)), fields)
+    _log.info("%s %s", event_name(type(event)), fields)
 
 
 def _quoted(value: object) -> str:
     return repr(value).replace("=", r"\x3d")
 
 
-def _name(event: type) -> str:
+def event_name(event: type[GroupEvent]) -> str:
     """Name an event as other log lines do: the subject, a point, the rest. `MemberLeft` is member.left."""
     subject, *rest = _BEFORE_CAPITAL.sub(" ", event.__name__).lower().split()
     return f"{subject}.{'_'.join(rest)}"
