@@ -7,12 +7,17 @@ import pytest
 from kohort.group.configs import GroupConfig
 from kohort.group.offsets.deletion import TopicDeletion
 from kohort.group.offsets.scan import TOMBSTONES_AT_ONCE
+from kohort.group.offsets.validation import check_fetch
 from kohort.group.records import GroupRecord
 from kohort.machine.shard import Result
 from kohort.model.errors import ErrorCode, UnavailableError
 from kohort.records.values import GroupMetadataTombstone, OffsetCommit, OffsetCommitTombstone
-from kohort.testing import deleted_topics
+from kohort.testing import FixedContext, deleted_topics
 from kohort.wire import messages as m
+from kohort.wire.apis import ApiKey
+from kohort.wire.encoders import request_encoder
+from kohort.wire.headers import read_request_header
+from kohort.wire.readers import request_reader
 from tests.conftest import LONG, watches_calls
 from tests.group.harness import Coordinator, Image, Topic, subscription
 
@@ -149,6 +154,19 @@ def test_topic_ids() -> None:
     # The next commit by name drops the id.
     coordinator.commit({ORDERS: 8})
     assert coordinator.shard.offsets.by_group["group"]["orders", 0].topic_id is None
+
+
+def test_a_fetch_by_topic_id_that_was_read_from_a_frame() -> None:
+    """A decoded request is an object of another class than the request that a test builds."""
+    coordinator = Coordinator()
+    coordinator.commit({ORDERS: 7})
+    topic = m.OffsetFetchRequestTopics(topic_id=coordinator.image.by_name["orders"].topic_id, partition_indexes=[0])
+    group = m.OffsetFetchRequestGroup(group_id="group", member_id="member", member_epoch=3, topics=[topic])
+    frame = request_encoder(ApiKey.OFFSET_FETCH, 10)(1, "client", m.OffsetFetchRequest(groups=[group]))[4:]
+    request = request_reader(ApiKey.OFFSET_FETCH, 10)(frame, read_request_header(frame)[-1])
+    checked = check_fetch(request.groups[0], FixedContext(10), coordinator.image)
+    assert (checked.request.member_id, checked.request.member_epoch) == ("member", 3)
+    assert [found.name for found in checked.request.topics or ()] == ["orders"]
 
 
 def test_a_commit_that_cannot_be_written_changes_nothing() -> None:
