@@ -10,7 +10,7 @@ Source: Kafka ClassicGroup.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Final
+from typing import Final
 
 from kohort.group.classic.member import ClassicMember, Protocol
 from kohort.group.classic.states import (
@@ -51,8 +51,6 @@ class ClassicGroup:
         subscribed_topics: of a consumer group; None if unknown.
     """
 
-    kind: ClassVar[str] = CLASSIC
-
     group_id: str
     state: ClassicGroupState = EMPTY
     previous_state: ClassicGroupState = EMPTY
@@ -71,6 +69,11 @@ class ClassicGroup:
     _supporters: Counter[str] = field(default_factory=Counter)
 
     # Properties
+
+    @property
+    def kind(self) -> str:
+        # Not a ClassVar: mypyc takes one for a field of the dataclass.
+        return CLASSIC
 
     @property
     def state_name(self) -> str:
