@@ -16,19 +16,18 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from kohort.machine.shard import EndTransaction, Producer, RecordSerde, Reply, Result, Shard
-from kohort.machine.timeline import SnapshotRegistry
+from kohort.machine.shard import EndTransaction, Producer, Reply, Result, Shard
 from kohort.model.errors import CoordinatorError, ErrorCode, InvariantError, StorageError
 from kohort.model.ids import TopicPartition
-from kohort.runtime.append.appender import AppendConfig, Appender
+from kohort.runtime.append.appender import Appender
 from kohort.runtime.append.deferred import DeferredEvent, DeferredQueue, answers
 from kohort.runtime.append.open_batch import OpenBatch
 from kohort.runtime.append.position import Position
 from kohort.runtime.background import ShardExecutor
-from kohort.runtime.loading.loader import LOAD_BUFFER_BYTES, LoadSummary, load
+from kohort.runtime.environment import Environment
+from kohort.runtime.loading.shard_load import load_shard
 from kohort.runtime.metrics import ShardMetrics
-from kohort.runtime.pending_unloads import PendingUnloads
-from kohort.runtime.ports import Clock, PartitionLog
+from kohort.runtime.ports import PartitionLog
 from kohort.runtime.processors import PartitionExecutor
 from kohort.runtime.serial_execution import SerialExecution
 from kohort.runtime.states import NEXT, State
@@ -40,20 +39,6 @@ _ACTIVE: Final = State.ACTIVE
 
 S = TypeVar("S", bound=Shard[Any])
 T = TypeVar("T")
-
-
-class Environment(msgspec.Struct, Generic[S], frozen=True):
-    """The settings that all contexts of a runtime share."""
-
-    make_shard: Callable[[int, SnapshotRegistry, ShardTimers], S]
-    serde: RecordSerde[Any]
-    clock: Clock
-    append_config: AppendConfig
-    write_timeout_ms: int
-    on_failed: Callable[[int], None]
-    """Called when a partition is out of step with its log and has to be loaded again."""
-    pending_unloads: PendingUnloads
-    load_buffer_bytes: int = LOAD_BUFFER_BYTES
 
 
 class Context(SerialExecution, Generic[S]):
@@ -136,31 +121,16 @@ class Context(SerialExecution, Generic[S]):
         return self._steps(log, self.shard)
 
     def _steps(self, log: PartitionLog, shard: S) -> Iterator[None]:
-        summary = LoadSummary()
-        clock, serde = self._env.clock, self._env.serde
-        started_ms = clock.now_ms()
-        committed, end = log.high_watermark, log.end_offset
-        position = self.position
         self._tell_epoch()
-        replay = partial(
-            load, log, shard, serde, summary, now_ms=clock.now_ms, buffer_bytes=self._env.load_buffer_bytes
-        )
-        yield from replay(start=log.log_start_offset, end=committed)
-        position.registry.create(committed)
-        yield from replay(start=committed, end=end)
-        position.registry.create(end)
-        position.last_written_offset, position.last_committed_offset = end, committed
-        self._metrics.loaded(started_ms=started_ms, ended_ms=clock.now_ms(), records_set_aside=summary.set_aside_count)
-        _log.log(
-            logging.INFO if summary.records else logging.DEBUG,
-            "shard.loaded partition=%s leader_epoch=%d records=%d replayed=%d set_aside=%d bytes=%d elapsed_ms=%d",
-            log.topic_partition,
-            self.leader_epoch,
-            summary.records,
-            summary.replayed,
-            summary.set_aside_count,
-            summary.bytes,
-            clock.now_ms() - started_ms,
+        yield from load_shard(
+            log,
+            shard,
+            self.position,
+            serde=self._env.serde,
+            clock=self._env.clock,
+            buffer_bytes=self._env.load_buffer_bytes,
+            leader_epoch=self.leader_epoch,
+            metrics=self._metrics,
         )
 
     def raise_epoch(self, leader_epoch: int) -> None:

@@ -25,7 +25,8 @@ from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import CoordinatorError, ErrorCode, KohortError
 from kohort.model.image import ClusterImage, ImageDelta, TopicImage
 from kohort.runtime.append.appender import ADAPTIVE, AppendConfig
-from kohort.runtime.context import Context, Environment
+from kohort.runtime.context import Context
+from kohort.runtime.environment import Environment
 from kohort.runtime.loading.loader import LOAD_BUFFER_BYTES
 from kohort.runtime.metrics import RuntimeMetrics, ShardMetrics
 from kohort.runtime.pending_unloads import PendingUnloads

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 from kohort.machine.shard import EndTransaction, Producer, Reply, Result, Shard
 from kohort.model.errors import CoordinatorError, ErrorCode, InvariantError
-from kohort.runtime.context import Context, Environment
+from kohort.runtime.context import Context
+from kohort.runtime.environment import Environment
 from kohort.runtime.metrics import ShardMetrics
 from kohort.runtime.processors import PartitionExecutor
 

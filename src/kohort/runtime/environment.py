@@ -1,0 +1,30 @@
+"""The settings of a runtime that all its contexts share."""
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from kohort.machine.shard import RecordSerde, Shard
+from kohort.machine.timeline import SnapshotRegistry
+from kohort.runtime.append.appender import AppendConfig
+from kohort.runtime.loading.loader import LOAD_BUFFER_BYTES
+from kohort.runtime.pending_unloads import PendingUnloads
+from kohort.runtime.ports import Clock
+from kohort.runtime.timers.shard_timers import ShardTimers
+
+S = TypeVar("S", bound=Shard[Any])
+
+
+class Environment(msgspec.Struct, Generic[S], frozen=True):
+    """The settings that all contexts of a runtime share."""
+
+    make_shard: Callable[[int, SnapshotRegistry, ShardTimers], S]
+    serde: RecordSerde[Any]
+    clock: Clock
+    append_config: AppendConfig
+    write_timeout_ms: int
+    on_failed: Callable[[int], None]
+    """Called when a partition is out of step with its log and has to be loaded again."""
+    pending_unloads: PendingUnloads
+    load_buffer_bytes: int = LOAD_BUFFER_BYTES
