@@ -42,3 +42,16 @@ def test_constants_are_final() -> None:
         if isinstance(target, ast.Name)
     ]
     assert loose == []
+
+
+def test_no_dataclass_has_a_class_variable() -> None:
+    """mypyc takes a ClassVar of a dataclass for a field with a default."""
+    found = [
+        f"{path}: {node.name}"
+        for path in listed()
+        for node in ast.walk(ast.parse((ROOT / path).read_text()))
+        if isinstance(node, ast.ClassDef)
+        and any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list)
+        and any(isinstance(field, ast.AnnAssign) and "ClassVar" in ast.unparse(field.annotation) for field in node.body)
+    ]
+    assert found == []
