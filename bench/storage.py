@@ -1,11 +1,11 @@
 """
-What the storage costs by itself, without a network: `python -m bench.storage [--megabytes 1024] [--record-bytes 1000,100]`.
+Cost of the storage without a network: `python -m bench.storage [--megabytes 1024] [--record-bytes 1000,100]`.
 
-- compaction of a log of which one key in ten lives: seconds, and the most memory that the cleaner's process had
-- recovery of a log that was left uncleanly and was never checkpointed: MB/s
+- compaction of a log in which one record of ten is the newest of its key: seconds, and peak memory of the cleaner process
+- recovery of a log after an unclean stop without a checkpoint: MB/s
 - the start on a directory of cleanly closed partitions: seconds
 
-The page cache is warm, as it is after writing. Figures of one run each.
+The page cache is warm, as after writing. Each figure is from one run.
 """
 
 import argparse
@@ -57,7 +57,7 @@ class StorageFigures(msgspec.Struct, frozen=True):
 
 
 class CompactionFigures(msgspec.Struct, frozen=True):
-    """`memory_bytes`: the most that the cleaner's process had resident; -1 where that is not known."""
+    """`memory_bytes`: the peak resident memory of the cleaner process; -1 if unknown."""
 
     records: int
     live_keys: int
@@ -67,7 +67,7 @@ class CompactionFigures(msgspec.Struct, frozen=True):
 
 
 class Owner:
-    """The thread that a store belongs to."""
+    """The thread that owns a store."""
 
     def __init__(self) -> None:
         self.node = VirtualNode()
@@ -94,7 +94,7 @@ class Owner:
 
 
 def fill(log: DiskLog, owner: Owner, *, size_bytes: int, record_bytes: int) -> tuple[int, int]:
-    """Write records of keys chosen by chance; how many, and how many keys there are."""
+    """Write records of random keys; returns the number of records and of keys."""
     chance = random.Random(record_bytes)
     count = size_bytes // record_bytes
     keys = max(count // LIVE_SHARE, 1)
@@ -111,7 +111,7 @@ def fill(log: DiskLog, owner: Owner, *, size_bytes: int, record_bytes: int) -> t
 
 @contextmanager
 def watched_memory(pid: Callable[[], int | None]) -> Iterator[list[int]]:
-    """The most resident memory of a process that comes and goes, where there is a /proc; as the list's only entry."""
+    """Sample the peak resident memory of a process, if there is a /proc; it becomes the only entry of the list."""
     peak, stop = [-1], threading.Event()
 
     def watch() -> None:
@@ -133,7 +133,7 @@ def watched_memory(pid: Callable[[], int | None]) -> Iterator[list[int]]:
 
 
 def compaction(directory: Path, *, size_bytes: int, record_bytes: int) -> CompactionFigures:
-    """From the decision to clean until the last segment is in its place and written down."""
+    """Seconds from the decision to clean until the last segment is in place and the first dirty offset is written."""
     owner = Owner()
     store = owner.open(directory)
     config = LogConfig(
@@ -156,7 +156,7 @@ def compaction(directory: Path, *, size_bytes: int, record_bytes: int) -> Compac
 
 
 def recovery(directory: Path, *, size_bytes: int) -> float:
-    """MB/s of a start that has to read everything."""
+    """MB/s of a start that reads all data."""
     owner = Owner()
     store = owner.open(directory)
     log = store.open(TOPIC, TOPIC_ID, LogConfig(segment_bytes=SEGMENT_BYTES))
@@ -201,7 +201,7 @@ def measure(
     directory: Path | None = None,
     tell: Callable[[str], None] = lambda _line: None,
 ) -> StorageFigures:
-    """All of it, in a directory of its own under `directory`, which is removed."""
+    """Run all measurements in a temporary directory under `directory`."""
     compacted = {}
     for size in record_bytes:
         with _scratch(directory) as path:

@@ -1,11 +1,11 @@
 """
-How long appends are held up by checkpoints:
+Measure the delay of appends by checkpoints:
 
     python -m kohort.testing.append_stalls DIRECTORY
 
-Turns of some appends each, over many partitions, while a checkpoint is made again and again. Prints how long turns took, with
-checkpoints and without, and exits with 1 when one took longer than is promised. The first appends, each of which makes a
-directory and two files, are told apart and do not count.
+The program runs turns of several appends over many partitions while checkpoints follow each other. It prints the durations of
+turns with and without checkpoints, and exits with 1 if a turn took longer than the documented bound. The first append of each
+partition, which makes a directory and two files, is listed separately and does not count.
 """
 
 import argparse
@@ -32,7 +32,7 @@ SWITCH_INTERVAL_SECONDS = 0.0001
 def measure(
     directory: Path, *, seconds: float, partitions: int, per_turn: int, size: int, interval_ms: int
 ) -> tuple[list[float], list[float]]:
-    """Milliseconds that each partition's first append took; and each turn: its appends, and what the flusher had posted."""
+    """The durations in milliseconds of each partition's first append, and of each turn with its appends and callbacks."""
     posted: SimpleQueue[Callable[[], None]] = SimpleQueue()
     turn = ReadyQueue(lambda _: None)
     store = DiskStore(
@@ -68,7 +68,7 @@ def measure(
 
 
 def _run_posted(posted: "SimpleQueue[Callable[[], None]]", turn: ReadyQueue) -> None:
-    """As an event loop: wait for what the threads have to say, but not for long."""
+    """Run the callbacks of the threads, and wait at most a millisecond for them, like an event loop."""
     try:
         action = posted.get(timeout=0.001)
         while True:

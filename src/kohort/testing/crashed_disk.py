@@ -1,11 +1,11 @@
 """
-What a disk may hold after a crash: a model of files and directories that knows what was flushed.
+A model of the content of a disk after a crash.
 
-What was written to a file since it was last flushed may be there, in part, out of order, or not at all; so may the names that
-were made, renamed and removed in a directory that was not flushed since. What was flushed is there. This is what POSIX
-promises and no more: real file systems are kinder.
+Data written to a file since its last flush may be on the disk whole, in part, out of order, or not at all. The same holds for
+names that were created, renamed and removed in a directory since its last flush. Flushed data is on the disk. These are the
+guarantees of POSIX; real file systems give more.
 
-`Disk.apply` takes the operations in the order in which they were done; `Disk.crash` says what is found if the power goes now.
+`Disk.apply` takes the operations in order; `Disk.crash` returns the content of the disk after a power failure at that moment.
 """
 
 from dataclasses import dataclass, field
@@ -15,12 +15,12 @@ from random import Random
 from typing import TypeAlias, assert_never
 
 ROOT = 0
-"""The node of the directory that all is in."""
+"""The node of the root directory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A new file, or a new directory, under a name."""
+    """A file or directory was created."""
 
     node: int
     parent: int
@@ -30,7 +30,7 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class Wrote:
-    """Bytes at a position of a file."""
+    """Bytes were written at a position of a file."""
 
     node: int
     position: int
@@ -42,7 +42,7 @@ class Wrote:
 
 @dataclass(frozen=True, slots=True)
 class Resized:
-    """A file was cut off, or got zeros at its end."""
+    """A file was truncated, or extended with zeros."""
 
     node: int
     size_bytes: int
@@ -50,7 +50,7 @@ class Resized:
 
 @dataclass(frozen=True, slots=True)
 class Renamed:
-    """Within a directory; what had the new name before has lost it."""
+    """A name was changed within a directory; a file of the new name was replaced."""
 
     parent: int
     name: str
@@ -59,7 +59,7 @@ class Renamed:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """A name is gone, and what it named, if it is open nowhere."""
+    """A name was removed."""
 
     parent: int
     name: str
@@ -74,7 +74,7 @@ class Synced:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Something that is no system call: what somebody was told between them."""
+    """An event between system calls that a test noted, such as an acknowledgement."""
 
     value: object
 
@@ -85,19 +85,19 @@ Tree: TypeAlias = dict[str, bytes | None]
 
 
 class Kept(StrEnum):
-    """What of the unflushed is found after a crash."""
+    """The part of unflushed data that is found after a crash."""
 
     ALL = "all"
-    """The process was killed, the machine goes on."""
+    """All of it: the process was killed, the machine was not."""
     NONE = "none"
     TORN = "torn"
-    """What was done first, and the last of it in part."""
+    """The first operations, and a part of the last of them."""
     SOME = "some"
-    """Any of it, and some of it in part."""
+    """Any of the operations, some of them in part."""
     ZEROS = "zeros"
-    """Files have their sizes, and zeros where the data should be."""
+    """Files have their sizes, with zeros in place of the data."""
     MIXED = "mixed"
-    """Each file and each directory in a way of its own."""
+    """A random choice of the above for each file and directory."""
 
 
 _PLAIN = (Kept.ALL, Kept.NONE, Kept.TORN, Kept.SOME, Kept.ZEROS)
@@ -127,7 +127,7 @@ class _Directory:
     durable: dict[str, int] = field(default_factory=dict)
     present: dict[str, int] = field(default_factory=dict)
     pending: list[tuple[Made | Renamed | Removed, int]] = field(default_factory=list)
-    """With the node that the name meant."""
+    """Changes of names, with the node of each name."""
 
     def sync(self) -> None:
         self.durable = dict(self.present)
@@ -143,10 +143,10 @@ class _Directory:
 
 
 class Disk:
-    """Files and directories as they are, and as they were last flushed."""
+    """The current and the flushed state of files and directories."""
 
     def __init__(self, tree: Tree) -> None:
-        """`tree` is what is there, all of it durable."""
+        """`tree` is the initial content, which is durable."""
         self._files: dict[int, _File] = {}
         self._directories = {ROOT: _Directory()}
         nodes = {"": ROOT}
@@ -186,7 +186,7 @@ class Disk:
         _rename(directory.present, operation, node)
 
     def crash(self, chance: Random, kept: Kept) -> Tree:
-        """What is found when the power goes now, by `chance` where there is any."""
+        """The content after a power failure now; `chance` makes the random choices."""
         tree: Tree = {}
         self._find(ROOT, "", chance, kept, tree)
         return tree
@@ -234,7 +234,7 @@ def _choose_names(
 
 
 def _tear(operation: Wrote | Resized, chance: Random) -> Wrote | Resized:
-    """A part of a write: its front or its back."""
+    """The front or the back part of a write."""
     if isinstance(operation, Resized):
         return operation
     at = chance.randint(0, len(operation.data))
@@ -256,7 +256,7 @@ def _change(content: bytearray, operation: Wrote | Resized) -> None:
 
 
 def _rename(entries: dict[str, int], operation: Made | Renamed | Removed, node: int) -> None:
-    """A name's change that comes without an earlier one of it does what it can."""
+    """Apply a change of a name; earlier changes of the name may be missing."""
     match operation:
         case Made(name=name):
             entries[name] = node
@@ -268,13 +268,13 @@ def _rename(entries: dict[str, int], operation: Made | Renamed | Removed, node: 
 
 
 def read_tree(root: Path) -> Tree:
-    """What a directory holds."""
+    """The content of a directory."""
     paths = sorted(root.rglob("*"))
     return {str(path.relative_to(root)): None if path.is_dir() else path.read_bytes() for path in paths}
 
 
 def write_tree(root: Path, tree: Tree) -> None:
-    """Make a new directory that holds this."""
+    """Make a new directory with this content."""
     root.mkdir()
     for path, content in tree.items():
         if content is None:

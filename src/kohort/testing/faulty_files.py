@@ -1,6 +1,6 @@
 """
-Stands between the storage and the system: writes down every call that changes a file, fails those it is told to, and lets a
-thread wait before one.
+A layer between the storage and the system calls: it records every call that changes a file, fails chosen calls, and can hold a
+thread before a call.
 
     with FaultyFiles(data_dir) as files:
         ...  # a store on data_dir
@@ -9,7 +9,7 @@ thread wait before one.
         disk.apply(operation)
         tree = disk.crash(Random(seed), Kept.SOME)  # what a crash here leaves behind
 
-Nothing is flushed for real: what would be durable is written down. Calls on paths outside the directory pass through.
+Files are not flushed; the flushes are recorded. Calls on paths outside the directory pass through.
 """
 
 import os
@@ -37,18 +37,18 @@ from kohort.testing.crashed_disk import (
 )
 
 Refuse = Callable[[str, Path], int | None]
-"""Given a call's name and path: the errno that it fails with, None to let it through."""
+"""Called with the name and the path of a call; returns the errno that the call fails with, or None."""
 
 _WAIT_SECONDS_MAX = 20.0
 
 
 class FaultyFiles:
     """
-    The system calls of all stores under one directory, while the context lasts. One at a time in a process.
+    A context that records the system calls of all stores under one directory. One at a time in a process.
 
     Attributes:
-        operations: what was done, in order.
-        refuse: asked before every call; may be set at any time.
+        operations: the recorded operations, in order.
+        refuse: called before every call; may be replaced at any time.
     """
 
     def __init__(self, root: Path, *, refuse: Refuse = lambda _call, _path: None) -> None:
@@ -63,7 +63,7 @@ class FaultyFiles:
         self._next_node = len(self._nodes)
         self._open: dict[int, Path] = {}
         self._descriptors: dict[int, int] = {}
-        """Nodes by file descriptor: what a name means may change while the file is open, what a descriptor means does not."""
+        """Nodes by file descriptor: a name may be given to another file while the descriptor is open."""
         self._positions: dict[int, int] = {}
         """Where the next `write` goes, by file descriptor; absent: at the end."""
         self._sizes = {
@@ -93,16 +93,16 @@ class FaultyFiles:
         return Disk(self._before)
 
     def mark(self, value: object) -> None:
-        """Note between the calls what somebody was told now."""
+        """Record an event between the calls."""
         with self._lock:
             self.operations.append(Mark(value))
 
     def hold(self, thread: str) -> None:
-        """The thread of this name waits before its next call."""
+        """Hold the thread of this name before its next call."""
         self._gates[thread] = threading.Event()
 
     def await_held(self) -> None:
-        """Until a thread that is held has come to a call."""
+        """Block until a held thread has come to a call."""
         assert self._arrived.acquire(timeout=_WAIT_SECONDS_MAX), "no thread that is held came to a call"
 
     def release(self, thread: str) -> None:
@@ -111,7 +111,7 @@ class FaultyFiles:
     # The calls
 
     def _is_ours(self, path: Path) -> bool:
-        """Of every call of every thread, so by the text: pathlib takes paths apart each time."""
+        """Whether a path is under the directory; compared as text, because pathlib parses paths on each comparison."""
         return str(path).startswith(self._prefix) or path == self.root
 
     def _enter(self, call: str, path: Path) -> None:
@@ -254,5 +254,5 @@ class FaultyFiles:
 
 
 def fail_on(call: str, suffix: str, *, code: int = EIO) -> Refuse:
-    """Every call of this name on a path that ends so fails: on files like `.log`, or on one partition's directory."""
+    """Fail every call of this name on paths with this suffix, such as `.log` or the directory of a partition."""
     return lambda name, path: code if name == call and str(path).endswith(suffix) else None

@@ -1,1 +1,1 @@
-"""Tools over a data directory: dump and verify."""
+"""Tools for the files of a data directory: dump and verify."""

@@ -1,8 +1,7 @@
 """
-What the files of a log say, as rows: for people and for programs, changing nothing.
+Rows of the content of a log's files, for people and programs. No file is changed.
 
-Every kind of file has its own rows; `FILE_KINDS` says which is read how. What is damaged is a row with `problem`, and ends
-its file.
+Every kind of file has its own fields. Damage is a row with the field `problem`, which is the last one of its file.
 
 Source: Kafka DumpLogSegments.
 """
@@ -45,7 +44,7 @@ _KINDS = {APPEND: "append", DELETE: "delete", START: "start", EPOCH: "epoch"}
 
 
 def as_text(key: bytes | None, value: bytes | None) -> Row:
-    """Bytes that are no UTF-8 are shown escaped."""
+    """Key and value as text; bytes that are not UTF-8 are escaped."""
     return {"key": _text(key), "value": _text(value)}
 
 
@@ -65,10 +64,11 @@ def dump(
     The rows of one file.
 
     Args:
-        from_offset, bytes_max: of a segment, where to begin, and how much of it; at least one batch.
+        from_offset: the first offset to show of a segment.
+        bytes_max: the bound on the bytes of batches of a segment, but at least one batch.
 
     Raises:
-        CorruptError: nothing is known of files of this name.
+        CorruptError: the name is not the name of a known kind of file.
         OSError: the file cannot be read.
     """
     if path.suffix == LOG_SUFFIX:
@@ -110,7 +110,7 @@ def _batches(path: Path, decode: DecodeRecord | None, from_offset: int) -> Itera
 
 
 def _batch_bytes(front: bytes, left_bytes: int) -> int:
-    """The size of the batch that begins with these bytes; 0 when so much is not there, or it is none of magic 2."""
+    """The size of the batch that begins with these bytes; 0 if it is not whole, or not of magic 2."""
     if len(front) < HEADER_BYTES:
         return 0
     _, length, _, magic, _ = read_front(front)
@@ -171,7 +171,7 @@ def _base_offset(path: Path) -> int:
 
 
 def _entries(index: OffsetIndex | TimeIndex) -> Iterator[tuple[int, int]]:
-    """Up to the zeros that fill a file of Apache Kafka while its segment is appended to."""
+    """The entries, without the zeros at the end of an index file of Apache Kafka's active segment."""
     for place in range(index.count):
         entry = index.entry(place)
         if entry == (0, 0):

@@ -44,7 +44,7 @@ from kohort.wire.batches import read_header
 @dataclass(frozen=True, slots=True)
 class Problem:
     """
-    What is wrong with a file. `is_repaired`: the next start puts it right; else data that counts as durable is damaged.
+    A problem of a file. `is_repaired`: the next start repairs it; else data that counts as durable is damaged.
     """
 
     path: Path
@@ -54,7 +54,7 @@ class Problem:
 
 @dataclass(slots=True)
 class Verified:
-    """What was looked at."""
+    """Counts of the checked partitions, segments, batches and bytes."""
 
     partitions: int = 0
     segments: int = 0
@@ -67,10 +67,10 @@ def verify(directory: Path, summary: Verified) -> Iterator[Problem]:
     The problems of a data directory, or of one partition's directory.
 
     Args:
-        summary: counted up on the way.
+        summary: updated during the iteration.
 
     Raises:
-        OSError: something cannot be read.
+        OSError: a file cannot be read.
     """
     topic_partition = partition_of(directory.name)
     if topic_partition is not None and any(directory.glob(f"*{LOG_SUFFIX}")):
@@ -106,7 +106,7 @@ def _recovery_points(directory: Path) -> dict[TopicPartition, int]:
 
 
 def _verify_partition(directory: Path, summary: Verified, *, durable_until: int | None) -> Iterator[Problem]:
-    """`durable_until`: below it everything is durable; None when everything is."""
+    """`durable_until`: all data below this offset is durable; None if all data is."""
     summary.partitions += 1
     if read_partition_metadata(directory) == NO_TOPIC_ID:
         yield Problem(directory / "partition.metadata", "names no topic id", is_repaired=True)
@@ -148,10 +148,10 @@ def _rows_problems(path: Path) -> Iterator[Problem]:
 
 class _Batch(NamedTuple):
     """
-    What indexes may say of a batch.
+    The facts of a batch that index entries are checked against.
 
     Attributes:
-        newest_ms: the largest timestamp of it and all before it in the segment.
+        newest_ms: the largest timestamp up to this batch in the segment.
     """
 
     position: int
@@ -162,10 +162,10 @@ class _Batch(NamedTuple):
 
 class _Index(ABC):
     """
-    The entries of an index, each held against the batch that it speaks of when that comes by: nothing is kept of either.
+    The entries of an index, which are checked while the batches of the segment are read: neither is kept in memory.
 
     Attributes:
-        what: what is wrong with the first entry that is; the rest is not looked at.
+        what: the problem of the first wrong entry; later entries are not checked.
     """
 
     def __init__(self, path: Path) -> None:
@@ -177,13 +177,13 @@ class _Index(ABC):
         self._advance()
 
     def meet(self, batch: _Batch) -> None:
-        """The next batch of the segment."""
+        """Check the entries of the next batch of the segment."""
         while self._entry is not None and self.is_reached(self._entry, batch):
             self.what = self.check(self._entry, batch)
             self._advance()
 
     def end(self, next_offset: int) -> None:
-        """There are no more batches, and this is the offset behind the last."""
+        """Check the remaining entry after the last batch; `next_offset` is the offset behind it."""
         if self._entry is not None:
             self.what = self.unmet(self._entry)
         elif self.what is None and self._before is not None:
@@ -202,7 +202,7 @@ class _Index(ABC):
 
     @abstractmethod
     def is_reached(self, entry: Row, batch: _Batch) -> bool:
-        """Whether the entry speaks of this batch or of none."""
+        """Whether the entry is of this batch or of an earlier position."""
 
     @abstractmethod
     def check(self, entry: Row, batch: _Batch) -> str | None: ...
@@ -212,14 +212,14 @@ class _Index(ABC):
 
     @abstractmethod
     def unmet(self, entry: Row) -> str:
-        """What to say of an entry behind all batches."""
+        """The problem of an entry without a batch."""
 
     def check_last(self, _entry: Row, _next_offset: int) -> str | None:
         return None
 
 
 class _OffsetIndex(_Index):
-    """An entry has the position of a batch, and an offset of what was appended with it."""
+    """An entry has the position of a batch, and an offset of the set that was appended with it."""
 
     def is_reached(self, entry: Row, batch: _Batch) -> bool:
         return bool(entry["position"] <= batch.position)
@@ -246,7 +246,7 @@ class _OffsetIndex(_Index):
 
 
 class _TimeIndex(_Index):
-    """An entry has a timestamp that no batch exceeds up to an offset."""
+    """An entry has the largest timestamp of all batches up to an offset."""
 
     def is_reached(self, entry: Row, batch: _Batch) -> bool:
         return bool(entry["offset"] <= batch.last_offset)
@@ -345,7 +345,7 @@ class _Segment:
         return self._durable_until is not None and self.next_offset >= self._durable_until
 
     def _problem(self, path: Path, what: str | None) -> Iterator[Problem]:
-        """The first wrong entry tells enough. After an unclean stop the indexes above the recovery point are built anew."""
+        """Report a wrong index. After an unclean stop the next start rebuilds indexes above the recovery point."""
         if what is not None:
             is_repaired = self._durable_until is not None and self.next_offset > self._durable_until
             yield Problem(path, what, is_repaired=is_repaired)
