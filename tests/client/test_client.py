@@ -121,7 +121,7 @@ FAILURES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "silence":       (lambda: None,                  ConfigError, "did not answer Metadata within 0.3 s"),
     "a close":       (lambda: CLOSE,                 ConfigError, "closed the connection .* uses TLS or SASL"),
     "half a frame":  (lambda: b"\0\0\0\x10\0\0",     ConfigError, "did not answer Metadata within 0.3 s"),
-    "a huge frame":  (lambda: b"\x7f\xff\xff\xff",   WireError,   "2147483647 bytes; at most 104857600 are taken"),
+    "a huge frame":  (lambda: b"\x7f\xff\xff\xff",   WireError,   "2147483647 bytes; at most 104857600 are accepted"),
     "HTTP":          (lambda: b"HTTP/1.1 400 Bad",   WireError,   "1213486160 bytes; at most"),
     "another reply": (lambda: b"\0\0\0\5\0\0\0\x63\0", WireError, "answered request 99 instead of 2"),
     "no array":      (lambda: b"\0\0\0\x0d\0\0\0\2\0\0\0\0\0\xff\xff\xff\x0f", WireError, "claims 33554430 elements"),

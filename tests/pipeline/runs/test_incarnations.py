@@ -1,5 +1,6 @@
 """
-A topic is deleted and created again under its name, or a log is cut off: runs go on, and the tables tell of both incarnations.
+A topic is deleted and created again under its name, or a log is truncated: runs go on, and the tables tell of both
+incarnations.
 
 The coordinator deletes the offsets of a deleted topic by tombstones; later commits of a group belong to the new topic. The
 cases are topics of one data directory, so that they share the runs.
@@ -100,7 +101,7 @@ class Step:
 
 
 def first_incarnations(broker: Broker) -> None:
-    """Topics that are all made again later, except `rest`; a transaction is open in `both`."""
+    """Topics that are all created again later, except `rest`; a transaction is open in `both`."""
     both = log_of("both", 0, 10, 20, 30)
     both.append([Record(None, b"x")] * 5, START_MS + 40_000, producer=PRODUCER, transactional=True)
     broker.write(both, topic_id("both", 0))
@@ -168,8 +169,8 @@ def test_the_tables_tell_of_both_incarnations(steps: dict[str, Step]) -> None:
     assert first.lags("both") == [(0, 35, 15, 10_000), (1, 10, 6, 30_000)]
     assert len(first.rows["blocking_transactions"]) == 1
     assert second.ended("both") == [
-        "both-0 was made again, and ends at 50; the one before was read to offset 35",
-        "both-1 is gone since its topic was made again; it was read to offset 10",
+        "both-0 was created again, and ends at 50; the previous log was read to offset 35",
+        "both-1 no longer exists since its topic was created again; it was read to offset 10",
     ]
     assert second.outcome.lost == []
     assert second.ended("rest") == []
@@ -208,10 +209,10 @@ def test_incarnations_are_counted_from_run_to_run(steps: dict[str, Step]) -> Non
 
 
 @pytest.mark.spark
-def test_a_log_that_was_cut_off_is_read_again(steps: dict[str, Step]) -> None:
+def test_a_log_that_was_truncated_is_read_again(steps: dict[str, Step]) -> None:
     """The same topic id, and fewer offsets than were read: an unclean election, or a restored disk."""
     assert steps["second"].ended("cut") == [
-        "cut-0 ends at 20, and was read to offset 30 before: it was cut off, and is read again"
+        "cut-0 ends at 20, and was read to offset 30 before: it was truncated, and is read again"
     ]
     assert steps["second"].lags("cut") == [(0, 20, 10, 80_000), (1, 10, 0, 0)]
 

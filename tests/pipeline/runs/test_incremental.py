@@ -1,6 +1,6 @@
 """
-Wherever the logs are cut into what one run reads and what the next one does, the tables are those of one read of everything;
-and a run makes again what new rows touch, and reads no more than it needs for that.
+Incremental runs: wherever the logs are cut between two runs, the tables equal those of one read of everything. A run makes
+again only what new rows affect, and reads no more rows than it needs for that.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,15 +30,15 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 MORE = ("lag_over_time", "rebalances", "time_without_owner", "damage")
 TABLES = published.TABLES if LONG else (*READ, *MORE)
 FEW = TABLES if LONG else READ
-"""What has to be published for the next run to see what is touched."""
+"""The tables that the next run needs to find what is affected."""
 SEEDS = ((3, 4, 71, 72, 88, 89), (17, 18, 40, 41, 102, 103)) if LONG else ((3, 4),)
-"""Histories that lie in the same directory, each in log partitions of its own and cut by itself. What a table costs in a frame
-as small as these is its plan, whatever it holds: six histories take as long as one."""
+"""Histories in one directory, each in log partitions of its own and cut by itself. For such small frames the time goes into
+planning: six histories take as long as one."""
 CUTS = 4 if LONG else 1
 
 
 class GrowingLogs:
-    """Logs that grow: a copy of others, cut anywhere between two batches."""
+    """A growing copy of logs, cut anywhere between two batches."""
 
     def __init__(self, whole: Path, growing: Path) -> None:
         self._whole = whole
@@ -50,7 +50,7 @@ class GrowingLogs:
         return sorted(path.name for path in self._whole.iterdir() if path.is_dir())
 
     def grow(self, shares: dict[str, float]) -> None:
-        """Copy so much of some logs; what was there stays."""
+        """Copy a share of some logs; they never shrink."""
         for name, share in shares.items():
             share = self._shares[name] = max(share, self._shares.get(name, 0.0))
             target = self._growing / name
@@ -88,8 +88,7 @@ def same_as_from_scratch(spark: Any, logs: Path, out: Path, names: tuple[str, ..
 
 def records_read(spark: Any) -> dict[int, int]:
     """
-    By each stage that Spark still knows (it forgets the oldest); what they tell is counted by a thread of its own, which is
-    waited for.
+    Return the input records of each stage that Spark still has. Waits for the thread that counts them.
     """
     gateway, context = spark.sparkContext._gateway, spark.sparkContext._jsc.sc()
     context.listenerBus().waitUntilEmpty()
@@ -101,7 +100,7 @@ def records_read(spark: Any) -> dict[int, int]:
 
 
 def read_since(spark: Any, stage_id: int) -> tuple[int, int]:
-    """Records that stages behind this one have read, and the last stage."""
+    """Return the records that later stages have read, and the last stage."""
     read = records_read(spark)
     return sum(records for stage, records in read.items() if stage > stage_id), max(read, default=-1)
 
@@ -122,8 +121,8 @@ def test_any_cut_gives_the_tables_of_one_read(spark: Any, tmp_path: Path, seeds:
             same_as_from_scratch(spark, logs, out)
 
 
-def test_who_rests_is_not_read_again(spark: Any, tmp_path: Path) -> None:
-    """Groups in log partitions of their own, each with as many commits; one goes on."""
+def test_idle_groups_are_not_read_again(spark: Any, tmp_path: Path) -> None:
+    """Groups in log partitions of their own, each with the same number of commits; one continues."""
     logs, out = tmp_path / "logs", tmp_path / "out"
     groups, commits = 8, 6000
     for partition in range(groups):
@@ -145,10 +144,17 @@ def test_who_rests_is_not_read_again(spark: Any, tmp_path: Path) -> None:
     assert told.affected is not None
     assert told.affected.groups == {"g3"}
     assert told.rows_read == 11  # and the batch
-    # One group's commits and no other's, however many tables are made of them.
+    # Only the commits of one group were read, for all tables together.
     assert first > groups * commits
     assert second < first * 2 / groups
     same_as_from_scratch(spark, logs, out, FEW if LONG else ("offset_commits", "status"))
+    # A batch that is being written is reported as damage, and affects no group: no log has new records.
+    with (logs / place).open("ab") as file:
+        file.write(bytes(20))
+    told = once(spark, logs, out, share_max=AFFECTED_SHARE_MAX, tables=FEW)
+    assert (told.version, told.rows_read) == (3, 0)
+    assert told.affected is not None
+    assert told.affected.groups == frozenset()
 
 
 def committed(group: str, offset: int) -> Record:

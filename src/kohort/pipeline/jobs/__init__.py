@@ -1,1 +1,1 @@
-"""What is run: read a directory, make a table, publish it. So short that the tables carry the tests."""
+"""Jobs: the frames of a source, its tables, and their publication."""

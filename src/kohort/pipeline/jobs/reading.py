@@ -60,10 +60,10 @@ def coordinator_log_bytes(
         return 0
     segments = list_segments(directory, topics={topic})
     if not segments:
-        who, first = ("transaction", "transaction") if topic == TRANSACTION_STATE else ("group", "group")
+        kind = "transaction" if topic == TRANSACTION_STATE else "group"
         raise ConfigError(
-            f"{directory} holds no log of a {who} coordinator (no {topic}-0, -1, ...); name the data directory"
-            f" itself, and note that the log appears with the first {first}"
+            f"{directory} holds no log of a {kind} coordinator (no {topic}-0, -1, ...); name the data directory"
+            f" itself, and note that the log appears with the first {kind}"
         )
     return sum(segment.size_bytes for segment in segments)
 

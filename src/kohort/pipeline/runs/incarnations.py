@@ -41,12 +41,12 @@ class EndedIncarnation:
     is_same_topic: bool
 
     def __str__(self) -> str:
-        place, read = f"{self.topic}-{self.partition}", f"was read to offset {self.position}"
+        partition, read = f"{self.topic}-{self.partition}", f"was read to offset {self.position}"
         if self.bounds is None:
-            return f"{place} is gone since its topic was made again; it {read}"
+            return f"{partition} no longer exists since its topic was created again; it {read}"
         if self.is_same_topic:
-            return f"{place} ends at {self.bounds[1]}, and {read} before: it was cut off, and is read again"
-        return f"{place} was made again, and ends at {self.bounds[1]}; the one before {read}"
+            return f"{partition} ends at {self.bounds[1]}, and {read} before: it was truncated, and is read again"
+        return f"{partition} was created again, and ends at {self.bounds[1]}; the previous log {read}"
 
 
 def changed_topics(state: RunState, topic_ids: Mapping[str, str]) -> set[str]:

@@ -1,1 +1,1 @@
-"""Where tables come from: Spark data sources over the decoder."""
+"""Spark data sources over the decoder: directories and clusters, batches and streams."""

@@ -86,8 +86,8 @@ def check_loss(place: TopicPartition, first: int, start: int) -> None:
     if first > start:
         topic, partition = place
         raise ConfigError(
-            f"{topic}-{partition} begins at offset {first} now, and was to be read from {start}: what lay between has been"
-            " deleted; read on without it with option failOnDataLoss=false"
+            f"{topic}-{partition} begins at offset {first} now, and was to be read from {start}: the records between were"
+            " deleted; option failOnDataLoss=false continues without them"
         )
 
 

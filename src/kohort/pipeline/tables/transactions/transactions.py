@@ -132,7 +132,7 @@ def _aggregates() -> list[Any]:
 
 
 def _wrote_with() -> Any:
-    """The epoch of the transaction's batches, from its end where compaction has taken what was before."""
+    """Return the epoch of the batches; derived from the end of the transaction if compaction removed its start."""
     ended = fn.coalesce("end_epoch", "complete_epoch")
     is_bumped = fn.col("transaction_version") >= _EPOCH_BUMPED_BY_CLIENT
     from_end = fn.when(is_bumped & (ended > 0), (ended - 1).cast("smallint"))
@@ -141,8 +141,8 @@ def _wrote_with() -> Any:
 
 def _ended_state() -> Any:
     """
-    The state of a transaction; of one that is not the last of its id, what must have followed, since Kafka begins no other
-    before. Null where that may have been either.
+    Return the state of a transaction. If its transactional id continued, a prepared transaction has completed, because Kafka
+    starts no other before. Null if it may have been committed or aborted.
     """
     state = fn.col("state")
     ended = fn.when(state.startswith("Prepare"), fn.concat(fn.lit("Complete"), fn.substring(state, 8, 6)))
