@@ -145,7 +145,7 @@ class MemoryCleaner:
         counters.bytes_written += ended.bytes_written
         counters.invalid_records += ended.invalid_records
         counters.recopy_percent = 100 * ended.bytes_written / max(ended.bytes_read, 1)
-        _log.info(
+        _log.debug(  # a busy log has a pass every 256 KiB
             "log.cleaned partition=%s end_offset=%d read_bytes=%d written_bytes=%d",
             *(log.topic_partition, ended.end_offset, ended.bytes_read, ended.bytes_written),
         )
