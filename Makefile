@@ -97,7 +97,7 @@ lint: $(READY) ## ruff, strict types, import rules, no circles of imports
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/python tools/import_circles.py src
 
-format: $(READY) ## format the code and mend what ruff can mend
+format: $(READY) ## format the code and apply ruff's fixes
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
@@ -107,14 +107,14 @@ serve: $(READY) ## a broker on 127.0.0.1:9092 with its data in ./kohort-data
 bench: $(READY) $(WITH_COMPILED) ## Kohort (compiled where there is a C compiler), Apache Kafka and kfake side by side, some 20 minutes (BENCH="--only commit" for less)
 	@PYTHONPATH=$(if $(WITH_COMPILED),$(COMPILED)) $(BIN)/python -m bench --out bench/results $(BENCH)
 
-bench-compare: $(READY) ## two runs, measure by measure: make bench-compare A=one.json B=other.json
+bench-compare: $(READY) ## compare two runs: make bench-compare A=one.json B=other.json
 	@test -n "$(A)" && test -n "$(B)" || { echo "Name two files: make bench-compare A=bench/results/one.json B=bench/results/other.json" >&2; exit 2; }
 	@$(BIN)/python -m bench --compare $(A) $(B)
 
-bench-java: $(READY) $(WITH_COMPILED) ## what Apache Kafka's own Java clients make of each server (JAVA="--rounds 1" for less; needs Java and Maven)
+bench-java: $(READY) $(WITH_COMPILED) ## measure each server with Apache Kafka's Java clients (JAVA="--rounds 1" for less; needs Java and Maven)
 	@PYTHONPATH=$(if $(WITH_COMPILED),$(COMPILED)) $(BIN)/python -m bench.java_tools $(JAVA)
 
-profile: $(READY) ## where the server's time goes: make profile MEASURE=commit (FLAME=flame.svg draws it, if py-spy is there)
+profile: $(READY) ## profile the server: make profile MEASURE=commit (FLAME=flame.svg draws it, if py-spy is there)
 	@$(BIN)/python -m bench --profile --flush $(or $(FLUSH),os) --only "$(or $(MEASURE),heartbeat)" --connections $(or $(CONNECTIONS),64) \
 	  --seconds $(or $(SECONDS),3) --no-growth $(if $(FLAME),--flame $(FLAME))
 
@@ -124,11 +124,11 @@ conformance: $(READY) ## run the scenarios on Kohort and on a live Apache Kafka,
 conformance-record: $(READY) ## run them on Apache Kafka three times and record its answers (ONLY=name for some; needs Java and Maven)
 	@$(BIN)/python -m kohort.testing.conformance record $(ONLY)
 
-lock: ## resolve the dependencies anew and pin them (needs uv)
+lock: ## resolve the dependencies again and pin them (needs uv)
 	uv pip compile pyproject.toml --extra dev --universal --generate-hashes --no-header --no-annotate \
 	  --python-version 3.11 --quiet --upgrade --output-file requirements/dev.lock
 
-clean: ## remove everything that was made here
+clean: ## remove everything that was built here
 	rm -rf $(VENV) build dist kohort-data kohort-demo .mypy_cache .ruff_cache .hypothesis
 
 wheel: $(READY) ## build the plain and the compiled wheel into dist/ and test each in a bare virtual environment

@@ -1,8 +1,8 @@
 """
 Real clients against a real process.
 
-With KOHORT_CLIENTS_BOOTSTRAP set, the tests run against that broker instead: against Apache Kafka they show that the tests
-say what Kafka does.
+With KOHORT_CLIENTS_BOOTSTRAP set, the tests run on that broker instead. A run on Apache Kafka shows that the tests expect
+Kafka's behaviour.
 """
 
 import os
@@ -23,7 +23,7 @@ QUICK_REBALANCES = {"group.initial.rebalance.delay.ms": "100"}
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # kafka-python reads its schemas so, each when it is first needed.
+    # kafka-python reads each schema with these functions at its first use.
     config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
 
 
@@ -38,7 +38,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class Broker(Protocol):
-    """What a client needs to know of a broker."""
+    """The address of a broker."""
 
     @property
     def bootstrap(self) -> str: ...
@@ -51,7 +51,7 @@ class _Other:
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """One broker for all tests, whose topics and groups have names of their own."""
+    """One broker for all tests; each test has topics and groups of its own."""
     if OTHER_BROKER:
         yield _Other(OTHER_BROKER)
         return
@@ -61,7 +61,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 @pytest.fixture(scope="session")
 def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], ServedKohort]]:
-    """Makes brokers, already started, that a test may stop, kill and start again."""
+    """A function that starts a broker, which the test may stop, kill and restart."""
     if OTHER_BROKER:
         pytest.skip("needs a broker that can be stopped")
     made: list[ServedKohort] = []
@@ -77,7 +77,7 @@ def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[]
 
 @pytest.fixture(scope="session")
 def java() -> JavaTools:
-    """Apache Kafka's tools; skips where there are none."""
+    """Apache Kafka's tools; skips without Java or Maven."""
     try:
         return java_tools()
     except UnavailableToolsError as exc:
@@ -86,7 +86,7 @@ def java() -> JavaTools:
 
 @pytest.fixture(scope="session")
 def make_topic(broker: Broker) -> Callable[..., str]:
-    """Makes topics with names of their own."""
+    """A function that creates a topic with a new name."""
 
     def make(partitions: int = 1, **config: str) -> str:
         return new_topic(broker.bootstrap, partitions, config)
@@ -96,7 +96,7 @@ def make_topic(broker: Broker) -> Callable[..., str]:
 
 @pytest.fixture
 def group() -> str:
-    """The name of a group that nobody else uses."""
+    """The name of a new group."""
     return f"group-{uuid4().hex[:8]}"
 
 

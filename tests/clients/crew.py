@@ -1,4 +1,4 @@
-"""A group of members, each in its process, as a test sees it from outside."""
+"""A group of members, each in a process of its own."""
 
 import json
 import subprocess
@@ -11,7 +11,7 @@ from tests.clients.lines import Lines
 from tests.clients.waiting import PATIENCE_S, wait_until
 
 MORTAL = "session.timeout.ms=6000"
-"""The setting of a member that is to die: the group does without it soon. Whoever lives has ten times as long to show it."""
+"""A setting for a member that will be killed, so that its session expires soon. Other members have ten times as long."""
 _SCRIPT = Path(__file__).with_name("member.py")
 
 
@@ -25,27 +25,27 @@ class Member:
         self._lines = Lines(self.process)
 
     def assigned(self) -> list[int]:
-        """The partitions that it was given last."""
+        """The latest assignment."""
         events = [json.loads(line) for line in self._lines.all()]
         return next((event["assigned"] for event in reversed(events) if "assigned" in event), [])
 
     def assignments(self) -> list[list[int]]:
-        """All it was ever given, in order."""
+        """All assignments, in order."""
         events = [json.loads(line) for line in self._lines.all()]
         return [event["assigned"] for event in events if "assigned" in event]
 
     def values(self) -> list[str]:
-        """What it has read."""
+        """The values of the records that it has read."""
         events = [json.loads(line) for line in self._lines.all()]
         return [event["read"][2] for event in events if "read" in event]
 
     def leave(self) -> None:
-        """End it in order: it tells the group."""
+        """Stop the member, which leaves the group."""
         self.process.terminate()
         assert self.process.wait(PATIENCE_S) == 0
 
     def kill(self) -> None:
-        """End it without a word."""
+        """Kill the member, which does not leave the group."""
         self.process.kill()
         self.process.wait(PATIENCE_S)
 
@@ -83,7 +83,7 @@ class Crew:
         member.leave()
 
     def die(self, member: Member) -> None:
-        """Without a word; the group notices when the session is over, see `MORTAL`."""
+        """Kill a member. The group notices when its session has expired, see `MORTAL`."""
         self._remove(member)
         member.kill()
 
@@ -97,14 +97,14 @@ class Crew:
         wait_until(lambda: self._shares() == list(sizes), what=lambda: f"{sizes}; {self}")
 
     def values(self) -> list[str]:
-        """What all members together have read, also those that are gone."""
+        """The values that all members have read, also members that have ended."""
         return sorted(value for member in (*self.members, *self.gone) for value in member.values())
 
     def __str__(self) -> str:
         return ", ".join(f"{each.client} has {each.assigned()}, ended {each.process.poll()}" for each in self.members)
 
     def _shares(self) -> list[int] | None:
-        """The number of partitions of each, or None while one partition has no member or two."""
+        """The number of partitions of each member; None while a partition has no member or two."""
         assigned = [member.assigned() for member in self.members]
         whole = sorted(partition for partitions in assigned for partition in partitions)
         return sorted(map(len, assigned)) if whole == list(range(self._partitions)) else None

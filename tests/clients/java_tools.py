@@ -1,7 +1,7 @@
 """
-Apache Kafka's own command line tools, as they are published: started straight from the jars, without the shell scripts.
+Apache Kafka's command line tools, started from the jars without the shell scripts.
 
-The jars come from `kohort.testing.kafka`, once for all tests and all test processes.
+`kohort.testing.kafka` downloads the jars once for all test processes.
 """
 
 import subprocess
@@ -15,7 +15,7 @@ from tests.clients.waiting import PATIENCE_S
 
 CONSUMER_GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 _OF_ITS_OWN = {CONSUMER_GROUPS: ("--timeout", str(PATIENCE_S * 1_000))}
-"""What a tool is told beside its arguments: this one would wait five seconds for an answer."""
+"""Additional arguments by tool. The default timeout of this one is five seconds."""
 
 
 class JavaTools:
@@ -25,7 +25,7 @@ class JavaTools:
         self._command = (java, *QUICK_START, "-cp", f"{jars}/*")
 
     def run(self, main_class: str, *arguments: str, stdin: str = "", codes: Sequence[int] = (0,)) -> str:
-        """What the tool printed on stdout; its exit code must be one of `codes`, and stderr free of exceptions."""
+        """Run a tool and return its stdout. The exit code must be one of `codes`, and stderr free of exceptions."""
         done = subprocess.run(
             (*self._command, main_class, *arguments, *_OF_ITS_OWN.get(main_class, ())),
             input=stdin,
@@ -40,7 +40,7 @@ class JavaTools:
         return done.stdout
 
     def start(self, main_class: str, *arguments: str) -> "subprocess.Popen[str]":
-        """The tool as a process, its output to be read by the caller."""
+        """Start a tool as a process. The caller reads its output."""
         return subprocess.Popen(
             (*self._command, main_class, *arguments),
             stdin=subprocess.DEVNULL,
@@ -53,10 +53,10 @@ class JavaTools:
 @cache
 def java_tools() -> JavaTools:
     """
-    The tools, downloaded if need be.
+    The tools; downloads the jars at first use.
 
     Raises:
-        UnavailableToolsError: Java or Maven is absent, or the jars are not to be had.
+        UnavailableToolsError: Java or Maven is missing, or the download failed.
     """
     return JavaTools(java(), kafka_jars())
 

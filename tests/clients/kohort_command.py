@@ -1,4 +1,4 @@
-"""`kohort` itself as one more client."""
+"""The command `kohort` as a client."""
 
 import json
 import os
@@ -28,5 +28,5 @@ def kohort(
 
 
 def kohort_json(*arguments: str, bootstrap: str) -> Any:
-    """What a command says with --json."""
+    """Run a command with --json and return the decoded output."""
     return json.loads(kohort(*arguments, "--json", bootstrap=bootstrap).stdout)

@@ -1,4 +1,4 @@
-"""The lines that a process prints, as they come."""
+"""The lines of a process's standard output, while it runs."""
 
 import subprocess
 import threading
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 class Lines:
-    """Reads the standard output of a process on a thread of its own, so that waiting for a line can end."""
+    """Reads the standard output of a process in a thread, so that waiting for a line can time out."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
@@ -21,10 +21,10 @@ class Lines:
 
     def wait_for(self, is_wanted: Callable[[str], bool], timeout_s: float) -> str:
         """
-        The first line that is wanted, among those printed already too.
+        Wait for the first line that matches, which may have been printed already.
 
         Raises:
-            AssertionError: the time is up, or the process has closed its output.
+            AssertionError: the timeout has passed, or the process has closed its output.
         """
 
         def found() -> bool:

@@ -1,4 +1,4 @@
-"""Waiting for something that another process does, with a bound."""
+"""Wait for another process, with a timeout."""
 
 import time
 from collections.abc import Callable
@@ -8,18 +8,18 @@ T = TypeVar("T")
 
 INTERVAL_S = 0.02
 PATIENCE_S = 300
-"""For what is to come: who waits in vain has failed however long it took, and a busy machine may be slow."""
+"""Long enough for a busy machine. A test that reaches it has failed."""
 
 
 def wait_until(condition: Callable[[], T], *, what: str | Callable[[], str], timeout_s: float = PATIENCE_S) -> T:
     """
-    What `condition` returns when it is first true.
+    Poll a condition until it is true, and return its value.
 
     Args:
-        what: is waited for; or makes these words when the time is up.
+        what: the event, for the message; or a function that returns it.
 
     Raises:
-        AssertionError: the time is up.
+        AssertionError: the timeout has passed.
     """
     deadline = time.monotonic() + timeout_s
     while not (result := condition()):

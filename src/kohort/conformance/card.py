@@ -114,7 +114,7 @@ def _cell(row: Row | None) -> str:
     if row is None:
         return "<td></td>"
     if not row.answers:
-        return f'<td class="lacking" title="not served; {row.not_served} scenarios not told">-</td>'
+        return f'<td class="lacking" title="not served; {row.not_served} scenarios not run">-</td>'
     kind = "same" if not row.different else "different"
     text = str(row.answers) if not row.different else f"{row.different}/{row.answers}"
     return f'<td class="{kind}" title="{row.same} of {row.answers} answers the same">{text}</td>'

@@ -1,8 +1,8 @@
 """
-Apache Kafka as it is published: its jars, resolved once, and single nodes of it on free ports.
+Apache Kafka: its published jars, and single nodes on free ports.
 
-`conformance/pom.xml` names the release. Maven resolves it into `build/kafka-4.2.1` of the working directory that holds the pom
-file; one process downloads, the others wait for it, and a mark says what was downloaded to its end.
+`conformance/pom.xml` names the release. Maven downloads it into `build/kafka-4.2.1` of the repository. One process downloads
+while other processes wait, and a file marks a complete download.
 """
 
 import fcntl
@@ -22,7 +22,7 @@ from kohort.testing.ports import free_ports
 RELEASE = "4.2.1"
 _POM = Path("conformance") / "pom.xml"
 ROOT = next((each for each in Path(__file__).parents if (each / _POM).is_file()), Path(__file__).parents[3])
-"""The checkout, also for the compiled build, which lies deeper in it."""
+"""The repository. The compiled build lies deeper in it than the sources."""
 RESOLVE_TIMEOUT_S = 240.0
 FORMAT_TIMEOUT_S = 300.0
 START_TIMEOUT_S = 300.0
@@ -58,16 +58,16 @@ rootLogger.appenderRef.file.ref=file
 
 
 class UnavailableKafkaError(Exception):
-    """Why there is no Apache Kafka here: a sentence for a skipped test."""
+    """Apache Kafka cannot be started. The message is the reason, for a skipped test."""
 
 
 @cache
 def java() -> str:
     """
-    The Java runtime.
+    The path of the Java runtime.
 
     Raises:
-        UnavailableKafkaError: there is none.
+        UnavailableKafkaError: Java is not installed.
     """
     found = shutil.which("java")
     if found is None:
@@ -78,13 +78,13 @@ def java() -> str:
 @cache
 def kafka_jars(root: Path = ROOT) -> Path:
     """
-    The directory with all jars, downloaded if need be.
+    The directory of the jars; downloads them at first use.
 
     Args:
-        root: the working directory with `conformance/pom.xml` in it.
+        root: the repository, with `conformance/pom.xml`.
 
     Raises:
-        UnavailableKafkaError: Maven is absent, or could not fetch them.
+        UnavailableKafkaError: Maven is not installed, or the download failed.
     """
     jars = root / "build" / f"kafka-{RELEASE}"
     jars.mkdir(parents=True, exist_ok=True)
@@ -123,8 +123,7 @@ class KafkaNode:
     """
     One node of Apache Kafka, broker and controller in one process, on free ports of 127.0.0.1.
 
-    A context manager: entering starts it and waits until it answers, leaving stops it. The directory keeps its log, whose end
-    is part of the message when a start fails.
+    As a context manager, it starts on entry and stops on exit. If it does not start, the error contains the end of its log.
     """
 
     def __init__(
@@ -133,10 +132,10 @@ class KafkaNode:
         """
         Args:
             directory: for properties, data and log; new or empty.
-            properties: broker configurations over those that a node needs anyway.
+            properties: broker configurations, in addition to the necessary ones.
 
         Raises:
-            UnavailableKafkaError: no Java or no jars.
+            UnavailableKafkaError: Java or the jars are missing.
         """
         self.directory = directory
         self._command = (java(), *_NODE_JVM, "-cp", f"{kafka_jars()}/*")
@@ -164,10 +163,10 @@ class KafkaNode:
 
     def start(self) -> None:
         """
-        Format, start, and wait until the listener answers.
+        Format the data directory, start the node, and wait until it answers.
 
         Raises:
-            RuntimeError: it does not come up; the message has the end of its log.
+            RuntimeError: the node does not start. The message contains the end of its log.
         """
         self._format()
         with (self.directory / "stdout").open("ab") as stdout:
@@ -182,7 +181,7 @@ class KafkaNode:
             time.sleep(_POLL_S)
 
     def stop(self) -> None:
-        """End it as an operator would, by force if it does not obey."""
+        """Stop the node by SIGTERM, and by SIGKILL after `STOP_TIMEOUT_S`."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -193,7 +192,7 @@ class KafkaNode:
         process.wait()
 
     def log_tail(self) -> str:
-        """The end of what it logged."""
+        """The end of the log."""
         texts = [path.read_text(errors="replace") for path in (self.directory / "stdout", self.log) if path.exists()]
         return "\n".join("".join(texts).splitlines()[-_LOG_TAIL_LINES:])
 
@@ -235,7 +234,7 @@ def _node_properties(port: int, controller_port: int, data: Path) -> dict[str, s
 
 
 def _answers(port: int) -> bool:
-    """Whether the listener takes a connection and answers ApiVersions v0 with what a broker says."""
+    """Whether the listener accepts a connection and answers ApiVersions v0."""
     question = bytes.fromhex("0000000a 0012 0000 00000001 ffff".replace(" ", ""))
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=2) as connection:

@@ -1,22 +1,22 @@
-"""Ports for servers whose port must be known before they start, or that come back at the same one."""
+"""Free ports, for servers whose port must be known before they start or must stay the same over restarts."""
 
 import socket
 from collections import deque
 from random import Random
 
-_RANDOM = Random()  # ports, not secrets
+_RANDOM = Random()
 _LOWEST, _HIGHEST = 10_000, 32_767
-"""Below those that the operating system gives to clients: a client that asks for one may get it in between."""
+"""Below the range of ephemeral ports: the operating system may give one of those to a client at any moment."""
 _given: deque[int] = deque(maxlen=1_000)
-"""The latest ones; who got them may ask for more before listening on the first."""
+"""The ports returned last. They are not returned again soon, because a caller may listen on them only later."""
 
 
 def free_ports(count: int) -> list[int]:
     """
-    Ports of 127.0.0.1 that nobody listens on, each a different one, also from those of the last calls.
+    Return different ports of 127.0.0.1 without a listener. None of them was returned by the last calls.
 
     Raises:
-        OSError: there are none.
+        OSError: there are not enough.
     """
     found: list[int] = []
     for port in _RANDOM.sample(range(_LOWEST, _HIGHEST + 1), 1_000 + count):
