@@ -1,4 +1,4 @@
-"""A story that real clients tell a broker: members come and go, commits, transactions; and what the broker says of it."""
+"""A scenario of real clients at a broker: members join and leave, commits, transactions; and the broker's own answers."""
 
 from collections.abc import Iterable
 from contextlib import ExitStack
@@ -55,7 +55,7 @@ class Story:
         assert producer.flush(TIMEOUT_S) == 0
 
     def two_members(self, group: str, **settings: Any) -> None:
-        """One member comes, another one, who goes again; the first one stays, with all partitions, and has committed some."""
+        """One member joins, a second one joins and leaves; the first one stays with all partitions, and has commits."""
         first = self._member(group, "first", settings)
         self._until_owned(first, (), PARTITIONS[ORDERS])
         self._commit(first, behind=3)
@@ -94,7 +94,7 @@ class Story:
         self.groups.append(group)
 
     def offsets(self) -> dict[Key, int]:
-        """What the broker says that groups have committed."""
+        """Return the committed offsets, as the broker reports them."""
         found = {}
         for group in self.groups:
             asked = self.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
@@ -103,14 +103,14 @@ class Story:
         return found
 
     def ends(self, *, committed: bool = False) -> dict[tuple[str, int], int]:
-        """Where logs end, or where their committed part does."""
+        """Return the log end offsets, or the last stable offsets."""
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         places = [TopicPartition(topic, partition) for topic, count in PARTITIONS.items() for partition in range(count)]
         asked = self.admin.list_offsets({place: OffsetSpec.latest() for place in places}, isolation_level=level)
         return {(place.topic, place.partition): done.result(TIMEOUT_S).offset for place, done in asked.items()}
 
     def members(self, groups: Iterable[str]) -> dict[tuple[str, str], set[tuple[str, int]]]:
-        """Who is in groups now, and which partitions each has."""
+        """Return the members of groups with their partitions, as the broker reports them."""
         found = {}
         for group, done in self.admin.describe_consumer_groups(list(groups)).items():
             for member in done.result(TIMEOUT_S).members:

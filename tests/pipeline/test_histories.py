@@ -1,4 +1,4 @@
-"""Tables of generated logs hold exactly what was true: many histories in a directory, each in log partitions of its own."""
+"""The tables of generated logs equal the generated truth: many histories in one directory, each with its own log partitions."""
 
 from collections.abc import Iterable
 from pathlib import Path

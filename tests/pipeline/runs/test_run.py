@@ -1,4 +1,4 @@
-"""A run reads what is new and publishes what a read of everything gives, wherever the runs before it were killed."""
+"""A run reads only new records and publishes the tables of one read of everything, wherever earlier runs were killed."""
 
 import os
 import shutil
@@ -33,11 +33,11 @@ TIMEOUT_S = 240.0
 
 
 class KilledError(Exception):
-    """In place of SIGKILL: nothing after this step is done."""
+    """Instead of SIGKILL: nothing after this step happens."""
 
 
 def copied(source: Path, target: Path, *, share: float, torn_bytes: int = 0) -> None:
-    """The begin of every log: a share of the batches of each newest segment, and some bytes of the next one."""
+    """Copy the start of every log: a share of the batches of each newest segment, and some bytes of the next batch."""
     for directory in sorted(path for path in source.iterdir() if path.is_dir()):
         (target / directory.name).mkdir(parents=True, exist_ok=True)
         files = sorted(directory.glob("*.log"))
@@ -129,7 +129,7 @@ def test_another_wish_reads_nothing_again(
 def test_tables_of_another_release_are_made_again(
     recorded: Callable[[str], Path], tmp_path: Path, logs: Path, run: Runner
 ) -> None:
-    """Nothing is new in the logs, and nothing is read again: readers are told what to do, and a run does it."""
+    """Without new records nothing is read: readers get a sentence with the remedy, and a run makes the tables again."""
     copied(recorded("tv1") / "logs", logs, share=1)
     out = tmp_path / "out"
     run(tables=FEW)
