@@ -171,6 +171,17 @@ def test_a_session_starts_anew_with_the_answer_to_a_parked_sync() -> None:
     assert follower not in coordinator.groups["group"].members
 
 
+def test_a_session_that_expires_during_completing_starts_a_rebalance() -> None:
+    coordinator = Coordinator()
+    leader, follower = coordinator.completing(2)
+    coordinator.advance(SESSION_MS - 1)
+    assert coordinator.heartbeat(leader, 1) is NONE
+    coordinator.advance(1)
+    assert list(coordinator.groups["group"].members) == [leader]
+    assert state(coordinator) is PREPARING_REBALANCE
+    assert coordinator.heartbeat(follower, 1) is UNKNOWN
+
+
 def test_who_waits_for_an_answer_does_not_lapse() -> None:
     coordinator = Coordinator()
     leader, follower = coordinator.stable(2)
