@@ -311,3 +311,22 @@ def test_retention_deletes_from_logs_in_memory() -> None:
     assert 700 <= by_size.size_bytes < 1000
     by_time.apply_retention(1 << 42)
     assert (by_time.log_start_offset, by_time.size_bytes) == (20, 0)
+
+
+def test_a_cleaned_segment_has_the_aborted_transactions_whose_markers_stay() -> None:
+    owner = Owner()
+    store = MemoryStore(owner.defer, clock=owner.clock)
+    log = store.open(PARTITION, TOPIC_ID, CONFIG)
+    producer = BatchRecord(b"k", b"1")
+    log.append(
+        build_batch([producer], timestamp_ms=1, producer_id=5, producer_epoch=0, base_sequence=0, transactional=True),
+        leader_epoch=0,
+    )
+    marker = control_batch(producer_id=5, producer_epoch=0, committed=False, coordinator_epoch=0, timestamp_ms=1)
+    log.append(marker, leader_epoch=0)
+    log._roll()
+    store.flush()
+    store.clean(CLEANER)
+    assert store.cleaner_metrics().passes == 1
+    (aborted,) = log.segments[0].aborted
+    assert (aborted.producer_id, aborted.first_offset, aborted.last_offset) == (5, 0, 1)
