@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from kohort.cli.pipeline.commands import app
 from kohort.model.errors import ConfigError
 from kohort.pipeline.jobs import published
+from kohort.pipeline.jobs.pointer import POINTER, Published
 
 PLACE = {"log_partition": 0, "group": "g", "topic": "t", "partition": 0, "leader_epoch": 1, "metadata": ""}
 SCHEMA = pa.schema(
@@ -60,7 +61,7 @@ def write(directory: Path, name: str = "offset_commits", rows: list[dict[str, An
     pq.write_table(pa.Table.from_pylist(HISTORY if rows is None else rows, SCHEMA), directory / name / "part-0.parquet")
 
 
-def publish(out: Path, source: Path, **options: Any) -> published.Published:
+def publish(out: Path, source: Path, **options: Any) -> Published:
     return published.publish(out, source, lambda directory: write(directory, **options), made_of={"any": "thing"})
 
 
@@ -102,8 +103,8 @@ def test_what_it_was_made_of_is_told(tmp_path: Path, source: Path) -> None:
 
 def test_a_newer_format_is_refused(tmp_path: Path, source: Path) -> None:
     publish(tmp_path, source)
-    told = json.loads((tmp_path / published.POINTER).read_text())
-    (tmp_path / published.POINTER).write_text(json.dumps(told | {"format": 99}))
+    told = json.loads((tmp_path / POINTER).read_text())
+    (tmp_path / POINTER).write_text(json.dumps(told | {"format": 99}))
     with pytest.raises(ConfigError, match=r"written by a newer release"):
         published.current(tmp_path)
 

@@ -13,6 +13,7 @@ from kohort.cli.pipeline.run_command import local_out
 from kohort.model.errors import ConfigError
 from kohort.pipeline.jobs import published, stores
 from kohort.pipeline.jobs.contract import COLUMNS
+from kohort.pipeline.jobs.pointer import VERSIONS, Published
 from kohort.pipeline.jobs.stores import Store
 
 TABLES = ("offset_commits", "members")
@@ -32,7 +33,7 @@ class Watched:
         return getattr(self._system, name)
 
 
-def made(out: Path, number: int, *, source: str = "/logs") -> published.Published:
+def made(out: Path, number: int, *, source: str = "/logs") -> Published:
     """A version whose tables all say its number; one file of each stays the same."""
 
     def write(directory: Path) -> None:
@@ -74,7 +75,7 @@ def test_a_reader_sees_one_version_or_the_other(store: Store, tmp_path: Path) ->
         assert told[-1] in ({number - 1}, set())
     assert all(len(one) <= 1 for one in told)
     # A version that is current and the one before it; older ones are gone.
-    versions = {name.partition("/")[0] for name in store.sizes(published.VERSIONS)}
+    versions = {name.partition("/")[0] for name in store.sizes(VERSIONS)}
     assert versions == {"2", "3"}
 
 

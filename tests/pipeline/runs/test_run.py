@@ -80,8 +80,8 @@ def logs(tmp_path: Path) -> Path:
 def run(spark: Any, tmp_path: Path, logs: Path) -> Runner:
     def once(*, tables: tuple[str, ...] = TABLES, **request: Any) -> RunOutcome:
         more = {name: request.pop(name) for name in ("on_step", "is_anew") if name in request}
-        wish = RunRequest(tables=tables, **request)
-        return Run(Source(str(logs)), tmp_path / "out", wish, sessions(spark), **more).once()
+        run_request = RunRequest(tables=tables, **request)
+        return Run(Source(str(logs)), tmp_path / "out", run_request, sessions(spark), **more).once()
 
     return once
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kohort.cli.pipeline.run_command import connection_options
 from kohort.model.errors import ConfigError
-from kohort.pipeline.jobs.published import Published
+from kohort.pipeline.jobs.pointer import Published
 from kohort.pipeline.runs.bronze import merge_count
 from kohort.pipeline.runs.lock import locked
 from kohort.pipeline.runs.run import Run, Source

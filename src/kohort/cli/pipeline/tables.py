@@ -167,7 +167,7 @@ def _check_published_scope(options: CommandOptions, at_ms: int | None) -> None:
     from kohort.pipeline.jobs import published
     from kohort.pipeline.report.formatting import instant
 
-    request = published.wish(options.source)
+    request = published.request_of(options.source)
     groups, until_ms = request.get("groups"), request.get("as_of_ms")
     if groups is not None and options.group is not None and options.group not in groups:
         raise ConfigError(f"{options.source} was published only for groups {', '.join(groups)}")

@@ -15,17 +15,14 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kohort.model.errors import ConfigError
+from kohort.pipeline.jobs import stores
 from kohort.pipeline.jobs.contract import COLUMNS
+from kohort.pipeline.jobs.pointer import FORMAT, POINTER, VERSIONS, Published, parse_pointer
 from kohort.pipeline.jobs.publish import in_order
-
-POINTER = "current.json"
-VERSIONS = "versions"
-FORMAT = 1
 
 TABLES = (
     "offsets",
@@ -58,25 +55,8 @@ USUAL = tuple(name for name in TABLES if name not in ON_DEMAND)
 """The tables that a run publishes by default."""
 
 
-@dataclass(frozen=True, slots=True)
-class Published:
-    """A published version: its number, its source, and the state of the source as JSON (`fingerprint`)."""
-
-    directory: str | Path
-    version: int
-    source: str
-    fingerprint: Any
-
-    @property
-    def path(self) -> Path:
-        """The directory of its tables, in a local directory."""
-        return Path(self.directory) / VERSIONS / str(self.version)
-
-
 def is_published(directory: str | Path) -> bool:
     """Tell whether a run has published into this directory or object store."""
-    from kohort.pipeline.jobs import stores
-
     if stores.is_store(directory):
         return stores.current(stores.opened(str(directory))) is not None
     return (Path(directory) / POINTER).is_file()
@@ -91,25 +71,8 @@ def current(directory: str | Path) -> Published:
     """
     pointer = Path(directory) / POINTER
     try:
-        return pointed(Path(directory), pointer.read_text(encoding="utf-8"))
+        return parse_pointer(Path(directory), pointer.read_text(encoding="utf-8"))
     except (OSError, ValueError) as exc:
-        raise ConfigError(f"{pointer} does not say which tables are current: {exc}") from exc
-
-
-def pointed(directory: str | Path, text: str) -> Published:
-    """
-    Parse a pointer file.
-
-    Raises:
-        ConfigError: it is malformed, or of a newer release.
-    """
-    pointer = f"{str(directory).rstrip('/')}/{POINTER}"
-    try:
-        pointed_to = json.loads(text)
-        if pointed_to["format"] != FORMAT:
-            raise ConfigError(f"{pointer} was written by a newer release of Kohort")
-        return Published(directory, pointed_to["version"], pointed_to["source"], pointed_to["fingerprint"])
-    except (ValueError, KeyError, TypeError) as exc:
         raise ConfigError(f"{pointer} does not say which tables are current: {exc}") from exc
 
 
@@ -229,10 +192,8 @@ def groups(found: Published) -> set[str]:
     return found_groups
 
 
-def wish(directory: str | Path) -> Mapping[str, Any]:
+def request_of(directory: str | Path) -> Mapping[str, Any]:
     """Return the request of the current version: `groups` (None for all) and `as_of_ms` (None for the end of the logs)."""
-    from kohort.pipeline.jobs import stores
-
     found = stores.current(stores.opened(str(directory))) if stores.is_store(directory) else current(directory)
     told = found.fingerprint if found is not None else None
     wanted = told.get("wanted") if isinstance(told, dict) else None
@@ -264,8 +225,6 @@ def _read(directory: str | Path, name: str, where: dict[str, str]) -> Any:
 def _table(directory: str | Path, name: str) -> Any:
     """Return a table of the current version as a dataset; None if there is none."""
     import pyarrow.dataset as ds
-
-    from kohort.pipeline.jobs import stores
 
     if stores.is_store(directory):
         store = stores.opened(str(directory))

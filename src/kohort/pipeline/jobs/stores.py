@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kohort.model.errors import ConfigError
-from kohort.pipeline.jobs import published
+from kohort.pipeline.jobs.pointer import FORMAT, POINTER, VERSIONS, Published, parse_pointer
 from kohort.pipeline.sources.live import is_live
 
 _COPY_BYTES = 8 << 20
@@ -95,7 +95,7 @@ def opened(uri: str) -> Store:
         raise ConfigError(f"{uri} cannot be opened: {exc}") from exc
 
 
-def current(store: Store) -> published.Published | None:
+def current(store: Store) -> Published | None:
     """
     Return the current version; None if nothing was published.
 
@@ -103,13 +103,13 @@ def current(store: Store) -> published.Published | None:
         ConfigError: the pointer is malformed, or the store does not answer.
     """
     try:
-        text = store.text(published.POINTER)
+        text = store.text(POINTER)
     except OSError as exc:
         raise ConfigError(f"{store.uri} cannot be read: {exc}") from exc
-    return None if text is None else published.pointed(store.uri, text)
+    return None if text is None else parse_pointer(store.uri, text)
 
 
-def publish(store: Store, made: published.Published) -> Stored:
+def publish(store: Store, made: Published) -> Stored:
     """
     Copy a locally published version into the store, and make it the current one. Only one run at a time may publish into a
     store; there is no lock.
@@ -126,32 +126,32 @@ def publish(store: Store, made: published.Published) -> Stored:
     try:
         _remove_others(store, keep=None if before is None else before.version)
         written = _copy(store, made.path, version, None if before is None else before.version)
-        pointer = {"format": published.FORMAT, "version": version, "source": made.source}
-        store.replace(published.POINTER, json.dumps(pointer | {"fingerprint": made.fingerprint}))
+        pointer = {"format": FORMAT, "version": version, "source": made.source}
+        store.replace(POINTER, json.dumps(pointer | {"fingerprint": made.fingerprint}))
     except OSError as exc:
         raise ConfigError(f"{store.uri} cannot be written: {exc}") from exc
     return Stored(version, written, is_new=True)
 
 
-def table(store: Store, found: published.Published, name: str) -> Any:
+def table(store: Store, found: Published, name: str) -> Any:
     """Return a table of a version as a dataset; None if there is none."""
     import pyarrow.dataset as ds
 
-    base = (published.VERSIONS, str(found.version), name)
+    base = (VERSIONS, str(found.version), name)
     files = [store.at(*base, file) for file in sorted(store.sizes(*base)) if file.endswith(".parquet")]
     return ds.dataset(files, format="parquet", filesystem=store.system) if files else None
 
 
 def _copy(store: Store, directory: Path, version: int, before: int | None) -> int:
     """Copy the files of a version. Files of the previous version (names are unique) are copied inside the store."""
-    here = store.sizes(published.VERSIONS, str(before)) if before is not None else {}
+    here = store.sizes(VERSIONS, str(before)) if before is not None else {}
     written = 0
     for file in sorted(directory.glob("*/*.parquet")):
         name, size = file.relative_to(directory).as_posix(), file.stat().st_size
-        target = store.at(published.VERSIONS, str(version), name)
+        target = store.at(VERSIONS, str(version), name)
         store.system.create_dir(target.rpartition("/")[0], recursive=True)
         if here.get(name) == size:
-            store.system.copy_file(store.at(published.VERSIONS, str(before), name), target)
+            store.system.copy_file(store.at(VERSIONS, str(before), name), target)
             continue
         with file.open("rb") as source, store.system.open_output_stream(target) as stream:
             while part := source.read(_COPY_BYTES):
@@ -164,7 +164,7 @@ def _remove_others(store: Store, *, keep: int | None) -> None:
     """Delete all versions except one: older and incomplete ones."""
     from pyarrow.fs import FileSelector, FileType
 
-    base = store.at(published.VERSIONS)
+    base = store.at(VERSIONS)
     for one in store.system.get_file_info(FileSelector(base, allow_not_found=True)):
         if one.type == FileType.Directory and one.base_name != str(keep):
             store.system.delete_dir(one.path)

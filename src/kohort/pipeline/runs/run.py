@@ -30,6 +30,7 @@ from kohort.model.errors import ConfigError
 from kohort.model.ids import CONSUMER_OFFSETS, INTERNAL_TOPICS
 from kohort.pipeline.decode.schemas import BATCH
 from kohort.pipeline.jobs import published
+from kohort.pipeline.jobs.pointer import Published
 from kohort.pipeline.runs import bronze
 from kohort.pipeline.runs.affected import READ, Affected, find_affected, first_ms, latest_ms
 from kohort.pipeline.runs.carried_over import KEYS, carry_over, fits
@@ -184,7 +185,7 @@ class Run:
             if (ids := self.source.topic_ids()) == before:
                 return bounds, ids
 
-    def _before(self) -> published.Published | None:
+    def _before(self) -> Published | None:
         if not published.is_published(self.out):
             return None
         before = published.current(self.out)
@@ -194,13 +195,13 @@ class Run:
             )
         return before
 
-    def _state(self, before: published.Published | None) -> RunState:
+    def _state(self, before: Published | None) -> RunState:
         state = RunState() if before is None or self.is_anew else RunState.of(before)
         if isinstance(self.logs, DirectoryLogs):
             self.logs.remember(state.scanned)
         return state
 
-    def _named(self, before: published.Published | None) -> Sequence[Part]:
+    def _named(self, before: Published | None) -> Sequence[Part]:
         """Return the parts that the current version was made from. They stay until the next version is current."""
         try:
             return () if before is None else RunState.of(before).parts
@@ -223,7 +224,7 @@ class Run:
     def _publish(
         self,
         stack: ExitStack,
-        before: published.Published | None,
+        before: Published | None,
         version: int,
         state: RunState,
         following: RunState,
@@ -295,9 +296,7 @@ class Run:
         at_ms = int(time.time() * 1000) if is_live(self.source.path) else end_of_logs(latest)
         return replace(known, latest_ms=latest, at_ms=at_ms if self.request.as_of_ms is None else self.request.as_of_ms)
 
-    def _affected(
-        self, before: published.Published, state: RunState, following: RunState, new: Path | None
-    ) -> Affected | None:
+    def _affected(self, before: Published, state: RunState, following: RunState, new: Path | None) -> Affected | None:
         """Return what the new rows affect; None if all tables have to be made again."""
         was, known = state.known, following.known
         if not published.is_of_this_release(before, self.request.tables):
@@ -323,7 +322,7 @@ class Run:
         files: bronze.Bronze,
         state: RunState,
         changed: Affected | None,
-        before: published.Published | None,
+        before: Published | None,
     ) -> Any:
         from kohort.pipeline.jobs.tables import Tables
         from kohort.pipeline.runs.reading import BronzeReading
@@ -341,12 +340,10 @@ class Run:
         )
         return Tables(reading)
 
-    def _fits(self, tables: Any, before: published.Published) -> bool:
+    def _fits(self, tables: Any, before: Published) -> bool:
         return fits(before.path, {name: getattr(tables, name).columns for name in self.request.tables if name in KEYS})
 
-    def _write(
-        self, tables: Any, changed: Affected | None, before: published.Published | None, directory: Path
-    ) -> None:
+    def _write(self, tables: Any, changed: Affected | None, before: Published | None, directory: Path) -> None:
         from kohort.pipeline.jobs.publish import write_parquet
 
         def write(name: str) -> None:

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kohort.model.errors import ConfigError
-from kohort.pipeline.jobs.published import USUAL, Published
+from kohort.pipeline.jobs.pointer import Published
+from kohort.pipeline.jobs.published import USUAL
 from kohort.pipeline.sources.positions import Positions, TopicPartition, from_json, to_json
 from kohort.pipeline.sources.sparse_index import ScannedSegment
 
