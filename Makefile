@@ -46,8 +46,12 @@ java-note:
 demo: $(READY) java-note ## start a broker, run real clients against it, kill it, and explain its logs with Spark
 	@$(BIN)/python examples/demo.py
 
+ifeq ($(CI),)
 test: $(READY) java-note ## every test on plain Python (long tests in their short version)
 	@$(PYTEST) $(TESTS)
+else
+test: test-ci
+endif
 
 test-ci: $(READY) java-note $(WITH_TEST_BUILD) ## the tests of .ci/run: plain and compiled, each served process once
 	@$(PYTEST) $(TESTS) $(if $(COMPILER),$(PROCESSES:%=--ignore=%))
