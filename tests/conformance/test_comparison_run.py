@@ -73,6 +73,10 @@ DOUBTFUL: list[tuple[Scenario, str, str, str, dict[str, int], bool]] = [
     (GROUP,       "3",     "Metadata",      "topics.0.name",  {"1": 9_999},           False),
     (GROUP,       RECORDS, "",              "@g.0.record",    {"3": LATE},            True),
     (GROUP,       RECORDS, "",              "@g.0.record",    {},                     False),
+    # The records count up to the end of the log at the end of the scenario, which has to be asked in time.
+    (GROUP,       RECORDS, "",              "@g.0.record",    {RECORDS: LATE},        True),
+    (GROUP,       RECORDS, "",              "@g.0.record",    {RECORDS: LATE_MS},     False),
+    (GROUP,       "2",     "Heartbeat",     "error_code",     {RECORDS: 9_999},       False),
     (LOG,         "2",     "Fetch",         "error_code",     {"1": LATE},            True),
     (LOG,         "3",     "Heartbeat",     "error_code",     {"1": 9_999},           False),
     (LOG,         RECORDS, "",              "@g.0.record",    {"1": 9_999},           False),

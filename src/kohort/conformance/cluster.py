@@ -22,6 +22,7 @@ import msgspec
 
 from kohort.client.cluster import RETRIABLE_COORDINATOR_ERRORS
 from kohort.conformance.canon import NAMESPACE, Names
+from kohort.conformance.compare import RECORDS
 from kohort.conformance.connection import TargetConnection
 from kohort.conformance.offsets_log import GroupRecords
 from kohort.conformance.outcome import Outcome
@@ -219,8 +220,10 @@ class Cluster:
             given = {f"{name.removeprefix(prefix)}.id": topic_id for name, topic_id in ids.items()}
         run = ScenarioRun(scenario, self._address, prefix, given, restart)
         outcome = await run.run()
-        self.lateness_ms[scenario.name] = run.lateness_ms
+        began_s = asyncio.get_running_loop().time()
         self._ends[prefix] = await self._offsets_ends()
+        ends_ms = round(1000 * (asyncio.get_running_loop().time() - began_s))
+        self.lateness_ms[scenario.name] = {**run.lateness_ms, RECORDS: ends_ms}
         return outcome, run.names
 
     def _lacking(self, scenario: Scenario) -> str:

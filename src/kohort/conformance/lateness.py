@@ -47,7 +47,8 @@ def is_doubtful(scenario: Scenario, difference: Difference, lateness_ms: Mapping
     Whether the machine may have caused a difference.
 
     Args:
-        lateness_ms: by label of a step; a step that is not there was in time.
+        lateness_ms: by label of a step, and by `RECORDS` the time that it took to learn where the records of the scenario end;
+            a step that is not there was in time.
     """
     if difference.reason or difference.field.startswith(UNREADABLE):
         return False
@@ -60,6 +61,8 @@ def is_doubtful(scenario: Scenario, difference: Difference, lateness_ms: Mapping
         is_late = is_late or lateness_ms.get(step.label, 0) > LATE_MS
         if step.label == (difference.answered or difference.step):
             break
+    if difference.step == RECORDS:
+        is_late = is_late or lateness_ms.get(RECORDS, 0) > LATE_MS
     return is_late and (difference.api or difference.step) in affected
 
 

@@ -23,6 +23,12 @@ SETTINGS = {
 }
 """Quick rebalances, short sessions and small limits, so that a scenario takes seconds."""
 
+NO_LOG_TASKS = {"log.initial.task.delay.ms": "3600000"}
+"""
+Keeps retention and compaction from running, half a minute after the start, under whatever scenario is running then: batches of
+scenarios are of a fixed time in the past.
+"""
+
 
 def home() -> Path:
     """

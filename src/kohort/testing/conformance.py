@@ -119,7 +119,7 @@ def _restarting(broker: ServedKohort | KafkaNode) -> Restart:
 def _kohort(command: Sequence[str] = KOHORT, flush: str = "commit") -> Iterator[ServedKohort]:
     with (
         tempfile.TemporaryDirectory() as directory,
-        ServedKohort(Path(directory), library.SETTINGS, command=command, flush=flush) as broker,
+        ServedKohort(Path(directory), library.SETTINGS | library.NO_LOG_TASKS, command=command, flush=flush) as broker,
     ):
         yield broker
 
@@ -177,7 +177,10 @@ def _is_stable(scenario: Scenario, outcomes: Sequence[Outcome]) -> bool:
 
 @contextmanager
 def _oracle() -> Iterator[KafkaNode]:
-    with tempfile.TemporaryDirectory() as directory, KafkaNode(Path(directory), library.SETTINGS) as node:
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        KafkaNode(Path(directory), library.SETTINGS | library.NO_LOG_TASKS) as node,
+    ):
         try:
             yield node
         except BaseException:
