@@ -16,8 +16,8 @@ from kohort.storage.timestamps import first_at_least
 from kohort.storage.tools.dump import _batch, as_text
 from kohort.wire.batch_header import ATTRIBUTES_AT
 from kohort.wire.batches import HEADER_BYTES, BatchRecord, build_batch, read_header, read_records
+from kohort.wire.columnar.layout import BatchBuffer
 from kohort.wire.compression import Codec
-from kohort.wire.layout import BatchBuffer
 from tests.conftest import LONG
 from tests.wire.plain_records import RefusedError, plain_records
 from tests.wire.sealed import drained, sealed

@@ -3,7 +3,7 @@
 from kohort.wire import batch_header
 from kohort.wire.batch_header import FIELDS, HEADER, HEADER_BYTES, LOG_OVERHEAD_BYTES, fields_struct, position_of
 from kohort.wire.batches import BatchHeader, BatchRecord, build_batch, read_header
-from kohort.wire.layout import HEADER_DTYPE
+from kohort.wire.columnar.layout import HEADER_DTYPE
 
 
 def test_literals_are_the_positions_of_the_fields() -> None:

@@ -24,7 +24,7 @@ import resource, sys
 from pathlib import Path
 from kohort.model.errors import CorruptError
 from kohort.wire.batches import read_records
-from kohort.wire.layout import BatchBuffer
+from kohort.wire.columnar.layout import BatchBuffer
 resource.setrlimit(resource.RLIMIT_AS, ({MEMORY_BYTES}, {MEMORY_BYTES}))
 def one_by_one(batch):
     return len(read_records(batch))

@@ -7,9 +7,9 @@ import pytest
 
 from kohort.model.errors import CorruptError
 from kohort.wire.batches import BatchRecord, build_batch, iter_batches, read_records, stamp
+from kohort.wire.columnar.layout import PADDING_BYTES, BatchBuffer
+from kohort.wire.columnar.vectors import VARINT_BYTES_MAX, big_endian, first_equal, skip_varint, unsigned_varint
 from kohort.wire.compression import Codec
-from kohort.wire.layout import PADDING_BYTES, BatchBuffer
-from kohort.wire.vectors import VARINT_BYTES_MAX, big_endian, first_equal, skip_varint, unsigned_varint
 from tests.wire.sealed import drained
 
 

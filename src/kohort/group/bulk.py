@@ -18,7 +18,7 @@ import numpy as np
 from kohort.group.offsets.offsets import CommittedOffset, GroupOffsets, Partition
 from kohort.machine.bulk import RawRecords
 from kohort.records.offset_commits import EXPIRING_VERSION, NEWEST_VERSION, TOPIC_ID_TAG
-from kohort.wire.vectors import Bools, Bytes, Ints, big_endian, first_equal, unsigned_varint
+from kohort.wire.columnar.vectors import Bools, Bytes, Ints, big_endian, first_equal, unsigned_varint
 
 if TYPE_CHECKING:
     from kohort.group.shard import GroupShard

@@ -17,7 +17,7 @@ from kohort.machine.shard import R_contra
 R_co = TypeVar("R_co", covariant=True)
 
 if TYPE_CHECKING:
-    from kohort.wire.vectors import Bytes, Ints
+    from kohort.wire.columnar.vectors import Bytes, Ints
 
 
 class RawRecords(msgspec.Struct, frozen=True, eq=False):

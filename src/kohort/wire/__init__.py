@@ -13,7 +13,7 @@ Public modules (imported one by one; the package itself imports nothing):
 - `templates`: the fast path for requests that a connection repeats
 
 Other modules are parts of these: `schema`, `message_classes`, `decoders`, `guards`, `tags`, `native`, `primitives`, and with
-numpy `layout` and `vectors`.
+numpy the folder `columnar`.
 """
 
 __all__ = [

@@ -19,7 +19,7 @@ from kohort.pipeline.decode.schemas import ABORT, COMMIT
 from kohort.pipeline.decode.vectors import integers
 from kohort.wire.batch_header import CONTROL, LOG_APPEND_TIME
 from kohort.wire.batches import DELETE_HORIZON
-from kohort.wire.vectors import Ints
+from kohort.wire.columnar.vectors import Ints
 
 _ENDS = (ABORT, COMMIT)
 _NO_END = -1

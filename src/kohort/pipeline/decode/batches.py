@@ -31,8 +31,8 @@ from kohort.wire.batch_header import (
     MAGIC_AT,
     fields_struct,
 )
-from kohort.wire.layout import HEADER_DTYPE
-from kohort.wire.vectors import Bytes, Ints, big_endian
+from kohort.wire.columnar.layout import HEADER_DTYPE
+from kohort.wire.columnar.vectors import Bytes, Ints, big_endian
 
 _LENGTH_MIN = HEADER_BYTES - LOG_OVERHEAD_BYTES
 _PREFIX = fields_struct("base_offset", "crc")

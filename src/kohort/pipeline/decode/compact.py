@@ -20,7 +20,7 @@ from kohort.pipeline.decode.records import Records
 from kohort.pipeline.decode.segments import Segment
 from kohort.pipeline.decode.vectors import slices
 from kohort.wire.batch_header import CONTROL, TRANSACTIONAL
-from kohort.wire.vectors import Bools, big_endian
+from kohort.wire.columnar.vectors import Bools, big_endian
 
 HELD_BYTES = 48 << 20
 

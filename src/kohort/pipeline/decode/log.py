@@ -19,7 +19,7 @@ from kohort.pipeline.decode.slices import Slice, scan_slice
 from kohort.pipeline.decode.storage import mapped
 from kohort.pipeline.decode.vectors import integers
 from kohort.wire.batch_header import CONTROL, TRANSACTIONAL
-from kohort.wire.vectors import Bools, Ints, big_endian
+from kohort.wire.columnar.vectors import Bools, Ints, big_endian
 
 _EMPTY_KEY_TYPE = -1
 _WITH_READER = frozenset({*offsets.KEY_TYPES, groups.KEY_TYPE})

@@ -10,7 +10,7 @@ import numpy as np
 
 from kohort.pipeline.decode.records import Records
 from kohort.pipeline.decode.schemas import ABORT, COMMIT
-from kohort.wire.vectors import big_endian
+from kohort.wire.columnar.vectors import big_endian
 
 _TYPES = {0: ABORT, 1: COMMIT}
 _KEY_BYTES = 4

@@ -28,7 +28,7 @@ from kohort.model.ids import uuid_text
 from kohort.pipeline.decode.batches import Corruption
 from kohort.pipeline.decode.records import Records
 from kohort.pipeline.decode.vectors import fixed_bytes, integers, strings
-from kohort.wire.vectors import Bools, Bytes, Ints, big_endian, unsigned_varint
+from kohort.wire.columnar.vectors import Bools, Bytes, Ints, big_endian, unsigned_varint
 
 KEY_TYPES = (0, 1)
 VERSION_MAX = 4

@@ -21,7 +21,7 @@ from kohort.pipeline.decode import compression
 from kohort.pipeline.decode.batches import Corruption, Headers, Scan
 from kohort.pipeline.decode.vectors import joined
 from kohort.wire.batch_header import CODEC_MASK, HEADER_BYTES, LOG_APPEND_TIME, LOG_OVERHEAD_BYTES
-from kohort.wire.vectors import VARLONG_BYTES_MAX, Bools, Bytes, Ints, varint
+from kohort.wire.columnar.vectors import VARLONG_BYTES_MAX, Bools, Bytes, Ints, varint
 
 WINDOW_BYTES = 16 << 20
 PIECE_RECORDS = 1 << 15

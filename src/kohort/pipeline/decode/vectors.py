@@ -1,5 +1,5 @@
 """
-Arrow arrays from one buffer of bytes; `kohort.wire.vectors` reads the numbers.
+Arrow arrays from one buffer of bytes; `kohort.wire.columnar.vectors` reads the numbers.
 
 Every function takes positions as an array and trusts them: the caller keeps them inside the buffer. Buffers are padded (see
 `records.PADDING_BYTES`), so a fixed number of bytes can be read at any position.
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kohort.wire.vectors import Bools, Bytes, Ints
+from kohort.wire.columnar.vectors import Bools, Bytes, Ints
 
 
 def slices(data: Bytes, at: Ints, length_bytes: Ints, valid: Bools | None = None) -> pa.Array:

@@ -20,8 +20,8 @@ from kohort.pipeline.decode import schemas
 from kohort.pipeline.decode.log import Decoder
 from kohort.pipeline.decode.records import PADDING_BYTES, Records, Window
 from kohort.pipeline.decode.segments import Segment
-from kohort.wire.layout import HEADER_DTYPE
-from kohort.wire.vectors import Bytes, Ints
+from kohort.wire.columnar.layout import HEADER_DTYPE
+from kohort.wire.columnar.vectors import Bytes, Ints
 
 INPUT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp")
 _SEGMENT = "kafka"

@@ -16,7 +16,7 @@ from kohort.pipeline.decode.batches import Corruption, Scan, scans
 from kohort.pipeline.decode.segments import Segment
 from kohort.pipeline.decode.slices import Mark
 from kohort.pipeline.decode.storage import mapped
-from kohort.wire.vectors import Ints
+from kohort.wire.columnar.vectors import Ints
 
 STRIDE_BYTES = 64 << 10
 SEGMENTS_MAX = 4096

@@ -23,8 +23,8 @@ from kohort.runtime.loading.latest_by_key import latest_by_key
 from kohort.runtime.loading.loader import Load, read_markers
 from kohort.runtime.loading.loader import load_window as load_window_plainly
 from kohort.wire.batches import CONTROL, TRANSACTIONAL, read_header
-from kohort.wire.layout import BatchBuffer, Layout
-from kohort.wire.vectors import Bools, Ints
+from kohort.wire.columnar.layout import BatchBuffer, Layout
+from kohort.wire.columnar.vectors import Bools, Ints
 
 WINDOWS_BYTES = 10 * 1024 * 1024
 """The bytes of log that all loads together hold; the positions of their records take about as much again."""

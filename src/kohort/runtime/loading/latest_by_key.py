@@ -13,8 +13,8 @@ from typing import Final
 
 import numpy as np
 
-from kohort.wire.layout import ROWS_PER_STEP, Layout
-from kohort.wire.vectors import WORDS_BYTES_MAX, Bools, Ints, Words, are_equal, hashes, words
+from kohort.wire.columnar.layout import ROWS_PER_STEP, Layout
+from kohort.wire.columnar.vectors import WORDS_BYTES_MAX, Bools, Ints, Words, are_equal, hashes, words
 
 _WIDTHS: Final = (32, 48, 64, 96, 128, 192, WORDS_BYTES_MAX)
 """How many bytes of a key are compared; records with longer keys are kept."""

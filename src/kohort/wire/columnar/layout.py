@@ -21,8 +21,8 @@ import numpy.typing as npt
 from kohort.model.errors import CorruptError
 from kohort.wire.batch_header import CODEC_MASK, CONTROL, FIELDS, HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, fields_struct
 from kohort.wire.batches import RECORDS_BELIEVED
+from kohort.wire.columnar.vectors import Bytes, Ints, skip_varint, unsigned_varint, varint
 from kohort.wire.compression import DECOMPRESSED_BYTES_MAX, decompress
-from kohort.wire.vectors import Bytes, Ints, skip_varint, unsigned_varint, varint
 
 HEADER_DTYPE = np.dtype([(name, f">{character}" if character != "b" else "i1") for name, character in FIELDS])
 Headers: TypeAlias = npt.NDArray[np.void]
