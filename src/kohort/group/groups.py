@@ -116,7 +116,7 @@ class GroupManager(Protocol):
 
 
 class Transition(Enum):
-    """What a member's join does to a group of another kind."""
+    """The effect of a join on a group of another kind."""
 
     REPLACE = "tombstones of the old group and a new group in one batch; the offsets stay"
     CONVERT = "the members become members of the new kind, or the request is refused"

@@ -33,7 +33,7 @@ read_deltas: Final = fields_struct("last_offset_delta", "max_timestamp").unpack_
 """Last offset delta, base timestamp, largest timestamp: from byte 23 on."""
 DELTAS_BEGIN: Final = LAST_OFFSET_DELTA_AT
 _read_both: Final = fields_struct("base_offset", "max_timestamp").unpack_from
-"""What both of these read, and the attributes between them: the first 43 bytes."""
+"""The fields that both of these read, and the attributes between them: the first 43 bytes."""
 _seal_front: Final = fields_struct("base_offset", "leader_epoch").pack_into
 
 

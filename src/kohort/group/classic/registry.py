@@ -1,4 +1,4 @@
-"""What the handlers of classic groups share in one shard: the map of groups, session timers, configuration, counters."""
+"""State that the handlers of classic groups share in one shard: the map of groups, session timers, configuration, counters."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeAlias, TypeVar

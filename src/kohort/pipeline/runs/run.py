@@ -60,7 +60,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What is read: a path as the data source takes it, and options for it (`kafka.*`)."""
+    """The source of a run: a path as the data source takes it, and its options (`kafka.*`)."""
 
     path: str
     options: Mapping[str, str] = field(default_factory=dict)
