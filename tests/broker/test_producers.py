@@ -323,7 +323,7 @@ def test_transactional_batches_are_appended_when_their_transaction_is_verified(
     log = harness.store.get(TopicPartition("t", 0))
     assert log is not None
     assert (answers, log.end_offset) == ([], 0), "nothing is appended before the answer"
-    assert registry.asked == [("t-0", Producer("tx", 7, 0, api_version=11))], "plain batches are not verified"
+    assert registry.asked == [("t-0", Producer("tx", 7, 0))], "plain batches are not verified"
     registry.waiting.pop()(error)
     harness.node.settle()
     (answer,) = answers

@@ -34,8 +34,13 @@ class Verification(Protocol):
         /,
     ) -> None:
         """
-        Ask whether a producer's transaction is ongoing and includes a partition. `verified(error)` is called once, now or
-        later; None lets the producer append.
+        Ask whether a producer's transaction is ongoing and includes a partition, or have the partition added to it
+        (`Producer.adds_partition`). `verified(error)` is called once, now or later; None lets the producer append.
+
+        The error has the coordinator's own code, which callers translate for their API and its version:
+        INVALID_PRODUCER_ID_MAPPING, INVALID_PRODUCER_EPOCH (for PRODUCER_FENCED), TRANSACTION_ABORTABLE (the partition is not
+        part of an ongoing transaction), CONCURRENT_TRANSACTIONS, INVALID_REQUEST, UNSUPPORTED_VERSION, or an error of the
+        coordinator's partition (NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE).
 
         Source: Kafka AddPartitionsToTxnManager, AddPartitionsToTxn version 4 and above; KIP-890.
         """

@@ -38,14 +38,15 @@ class Producer(msgspec.Struct, frozen=True):
     The producer in whose transaction records are written.
 
     Attributes:
-        api_version: the version of the request (TxnOffsetCommit), which decides how strictly the transaction is verified.
+        adds_partition: whether the transaction coordinator adds the partition to the transaction, if it is not part of it
+            (transaction version 2: Produce from version 12 on, TxnOffsetCommit from version 5 on); else it only verifies it.
         guard: issued by the log when the verification began; the runtime sets it.
     """
 
     transactional_id: str
     producer_id: int
     producer_epoch: int
-    api_version: int = 0
+    adds_partition: bool = False
     guard: object | None = None
 
 

@@ -55,6 +55,7 @@ ALL: Final = -1
 NONE: Final = 0
 _ACKS: Final = (ALL, NONE, 1)
 _TOPIC_IDS_SINCE: Final = 13
+_TRANSACTIONS_2_SINCE: Final = 12
 _ZSTD_SINCE: Final = 7
 NO_OFFSET: Final = -1
 
@@ -172,7 +173,11 @@ class Produce:
             place = partition.topic_partition
             guard = write.guards[place] = partition.log.start_verification(header.producer_id)
             producer = Producer(
-                transactional_id, header.producer_id, header.producer_epoch, write.api_version, guard=guard
+                transactional_id,
+                header.producer_id,
+                header.producer_epoch,
+                adds_partition=write.api_version >= _TRANSACTIONS_2_SINCE,
+                guard=guard,
             )
             self._verification.verify(place, producer, partial(verified, place))
         proceed()
