@@ -81,6 +81,15 @@ def test_default_log_configuration_is_that_of_the_log() -> None:
     assert TopicConfigs(BrokerConfig()).log_config({}) == LogConfig()
 
 
+def test_internal_segment_bytes_overrules_segment_bytes() -> None:
+    """Tests set it, because `segment.bytes` is at least a MiB. Source: KIP-1030, LogConfig.segmentSize."""
+    configs = TopicConfigs(BrokerConfig())
+    overrides = {"segment.bytes": "2097152", "internal.segment.bytes": "1000"}
+    assert configs.log_config(overrides).segment_bytes == 1000
+    overrides |= {"cleanup.policy": "compact"}
+    assert configs.log_config(overrides).segment_bytes == 1000
+
+
 def test_topic_keys_and_their_brokers_have_the_same_defaults() -> None:
     for name, synonyms in BROKER_SYNONYMS.items():
         defaults = [

@@ -8,7 +8,9 @@ import pytest
 
 from kohort.storage.durability import syscalls
 from kohort.storage.durability.syscalls import BUFFERS_MAX, write_at
+from kohort.storage.log import LogConfig
 from kohort.testing.faulty_files import FaultyFiles, fail_on
+from tests.storage.owner import PARTITION, TOPIC_ID, Owner, batch
 
 PIECES = {
     "none": [],
@@ -57,3 +59,22 @@ def test_a_write_that_fails_is_told(tmp_path: Path) -> None:
         with pytest.raises(OSError, match="Input/output error"):
             write_at(fd, [b"a", b"b"], 0)
         os.close(fd)
+
+
+def test_files_are_for_their_owner_alone(base: Path) -> None:
+    """Whatever the umask: the files hold the records of all clients."""
+    umask = os.umask(0o022)
+    try:
+        store = Owner().disk(base / "data")
+        log = store.open(PARTITION, TOPIC_ID, LogConfig(segment_bytes=100))
+        for _ in range(2):
+            log.append(batch("x"), leader_epoch=0)
+        store.flush()
+        written = [base / "data", *(base / "data").rglob("*")]
+        store.close()
+        written += (base / "data").rglob("*")
+    finally:
+        os.umask(umask)
+    assert {f"{path.name} {path.stat().st_mode & 0o077:o}" for path in written if path.exists()} == {
+        f"{path.name} 0" for path in written if path.exists()
+    }

@@ -499,6 +499,6 @@ def _restore(log: DiskLog, entry: JournalEntry) -> int:
 
 def _make_directory(path: Path) -> None:
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        path.mkdir(syscalls.DIRECTORY_MODE, parents=True, exist_ok=True)
     except OSError as exc:
         raise ConfigError(f"{path} cannot be made: {exc}; {errno_hint(exc)}.") from exc

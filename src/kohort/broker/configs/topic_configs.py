@@ -156,12 +156,16 @@ class TopicConfigs:
 
     def log_config(self, overrides: Mapping[str, str]) -> LogConfig:
         """
-        The configuration of the topic's logs. Segments of a compacted topic roll within the maximum compaction lag.
+        The configuration of the topic's logs. `internal.segment.bytes` overrules `segment.bytes`, without its minimum; segments
+        of a compacted topic roll within the maximum compaction lag.
 
-        Source: LogConfig.maxSegmentMs; KIP-354.
+        Source: LogConfig.segmentSize, maxSegmentMs; KIP-1030, KIP-354.
         """
         values = {field: self.parsed(name, overrides) for field, name in _LOG_CONFIG_KEYS.items()}
         config = LogConfig(**{field: ",".join(v) if isinstance(v, tuple) else v for field, v in values.items()})  # type: ignore[arg-type]
+        segment_bytes = self.parsed("internal.segment.bytes", overrides)
+        if isinstance(segment_bytes, int):
+            config = msgspec.structs.replace(config, segment_bytes=segment_bytes)
         if "compact" not in config.cleanup_policy.split(","):
             return config
         return msgspec.structs.replace(config, segment_ms=min(config.segment_ms, config.max_compaction_lag_ms))

@@ -157,7 +157,8 @@ class Journal:
     def _open(self) -> int:
         syscalls.ensure_directory(self._directory)
         turn = self._generation & 1
-        fd = syscalls.open_file(self._directory / f"{turn}.journal", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        path = self._directory / f"{turn}.journal"
+        fd = syscalls.open_file(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, syscalls.FILE_MODE)
         self._fds[turn] = fd
         if syscalls.allocate is not None:
             try:

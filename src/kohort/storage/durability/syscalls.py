@@ -49,6 +49,10 @@ CHANGING = (
 BUFFERS_MAX = 1024
 """How many buffers one call writes. Source: Linux, UIO_MAXIOV."""
 
+FILE_MODE = 0o600
+DIRECTORY_MODE = 0o700
+"""New files and directories are for the owner alone: they hold the records of all clients."""
+
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 
 
@@ -82,7 +86,7 @@ def write_at(fd: int, pieces: Sequence[Buffer], position: int) -> int:
 
 def write_file(path: Path, data: Buffer, *, is_synced: bool = False) -> None:
     """Write a whole file. The name of a new file is durable when its directory is flushed."""
-    fd = open_file(path, _NEW, 0o644)
+    fd = open_file(path, _NEW, FILE_MODE)
     try:
         _write_all(fd, data)
         if is_synced:
@@ -100,7 +104,7 @@ def _write_all(fd: int, data: Buffer) -> None:
 
 def append_to(path: Path, data: Buffer) -> None:
     """Append to a file, which is created if it does not exist."""
-    fd = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    fd = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, FILE_MODE)
     try:
         _write_all(fd, data)
     finally:
@@ -115,7 +119,7 @@ def rename(path: Path, to: Path) -> Path:
 
 def ensure_directory(path: Path) -> None:
     with suppress(FileExistsError):
-        make_directory(path)
+        make_directory(path, DIRECTORY_MODE)
 
 
 def remove(path: Path) -> None:

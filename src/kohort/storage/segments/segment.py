@@ -41,6 +41,7 @@ TIME_INDEX_SUFFIX: Final = ".timeindex"
 DELETED_SUFFIX: Final = ".deleted"
 RELATIVE_OFFSET_MAX: Final = (1 << 31) - 1
 
+_NEW: Final = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 _WALK_BYTES: Final = 8192
 """The bytes that one step of a walk over headers reads: the next index entry is at most some 4096 bytes away."""
 
@@ -90,7 +91,7 @@ class Segment:
 
     def create(self) -> None:
         """Make the file; an existing one (empty, or with data that was never acknowledged) is emptied."""
-        self._fd = syscalls.open_file(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        self._fd = syscalls.open_file(self.path, _NEW, syscalls.FILE_MODE)
         self._count_open()
 
     def attach(self, handles: FileHandleCache) -> None:
