@@ -4,16 +4,14 @@ Batches of some kB that would decompress to gigabytes are refused within a memor
 The limit is RLIMIT_AS of a separate process.
 """
 
-import struct
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from kohort.wire.batches import HEADER_BYTES, BatchRecord, build_batch
 from kohort.wire.compression import Codec, compress
-from tests.wire.sealed import sealed
+from tests.wire.hostile_batches import batch_of, corpus, equal_records, rising_records
 
 MEMORY_BYTES = 900 << 20
 UNPACKED_BYTES = 2 << 30
@@ -46,15 +44,6 @@ for read in one_by_one, all_together:
 """
 
 
-def batch_of(packed: bytes, codec: Codec, count: int) -> bytes:
-    """A batch with these bytes where its records are."""
-    batch = bytearray(build_batch([BatchRecord(None, b"x")], timestamp_ms=1000)[:HEADER_BYTES])
-    struct.pack_into(">h", batch, 21, codec)
-    struct.pack_into(">i", batch, 23, count - 1)
-    struct.pack_into(">i", batch, 57, count)
-    return sealed(batch + packed)
-
-
 def zeros(codec: Codec) -> bytes:
     """Zeros of some megabytes, many times over."""
     some = compress(bytes(16 << 20), codec)
@@ -69,26 +58,14 @@ def zeros(codec: Codec) -> bytes:
             return compress(bytes(192 << 20), codec)
 
 
-def equal_records(count: int) -> bytes:
-    """The smallest records that there are: nothing in them, and all at offset 0."""
-    return b"\x0c\0\0\0\x01\x01\0" * count
-
-
-def rising_records(count: int) -> bytes:
-    """As small as they may be where each has an offset of its own."""
-    return b"".join(bytes((0x12, 0, 0, *varint_of(number << 1), 1, 1, 0)) for number in range(count))
-
-
-def varint_of(value: int) -> bytes:
-    """An unsigned varint of four bytes for any value."""
-    return bytes(value >> shift & 0x7F | (0x80 if shift < 21 else 0) for shift in (0, 7, 14, 21))
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is limited as Linux has it")
 def test_bombs_are_refused_within_the_memory_there_is(tmp_path: Path) -> None:
     codecs = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
     for codec in codecs:
         (tmp_path / f"bytes-{codec.name}").write_bytes(batch_of(zeros(codec), codec, 1))
+    skipped = "a skippable frame, then repeated bytes"
+    (hostile,) = [one for one in corpus(zeros_bytes=UNPACKED_BYTES // 8) if one.name == skipped]
+    (tmp_path / "bytes-after-a-skippable-frame").write_bytes(batch_of(hostile.packed * 8, Codec.ZSTD, 1))
     count = 18_000_000
     records = batch_of(compress(equal_records(count), Codec.ZSTD), Codec.ZSTD, count)
     assert len(records) < 20_000
@@ -98,7 +75,8 @@ def test_bombs_are_refused_within_the_memory_there_is(tmp_path: Path) -> None:
         [sys.executable, "-c", _READER, tmp_path], capture_output=True, text=True, timeout=600, check=True
     ).stdout.splitlines()
     unpacked = f"refused: records decompress to more than {128 << 20} bytes"
-    bytes_refused = [f"bytes-{name} {unpacked}" for name in sorted(codec.name for codec in codecs)]
+    names = sorted([*(codec.name for codec in codecs), "after-a-skippable-frame"])
+    bytes_refused = [f"bytes-{name} {unpacked}" for name in names]
     assert told == [
         *(f"one_by_one {refused}" for refused in bytes_refused),
         "one_by_one records refused: offsets after 0 do not rise",

@@ -1,13 +1,15 @@
 """
 The compression codecs of record batches, with a bound on the decompressed size.
 
-A megabyte can decompress to a hundred gigabytes. Therefore the size is known or bounded before data are decompressed; if that
-is impossible, the output buffer has the allowed size.
+A megabyte can decompress to a hundred gigabytes, and a frame can state a wrong size. Therefore no size in the data is trusted:
+each codec writes into a buffer of limited size and stops when that is full. Work and memory are linear in the bytes that go in
+and the bytes that may come out, whatever members, frames and blocks the data consist of.
 
 Source: Kafka CompressionType; KIP-57 (LZ4 frames), KIP-110 (Zstandard), KIP-390 (levels); the xerial snappy stream format.
 """
 
 import zlib
+from collections.abc import Callable
 from enum import IntEnum
 from struct import Struct
 from typing import TypeAlias
@@ -17,6 +19,8 @@ import cramjam
 from kohort.model.errors import CorruptError
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
+DecompressInto: TypeAlias = Callable[[bytes, bytearray], int]
+"""Decompresses all frames into a buffer and returns the size; raises DecompressionError if the buffer is too small."""
 
 DECOMPRESSED_BYTES_MAX = 128 << 20
 """The default limit of a batch's decompressed size: a full batch of 1 MiB at a ratio of 128."""
@@ -38,13 +42,26 @@ _XERIAL_BLOCK_BYTES = 32 * 1024
 _INT32 = Struct(">i")
 
 _LZ4_LEVEL = 9
-_LZ4_RATIO_MAX = 255
-"""A byte of an LZ4 block decompresses to at most 255 bytes."""
+_LZ4_MAGIC = b"\x04\x22\x4d\x18"
+_LZ4_HEADER_BYTES = 7
+_LZ4_DICTIONARY = 0x01
+_LZ4_CONTENT_CHECKSUM = 0x04
+_LZ4_CONTENT_SIZE = 0x08
+_LZ4_BLOCK_CHECKSUMS = 0x10
 _LZ4_INDEPENDENT = 0x20
+_LZ4_BLOCK_SIZE_MASK = 0x7FFF_FFFF
+"""The highest bit marks a block that is not compressed."""
 
 _ZSTD_LEVEL = 3
-_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-_ZSTD_BLOCK_BYTES_MAX = 128 * 1024
+
+_GZIP_WINDOW_BYTES = 512
+"""The first part of a second gzip member; each further part is as large as all before it."""
+_ROOM_BYTES_MIN = 64 * 1024
+_ROOM_RATIO = 8
+"""The first output buffer of LZ4 and Zstandard, as a multiple of the input; each further one is four times as large."""
+_ROOM_GROWTH = 4
+_BUFFER_IS_FULL = "whole buffer"
+"""A part of cramjam's message."""
 
 
 def compress(data: Buffer, codec: Codec) -> bytes:
@@ -85,7 +102,7 @@ def decompress(data: Buffer, codec: int, decompressed_bytes_max: int = DECOMPRES
             case Codec.LZ4:
                 return _decompress_lz4(packed, decompressed_bytes_max)
             case Codec.ZSTD:
-                return _decompress_zstd(packed, decompressed_bytes_max)
+                return _into_growing_room(cramjam.zstd.decompress_into, packed, decompressed_bytes_max)
             case _:
                 raise CorruptError(f"unknown compression codec {codec}")
     except (cramjam.DecompressionError, zlib.error, IndexError) as exc:
@@ -97,20 +114,30 @@ def _too_large(decompressed_bytes_max: int) -> CorruptError:
 
 
 def _decompress_gzip(packed: bytes, bytes_max: int) -> bytes:
-    """All members of a gzip file, as Java's stream reads them."""
-    parts: list[bytes] = []
-    room = bytes_max
-    while packed:
+    """
+    All members of a gzip file, as Java's stream reads them.
+
+    A decompressor copies the bytes that follow its member. The first member gets all bytes, because there is hardly ever a
+    second one; the others get a few at first, because they may be as small as twenty bytes.
+    """
+    out = bytearray()
+    view = memoryview(packed)
+    start = position = 0
+    fed = len(view)
+    while position < len(view):
         member = zlib.decompressobj(31)
-        part = member.decompress(packed, room + 1)
-        room -= len(part)
-        if room < 0:
-            raise _too_large(bytes_max)
-        if not member.eof:
-            raise CorruptError("a gzip stream ends early")
-        parts.append(part)
-        packed = member.unused_data
-    return b"".join(parts)
+        while not member.eof:
+            if position == len(view):
+                raise CorruptError("a gzip stream ends early")
+            part = view[position : position + fed]
+            out += member.decompress(part, bytes_max - len(out) + 1)
+            if len(out) > bytes_max:
+                raise _too_large(bytes_max)
+            position += len(part)
+            fed = position - start
+        position -= len(member.unused_data)
+        start, fed = position, _GZIP_WINDOW_BYTES
+    return bytes(out)
 
 
 def _compress_xerial(data: Buffer) -> bytes:
@@ -124,75 +151,75 @@ def _compress_xerial(data: Buffer) -> bytes:
 
 
 def _decompress_snappy(packed: bytes, bytes_max: int) -> bytes:
-    """Decompress a xerial stream of blocks, or one block without a stream, which some clients send."""
+    """Decompress xerial streams of blocks, or one block without a stream, which some clients send."""
     if not packed.startswith(_XERIAL_MAGIC):
-        return _decompress_snappy_block(packed, bytes_max)
-    parts: list[bytes] = []
-    room = bytes_max
-    position = len(_XERIAL_HEADER)
+        _check_snappy_block(packed, bytes_max, bytes_max)
+        return bytes(cramjam.snappy.decompress_raw(packed))
+    out = bytearray()
+    position = 0
     while position < len(packed):
+        if packed.startswith(_XERIAL_MAGIC, position):  # the first stream, or one more
+            position += len(_XERIAL_HEADER)
+            continue
         size = int.from_bytes(packed[position : position + 4], "big", signed=True)
         position += 4
         if not 0 <= size <= len(packed) - position:
             raise CorruptError("a snappy stream ends early")
-        parts.append(_decompress_snappy_block(packed[position : position + size], room))
-        room -= len(parts[-1])
+        block = packed[position : position + size]
+        _check_snappy_block(block, bytes_max - len(out), bytes_max)
+        out += cramjam.snappy.decompress_raw(block)
         position += size
-    return b"".join(parts)
+    return bytes(out)
 
 
-def _decompress_snappy_block(packed: bytes, bytes_max: int) -> bytes:
-    """Decompress a block, which begins with its decompressed size."""
-    if cramjam.snappy.decompress_raw_len(packed) > bytes_max:
+def _check_snappy_block(block: bytes, room: int, bytes_max: int) -> None:
+    """Check the decompressed size with which a block begins; the block is refused later if it does not have that size."""
+    if cramjam.snappy.decompress_raw_len(block) > room:
         raise _too_large(bytes_max)
-    return bytes(cramjam.snappy.decompress_raw(packed))
 
 
 def _decompress_lz4(packed: bytes, bytes_max: int) -> bytes:
-    if len(packed) > 4 and not packed[4] & _LZ4_INDEPENDENT:
+    _check_lz4_frame(packed)
+    return _into_growing_room(cramjam.lz4.decompress_into, packed, bytes_max)
+
+
+def _check_lz4_frame(packed: bytes) -> None:
+    """
+    Check that the data are one LZ4 frame of independent blocks, which is all that Java clients read.
+
+    Raises:
+        CorruptError: they are not.
+
+    Source: LZ4 frame format 1.6.4; Kafka Lz4BlockInputStream, which neither continues after a frame nor skips one.
+    """
+    if len(packed) < _LZ4_HEADER_BYTES or packed[:4] != _LZ4_MAGIC:
+        raise CorruptError("no LZ4 frame")
+    flags = packed[4]
+    if not flags & _LZ4_INDEPENDENT:
         raise CorruptError("an LZ4 frame has dependent blocks")
-    if len(packed) * _LZ4_RATIO_MAX <= bytes_max:
-        return bytes(cramjam.lz4.decompress(packed))
-    room = bytearray(bytes_max)
-    return bytes(memoryview(room)[: _into(cramjam.lz4, packed, room)])
+    checksum_bytes = 4 if flags & _LZ4_BLOCK_CHECKSUMS else 0
+    position = _LZ4_HEADER_BYTES + (8 if flags & _LZ4_CONTENT_SIZE else 0) + (4 if flags & _LZ4_DICTIONARY else 0)
+    while size := int.from_bytes(packed[position : position + 4], "little"):
+        position += 4 + (size & _LZ4_BLOCK_SIZE_MASK) + checksum_bytes
+    position += 4 + (4 if flags & _LZ4_CONTENT_CHECKSUM else 0)
+    if position != len(packed):
+        raise CorruptError("an LZ4 frame ends early" if position > len(packed) else "bytes after an LZ4 frame")
 
 
-def _decompress_zstd(packed: bytes, bytes_max: int) -> bytes:
-    if _zstd_size_bound(packed) <= bytes_max:
-        return bytes(cramjam.zstd.decompress(packed))
-    room = bytearray(bytes_max)
-    return bytes(memoryview(room)[: _into(cramjam.zstd, packed, room)])
-
-
-def _into(codec: "object", packed: bytes, room: bytearray) -> int:
-    """Decompress into a buffer and return the decompressed size."""
-    try:
-        size: int = codec.decompress_into(packed, room)  # type: ignore[attr-defined]
-    except cramjam.DecompressionError as exc:
-        if "whole buffer" in str(exc):
-            raise _too_large(len(room)) from exc
-        raise
-    return size
-
-
-def _zstd_size_bound(packed: bytes) -> int:
+def _into_growing_room(decompress_into: DecompressInto, packed: bytes, bytes_max: int) -> bytes:
     """
-    An upper bound of the decompressed size of Zstandard frames, from their block headers (RFC 8878, 3.1.1.1 and 3.1.1.2).
+    Decompress into a buffer, and into a larger one if it was too small; all attempts together cost a third more than the last.
 
-    Every block states its decompressed size, or is of the compressed kind, which gives at most 128 KiB.
+    A buffer of the largest size at once would have to be cleared first, which costs more than most batches.
     """
-    bound = position = 0
-    while packed[position : position + 4] == _ZSTD_MAGIC:
-        descriptor = packed[position + 4]
-        is_single_segment = descriptor >> 5 & 1
-        content_size_bytes = (is_single_segment, 2, 4, 8)[descriptor >> 6]
-        dictionary_bytes = (0, 1, 2, 4)[descriptor & 3]
-        position += 5 + (1 - is_single_segment) + dictionary_bytes + content_size_bytes
-        is_last = 0
-        while not is_last and position + 3 <= len(packed):
-            header = int.from_bytes(packed[position : position + 3], "little")
-            is_last, kind, size = header & 1, header >> 1 & 3, header >> 3
-            bound += _ZSTD_BLOCK_BYTES_MAX if kind == 2 else size
-            position += 3 + (1 if kind == 1 else size)
-        position += 4 if descriptor & 4 else 0
-    return bound
+    room_bytes = min(max(_ROOM_BYTES_MIN, len(packed) * _ROOM_RATIO), bytes_max)
+    while True:
+        room = bytearray(room_bytes)
+        try:
+            return bytes(memoryview(room)[: decompress_into(packed, room)])
+        except cramjam.DecompressionError as exc:
+            if _BUFFER_IS_FULL not in str(exc):
+                raise
+            if room_bytes == bytes_max:
+                raise _too_large(bytes_max) from exc
+        room_bytes = min(room_bytes * _ROOM_GROWTH, bytes_max)

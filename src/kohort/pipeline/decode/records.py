@@ -17,11 +17,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from kohort.model.errors import CorruptError
-from kohort.pipeline.decode import compression
 from kohort.pipeline.decode.batches import Corruption, Headers, Scan
 from kohort.pipeline.decode.vectors import joined
 from kohort.wire.batch_header import CODEC_MASK, HEADER_BYTES, LOG_APPEND_TIME, LOG_OVERHEAD_BYTES
 from kohort.wire.columnar.vectors import VARLONG_BYTES_MAX, Bools, Bytes, Ints, varint
+from kohort.wire.compression import Codec, decompress
 
 WINDOW_BYTES = 16 << 20
 PIECE_RECORDS = 1 << 15
@@ -157,7 +157,7 @@ def windows(found: Scan, *, window_bytes: int = WINDOW_BYTES) -> Iterator[Window
     while first < count:
         next_packed = int(np.searchsorted(packed, first))
         if next_packed < len(packed) and packed[next_packed] == first:
-            plain_from = np.flatnonzero(codecs[first:] == compression.NONE)
+            plain_from = np.flatnonzero(codecs[first:] == Codec.NONE)
             until = first + int(plain_from[0]) if len(plain_from) else count
             yield from _decompressed(found, first, until, window_bytes)
         else:
@@ -191,9 +191,7 @@ def _decompressed(found: Scan, first: int, until: int, window_bytes: int) -> Ite
         header, position = found.headers[batch], int(found.positions[batch])
         packed = found.data[position + HEADER_BYTES : int(ends[batch])].tobytes()
         try:
-            records = compression.decompress(
-                int(header["attributes"]) & CODEC_MASK, packed, bytes_max=RECORDS_BYTES_MAX
-            )
+            records = decompress(packed, int(header["attributes"]) & CODEC_MASK, RECORDS_BYTES_MAX)
         except CorruptError as exc:
             damage.append(Corruption(position, int(ends[batch]) - position, str(exc), int(header["base_offset"])))
             continue
