@@ -5,6 +5,7 @@ Requests and responses pass through the codec, so a handler sees what that versi
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -14,7 +15,10 @@ from kohort.broker.cluster import Cluster
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.ports import MarkerWriter, NoResponse
 from kohort.machine.ports import Verification
-from kohort.model.ids import CONSUMER_OFFSETS
+from kohort.model.ids import CONSUMER_OFFSETS, TRANSACTION_STATE
+from kohort.runtime.processors import InlineProcessor
+from kohort.server.coordinators import CoordinatorEnvironment, Coordinators
+from kohort.server.transaction_coordinator import TransactionCoordinator
 from kohort.storage.log import LogStore
 from kohort.storage.memory import MemoryStore
 from kohort.testing.virtual import VirtualNode
@@ -51,6 +55,8 @@ class Hosted(dict[str, MarkerWriter | None]):
     def marker_writer(self, topic: str) -> MarkerWriter | None:
         return self.get(topic)
 
+    verification: Verification | None = None
+
 
 class Harness:
     """
@@ -85,6 +91,21 @@ class Harness:
             coordinators=self.coordinators,
             verification=verification,
         )
+
+    def host_transactions(self, *, has_topic: bool = True) -> Coordinators:
+        """Host the transaction coordinator, as a node does."""
+        node = self.node
+        hosted = Coordinators(node.defer)
+        processor = partial(InlineProcessor, node.wheel, node.defer, node.call_soon)
+        environment = CoordinatorEnvironment(self.broker, node.clock, node.call_later, processor)
+        if has_topic:
+            self.create(TRANSACTION_STATE, self.broker.config.get_int("transaction.state.log.num.partitions"))
+        hosted.start([TransactionCoordinator], environment)
+        hosted.load()
+        self.coordinators[TRANSACTION_STATE] = hosted.marker_writer(TRANSACTION_STATE)
+        self.coordinators.verification = hosted.verification
+        node.settle()
+        return hosted
 
     def _defer(self, action: Callable[[], None]) -> None:
         if self.held is None:

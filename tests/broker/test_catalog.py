@@ -49,7 +49,7 @@ def test_a_catalog_that_was_loaded_equals_the_one_that_wrote(operations: list[tu
         elif what == "delete" and name in model:
             catalog.change(CatalogChange(deleted=(model.pop(name),)), results.append)
         elif what == "ids":
-            catalog.reserve_producer_ids(count, lambda _, first: blocks.append(first))
+            catalog.reserve_producer_ids(catalog.next_producer_id, count, lambda _, first: blocks.append(first))
         else:
             node.settle()
             assert state(catalog) == model
@@ -129,6 +129,7 @@ def test_topics_and_their_data_are_there_after_a_restart(tmp_path: Path, is_clea
     node = VirtualNode()
     store = open_disk(tmp_path / "data", node)
     harness = Harness(store=store, node=node)
+    harness.host_transactions(has_topic=False)
     ids = {name: harness.create(name, 2, retention_ms="77") for name in NAMES}
     harness.write("a", b"x", b"y", partition=1)
     harness.ask(ApiKey.DELETE_TOPICS, m.DeleteTopicsRequest(topic_names=["b"], timeout_ms=100), version=5)
@@ -140,6 +141,7 @@ def test_topics_and_their_data_are_there_after_a_restart(tmp_path: Path, is_clea
 
     store = open_disk(tmp_path / "data" if is_clean else after_kill, node)
     harness = Harness(store=store, node=node)
+    harness.host_transactions(has_topic=False)
     topics = state(harness.broker.catalog)
     assert {name: topic.topic_id for name, topic in topics.items()} == {"a": ids["a"], "c": ids["c"]}
     assert topics["a"].configs == {"retention.ms": "77"}

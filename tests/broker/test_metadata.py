@@ -363,48 +363,6 @@ def test_features_appear_with_their_apis(monkeypatch: pytest.MonkeyPatch) -> Non
     assert (versions[ApiKey.END_TXN], versions[ApiKey.PRODUCE]) == ((0, 4), (0, 13))
 
 
-# InitProducerId
-
-
-def init(harness: Harness, *, version: int = 5, **what: Any) -> tuple[int, int, int]:
-    request = m.InitProducerIdRequest(**{"transactional_id": None} | what)
-    answer = harness.ask(ApiKey.INIT_PRODUCER_ID, request, version=version)
-    return (answer.error_code, answer.producer_id, answer.producer_epoch)
-
-
-def test_every_producer_gets_an_id_of_its_own() -> None:
-    harness = Harness()
-    request = m.InitProducerIdRequest(transactional_id=None)
-    waiting = [harness.begin(ApiKey.INIT_PRODUCER_ID, request) for _ in range(1001)]
-    assert waiting == [[]] * 1001, "until the first block is durable"
-    harness.node.settle()
-    assert [answers[0].producer_id for answers in waiting] == list(range(1001))
-    assert len(harness.begin(ApiKey.INIT_PRODUCER_ID, request)) == 1
-
-
-# fmt: off
-INIT: dict[str, tuple[dict[str, Any], tuple[int, int, int]]] = {
-    "without anything":           ({},                                            (0, 0, 0)),
-    "an id of before":            ({"producer_id": 77, "producer_epoch": 3},      (0, 0, 0)),
-    "an id without its epoch":    ({"producer_id": 77, "producer_epoch": -1},     (ErrorCode.INVALID_REQUEST, -1, -1)),
-    "an epoch without its id":    ({"producer_id": -1, "producer_epoch": 3},      (ErrorCode.INVALID_REQUEST, -1, -1)),
-    "an empty transactional id":  ({"transactional_id": ""},                      (ErrorCode.INVALID_REQUEST, -1, -1)),
-    "a transactional id":         ({"transactional_id": "tx"},             (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, -1)),
-}
-# fmt: on
-
-
-@pytest.mark.parametrize("what", INIT)
-def test_init_producer_id(what: str) -> None:
-    arguments, expected = INIT[what]
-    assert init(Harness(), **arguments) == expected
-
-
-@pytest.mark.parametrize("version", range(6))
-def test_every_version_of_init_producer_id(version: int) -> None:
-    assert init(Harness(), version=version) == (0, 0, 0)
-
-
 def test_a_coordinator_is_found_once_it_is_hosted() -> None:
     harness = Harness()
 

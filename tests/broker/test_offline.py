@@ -136,6 +136,7 @@ def test_a_partition_that_cannot_be_taken_up_has_no_leader(failing: Failing) -> 
 def test_whoever_waits_for_the_catalog_is_told(failing: Failing) -> None:
     """An id for a producer has no time of its own after which it is given up."""
     harness = failing.harness
+    harness.host_transactions(has_topic=False)
     waiting = harness.begin(ApiKey.INIT_PRODUCER_ID, m.InitProducerIdRequest(transactional_id=None))
     failing.fail("__kohort_catalog-0")
     wanted = m.CreateTopicsRequestCreatableTopic(name="u", num_partitions=1, replication_factor=1)

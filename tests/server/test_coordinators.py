@@ -37,6 +37,8 @@ class Registrar:
         self.told.append(("end", partition, end.producer_id))
         done(ErrorCode.NOT_COORDINATOR)
 
+    verification = None
+
     def load(self, partition: int, log: PartitionLog, leader_epoch: int) -> None:
         self.told.append(("load", partition, str(log.topic_partition), leader_epoch))
 
@@ -65,7 +67,10 @@ class Host:
         self.coordinators.start(
             [self._make],
             CoordinatorEnvironment(
-                self.harness.broker, node.clock, lambda: InlineProcessor(node.wheel, node.defer, node.call_soon)
+                self.harness.broker,
+                node.clock,
+                node.call_later,
+                lambda: InlineProcessor(node.wheel, node.defer, node.call_soon),
             ),
         )
         for topic in self.hosted:

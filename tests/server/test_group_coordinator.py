@@ -34,7 +34,10 @@ class Groups:
         node = self.harness.node
         self.coordinators = Coordinators(node.defer)
         environment = CoordinatorEnvironment(
-            self.harness.broker, node.clock, lambda: InlineProcessor(node.wheel, node.defer, node.call_soon)
+            self.harness.broker,
+            node.clock,
+            node.call_later,
+            lambda: InlineProcessor(node.wheel, node.defer, node.call_soon),
         )
         self.coordinators.start([GroupCoordinator], environment)
         self.coordinators.load()

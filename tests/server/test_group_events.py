@@ -10,7 +10,8 @@ import pytest
 import kohort.group.events
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.group.events import GroupEvent, MemberLeft, RebalanceStarted
-from kohort.server.group_events import event_name, log_group_event
+from kohort.server.event_lines import event_name
+from kohort.server.group_events import log_group_event
 from kohort.server.logs import JsonFormatter
 from kohort.server.node import Node
 from kohort.server.settings import Settings

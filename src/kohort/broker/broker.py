@@ -33,8 +33,8 @@ from kohort.broker.topics.metadata import Metadata
 from kohort.broker.topics.strays import rename_strays
 from kohort.broker.transactions.describe_producers import DescribeProducers
 from kohort.broker.transactions.markers import LocalMarkers
-from kohort.broker.transactions.producer_ids import InitProducerId, ProducerIds
-from kohort.broker.transactions.verification import NoTransactionCoordinator
+from kohort.broker.transactions.producer_ids import ProducerIds
+from kohort.broker.transactions.verification import LocalVerification
 from kohort.broker.transactions.write_txn_markers import WriteTxnMarkers
 from kohort.machine.ports import Markers, Verification
 from kohort.runtime.ports import Clock
@@ -50,7 +50,7 @@ class Broker:
     Args:
         cluster: the node as clients see it; host and port may be set later, when the listener is bound.
         coordinators: the coordinators of this node; they may be added until the first request.
-        verification: the transaction coordinator, as partition leaders ask it. Default: there is none.
+        verification: the transaction coordinator, as partition leaders ask it. Default: the one among `coordinators`.
 
     Raises:
         ConfigError: the catalog in the store was written by a newer version.
@@ -83,7 +83,7 @@ class Broker:
         self.producer_ids = ProducerIds(self.catalog)
         self.log_maintenance = LogMaintenance(store, self.partitions, config, clock, call_later)
         hosts: CoordinatorDirectory = NoCoordinators() if coordinators is None else coordinators
-        self.verification: Verification = NoTransactionCoordinator() if verification is None else verification
+        self.verification: Verification = LocalVerification(hosts) if verification is None else verification
         self.markers: Markers = LocalMarkers(self.partitions, clock, hosts)
         self.handlers: dict[ApiKey, Handler] = {}
         self._serve_data(clock, call_later)
@@ -103,7 +103,6 @@ class Broker:
         self.serve(ApiKey.DELETE_RECORDS, DeleteRecords(partitions, call_later).delete_records)
         self.serve(ApiKey.WRITE_TXN_MARKERS, WriteTxnMarkers(self.markers, call_later).write_txn_markers)
         self.serve(ApiKey.DESCRIBE_PRODUCERS, DescribeProducers(catalog, partitions).describe_producers)
-        self.serve(ApiKey.INIT_PRODUCER_ID, InitProducerId(self.producer_ids).init_producer_id)
 
     def _serve_topics(self, call_later: CallLater) -> None:
         catalog, configs, creation = self.catalog, self.configs, self.creation

@@ -17,6 +17,7 @@ records.
 Source: Kafka's metadata log (KRaft) has this role there.
 """
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias, TypeVar
@@ -41,6 +42,9 @@ _PRODUCER_IDS = b"producer-ids"
 _TOPIC = b"topic:"
 _GROUP = b"group:"
 _READ_BYTES = 1 << 20
+_PRODUCER_ID_MAX = (1 << 63) - 1
+
+_log = logging.getLogger("kohort.broker")
 
 
 class Topic(msgspec.Struct, frozen=True):
@@ -227,9 +231,25 @@ class Catalog:
         ]
         self._append(records, change, done)
 
-    def reserve_producer_ids(self, count: int, done: Callable[[ErrorCode, int], None]) -> None:
-        """Reserve a block of producer ids for ever. `done(code, first)` is called when the reservation is durable."""
-        first = self._next_producer_id
+    @property
+    def next_producer_id(self) -> int:
+        """The first producer id that is not reserved."""
+        return self._next_producer_id
+
+    def reserve_producer_ids(self, first: int, count: int, done: Callable[[ErrorCode, int], None]) -> None:
+        """
+        Reserve the producer ids from `first` on for ever. `done(code, first)` is called when the reservation is durable.
+
+        The code is INVALID_UPDATE_VERSION if `first` is not `next_producer_id`: another caller has reserved it. It is
+        UNKNOWN_SERVER_ERROR if the ids, which are 63-bit integers, are used up. Source: Kafka ProducerIdControlManager.
+        """
+        if first != self._next_producer_id:
+            done(ErrorCode.INVALID_UPDATE_VERSION, first)
+            return
+        if first > _PRODUCER_ID_MAX - count:
+            _log.critical("producer_ids.exhausted next=%d", first)
+            done(ErrorCode.UNKNOWN_SERVER_ERROR, first)
+            return
         self._next_producer_id = first + count
         value = msgspec.json.encode(_ProducerIdsRecord(_VERSION, first + count))
         self._append([(_PRODUCER_IDS, value)], _NO_CHANGE, lambda code: done(code, first))

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+from kohort.machine.ports import Verification
 from kohort.machine.shard import EndTransaction, Reply
 from kohort.model.context import RequestContext
 from kohort.model.errors import ErrorCode
@@ -66,6 +67,10 @@ class CoordinatorDirectory(Protocol):
     def marker_writer(self, topic: str) -> MarkerWriter | None:
         """The writer of transaction markers to a topic; None if they are appended to its logs like any batch."""
 
+    @property
+    def verification(self) -> Verification | None:
+        """The transaction coordinator, as partition leaders ask it; None if this node hosts none."""
+
 
 class NoCoordinators:
     """The directory of a broker without coordinators."""
@@ -74,4 +79,8 @@ class NoCoordinators:
         return False
 
     def marker_writer(self, _topic: str) -> MarkerWriter | None:
+        return None
+
+    @property
+    def verification(self) -> Verification | None:
         return None

@@ -44,3 +44,19 @@ class Verification(Protocol):
 
         Source: Kafka AddPartitionsToTxnManager, AddPartitionsToTxn version 4 and above; KIP-890.
         """
+
+
+class ProducerIdGenerator(Protocol):
+    """
+    Ids of producers, none of which is ever given out twice.
+
+    Source: Kafka ProducerIdManager.
+    """
+
+    def take(self) -> int | None:
+        """Take an id; None if none is at hand."""
+
+    def when_available(self, ready: Callable[[ErrorCode], None], /) -> None:
+        """
+        Call `ready(code)` once, now or later: with NONE when `take` has ids again, else with the error of the reservation.
+        """

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from kohort.broker.broker import Broker
-from kohort.broker.ports import Handler, MarkerWriter
+from kohort.broker.ports import CallLater, Handler, MarkerWriter
+from kohort.machine.ports import Verification
 from kohort.model.errors import StorageError
 from kohort.model.image import ClusterImage, ImageDelta
 from kohort.runtime.ports import Clock, Defer, PartitionLog
@@ -33,6 +34,7 @@ class CoordinatorEnvironment(msgspec.Struct, frozen=True):
 
     broker: Broker
     clock: Clock
+    call_later: CallLater
     make_processor: Callable[[], Processor]
     """A new processor over the node's event loop; one for each runtime."""
 
@@ -54,6 +56,10 @@ class HostedCoordinator(Protocol):
     @property
     def marker_writer(self) -> MarkerWriter | None:
         """See `kohort.broker.ports.CoordinatorDirectory.marker_writer`."""
+
+    @property
+    def verification(self) -> Verification | None:
+        """See `kohort.broker.ports.CoordinatorDirectory.verification`."""
 
     def load(self, partition: int, log: PartitionLog, leader_epoch: int) -> None:
         """Become the coordinator of a partition. A leader epoch that is not newer than the known one is ignored."""
@@ -111,6 +117,10 @@ class Coordinators:
     def marker_writer(self, topic: str) -> MarkerWriter | None:
         hosted = self._hosted.get(topic)
         return None if hosted is None else hosted.marker_writer
+
+    @property
+    def verification(self) -> Verification | None:
+        return next((found for each in self._hosted.values() if (found := each.verification) is not None), None)
 
     # -- leadership --------------------------------------------------------------------------------------------
 

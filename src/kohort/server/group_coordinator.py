@@ -79,6 +79,8 @@ class GroupCoordinator:
 
         self._runtime.end_transaction(partition, end, reply)
 
+    verification = None
+
     def load(self, partition: int, log: PartitionLog, leader_epoch: int) -> None:
         self._runtime.load(partition, log, leader_epoch)
 

@@ -4,5 +4,6 @@ from typing import Final
 
 from kohort.server.coordinators import CoordinatorFactory
 from kohort.server.group_coordinator import GroupCoordinator
+from kohort.server.transaction_coordinator import TransactionCoordinator
 
-COORDINATORS: Final[tuple[CoordinatorFactory, ...]] = (GroupCoordinator,)
+COORDINATORS: Final[tuple[CoordinatorFactory, ...]] = (GroupCoordinator, TransactionCoordinator)

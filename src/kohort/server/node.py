@@ -86,7 +86,8 @@ class Node:
             self._call_later,
             coordinators=self._coordinators,
         )
-        self._coordinators.start(COORDINATORS, CoordinatorEnvironment(self._broker, self._clock, self._make_processor))
+        environment = CoordinatorEnvironment(self._broker, self._clock, self._call_later, self._make_processor)
+        self._coordinators.start(COORDINATORS, environment)
         self._connections = ClientConnections(
             Dispatch(self._broker.handlers),
             self._ready_queue,

@@ -68,6 +68,14 @@ SUPPORTED_CONFIGS = frozenset(
         "offsets.topic.segment.bytes",
         "producer.id.expiration.ms",
         "socket.request.max.bytes",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+        "transaction.max.timeout.ms",
+        "transaction.remove.expired.transaction.cleanup.interval.ms",
+        "transaction.state.log.load.buffer.size",
+        "transaction.state.log.min.isr",
+        "transaction.state.log.num.partitions",
+        "transaction.state.log.segment.bytes",
+        "transactional.id.expiration.ms",
     }
 )
 """

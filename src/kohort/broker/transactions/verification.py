@@ -1,20 +1,28 @@
-"""Verification of transactions on a cluster without a transaction coordinator."""
+"""Verification of transactions by the coordinator that this node hosts."""
 
 from collections.abc import Callable
 
+from kohort.broker.ports import CoordinatorDirectory
 from kohort.machine.shard import Producer
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.model.ids import TopicPartition
 
 
-class NoTransactionCoordinator:
-    """A `kohort.machine.ports.Verification` for which no transaction is ongoing."""
+class LocalVerification:
+    """The `kohort.machine.ports.Verification` of one node. Without a transaction coordinator no transaction is ongoing."""
+
+    def __init__(self, coordinators: CoordinatorDirectory) -> None:
+        self._coordinators = coordinators
 
     def verify(
         self,
-        _topic_partition: TopicPartition,
-        _producer: Producer,
+        topic_partition: TopicPartition,
+        producer: Producer,
         verified: Callable[[CoordinatorError | None], None],
         /,
     ) -> None:
-        verified(CoordinatorError(ErrorCode.INVALID_TXN_STATE))
+        coordinator = self._coordinators.verification
+        if coordinator is None:
+            verified(CoordinatorError(ErrorCode.INVALID_TXN_STATE))
+        else:
+            coordinator.verify(topic_partition, producer, verified)

@@ -1,0 +1,134 @@
+"""The transaction coordinator as a node hosts it: shards on the partitions of `__transaction_state`, behind one service."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from kohort.broker.ports import Handler
+from kohort.machine.ports import Verification
+from kohort.machine.shard import Result
+from kohort.machine.timeline import SnapshotRegistry
+from kohort.model.errors import ErrorCode
+from kohort.model.ids import CONSUMER_OFFSETS, TRANSACTION_STATE, TopicPartition
+from kohort.model.image import ClusterImage, ImageDelta
+from kohort.runtime.ports import PartitionLog
+from kohort.runtime.runtime import Runtime
+from kohort.runtime.timers.shard_timers import ShardTimers
+from kohort.server.coordinators import CoordinatorEnvironment
+from kohort.server.transaction_events import log_transaction_event
+from kohort.transaction.config import TransactionConfig
+from kohort.transaction.end_txn import complete_transaction
+from kohort.transaction.errors import error_code
+from kohort.transaction.markers import RETRY_BACKOFF_MS, MarkerSender
+from kohort.transaction.records import TransactionRecord, TransactionRecordSerde
+from kohort.transaction.service import TransactionService
+from kohort.transaction.shard import TransactionShard
+from kohort.transaction.transaction import Transaction
+from kohort.wire.apis import ApiKey
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
+WRITE_TIMEOUT_MS: Final = 30_000
+"""Source: request.timeout.ms of Kafka's brokers. Kafka waits for the timeout of the transaction, which a client chooses."""
+
+_LOST: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
+"""The next load of the partition sends the markers again."""
+
+
+class TransactionCoordinator:
+    """The `kohort.server.coordinators.HostedCoordinator` of transactions."""
+
+    topic = TRANSACTION_STATE
+    marker_writer = None
+
+    def __init__(self, environment: CoordinatorEnvironment) -> None:
+        self._broker = broker = environment.broker
+        self._call_later = environment.call_later
+        config = broker.config
+        self._config = TransactionConfig(
+            **{name: config.get_int(name.replace("_", ".")) for name in TransactionConfig.__struct_fields__}
+        )
+        self._senders: dict[int, MarkerSender] = {}
+        topic = broker.catalog.topic(self.topic)
+        count = topic.partition_count if topic else config.get_int("transaction.state.log.num.partitions")
+        self._runtime = Runtime(
+            partition_count=count,
+            make_shard=self._make_shard,
+            serde=TransactionRecordSerde(),
+            image=broker.catalog,
+            clock=environment.clock,
+            processor=environment.make_processor(),
+            write_timeout_ms=WRITE_TIMEOUT_MS,
+            load_buffer_bytes=config.get_int("transaction.state.log.load.buffer.size"),
+        )
+        self._service = TransactionService(
+            self._runtime,
+            self._config,
+            broker.catalog,
+            broker.producer_ids,
+            self._remaining,
+            environment.clock.now_ms,
+            self._offsets_partition_count,
+        )
+
+    def _make_shard(self, partition: int, registry: SnapshotRegistry, timers: ShardTimers) -> TransactionShard:
+        sender = self._senders[partition] = MarkerSender(
+            self._broker.markers,
+            self._broker.catalog,
+            self._call_later,
+            partial(self._complete, partition),
+            log_transaction_event,
+        )
+        return TransactionShard(
+            registry, timers, self._config, self._broker.producer_ids, sender, log_transaction_event
+        )
+
+    def _remaining(self, partition: int, transactional_id: str) -> frozenset[TopicPartition] | None:
+        sender = self._senders.get(partition)
+        return None if sender is None else sender.remaining(transactional_id)
+
+    def _offsets_partition_count(self) -> int:
+        topic = self._broker.catalog.topic(CONSUMER_OFFSETS)
+        return topic.partition_count if topic else self._broker.config.get_int("offsets.topic.num.partitions")
+
+    def _complete(self, partition: int, coordinator_epoch: int, prepared: Transaction) -> None:
+        """Write the completion of a transaction; try again after an error that passes."""
+
+        def operation(shard: TransactionShard, now_ms: int) -> Result[TransactionRecord, ErrorCode]:
+            return complete_transaction(shard.context, prepared, coordinator_epoch, now_ms)
+
+        def completed(code: ErrorCode) -> None:
+            if code is not ErrorCode.NONE and code not in _LOST:
+                self._call_later(RETRY_BACKOFF_MS, partial(self._complete, partition, coordinator_epoch, prepared))
+
+        code = self._runtime.write(partition, operation, completed, error_code)
+        if code is not None:
+            completed(code)
+
+    def handlers(self) -> Mapping[ApiKey, Handler]:
+        return self._service.handlers()
+
+    @property
+    def verification(self) -> Verification | None:
+        return self._service
+
+    def load(self, partition: int, log: PartitionLog, leader_epoch: int) -> None:
+        self._runtime.load(partition, log, leader_epoch)
+
+    def unload(self, partition: int, leader_epoch: int | None) -> None:
+        self._runtime.unload(partition, leader_epoch)
+
+    def on_image(self, _image: ClusterImage, delta: ImageDelta) -> None:
+        self._runtime.on_image(delta)
+
+    def metrics(self) -> Iterator[Metric]:
+        from kohort.server import metrics
+
+        yield from metrics.runtime_families("transaction", self._runtime.metrics())
+
+    def close(self) -> None:
+        self._service.is_active = False
+        self._runtime.close()

@@ -1,0 +1,99 @@
+"""The parts of one shard that the modules of the APIs work on."""
+
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from kohort.machine.ports import ProducerIdGenerator
+from kohort.machine.shard import Timers
+from kohort.machine.timeline import TimelineDict
+from kohort.model.errors import CoordinatorError, ErrorCode
+from kohort.transaction.config import TransactionConfig
+from kohort.transaction.events import TransactionEvents
+from kohort.transaction.transaction import Transaction
+
+NO_COORDINATOR_EPOCH: Final = -1
+
+
+class MarkerOutlet(Protocol):
+    """The sender of transaction markers, as a shard sees it. Source: Kafka TransactionMarkerChannelManager."""
+
+    def send(self, coordinator_epoch: int, transaction: Transaction, /) -> None:
+        """Write the markers of a prepared transaction, then complete it."""
+
+    def drop(self) -> None:
+        """Forget the markers of this shard: another coordinator, or a later load, writes them again."""
+
+
+class TransactionContext:
+    """
+    Attributes:
+        transactions: by transactional id.
+        unfinished: the ids whose partitions may hold an open transaction: states ONGOING and both Prepare states.
+        level: returns the finalised level of `transaction.version`, by which the coordinator itself ends transactions.
+        coordinator_epoch: the leader epoch of the shard's partition.
+    """
+
+    __slots__ = (
+        "config",
+        "coordinator_epoch",
+        "events",
+        "level",
+        "markers",
+        "producer_ids",
+        "timers",
+        "transactions",
+        "unfinished",
+    )
+
+    def __init__(
+        self,
+        transactions: TimelineDict[str, Transaction],
+        unfinished: TimelineDict[str, None],
+        *,
+        timers: Timers,
+        config: TransactionConfig,
+        producer_ids: ProducerIdGenerator,
+        markers: MarkerOutlet,
+        events: TransactionEvents,
+        level: Callable[[], int],
+    ) -> None:
+        self.transactions = transactions
+        self.unfinished = unfinished
+        self.timers = timers
+        self.config = config
+        self.producer_ids = producer_ids
+        self.markers = markers
+        self.events = events
+        self.level = level
+        self.coordinator_epoch = NO_COORDINATOR_EPOCH
+
+    def find(self, transactional_id: str) -> Transaction:
+        """
+        Raises:
+            CoordinatorError: INVALID_PRODUCER_ID_MAPPING: the id is unknown.
+        """
+        transaction = self.transactions.get(transactional_id)
+        if transaction is None:
+            raise CoordinatorError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        return transaction
+
+    def new_producer_id(self) -> int:
+        """
+        Raises:
+            CoordinatorError: COORDINATOR_LOAD_IN_PROGRESS: the next block of ids is not allocated yet.
+        """
+        producer_id = self.producer_ids.take()
+        if producer_id is None:
+            raise CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return producer_id
+
+
+class HasContext(Protocol):
+    """A shard of transactional ids, as its service sees it."""
+
+    @property
+    def context(self) -> TransactionContext: ...
+
+
+def nothing(_: Any) -> None:
+    """Ignore a response."""

@@ -1,0 +1,160 @@
+"""
+EndTxn: the decision about a transaction, and its completion when all markers are written.
+
+The decision is a record; its commit makes the outcome final and answers the client. Markers follow in the background.
+
+| state (version 2) | abort, retry | abort, present epoch | commit, retry | commit, present epoch |
+|---|---|---|---|---|
+| EMPTY           | PRODUCER_FENCED   | a new epoch     | PRODUCER_FENCED   | INVALID_TXN_STATE |
+| ONGOING         | PRODUCER_FENCED   | PREPARE_ABORT   | PRODUCER_FENCED   | PREPARE_COMMIT    |
+| PREPARE_*       | CONCURRENT_TRANSACTIONS |           |                   |                   |
+| COMPLETE_COMMIT | INVALID_TXN_STATE | a new epoch     | NONE              | INVALID_TXN_STATE |
+| COMPLETE_ABORT  | NONE              | a new epoch     | INVALID_TXN_STATE | INVALID_TXN_STATE |
+
+A retry names the epoch before the present one, because the end has raised it.
+
+Source: KIP-98, KIP-890; Kafka TransactionCoordinator.endTransaction, endTransactionWithTV1.
+"""
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Release, Result
+from kohort.model.errors import CoordinatorError, ErrorCode
+from kohort.transaction.context import TransactionContext
+from kohort.transaction.events import TransactionEvent
+from kohort.transaction.partitions import check_producer
+from kohort.transaction.records import TransactionRecord
+from kohort.transaction.states import COMPLETE_COMMIT, EMPTY, ONGOING, is_complete, is_prepared
+from kohort.transaction.transaction import EPOCH_EXHAUSTED, VERSION_2, Transaction
+from kohort.wire import messages as m
+
+T = TypeVar("T")
+
+
+def end_txn(
+    context: TransactionContext, request: m.EndTxnRequest, client_version: int, now_ms: int
+) -> Result[TransactionRecord, m.EndTxnResponse]:
+    """
+    Commit or abort the ongoing transaction.
+
+    Args:
+        client_version: the transaction version that the client speaks: 2 from EndTxn 5 on.
+
+    Raises:
+        CoordinatorError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS: as `add_partitions`.
+            INVALID_TXN_STATE: there is no transaction to end, or it has ended the other way.
+    """
+    transaction = context.find(request.transactional_id)
+    if client_version >= VERSION_2:
+        return _end_version_2(context, transaction, request, client_version, now_ms)
+    check_producer(transaction, request.producer_id, request.producer_epoch)
+    if is_prepared(transaction.state):
+        raise CoordinatorError(ErrorCode.CONCURRENT_TRANSACTIONS)
+    if transaction.state is ONGOING:
+        prepared = transaction.prepared(committed=request.committed, client_version=client_version, now_ms=now_ms)
+        return end_ongoing(context, prepared, now_ms, _answer(prepared))
+    if transaction.state is EMPTY:
+        raise CoordinatorError(ErrorCode.INVALID_TXN_STATE)
+    return _repeated(transaction, request.committed)
+
+
+def _end_version_2(
+    context: TransactionContext,
+    transaction: Transaction,
+    request: m.EndTxnRequest,
+    client_version: int,
+    now_ms: int,
+) -> Result[TransactionRecord, m.EndTxnResponse]:
+    if is_prepared(transaction.state):
+        raise CoordinatorError(ErrorCode.CONCURRENT_TRANSACTIONS)
+    if is_complete(transaction.state) and _is_retry(transaction, request.producer_id, request.producer_epoch):
+        return _repeated(transaction, request.committed)
+    check_producer(transaction, request.producer_id, request.producer_epoch)
+    if transaction.state is not ONGOING and request.committed:
+        raise CoordinatorError(ErrorCode.INVALID_TXN_STATE)
+    prepared = transaction.prepared(
+        committed=request.committed,
+        client_version=client_version,
+        now_ms=now_ms,
+        next_producer_id=context.new_producer_id() if transaction.is_epoch_exhausted else NO_PRODUCER_ID,
+    )
+    return end_ongoing(context, prepared, now_ms, _answer(prepared))
+
+
+def _is_retry(transaction: Transaction, producer_id: int, producer_epoch: int) -> bool:
+    """Whether a request of version 2 names the producer as it was before the end of the transaction."""
+    if producer_id == transaction.producer_id:
+        return producer_epoch + 1 == transaction.producer_epoch
+    return (
+        producer_id == transaction.previous_producer_id
+        and producer_epoch == EPOCH_EXHAUSTED
+        and transaction.producer_epoch == 0
+    )
+
+
+def _repeated(transaction: Transaction, committed: bool) -> Result[TransactionRecord, m.EndTxnResponse]:
+    """Answer a request about a transaction that has ended."""
+    if committed is not (transaction.state is COMPLETE_COMMIT):
+        raise CoordinatorError(ErrorCode.INVALID_TXN_STATE)
+    return Result(
+        response=m.EndTxnResponse(producer_id=transaction.producer_id, producer_epoch=transaction.producer_epoch)
+    )
+
+
+def _answer(prepared: Transaction) -> m.EndTxnResponse:
+    """The producer id and epoch after the completion. Versions below 5 have no place for them."""
+    rotates = prepared.next_producer_id != NO_PRODUCER_ID
+    return m.EndTxnResponse(
+        producer_id=prepared.next_producer_id if rotates else prepared.producer_id,
+        producer_epoch=0 if rotates else prepared.producer_epoch,
+    )
+
+
+def end_ongoing(
+    context: TransactionContext,
+    prepared: Transaction,
+    now_ms: int,
+    response: T,
+    event: TransactionEvent | None = None,
+) -> Result[TransactionRecord, T]:
+    """
+    Write the decision about a transaction. Once it is committed, the markers are sent.
+
+    A transaction without partitions needs no markers: its completion is written at once.
+    """
+    records = [prepared] if prepared.partitions else [prepared, prepared.completed(now_ms)]
+
+    def after(error: Exception | None) -> Iterable[Release]:
+        if error is None:
+            if event is not None:
+                context.events(event)
+            if prepared.partitions:
+                context.markers.send(context.coordinator_epoch, prepared)
+        return ()
+
+    return Result(records, response, after=after)
+
+
+def complete_transaction(
+    context: TransactionContext, prepared: Transaction, coordinator_epoch: int, now_ms: int
+) -> Result[TransactionRecord, ErrorCode]:
+    """
+    Write the completion of a transaction, all of whose markers are written. Nothing is written if that has happened already.
+
+    Args:
+        coordinator_epoch: under which the markers were sent; those of an earlier epoch complete nothing.
+    """
+    present = context.transactions.get(prepared.transactional_id)
+    if (
+        present is None
+        or coordinator_epoch != context.coordinator_epoch
+        or present.state is not prepared.state
+        or (present.producer_id, present.producer_epoch) != (prepared.producer_id, prepared.producer_epoch)
+    ):
+        return Result(response=ErrorCode.NONE)
+    return Result([present.completed(now_ms)], ErrorCode.NONE)
+
+
+def refused_end(code: ErrorCode) -> m.EndTxnResponse:
+    return m.EndTxnResponse(error_code=int(code), producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH)

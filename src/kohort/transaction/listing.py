@@ -1,0 +1,139 @@
+"""
+DescribeTransactions and ListTransactions: committed state, as an administrator sees it.
+
+Source: KIP-664, KIP-994, KIP-1152; Kafka TransactionCoordinator.handleDescribeTransactions,
+TransactionStateManager.listTransactionStates.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator
+
+import msgspec
+
+from kohort.model.errors import CoordinatorError, ErrorCode
+from kohort.model.ids import TopicPartition
+from kohort.transaction.context import TransactionContext
+from kohort.transaction.states import KNOWN_NAMES, is_prepared
+from kohort.transaction.transaction import Transaction
+from kohort.wire import messages as m
+
+NO_FILTER = -1
+"""Any negative duration."""
+
+
+class TransactionFilter(msgspec.Struct, frozen=True):
+    """
+    The conditions of a ListTransactions request; all of them have to hold.
+
+    Attributes:
+        states: names of states; empty for all.
+        producer_ids: empty for all.
+        longer_than_ms: the transaction began more than this time ago. An id without a transaction began at -1.
+        matches: whether the whole transactional id matches the pattern of the request; None without a pattern.
+    """
+
+    states: Collection[str]
+    producer_ids: Collection[int]
+    longer_than_ms: int
+    matches: Callable[[str], object] | None
+
+    def accepts(self, transaction: Transaction, now_ms: int) -> bool:
+        return (
+            (not self.states or transaction.state.wire_name in self.states)
+            and (not self.producer_ids or transaction.producer_id in self.producer_ids)
+            and (self.longer_than_ms < 0 or now_ms - transaction.start_timestamp_ms > self.longer_than_ms)
+            and (self.matches is None or bool(self.matches(transaction.transactional_id)))
+        )
+
+
+def filter_of(request: m.ListTransactionsRequest, api_version: int) -> TransactionFilter:
+    """
+    Raises:
+        CoordinatorError: INVALID_REGULAR_EXPRESSION: the pattern is not an expression of RE2.
+    """
+    pattern = request.transactional_id_pattern if api_version >= 2 else None
+    return TransactionFilter(
+        frozenset(request.state_filters),
+        frozenset(request.producer_id_filters),
+        request.duration_filter if api_version >= 1 else NO_FILTER,
+        _compiled(pattern) if pattern else None,
+    )
+
+
+def _compiled(pattern: str) -> Callable[[str], object]:
+    # Matching takes time linear in the id, whatever the pattern, unlike Python's own module. Imported late: few clients ask.
+    import re2
+
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile(pattern, options).fullmatch  # type: ignore[no-any-return]
+    except re2.error as error:
+        raise CoordinatorError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from None
+
+
+def unknown_states(request: m.ListTransactionsRequest) -> list[str]:
+    """The state filters that are not the name of a state; upper and lower case differ."""
+    return [name for name in dict.fromkeys(request.state_filters) if name not in KNOWN_NAMES]
+
+
+def list_transactions(
+    context: TransactionContext, wanted: TransactionFilter, now_ms: int, committed_offset: int
+) -> Iterator[m.ListTransactionsResponseTransactionState]:
+    """Yield the transactional ids of a shard that pass the filter."""
+    for transactional_id, transaction in context.transactions.items_at(committed_offset):
+        if wanted.accepts(transaction, now_ms):
+            yield m.ListTransactionsResponseTransactionState(
+                transactional_id=transactional_id,
+                producer_id=transaction.producer_id,
+                transaction_state=transaction.state.wire_name,
+            )
+
+
+def describe_transaction(
+    context: TransactionContext,
+    transactional_id: str,
+    committed_offset: int,
+    remaining: Callable[[str], Iterable[TopicPartition] | None],
+) -> m.DescribeTransactionsResponseTransactionState:
+    """
+    Describe a transactional id.
+
+    Args:
+        remaining: returns the partitions without a durable marker; None if no markers of the id are under way.
+    """
+    transaction = context.transactions.get_at(transactional_id, committed_offset)
+    if transaction is None:
+        return described_error(transactional_id, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+    partitions: Iterable[TopicPartition] | None = None
+    if is_prepared(transaction.state):
+        partitions = remaining(transactional_id)
+    by_topic: defaultdict[str, list[int]] = defaultdict(list)
+    for topic, index in sorted(transaction.partitions if partitions is None else partitions):
+        by_topic[topic].append(index)
+    return m.DescribeTransactionsResponseTransactionState(
+        transactional_id=transactional_id,
+        transaction_state=transaction.state.wire_name,
+        transaction_timeout_ms=transaction.timeout_ms,
+        transaction_start_time_ms=transaction.start_timestamp_ms,
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
+        topics=[
+            m.DescribeTransactionsResponseTopicData(topic=topic, partitions=indexes)
+            for topic, indexes in by_topic.items()
+        ],
+    )
+
+
+def described_error(transactional_id: str, code: ErrorCode) -> m.DescribeTransactionsResponseTransactionState:
+    """The other fields are zero and empty, as in Kafka."""
+    return m.DescribeTransactionsResponseTransactionState(
+        error_code=int(code),
+        transactional_id=transactional_id,
+        transaction_state="",
+        transaction_timeout_ms=0,
+        transaction_start_time_ms=0,
+        producer_id=0,
+        producer_epoch=0,
+        topics=[],
+    )

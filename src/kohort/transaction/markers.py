@@ -1,0 +1,160 @@
+"""
+The sender of transaction markers: the second phase of a commit or abort.
+
+Every partition of a prepared transaction gets a marker. A partition that cannot take it now gets it again after a back-off.
+When all have one, the transaction is completed. After a restart the markers are sent again to all partitions, so a partition
+may get a marker twice.
+
+Source: Kafka TransactionMarkerChannelManager, TransactionMarkerRequestCompletionHandler.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from kohort.machine.ports import Markers
+from kohort.machine.shard import EndTransaction
+from kohort.model.errors import ErrorCode
+from kohort.model.ids import TopicPartition
+from kohort.model.image import ClusterImage
+from kohort.transaction.events import MarkerRefused, TransactionEvents, no_events
+from kohort.transaction.states import PREPARE_COMMIT
+from kohort.transaction.transaction import VERSION_2, Transaction
+
+RETRY_BACKOFF_MS: Final = 50
+"""Source: the reconnect back-off of Kafka's marker channel."""
+
+CallLater = Callable[[int, Callable[[], None]], object]
+"""`call_later(delay_ms, function)`."""
+
+Complete = Callable[[int, Transaction], None]
+"""`complete(coordinator_epoch, prepared)`: all markers of a prepared transaction are durable."""
+
+_DONE: Final = frozenset({ErrorCode.NONE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION})
+"""A partition whose format has no markers cannot hold a transaction either."""
+
+_FINAL: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
+"""A later producer or coordinator epoch has written to the partition."""
+
+_UNAVAILABLE: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+"""Expected for a while, and not worth a line in the log."""
+
+
+class _Ending:
+    """One prepared transaction, and the partitions whose marker is not durable yet."""
+
+    __slots__ = ("coordinator_epoch", "is_stuck", "marker", "remaining", "transaction")
+
+    def __init__(self, coordinator_epoch: int, transaction: Transaction) -> None:
+        self.coordinator_epoch = coordinator_epoch
+        self.transaction = transaction
+        self.remaining = set(transaction.partitions)
+        self.is_stuck = False
+        self.marker = EndTransaction(
+            transaction.producer_id,
+            transaction.producer_epoch,
+            coordinator_epoch,
+            transaction.state is PREPARE_COMMIT,
+            VERSION_2 if transaction.client_version >= VERSION_2 else 0,
+        )
+
+
+class MarkerSender:
+    """
+    The markers of the transactions of one shard; a `kohort.transaction.context.MarkerOutlet`.
+
+    Not thread-safe: every method, and every answer of `markers`, is on the thread of the event loop.
+
+    Args:
+        image: the topics of the cluster; a partition that does not exist any more needs no marker.
+        complete: see `Complete`; called inside `send` if every marker is durable at once.
+    """
+
+    def __init__(
+        self,
+        markers: Markers,
+        image: ClusterImage,
+        call_later: CallLater,
+        complete: Complete,
+        events: TransactionEvents = no_events,
+    ) -> None:
+        self._markers = markers
+        self._image = image
+        self._call_later = call_later
+        self._complete = complete
+        self._events = events
+        self._endings: dict[str, _Ending] = {}
+        """By transactional id."""
+        self._retries: list[tuple[_Ending, TopicPartition]] = []
+        """Markers that wait for the end of the back-off."""
+
+    def __len__(self) -> int:
+        """The number of transactions whose markers are not all durable."""
+        return len(self._endings)
+
+    @property
+    def waiting_for_retry(self) -> int:
+        """The number of markers that wait for another attempt."""
+        return len(self._retries)
+
+    def remaining(self, transactional_id: str) -> frozenset[TopicPartition] | None:
+        """The partitions without a durable marker; None if no markers of the id are under way."""
+        ending = self._endings.get(transactional_id)
+        return None if ending is None else frozenset(ending.remaining)
+
+    def send(self, coordinator_epoch: int, transaction: Transaction, /) -> None:
+        ending = self._endings[transaction.transactional_id] = _Ending(coordinator_epoch, transaction)
+        if not ending.remaining:
+            self._finish(ending)
+        for topic_partition in sorted(transaction.partitions):
+            self._write(ending, topic_partition)
+
+    def drop(self) -> None:
+        self._endings.clear()
+        self._retries.clear()
+
+    def _write(self, ending: _Ending, topic_partition: TopicPartition) -> None:
+        self._markers.write(topic_partition, ending.marker, partial(self._on_written, ending, topic_partition))
+
+    def _is_current(self, ending: _Ending) -> bool:
+        return self._endings.get(ending.transaction.transactional_id) is ending
+
+    def _on_written(self, ending: _Ending, topic_partition: TopicPartition, code: ErrorCode) -> None:
+        if not self._is_current(ending):
+            return
+        if code in _DONE or (code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not self._exists(topic_partition)):
+            ending.remaining.discard(topic_partition)
+            if not ending.remaining:
+                self._finish(ending)
+            return
+        if code not in _UNAVAILABLE:
+            self._events(MarkerRefused(ending.transaction.transactional_id, str(topic_partition), code, code in _FINAL))
+        if code in _FINAL:
+            ending.is_stuck = True
+            return
+        if not self._retries:
+            self._call_later(RETRY_BACKOFF_MS, self._retry)
+        self._retries.append((ending, topic_partition))
+
+    def _exists(self, topic_partition: TopicPartition) -> bool:
+        topic = self._image.topic(topic_partition.topic)
+        return topic is not None and topic_partition.partition < topic.partition_count
+
+    def _retry(self) -> None:
+        retries, self._retries = self._retries, []
+        for ending, topic_partition in retries:
+            if self._is_current(ending):
+                self._write(ending, topic_partition)
+
+    def _finish(self, ending: _Ending) -> None:
+        del self._endings[ending.transaction.transactional_id]
+        self._complete(ending.coordinator_epoch, ending.transaction)

@@ -1,0 +1,128 @@
+"""
+The records of `__transaction_state`: a `Transaction`, or the tombstone of an expired transactional id.
+
+The record has no last producer epoch. Kafka 4.2.1 never writes the previous and next producer id either, although it reads
+them; without them a coordinator that is loaded while a producer id is rotated leaves the id at epoch 32767 (KAFKA-20310). They
+are written here when they differ from their defaults in a way that matters: at the rotation.
+
+Source: Kafka TransactionLog; KIP-98, KIP-890, KIP-915.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from kohort.machine.shard import NO_PRODUCER_ID
+from kohort.model.errors import CoordinatorError, CorruptError, ErrorCode
+from kohort.model.ids import TRANSACTION_STATE, TopicPartition
+from kohort.records.serde import CoordinatorRecordSerde, encode_record
+from kohort.records.values import TransactionLog, TransactionLogPartitionsSchema, TransactionLogTombstone
+from kohort.transaction.states import EMPTY, TransactionState
+from kohort.transaction.transaction import NO_PARTITIONS, Transaction
+
+TransactionRecord: TypeAlias = Transaction | TransactionLogTombstone
+
+NEWEST_LEVEL: Final = 2
+"""The newest level of the feature `transaction.version`."""
+
+
+class TransactionRecordSerde:
+    """
+    A `kohort.machine.shard.RecordSerde`.
+
+    Args:
+        level: returns the finalised level of `transaction.version`. Below 1 the value has version 0, which has no place for a
+            client's transaction version.
+    """
+
+    def __init__(self, level: Callable[[], int] = lambda: NEWEST_LEVEL) -> None:
+        self._level = level
+        self._serde = CoordinatorRecordSerde(TRANSACTION_STATE)
+
+    def encode(self, record: TransactionRecord, /) -> tuple[bytes, bytes | None]:
+        """
+        Raises:
+            CoordinatorError: UNSUPPORTED_VERSION: the client speaks transaction version 2, and the finalised level is 0.
+        """
+        if isinstance(record, TransactionLogTombstone):
+            return encode_record(record)
+        version = 1 if self._level() >= 1 else 0
+        if version == 0 and record.client_version:
+            raise CoordinatorError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                "The finalized level of transaction.version is 0; transactions of version 2 need level 1 or above.",
+            )
+        return encode_record(to_record(record, version), version)
+
+    def decode(self, key: bytes, value: bytes | None, /) -> TransactionRecord:
+        """
+        Raises:
+            UnknownRecordTypeError: the key type is not that of a transactional id.
+            CorruptError: the bytes are no record, the status is unknown, or the partitions are null outside of state EMPTY.
+        """
+        record = self._serde.decode(key, value)
+        return record if isinstance(record, TransactionLogTombstone) else from_record(record)
+
+
+def to_record(transaction: Transaction, version: int) -> TransactionLog:
+    """The value of a transactional id in the log; see `from_record`."""
+    partitions = None
+    if transaction.state is not EMPTY:
+        by_topic: defaultdict[str, list[int]] = defaultdict(list)
+        for topic, index in sorted(transaction.partitions):
+            by_topic[topic].append(index)
+        partitions = tuple(TransactionLogPartitionsSchema(topic, tuple(indexes)) for topic, indexes in by_topic.items())
+    previous = transaction.previous_producer_id
+    has_rotation = version >= 1 and (transaction.next_producer_id != NO_PRODUCER_ID or _was_rotated(transaction))
+    return TransactionLog(
+        transaction.transactional_id,
+        transaction.producer_id,
+        transaction.producer_epoch,
+        transaction.timeout_ms,
+        int(transaction.state),
+        partitions,
+        transaction.update_timestamp_ms,
+        transaction.start_timestamp_ms,
+        previous if has_rotation else NO_PRODUCER_ID,
+        transaction.next_producer_id if has_rotation else NO_PRODUCER_ID,
+        transaction.client_version,
+    )
+
+
+def _was_rotated(transaction: Transaction) -> bool:
+    return transaction.previous_producer_id not in (NO_PRODUCER_ID, transaction.producer_id)
+
+
+def from_record(record: TransactionLog) -> Transaction:
+    """
+    The transactional id in a value of the log.
+
+    Raises:
+        CorruptError: the status is unknown, or the partitions are null outside of state EMPTY.
+    """
+    try:
+        state = TransactionState(record.transaction_status)
+    except ValueError:
+        raise CorruptError(f"unknown transaction status {record.transaction_status}") from None
+    partitions = NO_PARTITIONS
+    if state is not EMPTY:
+        if record.transaction_partitions is None:
+            raise CorruptError(f"the partitions of a transaction in state {state.wire_name} are null")
+        partitions = frozenset(
+            TopicPartition(topic.topic, index)
+            for topic in record.transaction_partitions
+            for index in topic.partition_ids
+        )
+    return Transaction(
+        record.transactional_id,
+        record.producer_id,
+        record.producer_epoch,
+        record.transaction_timeout_ms,
+        state,
+        partitions,
+        record.transaction_start_timestamp_ms,
+        record.transaction_last_update_timestamp_ms,
+        record.client_transaction_version,
+        record.previous_producer_id,
+        record.next_producer_id,
+    )

@@ -1,0 +1,92 @@
+"""
+The transaction coordinator of one partition of `__transaction_state`.
+
+Handlers are in the modules beside this one; they work on `TransactionShard.context`.
+
+Source: Kafka TransactionStateManager, TransactionCoordinator.
+"""
+
+from collections.abc import Callable, Iterable
+
+from kohort.machine.ports import ProducerIdGenerator
+from kohort.machine.shard import PlainShard, Release, Timers
+from kohort.machine.timeline import SnapshotRegistry, TimelineDict
+from kohort.model.image import ClusterImage
+from kohort.transaction.config import TransactionConfig
+from kohort.transaction.context import MarkerOutlet, TransactionContext
+from kohort.transaction.events import TransactionEvents, no_events
+from kohort.transaction.expiry import TransactionMaintenance
+from kohort.transaction.records import NEWEST_LEVEL, TransactionRecord
+from kohort.transaction.states import is_prepared, is_unfinished
+from kohort.transaction.transaction import Transaction
+
+
+class TransactionShard(PlainShard[TransactionRecord]):
+    """
+    Implements `kohort.machine.shard.Shard` for `TransactionRecord`.
+
+    Args:
+        snapshots: the shard's; the runtime takes them.
+        level: returns the finalised level of `transaction.version`.
+    """
+
+    def __init__(
+        self,
+        snapshots: SnapshotRegistry,
+        timers: Timers,
+        config: TransactionConfig,
+        producer_ids: ProducerIdGenerator,
+        markers: MarkerOutlet,
+        events: TransactionEvents = no_events,
+        level: Callable[[], int] = lambda: NEWEST_LEVEL,
+    ) -> None:
+        self.transactions: TimelineDict[str, Transaction] = TimelineDict(snapshots)
+        self._unfinished: TimelineDict[str, None] = TimelineDict(snapshots)
+        self.context = TransactionContext(
+            self.transactions,
+            self._unfinished,
+            timers=timers,
+            config=config,
+            producer_ids=producer_ids,
+            markers=markers,
+            events=events,
+            level=level,
+        )
+        self._maintenance = TransactionMaintenance(self.context)
+        self._is_loaded = False
+
+    def replay(self, _offset: int, _producer_id: int, _producer_epoch: int, record: TransactionRecord, /) -> None:
+        transactional_id = record.transactional_id
+        if isinstance(record, Transaction):
+            self.transactions.put(transactional_id, record)
+            if is_unfinished(record.state):
+                if transactional_id not in self._unfinished:
+                    self._unfinished.put(transactional_id, None)
+                return
+        else:
+            self.transactions.remove(transactional_id)
+        if transactional_id in self._unfinished:
+            del self._unfinished[transactional_id]
+
+    def on_coordinator_epoch(self, coordinator_epoch: int, /) -> None:
+        """Markers that are under way carry the earlier epoch: they are sent again if the shard is active."""
+        self.context.coordinator_epoch = coordinator_epoch
+        if self._is_loaded:
+            self.context.markers.drop()
+            self._send_markers()
+
+    def on_loaded(self, _image: ClusterImage, _now_ms: int, /) -> None:
+        self._is_loaded = True
+        self._maintenance.schedule()
+        self._send_markers()
+
+    def _send_markers(self) -> None:
+        """Send the markers of every prepared transaction, to all of its partitions: some may have one already."""
+        for transactional_id in list(self._unfinished):
+            transaction = self.transactions[transactional_id]
+            if is_prepared(transaction.state):
+                self.context.markers.send(self.context.coordinator_epoch, transaction)
+
+    def on_unloaded(self) -> Iterable[Release]:
+        self.context.markers.drop()
+        return ()
