@@ -20,6 +20,14 @@ class MarkerOutlet(Protocol):
     def send(self, coordinator_epoch: int, transaction: Transaction, /) -> None:
         """Write the markers of a prepared transaction, then complete it."""
 
+    def when_finished(self, transactional_id: str, ready: Callable[[], None], /) -> bool:
+        """
+        Call `ready` once: when the transaction is completed, or after a short time.
+
+        Returns:
+            False if the end of the transaction is not foreseeable; then `ready` is not called.
+        """
+
     def drop(self) -> None:
         """Forget the markers of this shard: another coordinator, or a later load, writes them again."""
 

@@ -24,6 +24,12 @@ from kohort.transaction.transaction import VERSION_2, Transaction
 RETRY_BACKOFF_MS: Final = 50
 """Source: the reconnect back-off of Kafka's marker channel."""
 
+WAIT_MS: Final = 100
+"""
+How long a request waits for the completion of the last transaction before it is answered CONCURRENT_TRANSACTIONS. Clients
+retry after 20 to 100 ms, and markers are usually written within one. Source: add.partitions.to.txn.retry.backoff.max.ms.
+"""
+
 CallLater = Callable[[int, Callable[[], None]], object]
 """`call_later(delay_ms, function)`."""
 
@@ -52,12 +58,13 @@ _UNAVAILABLE: Final = frozenset(
 class _Ending:
     """One prepared transaction, and the partitions whose marker is not durable yet."""
 
-    __slots__ = ("coordinator_epoch", "is_stuck", "marker", "remaining", "transaction")
+    __slots__ = ("coordinator_epoch", "is_stuck", "marker", "remaining", "transaction", "waiting")
 
     def __init__(self, coordinator_epoch: int, transaction: Transaction) -> None:
         self.coordinator_epoch = coordinator_epoch
         self.transaction = transaction
         self.remaining = set(transaction.partitions)
+        self.waiting: list[_Waiter] = []
         self.is_stuck = False
         self.marker = EndTransaction(
             transaction.producer_id,
@@ -66,6 +73,20 @@ class _Ending:
             transaction.state is PREPARE_COMMIT,
             VERSION_2 if transaction.client_version >= VERSION_2 else 0,
         )
+
+
+class _Waiter:
+    """A request that waits for the completion of a transaction."""
+
+    __slots__ = ("_ready",)
+
+    def __init__(self, ready: Callable[[], None]) -> None:
+        self._ready: Callable[[], None] | None = ready
+
+    def call(self) -> None:
+        ready, self._ready = self._ready, None
+        if ready is not None:
+            ready()
 
 
 class MarkerSender:
@@ -118,9 +139,21 @@ class MarkerSender:
         for topic_partition in sorted(transaction.partitions):
             self._write(ending, topic_partition)
 
+    def when_finished(self, transactional_id: str, ready: Callable[[], None], /) -> bool:
+        ending = self._endings.get(transactional_id)
+        if ending is None or ending.is_stuck:
+            return False
+        waiter = _Waiter(ready)
+        ending.waiting.append(waiter)
+        self._call_later(WAIT_MS, waiter.call)
+        return True
+
     def drop(self) -> None:
-        self._endings.clear()
+        dropped, self._endings = self._endings, {}
         self._retries.clear()
+        for ending in dropped.values():
+            for waiter in ending.waiting:
+                waiter.call()
 
     def _write(self, ending: _Ending, topic_partition: TopicPartition) -> None:
         self._markers.write(topic_partition, ending.marker, partial(self._on_written, ending, topic_partition))
@@ -158,3 +191,5 @@ class MarkerSender:
     def _finish(self, ending: _Ending) -> None:
         del self._endings[ending.transaction.transactional_id]
         self._complete(ending.coordinator_epoch, ending.transaction)
+        for waiter in ending.waiting:
+            waiter.call()

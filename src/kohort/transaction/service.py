@@ -10,7 +10,7 @@ Source: Kafka TransactionCoordinator, and the transaction handlers of KafkaApis.
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from kohort.machine.ports import ProducerIdGenerator
 from kohort.machine.response_aggregation import ResponseAggregator
@@ -38,6 +38,8 @@ from kohort.wire.apis import ApiKey
 
 Remaining: TypeAlias = Callable[[int, str], frozenset[TopicPartition] | None]
 """`remaining(partition, transactional_id)`: see `kohort.transaction.markers.MarkerSender.remaining`."""
+
+T = TypeVar("T")
 
 Added: TypeAlias = dict[TopicPartition, ErrorCode]
 
@@ -98,6 +100,37 @@ class TransactionService:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         return ErrorCode.NONE if transactional_id else ErrorCode.INVALID_REQUEST
 
+    def _write(
+        self,
+        transactional_id: str,
+        operation: Callable[[HasContext, int], Result[Any, T]],
+        reply: Reply[T],
+        on_error: Callable[[Exception], T],
+    ) -> T | None:
+        """
+        Run an operation on the shard of a transactional id.
+
+        If the last transaction is about to be completed, the operation runs again after that, instead of telling the client
+        to ask again. Clients cannot tell: the answer CONCURRENT_TRANSACTIONS has the same effect, later.
+        """
+        partition = self._partition_for(transactional_id)
+
+        def first(shard: HasContext, now_ms: int) -> Result[Any, T]:
+            try:
+                return operation(shard, now_ms)
+            except CoordinatorError as error:
+                is_concurrent = error.code is ErrorCode.CONCURRENT_TRANSACTIONS
+                if is_concurrent and shard.context.markers.when_finished(transactional_id, again):
+                    return Result()
+                raise
+
+        def again() -> None:
+            response = self._runner.write(partition, operation, reply, on_error)
+            if response is not None:
+                reply(response)
+
+        return self._runner.write(partition, first, reply, on_error)
+
     # InitProducerId
 
     def init_producer_id(
@@ -135,8 +168,8 @@ class TransactionService:
             if producer_id is None:
                 return _init_refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
             return m.InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
-        return self._runner.write(
-            self._partition_for(request.transactional_id),
+        return self._write(
+            request.transactional_id,
             lambda shard, now_ms: init_producer_id(shard.context, request, now_ms),
             reply,
             lambda error: _init_refused(downgraded(error_code(error), ApiKey.INIT_PRODUCER_ID, api_version)),
@@ -195,7 +228,7 @@ class TransactionService:
             client_version = VERSION_2 if version >= _BATCHED_SINCE else 0
             return Result(add_partitions(shard.context, *producer, wanted, client_version, now_ms), codes)
 
-        return self._runner.write(self._partition_for(transaction.transactional_id), operation, reply, failed)
+        return self._write(transaction.transactional_id, operation, reply, failed)
 
     def _unusable(self, topic_partition: TopicPartition, version: int) -> ErrorCode | None:
         topic, index = topic_partition
@@ -221,8 +254,8 @@ class TransactionService:
             producer = (request.transactional_id, request.producer_id, request.producer_epoch)
             return Result(add_partitions(shard.context, *producer, wanted, 0, now_ms), m.AddOffsetsToTxnResponse())
 
-        return self._runner.write(
-            self._partition_for(request.transactional_id),
+        return self._write(
+            request.transactional_id,
             added,
             reply,
             lambda error: m.AddOffsetsToTxnResponse(
@@ -257,7 +290,7 @@ class TransactionService:
                 code = ErrorCode.INVALID_PRODUCER_EPOCH
             verified(None if code is ErrorCode.NONE else CoordinatorError(code))
 
-        response = self._runner.write(self._partition_for(producer.transactional_id), operation, answer, error_code)
+        response = self._write(producer.transactional_id, operation, answer, error_code)
         if response is not None:
             answer(response)
 
@@ -271,8 +304,8 @@ class TransactionService:
             return refused_end(code)
         api_version = context.api_version
         client_version = VERSION_2 if api_version >= _VERSION_2_SINCE else 0
-        return self._runner.write(
-            self._partition_for(request.transactional_id),
+        return self._write(
+            request.transactional_id,
             lambda shard, now_ms: end_txn(shard.context, request, client_version, now_ms),
             reply,
             lambda error: refused_end(downgraded(error_code(error), ApiKey.END_TXN, api_version)),
