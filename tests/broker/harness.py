@@ -9,11 +9,11 @@ from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from kohort.broker.api_versions import served_versions
 from kohort.broker.broker import Broker
 from kohort.broker.cluster import Cluster
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.ports import MarkerWriter, NoResponse
+from kohort.broker.served_versions import served_versions
 from kohort.machine.ports import Verification
 from kohort.model.ids import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kohort.runtime.processors import InlineProcessor

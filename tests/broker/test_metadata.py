@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from kohort.broker import api_versions
+from kohort.broker import served_versions
 from kohort.model.errors import ErrorCode
 from kohort.model.ids import TRANSACTION_STATE
 from kohort.wire import messages as m
@@ -352,7 +352,7 @@ def test_features_appear_with_their_apis(monkeypatch: pytest.MonkeyPatch) -> Non
     handlers = harness.broker.handlers
     harness.broker.serve(ApiKey.CONSUMER_GROUP_HEARTBEAT, handlers[ApiKey.METADATA])
     harness.broker.serve(ApiKey.END_TXN, handlers[ApiKey.METADATA])
-    monkeypatch.setitem(api_versions.NEWEST_SERVED, ApiKey.END_TXN, 4)
+    monkeypatch.setitem(served_versions.NEWEST_SERVED, ApiKey.END_TXN, 4)
     request = m.ApiVersionsRequest(client_software_name="a", client_software_version="1")
     response = harness.ask(ApiKey.API_VERSIONS, request, version=4)
     shown = [(f.name, f.max_version_level, f.min_version_level) for f in response.finalized_features]

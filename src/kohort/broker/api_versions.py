@@ -12,9 +12,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-import msgspec
-
+from kohort.broker.features import Features
 from kohort.broker.ports import Context, Handler
+from kohort.broker.served_versions import served_versions
 from kohort.machine.shard import Reply
 from kohort.model.errors import ErrorCode
 from kohort.wire import messages as m
@@ -25,32 +25,6 @@ _SOFTWARE_SINCE = 3
 _ZERO_FEATURES_SINCE = 4
 
 
-class Feature(msgspec.Struct, frozen=True):
-    """A feature that the cluster has when `api` is served in this version; from 0 on it could be turned off."""
-
-    name: str
-    level: int
-    api: ApiKey
-    api_version: int
-
-
-FEATURES = (
-    Feature("group.version", 1, ApiKey.CONSUMER_GROUP_HEARTBEAT, 0),
-    Feature("transaction.version", 2, ApiKey.END_TXN, 5),
-    Feature("share.version", 1, ApiKey.SHARE_GROUP_HEARTBEAT, 1),
-    Feature("streams.version", 1, ApiKey.STREAMS_GROUP_HEARTBEAT, 0),
-)
-
-
-NEWEST_SERVED: dict[ApiKey, int] = {}
-"""The newest version of each API that Kohort serves up to an older version than Kafka; docs/unsupported.md names them too."""
-
-
-def served_versions(api_key: ApiKey) -> tuple[int, int]:
-    """The oldest and the newest version of an API that Kohort serves."""
-    return api_key.oldest, min(api_key.newest_stable, NEWEST_SERVED.get(api_key, api_key.newest_stable))
-
-
 class ApiVersions:
     """
     Handler of ApiVersions.
@@ -59,8 +33,9 @@ class ApiVersions:
         handlers: the registry of handlers; may grow until the first request.
     """
 
-    def __init__(self, handlers: Mapping[ApiKey, Handler]) -> None:
+    def __init__(self, handlers: Mapping[ApiKey, Handler], features: Features) -> None:
         self._handlers = handlers
+        self._features = features
 
     def api_versions(
         self, request: m.ApiVersionsRequest, context: Context, _reply: Reply[m.ApiVersionsResponse]
@@ -68,7 +43,8 @@ class ApiVersions:
         software = (request.client_software_name, request.client_software_version)
         if context.api_version >= _SOFTWARE_SINCE and not all(map(_SOFTWARE.fullmatch, software)):
             return m.ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-        features = [feature for feature in FEATURES if self._has(feature)]
+        features = self._features.supported(self._handlers)
+        levels = {feature.name: self._features.level(feature.name) for feature in features}
         return m.ApiVersionsResponse(
             api_keys=[
                 m.ApiVersionsResponseApiVersion(
@@ -77,18 +53,14 @@ class ApiVersions:
                 for key in sorted(self._handlers)
             ],
             supported_features=[
-                m.ApiVersionsResponseSupportedFeatureKey(name=feature.name, min_version=0, max_version=feature.level)
+                m.ApiVersionsResponseSupportedFeatureKey(name=feature.name, min_version=0, max_version=feature.newest)
                 for feature in features
                 if context.api_version >= _ZERO_FEATURES_SINCE
             ],
             finalized_features_epoch=0,
             finalized_features=[
-                m.ApiVersionsResponseFinalizedFeatureKey(
-                    name=feature.name, max_version_level=feature.level, min_version_level=feature.level
-                )
-                for feature in features
+                m.ApiVersionsResponseFinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+                for name, level in levels.items()
+                if level
             ],
         )
-
-    def _has(self, feature: Feature) -> bool:
-        return feature.api in self._handlers and served_versions(feature.api)[1] >= feature.api_version

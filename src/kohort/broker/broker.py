@@ -15,6 +15,7 @@ from kohort.broker.configs.describe_configs import DescribeConfigs
 from kohort.broker.configs.group_configs import GroupConfigs
 from kohort.broker.configs.list_config_resources import ListConfigResources
 from kohort.broker.configs.topic_configs import TopicConfigs
+from kohort.broker.features import Features
 from kohort.broker.find_coordinator import FindCoordinator
 from kohort.broker.log_maintenance import LogMaintenance
 from kohort.broker.partitions import Fetches, Partitions
@@ -51,6 +52,7 @@ class Broker:
         cluster: the node as clients see it; host and port may be set later, when the listener is bound.
         coordinators: the coordinators of this node; they may be added until the first request.
         verification: the transaction coordinator, as partition leaders ask it. Default: the one among `coordinators`.
+        features: the finalised levels of features. Default: the newest ones.
 
     Raises:
         ConfigError: the catalog in the store was written by a newer version.
@@ -67,8 +69,10 @@ class Broker:
         *,
         coordinators: CoordinatorDirectory | None = None,
         verification: Verification | None = None,
+        features: Features | None = None,
     ) -> None:
         self.config = config
+        self.features = Features() if features is None else features
         self.cluster = cluster
         self.configs = TopicConfigs(config)
         self.group_configs = GroupConfigs(config)
@@ -127,4 +131,4 @@ class Broker:
         self.serve(ApiKey.DESCRIBE_TOPIC_PARTITIONS, describe.describe_topic_partitions)
         self.serve(ApiKey.DESCRIBE_CLUSTER, cluster.describe_cluster)
         self.serve(ApiKey.FIND_COORDINATOR, find.find_coordinator)
-        self.serve(ApiKey.API_VERSIONS, ApiVersions(self.handlers).api_versions)
+        self.serve(ApiKey.API_VERSIONS, ApiVersions(self.handlers, self.features).api_versions)

@@ -104,6 +104,13 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--config", type=Path, metavar="FILE", help="file of broker configurations: TOML, or Kafka's server.properties"
     )
+    options.add_argument(
+        "--feature",
+        action="append",
+        default=[],
+        metavar="NAME=LEVEL",
+        help="finalised level of a feature, such as transaction.version=1 (default: the newest); repeatable",
+    )
     logs = options.add_argument_group("logging on stderr")
     logs.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
     logs.add_argument("--log-format", choices=("text", "json"), default="text")
@@ -131,6 +138,7 @@ def serve(arguments: Sequence[str]) -> None:
         raise ConfigError("no storage given; use --data-dir DIR, or --memory to keep nothing")
 
     from kohort.broker.configs.definitions import BrokerConfig
+    from kohort.broker.features import parse_features
     from kohort.server.logs import configure_logs
     from kohort.server.settings import Settings, parse_host_port
 
@@ -144,6 +152,7 @@ def serve(arguments: Sequence[str]) -> None:
             data_dir=options.data_dir,
             flush=options.flush,
             config=BrokerConfig.load(sets=options.set, file=options.config, environment=os.environ),
+            features=parse_features(options.feature),
         )
     )
 

@@ -8,8 +8,8 @@ built when the first request of their version arrives.
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from kohort.broker.api_versions import served_versions
 from kohort.broker.ports import Handler
+from kohort.broker.served_versions import served_versions
 from kohort.model.errors import WireError
 from kohort.wire.apis import API_KEYS, ApiKey
 from kohort.wire.encoders import response_encoder

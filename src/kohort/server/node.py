@@ -16,6 +16,7 @@ from uuid import uuid4
 
 from kohort.broker.broker import Broker
 from kohort.broker.cluster import Cluster
+from kohort.broker.features import Features
 from kohort.model.errors import ConfigError
 from kohort.model.ids import uuid_text
 from kohort.runtime.background import BackgroundThread
@@ -85,6 +86,7 @@ class Node:
             self._clock,
             self._call_later,
             coordinators=self._coordinators,
+            features=Features(settings.features),
         )
         environment = CoordinatorEnvironment(self._broker, self._clock, self._call_later, self._make_processor)
         self._coordinators.start(COORDINATORS, environment)

@@ -93,6 +93,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         data_dir: None keeps everything in memory.
         flush: "commit": records are flushed before they are acknowledged; "os": the operating system writes them back when
             it decides to, which is Kafka's default.
+        features: finalised levels of features by name; the newest level of every other feature.
     """
 
     host: str = "127.0.0.1"
@@ -102,6 +103,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     data_dir: Path | None = None
     flush: Literal["commit", "os"] = "commit"
     config: BrokerConfig
+    features: dict[str, int] = {}
 
 
 def parse_host_port(text: str, what: str) -> tuple[str, int]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from kohort.broker.features import TRANSACTION_VERSION
 from kohort.broker.ports import Handler
 from kohort.machine.ports import Verification
 from kohort.machine.shard import Result
@@ -57,7 +58,7 @@ class TransactionCoordinator:
         self._runtime = Runtime(
             partition_count=count,
             make_shard=self._make_shard,
-            serde=TransactionRecordSerde(),
+            serde=TransactionRecordSerde(self._level),
             image=broker.catalog,
             clock=environment.clock,
             processor=environment.make_processor(),
@@ -74,6 +75,9 @@ class TransactionCoordinator:
             self._offsets_partition_count,
         )
 
+    def _level(self) -> int:
+        return self._broker.features.level(TRANSACTION_VERSION)
+
     def _make_shard(self, partition: int, registry: SnapshotRegistry, timers: ShardTimers) -> TransactionShard:
         sender = self._senders[partition] = MarkerSender(
             self._broker.markers,
@@ -83,7 +87,13 @@ class TransactionCoordinator:
             log_transaction_event,
         )
         return TransactionShard(
-            registry, timers, self._config, self._broker.producer_ids, sender, log_transaction_event
+            registry,
+            timers,
+            self._config,
+            self._broker.producer_ids,
+            sender,
+            log_transaction_event,
+            self._level,
         )
 
     def _remaining(self, partition: int, transactional_id: str) -> frozenset[TopicPartition] | None:

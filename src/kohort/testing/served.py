@@ -49,6 +49,7 @@ class ServedKohort:
         command: Sequence[str] = KOHORT,
         flush: str = "commit",
         expected: Sequence[str] = (),
+        features: Mapping[str, int] | None = None,
     ) -> None:
         """
         Args:
@@ -57,6 +58,7 @@ class ServedKohort:
             command: the command line of `kohort`.
             flush: when a write is acknowledged: `commit`, after it is flushed; `os`, when the operating system has it.
             expected: patterns of log entries that are no failure.
+            features: finalised levels of features by name; the newest levels by default.
         """
         directory.mkdir(parents=True, exist_ok=True)
         self.data_dir = directory / "data"
@@ -75,6 +77,8 @@ class ServedKohort:
         ]
         for key, value in (properties or {}).items():
             self._command += ["--set", f"{key}={value}"]
+        for name, level in (features or {}).items():
+            self._command += ["--feature", f"{name}={level}"]
         self._process: subprocess.Popen[bytes] | None = None
         self._checked_bytes = 0
 
