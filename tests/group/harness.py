@@ -4,7 +4,7 @@ A group coordinator in virtual time: the real service, runtime and shard over lo
 `ask` sends a request as a client would. Its answer may come at once, or later when others have joined or time has passed.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, cast
@@ -22,8 +22,9 @@ from kohort.group.kinds import KINDS
 from kohort.group.records import GroupRecord, GroupRecordSerde
 from kohort.group.service import GroupService
 from kohort.group.shard import GroupShard
+from kohort.machine.shard import EndTransaction, Producer
 from kohort.machine.timeline import TimelineDict
-from kohort.model.errors import ErrorCode
+from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.model.ids import CONSUMER_OFFSETS
 from kohort.runtime.append.appender import ADAPTIVE
 from kohort.runtime.processors import InlineProcessor
@@ -39,6 +40,7 @@ NEWEST = {
     "heartbeat": 4,
     "leave_group": 5,
     "offset_commit": 9,
+    "txn_offset_commit": 5,
     "offset_fetch": 9,
     "list_groups": 5,
     "describe_groups": 6,
@@ -141,6 +143,9 @@ class Coordinator:
         self._kinds = kinds
         self._serde = serde or GroupRecordSerde()
         self._uuids = count(1)
+        self.verifications: list[Producer] = []
+        self.unverified: CoordinatorError | None = None
+        """The answer of the transaction coordinator; None for a transaction that is ongoing."""
         self.restart()
 
     def restart(self, config: GroupConfig | None = None, *, is_tail_lost: bool = False) -> None:
@@ -161,6 +166,7 @@ class Coordinator:
             clock=self.node.clock,
             processor=InlineProcessor(self.node.wheel, self.node.defer, self.node.call_soon),
             linger_ms=self.linger_ms,
+            verify=self._verify,
         )
         self.service = GroupService(self.runtime, self.config, self.image, self._kinds)
         self.leader_epoch += 1
@@ -178,6 +184,10 @@ class Coordinator:
         )
         self.shards.append(shard)
         return shard
+
+    def _verify(self, _partition: int, producer: Producer, verified: Callable[[Exception | None], None]) -> None:
+        self.verifications.append(producer)
+        verified(self.unverified)
 
     @property
     def shard(self) -> GroupShard:
@@ -339,6 +349,54 @@ class Coordinator:
             for topic in answer.topics
             for entry in topic.partitions
         }
+
+    def commit_in_transaction(
+        self,
+        positions: dict[tuple[str, int], int] | None = None,
+        *,
+        producer_id: int = 7,
+        producer_epoch: int = 0,
+        group: str = "group",
+        member_id: str = "",
+        generation: int = -1,
+        instance: str | None = None,
+        metadata: str | None = "",
+        version: int | None = None,
+    ) -> dict[tuple[str, int], ErrorCode]:
+        """The code of each partition."""
+        topics: dict[str, list[m.TxnOffsetCommitRequestPartition]] = {}
+        for (topic, partition), offset in (positions or {("orders", 0): 1}).items():
+            entry = m.TxnOffsetCommitRequestPartition(
+                partition_index=partition, committed_offset=offset, committed_metadata=metadata
+            )
+            topics.setdefault(topic, []).append(entry)
+        request = m.TxnOffsetCommitRequest(
+            transactional_id="transaction",
+            group_id=group,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            generation_id=generation,
+            member_id=member_id,
+            group_instance_id=instance,
+            topics=[m.TxnOffsetCommitRequestTopic(name=name, partitions=entries) for name, entries in topics.items()],
+        )
+        answer = self.ask("txn_offset_commit", request, version=version)
+        return {
+            (topic.name, entry.partition_index): ErrorCode(entry.error_code)
+            for topic in answer.topics
+            for entry in topic.partitions
+        }
+
+    def end_transaction(
+        self, *, committed: bool, producer_id: int = 7, producer_epoch: int = 0, coordinator_epoch: int = 0
+    ) -> Exception | None:
+        """Write the marker of a transaction; the error if it was refused."""
+        answers: list[Exception | None] = []
+        end = EndTransaction(producer_id, producer_epoch, coordinator_epoch, committed)
+        self.runtime.end_transaction(0, end, answers.append)
+        self.node.settle()
+        (answer,) = answers
+        return answer
 
     def fetch(self, group: str = "group", *, require_stable: bool = False) -> dict[tuple[str, int], int]:
         """Every committed position of the group; -2 in the place of one that is unstable."""

@@ -17,7 +17,7 @@ from kohort.group.classic.states import PREPARING_REBALANCE, STABLE
 from kohort.group.configs import GroupConfig
 from kohort.group.records import GroupRecordSerde
 from kohort.group.shard import GroupShard
-from kohort.machine.shard import EndTransaction, Producer, Result
+from kohort.machine.shard import EndTransaction
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import ErrorCode, UnavailableError
 from kohort.records.values import OffsetCommit
@@ -198,18 +198,16 @@ class Groups(RuleBasedStateMachine):
 
     @rule(group=st.sampled_from(GROUPS), producer_id=st.sampled_from(PRODUCERS), partition=st.integers(0, 2))
     def commit_in_transaction(self, group: str, producer_id: int, partition: int) -> None:
-        commit = OffsetCommit(group, "orders", partition, producer_id, -1, "", self.coordinator.now_ms)
-        answer = self.note(Answer())
-        response = self.coordinator.runtime.write_transactional(
-            0,
-            Producer("transaction", producer_id, 0),
-            lambda _shard, _now_ms: Result([commit], "written"),
-            answer.responses.append,
-            str,
+        entry = m.TxnOffsetCommitRequestPartition(partition_index=partition, committed_offset=producer_id)
+        request = m.TxnOffsetCommitRequest(
+            transactional_id="transaction",
+            group_id=group,
+            producer_id=producer_id,
+            producer_epoch=0,
+            generation_id=-1,
+            topics=[m.TxnOffsetCommitRequestTopic(name="orders", partitions=[entry])],
         )
-        if response is not None:
-            answer.responses.append(response)
-        self.settle()
+        self.note(self.coordinator.ask("txn_offset_commit", request))
 
     @rule(producer_id=st.sampled_from(PRODUCERS), committed=st.booleans())
     def end_transaction(self, producer_id: int, committed: bool) -> None:

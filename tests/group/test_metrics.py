@@ -30,6 +30,19 @@ def test_every_partition_of_a_commit_counts_unless_it_was_refused() -> None:
     assert counted(coordinator) == (2, 0, 0, 0)
 
 
+def test_offsets_in_transactions_count_as_commits_when_they_are_written() -> None:
+    """Source: OffsetMetadataManager.commitTransactionalOffset. The end of the transaction counts nothing."""
+    coordinator = Coordinator(GroupConfig(offset_metadata_max_bytes=3))
+    coordinator.commit_in_transaction({("orders", 0): 1, ("orders", 1): 2})
+    coordinator.commit_in_transaction(metadata="long")
+    coordinator.commit_in_transaction(generation=7)
+    assert counted(coordinator) == (2, 0, 0, 0)
+    assert coordinator.service.gauges().offsets == 0, "pending offsets are no committed offsets"
+    coordinator.end_transaction(committed=True)
+    assert counted(coordinator) == (2, 0, 0, 0)
+    assert coordinator.service.gauges().offsets == 2
+
+
 def test_deletions_are_those_of_offset_delete() -> None:
     coordinator = Coordinator()
     coordinator.commit({("orders", 0): 1, ("orders", 1): 2, ("payments", 0): 3})

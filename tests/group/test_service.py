@@ -31,6 +31,16 @@ REQUESTS: dict[str, Any] = {
             )
         ],
     ),
+    "txn_offset_commit": m.TxnOffsetCommitRequest(
+        transactional_id="transaction",
+        producer_id=7,
+        generation_id=-1,
+        topics=[
+            m.TxnOffsetCommitRequestTopic(
+                name="orders", partitions=[m.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1)]
+            )
+        ],
+    ),
     "offset_fetch": m.OffsetFetchRequest(groups=[m.OffsetFetchRequestGroup(topics=None)]),
 }
 
@@ -45,6 +55,7 @@ EMPTY_GROUP_ID = {  # what a group id of "" is answered
     "describe_groups": ErrorCode.GROUP_ID_NOT_FOUND,
     "delete_groups":   ErrorCode.GROUP_ID_NOT_FOUND,
     "offset_commit":   NONE,
+    "txn_offset_commit": INVALID,
     "offset_fetch":    NONE,
 }
 
@@ -72,6 +83,9 @@ class Spread:
         self.later.append(lambda: reply(response))
         return None
 
+    def write_transactional(self, partition: int, _producer: Any, operation: Any, reply: Any, on_error: Any) -> Any:
+        return self.write(partition, operation, reply, on_error)
+
     def read(self, partition: int, query: Any, on_error: Any) -> Any:
         self.asked.append(partition)
         return on_error(self.error)
@@ -86,7 +100,7 @@ def code_of(api: str, response: Any) -> ErrorCode:
             return ErrorCode(response.groups[0].error_code)
         case "delete_groups":
             return ErrorCode(response.results[0].error_code)
-        case "offset_commit":
+        case "offset_commit" | "txn_offset_commit":
             return ErrorCode(response.topics[0].partitions[0].error_code)
     return ErrorCode(response.error_code)
 
@@ -144,7 +158,7 @@ def test_when_the_service_is_not_active(api: str) -> None:
     coordinator = Coordinator()
     coordinator.service.is_active = False
     assert code_of(api, coordinator.ask(api, with_group(api))) is INACTIVE[api]
-    if api in ("join_group", "sync_group", "heartbeat", "leave_group", "offset_delete"):
+    if api in ("join_group", "sync_group", "heartbeat", "leave_group", "offset_delete", "txn_offset_commit"):
         # before the group id is looked at
         assert code_of(api, coordinator.ask(api, REQUESTS[api])) is INACTIVE[api]
 

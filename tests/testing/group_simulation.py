@@ -32,12 +32,12 @@ from kohort.group.classic.sync import sync_group
 from kohort.group.configs import GroupConfig
 from kohort.group.groups import CLASSIC
 from kohort.group.offsets.commit import offset_commit
+from kohort.group.offsets.transactional_commit import txn_offset_commit
 from kohort.group.records import GroupRecordSerde
 from kohort.group.shard import GroupShard
 from kohort.machine.shard import EndTransaction, Producer, Reply, Result, Timers
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import ErrorCode
-from kohort.records.values import OffsetCommit
 from kohort.testing.context import FixedContext
 from kohort.testing.simulation import Subject, Work
 from kohort.wire import messages as m
@@ -270,13 +270,30 @@ class GroupWorkload:
             end = EndTransaction(producer_id, 0, 0, chance.random() < 0.6)
             return Work(end=end, on_answer=partial(self._ended, "end transaction"))
         offset = next(self._numbers)
+        entry = m.TxnOffsetCommitRequestPartition(partition_index=offset % 3, committed_offset=offset)
+        is_named = chance.random() < 0.5
+        request = m.TxnOffsetCommitRequest(
+            transactional_id="transaction",
+            group_id=member.group_id,
+            producer_id=producer_id,
+            producer_epoch=0,
+            generation_id=member.generation if is_named else -1,
+            member_id=member.member_id if is_named else "",
+            topics=[m.TxnOffsetCommitRequestTopic(name=_TOPIC, partitions=[entry])],
+        )
 
-        def operation(_shard: GroupShard, now_ms: int) -> Result[Any, Any]:
-            commit = OffsetCommit(member.group_id, _TOPIC, offset % 3, offset, -1, "", now_ms)
-            return Result([commit], "written")
+        def operation(shard: GroupShard, now_ms: int) -> Result[Any, Any]:
+            return txn_offset_commit(shard.context, request, now_ms)
 
-        producer = Producer("transaction", producer_id, 0)
-        return Work(lambda _: operation, producer=producer, on_answer=partial(self._ended, "transactional commit"))
+        return Work(
+            lambda _: operation,
+            producer=Producer("transaction", producer_id, 0),
+            on_answer=partial(self._committed, "transactional commit"),
+        )
+
+    def _committed(self, kind: str, answer: Any) -> None:
+        if not isinstance(answer, Exception) and _code(answer) == ErrorCode.NONE:
+            self.answered[kind] += 1
 
     def _ended(self, kind: str, answer: Any) -> None:
         if not isinstance(answer, Exception):
@@ -295,7 +312,7 @@ def _guarantee(is_kept: bool, otherwise: str) -> None:
 
 def _code(answer: Any) -> int:
     """The error code of a response."""
-    if isinstance(answer, m.OffsetCommitResponse):
+    if isinstance(answer, m.OffsetCommitResponse | m.TxnOffsetCommitResponse):
         return answer.topics[0].partitions[0].error_code
     code: int = answer.error_code
     return code

@@ -23,6 +23,12 @@ from kohort.group.offsets.commit import commit_refused, offset_commit
 from kohort.group.offsets.deletion import offset_delete
 from kohort.group.offsets.fetch import fetch_offsets, fetch_refused
 from kohort.group.offsets.prepared_commits import RepeatedCommits
+from kohort.group.offsets.transactional_commit import (
+    producer_of,
+    transactional_error,
+    txn_commit_refused,
+    txn_offset_commit,
+)
 from kohort.machine.response_aggregation import ResponseAggregator
 from kohort.machine.shard import Reply, Result, Runner
 from kohort.model.context import RequestContext
@@ -56,6 +62,7 @@ class GroupService(GroupFront):
         """The method of each API."""
         handlers: dict[ApiKey, Callable[..., Any]] = {
             ApiKey.OFFSET_COMMIT: RepeatedCommits(self, self.offset_commit),
+            ApiKey.TXN_OFFSET_COMMIT: self.txn_offset_commit,
             ApiKey.OFFSET_FETCH: self.offset_fetch,
             ApiKey.OFFSET_DELETE: self.offset_delete,
             ApiKey.LIST_GROUPS: self.list_groups,
@@ -134,6 +141,27 @@ class GroupService(GroupFront):
             reply,
             lambda error: commit_refused(request, append_error(error)),
         )
+
+    def txn_offset_commit(
+        self, request: m.TxnOffsetCommitRequest, context: RequestContext, reply: Reply[m.TxnOffsetCommitResponse]
+    ) -> m.TxnOffsetCommitResponse | None:
+        checked = validation.check_txn_commit(request, self.image)
+        accepted = checked.request
+        if not accepted.topics:
+            # As for OffsetCommit, Kafka asks neither the group nor the transaction coordinator.
+            return checked.merge(m.TxnOffsetCommitResponse())
+        code = self.refusal(request.group_id)
+        if code is not ErrorCode.NONE:
+            return checked.merge(txn_commit_refused(accepted, code))
+        version = context.api_version
+        response = self.runner.write_transactional(
+            self.partition_for(request.group_id),
+            producer_of(request, version),
+            lambda shard, now_ms: txn_offset_commit(shard.context, accepted, now_ms),
+            lambda response: reply(checked.merge(response)),
+            lambda error: txn_commit_refused(accepted, transactional_error(error, version)),
+        )
+        return None if response is None else checked.merge(response)
 
     def offset_fetch(
         self, request: m.OffsetFetchRequest, context: RequestContext, reply: Reply[m.OffsetFetchResponse]

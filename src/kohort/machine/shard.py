@@ -297,7 +297,8 @@ class Runner(Protocol[S_co]):
         """
         Run a write operation in a producer's transaction: its records are pending until the transaction ends.
 
-        The transaction is verified first. The records are a batch of their own, which is appended at once.
+        The transaction is verified first, unless it has records in the partition. The records are a batch of their own, which
+        is appended at once.
         """
 
     def end_transaction(

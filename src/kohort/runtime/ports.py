@@ -68,6 +68,9 @@ class PartitionLog(Protocol):
             UnavailableError: the log is closed, or its directory is offline.
         """
 
+    def has_transaction(self, producer_id: int) -> bool:
+        """Whether a transaction of the producer is open in this partition."""
+
     def start_verification(self, producer_id: int) -> object:
         """
         A producer's transaction is about to be verified: the guard that its records are to be appended with.

@@ -231,6 +231,9 @@ class Runtime(Generic[S]):
         context = self._contexts.get(partition)
         if context is None or context.log is None:
             return on_error(_not_coordinator())
+        if context.log.has_transaction(producer.producer_id):
+            # It was verified when it was opened here. If it ends before the append, the append fails.
+            return context.write(operation, reply, on_error, producer)
         # If the transaction ends while it is verified, the guard makes the append fail.
         guard = context.log.start_verification(producer.producer_id)
         # With threads the verification may answer on any thread at any time, so every answer goes through `reply`. Inline it

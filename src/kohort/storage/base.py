@@ -113,6 +113,9 @@ class LogBase(ABC):
             self._update_producers(data, spans)
         return self.end_offset
 
+    def has_transaction(self, producer_id: int) -> bool:
+        return self.producers.has_transaction(producer_id)
+
     def start_verification(self, producer_id: int) -> object:
         return self.producers.start_verification(producer_id)
 

@@ -59,6 +59,9 @@ class FaultyLog:
         if read_header(batch).producer_id >= 0:
             self.producers.update(batch, next(iter_spans(batch)))
 
+    def has_transaction(self, producer_id: int) -> bool:
+        return self.producers.has_transaction(producer_id)
+
     def start_verification(self, producer_id: int) -> object:
         return self.producers.start_verification(producer_id)
 

@@ -48,7 +48,7 @@ def accept(
         partitions: list[m.OffsetCommitResponsePartition] = []
         for entry in topic.partitions:
             index, metadata = entry.partition_index, entry.committed_metadata or ""
-            if len(metadata) * 2 > metadata_max and utf16_length(metadata) > metadata_max:
+            if is_metadata_too_large(metadata, metadata_max):
                 code = _TOO_LARGE
             else:
                 code = 0
@@ -61,6 +61,11 @@ def accept(
             partitions.append(_answer(index, code))
         topics.append(m.OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
     return records, m.OffsetCommitResponse(topics=topics)
+
+
+def is_metadata_too_large(metadata: str, metadata_max: int) -> bool:
+    """Whether metadata is longer than `offset.metadata.max.bytes`, which counts UTF-16 units."""
+    return len(metadata) * 2 > metadata_max and utf16_length(metadata) > metadata_max
 
 
 @lru_cache(maxsize=4_096)

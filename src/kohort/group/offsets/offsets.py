@@ -135,8 +135,9 @@ class Offsets:
 
     def replay_marker(self, producer_id: int, *, committed: bool) -> None:
         """End a transaction. A transaction without pending offsets here is ignored."""
-        for (group_id, partition), offset in list(self.pending.get(producer_id, {}).items()):
-            self._drop_pending(producer_id, group_id, partition)
+        written = self.pending.remove(producer_id)
+        for (group_id, partition), offset in () if written is None else written.items():
+            self._remove_writer(producer_id, group_id, partition)
             if committed:
                 present = self.get(group_id, partition)
                 if present is None or present.record_offset < offset.record_offset:
@@ -157,6 +158,9 @@ class Offsets:
         written.remove((group_id, partition))
         if not written:
             self.pending.remove(producer_id)
+        self._remove_writer(producer_id, group_id, partition)
+
+    def _remove_writer(self, producer_id: int, group_id: str, partition: Partition) -> None:
         writers = self.writers[group_id]
         others = writers[partition] - {producer_id}
         if others:

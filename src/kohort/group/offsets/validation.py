@@ -3,7 +3,8 @@ Validation of requests about offsets against the topics of the cluster, before t
 
 Refused partitions are merged into the response of the shard: one entry per topic, refused partitions before accepted ones.
 
-Source: Kafka KafkaApis.handleOffsetCommitRequest, handleOffsetFetchRequest, handleOffsetDeleteRequest.
+Source: Kafka KafkaApis.handleOffsetCommitRequest, handleTxnOffsetCommitRequest, handleOffsetFetchRequest,
+handleOffsetDeleteRequest.
 """
 
 from collections.abc import Iterable, Sequence
@@ -139,6 +140,56 @@ def _commit_refused(
 
 def topic_by_id(image: ClusterImage, topic_id: UUID | None) -> TopicImage | None:
     return None if topic_id is None else image.topic_by_id(topic_id)
+
+
+# TxnOffsetCommit
+
+
+class CheckedTxnCommit(msgspec.Struct, frozen=True):
+    """The accepted part, for the shard, and by topic the partitions that do not exist."""
+
+    request: m.TxnOffsetCommitRequest
+    refused: dict[str, list[m.TxnOffsetCommitResponsePartition]]
+
+    def merge(self, response: m.TxnOffsetCommitResponse) -> m.TxnOffsetCommitResponse:
+        if not self.refused:
+            return response
+        merged = {name: list(partitions) for name, partitions in self.refused.items()}
+        for topic in response.topics:
+            merged.setdefault(topic.name, []).extend(topic.partitions)
+        topics = [m.TxnOffsetCommitResponseTopic(name=name, partitions=entries) for name, entries in merged.items()]
+        return m.TxnOffsetCommitResponse(topics=topics)
+
+
+def check_txn_commit(request: m.TxnOffsetCommitRequest, image: ClusterImage) -> CheckedTxnCommit:
+    """Refuse missing topics and partitions with UNKNOWN_TOPIC_OR_PARTITION."""
+    refused: dict[str, list[m.TxnOffsetCommitResponsePartition]] = {}
+    accepted: list[m.TxnOffsetCommitRequestTopic] = []
+    for topic in request.topics:
+        found = image.topic(topic.name)
+        count = 0 if found is None else found.partition_count
+        known: list[m.TxnOffsetCommitRequestPartition] = []
+        for partition in topic.partitions:
+            index = partition.partition_index
+            if 0 <= index < count:
+                known.append(partition)
+            else:
+                entry = m.TxnOffsetCommitResponsePartition(partition_index=index, error_code=_UNKNOWN_PARTITION)
+                refused.setdefault(topic.name, []).append(entry)
+        if known:
+            accepted.append(m.TxnOffsetCommitRequestTopic(name=topic.name, partitions=known))
+    # A request that was read from a frame is no msgspec.Struct, so it is made anew.
+    accepted_part = m.TxnOffsetCommitRequest(
+        transactional_id=request.transactional_id,
+        group_id=request.group_id,
+        producer_id=request.producer_id,
+        producer_epoch=request.producer_epoch,
+        generation_id=request.generation_id,
+        member_id=request.member_id,
+        group_instance_id=request.group_instance_id,
+        topics=accepted,
+    )
+    return CheckedTxnCommit(accepted_part, refused)
 
 
 # OffsetFetch

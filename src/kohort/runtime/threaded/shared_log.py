@@ -79,6 +79,10 @@ class SharedLog:
         with self._lock:
             return self._log.append(batch, leader_epoch=leader_epoch)
 
+    def has_transaction(self, producer_id: int) -> bool:
+        with self._lock:
+            return self._log.has_transaction(producer_id)
+
     def start_verification(self, producer_id: int) -> object:
         with self._lock:
             return self._log.start_verification(producer_id)
