@@ -24,11 +24,13 @@ from bench.load.requests import (
     prepare,
     produce_lanes,
 )
+from bench.load.transactions import Transactions
 from bench.servers import process
 from bench.servers.process import Server
 from bench.servers.rivals import Rival, fresh
 from kohort.wire import messages
 
+TRANSACTIONS: Final = "transactions"
 Drive: TypeAlias = Callable[[float], Round]
 """A prepared load: runs one round of some seconds."""
 
@@ -59,6 +61,8 @@ class Measure:
         title = self.name
         if self.name == "rebalance":
             return f"rebalance of {_counted(self.connections, 'member')}"
+        if self.name == TRANSACTIONS:
+            return f"transactions, {_counted(self.connections, 'producer')}"
         if self.partitions > 1:
             title += f" of {self.partitions} partitions"
         if self.groups != GROUPS:
@@ -86,6 +90,9 @@ MEASURES: Final = (
     Measure("produce", "os", 8),
     Measure("produce", "os", 8, partitions=8),
     Measure("fetch", "os", 8),
+    Measure(TRANSACTIONS, "os", 1, 500),
+    Measure(TRANSACTIONS, "os", 8, 3_500),
+    Measure(TRANSACTIONS, "os", 32, 4_700),
     Measure("heartbeat", "os", 64, rate=2_000),
     Measure("commit", "os", 64, rate=2_000),
     Measure("heartbeat", "commit", 64, 90_000),
@@ -98,6 +105,9 @@ MEASURES: Final = (
     Measure("produce", "commit", 8),
     Measure("produce", "commit", 8, partitions=8),
     Measure("produce", "commit", 8, partitions=32),
+    Measure(TRANSACTIONS, "commit", 1, 400),
+    Measure(TRANSACTIONS, "commit", 8, 2_500),
+    Measure(TRANSACTIONS, "commit", 32, 4_000),
     Measure("commit", "commit", 64, rate=200),
 )
 GROWTH: Final = (
@@ -267,6 +277,8 @@ class _RivalRun:
 
 def load(measure: Measure, port: int, opened: ExitStack) -> tuple[Drive, int]:
     """Prepare connections, groups and requests. Returns the load, and the size of the larger of request and response."""
+    if measure.name == TRANSACTIONS:
+        return Transactions(port, measure.connections, opened).run, 0
     sockets = [opened.enter_context(open_socket(port)) for _ in range(measure.connections)]
     if measure.name == "rebalance":
         return Storm(sockets, opened).run, 0

@@ -191,6 +191,13 @@ class KafkaNode:
         process.kill()
         process.wait()
 
+    def kill(self) -> None:
+        """Kill the node by SIGKILL. It can be started again on its directory."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+
     def log_tail(self) -> str:
         """The end of the log."""
         texts = [path.read_text(errors="replace") for path in (self.directory / "stdout", self.log) if path.exists()]

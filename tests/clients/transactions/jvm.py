@@ -1,0 +1,65 @@
+"""
+A Java virtual machine with Apache Kafka's clients, driven from Python.
+
+py4j, which comes with PySpark, calls Java by reflection, so the Java clients need neither a compiler nor a program of ours.
+"""
+
+import subprocess
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pyspark
+from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+
+from kohort.testing.kafka import QUICK_START, java, kafka_jars
+
+STOP_TIMEOUT_S = 60
+
+
+class Jvm:
+    """
+    One virtual machine. As a context manager it is killed at the end.
+
+    Attributes:
+        classes: Java's packages as attributes: `classes.java.util.Properties()`.
+    """
+
+    def __init__(self) -> None:
+        """
+        Raises:
+            UnavailableKafkaError: Java or Maven is missing, or the download failed.
+        """
+        (jar,) = (Path(pyspark.__file__).parent / "jars").glob("py4j-*.jar")
+        port, self._process = launch_gateway(
+            jarpath=str(jar),
+            classpath=f"{kafka_jars()}/*",
+            javaopts=list(QUICK_START),
+            java_path=java(),
+            die_on_exit=True,
+            return_proc=True,
+        )
+        self._gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auto_convert=True))
+        self.classes: Any = self._gateway.jvm
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    def kill(self) -> None:
+        """Kill the process by SIGKILL: no client is closed."""
+        process: subprocess.Popen[bytes] = self._process
+        process.kill()
+        process.wait(STOP_TIMEOUT_S)
+        self._gateway.close()
+
+    def properties(self, **settings: str) -> Any:
+        """A `java.util.Properties`. Underscores in names stand for dots."""
+        made = self.classes.java.util.Properties()
+        for name, value in settings.items():
+            made.setProperty(name.replace("_", "."), value)
+        return made
