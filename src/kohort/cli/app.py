@@ -11,6 +11,7 @@ from kohort.cli.pipeline import commands as pipeline
 from kohort.cli.serve import SUMMARY as SERVE_SUMMARY
 from kohort.cli.serve import serve
 from kohort.cli.topics import commands as topics
+from kohort.cli.transactions import write_commands as transactions
 from kohort.compiled import is_compiled
 
 _EPILOG = """\
@@ -22,6 +23,7 @@ too. TLS and SASL settings are read from a --command-config FILE. --json prints 
   kohort topics create orders --partitions 6   create a topic
   kohort groups describe billing               show members, offsets and lag
   kohort groups reset-offsets billing --topic orders --to-earliest
+  kohort transactions find-hanging             find transactions that block consumers for ever
   kohort log dump FILE                         print a segment or an index
   kohort conformance --html card.html          compare a broker with Apache Kafka
   kohort pipeline --help                       explain what groups did, from their logs
@@ -73,6 +75,7 @@ def _serve(context: typer.Context) -> None:
 
 app.add_typer(topics.app)
 app.add_typer(groups.app)
+app.add_typer(transactions.app)
 app.command("offsets", epilog=offsets.EPILOG)(offsets.offsets)
 app.command("conformance")(conformance.conformance)
 app.add_typer(pipeline.app)

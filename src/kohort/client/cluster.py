@@ -1,12 +1,13 @@
 """
-A blocking client of a cluster: requests to any broker, to a given one, or to the coordinator of a group.
+A blocking client of a cluster: requests to any broker, to a given one, to a coordinator, or to the leader of a partition.
 
-Source: Kafka AdminApiDriver and CoordinatorStrategy, for the errors that are retried.
+Source: Kafka AdminApiDriver, CoordinatorStrategy and PartitionLeaderStrategy, for the errors that are retried.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from enum import IntEnum
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -15,6 +16,7 @@ from kohort.client.addresses import Address, parse_bootstrap
 from kohort.client.connection import ANY, CLIENT_ID, HINT, TIMEOUT_S, Connection, Versions, refusal
 from kohort.client.security import PLAINTEXT, Security
 from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode, WireError
+from kohort.model.ids import TopicPartition
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey
 from kohort.wire.frames import FRAME_BYTES_MAX
@@ -24,10 +26,38 @@ T = TypeVar("T")
 RETRY_FIRST_S = 0.05
 RETRY_LAST_S = 1.0
 
+_NO_COORDINATOR = "the cluster named no ready coordinator"
+
 RETRIABLE_COORDINATOR_ERRORS = frozenset(
     {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
 )
-"""Errors while a group's coordinator is created, moved or loaded (Kafka CoordinatorStrategy)."""
+"""Errors while a coordinator is created, moved or loaded (Kafka CoordinatorStrategy)."""
+
+RETRIABLE_LEADER_ERRORS = frozenset(
+    {
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.REQUEST_TIMED_OUT,
+    }
+)
+"""Errors while a partition moves to another leader, or waits for its replicas."""
+
+_BY_NAME = Versions(4, 1 << 15)
+"""Versions of Metadata with `allow_auto_topic_creation`."""
+
+
+class CoordinatorKind(IntEnum):
+    """What a coordinator coordinates: the key type of FindCoordinator."""
+
+    GROUP = 0
+    TRANSACTION = 1
+
+    @property
+    def subject(self) -> str:
+        return "group" if self is CoordinatorKind.GROUP else "transactional id"
 
 
 def connect_first(addresses: Sequence[Address], connect: Callable[[Address], Connection]) -> Connection:
@@ -52,7 +82,7 @@ class Client:
     Not thread-safe.
 
     Attributes:
-        timeout_s: the longest time for one response, and for finding a coordinator.
+        timeout_s: the longest time for one response, and for finding a coordinator or a leader.
     """
 
     def __init__(
@@ -85,7 +115,7 @@ class Client:
             hint=hint,
         )
         self._connections: dict[Address, Connection] = {}
-        self._coordinators: dict[str, Address] = {}
+        self._coordinators: dict[tuple[CoordinatorKind, str], Address] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -119,21 +149,97 @@ class Client:
         response = self.send(ApiKey.METADATA, messages.MetadataRequest(topics=()))
         return {broker.node_id: Address(broker.host, broker.port) for broker in response.brokers}
 
-    def coordinator(self, group_id: str) -> Address:
+    def coordinator(self, key: str, kind: CoordinatorKind = CoordinatorKind.GROUP) -> Address:
         """
-        Find the coordinator of a group, and remember it.
+        Find the coordinator of a group or of a transactional id, and remember it.
 
         Raises:
             ConfigError: no coordinator was found in time.
             CoordinatorError: FindCoordinator failed with an error that is not retried.
         """
-        if group_id not in self._coordinators:
-            self._coordinators[group_id] = self._retried(lambda: self._find_coordinator(group_id))
-        return self._coordinators[group_id]
+        if (kind, key) not in self._coordinators:
+            self._coordinators[kind, key] = self.retried(
+                lambda: self._find_coordinator(key, kind), RETRIABLE_COORDINATOR_ERRORS, _NO_COORDINATOR
+            )
+        return self._coordinators[kind, key]
 
     def send_to_coordinator(
         self,
-        group_id: str,
+        key: str,
+        api_key: ApiKey,
+        request: Any,
+        *,
+        error_code: Callable[[Any], int],
+        within: Versions = ANY,
+        kind: CoordinatorKind = CoordinatorKind.GROUP,
+    ) -> Any:
+        """
+        Send a request to the coordinator of a group or of a transactional id. Retries while it is loading or has moved.
+
+        Args:
+            error_code: reads the error code of the group or transactional id from the response.
+        """
+
+        def once() -> Any:
+            response = self.send(api_key, request, at=self.coordinator(key, kind), within=within)
+            code = error_code(response)
+            if code in RETRIABLE_COORDINATOR_ERRORS:
+                self._coordinators.pop((kind, key), None)
+                raise CoordinatorError(ErrorCode(code))
+            return response
+
+        return self.retried(once, RETRIABLE_COORDINATOR_ERRORS, _NO_COORDINATOR)
+
+    def send_to_broker(
+        self,
+        address: Address,
+        api_key: ApiKey,
+        request: Any,
+        *,
+        error_code: Callable[[Any], int],
+        within: Versions = ANY,
+    ) -> Any:
+        """Send a request about all coordinators of a broker. Retries while they are loading."""
+
+        def once() -> Any:
+            response = self.send(api_key, request, at=address, within=within)
+            code = error_code(response)
+            if code in RETRIABLE_COORDINATOR_ERRORS:
+                raise CoordinatorError(ErrorCode(code))
+            return response
+
+        return self.retried(once, RETRIABLE_COORDINATOR_ERRORS, f"the coordinators of {address} were not ready")
+
+    def leader(self, topic_partition: TopicPartition) -> Address:
+        """
+        Find the leader of a partition.
+
+        Raises:
+            ConfigError: the topic or the partition does not exist.
+            CoordinatorError: the partition has no leader (LEADER_NOT_AVAILABLE), or the broker returned another error.
+        """
+        topic, index = topic_partition
+        request = messages.MetadataRequest(
+            topics=[messages.MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False
+        )
+        response = self.send(ApiKey.METADATA, request, within=_BY_NAME)
+        (found,) = response.topics
+        if found.error_code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
+            raise ConfigError(f"topic {topic!r} does not exist; see: kohort topics list")
+        if found.error_code:
+            raise refusal(found.error_code, f"topic {topic}")
+        leaders = {partition.partition_index: partition.leader_id for partition in found.partitions}
+        if index not in leaders:
+            raise ConfigError(f"topic {topic} has no partition {index}; it has {len(leaders)}")
+        addresses = {broker.node_id: Address(broker.host, broker.port) for broker in response.brokers}
+        address = addresses.get(leaders[index])
+        if address is None:
+            raise CoordinatorError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic_partition} has no leader")
+        return address
+
+    def send_to_leader(
+        self,
+        topic_partition: TopicPartition,
         api_key: ApiKey,
         request: Any,
         *,
@@ -141,47 +247,51 @@ class Client:
         within: Versions = ANY,
     ) -> Any:
         """
-        Send a request to the coordinator of a group. Retries while the coordinator is loading or has moved.
+        Send a request to the leader of a partition. Retries while the leader changes or lacks replicas.
 
         Args:
-            error_code: reads the group's error code from the response.
+            error_code: reads the error code of the partition from the response.
         """
 
         def once() -> Any:
-            response = self.send(api_key, request, at=self.coordinator(group_id), within=within)
+            response = self.send(api_key, request, at=self.leader(topic_partition), within=within)
             code = error_code(response)
-            if code in RETRIABLE_COORDINATOR_ERRORS:
-                self._coordinators.pop(group_id, None)
+            if code in RETRIABLE_LEADER_ERRORS:
                 raise CoordinatorError(ErrorCode(code))
             return response
 
-        return self._retried(once)
+        return self.retried(once, RETRIABLE_LEADER_ERRORS, f"{topic_partition} has no ready leader")
 
-    def _find_coordinator(self, group_id: str) -> Address:
-        request = messages.FindCoordinatorRequest(key=group_id, key_type=0, coordinator_keys=(group_id,))
-        response = self.send(ApiKey.FIND_COORDINATOR, request)
-        found = response.coordinators[0] if response.coordinators else response
-        if found.error_code:
-            raise refusal(found.error_code, f"no coordinator for group {group_id}", found.error_message)
-        return Address(found.host, found.port)
+    def retried(self, attempt: Callable[[], T], retriable: Collection[ErrorCode], failure: str) -> T:
+        """
+        Retry on some errors, with exponential backoff, until the timeout.
 
-    def _retried(self, attempt: Callable[[], T]) -> T:
-        """Retry on coordinator errors, with exponential backoff, until the timeout."""
+        Args:
+            failure: the sentence of the error at the timeout.
+        """
         deadline = time.monotonic() + self.timeout_s
         pause_s = RETRY_FIRST_S
         while True:
             try:
                 return attempt()
             except CoordinatorError as exc:
-                if exc.code not in RETRIABLE_COORDINATOR_ERRORS:
+                if exc.code not in retriable:
                     raise
                 if time.monotonic() + pause_s > deadline:
+                    hint = "is the broker still starting? " if exc.code in RETRIABLE_COORDINATOR_ERRORS else ""
                     raise ConfigError(
-                        f"the cluster named no ready coordinator within {self.timeout_s:g} s: {exc.code.name}; is the broker "
-                        "still starting? --timeout waits longer"
+                        f"{failure} within {self.timeout_s:g} s: {exc.code.name}; {hint}--timeout waits longer"
                     ) from None
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, RETRY_LAST_S)
+
+    def _find_coordinator(self, key: str, kind: CoordinatorKind) -> Address:
+        request = messages.FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=(key,))
+        response = self.send(ApiKey.FIND_COORDINATOR, request)
+        found = response.coordinators[0] if response.coordinators else response
+        if found.error_code:
+            raise refusal(found.error_code, f"no coordinator for {kind.subject} {key}", found.error_message)
+        return Address(found.host, found.port)
 
     def _any(self) -> Connection:
         """Return an open connection, or connect to the bootstrap list."""

@@ -1,0 +1,134 @@
+"""
+A hanging transaction made on purpose, for tests of monitoring and of recovery.
+
+A transactional batch is produced to a partition that no coordinator has in a transaction. The leader accepts it if it does not
+verify transactions: see `verification`. Produce goes up to version 11, because later versions add the partition at the
+coordinator (KIP-890).
+"""
+
+from typing import Any, NamedTuple
+
+from kohort.cli.transactions.ending import FENCE_TIMEOUT_MS, NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from kohort.client.cluster import RETRIABLE_COORDINATOR_ERRORS, Client, CoordinatorKind
+from kohort.client.connection import Versions, refusal
+from kohort.model.errors import CoordinatorError, ErrorCode
+from kohort.model.ids import TopicPartition
+from kohort.wire import messages
+from kohort.wire.apis import ApiKey
+
+UNKNOWN_ID = "kohort-hanging"
+"""The transactional id in the request of a producer without one. The broker demands some id."""
+
+_UNVERIFIED = Versions(3, 11)
+"""Versions of Produce that do not add the partition to the transaction."""
+
+_ACKS_ALL = -1
+_STILL_VERIFIED = frozenset(
+    {ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.TRANSACTION_ABORTABLE}
+)
+"""Errors of a broker that has not yet applied the changed configuration."""
+_NOT_READY = RETRIABLE_COORDINATOR_ERRORS | {ErrorCode.CONCURRENT_TRANSACTIONS}
+
+
+class HangRequest(NamedTuple):
+    """
+    The transaction to make.
+
+    Attributes:
+        transactional_id: the transactional id of the producer, whose coordinator then knows the producer without this
+            transaction; None for a producer that no coordinator knows.
+        timestamp_ms: the timestamp of the records.
+    """
+
+    partition: TopicPartition
+    records: int
+    timestamp_ms: int
+    transactional_id: str | None = None
+
+
+class HungTransaction(NamedTuple):
+    """A hanging transaction that was made: its producer and the offset of its first record."""
+
+    producer_id: int
+    producer_epoch: int
+    start_offset: int
+
+
+def hang(client: Client, wanted: HangRequest) -> HungTransaction:
+    """
+    Produce the records of a hanging transaction. The leader must not verify transactions.
+
+    Raises:
+        ConfigError: the topic or partition does not exist.
+        CoordinatorError: a broker refused, for example because it verifies.
+    """
+    from kohort.wire.batches import encode_batch  # imported late: `--help` needs no codec
+
+    producer_id, producer_epoch = _new_producer(client, wanted.transactional_id)
+    records = encode_batch(
+        [(f"hanging-{number}".encode(), b"a record of a hanging transaction") for number in range(wanted.records)],
+        wanted.timestamp_ms,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        transactional=True,
+    )
+    topic, index = wanted.partition
+    request = messages.ProduceRequest(
+        transactional_id=wanted.transactional_id or UNKNOWN_ID,
+        acks=_ACKS_ALL,
+        timeout_ms=int(client.timeout_s * 1000),
+        topic_data=[
+            messages.ProduceRequestTopicProduceData(
+                name=topic,
+                partition_data=[messages.ProduceRequestPartitionProduceData(index=index, records=bytes(records))],
+            )
+        ],
+    )
+
+    def once() -> Any:
+        response = client.send_to_leader(
+            wanted.partition, ApiKey.PRODUCE, request, error_code=_produce_code, within=_UNVERIFIED
+        )
+        code = _produce_code(response)
+        if code in _STILL_VERIFIED:
+            raise CoordinatorError(ErrorCode(code))
+        return response
+
+    response = client.retried(once, _STILL_VERIFIED, f"the leader of {wanted.partition} still verified transactions")
+    (produced,) = response.responses[0].partition_responses
+    if produced.error_code:
+        raise refusal(produced.error_code, f"records for {wanted.partition}", produced.error_message)
+    return HungTransaction(producer_id, producer_epoch, produced.base_offset)
+
+
+def _new_producer(client: Client, transactional_id: str | None) -> tuple[int, int]:
+    request = messages.InitProducerIdRequest(
+        transactional_id=transactional_id,
+        transaction_timeout_ms=FENCE_TIMEOUT_MS,
+        producer_id=NO_PRODUCER_ID,
+        producer_epoch=NO_PRODUCER_EPOCH,
+    )
+
+    def once() -> Any:
+        if transactional_id is None:
+            response = client.send(ApiKey.INIT_PRODUCER_ID, request)
+        else:
+            response = client.send_to_coordinator(
+                transactional_id,
+                ApiKey.INIT_PRODUCER_ID,
+                request,
+                error_code=lambda response: response.error_code,
+                kind=CoordinatorKind.TRANSACTION,
+            )
+        if response.error_code in _NOT_READY:
+            raise CoordinatorError(ErrorCode(response.error_code))
+        return response
+
+    response = client.retried(once, _NOT_READY, "no producer id was allocated")
+    if response.error_code:
+        raise refusal(response.error_code, "a producer id")
+    return response.producer_id, response.producer_epoch
+
+
+def _produce_code(response: Any) -> int:
+    return int(response.responses[0].partition_responses[0].error_code)

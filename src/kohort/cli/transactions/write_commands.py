@@ -1,0 +1,214 @@
+"""The commands `kohort transactions abort`, `force-terminate` and `hang`."""
+
+from typing import Annotated, Any
+
+import typer
+
+from kohort.cli.cluster import open_client, with_cluster_options
+from kohort.cli.groups.reset_targets import duration_ms
+from kohort.cli.options import AsJson
+from kohort.cli.output import print_json, print_table
+from kohort.cli.transactions.commands import Partition, Topic, app, now_ms, partition_row
+from kohort.cli.transactions.ending import ProducerKey, force_terminate, write_abort_marker
+from kohort.cli.transactions.hanging import OpenTransaction, is_hanging, known_transactions
+from kohort.cli.transactions.hanging_producer import HangRequest, hang
+from kohort.cli.transactions.producers import ProducerState, describe_producers, find_replicas
+from kohort.cli.transactions.verification import verification_off
+from kohort.client.cluster import Client
+from kohort.model.errors import ConfigError
+from kohort.model.ids import TopicPartition
+
+__all__ = ("app",)
+
+
+@app.command(epilog="Example: kohort transactions abort --topic orders --partition 0 --start-offset 4711")
+@with_cluster_options
+def abort(
+    topic: Topic,
+    partition: Partition,
+    is_json: AsJson = False,
+    start_offset: Annotated[
+        int | None, typer.Option(metavar="OFFSET", min=0, help="First offset of the transaction.")
+    ] = None,
+    producer_id: Annotated[
+        int | None, typer.Option(metavar="ID", min=0, help="Producer id, instead of the offset.")
+    ] = None,
+    producer_epoch: Annotated[
+        int | None, typer.Option(metavar="EPOCH", min=0, max=32767, help="Epoch of that producer.")
+    ] = None,
+    coordinator_epoch: Annotated[
+        int | None,
+        typer.Option(metavar="EPOCH", min=-1, help="Coordinator epoch of its last marker; -1 if there is none."),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Do not check whether the transaction is open, and hanging.")
+    ] = False,
+) -> None:
+    """
+    Abort a hanging transaction in one partition.
+
+    Name the transaction by --start-offset (see find-hanging), or by --producer-id, --producer-epoch and --coordinator-epoch. An
+    abort marker is written to the partition. There is no confirmation, but a transaction that its coordinator knows is refused:
+    use force-terminate for it. Needs the right to alter the cluster.
+    """
+    place = TopicPartition(topic, partition)
+    named = _named_producer(start_offset, producer_id, producer_epoch, coordinator_epoch)
+    found: ProducerState | None = None
+    with open_client() as client:
+        if named is None or not force:
+            found = _open_transaction(client, place, start_offset, producer_id)
+            if not force:
+                _check_hanging(client, OpenTransaction(place, found))
+            # Before its first marker a partition has no coordinator epoch; 0 is not above any.
+            named = named or ProducerKey(found.producer_id, found.producer_epoch, found.coordinator_epoch or 0)
+        write_abort_marker(client, place, named)
+    row = {
+        **partition_row(place),
+        "producer_id": named.producer_id,
+        "producer_epoch": named.producer_epoch,
+        "coordinator_epoch": named.coordinator_epoch,
+        "start_offset": found.start_offset if found else None,
+    }
+    if is_json:
+        print_json([row])
+    else:
+        typer.echo(f"Aborted the transaction of producer {named.producer_id} in {place}.")
+
+
+@app.command("force-terminate", epilog="Example: kohort transactions force-terminate shop-1")
+@with_cluster_options
+def force_terminate_(
+    name: Annotated[str, typer.Argument(metavar="TRANSACTIONAL_ID", help="Transactional id.")],
+    is_json: AsJson = False,
+) -> None:
+    """
+    Abort the open transaction of a transactional id.
+
+    Its coordinator writes the abort markers, and the command waits for them. The producer is fenced: its next request fails,
+    and it has to start anew. There is no confirmation.
+    """
+    with open_client() as client:
+        after = force_terminate(client, name)
+    if is_json:
+        print_json([{"transactional_id": name, "state": after.state, "producer_epoch": after.producer_epoch}])
+    else:
+        typer.echo(f"Terminated the transaction of {name}; its state is {after.state}.")
+
+
+@app.command("hang", epilog="Example: kohort transactions hang --topic orders --partition 0 --switch-verification-off")
+@with_cluster_options
+def hang_(
+    topic: Topic,
+    partition: Partition,
+    is_json: AsJson = False,
+    records: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Records in the transaction.")] = 1,
+    age: Annotated[
+        str,
+        typer.Option(
+            metavar="ISO8601", help="Age of the records' timestamps: with PT1H, find-hanging finds them at once."
+        ),
+    ] = "PT0S",
+    transactional_id: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID",
+            help="Use the producer of this transactional id, which is fenced. Default: a producer without one.",
+        ),
+    ] = None,
+    switch_verification_off: Annotated[
+        bool,
+        typer.Option(
+            "--switch-verification-off",
+            help="If the leader verifies, set transaction.partition.verification.enable=false on it, and back afterwards.",
+        ),
+    ] = False,
+) -> None:
+    """
+    Make a hanging transaction, for tests.
+
+    Not for production. Use it to test monitoring, and the reaction of consumers. Appends records of a transaction to a
+    partition without telling the coordinator. Consumers with isolation.level=read_committed wait at the first of them until you
+    run `kohort transactions abort`.
+
+    The partition's leader must accept transactional records that no coordinator knows. Brokers before Kafka 3.6 do. Later
+    brokers, and Kohort, do if they run with transaction.partition.verification.enable=false. Kafka can change this at run time:
+    --switch-verification-off does so for a moment, on the leader only, and needs the right to alter its configuration. In this
+    moment the broker verifies no producer. Kohort cannot change it at run time: start it with
+    --set transaction.partition.verification.enable=false.
+    """
+    place = TopicPartition(topic, partition)
+    request = HangRequest(place, records, now_ms() - duration_ms(age), transactional_id)
+    with open_client() as client:
+        leader = client.leader(place)
+        with verification_off(client, leader, may_switch=switch_verification_off):
+            made = hang(client, request)
+    row = {
+        **partition_row(place),
+        **made._asdict(),
+        "records": records,
+        "last_timestamp_ms": request.timestamp_ms,
+        "transactional_id": transactional_id,
+    }
+    if is_json:
+        print_json([row])
+        return
+    columns = ("topic", "partition", "start_offset", "producer_id", "producer_epoch", "transactional_id")
+    print_table(columns, [row], title="Made a hanging transaction")
+    place_text = f"--topic {topic} --partition {partition}"
+    typer.echo(
+        f"kohort: end it with: kohort transactions abort {place_text} --start-offset {made.start_offset}", err=True
+    )
+
+
+def _named_producer(
+    start_offset: int | None, producer_id: int | None, producer_epoch: int | None, coordinator_epoch: int | None
+) -> ProducerKey | None:
+    """
+    Return the producer that the options name; None if they name the transaction by its first offset.
+
+    Raises:
+        ConfigError: the options name it in both ways, in none, or not completely.
+    """
+    options = (producer_id, producer_epoch, coordinator_epoch)
+    if start_offset is not None and options == (None, None, None):
+        return None
+    if start_offset is not None:
+        raise ConfigError("--start-offset names the transaction; leave out the options of the producer")
+    if producer_id is None or producer_epoch is None or coordinator_epoch is None:
+        raise ConfigError("give either --start-offset, or --producer-id with --producer-epoch and --coordinator-epoch")
+    return ProducerKey(producer_id, producer_epoch, max(0, coordinator_epoch))
+
+
+def _open_transaction(
+    client: Client, place: TopicPartition, start_offset: int | None, producer_id: int | None
+) -> ProducerState:
+    """
+    Find the transaction in the partition's producer state.
+
+    Raises:
+        ConfigError: no such transaction is open there, or the leader does not answer.
+    """
+    described = describe_producers(client, find_replicas(client, [place.topic], place.partition))
+    if place in described.failures:
+        raise ConfigError(f"producers of {place}: {described.failures[place]}")
+    opened = [each for each in described.producers[place] if each.start_offset is not None]
+    for each in opened:
+        if each.start_offset == start_offset or each.producer_id == producer_id:
+            return each
+    which = f"that starts at offset {start_offset}" if start_offset is not None else f"of producer {producer_id}"
+    starts: Any = ", ".join(str(each.start_offset) for each in opened)
+    others = f"the open ones start at {starts}" if opened else "none is open there"
+    raise ConfigError(f"{place} has no open transaction {which}; {others}")
+
+
+def _check_hanging(client: Client, opened: OpenTransaction) -> None:
+    """
+    Raises:
+        ConfigError: a coordinator knows the transaction, and ends it.
+    """
+    known = known_transactions(client, {opened.producer.producer_id}).get(opened.producer.producer_id)
+    if known is not None and not is_hanging(opened, known):
+        raise ConfigError(
+            f"the transaction is not hanging: it belongs to transactional id {known.transactional_id}, whose state is "
+            f"{known.state}. Abort it everywhere with: kohort transactions force-terminate {known.transactional_id}"
+        )
