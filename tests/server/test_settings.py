@@ -45,8 +45,8 @@ def test_every_setting_that_has_an_effect_is_kafkas_and_documented() -> None:
     assert written == SUPPORTED_CONFIGS
 
 
-VALIDATED_ONLY = {"transaction.state.log.num.partitions", "share.coordinator.state.topic.num.partitions"}
-"""The start checks that these internal topics could be created; no coordinator uses them yet."""
+VALIDATED_ONLY = {"share.coordinator.state.topic.num.partitions"}
+"""The start checks that this internal topic could be created; no coordinator uses it yet."""
 
 
 class ReadConfig(BrokerConfig):
