@@ -129,13 +129,19 @@ def test_toml(tmp_path: Path) -> None:
 # fmt: off
 SENTENCES = {
     ("num.partitions",):        "Expected KEY=VALUE, not 'num.partitions'",
-    ("num.partition=1",):       "Unknown configuration num.partition; did you mean num.partitions?",
     ("num.partitions=0",):      "Invalid value 0 for configuration num.partitions: Value must be at least 1",
     ("num.partitions=many",):   "Invalid value many for configuration num.partitions: Not a number of type INT",
     ("compression.type=arj",):  "Invalid value arj for configuration compression.type: "
                                 "String must be one of: uncompressed, zstd, lz4, snappy, gzip, producer",
 }
 # fmt: on
+
+
+def test_an_unknown_configuration_is_kept_with_a_similar_name() -> None:
+    """Kafka starts with any key, and warns: `super.users` is one of an authorizer, `listener.name.x.y` one of a listener."""
+    config = BrokerConfig.load(sets=["num.partition=1", "super.users=User:a", "num.partitions=2"])
+    assert config.explicit == {"num.partitions": "2"}
+    assert config.unknown == {"num.partition": "num.partitions", "super.users": ""}
 
 
 @pytest.mark.parametrize("sets", SENTENCES)

@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 
 from kohort.broker.configs.definitions import BrokerConfig
-from kohort.server.node import Node
+from kohort.server.node import Node, idle_check_seconds
 from kohort.server.settings import Settings
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.encoders import request_encoder
 from kohort.wire.headers import read_response_header
 from kohort.wire.readers import response_reader
+from tests.broker.harness import batch, produce_request
 
-SECONDS_MAX = 120.0
+SECONDS_MAX = 60.0
 
 
 class Client:
@@ -268,6 +269,105 @@ def test_a_client_that_does_not_read_is_not_read_from() -> None:
             assert (await client.receive(ApiKey.API_VERSIONS, 0))[0] == 1
 
     play(story)
+
+
+READERS = 40
+RECORDS_BYTES = 4 << 20
+
+
+def test_forty_clients_that_never_read_share_one_bound() -> None:
+    """Each asks for all records, several times. Later ones get less; those that take nothing are disconnected for room."""
+
+    async def story(node: Node, connect: Callable[[], Awaitable[Client]]) -> None:
+        client = await connect()
+        await with_topic(client)
+        produced = await client.ask(ApiKey.PRODUCE, 9, produce_request("t", {0: batch(bytes(1 << 19))}))
+        assert produced.responses[0].partition_responses[0].error_code == 0
+        for _ in range(7):
+            await client.ask(ApiKey.PRODUCE, 9, produce_request("t", {0: batch(bytes(1 << 19))}))
+        connections = node._connections
+        connections.unsent_bytes_max = 2 * RECORDS_BYTES
+        partition = m.FetchRequestFetchPartition(partition=0, fetch_offset=0, partition_max_bytes=64 << 20)
+        request = m.FetchRequest(
+            topics=[m.FetchRequestFetchTopic(topic="t", partitions=[partition])], max_bytes=64 << 20, min_bytes=1
+        )
+        readers = [await connect() for _ in range(READERS)]
+        for reader in readers:
+            reader.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            for _ in range(8):
+                reader.send(ApiKey.FETCH, 12, request)
+        requests = connections.dispatch
+        while sum(route.requests for route in requests.routes.values() if route.api_key is ApiKey.FETCH) < READERS:
+            await asyncio.sleep(0)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert connections.slow
+        assert connections.unsent_bytes <= connections.unsent_bytes_max + READERS * (2 << 20)
+        assert (await client.ask(ApiKey.API_VERSIONS, 0, m.ApiVersionsRequest())).error_code == 0
+        # Nobody takes anything: after a moment there is room again, and the client that reads has lost nothing.
+        connections.unsent_bytes_max = 1 << 20
+        is_above = connections.unsent_bytes > connections.unsent_bytes_max
+        for now in (1_000.0, 1_001.0, 1_020.0):
+            connections.close_idle(now, 600)
+        while connections.unsent_bytes > connections.unsent_bytes_max:
+            await asyncio.sleep(0)
+        assert is_above
+        assert len(connections.open) < READERS + 1
+        got = await client.ask(ApiKey.FETCH, 12, request)
+        assert len(got.responses[0].partitions[0].records) > 1 << 19
+
+    play(story)
+
+
+def test_a_connection_that_is_closed_is_aborted_when_its_client_does_not_take_the_replies() -> None:
+    async def story(node: Node, connect: Callable[[], Awaitable[Client]]) -> None:
+        client = await connect()
+        client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        frame = request_encoder(ApiKey.API_VERSIONS, 0)(1, "test", m.ApiVersionsRequest())
+        connections = node._connections
+        while not connections.open:
+            await asyncio.sleep(0)
+        (connection,) = connections.open
+        while not connection._is_slow:
+            client.writer.write(frame * 1_000)
+            await asyncio.sleep(0)
+        connection.close()
+        for now in (1_000.0, 1_009.0):
+            connections.close_idle(now, 600)
+            assert connection in connections.closing
+        connections.close_idle(1_011.0, 600)
+        while connections.closing:
+            await asyncio.sleep(0)
+        assert not connections.unsent_bytes
+
+    play(story)
+
+
+def test_an_idle_connection_with_replies_that_nobody_takes_is_aborted() -> None:
+    async def story(node: Node, connect: Callable[[], Awaitable[Client]]) -> None:
+        client = await connect()
+        client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        frame = request_encoder(ApiKey.API_VERSIONS, 0)(1, "test", m.ApiVersionsRequest())
+        connections = node._connections
+        while not connections.slow:
+            client.writer.write(frame * 1_000)
+            await asyncio.sleep(0)
+        connections.close_idle(1_000.0, 600)
+        connections.close_idle(1_599.0, 600)
+        assert connections.open
+        connections.close_idle(1_601.0, 600)
+        while connections.unsent_bytes:
+            await asyncio.sleep(0)
+        assert not connections.open
+        assert not connections.closing
+
+    play(story)
+
+
+@pytest.mark.parametrize("idle_ms", [4_000, 600_000, 60_000, 200])
+def test_idle_connections_are_closed_at_most_a_twentieth_late(idle_ms: int) -> None:
+    """Kafka closes after 4.2 seconds with `connections.max.idle.ms=4000`. A use is noted at a check, and so is its age."""
+    assert 2 * idle_check_seconds(idle_ms / 1000) <= idle_ms / 1000 / 20
 
 
 def test_an_idle_connection_is_closed_and_a_busy_one_is_not() -> None:

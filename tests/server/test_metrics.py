@@ -126,7 +126,8 @@ def test_a_node_shows_what_it_does() -> None:
 
 
 NAMES = """
-    kohort_connections kohort_connections_accepted kohort_group_coordinator_background_processing_time_ms
+    kohort_connections kohort_connections_accepted kohort_unsent_bytes kohort_log_lines_dropped
+    kohort_group_coordinator_background_processing_time_ms
     kohort_group_coordinator_background_queue_time_ms kohort_group_coordinator_batch_flush_time_ms
     kohort_group_coordinator_batch_linger_time_ms kohort_group_coordinator_classic_groups
     kohort_group_coordinator_classic_members kohort_group_coordinator_completed_rebalances

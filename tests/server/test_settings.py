@@ -75,6 +75,24 @@ def test_every_configuration_that_a_node_reads_is_said_to_have_an_effect() -> No
     assert config.read - SUPPORTED_CONFIGS == VALIDATED_ONLY
 
 
+def test_a_configuration_that_kafka_does_not_know_is_a_warning_that_names_it(caplog: pytest.LogCaptureFixture) -> None:
+    names = (
+        "allow.everyone.if.no.acl.found",
+        "super.users",
+        "listener.name.internal.ssl.keystore.type",
+        "num.partition",
+    )
+
+    async def run() -> None:
+        await Node(Settings(port=0, config=BrokerConfig(dict.fromkeys(names, "1"))), asyncio.get_running_loop()).stop()
+
+    with caplog.at_level(logging.WARNING, "kohort.server"):
+        asyncio.run(run())
+    lines = [line.getMessage() for line in caplog.records]
+    assert sorted(line.split()[1] for line in lines) == sorted(f"key={name}" for name in names)
+    assert "config.unknown key=num.partition hint='num.partitions'" in lines
+
+
 def record(message: str, *arguments: object) -> logging.LogRecord:
     made = logging.LogRecord("kohort.storage", logging.INFO, __file__, 1, message, arguments, None)
     made.created, made.msecs = 1_700_000_000.25, 250.0

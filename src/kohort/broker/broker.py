@@ -6,6 +6,8 @@ Composition of the broker: topics, partitions and the handlers of their APIs.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kohort.broker.api_versions import ApiVersions
 from kohort.broker.catalog import Catalog
 from kohort.broker.cluster import Cluster
@@ -21,7 +23,7 @@ from kohort.broker.log_maintenance import LogMaintenance
 from kohort.broker.partitions import Fetches, Partitions
 from kohort.broker.ports import CallLater, CoordinatorDirectory, Handler, NoCoordinators
 from kohort.broker.records.delete_records import DeleteRecords
-from kohort.broker.records.fetch import Fetch
+from kohort.broker.records.fetch import BYTES_MAX, Fetch
 from kohort.broker.records.list_offsets import ListOffsets
 from kohort.broker.records.offset_for_leader_epoch import OffsetForLeaderEpoch
 from kohort.broker.records.produce import Produce
@@ -53,6 +55,7 @@ class Broker:
         coordinators: the coordinators of this node; they may be added until the first request.
         verification: the transaction coordinator, as partition leaders ask it. Default: the one among `coordinators`.
         features: the finalised levels of features. Default: the newest ones.
+        fetch_bytes_left: how many bytes of records the next Fetch response may have. Default: as many as are asked for.
 
     Raises:
         ConfigError: the catalog in the store was written by a newer version.
@@ -70,6 +73,7 @@ class Broker:
         coordinators: CoordinatorDirectory | None = None,
         verification: Verification | None = None,
         features: Features | None = None,
+        fetch_bytes_left: Callable[[], int] = lambda: BYTES_MAX,
     ) -> None:
         self.config = config
         self.features = Features() if features is None else features
@@ -90,6 +94,7 @@ class Broker:
         self.verification: Verification = LocalVerification(hosts) if verification is None else verification
         self.markers: Markers = LocalMarkers(self.partitions, clock, hosts)
         self.handlers: dict[ApiKey, Handler] = {}
+        self._fetch_bytes_left = fetch_bytes_left
         self._serve_data(clock, call_later)
         self._serve_topics(call_later)
         self._serve_cluster(hosts)
@@ -101,7 +106,8 @@ class Broker:
     def _serve_data(self, clock: Clock, call_later: CallLater) -> None:
         catalog, partitions = self.catalog, self.partitions
         self.serve(ApiKey.PRODUCE, Produce(catalog, partitions, clock, call_later, self.verification).produce)
-        self.serve(ApiKey.FETCH, Fetch(catalog, partitions, self.cluster, self.config, clock, self.fetches).fetch)
+        fetch = Fetch(catalog, partitions, self.cluster, self.config, clock, self.fetches, self._fetch_bytes_left)
+        self.serve(ApiKey.FETCH, fetch.fetch)
         self.serve(ApiKey.LIST_OFFSETS, ListOffsets(partitions).list_offsets)
         self.serve(ApiKey.OFFSET_FOR_LEADER_EPOCH, OffsetForLeaderEpoch(partitions).offset_for_leader_epoch)
         self.serve(ApiKey.DELETE_RECORDS, DeleteRecords(partitions, call_later).delete_records)

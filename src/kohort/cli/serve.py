@@ -19,6 +19,7 @@ from kohort.model.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kohort.server.logs import LogWriter
     from kohort.storage.durability.recovery import RecoveryProgress
 
 EXIT_FAILED = 1
@@ -142,8 +143,9 @@ def serve(arguments: Sequence[str]) -> None:
     from kohort.server.logs import configure_logs
     from kohort.server.settings import Settings, parse_host_port
 
-    configure_logs(options.log_level, options.log_format)
+    log = configure_logs(options.log_level, options.log_format)
     _run(
+        log,
         Settings(
             host=options.host,
             port=options.port,
@@ -153,16 +155,26 @@ def serve(arguments: Sequence[str]) -> None:
             flush=options.flush,
             config=BrokerConfig.load(sets=options.set, file=options.config, environment=os.environ),
             features=parse_features(options.feature),
-        )
+        ),
     )
 
 
-def _run(settings: object) -> None:
+def _run(log: "LogWriter", settings: object) -> None:
     try:
         from uvloop import run
     except ImportError:  # uvloop does not exist for every platform
         run = asyncio.run
-    run(_serve(settings))
+    failures = run(_serve(settings, log))
+    # The process ends even if nobody reads stderr: the log's thread writes these lines too.
+    if failures:
+        log.write_line(
+            f"kohort: {failures[0]}. Nothing was acknowledged after the failure. Repair the disk and start again: "
+            "acknowledged data is recovered"
+        )
+        log.flush()
+        raise SystemExit(EXIT_FAILED)
+    log.write_line("kohort stopped")
+    log.flush()
 
 
 def _recovery_line() -> "Callable[[RecoveryProgress], None]":
@@ -187,7 +199,8 @@ def _recovery_line() -> "Callable[[RecoveryProgress], None]":
     return show
 
 
-async def _serve(settings: object) -> None:
+async def _serve(settings: object, log: "LogWriter") -> list[str]:
+    """Serve until a signal or a failure; return the reasons of the failure."""
     from kohort.server.node import Node
     from kohort.server.settings import Settings
 
@@ -204,7 +217,7 @@ async def _serve(settings: object) -> None:
         failures.append(reason)
         stopping.set()
 
-    node = Node(settings, loop, on_failure=fail, on_recovery=_recovery_line())
+    node = Node(settings, loop, on_failure=fail, on_recovery=_recovery_line(), log=log)
     try:
         host, port = await node.start()
         where = "memory" if settings.data_dir is None else str(settings.data_dir)
@@ -213,11 +226,4 @@ async def _serve(settings: object) -> None:
         await stopping.wait()
     finally:
         await node.stop()
-    if failures:
-        print(
-            f"kohort: {failures[0]}. Nothing was acknowledged after the failure. Repair the disk and start again: "
-            "acknowledged data is recovered",
-            file=sys.stderr,
-        )
-        raise SystemExit(EXIT_FAILED)
-    print("kohort stopped", file=sys.stderr)
+    return failures

@@ -16,6 +16,15 @@ from typing import Any, Final, cast
 
 from kohort.broker.ports import NoResponse
 from kohort.model.errors import WireError
+from kohort.model.limits import (
+    CLOSING_SECONDS_MAX,
+    FETCH_BYTES_ALWAYS,
+    IN_FLIGHT_BYTES_MAX,
+    IN_FLIGHT_MAX,
+    STALLED_SECONDS_MAX,
+    UNSENT_BYTES_MAX,
+    WRITE_BUFFER_BYTES,
+)
 from kohort.runtime.ready_queue import ReadyQueue
 from kohort.server.dispatch import Dispatch, Route
 from kohort.wire.frames import FrameReader
@@ -27,12 +36,6 @@ _log = logging.getLogger("kohort.server")
 _CLOSE: Final = NoResponse.CLOSE_CONNECTION
 _NO_OP: Final = NoResponse.NO_OP
 """Module names are free in compiled code; reading an enum's member costs as much as a call."""
-IN_FLIGHT_MAX: Final = 1_000
-"""Maximum number of requests of one connection that wait for their replies."""
-IN_FLIGHT_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Maximum size of these requests together; the request that exceeds it is still handled."""
-WRITE_BUFFER_BYTES: Final = 1024 * 1024
-"""The socket of a connection with more unsent bytes is not read."""
 
 
 class InFlightRequest:
@@ -81,6 +84,10 @@ class ClientConnections:
 
     Attributes:
         accepted: how many connections have been accepted so far.
+        closing: closed connections whose client has not taken the last replies, with the time of the check that found them so.
+        slow: the connections whose client has not taken more than `WRITE_BUFFER_BYTES` of replies.
+        unsent_bytes: the replies of the slow connections, as of the last look at each.
+        unsent_bytes_max: the bound of `unsent_bytes`.
     """
 
     def __init__(self, dispatch: Dispatch, ready_queue: ReadyQueue, *, frame_bytes_max: int) -> None:
@@ -89,27 +96,52 @@ class ClientConnections:
         self.frame_bytes_max = frame_bytes_max
         self.memory = Memory()
         self.open: set[ClientConnection] = set()
+        self.closing: dict[ClientConnection, float] = {}
+        self.slow: set[ClientConnection] = set()
+        self.unsent_bytes = 0
+        self.unsent_bytes_max = UNSENT_BYTES_MAX
         self.accepted = 0
 
     def __call__(self) -> "ClientConnection":
         self.accepted += 1
         return ClientConnection(self)
 
+    def fetch_bytes_left(self) -> int:
+        """How many bytes of records the next Fetch response may have, so that clients that do not read share one bound."""
+        return max(self.unsent_bytes_max - self.unsent_bytes, FETCH_BYTES_ALWAYS)
+
     def close_idle(self, now: float, idle_seconds_max: float) -> None:
         """
         Close the connections that were idle for longer than `idle_seconds_max` at the time `now`.
 
-        Called periodically. A connection only sets a flag when it is used, which is cheaper than reading the clock.
+        Called periodically. A connection only sets a flag when it is used, which is cheaper than reading the clock. The replies
+        of an idle connection that its client has not taken are dropped, as in Kafka.
         """
+        for connection in list(self.slow):
+            connection.check_progress()
         for connection in list(self.open):
             if connection.was_used:
                 connection.was_used = False
                 connection.used_at = now
             elif now - connection.used_at > idle_seconds_max:
-                connection.close()
+                connection.close_idle()
+        self._abort_stalled(now)
+        for connection, since in list(self.closing.items()):
+            if not since:
+                self.closing[connection] = now
+            elif now - since > CLOSING_SECONDS_MAX:
+                connection.abort()
+
+    def _abort_stalled(self, now: float) -> None:
+        """Make room for replies: abort connections whose clients do not read, those with the most unsent bytes first."""
+        for connection in sorted(self.slow, key=lambda each: each.unsent_bytes, reverse=True):
+            if self.unsent_bytes <= self.unsent_bytes_max:
+                return
+            if now - connection.used_at > STALLED_SECONDS_MAX:
+                connection.abort_stalled()
 
     def abort_all(self) -> None:
-        for connection in list(self.open):
+        for connection in [*self.open, *self.closing]:
             connection.abort()
 
 
@@ -121,6 +153,7 @@ class ClientConnection(asyncio.Protocol):
         parked: the last request that is to be forgotten if the client disconnects, and the function that forgets it.
         was_used: since the last idle check.
         used_at: time of the last idle check that found the connection used, by the loop's clock.
+        unsent_bytes: replies that the client has not taken, as of the last look; 0 unless the connection is slow.
     """
 
     def __init__(self, shared: ClientConnections) -> None:
@@ -134,6 +167,9 @@ class ClientConnection(asyncio.Protocol):
         self._out: list[bytes] = []
         self.parked: tuple[InFlightRequest, Callable[[], None]] | None = None
         self._transport: asyncio.Transport | None = None
+        """None after the connection was closed, even if replies are still to be sent."""
+        self._socket: asyncio.Transport | None = None
+        """The transport until the socket is closed."""
         self._templates = TemplateCache(shared.memory)
         self._is_handling = False
         self._is_flush_scheduled = False
@@ -142,12 +178,13 @@ class ClientConnection(asyncio.Protocol):
         self.client_host = "/0.0.0.0"
         self.was_used = True
         self.used_at = 0.0
+        self.unsent_bytes = 0
 
     # -- asyncio -----------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports have the interface of asyncio.Transport but are no subclass.
-        self._transport = transport = cast("asyncio.Transport", transport)
+        self._transport = self._socket = transport = cast("asyncio.Transport", transport)
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         peer = transport.get_extra_info("peername")
         if peer:
@@ -159,12 +196,14 @@ class ClientConnection(asyncio.Protocol):
         parked, self.parked = self.parked, None
         if parked is not None and parked[0] in self._in_flight:
             parked[1]()
-        self._transport = None
+        self._transport = self._socket = None
+        self._set_unsent(0)
         self._templates.forget()
         self._waiting.clear()
         self._in_flight.clear()
         self._out.clear()
         self._shared.open.discard(self)
+        self._shared.closing.pop(self, None)
 
     def data_received(self, data: bytes) -> None:
         self.was_used = True
@@ -189,16 +228,38 @@ class ClientConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._is_slow = True
+        if self._socket is not None:
+            self._set_unsent(self._socket.get_write_buffer_size())
+        if self._shared.unsent_bytes > 2 * self._shared.unsent_bytes_max:
+            self.abort_stalled()
         self._pause_if_behind()
 
     def resume_writing(self) -> None:
         self._is_slow = False
+        self._set_unsent(0)
         self._continue()
+
+    def _set_unsent(self, unsent_bytes: int) -> None:
+        shared = self._shared
+        shared.unsent_bytes += unsent_bytes - self.unsent_bytes
+        self.unsent_bytes = unsent_bytes
+        if unsent_bytes:
+            shared.slow.add(self)
+        else:
+            shared.slow.discard(self)
+
+    def check_progress(self) -> None:
+        """Note how much a slow client has taken since the last check; a client that takes something is not idle."""
+        if self._socket is not None:
+            unsent_bytes = self._socket.get_write_buffer_size()
+            self.was_used |= unsent_bytes != self.unsent_bytes
+            self._set_unsent(unsent_bytes)
 
     # -- requests ----------------------------------------------------------------------------------------------
 
     def _handle(self, frames: list[bytes]) -> None:
         self._is_handling = True
+        out_bytes = 0
         for index, frame in enumerate(frames):
             if (self._in_flight or self._is_slow) and not self._may_overlap(frame):
                 self._waiting.extend(frames[index:])
@@ -208,6 +269,11 @@ class ClientConnection(asyncio.Protocol):
                 break
             if answer:
                 self._out.append(answer)
+                out_bytes += len(answer)
+                if out_bytes > WRITE_BUFFER_BYTES:
+                    # A slow client gets no further large answer.
+                    self._flush()
+                    out_bytes = 0
         self._is_handling = False
         self._flush()
         self._pause_if_behind()
@@ -248,7 +314,7 @@ class ClientConnection(asyncio.Protocol):
         except WireError as error:
             self._refuse(error)
         except Exception:  # noqa: BLE001 -- the connection loop: a defect aborts its connection, never the process
-            _log.exception("connection.failed client=%s", self.client_host)
+            _log.exception("connection.failed client=%s", self.client_host, extra={"client": self.client_host})
             self.abort()
         return None
 
@@ -329,19 +395,38 @@ class ClientConnection(asyncio.Protocol):
     # -- ending ------------------------------------------------------------------------------------------------
 
     def _refuse(self, error: WireError) -> None:
-        _log.warning("connection.refused client=%s error=%s", self.client_host, error)
+        _log.warning(
+            "connection.refused client=%s error=%s", self.client_host, error, extra={"client": self.client_host}
+        )
         self.close()
 
     def close(self) -> None:
-        """Send the replies that are ready, then close."""
+        """Send the replies that are ready, then close; abort if the client does not take them in `CLOSING_SECONDS_MAX`."""
         self._flush()
         if self._transport is not None:
+            self._shared.open.discard(self)
+            self._shared.closing[self] = 0.0
             self._transport.close()
             self._transport = None
-            self._shared.open.discard(self)
+
+    def close_idle(self) -> None:
+        if self._is_slow:
+            self.abort_stalled()
+        else:
+            self.close()
+
+    def abort_stalled(self) -> None:
+        """Abort a connection whose client does not take its replies."""
+        _log.warning(
+            "connection.stalled client=%s unsent_bytes=%d",
+            self.client_host,
+            self.unsent_bytes,
+            extra={"client": self.client_host},
+        )
+        self.abort()
 
     def abort(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
+        if self._socket is not None:
+            self._socket.abort()
             self._transport = None
             self._shared.open.discard(self)

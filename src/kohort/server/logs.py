@@ -1,9 +1,28 @@
-"""Log formats: one line for each event on stderr, as key=value text or JSON."""
+"""
+The log: one line for each event on stderr, as key=value text or JSON.
+
+A thread writes the lines, so a reader of stderr that stops reading never stops the broker. The lines that wait for the thread
+are bounded; further lines are dropped and counted, and a line says how many as soon as there is room.
+"""
 
 import json
 import logging
+import os
+import select
 import sys
+import threading
 import time
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from typing import Final, TextIO
+
+from kohort.model.limits import LOG_WAITING_BYTES_MAX
+
+FLUSH_SECONDS_MAX: Final = 1.0
+"""How long a flush, and therefore the end of the process, waits for the reader of the log."""
+REPEATS_MAX: Final = 10
+REPEATS_SECONDS: Final = 10.0
+CLIENTS_MAX: Final = 1_000
 
 
 class KeyValueFormatter(logging.Formatter):
@@ -45,10 +64,134 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(fields, ensure_ascii=False)
 
 
-def configure_logs(level: str, form: str) -> None:
+class RepeatLimit(logging.Filter):
+    """
+    Lets at most `REPEATS_MAX` lines of one kind about one client pass in `REPEATS_SECONDS`.
+
+    Concerns records with an attribute `client` (`extra={"client": host}`), because a client can cause as many of them as it
+    likes. The next line that passes has the number of its predecessors that did not.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._now = now
+        self._windows: OrderedDict[tuple[str, str], list[float]] = OrderedDict()
+        """By kind and client: the start of the window, and how many lines passed and were held back in it."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        client = getattr(record, "client", None)
+        if client is None:
+            return True
+        now = self._now()
+        window = self._windows.setdefault((str(record.msg), client), [now, 0, 0])
+        self._windows.move_to_end((str(record.msg), client))
+        if len(self._windows) > CLIENTS_MAX:
+            self._windows.popitem(last=False)
+        if now - window[0] >= REPEATS_SECONDS:
+            if window[2]:
+                record.msg = f"{record.msg} suppressed={window[2]:.0f}"
+            window[:] = [now, 0, 0]
+        is_passed = window[1] < REPEATS_MAX
+        window[1 if is_passed else 2] += 1
+        return is_passed
+
+
+class LogWriter(logging.Handler):
+    """
+    Formats records on the thread that logs, and writes the lines on a thread of its own.
+
+    Args:
+        bytes_max: the size of the lines that wait to be written; a line beyond it is dropped.
+
+    Attributes:
+        dropped: how many lines were dropped.
+    """
+
+    def __init__(self, stream: TextIO, *, bytes_max: int = LOG_WAITING_BYTES_MAX) -> None:
+        super().__init__()
+        self._stream = stream
+        self._bytes_max = bytes_max
+        self._lines: deque[bytes] = deque()
+        self._changed = threading.Condition()
+        """Guards all that follows."""
+        self._waiting_bytes = 0
+        self._unsaid = 0
+        """Dropped lines of which no line has been written."""
+        self._thread: threading.Thread | None = None
+        self.dropped = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            line = self.format(record)
+        except Exception:  # noqa: BLE001 -- a line that cannot be formatted is logging's own affair
+            self.handleError(record)
+            return
+        self.write_line(line)
+
+    def write_line(self, text: str) -> None:
+        """Write a line as it is, after the lines before it."""
+        line = text.encode("utf-8", "backslashreplace") + b"\n"
+        with self._changed:
+            if self._waiting_bytes + len(line) > self._bytes_max:
+                self.dropped += 1
+                self._unsaid += 1
+                return
+            self._waiting_bytes += len(line)
+            self._lines.append(line)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="kohort-log", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+
+    def flush(self) -> None:
+        """Wait until the lines are written, for a moment at most."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._waiting_bytes and not self._unsaid, FLUSH_SECONDS_MAX)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not self._lines and not self._unsaid:
+                    self._changed.wait()
+                lines, unsaid = b"".join(self._lines), self._unsaid
+                self._lines.clear()
+            size_bytes = len(lines)
+            if unsaid:
+                lines += self._dropped_line(unsaid)
+            self._write(lines)
+            with self._changed:
+                self._waiting_bytes -= size_bytes
+                self._unsaid -= unsaid
+                self._changed.notify_all()
+
+    def _dropped_line(self, count: int) -> bytes:
+        record = logging.LogRecord("kohort.server", logging.WARNING, "", 0, "logs.dropped lines=%d", (count,), None)
+        return self.format(record).encode() + b"\n"
+
+    def _write(self, data: bytes) -> None:
+        """Write past the buffer of the stream: the interpreter could not end while a thread is in it."""
+        try:
+            descriptor = self._stream.fileno()
+        except (OSError, ValueError):  # a stream in memory
+            self._stream.write(data.decode())
+            return
+        try:
+            while data:
+                try:
+                    data = data[os.write(descriptor, data) :]
+                except BlockingIOError:
+                    select.select((), (descriptor,), ())
+        except OSError:  # nobody will ever read it
+            with self._changed:
+                self.dropped += data.count(b"\n")
+
+
+def configure_logs(level: str, form: str) -> LogWriter:
     """Log to stderr. `form` is "text" or "json"."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter() if form == "json" else KeyValueFormatter())
-    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    writer = LogWriter(sys.stderr)
+    writer.setFormatter(JsonFormatter() if form == "json" else KeyValueFormatter())
+    writer.addFilter(RepeatLimit())
+    logging.basicConfig(level=level.upper(), handlers=[writer], force=True)
     # asyncio's own messages concern the implementation, not the operator.
     logging.getLogger("asyncio").setLevel(logging.ERROR)
+    return writer

@@ -18,6 +18,7 @@ from kohort.group.metrics import GroupCounters, GroupGauges
 from kohort.runtime.metrics import Histogram, RuntimeMetrics
 from kohort.runtime.purgatory import PurgatoryMetrics
 from kohort.server.connection import ClientConnections
+from kohort.server.logs import LogWriter
 from kohort.storage.log import CleanerMetrics, StoreMetrics
 
 _BOUNDS_MS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000)
@@ -58,6 +59,7 @@ def server_families(connections: ClientConnections) -> Iterator[Metric]:
     """The listener: connections, and requests by API."""
     yield gauge("kohort_connections", "Open connections of clients.", len(connections.open))
     yield counter("kohort_connections_accepted_total", "Accepted connections.", connections.accepted)
+    yield gauge("kohort_unsent_bytes", "Replies that slow clients have not taken.", connections.unsent_bytes)
     requests: Counter[str] = Counter()
     for route in connections.dispatch.routes.values():
         requests[route.api_key.api_name] += route.requests
@@ -65,6 +67,12 @@ def server_families(connections: ClientConnections) -> Iterator[Metric]:
     for api_name, count in sorted(requests.items()):
         family.add_metric([api_name], count)
     yield family
+
+
+def log_family(log: LogWriter | None) -> Metric:
+    """The log of the broker itself."""
+    dropped = 0 if log is None else log.dropped
+    return counter("kohort_log_lines_dropped_total", "Log lines that nobody read in time.", dropped)
 
 
 def group_families(gauges: GroupGauges, counters: GroupCounters) -> Iterator[Metric]:

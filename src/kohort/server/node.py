@@ -9,6 +9,7 @@ listener. Order of the stop: the listener, the coordinators (waiting requests ar
 import asyncio
 import gc
 import logging
+import math
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ from kohort.server.connection import ClientConnections
 from kohort.server.coordinators import CoordinatorEnvironment, Coordinators
 from kohort.server.dispatch import Dispatch
 from kohort.server.hosted import COORDINATORS
+from kohort.server.logs import LogWriter
 from kohort.server.settings import SUPPORTED_CONFIGS, Settings
 from kohort.server.timer_driver import TimerDriver
 from kohort.storage.durability.recovery import RecoveryProgress
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("kohort.server")
 
-IDLE_CHECK_SECONDS = 10.0
 STOP_SECONDS_MAX = 1.0
 """How long a stop waits until the sockets have taken the last replies."""
 
@@ -50,6 +51,7 @@ class Node:
         on_failure: called with the reason, a sentence, when a flush has failed. Nothing is acknowledged from then on; stop the
             node. The next start recovers the data on the disk.
         on_recovery: called with the progress of a recovery of the data directory.
+        log: the writer of the log, for the metric of dropped lines.
 
     Raises:
         ConfigError: a configuration is invalid, or the data directory belongs to another node.
@@ -63,10 +65,14 @@ class Node:
         *,
         on_failure: Callable[[str], None] = lambda _reason: None,
         on_recovery: Callable[[RecoveryProgress], None] = lambda _recovered: None,
+        log: LogWriter | None = None,
     ) -> None:
         self._settings = settings
         self._on_failure = on_failure
         self._on_recovery = on_recovery
+        self._log = log
+        for key, hint in sorted(settings.config.unknown.items()):
+            _log.warning("config.unknown key=%s hint=%r", key, hint)
         for key in sorted(settings.config.explicit.keys() - SUPPORTED_CONFIGS):
             _log.warning("config.without_effect key=%s", key)
         self._loop = loop
@@ -87,6 +93,7 @@ class Node:
             self._call_later,
             coordinators=self._coordinators,
             features=Features(settings.features),
+            fetch_bytes_left=self._fetch_bytes_left,
         )
         environment = CoordinatorEnvironment(self._broker, self._clock, self._call_later, self._make_processor)
         self._coordinators.start(COORDINATORS, environment)
@@ -157,6 +164,9 @@ class Node:
     def _call_later(self, delay_ms: int, action: Any) -> Any:
         return self._timer_driver.wheel.arm(self._clock.now_ms() + delay_ms, action).cancel
 
+    def _fetch_bytes_left(self) -> int:
+        return self._connections.fetch_bytes_left()
+
     # -- start and stop ----------------------------------------------------------------------------------------
 
     async def start(self) -> tuple[str, int]:
@@ -200,6 +210,7 @@ class Node:
 
         yield from metrics.process_families(self._started_at_s)
         yield from metrics.server_families(self._connections)
+        yield metrics.log_family(self._log)
         yield from metrics.log_families(self._store.metrics())
         yield from metrics.cleaner_families(self._store.cleaner_metrics())
         yield from metrics.purgatory_families("fetch", self._broker.fetches.metrics())
@@ -227,7 +238,7 @@ class Node:
         for connection in list(self._connections.open):
             connection.close()
         deadline = self._loop.time() + STOP_SECONDS_MAX
-        while self._connections.open and self._loop.time() < deadline:
+        while (self._connections.open or self._connections.closing) and self._loop.time() < deadline:
             await asyncio.sleep(0)
         self._connections.abort_all()
         self._timer_driver.close()
@@ -235,9 +246,14 @@ class Node:
 
     def _close_idle_connections(self) -> None:
         idle_ms = self._settings.config.get_int("connections.max.idle.ms")
-        if idle_ms >= 0:
-            self._connections.close_idle(self._loop.time(), idle_ms / 1000)
-        self._idle_check = self._loop.call_later(IDLE_CHECK_SECONDS, self._close_idle_connections)
+        idle_seconds_max = idle_ms / 1000 if idle_ms >= 0 else math.inf
+        self._connections.close_idle(self._loop.time(), idle_seconds_max)
+        self._idle_check = self._loop.call_later(idle_check_seconds(idle_seconds_max), self._close_idle_connections)
+
+
+def idle_check_seconds(idle_seconds_max: float) -> float:
+    """The interval of checks for idle connections. These are closed at most two intervals late: 5 % of the time, or 0.01 s."""
+    return min(max(idle_seconds_max / 40, 0.005), 5.0)
 
 
 def _advertised_host(host: str) -> str:

@@ -173,13 +173,12 @@ def text_of(value: Value) -> str | None:
             return str(value)
 
 
-def unknown_key(name: str, known: Iterable[str]) -> ConfigError:
-    """The error for an unknown key, with a similar key as a hint."""
+def similar_key(name: str, known: Iterable[str]) -> str:
+    """The most similar known key; "" if none is similar."""
     import difflib
 
     near = difflib.get_close_matches(name, known, n=1)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    return ConfigError(f"Unknown configuration {name}{hint}")
+    return near[0] if near else ""
 
 
 class BrokerConfig:
@@ -188,18 +187,17 @@ class BrokerConfig:
 
     Attributes:
         explicit: the values that were set, as text.
+        unknown: keys that were set but are not Kafka's, each with the most similar key that is, or "". Kafka starts with them.
 
     Raises:
-        ConfigError: a key is unknown or its value is invalid.
+        ConfigError: a value is invalid.
     """
 
     def __init__(self, explicit: Mapping[str, str] | None = None) -> None:
-        self.explicit = dict(explicit or {})
-        self._values: dict[str, Value] = {}
-        for name, text in self.explicit.items():
-            if name not in BROKER_KEYS:
-                raise unknown_key(name, BROKER_KEYS)
-            self._values[name] = BROKER_KEYS[name].parse(text)
+        explicit = explicit or {}
+        self.explicit = {name: text for name, text in explicit.items() if name in BROKER_KEYS}
+        self.unknown = {name: similar_key(name, BROKER_KEYS) for name in explicit if name not in BROKER_KEYS}
+        self._values: dict[str, Value] = {name: BROKER_KEYS[name].parse(text) for name, text in self.explicit.items()}
 
     @classmethod
     def load(

@@ -12,7 +12,7 @@ Source: KIP-74, KIP-227, KIP-320, KIP-516; Kafka ReplicaManager.fetchMessages, D
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     Data = m.FetchResponsePartitionData
 
 READ_COMMITTED = 1
+BYTES_MAX = (1 << 31) - 1
+"""No limit of the size of a response."""
 
 _TOPIC_IDS_SINCE = 13
 _STORAGE_ERRORS_SINCE = 6
@@ -58,11 +60,13 @@ class Fetch:
         config: BrokerConfig,
         clock: Clock,
         waiting: Fetches,
+        bytes_left: Callable[[], int],
     ) -> None:
         self._catalog = catalog
         self._partitions = partitions
         self._cluster = cluster
         self._bytes_max = config.get_int("fetch.max.bytes")
+        self._bytes_left = bytes_left
         self._waiting = waiting
         self._sessions = FetchSessionCache(config.get_int("max.incremental.fetch.session.cache.slots"), clock)
 
@@ -84,7 +88,7 @@ class Fetch:
         return None
 
     def bytes_max(self, request: m.FetchRequest) -> int:
-        return max(min(request.max_bytes, self._bytes_max), 0)
+        return max(min(request.max_bytes, self._bytes_max, self._bytes_left()), 0)
 
     def node_endpoint(self) -> m.FetchResponseNodeEndpoint:
         cluster = self._cluster

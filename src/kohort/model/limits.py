@@ -1,0 +1,32 @@
+"""
+Limits of what a client can make the broker hold. docs/limits.md describes each of them and the effect of reaching it.
+
+Some limits are configurations with Kafka's names; these are the others.
+"""
+
+from typing import Final
+
+LOG_WAITING_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Size of the log lines that wait for a slow reader of stderr. Further lines are dropped and counted."""
+
+# Replies
+
+WRITE_BUFFER_BYTES: Final = 1024 * 1024
+"""Unsent replies of one connection. Beyond it the client is slow: its next requests are not read until it has caught up."""
+UNSENT_BYTES_MAX: Final = 256 * 1024 * 1024
+"""
+Unsent replies of all slow connections. Beyond it, Fetch responses have at most `FETCH_BYTES_ALWAYS` of records (or one batch),
+and clients that take nothing for `STALLED_SECONDS_MAX` are disconnected. At twice the size, a client that becomes slow is
+disconnected at once.
+"""
+FETCH_BYTES_ALWAYS: Final = 1024 * 1024
+STALLED_SECONDS_MAX: Final = 10.0
+CLOSING_SECONDS_MAX: Final = 10.0
+"""How long a connection that the broker closes waits for its client to take the last replies."""
+
+# Requests
+
+IN_FLIGHT_MAX: Final = 1_000
+"""Requests of one connection that wait for their replies."""
+IN_FLIGHT_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Size of these requests; the request that exceeds it is still handled."""
