@@ -211,14 +211,20 @@ def test_acks_that_mean_nothing(acks: int) -> None:
     assert harness.write("t", b"x") == 0
 
 
-def test_acks_1_is_answered_by_the_append_and_acks_all_by_the_high_watermark() -> None:
+@pytest.mark.parametrize("acks", [1, -1])
+def test_acknowledged_is_durable_and_readable(acks: int) -> None:
+    """With acks 1 as well: Kafka's leader has it in its log then, where its consumers can read it."""
     harness = Harness()
     harness.create("t")
-    now = harness.begin(ApiKey.PRODUCE, produce_request("t", {0: GOOD}, acks=1), version=12)
-    later = harness.begin(ApiKey.PRODUCE, produce_request("t", {0: GOOD}, acks=-1), version=12)
-    assert (len(now), len(later)) == (1, 0)
-    harness.node.run_turn()
-    assert later[0].responses[0].partition_responses[0].base_offset == 3
+    harness.hold()
+    answers = harness.begin(ApiKey.PRODUCE, produce_request("t", {0: GOOD}, acks=acks), version=12)
+    harness.node.settle()
+    partition = harness.broker.partitions.find("t", 0)
+    assert partition is not None
+    assert (answers, partition.log.high_watermark) == ([], 0)
+    harness.let_go()
+    assert answers[0].responses[0].partition_responses[0].base_offset == 0
+    assert partition.log.high_watermark == 3
 
 
 def test_acks_0_is_never_answered_and_an_error_closes_the_connection() -> None:
@@ -233,12 +239,26 @@ def test_acks_0_is_never_answered_and_an_error_closes_the_connection() -> None:
     assert harness.write("t", b"x") == 6, "what could be written was"
 
 
-@pytest.mark.parametrize(("waited_ms", "codes"), [(999, []), (1000, [7]), (1001, [7])])
-def test_deadline_of_acks_all(waited_ms: int, codes: list[int]) -> None:
+@pytest.mark.parametrize("acks", [1, -1])
+@pytest.mark.parametrize(
+    ("timeout_ms", "waited_ms", "codes"),
+    [
+        (9000, 8999, []),
+        (9000, 9000, [7]),
+        (9000, 9001, [7]),
+        (1, 4999, []),
+        (0, 4999, []),
+        (0, 5000, [7]),
+        (-1, 5000, [7]),
+    ],
+)
+def test_deadline(acks: int, timeout_ms: int, waited_ms: int, codes: list[int]) -> None:
+    """A flush has five seconds at least: Kafka's append to the leader's log has no deadline. Seen on 4.2.1 with 1, 0 and -1."""
     harness = Harness()
     harness.create("t")
     harness.hold()
-    answers = harness.begin(ApiKey.PRODUCE, produce_request("t", {0: GOOD}, timeout_ms=1000), version=12)
+    request = produce_request("t", {0: GOOD}, acks=acks, timeout_ms=timeout_ms)
+    answers = harness.begin(ApiKey.PRODUCE, request, version=12)
     harness.node.advance(waited_ms)
     assert [a.responses[0].partition_responses[0].error_code for a in answers] == codes
     harness.let_go()
@@ -277,12 +297,35 @@ def test_topic_ids_since_version_13() -> None:
     assert seen == {known: 0, unknown: ErrorCode.UNKNOWN_TOPIC_ID}
 
 
-def test_transactions_are_not_served() -> None:
+def test_without_a_transaction_coordinator_no_transaction_is_ongoing() -> None:
     harness = Harness()
     harness.create("t")
-    request = produce_request("t", {0: with_attributes(0x10)}, transactional_id="tx")
+    records = batch(b"v", producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    request = produce_request("t", {0: records}, transactional_id="tx")
     (topic,) = harness.ask(ApiKey.PRODUCE, request, version=12).responses
     assert topic.partition_responses[0].error_code == ErrorCode.INVALID_TXN_STATE
+
+
+# fmt: off
+INVALID = {  # what is counted as Kafka's InvalidOffsetOrSequenceRecordsPerSec
+    "a sequence is missing":  (batch(b"v", producer_id=7, producer_epoch=0, base_sequence=-1), 1),
+    "too few offsets":        (patched(23, b"\0\0\0\1"),                                     1),
+    "no records":             (patched(57, b"\0\0\0\0"),                                     1),
+    "a control batch":        (with_attributes(0x20),                                         0),
+    "a pair":                 (GOOD + GOOD,                                                   0),
+    "a sequence with a gap":  (batch(b"v", producer_id=7, producer_epoch=0, base_sequence=5), 0),
+}
+# fmt: on
+
+
+@pytest.mark.parametrize("case", INVALID)
+def test_invalid_offsets_and_sequences_are_counted(case: str) -> None:
+    records, count = INVALID[case]
+    harness = Harness()
+    harness.create("t")
+    harness.produce("t", {0: batch(b"v", producer_id=7, producer_epoch=0, base_sequence=0)})
+    harness.produce("t", {0: records})
+    assert harness.broker.produce.invalid_offsets_or_sequences == count
 
 
 @pytest.mark.parametrize("version", range(3, 13))

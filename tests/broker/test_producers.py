@@ -4,12 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from msgspec import structs
 
-from kohort.broker.partitions import Partition
-from kohort.broker.ports import NoResponse
-from kohort.machine.shard import EndTransaction, Producer
-from kohort.model.errors import CoordinatorError, ErrorCode
+from kohort.machine.shard import EndTransaction
+from kohort.model.errors import ErrorCode
 from kohort.model.ids import CONSUMER_OFFSETS, TopicPartition
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
@@ -282,91 +279,3 @@ def test_producers_are_described(harness: Harness) -> None:
     answer = harness.ask(ApiKey.DESCRIBE_PRODUCERS, m.DescribeProducersRequest(topics=topics[:1]))
     (producer,) = answer.topics[0].partitions[0].active_producers
     assert (producer.coordinator_epoch, producer.current_txn_start_offset) == (0, -1)
-
-
-class Registry:
-    """A transaction coordinator that is asked for transactions, and answers when the test says so."""
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, Producer]] = []
-        self.waiting: list[Callable[[CoordinatorError | None], None]] = []
-
-    def verify(
-        self,
-        topic_partition: TopicPartition,
-        producer: Producer,
-        verified: Callable[[CoordinatorError | None], None],
-        /,
-    ) -> None:
-        self.asked.append((str(topic_partition), structs.replace(producer, guard=None)))
-        self.waiting.append(verified)
-
-
-def begin_transactional(harness: Harness, *, sequence: int = 0, acks: int = -1, **records: bytes) -> list[Any]:
-    """Produce a transactional batch to partition 0 of `t`, and others to other partitions."""
-    first = batch(b"v", producer_id=7, producer_epoch=0, base_sequence=sequence, transactional=True)
-    others = {int(name.removeprefix("p")): data for name, data in records.items()}
-    request = produce_request("t", {0: first, **others}, acks=acks, transactional_id="tx")
-    return harness.begin(ApiKey.PRODUCE, request, version=11)
-
-
-@pytest.mark.parametrize("error", [None, CoordinatorError(ErrorCode.TRANSACTION_ABORTABLE)])
-@pytest.mark.parametrize("acks", [-1, 1, 0])
-def test_transactional_batches_are_appended_when_their_transaction_is_verified(
-    acks: int, error: CoordinatorError | None
-) -> None:
-    registry = Registry()
-    harness = Harness(verification=registry)
-    harness.create("t", 2)
-    answers = begin_transactional(harness, acks=acks, p1=sent(0))
-    harness.node.settle()
-    log = harness.store.get(TopicPartition("t", 0))
-    assert log is not None
-    assert (answers, log.end_offset) == ([], 0), "nothing is appended before the answer"
-    assert registry.asked == [("t-0", Producer("tx", 7, 0))], "plain batches are not verified"
-    registry.waiting.pop()(error)
-    harness.node.settle()
-    (answer,) = answers
-    if acks:
-        codes = [partition.error_code for partition in answer.responses[0].partition_responses]
-        assert codes == [0 if error is None else ErrorCode.TRANSACTION_ABORTABLE, 0]
-    else:
-        assert answer is (NoResponse.NO_OP if error is None else NoResponse.CLOSE_CONNECTION)
-    assert [partition.log.end_offset for partition in opened(harness)] == [0 if error else 1, 1]
-
-
-def opened(harness: Harness) -> list[Partition]:
-    found = [harness.broker.partitions.find("t", index) for index in range(2)]
-    return [partition for partition in found if partition is not None]
-
-
-def test_an_end_that_overtakes_the_verification_keeps_the_batch_out() -> None:
-    """Else the batch would belong to no transaction and block readers of committed data for ever (KIP-890)."""
-    registry = Registry()
-    harness = Harness(verification=registry)
-    harness.create("t", 2)
-    answers = begin_transactional(harness)
-    assert end(harness, committed=False) == {("t", 0): 0}
-    registry.waiting.pop()(None)
-    harness.node.settle()
-    (answer,) = answers
-    assert answer.responses[0].partition_responses[0].error_code == ErrorCode.INVALID_TXN_STATE
-    assert opened(harness)[0].log.end_offset == 1, "the marker"
-
-
-def test_a_fenced_producer_appends_nothing_to_the_transaction_of_its_successor() -> None:
-    """Source: Kafka ProducerAppendInfo.checkProducerEpoch."""
-    registry = Registry()
-    harness = Harness(verification=registry)
-    harness.create("t", 2)
-    codes = []
-    for epoch, sequence in ((1, 0), (0, 0), (1, 1)):
-        records = batch(b"v", producer_id=7, producer_epoch=epoch, base_sequence=sequence, transactional=True)
-        request = produce_request("t", {0: records}, transactional_id="tx")
-        answers = harness.begin(ApiKey.PRODUCE, request, version=11)
-        registry.waiting.pop()(None)
-        harness.node.settle()
-        codes.append(answers[0].responses[0].partition_responses[0].error_code)
-    assert codes == [0, ErrorCode.INVALID_PRODUCER_EPOCH, 0]
-    (partition, _) = opened(harness)
-    assert (partition.log.end_offset, partition.log.producers.states[7].producer_epoch) == (2, 1)

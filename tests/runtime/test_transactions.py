@@ -84,6 +84,23 @@ def test_a_transaction_that_is_open_in_the_partition_is_not_verified() -> None:
     assert asked == [PRODUCER, PRODUCER]
 
 
+@pytest.mark.parametrize(("adds_partition", "answer"), [(True, "ok"), (False, "INVALID_TXN_STATE")])
+def test_a_partition_added_after_the_end_of_the_previous_transaction_is_verified_anew(
+    adds_partition: bool, answer: str
+) -> None:
+    """A coordinator that adds partitions may wait for that end, whose marker makes the guard invalid."""
+    asked: list[Callable[[Exception | None], None]] = []
+    bench = Bench(verify=lambda _partition, _producer, verified: asked.append(verified)).load()
+    bench.put_in_transaction("late", Producer("orders", 9, 3, adds_partition), ("x", 1))
+    bench.end("end", COMMIT)
+    asked.pop()(None)
+    assert len(asked) == adds_partition
+    for verified in asked:
+        verified(None)
+    bench.log.commit()
+    assert bench.answers["late"] == [answer]
+
+
 @pytest.mark.parametrize(("end", "table"), [(COMMIT, {"x": 1}), (ABORT, {})])
 def test_the_end_of_a_transaction_moves_or_drops_what_was_pending(end: EndTransaction, table: Any) -> None:  # [18]
     bench = Bench().load()

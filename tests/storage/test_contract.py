@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kohort.machine.shard import EndTransaction
+from kohort.machine.shard import EndTransaction, Producer
 from kohort.model.errors import (
     CoordinatorError,
     ErrorCode,
@@ -100,14 +100,20 @@ def test_appends_to_transactions_are_fenced_by_epoch_and_guard(log: Log) -> None
             return error.code.name
         return "written"
 
+    def verified(epoch: int) -> object | None:
+        return log.start_verification(Producer("tx", 9, epoch), 0)
+
     assert append(3, None) == append(3, object()) == "INVALID_TXN_STATE"
-    assert append(3, log.start_verification(9)) == "written"
+    assert append(3, verified(3)) == "written"
+    assert verified(3) is None
     assert append(3, None) == "written", "of an open transaction nothing is verified"
-    assert append(2, log.start_verification(9)) == "INVALID_PRODUCER_EPOCH"
+    assert append(2, None) == "INVALID_PRODUCER_EPOCH"
     assert end(2, 7) == end(3, 7, transaction_version=2) == "INVALID_PRODUCER_EPOCH"
     assert log.end_offset == 2
     assert end(4, 7, transaction_version=2) == "written"
-    assert append(3, log.start_verification(9)) == "INVALID_PRODUCER_EPOCH"
+    with pytest.raises(CoordinatorError, match="INVALID_PRODUCER_EPOCH"):
+        verified(3)
+    assert append(3, None) == "INVALID_PRODUCER_EPOCH"
     assert end(4, 6) == "TRANSACTION_COORDINATOR_FENCED"
     assert log.end_offset == 3
 

@@ -27,6 +27,7 @@ from kohort.broker.records.fetch import BYTES_MAX, Fetch
 from kohort.broker.records.list_offsets import ListOffsets
 from kohort.broker.records.offset_for_leader_epoch import OffsetForLeaderEpoch
 from kohort.broker.records.produce import Produce
+from kohort.broker.records.produce_verification import TransactionVerifier
 from kohort.broker.topics.create_partitions import CreatePartitions
 from kohort.broker.topics.create_topics import CreateTopics
 from kohort.broker.topics.creation import TopicCreation
@@ -36,6 +37,7 @@ from kohort.broker.topics.metadata import Metadata
 from kohort.broker.topics.strays import rename_strays
 from kohort.broker.transactions.describe_producers import DescribeProducers
 from kohort.broker.transactions.markers import LocalMarkers
+from kohort.broker.transactions.optional_verification import OptionalVerification
 from kohort.broker.transactions.producer_ids import ProducerIds
 from kohort.broker.transactions.verification import LocalVerification
 from kohort.broker.transactions.write_txn_markers import WriteTxnMarkers
@@ -91,7 +93,8 @@ class Broker:
         self.producer_ids = ProducerIds(self.catalog)
         self.log_maintenance = LogMaintenance(store, self.partitions, config, clock, call_later)
         hosts: CoordinatorDirectory = NoCoordinators() if coordinators is None else coordinators
-        self.verification: Verification = LocalVerification(hosts) if verification is None else verification
+        coordinator = LocalVerification(hosts) if verification is None else verification
+        self.verification: Verification = OptionalVerification(coordinator, config)
         self.markers: Markers = LocalMarkers(self.partitions, clock, hosts)
         self.handlers: dict[ApiKey, Handler] = {}
         self._fetch_bytes_left = fetch_bytes_left
@@ -105,7 +108,9 @@ class Broker:
 
     def _serve_data(self, clock: Clock, call_later: CallLater) -> None:
         catalog, partitions = self.catalog, self.partitions
-        self.serve(ApiKey.PRODUCE, Produce(catalog, partitions, clock, call_later, self.verification).produce)
+        self.verifier = TransactionVerifier(self.verification, self.config, clock, call_later)
+        self.produce = Produce(catalog, partitions, clock, call_later, self.verifier)
+        self.serve(ApiKey.PRODUCE, self.produce.produce)
         fetch = Fetch(catalog, partitions, self.cluster, self.config, clock, self.fetches, self._fetch_bytes_left)
         self.serve(ApiKey.FETCH, fetch.fetch)
         self.serve(ApiKey.LIST_OFFSETS, ListOffsets(partitions).list_offsets)

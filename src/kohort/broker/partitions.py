@@ -26,7 +26,6 @@ from kohort.model.ids import TopicPartition
 from kohort.model.image import ImageDelta, TopicImage
 from kohort.runtime.purgatory import Purgatory
 from kohort.storage.log import NO_TOPIC_ID, Log, LogConfig, LogStore
-from kohort.wire.batches import BatchHeader
 
 _REPLICATED: Final = ErrorCode.NONE
 Replicated: TypeAlias = Callable[[ErrorCode], None]
@@ -67,16 +66,6 @@ class Partition:
     def append(self, batch: bytes | bytearray) -> int:
         """Append a batch; returns the new end offset. Raises: as `PartitionLog.append`."""
         return self.log.append(batch, leader_epoch=self.log.leader_epoch)
-
-    def append_transactional(self, batch: bytes | bytearray, header: BatchHeader, guard: object | None) -> int:
-        """Append a batch of a transaction; returns the new end offset. Raises: as `PartitionLog.append_transactional`."""
-        return self.log.append_transactional(
-            batch,
-            leader_epoch=self.log.leader_epoch,
-            producer_id=header.producer_id,
-            producer_epoch=header.producer_epoch,
-            guard=guard,
-        )
 
     def append_marker(self, end: EndTransaction, timestamp_ms: int) -> int:
         """Append a transaction marker; returns the new end offset. Raises: as `PartitionLog.append_marker`."""

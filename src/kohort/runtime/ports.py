@@ -1,10 +1,12 @@
 """The ports of the runtime: logs, clock and verification. `storage` and `server` provide them; `kohort.testing` has fakes."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from kohort.machine.shard import EndTransaction, Producer
 from kohort.model.ids import TopicPartition
+
+NO_SEQUENCE: Final = -1
 
 HighWatermarkListener = Callable[[int], None]
 
@@ -68,15 +70,22 @@ class PartitionLog(Protocol):
             UnavailableError: the log is closed, or its directory is offline.
         """
 
-    def has_transaction(self, producer_id: int) -> bool:
-        """Whether a transaction of the producer is open in this partition."""
-
-    def start_verification(self, producer_id: int) -> object:
+    def start_verification(self, producer: Producer, now_ms: int, first_sequence: int = NO_SEQUENCE) -> object | None:
         """
-        A producer's transaction is about to be verified: the guard that its records are to be appended with.
+        Begin the verification of a producer's transaction, and return the guard that its records are appended with; None if
+        the transaction is open in this partition, so that nothing has to be verified.
 
-        Source: Kafka UnifiedLog.maybeStartTransactionVerification; KIP-890.
+        Args:
+            first_sequence: of a client's batch; NO_SEQUENCE for the records of a coordinator.
+
+        Raises:
+            CoordinatorError: INVALID_PRODUCER_EPOCH: the log has seen a later epoch of the producer.
+
+        Source: Kafka UnifiedLog.maybeStartTransactionVerification; KIP-890, KAFKA-19690.
         """
+
+    def is_verifying(self, producer_id: int, guard: object) -> bool:
+        """Whether a guard is valid: neither a transactional batch nor a marker of the producer has come since it was issued."""
 
     def append_transactional(
         self,

@@ -231,11 +231,15 @@ class Runtime(Generic[S]):
         context = self._contexts.get(partition)
         if context is None or context.log is None:
             return on_error(_not_coordinator())
-        if context.log.has_transaction(producer.producer_id):
-            # It was verified when it was opened here. If it ends before the append, the append fails.
-            return context.write(operation, reply, on_error, producer)
         # If the transaction ends while it is verified, the guard makes the append fail.
-        guard = context.log.start_verification(producer.producer_id)
+        log = context.log
+        try:
+            guard = log.start_verification(producer, self._environment.clock.now_ms())
+        except CoordinatorError as error:
+            return on_error(error)
+        if guard is None:
+            # The transaction is open here. If it ends before the append, the append fails.
+            return context.write(operation, reply, on_error, producer)
         # With threads the verification may answer on any thread at any time, so every answer goes through `reply`. Inline it
         # answers on this thread: within the call, and then the response is returned, or later.
         may_return = context.is_inline
@@ -248,6 +252,9 @@ class Runtime(Generic[S]):
                 response: T | None = on_error(error)
             elif context is None:
                 response = on_error(_not_coordinator())
+            elif producer.adds_partition and not log.is_verifying(producer.producer_id, guard):
+                # The marker of the previous transaction came while the coordinator waited for its end.
+                response = self.write_transactional(partition, producer, operation, reply, on_error)
             else:
                 response = context.write(operation, reply, on_error, msgspec.structs.replace(producer, guard=guard))
             if may_return:

@@ -10,6 +10,8 @@ from kohort.model.errors import ConfigError
 
 SUPPORTED_CONFIGS = frozenset(
     {
+        "add.partitions.to.txn.retry.backoff.max.ms",
+        "add.partitions.to.txn.retry.backoff.ms",
         "auto.create.topics.enable",
         "broker.rack",
         "compression.type",
@@ -70,6 +72,7 @@ SUPPORTED_CONFIGS = frozenset(
         "socket.request.max.bytes",
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
         "transaction.max.timeout.ms",
+        "transaction.partition.verification.enable",
         "transaction.remove.expired.transaction.cleanup.interval.ms",
         "transaction.state.log.load.buffer.size",
         "transaction.state.log.min.isr",

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import Final
 from uuid import UUID
 
-from kohort.machine.shard import EndTransaction
+from kohort.machine.shard import EndTransaction, Producer
 from kohort.model.errors import FencedError, OffsetOutOfRangeError, UnavailableError
 from kohort.model.ids import TopicPartition
-from kohort.runtime.ports import HighWatermarkListener
+from kohort.runtime.ports import NO_SEQUENCE, HighWatermarkListener
 from kohort.storage.batchset import Span, assign_offsets, read_front, split_one
 from kohort.storage.epochs import EpochCache
 from kohort.storage.log import NO_TIMESTAMP, BatchSetTooLargeError, LogConfig, LogMetrics, TimestampOffset
@@ -113,11 +113,11 @@ class LogBase(ABC):
             self._update_producers(data, spans)
         return self.end_offset
 
-    def has_transaction(self, producer_id: int) -> bool:
-        return self.producers.has_transaction(producer_id)
+    def start_verification(self, producer: Producer, now_ms: int, first_sequence: int = NO_SEQUENCE) -> object | None:
+        return self.producers.start_verification(producer, now_ms, first_sequence)
 
-    def start_verification(self, producer_id: int) -> object:
-        return self.producers.start_verification(producer_id)
+    def is_verifying(self, producer_id: int, guard: object) -> bool:
+        return self.producers.is_verifying(producer_id, guard)
 
     def append_transactional(
         self,

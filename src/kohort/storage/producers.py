@@ -16,17 +16,17 @@ from typing import Final
 
 import msgspec
 
-from kohort.machine.shard import EndTransaction
+from kohort.machine.shard import EndTransaction, Producer
 from kohort.model.errors import CoordinatorError, ErrorCode
+from kohort.runtime.ports import NO_SEQUENCE
 from kohort.storage.batchset import Span
 from kohort.wire.batch_header import ATTRIBUTES_LOW_AT, CONTROL, PRODUCER_ID_AT, TRANSACTIONAL, fields_struct
-from kohort.wire.batches import control_batch, read_marker, read_records
+from kohort.wire.batches import BatchHeader, control_batch, read_marker, read_records
 from kohort.wire.compression import Buffer
 
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
 NO_COORDINATOR_EPOCH: Final = -1
-NO_SEQUENCE: Final = -1
 SEQUENCE_MASK: Final = (1 << 31) - 1
 
 BATCHES_KEPT: Final = 5
@@ -39,8 +39,8 @@ _read_producer: Final = fields_struct("producer_id", "count").unpack_from
 """Producer id, producer epoch, base sequence, record count."""
 
 
-_IS_OPEN = object()
-"""The guard of a transaction that is open already; it is invalid after the end of the transaction."""
+VERIFICATIONS_MAX: Final = 10_000
+"""Verifications under way in one partition; the oldest is forgotten for a new one. Kafka has no limit but their expiration."""
 
 
 class BatchMetadata(msgspec.Struct, frozen=True, gc=False):
@@ -104,6 +104,18 @@ class ProducerStateEntry:
             self.producer_epoch = producer_epoch
             self.batches.clear()
 
+    def check_epoch(self, producer_epoch: int) -> None:
+        """
+        Raises:
+            CoordinatorError: INVALID_PRODUCER_EPOCH: the partition has seen a later epoch.
+        """
+        if producer_epoch < self.producer_epoch:
+            raise CoordinatorError(ErrorCode.INVALID_PRODUCER_EPOCH)
+
+    def is_in_transaction(self, producer_epoch: int) -> bool:
+        """Whether a transaction of this epoch is open."""
+        return self.transaction_offset is not None and self.producer_epoch == producer_epoch
+
     def find(self, producer_epoch: int, first_sequence: int, last_sequence: int) -> BatchMetadata | None:
         """The retained batch with these sequences, or None."""
         if producer_epoch != self.producer_epoch:
@@ -112,6 +124,38 @@ class ProducerStateEntry:
             if written.last_sequence == last_sequence and written.first_sequence == first_sequence:
                 return written
         return None
+
+
+class VerificationStateEntry(msgspec.Struct, eq=False, gc=False):
+    """
+    A verification under way of a producer's transaction: none of its batches is in the log yet.
+
+    The entry is the guard of the append that follows, by its identity. A transactional batch or a marker in the log ends it, so
+    a guard from before the end of a transaction is not valid for the next one.
+
+    Attributes:
+        lowest_sequence: the lowest first sequence of the batches of this epoch that were to be verified. A batch with a higher
+            one must not be the first in the log: an earlier one, whose verification failed, is sent again.
+        adds_partition: as in `Producer`, of the first verification; its first batch in the log has sequence 0.
+    """
+
+    producer_epoch: int
+    lowest_sequence: int
+    adds_partition: bool
+    created_ms: int
+
+    def update(self, producer_epoch: int, first_sequence: int) -> None:
+        """Take note of a further batch that is to be verified."""
+        if producer_epoch > self.producer_epoch:
+            self.producer_epoch, self.lowest_sequence = producer_epoch, first_sequence
+        elif producer_epoch == self.producer_epoch and first_sequence < self.lowest_sequence:
+            self.lowest_sequence = first_sequence
+
+    def may_begin(self, first_sequence: int, *, has_batches: bool) -> bool:
+        """Whether a client's batch may be the first one after this verification."""
+        if first_sequence > self.lowest_sequence:
+            return False
+        return first_sequence == 0 or has_batches or not self.adds_partition
 
 
 class ProducerStateManager:
@@ -135,13 +179,49 @@ class ProducerStateManager:
         """Producer ids by the first offset of their open transactions."""
         self._ended: dict[int, int] = {}
         """Ended transactions whose marker is not below the high watermark: first offset to the offset of the marker."""
-        self._guards: dict[int, object] = {}
-        """Guards of verifications under way, by producer id, until the transaction is open or has ended."""
-        self._earlier_guards: dict[int, object] = {}
-        """The guards at the last call of `expire`."""
+        self._verifications: dict[int, VerificationStateEntry] = {}
+        """By producer id, in the order of creation."""
         self._find_first_unstable()
 
     # Validation
+
+    def has_transaction(self, producer_id: int) -> bool:
+        state = self.states.get(producer_id)
+        return state is not None and state.transaction_offset is not None
+
+    def validate(self, header: BatchHeader, guard: object | None) -> BatchMetadata | None:
+        """
+        Validate a client's batch with a producer id.
+
+        Args:
+            guard: of a transactional batch; as for `check_transactional`.
+
+        Returns:
+            The batch in the log that this one repeats; None if the batch is to be appended.
+
+        Raises:
+            CoordinatorError: as `check_transactional`, then as `check`.
+
+        Source: UnifiedLog.analyzeAndValidateProducerState.
+        """
+        producer_id, producer_epoch = header.producer_id, header.producer_epoch
+        duplicate = self.find_duplicate(
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            first_sequence=header.base_sequence,
+            last_sequence=header.last_sequence,
+        )
+        if duplicate is None:
+            is_transactional = header.is_transactional
+            if is_transactional:
+                self.check_transactional(producer_id=producer_id, producer_epoch=producer_epoch, guard=guard)
+            self.check(
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                first_sequence=header.base_sequence,
+                is_transactional=is_transactional,
+            )
+        return duplicate
 
     def find_duplicate(
         self, *, producer_id: int, producer_epoch: int, first_sequence: int, last_sequence: int
@@ -152,9 +232,9 @@ class ProducerStateManager:
 
     def check(self, *, producer_id: int, producer_epoch: int, first_sequence: int, is_transactional: bool) -> None:
         """
-        Validate a client's batch that is not a duplicate.
+        Check that a client's batch is the next one of its producer.
 
-        A producer without state (new or expired) may begin with any sequence.
+        A producer without state (new or expired) may begin with any sequence, unless its transaction was verified.
 
         Raises:
             CoordinatorError: INVALID_PRODUCER_EPOCH: the epoch is an earlier one; OUT_OF_ORDER_SEQUENCE_NUMBER: the batch
@@ -163,10 +243,15 @@ class ProducerStateManager:
         Source: ProducerAppendInfo.maybeValidateDataBatch, checkSequence.
         """
         state = self.states.get(producer_id)
+        if state is not None:
+            state.check_epoch(producer_epoch)
+        if self._verifications:
+            verification = self._verifications.get(producer_id)
+            has_batches = state is not None and bool(state.batches)
+            if verification is not None and not verification.may_begin(first_sequence, has_batches=has_batches):
+                raise CoordinatorError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
         if state is None or state.producer_epoch == NO_PRODUCER_EPOCH:
             return
-        if producer_epoch < state.producer_epoch:
-            raise CoordinatorError(ErrorCode.INVALID_PRODUCER_EPOCH)
         follows = (state.last_sequence + 1) & SEQUENCE_MASK if producer_epoch == state.producer_epoch else 0
         if first_sequence != follows:
             raise CoordinatorError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
@@ -192,22 +277,52 @@ class ProducerStateManager:
         if end.coordinator_epoch < state.coordinator_epoch:
             raise CoordinatorError(ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 
-    def start_verification(self, producer_id: int) -> object:
+    def start_verification(
+        self, producer: Producer, now_ms: int, first_sequence: int = NO_SEQUENCE
+    ) -> VerificationStateEntry | None:
         """
-        Begin the verification that a producer's transaction is ongoing, and return a guard for the append that follows.
+        Begin the verification of a producer's transaction, and return the guard for the append that follows; None if the
+        transaction is open here, so that nothing has to be verified.
 
-        Source: ProducerStateManager.maybeCreateVerificationStateEntry; KIP-890.
+        A transaction of an earlier epoch may have ended, so it is verified.
+
+        Args:
+            first_sequence: of the batch that is to be appended.
+
+        Raises:
+            CoordinatorError: INVALID_PRODUCER_EPOCH: the partition has seen a later epoch of the producer.
+
+        Source: UnifiedLog.maybeStartTransactionVerification, ProducerStateManager.maybeCreateVerificationStateEntry; KIP-890,
+            KAFKA-19690.
         """
-        if self.has_transaction(producer_id):
-            return _IS_OPEN
-        return self._guards.setdefault(producer_id, object())
+        state = self.states.get(producer.producer_id)
+        if state is not None:
+            state.check_epoch(producer.producer_epoch)
+            if state.is_in_transaction(producer.producer_epoch):
+                return None
+        verifications = self._verifications
+        verification = verifications.get(producer.producer_id)
+        if verification is None:
+            if len(verifications) >= VERIFICATIONS_MAX:
+                del verifications[next(iter(verifications))]
+            verification = verifications[producer.producer_id] = VerificationStateEntry(
+                producer.producer_epoch, first_sequence, producer.adds_partition, now_ms
+            )
+        else:
+            verification.update(producer.producer_epoch, first_sequence)
+        return verification
+
+    def is_verifying(self, producer_id: int, guard: object) -> bool:
+        """Whether the verification that this guard is of is under way: no batch or marker has ended it."""
+        return self._verifications.get(producer_id) is guard
 
     def check_transactional(self, *, producer_id: int, producer_epoch: int, guard: object | None) -> None:
         """
-        Check that a coordinator's batch may be appended to a producer's transaction. Sequences are not checked.
+        Check that a batch may be appended to a producer's transaction, apart from its sequence, which a coordinator's batches
+        do not have.
 
         Args:
-            guard: from `start_verification`; None if the transaction was not verified.
+            guard: from `start_verification`; None if the transaction was not verified, or was open.
 
         Raises:
             CoordinatorError: INVALID_PRODUCER_EPOCH: the partition has seen a later epoch of the producer. INVALID_TXN_STATE:
@@ -218,16 +333,11 @@ class ProducerStateManager:
         """
         state = self.states.get(producer_id)
         if state is not None:
-            if producer_epoch < state.producer_epoch:
-                raise CoordinatorError(ErrorCode.INVALID_PRODUCER_EPOCH)
-            if state.transaction_offset is not None:
+            state.check_epoch(producer_epoch)
+            if state.is_in_transaction(producer_epoch):
                 return
-        if guard is None or self._guards.get(producer_id) is not guard:
+        if guard is None or not self.is_verifying(producer_id, guard):
             raise CoordinatorError(ErrorCode.INVALID_TXN_STATE)
-
-    def has_transaction(self, producer_id: int) -> bool:
-        state = self.states.get(producer_id)
-        return state is not None and state.transaction_offset is not None
 
     # Updates from the log
 
@@ -268,9 +378,11 @@ class ProducerStateManager:
         state.move_to(producer_epoch)
         state.batches.append(written)
         state.timestamp_ms = written.timestamp_ms
-        if is_transactional and state.transaction_offset is None:
+        if not is_transactional:
+            return
+        self._verifications.pop(producer_id, None)
+        if state.transaction_offset is None:
             state.transaction_offset = written.first_offset
-            self._guards.pop(producer_id, None)
             self._open[written.first_offset] = producer_id
             self._find_first_unstable()
 
@@ -279,7 +391,7 @@ class ProducerStateManager:
         marker = read_marker(record) if record is not None else None
         if record is None or marker is None:
             return None
-        self._guards.pop(producer_id, None)
+        self._verifications.pop(producer_id, None)
         state = self.states.get(producer_id)
         if state is None:
             state = self.states[producer_id] = ProducerStateEntry(producer_id)
@@ -306,13 +418,11 @@ class ProducerStateManager:
 
     def expire(self, now_ms: int, expiration_ms: int = EXPIRATION_MS) -> None:
         """
-        Remove producers whose last timestamp is at least `expiration_ms` ago and that have no open transaction. A guard without
-        an append is removed by the second call after its verification.
+        Remove producers without an open transaction whose last timestamp is at least `expiration_ms` ago, and verifications
+        that began so long ago.
+
+        Source: ProducerStateManager.removeExpiredProducers.
         """
-        for producer_id, guard in self._earlier_guards.items():
-            if self._guards.get(producer_id) is guard:
-                del self._guards[producer_id]
-        self._earlier_guards = dict(self._guards)
         expired = [
             producer_id
             for producer_id, state in self.states.items()
@@ -320,3 +430,10 @@ class ProducerStateManager:
         ]
         for producer_id in expired:
             del self.states[producer_id]
+        abandoned = [
+            producer_id
+            for producer_id, verification in self._verifications.items()
+            if now_ms - verification.created_ms >= expiration_ms
+        ]
+        for producer_id in abandoned:
+            del self._verifications[producer_id]

@@ -15,9 +15,10 @@ from pathlib import Path
 from struct import Struct
 
 from kohort.model.errors import CorruptError
+from kohort.runtime.ports import NO_SEQUENCE
 from kohort.storage.directory import offset_of
 from kohort.storage.durability import syscalls
-from kohort.storage.producers import NO_SEQUENCE, BatchMetadata, ProducerStateEntry, ProducerStateManager
+from kohort.storage.producers import BatchMetadata, ProducerStateEntry, ProducerStateManager
 from kohort.wire.native import crc32c
 
 SNAPSHOT_SUFFIX = ".snapshot"

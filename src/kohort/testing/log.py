@@ -1,9 +1,9 @@
 """A partition log in memory with a manual high watermark and injected faults."""
 
-from kohort.machine.shard import EndTransaction
+from kohort.machine.shard import EndTransaction, Producer
 from kohort.model.errors import FencedError, OffsetOutOfRangeError, RecordTooLargeError, StorageError
 from kohort.model.ids import TopicPartition
-from kohort.runtime.ports import HighWatermarkListener
+from kohort.runtime.ports import NO_SEQUENCE, HighWatermarkListener
 from kohort.storage.batchset import iter_spans
 from kohort.storage.producers import ProducerStateManager, marker_batch
 from kohort.wire.batches import iter_batches, read_header, stamp
@@ -59,11 +59,11 @@ class FaultyLog:
         if read_header(batch).producer_id >= 0:
             self.producers.update(batch, next(iter_spans(batch)))
 
-    def has_transaction(self, producer_id: int) -> bool:
-        return self.producers.has_transaction(producer_id)
+    def start_verification(self, producer: Producer, now_ms: int, first_sequence: int = NO_SEQUENCE) -> object | None:
+        return self.producers.start_verification(producer, now_ms, first_sequence)
 
-    def start_verification(self, producer_id: int) -> object:
-        return self.producers.start_verification(producer_id)
+    def is_verifying(self, producer_id: int, guard: object) -> bool:
+        return self.producers.is_verifying(producer_id, guard)
 
     def append_transactional(
         self,

@@ -2,12 +2,12 @@
 Produce (0), versions 3 to 13: v4 errors of the disk; v5 log start offset; v7 zstd; v8 record errors; v10 current leader;
 v12 transactions of version 2; v13 topic ids.
 
-With acks 0 there is no response, and an error closes the connection so that the client notices. With acks 1 the response
-follows the append. With acks -1 it is sent when the high watermark has passed the batches.
+With acks 0 there is no response, and an error closes the connection so that the client notices. With acks 1 and -1 the response
+is sent when the high watermark has passed the batches: they are durable and can be read.
 
 Batches of idempotent producers are checked by their sequences. A batch that is in the log already is not appended again: the
 response has its base offset, and its largest timestamp as the log append time, even for topics with CreateTime. Transactional
-batches are appended if the transaction coordinator confirms their transaction (`kohort.machine.ports.Verification`).
+batches are appended if the transaction coordinator confirms their transaction (`produce_verification`).
 
 Source: KIP-98, KIP-110, KIP-467, KIP-516, KIP-890, KIP-951; Kafka KafkaApis.handleProduceRequest, ReplicaManager.appendRecords.
 """
@@ -23,25 +23,33 @@ import msgspec
 from kohort.broker.catalog import Catalog
 from kohort.broker.partitions import Partition, Partitions
 from kohort.broker.ports import CallLater, Cancel, Context, NoResponse
-from kohort.broker.records.validation import NO_TIMESTAMP, InvalidRecordsError, check_sequence, validate_batch
-from kohort.machine.ports import Verification
-from kohort.machine.shard import Producer, Reply
+from kohort.broker.records.produce_refusals import (
+    NO_OFFSET,
+    has_invalid_offsets_or_sequence,
+    has_reached_log,
+    has_transactional_batch,
+    is_one_batch,
+    refusal,
+)
+from kohort.broker.records.produce_verification import (
+    TransactionalBatch,
+    TransactionVerifier,
+    VerificationError,
+    Verified,
+)
+from kohort.broker.records.validation import NO_TIMESTAMP, validate_batch
+from kohort.machine.shard import Reply
 from kohort.model.errors import CoordinatorError, ErrorCode, StorageError
-from kohort.model.ids import INTERNAL_TOPICS, TopicPartition
+from kohort.model.ids import INTERNAL_TOPICS
 from kohort.runtime.ports import Clock
 from kohort.storage.producers import BatchMetadata
 from kohort.wire import messages as m
 from kohort.wire.batches import (
     ATTRIBUTES_LOW_AT,
-    CODEC_MASK,
-    HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
-    MAGIC,
     TRANSACTIONAL,
-    BatchHeader,
     read_header,
 )
-from kohort.wire.compression import Codec
 from kohort.wire.produced import validate_produced
 
 if TYPE_CHECKING:
@@ -55,12 +63,14 @@ ALL: Final = -1
 NONE: Final = 0
 _ACKS: Final = (ALL, NONE, 1)
 _TOPIC_IDS_SINCE: Final = 13
-_TRANSACTIONS_2_SINCE: Final = 12
-_ZSTD_SINCE: Final = 7
-NO_OFFSET: Final = -1
 
-_NO_ERRORS: Final[dict[TopicPartition, CoordinatorError]] = {}
-_NO_GUARDS: Final[dict[TopicPartition, object]] = {}
+FLUSH_MS_MIN: Final = 5_000
+"""
+The least time that a request waits for the flush of its batches. Kafka's timeout is the time of the followers: an append to the
+leader's log is not limited by it.
+"""
+
+_NOTHING_VERIFIED: Final = Verified({}, {})
 """Of requests without a transactional id: nothing is put in."""
 
 _PartitionAnswer: Final = m.ProduceResponsePartitionProduceResponse
@@ -77,22 +87,25 @@ class Produce:
         partitions: Partitions,
         clock: Clock,
         call_later: CallLater,
-        verification: Verification,
+        verifier: TransactionVerifier,
     ) -> None:
         self._catalog = catalog
         self._partitions = partitions
         self._clock = clock
         self._call_later = call_later
-        self._verification = verification
+        self._verifier = verifier
+        self.invalid_offsets_or_sequences = 0
+        """Batches refused for their offsets or their sequence number. Kafka: InvalidOffsetOrSequenceRecordsPerSec."""
 
     def produce(
         self, request: m.ProduceRequest, context: Context, reply: Reply[m.ProduceResponse]
     ) -> m.ProduceResponse | NoResponse | None:
         write = _Write(request, context, self._clock.now_ms())
-        topics = _by_topic(request)
         if request.transactional_id is not None:
-            return self._verify(write, topics, request.transactional_id, reply)
-        return self._append(write, topics, reply)
+            return self._verify(write, request, request.transactional_id, reply)
+        if has_transactional_batch(request):
+            return _refuse_all(request, CoordinatorError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+        return self._append(write, _by_topic(request), reply)
 
     def _append(
         self, write: _Write, topics: _Topics, reply: Reply[m.ProduceResponse]
@@ -105,7 +118,7 @@ class Produce:
             )
         if write.acks == NONE:
             return NoResponse.CLOSE_CONNECTION if write.has_error else NoResponse.NO_OP
-        if write.acks == ALL and write.pending:
+        if write.pending:
             write.wait(reply, self._call_later)
             return None
         return write.response()
@@ -124,9 +137,11 @@ class Produce:
             return write.append(partition, data)
         except (CoordinatorError, StorageError) as error:
             write.has_error = True
-            reached = partition is not None and _has_reached_log(error, data, write.api_version)
+            if error.code is ErrorCode.INVALID_RECORD and has_invalid_offsets_or_sequence(data.records or b""):
+                self.invalid_offsets_or_sequences += 1
+            reached = partition is not None and has_reached_log(error, data, write.api_version)
             start = partition.log.log_start_offset if partition and reached else NO_OFFSET
-            return _refusal(data.index, error, log_start_offset=start)
+            return refusal(data.index, error, log_start_offset=start)
 
     def _find(self, topic: str | None, index: int) -> Partition:
         """
@@ -142,62 +157,67 @@ class Produce:
         return partition
 
     def _verify(
-        self, write: _Write, topics: _Topics, transactional_id: str, reply: Reply[m.ProduceResponse]
+        self, write: _Write, request: m.ProduceRequest, transactional_id: str, reply: Reply[m.ProduceResponse]
     ) -> m.ProduceResponse | NoResponse | None:
         """
         Append once the transaction coordinator has answered for every transactional batch.
 
-        Source: Kafka ReplicaManager.handleProduceAppend, maybeSendPartitionsToTransactionCoordinator.
+        Source: Kafka ReplicaManager.handleProduceAppend.
         """
-        write.unverified, write.guards = {}, {}
-        outstanding = 1
+        topics = _by_topic(request)
+        batches = self._transactional_batches(topics, write)
+        if len({(header.producer_id, header.producer_epoch) for _, header in batches}) > 1:
+            message = "Transactional records contained more than one producer ID"
+            return _refuse_all(request, VerificationError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, message))
         response: m.ProduceResponse | NoResponse | None = None
         is_inside = True
 
-        def verified(topic_partition: TopicPartition, error: CoordinatorError | None) -> None:
-            if error is not None:
-                write.unverified[topic_partition] = error
-            proceed()
-
-        def proceed() -> None:
-            nonlocal outstanding, response
-            outstanding -= 1
-            if outstanding:
-                return
+        def on_verified(verified: Verified) -> None:
+            nonlocal response
+            write.verified = verified
             response = self._append(write, topics, reply)
             if not is_inside and response is not None:
                 reply(response)  # type: ignore[arg-type]
 
-        for partition, header in self._transactional(topics, write.api_version):
-            outstanding += 1
-            place = partition.topic_partition
-            guard = write.guards[place] = partition.log.start_verification(header.producer_id)
-            producer = Producer(
-                transactional_id,
-                header.producer_id,
-                header.producer_epoch,
-                adds_partition=write.api_version >= _TRANSACTIONS_2_SINCE,
-                guard=guard,
-            )
-            self._verification.verify(place, producer, partial(verified, place))
-        proceed()
+        self._verifier.verify(transactional_id, write.api_version, batches, on_verified)
         is_inside = False
         return response
 
-    def _transactional(self, topics: _Topics, api_version: int) -> list[tuple[Partition, BatchHeader]]:
-        """The partitions that get a transactional batch; partitions that do not exist are answered by `_append`."""
+    def _transactional_batches(self, topics: _Topics, write: _Write) -> list[TransactionalBatch]:
+        """The batches to verify. Batches that are refused whatever the coordinator says are left to `_append`."""
         found = []
         for (name, topic_id), partitions in topics.items():
-            topic = self._name(name, topic_id, api_version)
+            topic = self._name(name, topic_id, write.api_version)
             for index, data in partitions.items():
                 records = data.records or b""
-                if not _is_one_batch(records) or not records[ATTRIBUTES_LOW_AT] & TRANSACTIONAL:
+                if not is_one_batch(records) or not records[ATTRIBUTES_LOW_AT] & TRANSACTIONAL:
+                    continue
+                header = read_header(records)
+                if header.producer_id < 0:
                     continue
                 try:
-                    found.append((self._find(topic, index), read_header(records)))
+                    partition = self._find(topic, index)
+                    write.check_topic(partition)
                 except (CoordinatorError, StorageError):
                     continue
+                found.append(TransactionalBatch(partition, header))
         return found
+
+
+def _refuse_all(request: m.ProduceRequest, error: CoordinatorError) -> m.ProduceResponse | NoResponse:
+    """Refuse every batch of a request."""
+    if request.acks == NONE:
+        return NoResponse.CLOSE_CONNECTION
+    return m.ProduceResponse(
+        responses=[
+            m.ProduceResponseTopicProduceResponse(
+                name=name,
+                topic_id=topic_id,
+                partition_responses=[refusal(index, error, log_start_offset=NO_OFFSET) for index in partitions],
+            )
+            for (name, topic_id), partitions in _by_topic(request).items()
+        ]
+    )
 
 
 def _by_topic(request: m.ProduceRequest) -> _Topics:
@@ -215,8 +235,7 @@ class _Write:
     One request in progress: its answers, and which of them wait for the high watermark.
 
     Attributes:
-        unverified: the errors of transactional batches whose verification failed.
-        guards: the verification guards of transactional batches; see `PartitionLog.start_verification`.
+        verified: the outcome of the verification of the transactional batches.
 
     Source: Kafka DelayedProduce.
     """
@@ -229,11 +248,10 @@ class _Write:
         "_request",
         "acks",
         "api_version",
-        "guards",
         "has_error",
         "pending",
         "topics",
-        "unverified",
+        "verified",
     )
 
     def __init__(self, request: m.ProduceRequest, context: Context, now_ms: int) -> None:
@@ -248,8 +266,7 @@ class _Write:
         self.topics: list[m.ProduceResponseTopicProduceResponse] = []
         self.pending: dict[tuple[int, int], tuple[Partition, int]] = {}
         """By place of the topic in the response and partition index: the partition, and the end offset to wait for."""
-        self.unverified = _NO_ERRORS
-        self.guards = _NO_GUARDS
+        self.verified = _NOTHING_VERIFIED
 
     def append(self, partition: Partition, data: Data) -> Answer:
         """
@@ -260,23 +277,25 @@ class _Write:
         """
         log, rules = partition.log, partition.rules
         records = data.records or b""
-        if self.acks not in _ACKS and _is_one_batch(records):
+        unverified = self.verified.errors.get(partition.topic_partition)
+        if unverified is not None:
+            raise unverified
+        if self.acks not in _ACKS and is_one_batch(records):
             raise CoordinatorError(ErrorCode.INVALID_REQUIRED_ACKS)
         header = validate_produced(records, api_version=self.api_version, batch_bytes_max=log.config.max_message_bytes)
-        is_transactional = header.attributes & TRANSACTIONAL != 0
-        self._check(partition, is_transactional=is_transactional)
+        self.check_topic(partition)
         size = header.length + LOG_OVERHEAD_BYTES
         if size < len(records):
             records = records[:size]
         batch = validate_batch(records, header, rules, self._now_ms, where=partition.topic_partition)
-        if header.producer_id >= 0 and (duplicate := check_sequence(log.producers, header)):
-            return self._answer_duplicate(partition, data, duplicate)
-        if is_transactional:
-            end_offset = partition.append_transactional(batch, header, self.guards.get(partition.topic_partition))
-        else:
-            end_offset = partition.append(batch)
+        if header.producer_id >= 0:
+            guard = self.verified.guards.get(partition.topic_partition)
+            duplicate = log.producers.validate(header, guard)
+            if duplicate is not None:
+                return self._answer_duplicate(partition, data, duplicate)
+        end_offset = partition.append(batch)
         index = data.index
-        if self.acks == ALL:
+        if self.acks != NONE:
             self.pending[len(self.topics), index] = partition, end_offset
         return _PartitionAnswer(
             index=index,
@@ -287,7 +306,7 @@ class _Write:
 
     def _answer_duplicate(self, partition: Partition, data: Data, duplicate: BatchMetadata) -> Answer:
         """Answer with the offset of the batch in the log, which may not be durable yet."""
-        if self.acks == ALL and duplicate.last_offset >= partition.log.high_watermark:
+        if self.acks != NONE and duplicate.last_offset >= partition.log.high_watermark:
             self.pending[len(self.topics), data.index] = partition, duplicate.last_offset + 1
         return _PartitionAnswer(
             index=data.index,
@@ -296,20 +315,11 @@ class _Write:
             log_start_offset=partition.log.log_start_offset,
         )
 
-    def _check(self, partition: Partition, *, is_transactional: bool) -> None:
+    def check_topic(self, partition: Partition) -> None:
         """
-        Check that the batch may go to the partition. Without a transactional id Kafka refuses the whole request, Kohort its
-        transactional batches.
-
         Raises:
-            CoordinatorError: it may not.
+            CoordinatorError: the client may not write to the topic.
         """
-        if is_transactional:
-            if self._request.transactional_id is None:
-                raise CoordinatorError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-            error = self.unverified.get(partition.topic_partition)
-            if error is not None:
-                raise error
         if partition.topic.name in INTERNAL_TOPICS and self._context.client_id != ADMIN_CLIENT_ID:
             raise CoordinatorError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {partition.topic.name}"
@@ -319,9 +329,12 @@ class _Write:
         return m.ProduceResponse(responses=self.topics)
 
     def wait(self, reply: Reply[m.ProduceResponse], call_later: CallLater) -> None:
-        """Reply when the high watermark has passed every pending batch, at the latest after the request's timeout."""
+        """
+        Reply when the high watermark has passed every pending batch, at the latest after the request's timeout, or
+        `FLUSH_MS_MIN` if that is less.
+        """
         self._reply = reply
-        self._cancel = call_later(max(self._request.timeout_ms, 0), self._on_deadline)
+        self._cancel = call_later(max(self._request.timeout_ms, FLUSH_MS_MIN), self._on_deadline)
         for place, (partition, end_offset) in self.pending.items():
             partition.when_replicated(end_offset, partial(self._on_replicated, place))
 
@@ -355,51 +368,3 @@ class _Write:
         if self._cancel is not None:
             self._cancel()
         reply(self.response())
-
-
-_ERRORS_OF_LOG: Final = (
-    ErrorCode.INVALID_RECORD,
-    ErrorCode.INVALID_TIMESTAMP,
-    ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-    ErrorCode.INVALID_PRODUCER_EPOCH,
-)
-
-
-def _has_reached_log(error: CoordinatorError | StorageError, data: Data, api_version: int) -> bool:
-    """
-    Whether an error comes from the append to the log; the answer then has the log start offset.
-
-    Before the append Kafka checks the request: that there is exactly one batch, its format, and in old versions its codec.
-    """
-    records = data.records or b""
-    if error.code not in _ERRORS_OF_LOG or not _is_one_batch(records):
-        return False
-    return api_version >= _ZSTD_SINCE or records[ATTRIBUTES_LOW_AT] & CODEC_MASK <= Codec.ZSTD
-
-
-def _is_one_batch(records: bytes) -> bool:
-    if len(records) < HEADER_BYTES or records[16] != MAGIC:
-        return False
-    size = int.from_bytes(records[8:12], "big", signed=True) + LOG_OVERHEAD_BYTES
-    return size <= len(records) < size + HEADER_BYTES
-
-
-def _has_message(error: CoordinatorError) -> bool:
-    """Whether clients get its message. Source: Kafka LogAppendResult.hasCustomErrorMessage, ProduceRequest.validateRecords."""
-    return isinstance(error, InvalidRecordsError) or error.code == ErrorCode.CORRUPT_MESSAGE
-
-
-def _refusal(index: int, error: CoordinatorError | StorageError, *, log_start_offset: int) -> Answer:
-    record_errors = error.record_errors if isinstance(error, InvalidRecordsError) else ()
-    return _PartitionAnswer(
-        index=index,
-        error_code=error.code,
-        base_offset=NO_OFFSET,
-        log_start_offset=log_start_offset,
-        record_errors=[
-            m.ProduceResponseBatchIndexAndErrorMessage(batch_index=place, batch_index_error_message=message)
-            for place, message in record_errors
-        ],
-        error_message=error.message if isinstance(error, CoordinatorError) and _has_message(error) else None,
-    )

@@ -14,7 +14,6 @@ from typing import Final
 from kohort.broker.records.produce_rules import ProduceRules
 from kohort.model.errors import CoordinatorError, CorruptError, ErrorCode
 from kohort.storage.log import LONG_MAX
-from kohort.storage.producers import BatchMetadata, ProducerStateManager
 from kohort.wire import batches
 from kohort.wire.batch_header import MAX_TIMESTAMP_AT
 from kohort.wire.batches import HEADER_BYTES, BatchHeader
@@ -149,34 +148,6 @@ def _summary(errors: Sequence[tuple[int, str]]) -> str:
         f"One or more records have been rejected due to {len(errors)} record errors in total, "
         f"and only showing the first three errors at most: [{first}]"
     )
-
-
-def check_sequence(producers: ProducerStateManager, header: BatchHeader) -> BatchMetadata | None:
-    """
-    Check that a producer's batch follows its last one.
-
-    Returns:
-        The batch in the log of which this one is a retry; None if the batch is to be appended.
-
-    Raises:
-        CoordinatorError: the batch is neither the next one nor a retry; see `ProducerStateManager.check`.
-
-    Source: Kafka UnifiedLog.analyzeAndValidateProducerState.
-    """
-    duplicate = producers.find_duplicate(
-        producer_id=header.producer_id,
-        producer_epoch=header.producer_epoch,
-        first_sequence=header.base_sequence,
-        last_sequence=header.last_sequence,
-    )
-    if duplicate is None:
-        producers.check(
-            producer_id=header.producer_id,
-            producer_epoch=header.producer_epoch,
-            first_sequence=header.base_sequence,
-            is_transactional=header.is_transactional,
-        )
-    return duplicate
 
 
 def _recompress(data: bytes, header: BatchHeader, codec: int) -> tuple[bytes, BatchHeader]:

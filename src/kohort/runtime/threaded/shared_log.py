@@ -5,9 +5,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from kohort.machine.shard import EndTransaction
+from kohort.machine.shard import EndTransaction, Producer
 from kohort.model.ids import TopicPartition
-from kohort.runtime.ports import HighWatermarkListener, PartitionLog
+from kohort.runtime.ports import NO_SEQUENCE, HighWatermarkListener, PartitionLog
 from kohort.runtime.threaded.processor import ThreadedProcessor
 
 
@@ -79,13 +79,13 @@ class SharedLog:
         with self._lock:
             return self._log.append(batch, leader_epoch=leader_epoch)
 
-    def has_transaction(self, producer_id: int) -> bool:
+    def start_verification(self, producer: Producer, now_ms: int, first_sequence: int = NO_SEQUENCE) -> object | None:
         with self._lock:
-            return self._log.has_transaction(producer_id)
+            return self._log.start_verification(producer, now_ms, first_sequence)
 
-    def start_verification(self, producer_id: int) -> object:
+    def is_verifying(self, producer_id: int, guard: object) -> bool:
         with self._lock:
-            return self._log.start_verification(producer_id)
+            return self._log.is_verifying(producer_id, guard)
 
     def append_transactional(
         self,
