@@ -148,6 +148,15 @@ def test_an_unknown_version_of_api_versions_is_told_the_known_ones() -> None:
     play(story)
 
 
+def test_a_negative_version_of_api_versions_is_told_the_known_ones() -> None:
+    async def story(_: Node, connect: Callable[[], Awaitable[Client]]) -> None:
+        client = await connect()
+        client.writer.write(struct.pack(">ihhih", 10, 18, -1, 7, -1))
+        assert struct.unpack(">ihihhh", await client.frame()) == (7, 35, 1, 18, 0, 4)
+
+    play(story)
+
+
 def test_requests_of_one_connection_are_answered_in_order_however_they_arrive() -> None:
     async def story(_: Node, connect: Callable[[], Awaitable[Client]]) -> None:
         client = await connect()

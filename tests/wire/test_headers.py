@@ -21,6 +21,7 @@ ACCEPTED = {
     "tagged fields from then on": (header(12, 4, tags=b"\0"), "me", 13),
     "unknown tagged fields are skipped": (header(12, 4, tags=b"\x02\x00\x01x\x64\x03abc"), "me", 21),
     "a null client id is the empty one": (header(12, 3, None), "", 10),
+    "any negative length of a client id is null": (struct.pack(">hhih", 12, 3, 77, -2), "", 10),
     "an empty client id": (header(12, 4, b"", b"\0"), "", 11),
     "a client id beyond ASCII": (header(12, 3, "grüße".encode()), "grüße", 17),
     "ApiVersions before the first flexible version": (header(18, 2), "me", 12),
@@ -51,8 +52,7 @@ REFUSED = {
     "a version that is too old": header(0, 2),
     "an unstable version": header(22, 6, tags=b"\0"),
     "a negative version": header(12, -1),
-    "a negative version of ApiVersions": header(18, -1),
-    "a client id of length -2": struct.pack(">hhih", 12, 3, 77, -2),
+    "a header of a million tagged fields": header(18, 3, None, b"\xc0\x84\x3d" + bytes(2_000_000)),
     "a client id that is not UTF-8": header(12, 3, b"\xff"),
 }
 

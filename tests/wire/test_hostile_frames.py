@@ -105,8 +105,16 @@ def test_a_count_inside_a_tagged_field_is_refused_whatever_size_the_field_states
         response_reader(ApiKey.API_VERSIONS, 4)(frame[: at - 1] + b"\x03" + frame[at:], 0)
 
 
+def test_any_byte_except_zero_is_true() -> None:
+    """As in Kafka."""
+    for version, body in ((9, b"\x01\x07\x00\xff\x00"), (8, bytes(4) + b"\x07\x00\xff")):
+        request = request_reader(ApiKey.METADATA, version)(body, 0)
+        assert request.allow_auto_topic_creation is True
+        assert request.include_cluster_authorized_operations is False
+        assert request.include_topic_authorized_operations is True
+
+
 NOT_THE_PROTOCOL = {
-    "a boolean of 2": (ApiKey.METADATA, 9, b"\x01\x02\x00\x00\x00"),
     "a negative array length": (ApiKey.OFFSET_COMMIT, 7, b"\x00\x01g" + bytes(4) + b"\x00\x00\xff\xff\xff\xff\xff\xfe"),
     "null in place of an array": (ApiKey.OFFSET_COMMIT, 9, b"\x02g" + bytes(4) + b"\x01\x00\x00\x00"),
     "null in place of a string": (ApiKey.HEARTBEAT, 4, b"\x00" + bytes(4) + b"\x01\x00\x00"),

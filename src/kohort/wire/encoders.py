@@ -11,9 +11,9 @@ caller. It raises the error of Python: `struct.error`, `TypeError`, `AttributeEr
 """
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from kohort.model.errors import WireError
 from kohort.wire.apis import API_KEYS, ApiKey
@@ -24,11 +24,18 @@ from kohort.wire.schema import FIXED_FORMATS, FIXED_WIDTHS, Field, Message, mess
 ResponseEncoder: TypeAlias = Callable[[int, Any], bytes]
 """(correlation id, response) to the complete frame."""
 
+GradualEncoder: TypeAlias = Callable[[int, Any], Generator[None, None, bytes]]
+"""As `ResponseEncoder`, in steps of `STEP_ELEMENTS` elements."""
+
 RequestEncoder: TypeAlias = Callable[[int, str | None, Any], bytes]
 """(correlation id, client id, request) to the complete frame."""
 
 DataEncoder: TypeAlias = Callable[[Any], bytes]
 """A message without a frame to its bytes."""
+
+
+STEP_ELEMENTS: Final = 256
+"""Elements between two yields of a gradual encoder; they take up to half a millisecond."""
 
 
 @cache
@@ -39,12 +46,14 @@ def response_encoder(api_key: int, version: int) -> ResponseEncoder:
     Raises:
         WireError: there is no such API, or no such version of it.
     """
-    api = _api(api_key, version)
-    writer = _frame_writer(f"{api.api_name}Response", version)
-    writer.run = [("i", "0"), ("i", "correlation_id")]
-    if api.response_header_version(version):
-        writer.run.append(("x", ""))
-    encoder: ResponseEncoder = writer.compile("correlation_id, x0")
+    encoder: ResponseEncoder = _response_writer(api_key, version).compile("correlation_id, x0")
+    return encoder
+
+
+@cache
+def gradual_response_encoder(api_key: int, version: int) -> GradualEncoder:
+    """The encoder of a response in steps. As `response_encoder`."""
+    encoder: GradualEncoder = _response_writer(api_key, version, is_gradual=True).compile("correlation_id, x0")
     return encoder
 
 
@@ -82,8 +91,17 @@ def compile_encoder(
     return encoder
 
 
-def _frame_writer(name: str, version: int) -> "_EncoderWriter":
-    return _EncoderWriter(message(name), version, message_classes(name))
+def _frame_writer(name: str, version: int, *, is_gradual: bool = False) -> "_EncoderWriter":
+    return _EncoderWriter(message(name), version, message_classes(name), is_gradual=is_gradual)
+
+
+def _response_writer(api_key: int, version: int, *, is_gradual: bool = False) -> "_EncoderWriter":
+    api = _api(api_key, version)
+    writer = _frame_writer(f"{api.api_name}Response", version, is_gradual=is_gradual)
+    writer.run = [("i", "0"), ("i", "correlation_id")]
+    if api.response_header_version(version):
+        writer.run.append(("x", ""))
+    return writer
 
 
 def _api(api_key: int, version: int) -> ApiKey:
@@ -101,9 +119,11 @@ class _EncoderWriter:
         run: fields of fixed width that are visited and not yet written: format character and expression.
         has_records: whether there are record batches, which are joined to the rest in one copy at the end.
         is_begun: whether `out` exists.
+        is_gradual: whether the encoder is a generator that yields after some elements.
     """
 
-    def __init__(self, schema: Message, version: int, classes: Mapping[str, type]) -> None:
+    def __init__(self, schema: Message, version: int, classes: Mapping[str, type], *, is_gradual: bool = False) -> None:
+        self.is_gradual = is_gradual
         self.schema = schema
         self.version = version
         self.is_flexible = schema.is_flexible(version)
@@ -126,6 +146,8 @@ class _EncoderWriter:
 
     def compile(self, arguments: str, *, is_frame: bool = True) -> Any:
         """The encoder as a function of `arguments`, of which `x0` is the message."""
+        if self.is_gradual:
+            self.lines += ["    s = 0", "    if s: yield"]
         self.struct(self.schema.name, "x0")
         if self.is_begun:
             self.finish(is_frame=is_frame)
@@ -300,15 +322,18 @@ class _EncoderWriter:
 
     def elements(self, field: Field, array: str) -> None:
         if field.type in FIXED_FORMATS:
-            self.emit(f"if {array}: {self.out} += pack(f'>{{len({array})}}{FIXED_FORMATS[field.type]}', *{array})")
+            self.numbers(array, FIXED_FORMATS[field.type])
             return
         element = self.name()
-        if field.type in self.schema.structs and self.is_fixed(field.type):
+        if field.type in self.schema.structs and self.is_fixed(field.type) and not self.is_gradual:
             self.struct(field.type, element)
             self.emit(f"{self.out} += b''.join([{self.packed()} for {element} in {array}])")
             return
         self.emit(f"for {element} in {array}:")
         self.depth += 1
+        if self.is_gradual:
+            self.emit("s += 1")
+            self.emit(f"if s >= {STEP_ELEMENTS}: s = 0; yield")
         if field.type in self.schema.structs:
             self.struct(field.type, element)
         elif field.type == "uuid":
@@ -317,6 +342,16 @@ class _EncoderWriter:
             self.text(element, is_nullable=False)
         self.flush()
         self.depth -= 1
+
+    def numbers(self, array: str, form: str) -> None:
+        if not self.is_gradual:
+            self.emit(f"if {array}: {self.out} += pack(f'>{{len({array})}}{form}', *{array})")
+            return
+        self.emit(f"for n in range(0, len({array} or ()), {STEP_ELEMENTS}):")
+        self.emit(
+            f"    {self.out} += pack(f'>{{len({array}[n:n + {STEP_ELEMENTS}])}}{form}', *{array}[n:n + {STEP_ELEMENTS}])"
+        )
+        self.emit("    yield")
 
     def is_fixed(self, struct_name: str) -> bool:
         """Whether a struct always has the same width."""

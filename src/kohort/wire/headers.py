@@ -11,6 +11,7 @@ from struct import Struct, error
 from typing import Final, TypeAlias
 
 from kohort.model.errors import ErrorCode, WireError
+from kohort.model.limits import HEADER_TAGS_MAX
 from kohort.wire.apis import API_KEYS, ApiKey
 from kohort.wire.primitives import read_uvarint
 
@@ -37,7 +38,7 @@ def read_request_header(frame: bytes) -> RequestHeader:
 
     Raises:
         WireError: the frame is too short, or its API or version is not served; an unstable version is not served.
-            ApiVersions passes with any version from 0 on.
+            ApiVersions passes with any version.
     """
     api: int
     correlation_id: int
@@ -48,7 +49,8 @@ def read_request_header(frame: bytes) -> RequestHeader:
         raise WireError(f"a request of {len(frame)} bytes is too short for a header") from None
     api_key, api_version, is_flexible = _KNOWN.get(api) or _unknown(api)
     if length < 0:
-        client_id, offset = _null_client_id(length), 10
+        # Any negative length is null, as in Kafka.
+        client_id, offset = "", 10
     else:
         offset = 10 + length
         encoded = frame[10:offset]
@@ -64,15 +66,10 @@ def read_request_header(frame: bytes) -> RequestHeader:
 def _unknown(api: int) -> tuple[int, int, bool]:
     """Accept any version of ApiVersions: the response to an unknown one names the known versions."""
     api_key, api_version = api >> 16, api & 0xFFFF
-    if api_key == ApiKey.API_VERSIONS and api_version < 1 << 15:
-        return api_key, api_version, ApiKey.API_VERSIONS.is_flexible(api_version)
+    if api_key == ApiKey.API_VERSIONS:
+        is_negative = api_version >= 1 << 15
+        return api_key, api_version, not is_negative and ApiKey.API_VERSIONS.is_flexible(api_version)
     raise WireError(f"version {api_version} of the API with key {api_key} is not served")
-
-
-def _null_client_id(length: int) -> str:
-    if length < -1:
-        raise WireError(f"a client id has a length of {length}")
-    return ""
 
 
 def _new_client_id(encoded: bytes, length: int) -> str:
@@ -92,6 +89,8 @@ def _new_client_id(encoded: bytes, length: int) -> str:
 def _skip_tags(frame: bytes, offset: int) -> int:
     """The offset after the tagged fields of a header, none of which is known."""
     count, offset = read_uvarint(frame, offset)
+    if count > HEADER_TAGS_MAX:
+        raise WireError(f"a header has {count} tagged fields; at most {HEADER_TAGS_MAX} are accepted")
     for _ in range(count):
         _, offset = read_uvarint(frame, offset)
         size, offset = read_uvarint(frame, offset)

@@ -5,8 +5,8 @@ kio's native reader does the work, over classes that are built here from the sch
 as plain integers, and a field that a version lacks as a class attribute with its default. All versions of a message so have
 the same attributes. Before kio reads, a guard checks the counts that kio trusts (see guards.py).
 
-kio fails at an unknown tagged field, but the protocol says to skip it. Then the slow path removes unknown fields and reads
-again. Bytes after the message are accepted, as in Kafka.
+kio fails at an unknown tagged field and at a boolean that is neither 0 nor 1. Then the gradual reader (see gradual.py) reads
+the message again, by the rules of Kafka. Bytes after the message are accepted, as in Kafka.
 """
 
 import dataclasses
@@ -18,11 +18,11 @@ from uuid import UUID
 
 from kohort.model.errors import WireError
 from kohort.wire.apis import API_KEYS
-from kohort.wire.guards import UnknownTag, compile_guard
+from kohort.wire.gradual import GradualReader, compile_gradual_reader, drain
+from kohort.wire.guards import compile_guard
 from kohort.wire.message_classes import default_value, message_classes
 from kohort.wire.native import kio_entity_reader
 from kohort.wire.schema import Field, Message, message
-from kohort.wire.tags import without_unknown_tags
 
 Reader: TypeAlias = Callable[[bytes, int], Any]
 """Reads the message that begins at an offset. Raises WireError."""
@@ -49,6 +49,12 @@ def request_reader(api_key: int, version: int) -> Reader:
 
 
 @cache
+def gradual_request_reader(api_key: int, version: int) -> GradualReader:
+    """The reader of the body of a request in steps. As `request_reader`."""
+    return _gradual_reader(_api_message(api_key, version, "Request").name, version)
+
+
+@cache
 def response_reader(api_key: int, version: int) -> Reader:
     """The reader of the body of a response, after its header. As `request_reader`."""
     return _reader(_api_message(api_key, version, "Response"), version)
@@ -63,16 +69,14 @@ def _api_message(api_key: int, version: int, kind: str) -> Message:
 
 def _reader(schema: Message, version: int) -> Reader:
     """Guard, native reader and slow path in one function, because a call between them costs a tenth of a heartbeat."""
-    native = kio_entity_reader()(_decoded_class(schema, version))
+    native = kio_entity_reader()(_decoded_classes(schema.name, version)[schema.name])
     guard = compile_guard(schema, version)
 
     def read(frame: bytes, offset: int) -> Any:
         try:
             return native(frame, offset)[0]
-        except KeyError:
+        except Exception:  # noqa: BLE001 -- whatever kio raises: the other reader decides
             return slow(frame, offset)
-        except Exception as exc:
-            raise _wire_error(schema, version, exc) from exc
 
     def read_guarded(frame: bytes, offset: int) -> Any:
         try:
@@ -80,27 +84,18 @@ def _reader(schema: Message, version: int) -> Reader:
             return native(frame, offset)[0]
         except WireError:
             raise
-        except (KeyError, UnknownTag):
+        except Exception:  # noqa: BLE001 -- whatever kio raises: the other reader decides
             return slow(frame, offset)
-        except Exception as exc:
-            raise _wire_error(schema, version, exc) from exc
 
     def slow(frame: bytes, offset: int) -> Any:
-        try:
-            known = without_unknown_tags(schema, version, frame, offset)
-            if guard is not None:
-                guard(known, 0)
-            return native(known, 0)[0]
-        except WireError:
-            raise
-        except Exception as exc:
-            raise _wire_error(schema, version, exc) from exc
+        return drain(_gradual_reader(schema.name, version)(frame, offset, len(frame)))
 
     return read if guard is None else read_guarded
 
 
-def _wire_error(schema: Message, version: int, exc: Exception) -> WireError:
-    return WireError(f"{schema.name} version {version} cannot be read: {type(exc).__name__} {exc}")
+@cache
+def _gradual_reader(message_name: str, version: int) -> GradualReader:
+    return compile_gradual_reader(message(message_name), version, _decoded_classes(message_name, version))
 
 
 _MISSING = object()
@@ -128,8 +123,10 @@ class Decoded:
         return f"{type(self).__name__}({values})"
 
 
-def _decoded_class(schema: Message, version: int) -> type:
-    """The class of one version of a message, with its nested classes."""
+@cache
+def _decoded_classes(message_name: str, version: int) -> dict[str, type]:
+    """The classes of one version of a message and of the structs in it, by name."""
+    schema = message(message_name)
     built: dict[str, type] = {}
     absent = message_classes(schema.name)
     for struct, all_fields in schema.structs.items():
@@ -151,7 +148,7 @@ def _decoded_class(schema: Message, version: int) -> type:
             eq=False,
             slots=True,
         )
-    return built[schema.name]
+    return built
 
 
 def _type_of(field: Field, version: int, built: dict[str, type]) -> Any:
