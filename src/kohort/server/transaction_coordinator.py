@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kohort.broker.features import TRANSACTION_VERSION
 from kohort.broker.ports import Handler
 from kohort.machine.ports import Verification
-from kohort.machine.shard import Result
 from kohort.machine.timeline import SnapshotRegistry
-from kohort.model.errors import ErrorCode
 from kohort.model.ids import CONSUMER_OFFSETS, TRANSACTION_STATE, TopicPartition
 from kohort.model.image import ClusterImage, ImageDelta
 from kohort.runtime.ports import PartitionLog
@@ -20,13 +17,10 @@ from kohort.runtime.timers.shard_timers import ShardTimers
 from kohort.server.coordinators import CoordinatorEnvironment
 from kohort.server.transaction_events import log_transaction_event
 from kohort.transaction.config import TransactionConfig
-from kohort.transaction.end_txn import complete_transaction
-from kohort.transaction.errors import error_code
-from kohort.transaction.markers import RETRY_BACKOFF_MS, MarkerSender
-from kohort.transaction.records import TransactionRecord, TransactionRecordSerde
+from kohort.transaction.markers import MarkerSender
+from kohort.transaction.records import TransactionRecordSerde
 from kohort.transaction.service import TransactionService
 from kohort.transaction.shard import TransactionShard
-from kohort.transaction.transaction import Transaction
 from kohort.wire.apis import ApiKey
 
 if TYPE_CHECKING:
@@ -34,9 +28,6 @@ if TYPE_CHECKING:
 
 WRITE_TIMEOUT_MS: Final = 30_000
 """Source: request.timeout.ms of Kafka's brokers. Kafka waits for the timeout of the transaction, which a client chooses."""
-
-_LOST: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
-"""The next load of the partition sends the markers again."""
 
 
 class TransactionCoordinator:
@@ -80,10 +71,11 @@ class TransactionCoordinator:
 
     def _make_shard(self, partition: int, registry: SnapshotRegistry, timers: ShardTimers) -> TransactionShard:
         sender = self._senders[partition] = MarkerSender(
+            self._runtime,
+            partition,
             self._broker.markers,
             self._broker.catalog,
             self._call_later,
-            partial(self._complete, partition),
             log_transaction_event,
         )
         return TransactionShard(
@@ -103,20 +95,6 @@ class TransactionCoordinator:
     def _offsets_partition_count(self) -> int:
         topic = self._broker.catalog.topic(CONSUMER_OFFSETS)
         return topic.partition_count if topic else self._broker.config.get_int("offsets.topic.num.partitions")
-
-    def _complete(self, partition: int, coordinator_epoch: int, prepared: Transaction) -> None:
-        """Write the completion of a transaction; try again after an error that passes."""
-
-        def operation(shard: TransactionShard, now_ms: int) -> Result[TransactionRecord, ErrorCode]:
-            return complete_transaction(shard.context, prepared, coordinator_epoch, now_ms)
-
-        def completed(code: ErrorCode) -> None:
-            if code is not ErrorCode.NONE and code not in _LOST:
-                self._call_later(RETRY_BACKOFF_MS, partial(self._complete, partition, coordinator_epoch, prepared))
-
-        code = self._runtime.write(partition, operation, completed, error_code)
-        if code is not None:
-            completed(code)
 
     def handlers(self) -> Mapping[ApiKey, Handler]:
         return self._service.handlers()

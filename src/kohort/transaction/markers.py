@@ -13,11 +13,15 @@ from functools import partial
 from typing import Final
 
 from kohort.machine.ports import Markers
-from kohort.machine.shard import EndTransaction
+from kohort.machine.shard import EndTransaction, Result, Runner
 from kohort.model.errors import ErrorCode
 from kohort.model.ids import TopicPartition
 from kohort.model.image import ClusterImage
+from kohort.transaction.context import HasContext
+from kohort.transaction.end_txn import complete_transaction
+from kohort.transaction.errors import error_code
 from kohort.transaction.events import MarkerRefused, TransactionEvents, no_events
+from kohort.transaction.records import TransactionRecord
 from kohort.transaction.states import PREPARE_COMMIT
 from kohort.transaction.transaction import VERSION_2, Transaction
 
@@ -32,9 +36,6 @@ retry after 20 to 100 ms, and markers are usually written within one. Source: ad
 
 CallLater = Callable[[int, Callable[[], None]], object]
 """`call_later(delay_ms, function)`."""
-
-Complete = Callable[[int, Transaction], None]
-"""`complete(coordinator_epoch, prepared)`: all markers of a prepared transaction are durable."""
 
 _DONE: Final = frozenset({ErrorCode.NONE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION})
 """A partition whose format has no markers cannot hold a transaction either."""
@@ -53,6 +54,10 @@ _UNAVAILABLE: Final = frozenset(
     }
 )
 """Expected for a while, and not worth a line in the log."""
+
+
+_LOST: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
+"""Errors of a completion that is not tried again: the next load of the shard sends the markers again."""
 
 
 class _Ending:
@@ -96,22 +101,25 @@ class MarkerSender:
     Not thread-safe: every method, and every answer of `markers`, is on the thread of the event loop.
 
     Args:
+        runner: writes the completions.
+        partition: of `__transaction_state`.
         image: the topics of the cluster; a partition that does not exist any more needs no marker.
-        complete: see `Complete`; called inside `send` if every marker is durable at once.
     """
 
     def __init__(
         self,
+        runner: Runner[HasContext],
+        partition: int,
         markers: Markers,
         image: ClusterImage,
         call_later: CallLater,
-        complete: Complete,
         events: TransactionEvents = no_events,
     ) -> None:
+        self._runner = runner
+        self._partition = partition
         self._markers = markers
         self._image = image
         self._call_later = call_later
-        self._complete = complete
         self._events = events
         self._endings: dict[str, _Ending] = {}
         """By transactional id."""
@@ -190,6 +198,20 @@ class MarkerSender:
 
     def _finish(self, ending: _Ending) -> None:
         del self._endings[ending.transaction.transactional_id]
-        self._complete(ending.coordinator_epoch, ending.transaction)
+        self._complete(ending)
         for waiter in ending.waiting:
             waiter.call()
+
+    def _complete(self, ending: _Ending) -> None:
+        """Write the completion. After an error that passes it is written again."""
+
+        def operation(shard: HasContext, now_ms: int) -> Result[TransactionRecord, ErrorCode]:
+            return complete_transaction(shard.context, ending.transaction, ending.coordinator_epoch, now_ms)
+
+        def completed(code: ErrorCode) -> None:
+            if code is not ErrorCode.NONE and code not in _LOST:
+                self._call_later(RETRY_BACKOFF_MS, partial(self._complete, ending))
+
+        code = self._runner.write(self._partition, operation, completed, error_code)
+        if code is not None:
+            completed(code)
