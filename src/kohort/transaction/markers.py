@@ -14,12 +14,11 @@ from typing import Final
 
 from kohort.machine.ports import Markers
 from kohort.machine.shard import EndTransaction, Result, Runner
-from kohort.model.errors import ErrorCode
+from kohort.model.errors import CoordinatorError, ErrorCode, StorageError
 from kohort.model.ids import TopicPartition
 from kohort.model.image import ClusterImage
 from kohort.transaction.context import HasContext
 from kohort.transaction.end_txn import complete_transaction
-from kohort.transaction.errors import error_code
 from kohort.transaction.events import MarkerRefused, TransactionEvents, no_events
 from kohort.transaction.records import TransactionRecord
 from kohort.transaction.states import PREPARE_COMMIT
@@ -57,7 +56,7 @@ _UNAVAILABLE: Final = frozenset(
 
 
 _LOST: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
-"""Errors of a completion that is not tried again: the next load of the shard sends the markers again."""
+"""The shard is not active any more. Its next load sends the markers again."""
 
 
 class _Ending:
@@ -203,7 +202,7 @@ class MarkerSender:
             waiter.call()
 
     def _complete(self, ending: _Ending) -> None:
-        """Write the completion. After an error that passes it is written again."""
+        """Write the completion. It is written again after an error, unless the shard is gone."""
 
         def operation(shard: HasContext, now_ms: int) -> Result[TransactionRecord, ErrorCode]:
             return complete_transaction(shard.context, ending.transaction, ending.coordinator_epoch, now_ms)
@@ -212,6 +211,11 @@ class MarkerSender:
             if code is not ErrorCode.NONE and code not in _LOST:
                 self._call_later(RETRY_BACKOFF_MS, partial(self._complete, ending))
 
-        code = self._runner.write(self._partition, operation, completed, error_code)
+        code = self._runner.write(self._partition, operation, completed, _code)
         if code is not None:
             completed(code)
+
+
+def _code(error: Exception) -> ErrorCode:
+    """The code of an error, as it is: an append that failed does not mean that the shard is gone."""
+    return error.code if isinstance(error, CoordinatorError | StorageError) else ErrorCode.UNKNOWN_SERVER_ERROR

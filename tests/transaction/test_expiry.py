@@ -1,0 +1,110 @@
+"""Transactional ids that nobody uses are forgotten."""
+
+import pytest
+
+from kohort.model.errors import UnavailableError
+from kohort.transaction import expiry
+from kohort.transaction.events import TransactionalIdExpired
+from kohort.transaction.states import (
+    COMPLETE_ABORT,
+    COMPLETE_COMMIT,
+    EMPTY,
+    ONGOING,
+    PREPARE_ABORT,
+    PREPARE_COMMIT,
+    TransactionState,
+)
+from tests.transaction.bench import ID, T0, Bench, transaction
+
+WEEK_MS, HOUR_MS = 604_800_000, 3_600_000
+
+
+@pytest.mark.parametrize(
+    ("state", "expires"),
+    [
+        (EMPTY, True),
+        (COMPLETE_COMMIT, True),
+        (COMPLETE_ABORT, True),
+        (ONGOING, False),
+        (PREPARE_COMMIT, False),
+        (PREPARE_ABORT, False),
+    ],
+)
+def test_states_that_expire(state: TransactionState, expires: bool) -> None:
+    bench = Bench(transaction_abort_timed_out_transaction_cleanup_interval_ms=2_000_000_000)
+    now_ms = bench.node.clock.now_ms()
+    bench.put(transaction(state=state, update_timestamp_ms=now_ms - WEEK_MS, partitions=frozenset({T0})))
+    bench.advance(HOUR_MS)
+    assert (bench.transaction() is None) is expires
+    assert bench.states()[-1][0] == ("" if expires else state.wire_name)
+    assert bench.events == [TransactionalIdExpired(ID)] * expires
+
+
+@pytest.mark.parametrize(("age_ms", "expires"), [(WEEK_MS - HOUR_MS, True), (WEEK_MS - HOUR_MS - 1, False)])
+def test_the_age_at_the_check_counts(age_ms: int, expires: bool) -> None:
+    bench = Bench()
+    bench.put(transaction(update_timestamp_ms=bench.node.clock.now_ms() - age_ms))
+    bench.advance(HOUR_MS)
+    assert (bench.transaction() is None) is expires
+
+
+def test_a_use_keeps_the_id() -> None:
+    bench = Bench()
+    bench.init()
+    bench.advance(WEEK_MS - 1000)
+    bench.init()
+    bench.advance(HOUR_MS)
+    assert bench.state() is EMPTY
+
+
+def test_an_expired_id_begins_anew() -> None:
+    bench = Bench()
+    bench.init()
+    bench.advance(WEEK_MS + HOUR_MS)
+    assert bench.transaction() is None
+    bench.restart()
+    assert bench.transaction() is None
+    assert bench.init() == (0, 1001, 0)
+
+
+def test_tombstones_that_cannot_be_written_are_written_later() -> None:
+    """KAFKA-7519: in Kafka the id would answer CONCURRENT_TRANSACTIONS for ever."""
+    bench = Bench()
+    bench.put(transaction(update_timestamp_ms=0))
+    bench.logs[0].fail_next_append = UnavailableError("offline")
+    bench.advance(HOUR_MS)
+    assert bench.init()[0] == 0
+    assert bench.state() is EMPTY
+
+
+def test_many_ids_expire_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tombstones go into batches of the largest size that the log takes (KAFKA-13099)."""
+    monkeypatch.setattr(expiry, "IDS_AT_ONCE", 10)
+    bench = Bench()
+    bench.logs[0].batch_bytes_max = 500
+    for index in range(95):
+        bench.put(transaction(transactional_id=f"id-{index}", update_timestamp_ms=0))
+    appends = bench.logs[0].appends
+    bench.advance(HOUR_MS + 1_000)
+    assert list(bench.listed().transaction_states) == []
+    assert bench.logs[0].appends - appends >= 10
+
+
+def test_many_transactions_time_out_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(expiry, "IDS_AT_ONCE", 10)
+    bench = Bench()
+    for index in range(35):
+        bench.put(
+            transaction(transactional_id=f"id-{index}", state=ONGOING, partitions=frozenset({T0}), start_timestamp_ms=0)
+        )
+    bench.put(transaction(transactional_id="empty", state=ONGOING, start_timestamp_ms=0))
+    bench.advance(11_000)
+    assert {state.transaction_state for state in bench.listed().transaction_states} == {"CompleteAbort"}
+    assert len(bench.markers.sent) == 35
+
+
+def test_a_transaction_of_two_phase_commit_has_no_timeout() -> None:
+    bench = Bench()
+    bench.put(transaction(state=ONGOING, timeout_ms=2_147_483_647, start_timestamp_ms=-5_000_000_000))
+    bench.advance(20_000)
+    assert bench.state() is ONGOING

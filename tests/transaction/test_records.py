@@ -1,0 +1,114 @@
+"""The records of `__transaction_state`: golden bytes, damage, and what a rotation adds."""
+
+import pytest
+
+from kohort.model.errors import CoordinatorError, CorruptError, ErrorCode
+from kohort.model.ids import TopicPartition
+from kohort.records.values import TransactionLogTombstone
+from kohort.transaction.records import TransactionRecordSerde
+from kohort.transaction.states import COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_COMMIT
+from kohort.transaction.transaction import Transaction
+from tests.transaction.bench import transaction
+
+KEY = bytes.fromhex("0000 0004 74782d31")
+NOW_MS, BEGUN_MS = 1_700_000_000_000, 1_699_999_999_000
+FOO = frozenset({TopicPartition("foo", 2), TopicPartition("foo", 0)})
+
+# The values that Apache Kafka 4.2.1 writes: value, version (the finalised level that writes it), transactional id.
+GOLDEN = {
+    "empty, version 0": (
+        "0000 00000000000003e8 0000 0000ea60 00 ffffffff 0000018bcfe56800 ffffffffffffffff",
+        0,
+        transaction(transactional_id="tx-1", state=EMPTY, update_timestamp_ms=NOW_MS),
+    ),
+    "ongoing, version 0": (
+        "0000 00000000000003e8 0000 0000ea60 01 00000001 0003666f6f 000000020000000000000002 0000018bcfe568000000018bcfe56418",
+        0,
+        transaction(
+            transactional_id="tx-1",
+            state=ONGOING,
+            partitions=FOO,
+            start_timestamp_ms=BEGUN_MS,
+            update_timestamp_ms=NOW_MS,
+        ),
+    ),
+    "prepared by a client of version 2, version 1": (
+        "0001 00000000000003e8 0001 0000ea60 02 02 04666f6f 03 0000000000000002 00 0000018bcfe568000000018bcfe56418 0102020002",
+        2,
+        transaction(
+            transactional_id="tx-1",
+            producer_epoch=1,
+            state=PREPARE_COMMIT,
+            partitions=FOO,
+            start_timestamp_ms=BEGUN_MS,
+            update_timestamp_ms=NOW_MS,
+            client_version=2,
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_golden_bytes(name: str) -> None:
+    value, level, expected = GOLDEN[name]
+    serde = TransactionRecordSerde(lambda: level)
+    assert serde.encode(expected) == (KEY, bytes.fromhex(value))
+    assert serde.decode(KEY, bytes.fromhex(value)) == expected
+
+
+def test_level_1_writes_version_1() -> None:
+    _, value = TransactionRecordSerde(lambda: 1).encode(transaction())
+    assert value is not None
+    assert value[:2] == b"\x00\x01"
+
+
+def test_an_expired_id_is_a_tombstone() -> None:
+    serde = TransactionRecordSerde()
+    tombstone = TransactionLogTombstone("tx-1")
+    assert serde.encode(tombstone) == (KEY, None)
+    assert serde.decode(KEY, None) == tombstone
+
+
+def test_version_0_has_no_place_for_a_client_of_version_2() -> None:
+    with pytest.raises(CoordinatorError) as raised:
+        TransactionRecordSerde(lambda: 0).encode(transaction(client_version=2))
+    assert raised.value.code is ErrorCode.UNSUPPORTED_VERSION
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("0000 00000000000003e8 0000 0000ea60 08 00000000 0000018bcfe56800 0000018bcfe56418", "status 8"),
+        ("0000 00000000000003e8 0000 0000ea60 01 ffffffff 0000018bcfe56800 0000018bcfe56418", "null"),
+        ("0002 00000000000003e8 0000 0000ea60 00 ffffffff 0000018bcfe56800 ffffffffffffffff", "version"),
+        ("0000 00000000000003e8 0000", "TransactionLog"),
+    ],
+)
+def test_damaged_values(value: str, reason: str) -> None:
+    with pytest.raises(CorruptError, match=reason):
+        TransactionRecordSerde().decode(KEY, bytes.fromhex(value))
+
+
+def test_partitions_of_an_empty_id_are_ignored() -> None:
+    value = "0000 00000000000003e8 0000 0000ea60 00 00000000 0000018bcfe56800 ffffffffffffffff"
+    decoded = TransactionRecordSerde().decode(KEY, bytes.fromhex(value))
+    assert isinstance(decoded, Transaction)
+    assert (decoded.state, decoded.partitions) == (EMPTY, frozenset())
+
+
+def test_the_producer_ids_of_a_rotation_are_kept() -> None:
+    """Kafka reads both tagged fields and never writes them."""
+    serde = TransactionRecordSerde()
+    prepared = transaction(state=PREPARE_COMMIT, producer_epoch=32767, next_producer_id=1001, previous_producer_id=1000)
+    completed = transaction(state=COMPLETE_COMMIT, producer_id=1001, previous_producer_id=1000)
+    for each in (prepared, completed):
+        decoded = serde.decode(*serde.encode(each))
+        assert isinstance(decoded, Transaction)
+        assert (decoded.next_producer_id, decoded.previous_producer_id) == (
+            each.next_producer_id,
+            each.previous_producer_id,
+        )
+    usual = transaction(previous_producer_id=1000, last_producer_epoch=3)
+    decoded = serde.decode(*serde.encode(usual))
+    assert isinstance(decoded, Transaction)
+    assert (decoded.previous_producer_id, decoded.last_producer_epoch) == (-1, -1), "Kafka does not write them either"

@@ -1,0 +1,412 @@
+"""Stories of transactions: what the log, the markers and the clients see, in order."""
+
+import pytest
+
+from kohort.machine.shard import EndTransaction
+from kohort.model.errors import ErrorCode, RecordTooLargeError, UnavailableError
+from kohort.model.ids import TopicPartition, coordinator_partition
+from kohort.transaction.events import MarkerRefused, TransactionFenced, TransactionTimedOut
+from kohort.transaction.states import COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_COMMIT
+from kohort.wire import messages as m
+from tests.transaction.bench import ID, T0, T1, TIMEOUT_MS, Bench, transaction
+
+CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_commit(version: int) -> None:
+    """Records as Kafka 4.2.1 logs them: version 2 raises the epoch at the decision, and its marker has the new one."""
+    bench = Bench()
+    assert bench.init() == (0, 1000, 0)
+    assert set(bench.add(1000, 0, T0, T1).values()) == {ErrorCode.NONE}
+    assert bench.add_offsets(1000, 0, "g") is ErrorCode.NONE
+    bumped = int(version == 5)
+    code, producer_id, epoch = bench.end(1000, 0, version=version)
+    assert (code, producer_id, epoch) == (0, 1000, bumped)
+    assert bench.states() == [
+        ("Empty", 1000, 0),
+        ("Ongoing", 1000, 0),
+        ("Ongoing", 1000, 0),
+        ("PrepareCommit", 1000, bumped),
+        ("CompleteCommit", 1000, bumped),
+    ]
+    offsets = TopicPartition("__consumer_offsets", coordinator_partition("g", 50))
+    marker = EndTransaction(1000, bumped, 0, True, 2 * bumped)
+    assert bench.markers.sent == [(each, marker) for each in sorted([T0, T1, offsets])]
+
+
+def test_nothing_is_answered_before_it_is_committed() -> None:
+    bench = Bench(commits=False)
+    api = bench.service.init_producer_id
+    request = m.InitProducerIdRequest(
+        transactional_id=ID, transaction_timeout_ms=TIMEOUT_MS, producer_id=-1, producer_epoch=-1
+    )
+    answers = bench.begin(api, request, 5)
+    assert answers == []
+    bench.logs[0].commit()
+    bench.settle()
+    assert [answer.producer_id for answer in answers] == [1000]
+
+
+def test_markers_follow_the_commit_of_the_decision() -> None:
+    bench = Bench()
+    bench.init()
+    bench.add(1000, 0, T0)
+    bench.commits = False
+    request = m.EndTxnRequest(transactional_id=ID, producer_id=1000, producer_epoch=0, committed=True)
+    answers = bench.begin(bench.service.end_txn, request, 4)
+    assert (answers, bench.markers.sent) == ([], [])
+    bench.logs[0].commit()
+    bench.settle()
+    assert [answer.error_code for answer in answers] == [0]
+    assert len(bench.markers.sent) == 1
+
+
+def test_a_request_during_the_markers_waits_for_the_completion() -> None:
+    bench = Bench()
+    bench.init()
+    bench.add(1000, 0, T0)
+    bench.markers.code = None
+    bench.end(1000, 0)
+    request = m.AddOffsetsToTxnRequest(transactional_id=ID, producer_id=1000, producer_epoch=0, group_id="g")
+    waiting = bench.begin(bench.service.add_offsets_to_txn, request, 4)
+    assert waiting == []
+    bench.markers.answer()
+    bench.settle()
+    assert [answer.error_code for answer in waiting] == [0]
+    assert bench.state() is ONGOING
+
+
+def test_it_does_not_wait_for_long() -> None:
+    bench = Bench()
+    bench.init()
+    bench.add(1000, 0, T0)
+    bench.markers.code = None
+    bench.end(1000, 0)
+    assert bench.added(1000, 0, T0) is CONCURRENT
+    assert bench.init()[0] is CONCURRENT
+    assert bench.end(1000, 0)[0] is CONCURRENT
+    bench.markers.answer()
+    bench.settle()
+    assert bench.added(1000, 0, T0) is ErrorCode.NONE
+
+
+def test_it_is_answered_when_the_coordinator_goes() -> None:
+    bench = Bench()
+    bench.init()
+    bench.add(1000, 0, T0)
+    bench.markers.code = None
+    bench.end(1000, 0)
+    request = m.AddOffsetsToTxnRequest(transactional_id=ID, producer_id=1000, producer_epoch=0, group_id="g")
+    waiting = bench.begin(bench.service.add_offsets_to_txn, request, 4)
+    bench.runtime.close()
+    bench.settle()
+    assert [answer.error_code for answer in waiting] == [ErrorCode.NOT_COORDINATOR]
+
+
+@pytest.mark.parametrize(("level", "retried"), [(1, ErrorCode.PRODUCER_FENCED), (2, 0)])
+def test_a_second_producer_fences_the_first(level: int, retried: int) -> None:
+    """
+    Ongoing(e), PrepareAbort(e+1), CompleteAbort(e+1), Empty(e+2). The first producer, which retries with its epoch, is fenced
+    in version 1, and gets e+1 in version 2 if no other producer came between.
+    """
+    bench = Bench(level=level)
+    bench.init()
+    bench.add(1000, 0, T0)
+    assert bench.init() == (CONCURRENT, -1, -1)
+    assert bench.events == [TransactionFenced(ID, 1000, 1)]
+    assert bench.init(ID, 1000, 0)[0] == retried
+    assert bench.init() == (0, 1000, 2)
+    states = [state for state in bench.states() if state != ("Empty", 1000, 1)]
+    assert states == [
+        ("Empty", 1000, 0),
+        ("Ongoing", 1000, 0),
+        ("PrepareAbort", 1000, 1),
+        ("CompleteAbort", 1000, 1),
+        ("Empty", 1000, 2),
+    ]
+    assert [end.producer_epoch for _, end in bench.markers.sent] == [1]
+    assert bench.added(1000, 0, T0) is ErrorCode.PRODUCER_FENCED
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_a_transaction_that_lasts_too_long_is_aborted(level: int) -> None:
+    """The timeout counts from the first partition, and is looked at every ten seconds. EndTxn 5 takes it for its own end."""
+    bench = Bench(level=level)
+    bench.init(timeout_ms=15_000)
+    bench.add(1000, 0, T0)
+    bench.advance(15_000)
+    assert bench.state() is ONGOING
+    bench.add(1000, 0, T1)
+    bench.advance(5_000)
+    assert bench.states()[-2:] == [("PrepareAbort", 1000, 1), ("CompleteAbort", 1000, 1)]
+    assert bench.events == [TransactionTimedOut(ID, 1000, 1, 15_000)]
+    assert bench.end(1000, 0, version=5)[0] is ErrorCode.INVALID_TXN_STATE
+    assert bench.end(1000, 0, committed=False, version=5) == (0, 1000, 1)
+    assert bench.end(1000, 0)[0] is ErrorCode.PRODUCER_FENCED
+
+
+def test_the_last_epoch_cannot_be_fenced() -> None:
+    bench = Bench()
+    bench.put(transaction(state=ONGOING, producer_epoch=32767, partitions=frozenset({T0}), start_timestamp_ms=0))
+    bench.advance(60_000)
+    assert bench.state() is ONGOING
+
+
+def test_partitions_that_cannot_take_a_marker_get_it_again() -> None:
+    bench = Bench()
+    bench.init()
+    bench.add(1000, 0, T0, T1)
+    bench.markers.code = None
+    bench.end(1000, 0)
+    bench.markers.answer(ErrorCode.NOT_LEADER_OR_FOLLOWER, T0)
+    bench.markers.answer(ErrorCode.NONE, T1)
+    bench.settle()
+    assert bench.describe().transaction_state == "PrepareCommit"
+    assert [(topic.topic, list(topic.partitions)) for topic in bench.describe().topics] == [("t", [0])]
+    assert len(bench.markers.sent) == 2
+    bench.advance(49)
+    assert len(bench.markers.sent) == 2
+    bench.advance(1)
+    assert [topic_partition for topic_partition, _ in bench.markers.sent[2:]] == [T0]
+    bench.markers.answer()
+    bench.settle()
+    assert bench.state() is COMPLETE_COMMIT
+    assert bench.events == [], "an unavailable partition is not worth a line"
+
+
+@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.CORRUPT_MESSAGE])
+def test_unexpected_errors_of_a_marker_are_logged_and_it_is_sent_again(code: ErrorCode) -> None:
+    bench = Bench()
+    bench.init()
+    bench.add(1000, 0, T0)
+    bench.markers.code = None
+    bench.end(1000, 0)
+    bench.markers.answer(code)
+    assert bench.events == [MarkerRefused(ID, "t-0", code, False)]
+    bench.advance(50)
+    bench.markers.answer()
+    bench.settle()
+    assert bench.state() is COMPLETE_COMMIT
+
+
+@pytest.mark.parametrize("code", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED])
+def test_a_marker_that_a_later_epoch_refuses_leaves_the_transaction_prepared(code: ErrorCode) -> None:
+    """An administrator wrote a marker with a higher epoch. Kafka's transactional id is unusable from then on, too."""
+    bench = Bench()
+    bench.init()
+    bench.add(1000, 0, T0)
+    bench.markers.code = None
+    bench.end(1000, 0)
+    bench.markers.answer(code)
+    assert bench.events == [MarkerRefused(ID, "t-0", code, True)]
+    bench.advance(60_000)
+    assert len(bench.markers.sent) == 1
+    assert bench.init()[0] is CONCURRENT
+    bench.restart()
+    assert len(bench.markers.sent) == 2, "the next load tries again"
+
+
+def test_a_deleted_topic_does_not_hinder_the_commit() -> None:
+    bench = Bench()
+    bench.init()
+    bench.add(1000, 0, T0)
+    bench.markers.code = None
+    bench.end(1000, 0)
+    del bench.image["t"]
+    bench.markers.answer(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    bench.settle()
+    assert bench.state() is COMPLETE_COMMIT
+
+
+def test_a_completion_is_written_later_if_the_log_was_away() -> None:
+    """The error of the append is answered to clients as NOT_COORDINATOR, but the shard is still here."""
+    bench = Bench()
+    bench.init()
+    bench.add(1000, 0, T0)
+    bench.markers.code = None
+    bench.end(1000, 0)
+    bench.logs[0].fail_next_append = UnavailableError("offline")
+    bench.markers.answer()
+    bench.advance(50)
+    assert bench.state() is COMPLETE_COMMIT
+
+
+@pytest.mark.parametrize("code", [ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION])
+def test_a_partition_without_markers_is_done(code: ErrorCode) -> None:
+    bench = Bench()
+    bench.init()
+    bench.add(1000, 0, T0)
+    bench.markers.code = code
+    bench.end(1000, 0)
+    assert bench.state() is COMPLETE_COMMIT
+
+
+def test_a_restart_in_a_prepare_state_sends_all_markers_again() -> None:
+    """They carry the new coordinator epoch. The answers to the old ones complete nothing."""
+    bench = Bench()
+    bench.init()
+    bench.add(1000, 0, T0, T1)
+    bench.markers.code = None
+    bench.end(1000, 0, version=5)
+    late = dict(bench.markers.held)
+    bench.markers.answer(ErrorCode.NONE, T0)
+    bench.restart()
+    assert [end.coordinator_epoch for _, end in bench.markers.sent] == [0, 0, 1, 1]
+    late[T1](ErrorCode.NONE)
+    bench.settle()
+    assert bench.state() is PREPARE_COMMIT
+    bench.markers.answer()
+    bench.settle()
+    assert bench.states()[-1] == ("CompleteCommit", 1000, 1)
+    assert bench.init(ID, 1000, 0)[0] is ErrorCode.PRODUCER_FENCED, "the last epoch is not in the log"
+    assert bench.end(1000, 0, version=5) == (0, 1000, 1), "a retry of EndTxn is recognised"
+
+
+def test_a_new_leader_epoch_sends_them_again() -> None:
+    bench = Bench()
+    bench.init()
+    bench.add(1000, 0, T0)
+    bench.markers.code = None
+    bench.end(1000, 0)
+    late = dict(bench.markers.held)
+    bench.runtime.load(0, bench.logs[0], 7)
+    bench.settle()
+    assert [end.coordinator_epoch for _, end in bench.markers.sent] == [0, 7]
+    late[T0](ErrorCode.NONE)
+    assert bench.state() is PREPARE_COMMIT
+    bench.markers.answer()
+    bench.settle()
+    assert bench.state() is COMPLETE_COMMIT
+
+
+def test_a_completion_that_cannot_be_written_is_written_later() -> None:
+    bench = Bench()
+    bench.init()
+    bench.add(1000, 0, T0)
+    bench.markers.code = None
+    bench.end(1000, 0)
+    bench.logs[0].fail_next_append = RecordTooLargeError("no")
+    bench.markers.answer()
+    bench.settle()
+    assert bench.state() is PREPARE_COMMIT
+    bench.advance(50)
+    assert bench.state() is COMPLETE_COMMIT
+    assert [state for state, _, _ in bench.states()].count("CompleteCommit") == 1
+
+
+def test_a_fence_that_cannot_be_written_costs_no_epoch() -> None:
+    """KAFKA-9666: Kafka keeps the raised epoch in memory; here the state reverts, and the next attempt raises it once."""
+    bench = Bench()
+    bench.init()
+    bench.add(1000, 0, T0)
+    for _ in range(3):
+        bench.logs[0].fail_next_append = UnavailableError("offline")
+        assert bench.init()[0] is ErrorCode.NOT_COORDINATOR
+    assert bench.init()[0] is CONCURRENT
+    assert bench.states()[-1] == ("CompleteAbort", 1000, 1)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(RecordTooLargeError("x"), ErrorCode.UNKNOWN_SERVER_ERROR), (UnavailableError("x"), ErrorCode.NOT_COORDINATOR)],
+)
+def test_errors_of_the_log(error: RecordTooLargeError | UnavailableError, code: ErrorCode) -> None:
+    bench = Bench()
+    bench.logs[0].fail_next_append = error
+    assert bench.init() == (code, -1, -1)
+    assert bench.transaction() is None
+    assert bench.init() == (0, 1001, 0), "the producer id is lost, the transactional id is not wedged"
+
+
+def test_a_write_that_is_not_committed_in_time() -> None:
+    bench = Bench(commits=False)
+    request = m.InitProducerIdRequest(
+        transactional_id=ID, transaction_timeout_ms=TIMEOUT_MS, producer_id=-1, producer_epoch=-1
+    )
+    answers = bench.begin(bench.service.init_producer_id, request, 5)
+    bench.advance(60_000)
+    assert [answer.error_code for answer in answers] == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+
+
+def test_a_request_of_version_2_under_level_0_does_not_wedge_the_id() -> None:
+    """Kafka answers CONCURRENT_TRANSACTIONS from then on."""
+    bench = Bench(level=0)
+    bench.init()
+    bench.add(1000, 0, T0)
+    assert bench.end(1000, 0, version=5)[0] is ErrorCode.UNSUPPORTED_VERSION
+    assert bench.verify(1000, 0, T1, adds=True) is ErrorCode.UNSUPPORTED_VERSION
+    assert bench.end(1000, 0)[0] is ErrorCode.NONE
+    assert bench.state() is COMPLETE_COMMIT
+
+
+def test_a_transaction_without_partitions_needs_no_markers() -> None:
+    bench = Bench()
+    bench.init()
+    bench.add(1000, 0)
+    assert bench.state() is ONGOING
+    assert bench.end(1000, 0)[0] is ErrorCode.NONE
+    assert bench.states()[-2:] == [("PrepareCommit", 1000, 0), ("CompleteCommit", 1000, 0)]
+    assert bench.markers.sent == []
+
+
+def test_the_same_partitions_again_write_nothing() -> None:
+    bench = Bench()
+    bench.init()
+    bench.add(1000, 0, T0)
+    written = bench.logs[0].end_offset
+    assert bench.added(1000, 0, T0) is ErrorCode.NONE
+    assert bench.add(1000, 0) == {}
+    assert bench.verify(1000, 0, T0, adds=True) is ErrorCode.NONE
+    assert bench.logs[0].end_offset == written
+    assert bench.verify(1000, 0, T1, adds=True) is ErrorCode.NONE
+    assert bench.logs[0].end_offset == written + 1
+
+
+def test_the_version_of_a_client_is_that_of_its_last_write() -> None:
+    bench = Bench()
+    bench.init()
+    for version, topic_partition in ((3, T0), (4, T1), (3, TopicPartition("t", 2))):
+        bench.add(1000, 0, topic_partition, version=version)
+    versions = [record.client_version for record in bench.records() if hasattr(record, "client_version")]
+    assert versions == [0, 0, 2, 0]
+
+
+def test_unusable_partitions() -> None:
+    bench = Bench()
+    bench.init()
+    missing, internal = TopicPartition("t", 4), TopicPartition("__consumer_offsets", 0)
+    assert bench.add(1000, 0, T0, missing) == {
+        T0: ErrorCode.OPERATION_NOT_ATTEMPTED,
+        missing: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    assert bench.added(1000, 0, internal) is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert bench.state() is EMPTY
+    assert bench.added(1000, 0, internal, version=4) is ErrorCode.NONE
+
+
+def test_verification_by_partition() -> None:
+    bench = Bench()
+    bench.init()
+    bench.add(1000, 0, T0)
+    codes = bench.add(1000, 0, T0, T1, version=4, verify_only=True)
+    assert codes == {T0: ErrorCode.NONE, T1: ErrorCode.TRANSACTION_ABORTABLE}
+
+
+def test_no_producer_id_is_at_hand() -> None:
+    """The request waits for the next block. Only if others have taken it whole, the client has to ask again."""
+    bench = Bench()
+    bench.ids.is_empty = True
+    request = m.InitProducerIdRequest(
+        transactional_id=ID, transaction_timeout_ms=TIMEOUT_MS, producer_id=-1, producer_epoch=-1
+    )
+    first = bench.begin(bench.service.init_producer_id, request, 5)
+    second = bench.begin(bench.service.init_producer_id, request, 5)
+    assert (first, second) == ([], [])
+    ready, refused = bench.ids.waiting
+    bench.ids.is_empty = False
+    ready(ErrorCode.NONE)
+    refused(ErrorCode.KAFKA_STORAGE_ERROR)
+    bench.settle()
+    assert [answer.producer_id for answer in first] == [1000]
+    assert [answer.error_code for answer in second] == [ErrorCode.KAFKA_STORAGE_ERROR]
