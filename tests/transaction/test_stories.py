@@ -77,6 +77,24 @@ def test_a_request_during_the_markers_waits_for_the_completion() -> None:
     assert bench.state() is ONGOING
 
 
+def test_only_the_producer_of_the_transaction_waits() -> None:
+    """Every other request is answered at once, as by Kafka: the outcome would refuse it."""
+    bench = Bench()
+    bench.init()
+    bench.add(1000, 0, T0)
+    bench.markers.code = None
+    bench.end(1000, 0, version=5)
+    for producer_id, epoch in ((1000, 0), (1001, 1)):
+        request = m.AddOffsetsToTxnRequest(
+            transactional_id=ID, producer_id=producer_id, producer_epoch=epoch, group_id="g"
+        )
+        (refused,) = bench.begin(bench.service.add_offsets_to_txn, request, 4)
+        assert refused.error_code == CONCURRENT
+    again = m.EndTxnRequest(transactional_id=ID, producer_id=1000, producer_epoch=0, committed=True)
+    (refused,) = bench.begin(bench.service.end_txn, again, 5)
+    assert refused.error_code == CONCURRENT
+
+
 def test_it_does_not_wait_for_long() -> None:
     bench = Bench()
     bench.init()
@@ -336,6 +354,15 @@ def test_a_request_of_version_2_under_level_0_does_not_wedge_the_id() -> None:
     bench.add(1000, 0, T0)
     assert bench.end(1000, 0, version=5)[0] is ErrorCode.UNSUPPORTED_VERSION
     assert bench.verify(1000, 0, T1, adds=True) is ErrorCode.UNSUPPORTED_VERSION
+    adding = m.AddPartitionsToTxnTransaction(
+        transactional_id=ID,
+        producer_id=1000,
+        producer_epoch=0,
+        verify_only=False,
+        topics=[m.AddPartitionsToTxnTopic(name="t", partitions=[1])],
+    )
+    answer = bench.ask(bench.service.add_partitions_to_txn, m.AddPartitionsToTxnRequest(transactions=[adding]), 4)
+    assert (answer.error_code, list(answer.results_by_transaction)) == (ErrorCode.UNSUPPORTED_VERSION, [])
     assert bench.end(1000, 0)[0] is ErrorCode.NONE
     assert bench.state() is COMPLETE_COMMIT
 
@@ -380,9 +407,39 @@ def test_unusable_partitions() -> None:
         T0: ErrorCode.OPERATION_NOT_ATTEMPTED,
         missing: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
-    assert bench.added(1000, 0, internal) is ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert bench.state() is EMPTY
-    assert bench.added(1000, 0, internal, version=4) is ErrorCode.NONE
+    assert bench.added(1000, 0, internal) is ErrorCode.NONE, "internal topics are topics like any other"
+
+
+def test_the_answer_has_the_form_of_the_request() -> None:
+    bench = Bench()
+    bench.init()
+    topics = [
+        m.AddPartitionsToTxnTopic(name="t", partitions=[1, 0, 1]),
+        m.AddPartitionsToTxnTopic(name="__consumer_offsets", partitions=[]),
+    ]
+    request = m.AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=ID,
+        v3_and_below_producer_id=1000,
+        v3_and_below_producer_epoch=0,
+        v3_and_below_topics=topics,
+    )
+    answer = bench.ask(bench.service.add_partitions_to_txn, request, 3)
+    assert [
+        (topic.name, [result.partition_index for result in topic.results_by_partition])
+        for topic in answer.results_by_topic_v3_and_below
+    ] == [("t", [1, 0, 1]), ("__consumer_offsets", [])]
+
+
+def test_a_marker_in_the_log_of_the_coordinator_is_ignored() -> None:
+    bench = Bench()
+    bench.init()
+    log = bench.logs[0]
+    bench.runtime.close()
+    log.append_marker(EndTransaction(1000, 0, 0, True), leader_epoch=0, timestamp_ms=0)
+    bench.start(1)
+    assert bench.state() is EMPTY
+    assert bench.init() == (0, 1000, 1)
 
 
 def test_verification_by_partition() -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from kohort.broker.features import TRANSACTION_VERSION
 from kohort.broker.ports import Handler
 from kohort.machine.ports import Verification
+from kohort.machine.shard import EndTransaction
 from kohort.machine.timeline import SnapshotRegistry
+from kohort.model.errors import ErrorCode
 from kohort.model.ids import CONSUMER_OFFSETS, TRANSACTION_STATE, TopicPartition
 from kohort.model.image import ClusterImage, ImageDelta
 from kohort.runtime.ports import PartitionLog
@@ -34,7 +36,6 @@ class TransactionCoordinator:
     """The `kohort.server.coordinators.HostedCoordinator` of transactions."""
 
     topic = TRANSACTION_STATE
-    marker_writer = None
 
     def __init__(self, environment: CoordinatorEnvironment) -> None:
         self._broker = broker = environment.broker
@@ -98,6 +99,10 @@ class TransactionCoordinator:
 
     def handlers(self) -> Mapping[ApiKey, Handler]:
         return self._service.handlers()
+
+    def marker_writer(self, _partition: int, _end: EndTransaction, done: Callable[[ErrorCode], None], /) -> None:
+        """Write nothing: a client may name this topic in a transaction, but it cannot write to it."""
+        done(ErrorCode.NONE)
 
     @property
     def verification(self) -> Verification | None:

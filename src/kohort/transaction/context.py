@@ -9,7 +9,7 @@ from kohort.machine.timeline import TimelineDict
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.transaction.config import TransactionConfig
 from kohort.transaction.events import TransactionEvents
-from kohort.transaction.transaction import Transaction
+from kohort.transaction.transaction import VERSION_2, Transaction
 
 NO_COORDINATOR_EPOCH: Final = -1
 
@@ -37,7 +37,7 @@ class TransactionContext:
     Attributes:
         transactions: by transactional id.
         unfinished: the ids whose partitions may hold an open transaction: states ONGOING and both Prepare states.
-        level: returns the finalised level of `transaction.version`, by which the coordinator itself ends transactions.
+        level: returns the finalised level of `transaction.version`.
         coordinator_epoch: the leader epoch of the shard's partition.
     """
 
@@ -74,6 +74,11 @@ class TransactionContext:
         self.events = events
         self.level = level
         self.coordinator_epoch = NO_COORDINATOR_EPOCH
+
+    @property
+    def own_version(self) -> int:
+        """The transaction version in which the coordinator itself ends transactions: that of the finalised level."""
+        return VERSION_2 if self.level() >= VERSION_2 else 0
 
     def find(self, transactional_id: str) -> Transaction:
         """

@@ -104,11 +104,8 @@ def _repeated(transaction: Transaction, committed: bool) -> Result[TransactionRe
 
 def _answer(prepared: Transaction) -> m.EndTxnResponse:
     """The producer id and epoch after the completion. Versions below 5 have no place for them."""
-    rotates = prepared.next_producer_id != NO_PRODUCER_ID
-    return m.EndTxnResponse(
-        producer_id=prepared.next_producer_id if rotates else prepared.producer_id,
-        producer_epoch=0 if rotates else prepared.producer_epoch,
-    )
+    producer_id, producer_epoch = prepared.next_producer
+    return m.EndTxnResponse(producer_id=producer_id, producer_epoch=producer_epoch)
 
 
 def end_ongoing(

@@ -70,7 +70,7 @@ class TransactionMaintenance:
             if transaction is None or not _is_timed_out(transaction, now_ms):
                 continue
             prepared = transaction.prepared(
-                committed=False, client_version=context.level(), now_ms=now_ms, is_fence=True
+                committed=False, client_version=context.own_version, now_ms=now_ms, is_fence=True
             )
             aborted.append(prepared)
             records.append(prepared)

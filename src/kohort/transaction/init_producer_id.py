@@ -69,7 +69,7 @@ def _fence(
     context: TransactionContext, transaction: Transaction, now_ms: int
 ) -> Result[TransactionRecord, m.InitProducerIdResponse]:
     """Abort the ongoing transaction under the next epoch, which its producer does not have."""
-    aborted = transaction.prepared(committed=False, client_version=context.level(), now_ms=now_ms, is_fence=True)
+    aborted = transaction.prepared(committed=False, client_version=context.own_version, now_ms=now_ms, is_fence=True)
     event = TransactionFenced(aborted.transactional_id, aborted.producer_id, aborted.producer_epoch)
     response = m.InitProducerIdResponse(
         error_code=int(ErrorCode.CONCURRENT_TRANSACTIONS),

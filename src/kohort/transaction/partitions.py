@@ -12,6 +12,19 @@ from kohort.transaction.states import ONGOING, is_prepared
 from kohort.transaction.transaction import Transaction
 
 
+class TransactionEndingError(CoordinatorError):
+    """
+    CONCURRENT_TRANSACTIONS: the last transaction has not ended in all of its partitions.
+
+    Attributes:
+        is_of_producer: whether the request names the producer that continues after the end. Any other is refused then, too.
+    """
+
+    def __init__(self, *, is_of_producer: bool) -> None:
+        super().__init__(ErrorCode.CONCURRENT_TRANSACTIONS)
+        self.is_of_producer = is_of_producer
+
+
 def add_partitions(
     context: TransactionContext,
     transactional_id: str,
@@ -34,7 +47,7 @@ def add_partitions(
     """
     transaction = context.find(transactional_id)
     if is_prepared(transaction.state):
-        raise CoordinatorError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        raise TransactionEndingError(is_of_producer=(producer_id, producer_epoch) == transaction.next_producer)
     check_producer(transaction, producer_id, producer_epoch)
     if transaction.state is ONGOING and partitions <= transaction.partitions:
         return []

@@ -17,7 +17,7 @@ from kohort.machine.response_aggregation import ResponseAggregator
 from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Producer, Reply, Result, Runner
 from kohort.model.context import RequestContext
 from kohort.model.errors import CoordinatorError, ErrorCode
-from kohort.model.ids import CONSUMER_OFFSETS, INTERNAL_TOPICS, TopicPartition, coordinator_partition
+from kohort.model.ids import CONSUMER_OFFSETS, TopicPartition, coordinator_partition
 from kohort.model.image import ClusterImage
 from kohort.transaction.config import TransactionConfig
 from kohort.transaction.context import HasContext
@@ -31,7 +31,7 @@ from kohort.transaction.listing import (
     list_transactions,
     unknown_states,
 )
-from kohort.transaction.partitions import add_partitions, verify_partitions
+from kohort.transaction.partitions import TransactionEndingError, add_partitions, verify_partitions
 from kohort.transaction.transaction import VERSION_2
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
@@ -100,7 +100,7 @@ class TransactionService:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         return ErrorCode.NONE if transactional_id else ErrorCode.INVALID_REQUEST
 
-    def _write(
+    def _add_to(
         self,
         transactional_id: str,
         operation: Callable[[HasContext, int], Result[Any, T]],
@@ -108,19 +108,18 @@ class TransactionService:
         on_error: Callable[[Exception], T],
     ) -> T | None:
         """
-        Run an operation on the shard of a transactional id.
+        Run an operation that adds partitions to a transaction.
 
-        If the last transaction is about to be completed, the operation runs again after that, instead of telling the client
-        to ask again. Clients cannot tell: the answer CONCURRENT_TRANSACTIONS has the same effect, later.
+        If it meets the end of the producer's last transaction, it runs again after the completion, instead of telling the
+        client to ask again. The client cannot tell, and saves a back-off of 20 to 100 ms for each transaction.
         """
         partition = self._partition_for(transactional_id)
 
         def first(shard: HasContext, now_ms: int) -> Result[Any, T]:
             try:
                 return operation(shard, now_ms)
-            except CoordinatorError as error:
-                is_concurrent = error.code is ErrorCode.CONCURRENT_TRANSACTIONS
-                if is_concurrent and shard.context.markers.when_finished(transactional_id, again):
+            except TransactionEndingError as error:
+                if error.is_of_producer and shard.context.markers.when_finished(transactional_id, again):
                     return Result()
                 raise
 
@@ -168,8 +167,8 @@ class TransactionService:
             if producer_id is None:
                 return _init_refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
             return m.InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
-        return self._write(
-            request.transactional_id,
+        return self._runner.write(
+            self._partition_for(request.transactional_id),
             lambda shard, now_ms: init_producer_id(shard.context, request, now_ms),
             reply,
             lambda error: _init_refused(downgraded(error_code(error), ApiKey.INIT_PRODUCER_ID, api_version)),
@@ -207,7 +206,7 @@ class TransactionService:
         partitions = dict.fromkeys(
             TopicPartition(topic.name, index) for topic in transaction.topics for index in topic.partitions
         )
-        refused = {each: code for each in partitions if (code := self._unusable(each, version))}
+        refused = {each: code for each in partitions if (code := self._unusable(each))}
         if refused:
             return dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused
         code = self._refusal(transaction.transactional_id)
@@ -228,13 +227,10 @@ class TransactionService:
             client_version = VERSION_2 if version >= _BATCHED_SINCE else 0
             return Result(add_partitions(shard.context, *producer, wanted, client_version, now_ms), codes)
 
-        return self._write(transaction.transactional_id, operation, reply, failed)
+        return self._add_to(transaction.transactional_id, operation, reply, failed)
 
-    def _unusable(self, topic_partition: TopicPartition, version: int) -> ErrorCode | None:
+    def _unusable(self, topic_partition: TopicPartition) -> ErrorCode | None:
         topic, index = topic_partition
-        if version < _BATCHED_SINCE and topic in INTERNAL_TOPICS:
-            # Kafka authorizes no client for them.
-            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         found = self._image.topic(topic)
         exists = found is not None and 0 <= index < found.partition_count
         return None if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -254,7 +250,7 @@ class TransactionService:
             producer = (request.transactional_id, request.producer_id, request.producer_epoch)
             return Result(add_partitions(shard.context, *producer, wanted, 0, now_ms), m.AddOffsetsToTxnResponse())
 
-        return self._write(
+        return self._add_to(
             request.transactional_id,
             added,
             reply,
@@ -290,7 +286,7 @@ class TransactionService:
                 code = ErrorCode.INVALID_PRODUCER_EPOCH
             verified(None if code is ErrorCode.NONE else CoordinatorError(code))
 
-        response = self._write(producer.transactional_id, operation, answer, error_code)
+        response = self._add_to(producer.transactional_id, operation, answer, error_code)
         if response is not None:
             answer(response)
 
@@ -304,8 +300,8 @@ class TransactionService:
             return refused_end(code)
         api_version = context.api_version
         client_version = VERSION_2 if api_version >= _VERSION_2_SINCE else 0
-        return self._write(
-            request.transactional_id,
+        return self._runner.write(
+            self._partition_for(request.transactional_id),
             lambda shard, now_ms: end_txn(shard.context, request, client_version, now_ms),
             reply,
             lambda error: refused_end(downgraded(error_code(error), ApiKey.END_TXN, api_version)),
@@ -402,18 +398,31 @@ def _added_response(
     transactions: Sequence[m.AddPartitionsToTxnTransaction], parts: Sequence[Added], version: int
 ) -> m.AddPartitionsToTxnResponse:
     if version < _BATCHED_SINCE:
-        return m.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_by_topic(parts[0]))
+        return m.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_by_topic(transactions[0].topics, parts[0]))
+    if any(ErrorCode.UNSUPPORTED_VERSION in codes.values() for codes in parts):
+        # Kafka's request fails as a whole.
+        return m.AddPartitionsToTxnResponse(error_code=int(ErrorCode.UNSUPPORTED_VERSION))
     return m.AddPartitionsToTxnResponse(
         results_by_transaction=[
-            m.AddPartitionsToTxnResult(transactional_id=transaction.transactional_id, topic_results=_by_topic(codes))
+            m.AddPartitionsToTxnResult(
+                transactional_id=transaction.transactional_id, topic_results=_by_topic(transaction.topics, codes)
+            )
             for transaction, codes in zip(transactions, parts, strict=True)
         ]
     )
 
 
-def _by_topic(codes: Added) -> list[m.AddPartitionsToTxnTopicResult]:
-    topics: dict[str, list[m.AddPartitionsToTxnPartitionResult]] = {}
-    for (topic, index), code in codes.items():
-        result = m.AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=int(code))
-        topics.setdefault(topic, []).append(result)
-    return [m.AddPartitionsToTxnTopicResult(name=name, results_by_partition=each) for name, each in topics.items()]
+def _by_topic(topics: Sequence[m.AddPartitionsToTxnTopic], codes: Added) -> list[m.AddPartitionsToTxnTopicResult]:
+    """The codes in the form of the request: a partition that is listed twice is answered twice."""
+    return [
+        m.AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                m.AddPartitionsToTxnPartitionResult(
+                    partition_index=index, partition_error_code=int(codes[TopicPartition(topic.name, index)])
+                )
+                for index in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]

@@ -68,6 +68,9 @@ class TransactionShard(PlainShard[TransactionRecord]):
         if transactional_id in self._unfinished:
             del self._unfinished[transactional_id]
 
+    def replay_end_transaction_marker(self, producer_id: int, producer_epoch: int, /, *, committed: bool) -> None:
+        """Ignore a marker: a client may have named a partition of this topic in a transaction, and cannot write to it."""
+
     def on_coordinator_epoch(self, coordinator_epoch: int, /) -> None:
         """Markers that are under way carry the earlier epoch: they are sent again if the shard is active."""
         self.context.coordinator_epoch = coordinator_epoch

@@ -75,6 +75,13 @@ class Transaction(msgspec.Struct, frozen=True):
     def is_epoch_exhausted(self) -> bool:
         return self.producer_epoch >= EPOCH_EXHAUSTED
 
+    @property
+    def next_producer(self) -> tuple[int, int]:
+        """The producer id and epoch after the completion of a prepared transaction."""
+        if self.next_producer_id != NO_PRODUCER_ID:
+            return self.next_producer_id, 0
+        return self.producer_id, self.producer_epoch
+
     def _require(self, target: TransactionState) -> None:
         if self.state not in PREDECESSORS[target]:
             raise IllegalTransitionError(
@@ -208,12 +215,12 @@ class Transaction(msgspec.Struct, frozen=True):
         """COMPLETE_COMMIT or COMPLETE_ABORT: every marker is written."""
         target = COMPLETE_COMMIT if self.state is PREPARE_COMMIT else COMPLETE_ABORT
         self._require(target)
-        rotates = self.next_producer_id != NO_PRODUCER_ID
+        producer_id, producer_epoch = self.next_producer
         is_version_2 = self.client_version >= VERSION_2
         return Transaction(
             self.transactional_id,
-            self.next_producer_id if rotates else self.producer_id,
-            0 if rotates else self.producer_epoch,
+            producer_id,
+            producer_epoch,
             self.timeout_ms,
             target,
             NO_PARTITIONS,
