@@ -112,6 +112,38 @@ def cut(send: Send, end: int) -> Send:
     return lambda now_ms: send(now_ms)[:end]
 
 
+def record(
+    offset: bytes = b"\0",
+    *,
+    attributes: bytes = b"\0",
+    time: bytes = b"\0",
+    key: bytes = b"\2k",
+    value: bytes = b"\2v",
+    headers: bytes = b"\0",
+    longer: int = 0,
+) -> bytes:
+    """A record of which each part is encoded already (varints in zigzag: 1 is -1, 2 is 1), and a length that may be wrong."""
+    body = attributes + time + offset + key + value + headers
+    return bytes([(len(body) + longer) << 1]) + body
+
+
+def raw(*records: bytes, count: int | None = None, codec: Codec = Codec.NONE) -> Send:
+    """These bytes as the records of a batch, which states as many of them or `count`."""
+
+    def build(now_ms: int) -> bytes:
+        stated = len(records) if count is None else count
+        batch = bytearray(plain(b"v")(now_ms)[:HEADER_BYTES])
+        batch[23:27] = (stated - 1).to_bytes(4, "big")
+        batch[57:61] = stated.to_bytes(4, "big")
+        batch += compress(b"".join(records), codec)
+        batch[8:12] = (len(batch) - LOG_OVERHEAD_BYTES).to_bytes(4, "big")
+        batch[22] |= codec
+        seal_crc(batch)
+        return bytes(batch)
+
+    return build
+
+
 def _second_offset_wrong(records: bytearray) -> None:
     first_size = (records[0] >> 1) + 1
     records[first_size + 3] = 8  # length, attributes, timestamp delta, then the offset delta: 4 as a varint
@@ -230,6 +262,53 @@ CASES: dict[str, Case] = {
     "gzip in two members":                  Case([packed(Codec.GZIP, gzip.compress(b"a") + gzip.compress(b"b"))]),
     **{f"{codec.name.lower()} to a topic of {to}": Case([packed(codec) if codec else GOOD], {"compression.type": to})
        for codec in (Codec.NONE, *CODECS) for to in ("uncompressed", "gzip", "snappy", "lz4", "zstd", "producer")},
+    # Records, as they are encoded
+    "record by record":                     Case([raw(record(), record(b"\2"))]),
+    "records as they are encoded, compressed": Case([raw(record(), record(b"\2"), codec=Codec.GZIP)]),
+    "null key and value":                   Case([raw(record(key=b"\1", value=b"\1"))]),
+    "fewer records stated than there are":  Case([raw(record(), record(b"\2"), count=1)]),
+    "a record stated as 2^31 - 1":          Case([raw(record(), count=(1 << 31) - 1)]),
+    "a byte behind the records":            Case([raw(record() + b"\0")]),
+    "half a record behind the records":     Case([raw(record() + record()[:4])]),
+    "a last record that is cut off":        Case([raw(record(), record(b"\2")[:-1])]),
+    "a record longer than its parts":       Case([raw(record(longer=1) + b"\0")]),
+    "a record shorter than its parts":      Case([raw(record(longer=-1))]),
+    "a record that reaches into the next":  Case([raw(record(longer=1), record(b"\2"))]),
+    "a negative record length":             Case([raw(b"\1" + record()[1:])]),
+    "record attributes 7":                  Case([raw(record(attributes=b"\7"))]),
+    "a key longer than the record":         Case([raw(record(key=b"\x40k"))]),
+    "a value longer than the record":       Case([raw(record(value=b"\x40v"))]),
+    "a key of length -2":                   Case([raw(record(key=b"\3"))]),
+    "a value of length -2":                 Case([raw(record(value=b"\3"))]),
+    "a header":                             Case([raw(record(headers=b"\2\2h\2v"))]),
+    "a header with a null value":           Case([raw(record(headers=b"\2\2h\1"))]),
+    "a header with an empty key":           Case([raw(record(headers=b"\2\0\2v"))]),
+    "a header with a null key":             Case([raw(record(headers=b"\2\1\2v"))]),
+    "a header with a null key, compressed": Case([raw(record(headers=b"\2\1\2v"), codec=Codec.GZIP)]),
+    "a header with a key that is not UTF-8": Case([raw(record(headers=b"\2\2\xff\2v"))]),
+    "a header with a value of length -2":   Case([raw(record(headers=b"\2\2h\3"))]),
+    "a header longer than the record":      Case([raw(record(headers=b"\2\2h\x40v"))]),
+    "more headers than there are":          Case([raw(record(headers=b"\4\2h\2v"))]),
+    "fewer headers than there are":         Case([raw(record(headers=b"\0\2h\2v"))]),
+    "a negative number of headers":         Case([raw(record(headers=b"\1"))]),
+    "many headers stated":                  Case([raw(record(headers=b"\xfe\xff\xff\xff\x0f"))]),
+    "the same offset twice":                Case([raw(record(), record())]),
+    "falling offsets":                      Case([raw(record(b"\2"), record())]),
+    "an offset behind the batch":           Case([raw(record(), record(b"\x14"))]),
+    "an offset before the batch":           Case([raw(record(), record(b"\1"))]),
+    "an offset of more bytes than needed":  Case([raw(record(), record(b"\x82\0"))]),
+    "an offset of six bytes":               Case([raw(record(), record(b"\x82\x80\x80\x80\x80\0"))]),
+    "an offset of more than 32 bits":       Case([raw(record(b"\x80\x80\x80\x80\x10"))]),
+    "a time of eleven bytes":               Case([raw(record(time=b"\x80" * 10 + b"\0"))]),
+    "a time that wraps around":             Case([raw(record(time=b"\xfe" + b"\xff" * 8 + b"\1"))]),
+    "a time that wraps around backwards":   Case([raw(record(time=b"\xff" * 9 + b"\1"))]),
+    "malformed, to a topic of append time": Case([raw(record() + b"\0")], APPEND_TIME),
+    "malformed, to a topic of gzip":        Case([raw(record() + b"\0")], {"compression.type": "gzip"}),
+    "malformed, and a null key":            Case([raw(record(key=b"\1"), record(b"\2") + b"\0")], COMPACT),
+    "far ahead, and malformed":             Case([raw(record(time=b"\xfe\xff\xff\x0f"), record(b"\2") + b"\0")]),
+    "one far ahead of three":               Case([raw(record(), record(b"\2", time=b"\xfe\xff\xff\x0f"), record(b"\4"))]),
+    "one far ahead of three, compressed":   Case([raw(record(), record(b"\2", time=b"\xfe\xff\xff\x0f"), record(b"\4"),
+                                                      codec=Codec.ZSTD)]),
     # Idempotent producers
     "in order":                             Case([idempotent(0), idempotent(1, 3), idempotent(4)]),
     "sent again":                           Case([idempotent(0, 2), idempotent(2), idempotent(0, 2), idempotent(2)]),

@@ -17,9 +17,15 @@ RECORDED: dict[str, Any] = json.loads(
 TOPIC = "case-0"
 DIFFERENT = {
     "length 14": "the reason is told; Kafka gives the code alone",
-    "more records and offsets than there are": "records of uncompressed batches are not looked at",
-    "a wrong largest timestamp": "records of uncompressed batches are not looked at",
     "a wrong record length inside": "refused; Kafka stores what no consumer can read",
+    **dict.fromkeys(
+        ("a key of length -2", "a value of length -2", "a header with a value of length -2"),
+        "refused; Java takes it for null, other clients cannot read on",
+    ),
+    "an offset of more than 32 bits": "refused; Java takes the lower 32 bits, other clients all of them",
+    **dict.fromkeys(
+        ("an offset behind the batch", "an offset before the batch"), "refused; some clients go on at that offset"
+    ),
 }
 """Where Kohort differs, and why; docs/unsupported.md says so, too."""
 

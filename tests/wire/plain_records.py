@@ -16,6 +16,10 @@ class RefusedError(Exception):
     """The records are not as their batch states."""
 
 
+class NotTextError(RefusedError):
+    """The key of a header is not UTF-8."""
+
+
 class PlainRecord(NamedTuple):
     offset: int
     timestamp: int
@@ -103,4 +107,4 @@ def _text(raw: bytes) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError as exc:
-        raise RefusedError from exc
+        raise NotTextError from exc

@@ -79,7 +79,7 @@ def test_bombs_are_refused_within_the_memory_there_is(tmp_path: Path) -> None:
     bytes_refused = [f"bytes-{name} {unpacked}" for name in names]
     assert told == [
         *(f"one_by_one {refused}" for refused in bytes_refused),
-        "one_by_one records refused: offsets after 0 do not rise",
+        "one_by_one records refused: offsets do not rise: 0 follows 0",
         f"one_by_one rising {RISING}",
         *(f"all_together {refused}" for refused in bytes_refused),
         f"all_together records refused: the offsets of a batch of {count} records do not rise",

@@ -9,7 +9,6 @@ Source: Kafka DefaultRecordBatch, LogValidator, EndTransactionMarker; KIP-98.
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import chain, islice
 from struct import Struct, error
 from typing import Final, Protocol, TypeAlias
 
@@ -39,6 +38,7 @@ from kohort.wire.batch_header import (
 from kohort.wire.compression import DECOMPRESSED_BYTES_MAX, Buffer, Codec, compress, decompress
 from kohort.wire.native import CorruptRecordException, DefaultRecordBatch, DefaultRecordBatchBuilder, crc32c
 from kohort.wire.primitives import write_varint
+from kohort.wire.record_scan import scan_records
 
 _LENGTH: Final = Struct(">i")
 _CRC: Final = Struct(">I")
@@ -64,6 +64,7 @@ __all__ = [
     "LOG_OVERHEAD_BYTES",
     "MAGIC",
     "RECORDS_BELIEVED",
+    "RECORDS_MAX",
     "RECORD_OVERHEAD_BYTES",
     "TRANSACTIONAL",
     "BatchHeader",
@@ -71,6 +72,7 @@ __all__ = [
     "EndTransactionMarker",
     "Headers",
     "LogRecord",
+    "as_long",
     "build_batch",
     "check_crc",
     "control_batch",
@@ -294,7 +296,7 @@ def build_batch(
     times = [timestamp_ms if record.timestamp_ms is None else record.timestamp_ms for record in records]
     for offset, record in enumerate(records):
         # Relative times, because the builder takes a first time of -1 for none.
-        builder.append(offset, _as_long(times[offset] - times[0]), record.key, record.value, list(record.headers))
+        builder.append(offset, as_long(times[offset] - times[0]), record.key, record.value, list(record.headers))
     batch = builder.build()
     if compression:
         batch[HEADER_BYTES:] = compress(memoryview(batch)[HEADER_BYTES:].tobytes(), Codec(compression))
@@ -308,7 +310,7 @@ def build_batch(
     return bytes(batch)
 
 
-def _as_long(value: int) -> int:
+def as_long(value: int) -> int:
     """Wrap a number to a signed 64-bit integer, as Java does; a reader that adds in the same way gets the number back."""
     return (value + _LONG_RANGE_HALF) % (2 * _LONG_RANGE_HALF) - _LONG_RANGE_HALF
 
@@ -335,7 +337,13 @@ def stamp_log_append_time(batch: bytearray, timestamp_ms: int) -> None:
 
 
 RECORDS_BELIEVED: Final = 1 << 16
-"""A batch with more records is checked for rising offsets while it is read."""
+"""
+The offsets of a batch with more records have to rise. A record object takes a hundred times the memory of the smallest encoded
+record, so some kB of equal compressed records would take gigabytes. Rising offsets do not compress that well.
+"""
+
+RECORDS_MAX: Final = 1_000_000
+"""The most records in a batch of a producer: the largest `batch.num.messages` of librdkafka."""
 
 
 def read_records(
@@ -355,29 +363,12 @@ def read_records(
         plain = bytearray(whole[:HEADER_BYTES])
         _ATTRIBUTES.pack_into(plain, ATTRIBUTES_AT, header.attributes & ~CODEC_MASK)
         whole = bytes(plain) + decompress(memoryview(whole)[HEADER_BYTES:], header.codec, decompressed_bytes_max)
+    if header.record_count > RECORDS_BELIEVED:
+        scan_records(whole, HEADER_BYTES, header.record_count, must_rise=True)
     try:
-        records = DefaultRecordBatch(whole)
-        return list(records) if header.record_count <= RECORDS_BELIEVED else _take_records(chain(records))
+        return list(DefaultRecordBatch(whole))
     except (CorruptRecordException, UnicodeDecodeError) as exc:
         raise CorruptError(f"records of the batch at offset {header.base_offset} cannot be read: {exc}") from exc
-
-
-def _take_records(found: Iterator[LogRecord]) -> list[LogRecord]:
-    """
-    Read records in pieces and check that their offsets rise.
-
-    A record object takes a hundred times the memory of the smallest encoded record, so some kB of equal compressed records
-    would take gigabytes. Rising offsets do not compress that well.
-
-    Raises:
-        CorruptError: the offsets do not rise.
-    """
-    records = list(islice(found, RECORDS_BELIEVED))
-    while len(chunk := list(islice(found, RECORDS_BELIEVED))) > 0:
-        if chunk[0].offset <= records[-1].offset or chunk[-1].offset - chunk[0].offset < len(chunk) - 1:
-            raise CorruptError(f"offsets after {records[-1].offset} do not rise")
-        records += chunk
-    return records
 
 
 # Control batches.

@@ -17,8 +17,8 @@ class ProduceRules(msgspec.Struct, frozen=True):
 
     Attributes:
         codec: None if the producer's compression is kept.
-        takes_as_it_is: derived: an uncompressed batch with valid timestamps is appended without decoding or changing it. True
-            for a topic without configuration.
+        takes_as_it_is: derived: an uncompressed batch is appended without a change if its records and timestamps are allowed.
+            True for a topic without configuration.
     """
 
     is_compacted: bool

@@ -1,7 +1,8 @@
 """
 Validation of a producer's batch against the rules of its topic, after its header and checksum have been checked.
 
-Records are decoded only if they are compressed or a rule of the topic needs them.
+The records of every batch are scanned, without an object for any of them (`kohort.wire.record_scan`). A batch that breaks no
+rule is appended as it was sent, unless the topic has another codec or timestamps of its own.
 
 Source: Kafka LogValidator.
 """
@@ -9,18 +10,31 @@ Source: Kafka LogValidator.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from struct import Struct
 from typing import Final
 
 from kohort.broker.records.produce_rules import ProduceRules
 from kohort.model.errors import CoordinatorError, CorruptError, ErrorCode
-from kohort.storage.log import LONG_MAX
 from kohort.wire import batches
-from kohort.wire.batch_header import MAX_TIMESTAMP_AT
-from kohort.wire.batches import HEADER_BYTES, BatchHeader
-from kohort.wire.compression import decompress
+from kohort.wire.batch_header import (
+    ATTRIBUTES_AT,
+    CODEC_MASK,
+    LENGTH_AT,
+    LOG_APPEND_TIME,
+    MAX_TIMESTAMP_AT,
+    TRANSACTIONAL,
+)
+from kohort.wire.batches import HEADER_BYTES, LOG_OVERHEAD_BYTES, RECORDS_BELIEVED, BatchHeader, as_long
+from kohort.wire.compression import Codec, compress, decompress
+from kohort.wire.record_scan import RecordReader, RecordScan, scan_records
 
 NO_TIMESTAMP: Final = -1
+ERRORS_MAX: Final = 1000
+"""Record errors in an answer; the message has the number of all."""
 _ERRORS_LISTED: Final = 3
+_INT16: Final = Struct(">h")
+_INT32: Final = Struct(">i")
+_INT64: Final = Struct(">q")
 
 
 class InvalidRecordsError(CoordinatorError):
@@ -41,159 +55,180 @@ def validate_batch(
         where: the partition, for error messages.
 
     Raises:
-        CoordinatorError: the batch breaks a rule of the topic.
+        CoordinatorError: the batch breaks a rule. InvalidRecordsError names the records.
     """
-    if (
-        rules.takes_as_it_is
-        and not header.attributes & (batches.CODEC_MASK | batches.LOG_APPEND_TIME)
-        and NO_TIMESTAMP <= header.max_timestamp <= now_ms + rules.timestamp_after_max_ms
-    ):
-        return data
-    records: Sequence[batches.LogRecord] | None = None
-    latest_ms = header.max_timestamp
-    if _needs_records(header, rules, now_ms):
-        records = _records(data, header)
-        _check_records(records, header, rules, now_ms, where)
-        latest_ms = max(record.timestamp for record in records)
-    if rules.codec is not None and rules.codec != header.codec:
-        data, header = _recompress(data, header, rules.codec)
+    codec = header.attributes & CODEC_MASK
+    if not codec:
+        records, position = data, HEADER_BYTES
+        scan = _scan(records, position, header)
+        base_ms = header.base_timestamp
+        if (
+            rules.takes_as_it_is
+            and base_ms + scan.latest_delta == header.max_timestamp
+            and base_ms + scan.earliest_delta >= NO_TIMESTAMP
+            and header.max_timestamp <= now_ms + rules.timestamp_after_max_ms
+            and not header.attributes & LOG_APPEND_TIME
+        ):
+            return data
+    else:
+        records, position = _decompress(data, header), 0
+        scan = _scan(records, position, header)
+    latest_ms = _check_records(RecordReader(records, position), scan, header, rules, now_ms, where)
+    if rules.codec is not None and rules.codec != codec:
+        data = _recompress(data, records[position:], rules.codec)
     if rules.is_log_append_time:
         stamped = bytearray(data)
         batches.stamp_log_append_time(stamped, now_ms)
         return stamped
-    latest_ms = max(latest_ms, NO_TIMESTAMP)
-    if header.is_log_append_time or latest_ms != header.max_timestamp:
+    if header.attributes & LOG_APPEND_TIME or latest_ms != header.max_timestamp:
         return _as_create_time(data, latest_ms)
     return data
 
 
-def _needs_records(header: BatchHeader, rules: ProduceRules, now_ms: int) -> bool:
+def _decompress(data: bytes, header: BatchHeader) -> bytes:
     """
-    Whether the header alone is not enough. Compressed records must be known to decompress before a consumer gets them, and a
-    rule may concern each record. The largest timestamp of the header is trusted if the topic has no limit for old records.
+    Raises:
+        CoordinatorError: UNKNOWN_SERVER_ERROR, as Kafka.
     """
-    if header.codec or rules.is_compacted or header.is_log_append_time:
-        return True
-    if rules.is_log_append_time:
-        return False
-    return rules.timestamp_before_max_ms < LONG_MAX or header.max_timestamp > now_ms + rules.timestamp_after_max_ms
+    try:
+        return decompress(memoryview(data)[HEADER_BYTES:], header.codec)
+    except CorruptError as error:
+        raise CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
+
+
+def _scan(records: bytes, position: int, header: BatchHeader) -> RecordScan:
+    """
+    Scan the records, and check their offsets.
+
+    Kafka stores wrong offsets in an uncompressed batch as they were sent. Repeated ones are stored here too, unless there are
+    more records than readers accept with them. Offsets outside the batch are not, because consumers would seek to them.
+
+    Raises:
+        CoordinatorError: INVALID_RECORD, or UNKNOWN_SERVER_ERROR for wrong offsets in a compressed batch, as Kafka.
+    """
+    count = header.record_count
+    try:
+        scan = scan_records(records, position, count, must_rise=count > RECORDS_BELIEVED)
+    except CorruptError as error:
+        raise CoordinatorError(ErrorCode.INVALID_RECORD, str(error)) from error
+    lowest, highest = scan.lowest_offset_delta, scan.highest_offset_delta
+    if scan.is_rising and lowest == 0 and highest == count - 1:
+        return scan
+    if header.attributes & CODEC_MASK:
+        raise CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR, "offsets inside the batch do not follow each other")
+    if lowest < 0 or highest > header.last_offset_delta:
+        raise CoordinatorError(ErrorCode.INVALID_RECORD, "a record has an offset outside the batch")
+    return scan
 
 
 def _check_records(
-    records: Sequence[batches.LogRecord], header: BatchHeader, rules: ProduceRules, now_ms: int, where: object
-) -> None:
+    reader: RecordReader, scan: RecordScan, header: BatchHeader, rules: ProduceRules, now_ms: int, where: object
+) -> int:
     """
-    Check each record against the topic's rules; the first broken rule counts.
+    Check the keys and timestamps of the records, and return their largest timestamp; -1 if all are less.
 
     Raises:
-        CoordinatorError: InvalidRecordsError names the records; UNKNOWN_SERVER_ERROR: the offsets are not consecutive.
+        InvalidRecordsError: of each record the first rule that it breaks, but not more than `ERRORS_MAX`.
 
     Source: Kafka LogValidator.validateRecord, validateTimestamp, processRecordErrors.
     """
-    offsets = [record.offset for record in records]
-    if header.codec and offsets != list(range(header.base_offset, header.base_offset + len(offsets))):
-        raise CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR, "offsets inside the batch do not follow each other")
-    if not rules.is_compacted and _are_timestamps_valid(records, header, rules, now_ms):
-        return
+    if header.is_log_append_time:
+        latest_ms = header.max_timestamp
+        may_err = rules.is_log_append_time or latest_ms == NO_TIMESTAMP
+    else:
+        earliest_ms, latest_ms = header.base_timestamp + scan.earliest_delta, header.base_timestamp + scan.latest_delta
+        may_err = earliest_ms != as_long(earliest_ms) or latest_ms != as_long(latest_ms)
+        if not rules.is_log_append_time:
+            low_ms, high_ms = now_ms - rules.timestamp_before_max_ms, now_ms + rules.timestamp_after_max_ms
+            may_err = may_err or earliest_ms < low_ms or latest_ms > high_ms
+    if may_err or (rules.is_compacted and scan.null_keys):
+        latest_ms = _check_each_record(reader, header, rules, now_ms, where)
+    return max(latest_ms, NO_TIMESTAMP)
+
+
+def _check_each_record(
+    reader: RecordReader, header: BatchHeader, rules: ProduceRules, now_ms: int, where: object
+) -> int:
+    """As `_check_records`, record by record."""
     errors: list[tuple[int, str]] = []
+    error_count = 0
     has_timestamp_error = False
-    for place, record in enumerate(records):
-        if rules.is_compacted and record.key is None:
-            errors.append((place, f"Compacted topic cannot accept message without key in topic partition {where}"))
-        elif message := _timestamp_error(record, header, rules, now_ms):
-            errors.append((place, message))
+    latest_ms = NO_TIMESTAMP
+    for place in range(header.record_count):
+        reader.read()
+        timestamp_ms = as_long(header.base_timestamp + reader.timestamp_delta)
+        if header.is_log_append_time:
+            timestamp_ms = header.max_timestamp
+        latest_ms = max(latest_ms, timestamp_ms)
+        if rules.is_compacted and reader.key_bytes < 0:
+            message = f"Compacted topic cannot accept message without key in topic partition {where}"
+        else:
+            message = _timestamp_error(reader, timestamp_ms, header, rules, now_ms)
+            if not message:
+                continue
             has_timestamp_error = True
+        error_count += 1
+        if error_count <= ERRORS_MAX:
+            errors.append((place, message))
     if has_timestamp_error:
         message = "One or more records have been rejected due to invalid timestamp"
         raise InvalidRecordsError(ErrorCode.INVALID_TIMESTAMP, message, errors)
     if errors:
-        raise InvalidRecordsError(ErrorCode.INVALID_RECORD, _summary(errors), errors)
+        raise InvalidRecordsError(ErrorCode.INVALID_RECORD, _summary(errors, error_count), errors)
+    return latest_ms
 
 
-def _are_timestamps_valid(
-    records: Sequence[batches.LogRecord], header: BatchHeader, rules: ProduceRules, now_ms: int
-) -> bool:
-    """Check all timestamps at once; False means that each record has to be checked."""
-    if header.is_log_append_time:
-        return False
-    times = [record.timestamp for record in records]
-    earliest_ms, latest_ms = now_ms - rules.timestamp_before_max_ms, now_ms + rules.timestamp_after_max_ms
-    return rules.is_log_append_time or (earliest_ms <= min(times) and max(times) <= latest_ms)
-
-
-def _timestamp_error(record: batches.LogRecord, header: BatchHeader, rules: ProduceRules, now_ms: int) -> str | None:
-    timestamp_ms = record.timestamp
+def _timestamp_error(
+    reader: RecordReader, timestamp_ms: int, header: BatchHeader, rules: ProduceRules, now_ms: int
+) -> str:
+    """The message of a record whose timestamp breaks a rule, else an empty string."""
+    offset = header.base_offset + reader.offset_delta
     if header.is_log_append_time and (rules.is_log_append_time or timestamp_ms == NO_TIMESTAMP):
         return (
-            f"Invalid timestamp type in message DefaultRecord(offset={record.offset}, timestamp={timestamp_ms}, "
-            f"key={len(record.key or b'')} bytes, value={len(record.value or b'')} bytes). "
+            f"Invalid timestamp type in message DefaultRecord(offset={offset}, timestamp={timestamp_ms}, "
+            f"key={max(reader.key_bytes, 0)} bytes, value={max(reader.value_bytes, 0)} bytes). "
             "Producer should not set timestamp type to LogAppendTime."
         )
     if rules.is_log_append_time or header.is_log_append_time or timestamp_ms == NO_TIMESTAMP:
-        return None
+        return ""
     earliest_ms, latest_ms = now_ms - rules.timestamp_before_max_ms, now_ms + rules.timestamp_after_max_ms
     if earliest_ms <= timestamp_ms <= latest_ms:
-        return None
+        return ""
     return (
-        f"Timestamp {timestamp_ms} of message with offset {record.offset} is out of range. "
+        f"Timestamp {timestamp_ms} of message with offset {offset} is out of range. "
         f"The timestamp should be within [{earliest_ms}, {latest_ms}]"
     )
 
 
-def _summary(errors: Sequence[tuple[int, str]]) -> str:
+def _summary(errors: Sequence[tuple[int, str]], error_count: int) -> str:
     first = ", ".join(
         f"RecordError(batchIndex={place}, message='{message}')" for place, message in errors[:_ERRORS_LISTED]
     )
     return (
-        f"One or more records have been rejected due to {len(errors)} record errors in total, "
+        f"One or more records have been rejected due to {error_count} record errors in total, "
         f"and only showing the first three errors at most: [{first}]"
     )
 
 
-def _recompress(data: bytes, header: BatchHeader, codec: int) -> tuple[bytes, BatchHeader]:
-    """Compress the records with the topic's codec; the fields about the producer stay."""
-    records = [
-        batches.BatchRecord(record.key, record.value, record.headers, record.timestamp)
-        for record in _records(data, header)
-    ]
-    built = batches.build_batch(
-        records,
-        timestamp_ms=header.base_timestamp,
-        producer_id=header.producer_id,
-        producer_epoch=header.producer_epoch,
-        base_sequence=header.base_sequence,
-        transactional=header.is_transactional,
-        compression=codec,
-    )
-    return built, batches.read_header(built)
-
-
-def _records(data: bytes, header: BatchHeader) -> Sequence[batches.LogRecord]:
+def _recompress(data: bytes, records: bytes, codec: int) -> bytes:
     """
-    Decode the records.
+    The batch with its records compressed by the topic's codec. Of the attributes the transactional bit stays, as in Kafka.
 
-    Raises:
-        CoordinatorError: as Kafka, UNKNOWN_SERVER_ERROR if decompression fails, INVALID_RECORD if a record is malformed.
+    The records stay as they are. Kafka encodes them again, which gives the same bytes for batches of the usual clients.
     """
-    try:
-        return batches.read_records(data, header=header)
-    except CorruptError as error:
-        code = ErrorCode.INVALID_RECORD if _can_decompress(data, header) else ErrorCode.UNKNOWN_SERVER_ERROR
-        raise CoordinatorError(code, str(error)) from error
-
-
-def _can_decompress(data: bytes, header: BatchHeader) -> bool:
-    try:
-        decompress(memoryview(data)[HEADER_BYTES : header.size_bytes], header.codec)
-    except CorruptError:
-        return False
-    return True
+    packed = compress(records, Codec(codec))
+    batch = bytearray(data[:HEADER_BYTES])
+    _INT32.pack_into(batch, LENGTH_AT, HEADER_BYTES + len(packed) - LOG_OVERHEAD_BYTES)
+    _INT16.pack_into(batch, ATTRIBUTES_AT, codec | batch[ATTRIBUTES_AT + 1] & TRANSACTIONAL)
+    batch += packed
+    batches.write_crc(batch)
+    return bytes(batch)
 
 
 def _as_create_time(data: bytes, max_timestamp_ms: int) -> bytearray:
     """Clear the LogAppendTime bit and set the largest timestamp, as Kafka does for topics with CreateTime."""
     changed = bytearray(data)
-    changed[batches.ATTRIBUTES_LOW_AT] &= ~batches.LOG_APPEND_TIME
-    changed[MAX_TIMESTAMP_AT : MAX_TIMESTAMP_AT + 8] = max_timestamp_ms.to_bytes(8, "big", signed=True)
+    changed[batches.ATTRIBUTES_LOW_AT] &= ~LOG_APPEND_TIME
+    _INT64.pack_into(changed, MAX_TIMESTAMP_AT, max_timestamp_ms)
     batches.write_crc(changed)
     return changed
