@@ -12,12 +12,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.cli.serve import parser
-from kohort.server.metrics import gauge
+from kohort.server.metrics import gauge, log_families, producer_families
 from kohort.server.node import Node
 from kohort.server.scrape import REQUEST_BYTES_MAX, Scrape
 from kohort.server.settings import Settings
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
+from tests.broker.test_read_committed import Readers
 from tests.server.test_connection import Client, commit, with_topic
 
 SECONDS_MAX = 120.0
@@ -144,6 +145,9 @@ NAMES = """
     kohort_log_cleaner_recopy_percent kohort_log_cleaner_since_last_run_seconds kohort_log_cleaner_uncleanable_bytes
     kohort_log_cleaner_uncleanable_partitions kohort_log_cleaner_written_bytes kohort_log_end_offset
     kohort_log_flush_seconds kohort_log_flushes kohort_log_offline_partitions kohort_log_segments kohort_log_size_bytes
+    kohort_log_last_stable_offset_lag kohort_log_partitions_with_late_transactions kohort_log_producers
+    kohort_produce_invalid_offset_or_sequence kohort_transaction_verification_failures
+    kohort_transaction_verification_time_ms
     kohort_log_start_offset kohort_requests kohort_uptime_seconds process_cpu_seconds process_open_fds
     process_resident_memory_bytes process_start_time_seconds
 """
@@ -185,3 +189,33 @@ def test_by_default_there_is_no_such_port() -> None:
 
     played(story, metrics_port=None)
     assert parser().parse_args(["--memory"]).metrics_port is None
+
+
+HOUR_MS = 3_600_000
+LATE_MS = 900_000 + 300_000
+
+
+def value(families: Iterable[Metric], name: str) -> float:
+    """The sum of a gauge over its labels."""
+    return sum(float(sample.value) for family in families if family.name == name for sample in family.samples)
+
+
+@pytest.mark.parametrize(("age_ms", "late"), [(LATE_MS, 0), (LATE_MS + 1, 1)])
+def test_a_transaction_is_late_when_its_producer_has_been_silent_beyond_every_timeout(age_ms: int, late: int) -> None:
+    """Source: Kafka ProducerStateManager.hasLateTransaction: the producer of the first open transaction counts."""
+    readers = Readers()
+    now_ms = readers.harness.node.clock.now_ms()
+    readers.write(1, timestamp_ms=10_000 - age_ms, producer_id=7)
+    readers.write(1, timestamp_ms=-HOUR_MS, producer_id=8)
+    readers.write(1, timestamp_ms=-HOUR_MS)
+    store = readers.harness.store.metrics()
+    assert value(producer_families(store, now_ms, 900_000), "kohort_log_partitions_with_late_transactions") == late
+    assert value(producer_families(store, now_ms, 900_000), "kohort_log_producers") == 2
+    assert value(log_families(store), "kohort_log_last_stable_offset_lag") == 3
+    for producer_id in (7, 8):
+        readers.end(producer_id)
+    store = readers.harness.store.metrics()
+    assert (
+        value(producer_families(store, now_ms + HOUR_MS, 900_000), "kohort_log_partitions_with_late_transactions") == 0
+    )
+    assert value(log_families(store), "kohort_log_last_stable_offset_lag") == 0

@@ -13,6 +13,8 @@ from pathlib import Path
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
+from kohort.broker.records.produce import Produce
+from kohort.broker.records.produce_verification import VerificationMetrics
 from kohort.group.kinds import KINDS
 from kohort.group.metrics import GroupCounters, GroupGauges
 from kohort.runtime.metrics import Histogram, RuntimeMetrics
@@ -22,6 +24,8 @@ from kohort.server.logs import LogWriter
 from kohort.storage.log import CleanerMetrics, StoreMetrics
 
 _BOUNDS_MS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000)
+_LATE_TRANSACTION_BUFFER_MS = 300_000
+"""Source: Kafka ProducerStateManager.LATE_TRANSACTION_BUFFER_MS."""
 _STATM = Path("/proc/self/statm")
 _OPEN_FILES = Path("/proc/self/fd")
 
@@ -102,6 +106,7 @@ def log_families(metrics: StoreMetrics) -> Iterator[Metric]:
         "segments": "Segments.",
         "start_offset": "First offset of the log.",
         "end_offset": "Log end offset: the offset of the next record.",
+        "last_stable_offset_lag": "Offsets from the last stable offset to the high watermark.",
     }
     gauges = {
         name: GaugeMetricFamily(f"kohort_log_{name}", about, labels=["topic", "partition"])
@@ -113,11 +118,37 @@ def log_families(metrics: StoreMetrics) -> Iterator[Metric]:
         gauges["segments"].add_metric(labels, log.segments)
         gauges["start_offset"].add_metric(labels, log.log_start_offset)
         gauges["end_offset"].add_metric(labels, log.end_offset)
+        gauges["last_stable_offset_lag"].add_metric(labels, log.last_stable_offset_lag)
     yield from gauges.values()
     about = "Partitions whose disk failed; they answer KAFKA_STORAGE_ERROR until the next start."
     yield gauge("kohort_log_offline_partitions", about, sum(log.is_offline for log in metrics.logs))
     yield counter("kohort_log_flushes_total", "Flushes before acknowledgements.", metrics.flushes)
     yield counter("kohort_log_flush_seconds_total", "Total time of the flushes.", metrics.flush_time_s)
+
+
+def producer_families(metrics: StoreMetrics, now_ms: int, transaction_max_timeout_ms: int) -> Iterator[Metric]:
+    """The producers of all logs. Source: Kafka's gauges of `ReplicaManager`."""
+    yield gauge("kohort_log_producers", "Producers whose state is known.", sum(log.producers for log in metrics.logs))
+    late_ms = now_ms - transaction_max_timeout_ms - _LATE_TRANSACTION_BUFFER_MS
+    late = sum(log.oldest_transaction_ms is not None and log.oldest_transaction_ms < late_ms for log in metrics.logs)
+    about = "Partitions whose first open transaction should have timed out; readers of committed records wait there."
+    yield gauge("kohort_log_partitions_with_late_transactions", about, late)
+
+
+def produce_families(produce: Produce, verification: VerificationMetrics) -> Iterator[Metric]:
+    """Produce. Source: Kafka's meters of `BrokerTopicMetrics` and `AddPartitionsToTxnManager`."""
+    yield counter(
+        "kohort_produce_invalid_offset_or_sequence_total",
+        "Batches refused for their offsets or their sequence number.",
+        produce.invalid_offsets_or_sequences,
+    )
+    prefix = "kohort_transaction_verification"
+    about = "Partitions that the transaction coordinator refused."
+    yield counter(f"{prefix}_failures_total", about, verification.failures)
+    about = "Verification of a request's transaction, in milliseconds."
+    yield HistogramMetricFamily(
+        f"{prefix}_time_ms", about, _buckets(verification.time), sum_value=verification.time.sum_ms
+    )
 
 
 def cleaner_families(metrics: CleanerMetrics) -> Iterator[Metric]:

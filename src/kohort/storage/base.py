@@ -85,6 +85,9 @@ class LogBase(ABC):
             self.segment_count,
             self.size_bytes,
             self.refusal is not None,
+            self.high_watermark - self.last_stable_offset if self.refusal is None else 0,
+            len(self.producers.states),
+            self.producers.oldest_transaction_ms,
         )
 
     def append(self, batch: bytes | bytearray, *, leader_epoch: int) -> int:

@@ -90,7 +90,14 @@ class CleanerMetrics(msgspec.Struct):
 
 
 class LogMetrics(msgspec.Struct, frozen=True):
-    """Gauges of one log. Source: the gauges of Kafka's UnifiedLog."""
+    """
+    Gauges of one log. Source: the gauges of Kafka's UnifiedLog and Partition.
+
+    Attributes:
+        last_stable_offset_lag: the high watermark minus the last stable offset.
+        producers: producers whose state is known.
+        oldest_transaction_ms: the last timestamp of the producer whose open transaction begins first; None if none is open.
+    """
 
     topic_partition: TopicPartition
     log_start_offset: int
@@ -98,6 +105,9 @@ class LogMetrics(msgspec.Struct, frozen=True):
     segments: int
     size_bytes: int
     is_offline: bool
+    last_stable_offset_lag: int
+    producers: int
+    oldest_transaction_ms: int | None
 
 
 class StoreMetrics(msgspec.Struct, frozen=True):

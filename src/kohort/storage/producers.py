@@ -189,6 +189,16 @@ class ProducerStateManager:
         state = self.states.get(producer_id)
         return state is not None and state.transaction_offset is not None
 
+    @property
+    def oldest_transaction_ms(self) -> int | None:
+        """
+        The last timestamp of the producer whose open transaction begins first; None if none is open.
+
+        Source: Kafka ProducerStateManager.hasLateTransaction, updateOldestTxnTimestamp.
+        """
+        first = min(self._open, default=None)
+        return None if first is None else self.states[self._open[first]].timestamp_ms
+
     def validate(self, header: BatchHeader, guard: object | None) -> BatchMetadata | None:
         """
         Validate a client's batch with a producer id.
