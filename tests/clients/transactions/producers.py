@@ -22,6 +22,11 @@ from tests.clients.waiting import PATIENCE_S
 
 PATIENCE_MS = PATIENCE_S * 1_000
 TIMEOUT_MS = 60_000
+RECOVERY = {"metadata.recovery.strategy": "none", "reconnect.backoff.max.ms": 500}
+"""
+By default librdkafka (2.16) forgets its brokers when none is connected, and starts again from the bootstrap list. Its cache of
+group coordinators keeps the forgotten one, so after a restart of the only broker `send_offsets_to_transaction` never returns.
+"""
 
 
 class RefusedError(Exception):
@@ -51,7 +56,7 @@ class Librdkafka:
 
     def __init__(self, bootstrap: str, transactional_id: str, timeout_ms: int = TIMEOUT_MS) -> None:
         self._bootstrap = bootstrap
-        settings = {"transaction.timeout.ms": timeout_ms, "linger.ms": 0, "log_level": 2}
+        settings = {"transaction.timeout.ms": timeout_ms, "linger.ms": 0, "log_level": 2, **RECOVERY}
         self._producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": transactional_id, **settings})
         with self._translated():
             self._producer.init_transactions(PATIENCE_S)
