@@ -20,7 +20,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-ci test-long test-compiled durations mutants crash lint compiled format serve bench bench-java bench-compare profile conformance conformance-record lock clean wheel
+.PHONY: help setup demo test test-ci test-long test-compiled durations mutants crash torture lint compiled format serve bench bench-java bench-compare profile conformance conformance-record lock clean wheel
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -93,6 +93,9 @@ test-compiled: $(WITH_TEST_BUILD) ## the tests of compiled modules and of served
 
 crash: $(READY) ## rounds of SIGKILL on a broker under load: make crash ROUNDS=1000
 	@KOHORT_CRASH_ROUNDS=$(or $(ROUNDS),1000) $(BIN)/python -m pytest --numprocesses $(or $(JOBS),2) tests/crash/test_rounds.py
+
+torture: $(READY) ## exactly-once processing under SIGKILLs of broker and processors: make torture SECONDS=600
+	@$(BIN)/python -m kohort.testing.exactly_once --seconds $(or $(SECONDS),60) $(TORTURE)
 
 lint: $(READY) ## ruff, strict types, import rules, no circles of imports
 	@$(BIN)/ruff check .
