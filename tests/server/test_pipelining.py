@@ -10,6 +10,7 @@ import pytest
 from kohort.runtime.ready_queue import ReadyQueue
 from kohort.server.connection import ClientConnection, ClientConnections
 from kohort.server.dispatch import Dispatch
+from kohort.server.slices import Slices
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.encoders import request_encoder
@@ -64,7 +65,7 @@ class Server:
         handlers = {key: self._handle(key) for key in ApiKey}
         self.socket = Socket()
         self.connection = ClientConnection(
-            ClientConnections(Dispatch(handlers), ReadyQueue(due.append), frame_bytes_max=1 << 20)
+            ClientConnections(Dispatch(handlers), ReadyQueue(due.append), Slices(due.append), frame_bytes_max=1 << 20)
         )
         self.connection.connection_made(self.socket)
 

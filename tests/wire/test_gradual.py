@@ -10,6 +10,7 @@ from kohort.wire import encoders, gradual
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.encoders import gradual_response_encoder, request_encoder, response_encoder
+from kohort.wire.guards import LongMessage
 from kohort.wire.headers import read_request_header
 from kohort.wire.primitives import write_uvarint
 from kohort.wire.readers import gradual_request_reader, request_reader
@@ -43,10 +44,13 @@ LONG = {
 @pytest.mark.parametrize("what", LONG)
 def test_a_long_request_is_read_in_steps(what: str) -> None:
     key, version, request, elements_a_step = LONG[what]
-    frame = request_encoder(key, version)(1, "test", request)[4:]
+    whole = request_encoder(key, version)(1, "test", request)
+    frame = whole[4:]
     body = read_request_header(frame)[4]
     steps, found = steps_of(gradual_request_reader(key, version)(frame, body, 10 * ELEMENTS))
-    assert found == request_reader(key, version)(frame, body)
+    assert request_encoder(key, version)(1, "test", found) == whole
+    with pytest.raises(LongMessage):
+        request_reader(key, version)(frame, body)
     assert steps >= ELEMENTS // (elements_a_step * gradual.STEP_ELEMENTS)
     with pytest.raises(WireError, match=f"{key.api_name}Request has more than {ELEMENTS - 1} elements"):
         steps_of(gradual_request_reader(key, version)(frame, body, ELEMENTS - 1))
@@ -56,10 +60,11 @@ def test_unknown_tagged_fields_are_skipped_in_steps_and_count() -> None:
     body = bytearray(b"\x02g" + bytes(4) + b"\x02m\x00")
     write_uvarint(body, ELEMENTS)
     body += b"\x7f\x01x" * ELEMENTS
-    steps, gradually = steps_of(gradual_request_reader(ApiKey.HEARTBEAT, 4)(bytes(body), 0, ELEMENTS))
+    steps, request = steps_of(gradual_request_reader(ApiKey.HEARTBEAT, 4)(bytes(body), 0, ELEMENTS))
     assert steps >= ELEMENTS // gradual.STEP_ELEMENTS
-    for request in (gradually, request_reader(ApiKey.HEARTBEAT, 4)(bytes(body), 0)):
-        assert (request.group_id, request.member_id, request.group_instance_id) == ("g", "m", None)
+    assert (request.group_id, request.member_id, request.group_instance_id) == ("g", "m", None)
+    with pytest.raises(LongMessage):
+        request_reader(ApiKey.HEARTBEAT, 4)(bytes(body), 0)
     with pytest.raises(WireError, match="more than 9 elements"):
         steps_of(gradual_request_reader(ApiKey.HEARTBEAT, 4)(bytes(body), 0, 9))
     with pytest.raises(WireError):

@@ -32,3 +32,11 @@ IN_FLIGHT_BYTES_MAX: Final = 4 * 1024 * 1024
 """Size of these requests; the request that exceeds it is still handled."""
 HEADER_TAGS_MAX: Final = 1_000
 """Tagged fields of one header, none of which is known. More close the connection."""
+SHORT_ELEMENTS_MAX: Final = 1_000
+"""Elements of all arrays of a request. With more, a request is read, handled and answered in slices between other requests."""
+REQUEST_ELEMENTS_MAX: Final = 250_000
+"""Elements of all arrays of a request, and unknown tagged fields. More close the connection."""
+WHOLE_ELEMENTS_MAX: Final = 20_000
+"""The same for APIs whose requests take effect as a whole and are not handled in parts, such as JoinGroup and OffsetCommit."""
+LONG_REQUESTS_MAX: Final = 8
+"""Long requests that are worked on in turns; further ones wait, and only their frames take memory."""

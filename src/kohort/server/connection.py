@@ -3,7 +3,7 @@ Client connections: frames from arriving chunks, requests to their handlers, rep
 
 There is no task and no thread per request. As in Kafka, a connection has one request in flight (`dispatch.PIPELINED` has the
 exceptions). Requests behind it wait and the socket is not read meanwhile, so the memory of a connection is bounded. A client
-that does not read its replies is not read from until it has caught up.
+that does not read its replies is not read from until it has caught up. A long request is worked on in slices (`slices.py`).
 
 Source: Kafka SocketServer, Processor, KafkaChannel.
 """
@@ -11,7 +11,7 @@ Source: Kafka SocketServer, Processor, KafkaChannel.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, Final, cast
 
 from kohort.broker.ports import NoResponse
@@ -27,7 +27,9 @@ from kohort.model.limits import (
 )
 from kohort.runtime.ready_queue import ReadyQueue
 from kohort.server.dispatch import Dispatch, Route
+from kohort.server.slices import Slices
 from kohort.wire.frames import FrameReader
+from kohort.wire.guards import LongMessage
 from kohort.wire.headers import api_versions_downgrade, read_request_header
 from kohort.wire.templates import Memory, TemplateCache
 
@@ -44,6 +46,7 @@ class InFlightRequest:
 
     Attributes:
         answer: the frame to send once it is known; empty if there is none to send.
+        is_long: whether the answer is encoded in steps.
         size_bytes: of the request; 0 until the request has its place in the order of replies.
     """
 
@@ -53,6 +56,7 @@ class InFlightRequest:
         "client_id",
         "connection",
         "correlation_id",
+        "is_long",
         "route",
         "size_bytes",
     )
@@ -64,6 +68,7 @@ class InFlightRequest:
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.answer: bytes | None = None
+        self.is_long = False
         self.size_bytes = 0
 
     @property
@@ -90,8 +95,9 @@ class ClientConnections:
         unsent_bytes_max: the bound of `unsent_bytes`.
     """
 
-    def __init__(self, dispatch: Dispatch, ready_queue: ReadyQueue, *, frame_bytes_max: int) -> None:
+    def __init__(self, dispatch: Dispatch, ready_queue: ReadyQueue, slices: Slices, *, frame_bytes_max: int) -> None:
         self.dispatch = dispatch
+        self.slices = slices
         self.ready_queue = ready_queue
         self.frame_bytes_max = frame_bytes_max
         self.memory = Memory()
@@ -145,6 +151,36 @@ class ClientConnections:
             connection.abort()
 
 
+class LongRequest:
+    """The work of one request of a connection, in slices: up to its answer, or only the encoding of its answer."""
+
+    __slots__ = ("is_encoding", "pending")
+
+    def __init__(self, pending: InFlightRequest, *, is_encoding: bool = False) -> None:
+        self.pending = pending
+        self.is_encoding = is_encoding
+
+    def is_wanted(self) -> bool:
+        return self.pending.connection.is_open
+
+    def done(self, result: Any, error: Exception | None, /) -> None:
+        self.pending.connection.on_long(self.pending, result, error, is_encoding=self.is_encoding)
+
+
+def _long_steps(pending: InFlightRequest, frame: bytes, body: int, request: Any) -> Generator[None, None, Any]:
+    """Read, handle and answer a request in steps. Return the answer, a `NoResponse`, or None if it comes later."""
+    route = pending.route.long
+    if request is None:
+        request = yield from route.read(frame, body, route.elements_max)
+        frame = b""
+    response = route.handler(request, pending, pending.reply)
+    if isinstance(response, Generator):
+        response = yield from response
+    if response is None or response is _CLOSE or response is _NO_OP:
+        return response
+    return (yield from route.encode(pending.correlation_id, response))
+
+
 class ClientConnection(asyncio.Protocol):
     """
     The server's side of one client's socket.
@@ -164,6 +200,8 @@ class ClientConnection(asyncio.Protocol):
         """Frames that wait until the requests in flight are answered."""
         self._in_flight: deque[InFlightRequest] = deque()
         self._in_flight_bytes = 0
+        self._long: InFlightRequest | None = None
+        """The request in flight that is worked on in slices. The requests behind it wait until its handler has returned."""
         self._out: list[bytes] = []
         self.parked: tuple[InFlightRequest, Callable[[], None]] | None = None
         self._transport: asyncio.Transport | None = None
@@ -179,6 +217,10 @@ class ClientConnection(asyncio.Protocol):
         self.was_used = True
         self.used_at = 0.0
         self.unsent_bytes = 0
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None
 
     # -- asyncio -----------------------------------------------------------------------------------------------
 
@@ -201,6 +243,7 @@ class ClientConnection(asyncio.Protocol):
         self._templates.forget()
         self._waiting.clear()
         self._in_flight.clear()
+        self._long = None
         self._out.clear()
         self._shared.open.discard(self)
         self._shared.closing.pop(self, None)
@@ -279,7 +322,12 @@ class ClientConnection(asyncio.Protocol):
         self._pause_if_behind()
 
     def _may_overlap(self, frame: bytes) -> bool:
-        if self._is_slow or len(self._in_flight) >= IN_FLIGHT_MAX or self._in_flight_bytes >= IN_FLIGHT_BYTES_MAX:
+        if (
+            self._is_slow
+            or self._long is not None
+            or len(self._in_flight) >= IN_FLIGHT_MAX
+            or self._in_flight_bytes >= IN_FLIGHT_BYTES_MAX
+        ):
             return False
         first = self._in_flight[0].route
         return first.is_pipelined and frame[:2] == first.api_key.to_bytes(2, "big")
@@ -290,6 +338,8 @@ class ClientConnection(asyncio.Protocol):
 
         A malformed request closes the connection; an exception of a handler aborts it.
         """
+        pending: InFlightRequest | None = None
+        body = 0
         try:
             api_key, api_version, correlation_id, client_id, body = read_request_header(frame)
             route = self._routes.get((api_key, api_version)) or self._shared.dispatch.route(api_key, api_version)
@@ -300,6 +350,8 @@ class ClientConnection(asyncio.Protocol):
             pending = InFlightRequest(self, route, correlation_id, client_id)
             read_repeated = route.read_repeated
             request = route.read(frame, body) if read_repeated is None else read_repeated(frame, body, self._templates)
+            if route.is_gradual:
+                return self._begin_long(pending, frame, body, request)
             response = route.handler(request, pending, pending.reply)
             if response is None:
                 return self._enqueue(pending, len(frame))
@@ -311,11 +363,11 @@ class ClientConnection(asyncio.Protocol):
                 return answer
             pending.answer = answer
             return self._enqueue(pending, len(frame))
-        except WireError as error:
-            self._refuse(error)
-        except Exception:  # noqa: BLE001 -- the connection loop: a defect aborts its connection, never the process
-            _log.exception("connection.failed client=%s", self.client_host, extra={"client": self.client_host})
-            self.abort()
+        except LongMessage:
+            assert pending is not None, "a route's reader has raised"
+            return self._begin_long(pending, frame, body, None)
+        except Exception as error:  # noqa: BLE001 -- the connection loop: a defect aborts its connection, never the process
+            self._fail(error)
         return None
 
     def _enqueue(self, pending: InFlightRequest, size_bytes: int) -> bytes | None:
@@ -335,6 +387,9 @@ class ClientConnection(asyncio.Protocol):
         if response is _CLOSE:
             self.close()
             return
+        if pending.is_long and response is not _NO_OP:
+            self._encode_long(pending, response)
+            return
         pending.answer = b"" if response is _NO_OP else pending.route.encode(pending.correlation_id, response)
         if not pending.size_bytes:
             # Answered before its handler returned: `_handle_one` sends the answer.
@@ -348,6 +403,11 @@ class ClientConnection(asyncio.Protocol):
                 self.was_used = True
                 self._transport.write(pending.answer)
             return
+        self._release()
+
+    def _release(self) -> None:
+        """Send the answers that no earlier request holds back, and go on with the requests that waited for them."""
+        in_flight = self._in_flight
         while in_flight and in_flight[0].answer is not None:
             first = in_flight.popleft()
             self._in_flight_bytes -= first.size_bytes
@@ -360,6 +420,68 @@ class ClientConnection(asyncio.Protocol):
         elif not self._is_flush_scheduled:
             self._is_flush_scheduled = True
             self._shared.ready_queue.defer(self._continue)
+
+    # -- long requests -----------------------------------------------------------------------------------------
+
+    def _begin_long(self, pending: InFlightRequest, frame: bytes, body: int, request: Any) -> bytes | None:
+        """
+        Take the first step of a long request; `Slices` takes the others. Return the frame to send now, if there is one.
+
+        Args:
+            request: None if it is to be read in steps too.
+        """
+        pending.is_long = True
+        steps = _long_steps(pending, frame, body, request)
+        try:
+            next(steps)
+        except StopIteration as end:
+            return self._first_result(pending, end.value, len(frame))
+        except Exception as error:  # noqa: BLE001 -- as in `_handle_one`
+            self._fail(error)
+            return None
+        self._long = pending
+        self._enqueue(pending, len(frame))
+        self._shared.slices.add(LongRequest(pending), steps)
+        return None
+
+    def _first_result(self, pending: InFlightRequest, result: Any, size_bytes: int) -> bytes | None:
+        """Take the result of a long request that needed one step only."""
+        if result is _CLOSE:
+            self.close()
+            return None
+        if result is not None:
+            pending.answer = b"" if result is _NO_OP else result
+        return self._enqueue(pending, size_bytes)
+
+    def on_long(
+        self, pending: InFlightRequest, result: Any, error: Exception | None, *, is_encoding: bool = False
+    ) -> None:
+        """Take the answer of a long request, a `NoResponse`, or None if its handler replies later."""
+        if self._long is pending and not is_encoding:
+            self._long = None
+        if self._transport is None:
+            return
+        if error is not None:
+            self._fail(error)
+        elif result is _CLOSE:
+            self.close()
+        else:
+            if result is not None:
+                pending.answer = b"" if result is _NO_OP else result
+            self._release()
+
+    def _encode_long(self, pending: InFlightRequest, response: Any) -> None:
+        steps = pending.route.long.encode(pending.correlation_id, response)
+        try:
+            next(steps)
+        except StopIteration as end:
+            pending.answer = end.value
+            if pending.size_bytes:
+                self._release()
+        except Exception as error:  # noqa: BLE001 -- as in `_handle_one`
+            self._fail(error)
+        else:
+            self._shared.slices.add(LongRequest(pending, is_encoding=True), steps)
 
     # -- flow control ------------------------------------------------------------------------------------------
 
@@ -393,6 +515,13 @@ class ClientConnection(asyncio.Protocol):
             self._transport.write(out[0] if len(out) == 1 else b"".join(out))
 
     # -- ending ------------------------------------------------------------------------------------------------
+
+    def _fail(self, error: Exception) -> None:
+        if isinstance(error, WireError):
+            self._refuse(error)
+            return
+        _log.error("connection.failed client=%s", self.client_host, extra={"client": self.client_host}, exc_info=error)
+        self.abort()
 
     def _refuse(self, error: WireError) -> None:
         _log.warning(

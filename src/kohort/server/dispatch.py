@@ -10,10 +10,14 @@ from typing import Any, Final
 
 from kohort.broker.ports import Handler
 from kohort.broker.served_versions import served_versions
+from kohort.machine.gradual import GradualHandler
 from kohort.model.errors import WireError
+from kohort.model.limits import REQUEST_ELEMENTS_MAX, WHOLE_ELEMENTS_MAX
+from kohort.server.splitting import in_parts, without_repeats
 from kohort.wire.apis import API_KEYS, ApiKey
-from kohort.wire.encoders import response_encoder
-from kohort.wire.readers import request_reader
+from kohort.wire.encoders import GradualEncoder, gradual_response_encoder, response_encoder
+from kohort.wire.gradual import GradualReader
+from kohort.wire.readers import gradual_request_reader, request_reader
 from kohort.wire.templates import RepeatRead, route_repeats
 
 PIPELINED: Final = frozenset({ApiKey.PRODUCE, ApiKey.OFFSET_COMMIT, ApiKey.HEARTBEAT})
@@ -26,29 +30,84 @@ connection waits for it, and no client can see a difference.
 """
 
 
+WHOLE: Final = frozenset(
+    {
+        ApiKey.FETCH,
+        ApiKey.OFFSET_COMMIT,
+        ApiKey.JOIN_GROUP,
+        ApiKey.SYNC_GROUP,
+        ApiKey.LEAVE_GROUP,
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        ApiKey.TXN_OFFSET_COMMIT,
+        ApiKey.WRITE_TXN_MARKERS,
+    }
+)
+"""APIs whose requests take effect as a whole, so that they are bounded instead of split."""
+
+
+class LongRoute:
+    """
+    How long requests of one version of one API are served: each of these works in steps, as a generator.
+
+    Attributes:
+        read: as `Route.read`.
+        handler: as `Route.handler`; may return a generator that returns the response.
+        encode: as `Route.encode`.
+        elements_max: a request with more elements is refused.
+    """
+
+    __slots__ = ("elements_max", "encode", "handler", "read")
+
+    def __init__(self, api_key: ApiKey, version: int, handler: Handler) -> None:
+        self.read: GradualReader = gradual_request_reader(api_key, version)
+        self.handler: Handler = in_parts(api_key, handler)
+        self.encode: GradualEncoder = gradual_response_encoder(api_key, version)
+        self.elements_max = WHOLE_ELEMENTS_MAX if api_key in WHOLE else REQUEST_ELEMENTS_MAX
+
+
 class Route:
     """
     One version of one API.
 
     Attributes:
+        is_gradual: whether the handler is a `GradualHandler`: every request is handled and answered in steps.
         read: decodes a request.
         read_repeated: used instead of `read` if the handler takes repeated requests; compares with the connection's last ones.
         encode: encodes a response to a frame.
         requests: how many requests have been read.
     """
 
-    __slots__ = ("api_key", "encode", "handler", "is_pipelined", "read", "read_repeated", "requests", "version")
+    __slots__ = (
+        "_long",
+        "api_key",
+        "encode",
+        "handler",
+        "is_gradual",
+        "is_pipelined",
+        "read",
+        "read_repeated",
+        "requests",
+        "version",
+    )
 
     def __init__(self, api_key: ApiKey, version: int, handler: Handler) -> None:
         self.api_key = api_key
         self.version = version
-        self.handler = handler
+        self.handler = handler = without_repeats(api_key, handler)
+        self.is_gradual = isinstance(handler, GradualHandler)
+        self._long: LongRoute | None = None
         self.read: Callable[[bytes, int], Any] = request_reader(api_key, version)
         self.read_repeated: RepeatRead | None
         self.encode: Callable[[int, Any], bytes]
         self.read_repeated, self.encode = route_repeats(api_key, version, handler, response_encoder(api_key, version))
         self.is_pipelined = api_key in PIPELINED
         self.requests = 0
+
+    @property
+    def long(self) -> LongRoute:
+        if self._long is None:
+            self._long = LongRoute(self.api_key, self.version, self.handler)
+        return self._long
 
 
 class Dispatch:

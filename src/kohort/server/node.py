@@ -30,6 +30,7 @@ from kohort.server.dispatch import Dispatch
 from kohort.server.hosted import COORDINATORS
 from kohort.server.logs import LogWriter
 from kohort.server.settings import SUPPORTED_CONFIGS, Settings
+from kohort.server.slices import Slices
 from kohort.server.timer_driver import TimerDriver
 from kohort.storage.durability.recovery import RecoveryProgress
 from kohort.storage.log import LogStore
@@ -100,6 +101,7 @@ class Node:
         self._connections = ClientConnections(
             Dispatch(self._broker.handlers),
             self._ready_queue,
+            Slices(self._call_soon),
             frame_bytes_max=settings.config.get_int("socket.request.max.bytes"),
         )
         self._server: asyncio.Server | None = None

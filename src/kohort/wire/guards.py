@@ -26,6 +26,10 @@ class UnknownTag(Exception):  # noqa: N818 -- not an error: newer clients send t
     """A tagged field that this schema does not know."""
 
 
+class LongMessage(Exception):  # noqa: N818 -- not an error: it is read in steps
+    """A message with so many elements that it has to be read in steps."""
+
+
 def refuse_count(field_path: str, count: int, left: int) -> None:
     raise WireError(f"{field_path} claims {count} elements in the remaining {left} bytes")
 
@@ -42,9 +46,14 @@ def refuse_length(field_path: str, length: int) -> None:
     raise WireError(f"{field_path} has a length of {length}")
 
 
-def compile_guard(message: Message, version: int) -> Guard | None:
-    """The guard of one version of a message; None if it has no arrays."""
-    writer = _GuardWriter(message, version)
+def compile_guard(message: Message, version: int, elements_max: int | None = None) -> Guard | None:
+    """
+    The guard of one version of a message; None if it has no arrays.
+
+    Args:
+        elements_max: with more elements in all arrays together, the guard raises LongMessage. None for any number.
+    """
+    writer = _GuardWriter(message, version, elements_max)
     if not writer.has_arrays(message.name):
         return None
     source = writer.source()
@@ -54,6 +63,7 @@ def compile_guard(message: Message, version: int) -> Guard | None:
         "refuse_null": refuse_null,
         "refuse_tag": refuse_tag,
         "refuse_length": refuse_length,
+        "LongMessage": LongMessage,
         "UnknownTag": UnknownTag,
         "from_bytes": int.from_bytes,
     }
@@ -71,7 +81,8 @@ class _GuardWriter:
         depth: levels of indentation, and the number in the names of loop variables.
     """
 
-    def __init__(self, message: Message, version: int) -> None:
+    def __init__(self, message: Message, version: int, elements_max: int | None) -> None:
+        self.elements_max = elements_max
         self.message = message
         self.version = version
         self.is_flexible = message.is_flexible(version)
@@ -82,6 +93,8 @@ class _GuardWriter:
 
     def source(self) -> str:
         self.lines = ["def guard(frame, p):", "    end = len(frame)"]
+        if self.elements_max is not None:
+            self.emit(f"left = {self.elements_max}")
         self.struct(self.message.name, is_last=True)
         return "\n".join(self.lines) + "\n"
 
@@ -185,6 +198,9 @@ class _GuardWriter:
         self.emit(f"if {count} * {least} > end - p: refuse_count({field_path!r}, {count}, end - p)")
         if not field.is_nullable(self.version):
             self.emit(f"if {count} < 0: refuse_null({field_path!r})")
+        if self.elements_max is not None:
+            self.emit(f"left -= {count}")
+            self.emit("if left < 0: raise LongMessage")
         self.elements(field, field_path, count, is_last=is_last)
 
     def elements(self, field: Field, field_path: str, count: str, *, is_last: bool) -> None:

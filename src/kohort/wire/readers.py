@@ -17,15 +17,19 @@ from typing import Any, TypeAlias
 from uuid import UUID
 
 from kohort.model.errors import WireError
+from kohort.model.limits import SHORT_ELEMENTS_MAX
 from kohort.wire.apis import API_KEYS
 from kohort.wire.gradual import GradualReader, compile_gradual_reader, drain
-from kohort.wire.guards import compile_guard
+from kohort.wire.guards import LongMessage, compile_guard
 from kohort.wire.message_classes import default_value, message_classes
 from kohort.wire.native import kio_entity_reader
 from kohort.wire.schema import Field, Message, message
 
 Reader: TypeAlias = Callable[[bytes, int], Any]
 """Reads the message that begins at an offset. Raises WireError."""
+
+_SLOW_BYTES_MAX = 8_192
+"""A larger request that kio refuses is read in steps: each byte may be an unknown tagged field."""
 
 _ELEMENT_TYPES: dict[str, Any] = {
     "string": str,
@@ -42,10 +46,13 @@ def request_reader(api_key: int, version: int) -> Reader:
     """
     The reader of the body of a request.
 
+    It raises LongMessage for a request that should be read in steps, because it has more than `SHORT_ELEMENTS_MAX` elements, or
+    is large and has unknown tagged fields.
+
     Raises:
         WireError: there is no such request, or no such version of it.
     """
-    return _reader(_api_message(api_key, version, "Request"), version)
+    return _reader(_api_message(api_key, version, "Request"), version, SHORT_ELEMENTS_MAX)
 
 
 @cache
@@ -67,10 +74,10 @@ def _api_message(api_key: int, version: int, kind: str) -> Message:
     return message(f"{api.api_name}{kind}")
 
 
-def _reader(schema: Message, version: int) -> Reader:
+def _reader(schema: Message, version: int, elements_max: int | None = None) -> Reader:
     """Guard, native reader and slow path in one function, because a call between them costs a tenth of a heartbeat."""
     native = kio_entity_reader()(_decoded_classes(schema.name, version)[schema.name])
-    guard = compile_guard(schema, version)
+    guard = compile_guard(schema, version, elements_max)
 
     def read(frame: bytes, offset: int) -> Any:
         try:
@@ -82,12 +89,14 @@ def _reader(schema: Message, version: int) -> Reader:
         try:
             guard(frame, offset)  # type: ignore[misc]
             return native(frame, offset)[0]
-        except WireError:
+        except (WireError, LongMessage):
             raise
         except Exception:  # noqa: BLE001 -- whatever kio raises: the other reader decides
             return slow(frame, offset)
 
     def slow(frame: bytes, offset: int) -> Any:
+        if elements_max is not None and len(frame) - offset > _SLOW_BYTES_MAX:
+            raise LongMessage
         return drain(_gradual_reader(schema.name, version)(frame, offset, len(frame)))
 
     return read if guard is None else read_guarded
