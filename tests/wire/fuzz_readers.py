@@ -17,6 +17,7 @@ from typing import Any
 from kohort.model.errors import WireError
 from kohort.wire.apis import ApiKey
 from kohort.wire.encoders import request_encoder, response_encoder
+from kohort.wire.guards import LongMessage
 from kohort.wire.headers import read_request_header
 from kohort.wire.message_classes import message_classes
 from kohort.wire.readers import request_reader, response_reader
@@ -111,7 +112,7 @@ def fuzz(seed: int, seconds: float) -> int:
 def attempt(reader: Any, frame: bytes) -> None:
     try:
         reader(frame, 0)
-    except WireError:
+    except (WireError, LongMessage):
         pass
     except BaseException:
         print(f"frame {frame.hex()}", flush=True)
