@@ -3,7 +3,8 @@ Kohort in a minute: `make demo`, or `python examples/demo.py`.
 
 Starts a broker on a new directory, produces records, and runs a consumer group with aiokafka, kafka-python and confluent-kafka
 as members, each in its own process (demo_members.py). One member leaves, one is killed. Then the broker is killed while members
-commit, and started again. At the end, Spark explains from the broker's logs what happened.
+commit, and started again. A transactional application (demo_application.py) is killed in the middle of a transaction, and
+resumed. At the end, Spark explains from the broker's logs what happened.
 
 Every claim is checked. If one does not hold, the exit code is 1.
 """
@@ -17,130 +18,48 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from confluent_kafka import Consumer, ConsumerGroupState, KafkaException, TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from demo_application import TRANSACTIONAL_ID
 from demo_parts import (
     GROUP,
     KOHORT,
+    RECEIPTS,
     TOPICS,
     WAIT_SECONDS_MAX,
+    Application,
     Broker,
     ClaimError,
     Ledger,
     Member,
     Narrator,
     Orders,
-    Position,
 )
+from demo_queries import (
+    AUDIT,
+    PARTITIONS,
+    Group,
+    committed_offsets,
+    consumer,
+    end_offsets,
+    lag_over_the_wire,
+    read_everything,
+)
+from demo_transactions import transact, transaction_table
 from rich.console import Console
 from rich.table import Table
 
 from kohort.model.errors import ConfigError
 
-AUDIT: Final = "audit"
 MEMBERS: Final = ("aiokafka", "kafka-python", "confluent-kafka")
-PARTITIONS: Final = [(topic, partition) for topic, count in TOPICS.items() for partition in range(count)]
 MARKER: Final = ".kohort-demo"
-
-
-# -- queries over the network --------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def consumer(broker: Broker, group: str) -> Iterator[Any]:
-    """Open a confluent-kafka consumer that does not join its group."""
-    opened = Consumer(
-        {
-            "bootstrap.servers": broker.bootstrap,
-            "group.id": group,
-            "enable.auto.commit": False,
-            "auto.offset.reset": "error",
-            "enable.partition.eof": False,
-            "log_level": 0,
-        }
-    )
-    try:
-        yield opened
-    finally:
-        opened.close()
-
-
-def committed_offsets(broker: Broker, group: str) -> dict[Position, int]:
-    with consumer(broker, group) as client:
-        found = client.committed([TopicPartition(*position) for position in PARTITIONS], timeout=WAIT_SECONDS_MAX)
-    return {(it.topic, it.partition): it.offset for it in found if it.offset >= 0}
-
-
-def end_offsets(broker: Broker) -> dict[Position, int]:
-    with consumer(broker, AUDIT) as client:
-        return {it: client.get_watermark_offsets(TopicPartition(*it), WAIT_SECONDS_MAX)[1] for it in PARTITIONS}
-
-
-def lag_over_the_wire(broker: Broker) -> dict[tuple[str, str, int], tuple[int, int]]:
-    """Return committed offset and lag by group, topic and partition."""
-    ends = end_offsets(broker)
-    return {
-        (group, *position): (offset, ends[position] - offset)
-        for group in (GROUP, AUDIT)
-        for position, offset in committed_offsets(broker, group).items()
-    }
-
-
-def read_everything(broker: Broker) -> dict[tuple[str, int, int], bytes]:
-    """Read all record values, by topic, partition and offset."""
-    ends = {position: end for position, end in end_offsets(broker).items() if end}
-    found: dict[tuple[str, int, int], bytes] = {}
-    deadline = time.monotonic() + WAIT_SECONDS_MAX
-    with consumer(broker, AUDIT) as reader:
-        reader.assign([TopicPartition(topic, partition, 0) for topic, partition in ends])
-        while ends and time.monotonic() < deadline:
-            for record in reader.consume(1_000, timeout=0.2):
-                if record.error() is None:
-                    position = (record.topic(), record.partition())
-                    found[*position, record.offset()] = record.value()
-                    if record.offset() + 1 >= ends.get(position, 0):
-                        ends.pop(position, None)
-    return found
-
-
-class Group:
-    """The group as the coordinator describes it."""
-
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._admin = self._new_admin()
-
-    def _new_admin(self) -> AdminClient:
-        return AdminClient({"bootstrap.servers": self._broker.bootstrap, "log_level": 0})
-
-    def shares(self) -> dict[str, int] | None:
-        """Return partition counts by client; None unless the group is stable and each partition has one owner."""
-        try:
-            described = self._admin.describe_consumer_groups([GROUP], request_timeout=5)[GROUP].result()
-        except KafkaException:
-            # librdkafka drops its brokers while all of them are down, and may then wait for a broker forever.
-            self._admin = self._new_admin()
-            return None
-        owned = {
-            member.client_id: [(it.topic, it.partition) for it in member.assignment.topic_partitions]
-            for member in described.members
-        }
-        is_whole = sorted(it for partitions in owned.values() for it in partitions) == PARTITIONS
-        if described.state != ConsumerGroupState.STABLE or not is_whole:
-            return None
-        return {client: len(partitions) for client, partitions in sorted(owned.items())}
-
-    def consists_of(self, *clients: str) -> bool:
-        return sorted(self.shares() or ()) == sorted(clients)
-
-    def shares_text(self) -> str:
-        return ", ".join(f"{client} {count}" for client, count in (self.shares() or {}).items())
 
 
 # -- steps ---------------------------------------------------------------------------------------------------------------
@@ -150,12 +69,13 @@ def begin(narrator: Narrator, broker: Broker, orders: Orders) -> None:
     narrator.step("Start a broker on a new directory")
     narrator.fact(f"ready in {broker.start() * 1000:.0f} ms on {broker.bootstrap}, data in {broker.data_dir}")
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
-    for created in admin.create_topics([NewTopic(topic, count) for topic, count in TOPICS.items()]).values():
+    topics = {**TOPICS, RECEIPTS: TOPICS["payments"]}
+    for created in admin.create_topics([NewTopic(topic, count) for topic, count in topics.items()]).values():
         created.result(WAIT_SECONDS_MAX)
     listed = {name: len(it.partitions) for name, it in admin.list_topics(timeout=WAIT_SECONDS_MAX).topics.items()}
     narrator.claim(
-        TOPICS.items() <= listed.items(),
-        "topics: " + ", ".join(f"{topic} with {count} partitions" for topic, count in TOPICS.items()),
+        topics.items() <= listed.items(),
+        "topics: " + ", ".join(f"{topic} with {count} partitions" for topic, count in topics.items()),
         f"the listed topics differ from the created topics: {listed}",
     )
     orders.produce(3_000)
@@ -270,7 +190,7 @@ def why_no_pipeline() -> str | None:
     return None
 
 
-def explain(narrator: Narrator, broker: Broker, report: Path) -> dict[str, Any]:
+def explain(narrator: Narrator, broker: Broker, runs: list[Application], report: Path) -> dict[str, Any]:
     """Run the pipeline on the directory of the running broker, and compare its tables with the broker's answers."""
     narrator.step("Read the broker's logs with Spark")
     expected = lag_over_the_wire(broker)
@@ -285,7 +205,7 @@ def explain(narrator: Narrator, broker: Broker, report: Path) -> dict[str, Any]:
     narrator.console.print(lag_table(computed))
     narrator.claim(
         computed == expected and latest == {key: offset for key, (offset, _) in expected.items()},
-        f"latest offsets and lag of {len(expected)} partitions of two groups equal the broker's answers",
+        f"latest offsets and lag of {len(expected)} partitions of three groups equal the broker's answers",
         f"the pipeline and the broker differ: {sorted(set(computed.items()) ^ set(expected.items()))}",
     )
     happened = [it for it in tables["rebalances"] if it["group"] == GROUP and it["event"] == "rebalanced"]
@@ -296,6 +216,14 @@ def explain(narrator: Narrator, broker: Broker, report: Path) -> dict[str, Any]:
         {3, 2, 1} <= set(sizes) and gone[:2] == ["confluent-kafka", "kafka-python"],
         f"{len(happened)} rebalances, including the member that left and the member that was killed",
         f"the rebalances are not as expected: {sizes} members, {gone} left",
+    )
+    outcomes = Counter(it["outcome"] for it in tables["transactions"] if it["transactional_id"] == TRANSACTIONAL_ID)
+    narrator.console.print(transaction_table(tables["transactions"]))
+    committed = sum(it.transactions for it in runs)
+    narrator.claim(
+        outcomes == {"committed": committed, "aborted": 1},
+        f"{committed} committed transactions and an aborted one, as the application reported",
+        f"the application committed {committed} transactions, and the pipeline found {dict(outcomes)}",
     )
     narrator.claim(report.exists(), f"report: {report}", f"there is no report at {report}")
     return tables
@@ -365,10 +293,17 @@ def run(narrator: Narrator, root: Path, *, has_pipeline: bool, keep: bool) -> di
         members = share(narrator, group, start)
         crash(narrator, broker, group, members, ledger)
         end(narrator, broker, members, orders, ledger)
+
+        def start_application(hold: int) -> Application:
+            application = Application(broker, root, hold)
+            closing.callback(application.close)
+            return application
+
+        runs = transact(narrator, broker, start_application)
         tables: dict[str, Any] = {}
         missing = why_no_pipeline() if has_pipeline else "--no-pipeline was given"
         if missing is None:
-            tables = explain(narrator, broker, root / "report.html")
+            tables = explain(narrator, broker, runs, root / "report.html")
         else:
             narrator.step(f"The pipeline is skipped: {missing}")
         if keep:

@@ -1,4 +1,4 @@
-"""Parts of the demo: broker, members, producer, output, and a ledger of acknowledged commits and records."""
+"""Parts of the demo: broker, members, application, producer, output, and a ledger of acknowledged commits and records."""
 
 import json
 import subprocess
@@ -16,6 +16,7 @@ from rich.console import Console
 from kohort.testing.ports import free_ports
 
 TOPICS: Final = {"orders": 6, "payments": 3}
+RECEIPTS: Final = "receipts"
 GROUP: Final = "shop"
 WAIT_SECONDS_MAX: Final = 120.0
 KOHORT: Final = str(Path(sys.executable).with_name("kohort"))
@@ -44,6 +45,11 @@ class Narrator:
 
     def fact(self, text: str) -> None:
         self.console.print(f"[dim]{self.seconds:5.1f} s[/]    {text}", highlight=False)
+
+    def output(self, text: str) -> None:
+        """Print the output of a command."""
+        for line in text.rstrip().splitlines():
+            self.console.print(f"           {line}", style="dim", markup=False, highlight=False, soft_wrap=True)
 
     def claim(self, holds: object, text: str, otherwise: str) -> None:
         """
@@ -176,6 +182,49 @@ class Member:
 
     def die(self) -> None:
         """Send SIGKILL: the member does not leave the group."""
+        self.process.kill()
+        self.process.wait()
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.die()
+
+
+class Application:
+    """
+    A process of demo_application.py and its reports.
+
+    Attributes:
+        transactions, records: committed so far, as reported.
+        is_holding: it is in the middle of a transaction, and waits.
+        is_done: it has reached the end of its input.
+    """
+
+    def __init__(self, broker: Broker, root: Path, hold: int) -> None:
+        self.transactions = 0
+        self.records = 0
+        self.is_holding = False
+        self.is_done = False
+        program = str(Path(__file__).with_name("demo_application.py"))
+        command = [sys.executable, program, broker.bootstrap, "payments", RECEIPTS, str(hold)]
+        with (root / "application.log").open("a") as log:
+            self.process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
+            )
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            report = json.loads(line)
+            if report["event"] == "committed":
+                self.transactions += 1
+                self.records += report["records"]
+            self.is_holding = report["event"] == "holding"
+            self.is_done = report["event"] == "done"
+
+    def die(self) -> None:
+        """Send SIGKILL."""
         self.process.kill()
         self.process.wait()
 

@@ -26,10 +26,12 @@ def test_the_demo_succeeds(tmp_path: Path) -> None:
     done = demo("--data-dir", str(tmp_path / "demo"), "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "no acknowledged commit is lost" in done.stderr
+    assert "exactly once: " in done.stderr
     assert "Everything held" in done.stderr
     tables = json.loads(done.stdout)
     if tables:
-        assert {it["group"] for it in tables["lag"]} == {"shop", "audit"}
+        assert {it["group"] for it in tables["lag"]} == {"shop", "audit", "receipts"}
+        assert {it["outcome"] for it in tables["transactions"]} == {"committed", "aborted"}
         assert (tmp_path / "demo" / "report.html").stat().st_size > 0
     else:
         assert "The pipeline is skipped" in done.stderr
