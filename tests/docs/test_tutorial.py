@@ -1,7 +1,7 @@
 """
-The commands of docs/tutorial.md run as they are printed, in an empty directory, and print what the page says.
+The commands of a page run as they are printed, in an empty directory, and print what the page says.
 
-It takes some seconds: two starts of a broker, a group of a real client, and a dozen commands.
+It takes some seconds: starts of a broker, a group of a real client, and a dozen commands.
 """
 
 import os
@@ -14,17 +14,20 @@ import pytest
 
 from kohort.testing.ports import free_ports
 
-TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorial.md"
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = {"tutorial.md": 7, "howto/hanging-transaction.md": 4}
+"""The least number of outputs by page."""
 TIMEOUT_S = 120
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 MARK = "--- end of block"
 
 
 @pytest.mark.clients
-def test_the_tutorial(tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_with_commands(tmp_path: Path, page: str) -> None:
     """Shell blocks are one script; a text block is the output of the shell block before it, with `...` for anything."""
     (port,) = free_ports(1)
-    text = TUTORIAL.read_text().replace("9092", str(port))
+    text = (DOCS / page).read_text().replace("9092", str(port))
     command = f"{sys.executable} -m kohort.cli.main"
     script = [
         f'kohort() {{ {command} "$@"; }}',
@@ -40,7 +43,7 @@ def test_the_tutorial(tmp_path: Path) -> None:
             expected.append("")
         elif language == "text":
             expected[-1] = body
-    assert sum(map(bool, expected)) >= 7, "the tutorial lost its outputs"
+    assert sum(map(bool, expected)) >= PAGES[page], "the page lost its outputs"
     environment = os.environ | {
         "KOHORT_BOOTSTRAP": f"127.0.0.1:{port}",
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",

@@ -287,7 +287,7 @@ def _how_to_end(rows: list[dict[str, Any]]) -> str:
 
 def _none_found(max_timeout: int, partitions: int) -> str:
     age = f" older than {duration(max_timeout * MINUTE_MS)}" if max_timeout else ""
-    return f"no hanging transactions{age} in {partitions} partitions"
+    return f"no hanging transactions{age} in {partitions} partition{'' if partitions == 1 else 's'}"
 
 
 def _raise_failures(failures: Mapping[TopicPartition, str]) -> None:
