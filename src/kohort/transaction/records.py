@@ -10,12 +10,14 @@ Source: Kafka TransactionLog; KIP-98, KIP-890, KIP-915.
 
 from collections import defaultdict
 from collections.abc import Callable
+from struct import error
 from typing import Final, TypeAlias
 
 from kohort.machine.shard import NO_PRODUCER_ID
 from kohort.model.errors import CoordinatorError, CorruptError, ErrorCode
 from kohort.model.ids import TRANSACTION_STATE, TopicPartition
 from kohort.records.serde import CoordinatorRecordSerde, encode_record
+from kohort.records.transaction_logs import decode_transaction_log, encode_transaction_log
 from kohort.records.values import TransactionLog, TransactionLogPartitionsSchema, TransactionLogTombstone
 from kohort.transaction.states import EMPTY, TransactionState
 from kohort.transaction.transaction import NO_PARTITIONS, Transaction
@@ -52,7 +54,8 @@ class TransactionRecordSerde:
                 ErrorCode.UNSUPPORTED_VERSION,
                 "The finalized level of transaction.version is 0; transactions of version 2 need level 1 or above.",
             )
-        return encode_record(to_record(record, version), version)
+        written = to_record(record, version)
+        return encode_transaction_log(written) if version else encode_record(written, version)
 
     def decode(self, key: bytes, value: bytes | None, /) -> TransactionRecord:
         """
@@ -60,6 +63,13 @@ class TransactionRecordSerde:
             UnknownRecordTypeError: the key type is not that of a transactional id.
             CorruptError: the bytes are no record, the status is unknown, or the partitions are null outside of state EMPTY.
         """
+        if value is not None:
+            try:
+                found = decode_transaction_log(key, value)
+                if found is not None:
+                    return from_record(found)
+            except (IndexError, error, UnicodeDecodeError):
+                """The compiled decoder decides about damaged records."""
         record = self._serde.decode(key, value)
         return record if isinstance(record, TransactionLogTombstone) else from_record(record)
 

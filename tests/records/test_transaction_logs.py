@@ -1,0 +1,83 @@
+"""The fast path of TransactionLog gives what the codec compiled from the schema gives."""
+
+from struct import error
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kohort.records import transaction_logs, values
+from kohort.records.codecs import decode_record, key_encoder, value_encoder
+from kohort.records.schema import record_types
+from kohort.records.transaction_logs import decode_transaction_log, encode_transaction_log
+from tests.records.golden import golden_records
+
+TRANSACTION_LOG = record_types()["__transaction_state", 0]
+INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
+NAMES = st.text(max_size=150) | st.sampled_from(["x" * 126, "x" * 127, "tx-☃"])
+PARTS = st.builds(
+    values.TransactionLogPartitionsSchema, NAMES, st.lists(st.integers(0, 1 << 31 - 1), max_size=140).map(tuple)
+)
+LOGS = st.builds(
+    values.TransactionLog,
+    NAMES, INT64, st.integers(-1, 32767), st.integers(0, 1 << 31 - 1), st.integers(0, 7),
+    st.none() | st.lists(PARTS, max_size=3).map(tuple), INT64, INT64,
+    st.just(-1) | INT64, st.just(-1) | INT64, st.sampled_from([0, 1, 2]), st.just(-1) | st.just(3),
+)  # fmt: skip
+
+
+@given(LOGS)
+def test_encodes_as_the_schema_does(record: values.TransactionLog) -> None:
+    slow = key_encoder("TransactionLog")(record), value_encoder("TransactionLog", 1)(record)
+    assert encode_transaction_log(record) == slow
+
+
+@given(LOGS)
+def test_decodes_as_the_schema_does(record: values.TransactionLog) -> None:
+    key, value = encode_transaction_log(record)
+    fast = decode_transaction_log(key, value)
+    assert fast is None or fast == decode_record(TRANSACTION_LOG, key, value)
+    parts = record.transaction_partitions or ()
+    is_plain = (record.previous_producer_id, record.next_producer_id, record.next_producer_epoch) == (
+        -1,
+        -1,
+        -1,
+    ) and all(len(part.topic.encode()) < 127 and len(part.partition_ids) < 127 for part in parts)
+    assert (fast is not None) is is_plain
+
+
+def test_decodes_most_records_of_a_broker() -> None:
+    seen = [r for r in golden_records() if r.topic == "__transaction_state" and r.value is not None]
+    newest = [r for r in seen if r.value_bytes and r.value_bytes[:2] == b"\x00\x01"]
+    for record in newest:
+        found = decode_transaction_log(record.key_bytes, record.value_bytes or b"")
+        assert found == decode_record(TRANSACTION_LOG, record.key_bytes, record.value_bytes)
+    assert len(newest) > 50
+
+
+@given(st.binary(max_size=40), st.binary(max_size=80))
+def test_reads_nothing_that_the_schema_refuses(key: bytes, value: bytes) -> None:
+    key, value = b"\x00\x00" + key, b"\x00\x01" + value
+    try:
+        fast = decode_transaction_log(key, value)
+    except (IndexError, error, UnicodeDecodeError):
+        fast = None
+    assert fast is None or fast == decode_record(TRANSACTION_LOG, key, value)
+
+
+@given(LOGS, st.data())
+def test_damaged_records_are_left_to_the_schema(record: values.TransactionLog, data: st.DataObject) -> None:
+    key, value = encode_transaction_log(record)
+    at = data.draw(st.integers(2, len(value) - 1))
+    value = data.draw(
+        st.sampled_from([value[:at], value[:at] + bytes([value[at] ^ 0x41]) + value[at + 1 :], value + b"\0"])
+    )
+    try:
+        fast = decode_transaction_log(key, value)
+    except (IndexError, error, UnicodeDecodeError):
+        return
+    assert fast is None or fast == decode_record(TRANSACTION_LOG, key, value)
+
+
+def test_the_caches_are_bounded() -> None:
+    for name in ("_cached_key", "_cached_topic"):
+        assert getattr(transaction_logs, name).cache_info().maxsize <= 16_384
