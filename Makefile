@@ -11,7 +11,7 @@ TEST_BUILD := $(CURDIR)/build/compiled-test
 WITH_TEST_BUILD := $(if $(COMPILER),$(TEST_BUILD)/.ready)
 TESTS ?= tests
 # Tests that import the compiled modules: they run twice in CI, on the plain and on the compiled build.
-IN_PROCESS := tests/test_compiled.py tests/machine tests/runtime tests/group tests/wire tests/server tests/broker \
+IN_PROCESS := tests/test_compiled.py tests/machine tests/runtime tests/group tests/transaction tests/wire tests/server tests/broker \
   tests/storage/test_contract.py tests/storage/test_list_model.py
 # Tests that talk to a served process: they run once in CI, on the compiled build if there is a C compiler.
 PROCESSES := tests/clients tests/crash $(wildcard tests/conformance/test_recorded_*.py)

@@ -150,6 +150,12 @@ NAMES = """
     kohort_transaction_verification_time_ms
     kohort_log_start_offset kohort_requests kohort_uptime_seconds process_cpu_seconds process_open_fds
     process_resident_memory_bytes process_start_time_seconds
+    kohort_transaction_coordinator_ids kohort_transaction_coordinator_ongoing_transactions
+    kohort_transaction_coordinator_ending_transactions kohort_transaction_coordinator_markers_waiting
+    kohort_transaction_coordinator_markers_retrying kohort_transaction_coordinator_commits
+    kohort_transaction_coordinator_aborts kohort_transaction_coordinator_timeouts
+    kohort_transaction_coordinator_fences kohort_transaction_coordinator_expired_ids
+    kohort_transaction_coordinator_load_time_max_ms kohort_transaction_coordinator_partitions
 """
 """Dashboards are built on these: none may vanish. Counters show with `_total` behind."""
 

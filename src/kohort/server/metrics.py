@@ -22,6 +22,7 @@ from kohort.runtime.purgatory import PurgatoryMetrics
 from kohort.server.connection import ClientConnections
 from kohort.server.logs import LogWriter
 from kohort.storage.log import CleanerMetrics, StoreMetrics
+from kohort.transaction.metrics import TransactionCounters, TransactionGauges
 
 _BOUNDS_MS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000)
 _LATE_TRANSACTION_BUFFER_MS = 300_000
@@ -97,6 +98,26 @@ def group_families(gauges: GroupGauges, counters: GroupCounters) -> Iterator[Met
     yield counter(f"{prefix}_offset_deletions_total", "Offsets deleted by OffsetDelete.", counters.offset_deletions)
     about = "Completed rebalances: transitions of classic groups to Stable."
     yield counter(f"{prefix}_completed_rebalances_total", about, counters.completed_rebalances)
+
+
+def transaction_families(gauges: TransactionGauges, counters: TransactionCounters) -> Iterator[Metric]:
+    """The transaction coordinator. Source: Kafka's TransactionMarkerChannelManager; the counters are Kohort's own."""
+    prefix = "kohort_transaction_coordinator"
+    yield gauge(f"{prefix}_ids", "Transactional ids.", gauges.ids)
+    yield gauge(
+        f"{prefix}_ongoing_transactions", "Transactions that are neither committed nor aborted.", gauges.ongoing
+    )
+    about = "Transactions that are decided, and whose completion is not written yet."
+    yield gauge(f"{prefix}_ending_transactions", about, gauges.ending)
+    yield gauge(f"{prefix}_markers_waiting", "Markers that are not durable yet.", gauges.markers_waiting)
+    about = "Markers that a partition could not take, and that are sent again."
+    yield gauge(f"{prefix}_markers_retrying", about, gauges.markers_retrying)
+    yield counter(f"{prefix}_commits_total", "Transactions decided to be committed.", counters.committed)
+    yield counter(f"{prefix}_aborts_total", "Transactions decided to be aborted.", counters.aborted)
+    yield counter(f"{prefix}_timeouts_total", "Transactions aborted after their timeout.", counters.timed_out)
+    about = "Transactions aborted because another producer began to use their transactional id."
+    yield counter(f"{prefix}_fences_total", about, counters.fenced)
+    yield counter(f"{prefix}_expired_ids_total", "Transactional ids that were forgotten.", counters.expired)
 
 
 def log_families(metrics: StoreMetrics) -> Iterator[Metric]:

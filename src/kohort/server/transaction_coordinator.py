@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +21,7 @@ from kohort.server.coordinators import CoordinatorEnvironment
 from kohort.server.transaction_events import log_transaction_event
 from kohort.transaction.config import TransactionConfig
 from kohort.transaction.markers import MarkerSender
+from kohort.transaction.metrics import TransactionCounters
 from kohort.transaction.records import TransactionRecordSerde
 from kohort.transaction.service import TransactionService
 from kohort.transaction.shard import TransactionShard
@@ -45,6 +47,7 @@ class TransactionCoordinator:
             **{name: config.get_int(name.replace("_", ".")) for name in TransactionConfig.__struct_fields__}
         )
         self._senders: dict[int, MarkerSender] = {}
+        self._counters: defaultdict[int, TransactionCounters] = defaultdict(TransactionCounters)
         topic = broker.catalog.topic(self.topic)
         count = topic.partition_count if topic else config.get_int("transaction.state.log.num.partitions")
         self._runtime = Runtime(
@@ -87,6 +90,7 @@ class TransactionCoordinator:
             sender,
             log_transaction_event,
             self._level,
+            self._counters[partition],
         )
 
     def _remaining(self, partition: int, transactional_id: str) -> frozenset[TopicPartition] | None:
@@ -120,6 +124,10 @@ class TransactionCoordinator:
     def metrics(self) -> Iterator[Metric]:
         from kohort.server import metrics
 
+        gauges = self._service.gauges()
+        gauges.markers_waiting = sum(sender.waiting for sender in self._senders.values())
+        gauges.markers_retrying = sum(sender.retrying for sender in self._senders.values())
+        yield from metrics.transaction_families(gauges, TransactionCounters.total(self._counters.values()))
         yield from metrics.runtime_families("transaction", self._runtime.metrics())
 
     def close(self) -> None:

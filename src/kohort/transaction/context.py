@@ -9,6 +9,7 @@ from kohort.machine.timeline import TimelineDict
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.transaction.config import TransactionConfig
 from kohort.transaction.events import TransactionEvents
+from kohort.transaction.metrics import TransactionCounters
 from kohort.transaction.transaction import VERSION_2, Transaction
 
 NO_COORDINATOR_EPOCH: Final = -1
@@ -44,6 +45,7 @@ class TransactionContext:
     __slots__ = (
         "config",
         "coordinator_epoch",
+        "counters",
         "events",
         "level",
         "markers",
@@ -64,6 +66,7 @@ class TransactionContext:
         markers: MarkerOutlet,
         events: TransactionEvents,
         level: Callable[[], int],
+        counters: TransactionCounters,
     ) -> None:
         self.transactions = transactions
         self.unfinished = unfinished
@@ -73,6 +76,7 @@ class TransactionContext:
         self.markers = markers
         self.events = events
         self.level = level
+        self.counters = counters
         self.coordinator_epoch = NO_COORDINATOR_EPOCH
 
     @property

@@ -22,10 +22,10 @@ from typing import TypeVar
 from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Release, Result
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.transaction.context import TransactionContext
-from kohort.transaction.events import TransactionEvent
+from kohort.transaction.events import TransactionFenced
 from kohort.transaction.partitions import check_producer
 from kohort.transaction.records import TransactionRecord
-from kohort.transaction.states import COMPLETE_COMMIT, EMPTY, ONGOING, is_complete, is_prepared
+from kohort.transaction.states import COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_COMMIT, is_complete, is_prepared
 from kohort.transaction.transaction import EPOCH_EXHAUSTED, VERSION_2, Transaction
 from kohort.wire import messages as m
 
@@ -113,7 +113,7 @@ def end_ongoing(
     prepared: Transaction,
     now_ms: int,
     response: T,
-    event: TransactionEvent | None = None,
+    event: TransactionFenced | None = None,
 ) -> Result[TransactionRecord, T]:
     """
     Write the decision about a transaction. Once it is committed, the markers are sent.
@@ -124,7 +124,9 @@ def end_ongoing(
 
     def after(error: Exception | None) -> Iterable[Release]:
         if error is None:
+            context.counters.on_decided(is_commit=prepared.state is PREPARE_COMMIT)
             if event is not None:
+                context.counters.fenced += 1
                 context.events(event)
             if prepared.partitions:
                 context.markers.send(context.coordinator_epoch, prepared)

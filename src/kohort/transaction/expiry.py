@@ -88,6 +88,8 @@ class TransactionMaintenance:
 
     def _aborted(self, prepared: Transaction) -> None:
         context = self._context
+        context.counters.timed_out += 1
+        context.counters.on_decided(is_commit=False)
         context.events(
             TransactionTimedOut(
                 prepared.transactional_id, prepared.producer_id, prepared.producer_epoch, prepared.timeout_ms
@@ -125,6 +127,7 @@ class TransactionMaintenance:
 
         def after(error: Exception | None) -> Iterable[Release]:
             if error is None:
+                context.counters.expired += len(expired)
                 for transactional_id in expired:
                     context.events(TransactionalIdExpired(transactional_id))
                 self._schedule_expiry_part(ids, start + IDS_AT_ONCE)

@@ -125,12 +125,13 @@ class MarkerSender:
         self._retries: list[tuple[_Ending, TopicPartition]] = []
         """Markers that wait for the end of the back-off."""
 
-    def __len__(self) -> int:
-        """The number of transactions whose markers are not all durable."""
-        return len(self._endings)
+    @property
+    def waiting(self) -> int:
+        """The number of markers that are not durable yet."""
+        return sum(len(ending.remaining) for ending in self._endings.values())
 
     @property
-    def waiting_for_retry(self) -> int:
+    def retrying(self) -> int:
         """The number of markers that wait for another attempt."""
         return len(self._retries)
 

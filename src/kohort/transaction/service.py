@@ -31,6 +31,7 @@ from kohort.transaction.listing import (
     list_transactions,
     unknown_states,
 )
+from kohort.transaction.metrics import TransactionGauges
 from kohort.transaction.partitions import TransactionEndingError, add_partitions, verify_partitions
 from kohort.transaction.transaction import VERSION_2
 from kohort.wire import messages as m
@@ -356,6 +357,16 @@ class TransactionService:
                 return _list_refused(code)
             found += listed
         return m.ListTransactionsResponse(unknown_state_filters=unknown_states(request), transaction_states=found)
+
+    # Metrics
+
+    def gauges(self) -> TransactionGauges:
+        """Count the transactional ids of all shards that are active here."""
+        gauges = TransactionGauges()
+        self._runner.read_all(
+            lambda shard, _: gauges.add_shard(shard.context.transactions, shard.context.unfinished), lambda _: gauges
+        )
+        return gauges
 
 
 class _Waiting:

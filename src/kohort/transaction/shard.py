@@ -16,6 +16,7 @@ from kohort.transaction.config import TransactionConfig
 from kohort.transaction.context import MarkerOutlet, TransactionContext
 from kohort.transaction.events import TransactionEvents, no_events
 from kohort.transaction.expiry import TransactionMaintenance
+from kohort.transaction.metrics import TransactionCounters
 from kohort.transaction.records import NEWEST_LEVEL, TransactionRecord
 from kohort.transaction.states import is_prepared, is_unfinished
 from kohort.transaction.transaction import Transaction
@@ -28,6 +29,7 @@ class TransactionShard(PlainShard[TransactionRecord]):
     Args:
         snapshots: the shard's; the runtime takes them.
         level: returns the finalised level of `transaction.version`.
+        counters: those of the partition, which outlive the shard; new ones by default.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class TransactionShard(PlainShard[TransactionRecord]):
         markers: MarkerOutlet,
         events: TransactionEvents = no_events,
         level: Callable[[], int] = lambda: NEWEST_LEVEL,
+        counters: TransactionCounters | None = None,
     ) -> None:
         self.transactions: TimelineDict[str, Transaction] = TimelineDict(snapshots)
         self._unfinished: TimelineDict[str, None] = TimelineDict(snapshots)
@@ -51,6 +54,7 @@ class TransactionShard(PlainShard[TransactionRecord]):
             markers=markers,
             events=events,
             level=level,
+            counters=TransactionCounters() if counters is None else counters,
         )
         self._maintenance = TransactionMaintenance(self.context)
         self._is_loaded = False
