@@ -280,6 +280,8 @@ class Bench:
             )
             request = m.AddPartitionsToTxnRequest(transactions=[transaction])
         answer = self.ask(self.service.add_partitions_to_txn, request, version)
+        if answer.error_code:
+            return dict.fromkeys(partitions, ErrorCode(answer.error_code))
         results = (
             answer.results_by_topic_v3_and_below if version < 4 else answer.results_by_transaction[0].topic_results
         )

@@ -40,11 +40,11 @@ def test_a_refused_end_counts_nothing() -> None:
 def test_gauges() -> None:
     bench = Bench()
     bench.init("a")
-    for name in ("b", "c"):
-        _, producer_id, epoch = bench.init(name)
-        bench.add(producer_id, epoch, T0, T1, transactional_id=name)
+    for producer_id, name in enumerate(("b", "c"), start=1001):
+        bench.init(name)
+        bench.add(producer_id, 0, T0, T1, transactional_id=name)
     bench.markers.code = None
-    bench.end(producer_id, epoch, transactional_id="c")
+    bench.end(1002, 0, transactional_id="c")
     gauges = bench.service.gauges()
     assert (gauges.ids, gauges.ongoing, gauges.ending) == (3, 1, 1)
     assert (bench.senders[0].waiting, bench.senders[0].retrying) == (2, 0)
