@@ -32,6 +32,43 @@ def test_every_producer_gets_an_id_of_its_own() -> None:
     assert len(harness.begin(ApiKey.INIT_PRODUCER_ID, request)) == 1
 
 
+def test_the_next_block_is_reserved_before_the_present_one_is_used_up() -> None:
+    harness = hosting()
+    ids = harness.broker.producer_ids
+    ids.when_available(lambda code: None)
+    harness.node.settle()
+    taken = [ids.take() for _ in range(900)]
+    harness.node.settle()
+    assert harness.broker.catalog.next_producer_id == 1000
+    taken.append(ids.take())
+    harness.node.settle()
+    assert harness.broker.catalog.next_producer_id == 2000
+    taken += [ids.take() for _ in range(99)]
+    assert taken == list(range(1000))
+    assert ids.take() == 1000
+
+
+def test_a_block_is_reserved_once() -> None:
+    """The reservation is conditional on the first id, and refused if another caller was quicker."""
+    catalog = hosting().broker.catalog
+    answers: list[tuple[int, int]] = []
+    catalog.reserve_producer_ids(0, 1000, lambda code, first: answers.append((code, first)))
+    catalog.reserve_producer_ids(0, 1000, lambda code, first: answers.append((code, first)))
+    assert answers == [(ErrorCode.INVALID_UPDATE_VERSION, 0)]
+    assert catalog.next_producer_id == 1000
+
+
+def test_the_ids_are_used_up() -> None:
+    catalog = hosting().broker.catalog
+    catalog._next_producer_id = (1 << 63) - 1000
+    answers: list[int] = []
+    catalog.reserve_producer_ids((1 << 63) - 1000, 1000, lambda code, _: answers.append(code))
+    assert answers == [ErrorCode.UNKNOWN_SERVER_ERROR]
+    catalog._next_producer_id -= 1
+    catalog.reserve_producer_ids((1 << 63) - 1001, 1000, lambda code, _: answers.append(code))
+    assert len(answers) == 1, "the last block"
+
+
 # fmt: off
 INIT: dict[str, tuple[dict[str, Any], tuple[int, int, int]]] = {
     "without anything":           ({},                                            (0, 0, 0)),

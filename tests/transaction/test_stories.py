@@ -6,8 +6,11 @@ from kohort.machine.shard import EndTransaction
 from kohort.model.errors import ErrorCode, RecordTooLargeError, UnavailableError
 from kohort.model.ids import TopicPartition, coordinator_partition
 from kohort.transaction.events import MarkerRefused, TransactionFenced, TransactionTimedOut
+from kohort.transaction.markers import MAX_WAITING
+from kohort.transaction.records import TransactionRecordSerde
 from kohort.transaction.states import COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_COMMIT
 from kohort.wire import messages as m
+from kohort.wire.batches import encode_batch
 from tests.transaction.bench import ID, T0, T1, TIMEOUT_MS, Bench, transaction
 
 CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
@@ -467,3 +470,90 @@ def test_no_producer_id_is_at_hand() -> None:
     bench.settle()
     assert [answer.producer_id for answer in first] == [1000]
     assert [answer.error_code for answer in second] == [ErrorCode.KAFKA_STORAGE_ERROR]
+
+
+def test_answers_that_come_twice_complete_once() -> None:
+    bench = Bench()
+    bench.init()
+    bench.add(1000, 0, T0, T1)
+    bench.markers.code = None
+    bench.end(1000, 0)
+    held = list(bench.markers.held)
+    for _ in range(2):
+        for _, done in held:
+            done(ErrorCode.NONE)
+    bench.settle()
+    assert [state for state, _, _ in bench.states()].count("CompleteCommit") == 1
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    ],
+)
+def test_errors_of_markers_that_pass(code: ErrorCode) -> None:
+    bench = Bench()
+    bench.init()
+    bench.add(1000, 0, T0)
+    bench.markers.code = code
+    bench.end(1000, 0)
+    bench.advance(60_000)
+    assert bench.state() is PREPARE_COMMIT
+    assert bench.events == []
+    bench.markers.code = ErrorCode.NONE
+    bench.advance(50)
+    assert bench.state() is COMPLETE_COMMIT
+
+
+def test_a_timeout_at_the_last_epoch() -> None:
+    """The marker and the completion have epoch 32767; the next InitProducerId gets a new producer id."""
+    bench = Bench()
+    bench.put(transaction(state=ONGOING, producer_epoch=32766, partitions=frozenset({T0}), start_timestamp_ms=0))
+    bench.advance(10_000)
+    assert bench.states()[-2:] == [("PrepareAbort", 1000, 32767), ("CompleteAbort", 1000, 32767)]
+    assert bench.init(ID, 1000, 32766) == (ErrorCode.UNKNOWN_SERVER_ERROR, -1, -1)
+    assert bench.init()[2] == 0
+
+
+def test_no_transactions_at_all() -> None:
+    bench = Bench()
+    answer = bench.ask(bench.service.add_partitions_to_txn, m.AddPartitionsToTxnRequest(transactions=[]), 5)
+    assert (answer.error_code, list(answer.results_by_transaction)) == (0, [])
+
+
+def test_a_damaged_record_hides_no_other_id() -> None:
+    bench = Bench()
+    bench.init("before")
+    bench.init("after")
+    log = bench.logs[0]
+    bench.runtime.close()
+    unknown_state = transaction(transactional_id="damaged")
+    key, value = TransactionRecordSerde().encode(unknown_state)
+    assert value is not None
+    log.append(encode_batch([(key, value[:16] + b"\x09" + value[17:])], 0), leader_epoch=0)
+    bench.start(1)
+    assert bench.state("before") is bench.state("after") is EMPTY
+    assert bench.state("damaged") is None
+
+
+def test_a_bounded_number_of_requests_waits() -> None:
+    """A connection has one request in progress, and the wait is short; the memory of a wait ends with it."""
+    bench = Bench()
+    bench.init()
+    bench.add(1000, 0, T0)
+    bench.markers.code = None
+    bench.end(1000, 0)
+    request = m.AddOffsetsToTxnRequest(transactional_id=ID, producer_id=1000, producer_epoch=0, group_id="g")
+    answers = [bench.begin(bench.service.add_offsets_to_txn, request, 4) for _ in range(MAX_WAITING + 5)]
+    assert [len(each) for each in answers] == [0] * MAX_WAITING + [1] * 5
+    bench.advance(100)
+    assert [each[0].error_code for each in answers] == [CONCURRENT] * (MAX_WAITING + 5)
+    bench.markers.answer()
+    bench.settle()
+    assert bench.state() is COMPLETE_COMMIT

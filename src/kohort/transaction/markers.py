@@ -33,6 +33,9 @@ How long a request waits for the completion of the last transaction before it is
 retry after 20 to 100 ms, and markers are usually written within one. Source: add.partitions.to.txn.retry.backoff.max.ms.
 """
 
+MAX_WAITING: Final = 64
+"""How many requests of one transactional id wait at a time. Others are answered at once."""
+
 CallLater = Callable[[int, Callable[[], None]], object]
 """`call_later(delay_ms, function)`."""
 
@@ -68,7 +71,7 @@ class _Ending:
         self.coordinator_epoch = coordinator_epoch
         self.transaction = transaction
         self.remaining = set(transaction.partitions)
-        self.waiting: list[_Waiter] = []
+        self.waiting: list[Callable[[], None]] = []
         self.is_stuck = False
         self.marker = EndTransaction(
             transaction.producer_id,
@@ -78,18 +81,10 @@ class _Ending:
             VERSION_2 if transaction.client_version >= VERSION_2 else 0,
         )
 
-
-class _Waiter:
-    """A request that waits for the completion of a transaction."""
-
-    __slots__ = ("_ready",)
-
-    def __init__(self, ready: Callable[[], None]) -> None:
-        self._ready: Callable[[], None] | None = ready
-
-    def call(self) -> None:
-        ready, self._ready = self._ready, None
-        if ready is not None:
+    def release(self) -> None:
+        """Run the requests that wait for the completion."""
+        waiting, self.waiting = self.waiting, []
+        for ready in waiting:
             ready()
 
 
@@ -149,19 +144,23 @@ class MarkerSender:
 
     def when_finished(self, transactional_id: str, ready: Callable[[], None], /) -> bool:
         ending = self._endings.get(transactional_id)
-        if ending is None or ending.is_stuck:
+        if ending is None or ending.is_stuck or len(ending.waiting) >= MAX_WAITING:
             return False
-        waiter = _Waiter(ready)
-        ending.waiting.append(waiter)
-        self._call_later(WAIT_MS, waiter.call)
+        ending.waiting.append(ready)
+
+        def on_deadline() -> None:
+            if ready in ending.waiting:
+                ending.waiting.remove(ready)
+                ready()
+
+        self._call_later(WAIT_MS, on_deadline)
         return True
 
     def drop(self) -> None:
         dropped, self._endings = self._endings, {}
         self._retries.clear()
         for ending in dropped.values():
-            for waiter in ending.waiting:
-                waiter.call()
+            ending.release()
 
     def _write(self, ending: _Ending, topic_partition: TopicPartition) -> None:
         self._markers.write(topic_partition, ending.marker, partial(self._on_written, ending, topic_partition))
@@ -199,8 +198,7 @@ class MarkerSender:
     def _finish(self, ending: _Ending) -> None:
         del self._endings[ending.transaction.transactional_id]
         self._complete(ending)
-        for waiter in ending.waiting:
-            waiter.call()
+        ending.release()
 
     def _complete(self, ending: _Ending) -> None:
         """Write the completion. It is written again after an error, unless the shard is gone."""
