@@ -90,6 +90,7 @@ def test_every_transactional_batch_ends_a_verification() -> None:
     guard = begin(producers, epoch=NOW)
     assert guard is not None, "a transaction of an earlier epoch may have ended"
     update(producers, data(epoch=NOW), 1)
+    assert outcome(producers, data(1), None) == ErrorCode.NONE, "the lowest sequence does not count any more"
     update(producers, marker(), 2)
     assert outcome(producers, data(1), guard) == STATE
 
