@@ -172,6 +172,11 @@ def test_a_producer_of_an_earlier_epoch_is_fenced() -> None:
     for epoch, code in ((2, ErrorCode.INVALID_PRODUCER_EPOCH), (-1, ErrorCode.INVALID_PRODUCER_EPOCH), (3, NONE)):
         assert coordinator.commit_in_transaction({ORDERS: 6}, producer_epoch=epoch) == {ORDERS: code}
     assert len(coordinator.verifications) == 1
+    # A later epoch may be in its next transaction, so the coordinator is asked. Seen on 4.2.1.
+    coordinator.unverified = CoordinatorError(ErrorCode.INVALID_PRODUCER_EPOCH)
+    later = coordinator.commit_in_transaction({ORDERS: 6}, producer_epoch=4)
+    assert (later, len(coordinator.verifications)) == ({ORDERS: ErrorCode.INVALID_PRODUCER_EPOCH}, 2)
+    coordinator.unverified = None
     # A fence: the marker carries a later epoch.
     assert coordinator.end_transaction(producer_epoch=4, committed=False) is None
     assert coordinator.commit_in_transaction({ORDERS: 7}, producer_epoch=3) == {

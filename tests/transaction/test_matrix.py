@@ -189,7 +189,7 @@ V2_CELLS = [
 def test_end_txn_of_version_2(
     state: TransactionState, committed: bool, is_retry: bool, expected: ErrorCode | str
 ) -> None:
-    bench = in_state(state)
+    bench = in_state(state, client_version=2)
     written = len(bench.records())
     code, producer_id, epoch = bench.end(PID, EPOCH - is_retry, committed=committed, version=5)
     if expected == BUMP:

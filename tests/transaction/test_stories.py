@@ -150,6 +150,18 @@ def test_a_second_producer_fences_the_first(level: int, retried: int) -> None:
     assert bench.added(1000, 0, T0) is ErrorCode.PRODUCER_FENCED
 
 
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_fenced_producer_does_not_get_the_epoch_of_the_next_one(committed: bool) -> None:
+    """Kafka 4.2.1 answers NONE with the present epoch: it takes the request of version 2 for a retry of the end before it."""
+    bench = Bench()
+    assert bench.init() == (0, 1000, 0)
+    assert bench.init() == (0, 1000, 1)
+    bench.add(1000, 1, T0)
+    assert bench.end(1000, 1, committed=committed, version=4)[0] == 0
+    assert bench.end(1000, 0, committed=committed, version=5) == (ErrorCode.PRODUCER_FENCED, -1, -1)
+    assert bench.end(1000, 1, committed=False, version=5) == (0, 1000, 2)
+
+
 @pytest.mark.parametrize("level", [0, 1, 2])
 def test_a_transaction_that_lasts_too_long_is_aborted(level: int) -> None:
     """The timeout counts from the first partition, and is looked at every ten seconds. EndTxn 5 takes it for its own end."""

@@ -68,7 +68,7 @@ def _end_version_2(
 ) -> Result[TransactionRecord, m.EndTxnResponse]:
     if is_prepared(transaction.state):
         raise CoordinatorError(ErrorCode.CONCURRENT_TRANSACTIONS)
-    if is_complete(transaction.state) and _is_retry(transaction, request.producer_id, request.producer_epoch):
+    if is_complete(transaction.state) and _is_retry(context, transaction, request.producer_id, request.producer_epoch):
         return _repeated(transaction, request.committed)
     check_producer(transaction, request.producer_id, request.producer_epoch)
     if transaction.state is not ONGOING and request.committed:
@@ -82,8 +82,15 @@ def _end_version_2(
     return end_ongoing(context, prepared, now_ms, _answer(prepared))
 
 
-def _is_retry(transaction: Transaction, producer_id: int, producer_epoch: int) -> bool:
-    """Whether a request of version 2 names the producer as it was before the end of the transaction."""
+def _is_retry(context: TransactionContext, transaction: Transaction, producer_id: int, producer_epoch: int) -> bool:
+    """
+    Whether a request of version 2 names the producer as it was before the end of the transaction.
+
+    If both sides speak version 2 and the last end did not, that end has not raised the epoch: the epoch before the present one
+    belongs to a producer that was fenced. Kafka takes its request for a retry, and gives it the present epoch.
+    """
+    if context.own_version == VERSION_2 and transaction.client_version < VERSION_2:
+        return False
     if producer_id == transaction.producer_id:
         return producer_epoch + 1 == transaction.producer_epoch
     return (
