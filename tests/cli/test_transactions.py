@@ -119,6 +119,17 @@ def test_a_description_comes_from_the_coordinator_and_the_leaders(
     ]
 
 
+def test_a_topic_of_a_transaction_may_be_deleted(cluster: TransactionCluster, command: Command) -> None:
+    gone = TopicPartition("gone", 3)
+    cluster.transactions["shop"] = Transaction(7, partitions=[gone, P0], start_ms=1)
+    cluster.producers[P0] = [Producer(7, start_offset=3)]
+    (described,) = command("describe", "shop")
+    assert described["partitions"] == [
+        {"topic": "gone", "partition": 3, "start_offset": None},
+        {"topic": "orders", "partition": 0, "start_offset": 3},
+    ]
+
+
 @pytest.mark.parametrize(
     ("transaction", "shown"),
     [

@@ -12,7 +12,7 @@ from kohort.cli.options import AsJson
 from kohort.cli.output import print_json, print_table
 from kohort.cli.transactions import queries
 from kohort.cli.transactions.hanging import HangingTransaction, find_hanging
-from kohort.cli.transactions.producers import ProducerState, describe_producers, find_replicas
+from kohort.cli.transactions.producers import ProducerState, describe_producers, find_leaders, find_replicas
 from kohort.cli.transactions.queries import Filters, Transaction
 from kohort.client.cluster import Client
 from kohort.model.errors import ConfigError
@@ -207,11 +207,7 @@ def _described(client: Client, transactional_id: str) -> dict[str, Any]:
 
 def _start_offsets(client: Client, transaction: Transaction) -> dict[TopicPartition, int | None]:
     """Return the first offset of a transaction in each of its partitions. Partitions without an answer are left out."""
-    if not transaction.partitions:
-        return {}
-    wanted = set(transaction.partitions)
-    topics = {each.topic for each in wanted}
-    replicas = [each for each in find_replicas(client, sorted(topics)) if each.partition in wanted]
+    replicas = find_leaders(client, transaction.partitions)
     return {
         partition: state.start_offset
         for partition, states in describe_producers(client, replicas).producers.items()

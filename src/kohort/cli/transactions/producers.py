@@ -87,6 +87,17 @@ def find_replicas(
     return sorted(found)
 
 
+def find_leaders(client: Client, partitions: Collection[TopicPartition]) -> list[Replica]:
+    """Find the leaders of partitions. Partitions of topics that do not exist, or may not be seen, are left out."""
+    topics = queries.existing_topics(client, {each.topic for each in partitions})
+    leaders = {
+        TopicPartition(topic.name, each.partition_index): each.leader_id
+        for topic in topics
+        for each in topic.partitions
+    }
+    return [Replica(each, leaders[each]) for each in partitions if each in leaders]
+
+
 def describe_producers(client: Client, replicas: Iterable[Replica]) -> DescribedProducers:
     """Ask brokers for the producers of partitions. Partitions without a leader, and refused ones, are in `failures`."""
     by_broker: dict[int, list[TopicPartition]] = defaultdict(list)
