@@ -18,7 +18,7 @@ from bench.load.requests import DATA_PARTITIONS, DATA_TOPIC, new_serial
 
 VALUE: Final = bytes(100)
 TIMEOUT_SECONDS: Final = 30.0
-SETTINGS: Final = {"acks": "all", "linger.ms": 0, "transaction.timeout.ms": 60_000, "enable.metrics.push": False}
+SETTINGS: Final = {"linger.ms": 0, "transaction.timeout.ms": 60_000, "enable.metrics.push": False, "log_level": 2}
 
 
 class Transactions:
@@ -33,6 +33,7 @@ class Transactions:
         """
         serial = new_serial()
         self._loops = [_Loop(port, f"bench-{serial}-{number}", number) for number in range(producers)]
+        opened.callback(self._loops.clear)
         self._threads = opened.enter_context(ThreadPoolExecutor(producers))
         list(self._threads.map(_Loop.begin, self._loops))
 

@@ -51,18 +51,17 @@ class Features:
     """
 
     def __init__(self, levels: Mapping[str, int] | None = None) -> None:
-        self._levels = dict(levels or {})
         newest = {feature.name: feature.newest for feature in FEATURES}
-        for name, level in self._levels.items():
+        for name, level in (levels or {}).items():
             if name not in newest:
                 raise ConfigError(f"Feature {name!r} is unknown; there are {', '.join(newest)}")
             if not 0 <= level <= newest[name]:
                 raise ConfigError(f"Feature {name} has the levels 0 to {newest[name]}, not {level}")
+        self._levels = {**newest, **(levels or {})}
 
     def level(self, name: str) -> int:
         """The finalised level of a feature."""
-        newest = next(feature.newest for feature in FEATURES if feature.name == name)
-        return self._levels.get(name, newest)
+        return self._levels[name]
 
     def supported(self, handlers: Mapping[ApiKey, Handler]) -> list[Feature]:
         """The features whose APIs are among the handlers."""

@@ -6,6 +6,7 @@ ShareCoordinatorRecordSerde.
 """
 
 from collections.abc import Collection
+from functools import cache
 from struct import error
 from typing import Any
 
@@ -20,18 +21,23 @@ from kohort.records.offset_commits import (
 )
 from kohort.records.schema import RecordType, record_types, struct_owners
 from kohort.records.values import OffsetCommit
+from kohort.wire.encoders import DataEncoder
 
 
 def encode_record(record: Any, version: int | None = None) -> tuple[bytes, bytes | None]:
     """The key and the value of a record of any topic, as `CoordinatorRecordSerde.encode`."""
-    name = type(record).__name__
+    encode_key, encode_value = _encoders(type(record).__name__, version)
+    return encode_key(record), None if encode_value is None else encode_value(record)
+
+
+@cache
+def _encoders(name: str, version: int | None) -> tuple[DataEncoder, DataEncoder | None]:
+    """The encoders of key and value of a record class; a tombstone has no value."""
     record_type = struct_owners()[name]
-    key = key_encoder(record_type.name)(record)
+    encode_key = key_encoder(record_type.name)
     if name != record_type.name:
-        return key, None
-    if version is None:
-        version = record_type.written_version
-    return key, value_encoder(name, version)(record)
+        return encode_key, None
+    return encode_key, value_encoder(name, record_type.written_version if version is None else version)
 
 
 class CoordinatorRecordSerde:

@@ -8,6 +8,8 @@ may get a marker twice.
 Source: Kafka TransactionMarkerChannelManager, TransactionMarkerRequestCompletionHandler.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from functools import partial
 from typing import Final

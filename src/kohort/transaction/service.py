@@ -8,6 +8,8 @@ No method raises: errors become codes of the response.
 Source: Kafka TransactionCoordinator, and the transaction handlers of KafkaApis.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
