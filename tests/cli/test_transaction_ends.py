@@ -195,15 +195,22 @@ def test_a_hanging_transaction_is_one_batch_of_a_new_producer(cluster: Transacti
     cluster.verification = ("false", DEFAULT_CONFIG)
     now_ms = time.time_ns() // 1_000_000
     (row,) = command("hang", *AT_P1, "--records", "3", "--age", "PT1H")
-    assert (row["start_offset"], row["producer_id"], row["producer_epoch"], row["records"]) == (10, 1001, 0, 3)
-    assert 0 <= row["last_timestamp_ms"] - (now_ms - 3_600_000) < 60_000
+    assert row == {
+        "topic": "orders",
+        "partition": 1,
+        "start_offset": 10,
+        "producer_id": 1001,
+        "producer_epoch": 0,
+        "transactional_id": None,
+        "group": None,
+    }
     (asked,) = cluster.requests(ApiKey.PRODUCE)
     # Version 12 would add the partition at the coordinator.
     assert (asked.broker, asked.version, asked.request.acks) == (2, 11, -1)
     header = read_header(asked.request.topic_data[0].partition_data[0].records)
     assert header.attributes & TRANSACTIONAL
     assert (header.producer_id, header.producer_epoch, header.base_sequence, header.record_count) == (1001, 0, 0, 3)
-    assert header.max_timestamp == row["last_timestamp_ms"]
+    assert 0 <= header.max_timestamp - (now_ms - 3_600_000) < PATIENCE_S * 1000
     assert cluster.requests(ApiKey.INCREMENTAL_ALTER_CONFIGS) == []
     assert [each["producer_id"] for each in command("find-hanging")] == [1001]
     command("abort", *AT_P1, "--start-offset", "10")
@@ -218,6 +225,47 @@ def test_a_hanging_transaction_of_a_transactional_id(cluster: TransactionCluster
     assert [each.broker for each in cluster.requests(ApiKey.INIT_PRODUCER_ID)] == [2]
     (found,) = command("find-hanging")
     assert (found["transactional_id"], found["state"]) == ("shop", "Empty")
+
+
+@pytest.mark.parametrize("transactional_id", [None, "shop"])
+def test_a_hanging_offset_goes_to_the_coordinator_of_the_group(
+    cluster: TransactionCluster, command: Command, transactional_id: str | None
+) -> None:
+    cluster.add_topic("__consumer_offsets", [2, 1])
+    cluster.transactions["shop"] = Transaction(7, "Empty", coordinator=1)
+    producer_words = ("--transactional-id", transactional_id) if transactional_id else ()
+    (row,) = command(
+        "hang",
+        "--topic",
+        "orders",
+        "--partition",
+        "0",
+        "--group",
+        "billing",
+        "--switch-verification-off",
+        *producer_words,
+    )
+    (asked,) = cluster.requests(ApiKey.TXN_OFFSET_COMMIT)
+    # Version 5 would add the partition at the coordinator of the transaction.
+    assert (asked.broker, asked.version) == (2, 4)
+    assert (asked.request.group_id, asked.request.generation_id, asked.request.member_id) == ("billing", -1, "")
+    assert asked.request.transactional_id == (transactional_id or "kohort-hanging")
+    (topic,) = asked.request.topics
+    assert (topic.name, [(each.partition_index, each.committed_offset) for each in topic.partitions]) == (
+        "orders",
+        [(0, 0)],
+    )
+    producer = (7, 1) if transactional_id else (1001, 0)
+    assert (row["producer_id"], row["producer_epoch"], row["group"]) == (*producer, "billing")
+    assert (row["topic"], row["partition"], row["start_offset"]) == ("__consumer_offsets", 0, 10)
+    assert [each.broker for each in cluster.requests(ApiKey.INCREMENTAL_ALTER_CONFIGS)] == [2, 2]
+
+
+def test_a_refused_offset_is_a_sentence(cluster: TransactionCluster, refused: Refused) -> None:
+    cluster.verification = None
+    cluster.refusals[ApiKey.TXN_OFFSET_COMMIT] = [ErrorCode.GROUP_AUTHORIZATION_FAILED]
+    assert "the offset of group billing" in refused("hang", *AT_P1, "--group", "billing")
+    assert "leave out" in refused("hang", *AT_P1, "--group", "billing", "--records", "1")
 
 
 @pytest.mark.parametrize("codes", [[], [ErrorCode.RECORD_LIST_TOO_LARGE]], ids=["made", "refused"])

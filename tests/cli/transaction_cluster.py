@@ -34,6 +34,7 @@ SERVED = {
     "WRITE_TXN_MARKERS": (1, 2),
     "INIT_PRODUCER_ID": (0, 5),
     "PRODUCE": (0, 13),
+    "TXN_OFFSET_COMMIT": (0, 5),
     "DESCRIBE_CONFIGS": (1, 4),
     "INCREMENTAL_ALTER_CONFIGS": (0, 1),
 }
@@ -167,9 +168,9 @@ class TransactionCluster:
         return m.MetadataResponseTopic(error_code=code, name=name, partitions=partitions)
 
     def _find_coordinator(self, _broker: int, request: Any, _code: ErrorCode) -> Any:
-        assert request.key_type == 1
+        """Broker 2 coordinates all groups, and broker 1 the transactional ids that do not exist."""
         (key,) = request.coordinator_keys
-        number = self.transactions[key].coordinator if key in self.transactions else 1
+        number = 2 if request.key_type == 0 else self.transactions[key].coordinator if key in self.transactions else 1
         found = m.FindCoordinatorResponseCoordinator(
             key=key, node_id=number, host="127.0.0.1", port=self._brokers[number].port
         )
@@ -330,6 +331,20 @@ class TransactionCluster:
         )
         return m.ProduceResponse(
             responses=[m.ProduceResponseTopicProduceResponse(name=topic.name, partition_responses=[produced])]
+        )
+
+    def _txn_offset_commit(self, _broker: int, request: Any, code: ErrorCode) -> Any:
+        """The group is in partition 0 of `__consumer_offsets`."""
+        (topic,) = request.topics
+        (data,) = topic.partitions
+        if not code and self.verification is not None and self.verification[0] == "true":
+            code = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        if not code:
+            opened = Producer(request.producer_id, request.producer_epoch, start_offset=self.high_watermark)
+            self.producers[TopicPartition("__consumer_offsets", 0)].append(opened)
+        committed = m.TxnOffsetCommitResponsePartition(partition_index=data.partition_index, error_code=code)
+        return m.TxnOffsetCommitResponse(
+            topics=[m.TxnOffsetCommitResponseTopic(name=topic.name, partitions=[committed])]
         )
 
     def _describe_configs(self, broker: int, request: Any, _code: ErrorCode) -> Any:

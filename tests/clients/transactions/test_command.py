@@ -10,6 +10,10 @@ import pytest
 
 from kohort.cli.main import EXIT_ERROR, run
 from kohort.cli.transactions.verification import VERIFICATION
+from kohort.client import Client, Versions
+from kohort.model.errors import ErrorCode
+from kohort.wire import messages
+from kohort.wire.apis import ApiKey
 from tests.clients.conftest import new_topic
 from tests.clients.java_tools import JavaTools
 from tests.clients.transactions.conftest import IS_KAFKA, SETTINGS, Broker, MakeTopic, make_broker
@@ -53,6 +57,30 @@ def refusal(broker: Broker, *words: str) -> str:
         code = run(["transactions", *words, "--bootstrap", broker.bootstrap, "--timeout", str(PATIENCE_S)])
     assert (code, printed.getvalue()) == (EXIT_ERROR, "")
     return errors.getvalue()
+
+
+def stable_offset_code(broker: Broker, group: str, topic: str) -> int:
+    """Fetch the offset of a group as a consumer of committed records does, and return the error code of the partition."""
+    request = messages.OffsetFetchRequest(
+        groups=[
+            messages.OffsetFetchRequestGroup(
+                group_id=group,
+                member_id=None,
+                member_epoch=-1,
+                topics=[messages.OffsetFetchRequestTopics(name=topic, partition_indexes=(0,))],
+            )
+        ],
+        require_stable=True,
+    )
+    with Client(broker.bootstrap, timeout_s=PATIENCE_S) as client:
+        response = client.send_to_coordinator(
+            group,
+            ApiKey.OFFSET_FETCH,
+            request,
+            error_code=lambda found: found.groups[0].error_code,
+            within=Versions(8, 9),
+        )
+    return int(response.groups[0].topics[0].partitions[0].error_code)
 
 
 def test_list_and_describe_show_the_facts_of_kafkas_tool(
@@ -165,6 +193,19 @@ def test_a_hanging_transaction_from_its_beginning_to_its_end(
     assert transactions(unverified, "abort", *place, "--start-offset", "0")[0]["producer_id"] == made["producer_id"]
     assert transactions(unverified, "find-hanging", "--topic", topic, "--max-transaction-timeout", "0") == []
     assert last_stable_offset(unverified.bootstrap, topic, 1) == high_watermark(unverified.bootstrap, topic, 1) == 4
+
+
+def test_a_hanging_offset_blocks_the_group(unverified: Broker, group: str) -> None:
+    topic = new_topic(unverified.bootstrap, 1, {})
+    words = ("--topic", topic, "--partition", "0", "--group", group)
+    (made,) = transactions(unverified, "hang", *words, *(("--switch-verification-off",) if IS_KAFKA else ()))
+    assert (made["topic"], made["group"]) == ("__consumer_offsets", group)
+    assert stable_offset_code(unverified, group, topic) == ErrorCode.UNSTABLE_OFFSET_COMMIT
+    place = ("--topic", made["topic"], "--partition", str(made["partition"]))
+    (found,) = transactions(unverified, "find-hanging", *place, "--max-transaction-timeout", "0")
+    assert found["producer_id"] == made["producer_id"]
+    transactions(unverified, "abort", *place, "--start-offset", str(found["start_offset"]))
+    assert stable_offset_code(unverified, group, topic) == ErrorCode.NONE
 
 
 def test_find_hanging_finds_what_kafkas_tool_finds(unverified: Broker, java: JavaTools, transactional_id: str) -> None:

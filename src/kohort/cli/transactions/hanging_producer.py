@@ -1,18 +1,21 @@
 """
 A hanging transaction made on purpose, for tests of monitoring and of recovery.
 
-A transactional batch is produced to a partition that no coordinator has in a transaction. The leader accepts it if it does not
-verify transactions: see `verification`. Produce goes up to version 11, because later versions add the partition at the
-coordinator (KIP-890).
+A transactional batch is produced to a partition, or an offset is committed for a group, that no coordinator has in a
+transaction. The leader accepts it if it does not verify transactions: see `verification`. Produce goes up to version 11, and
+TxnOffsetCommit up to version 4, because later versions add the partition at the coordinator (KIP-890).
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from kohort.cli.groups.updates import NO_GENERATION
 from kohort.cli.transactions.ending import FENCE_TIMEOUT_MS, NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from kohort.cli.transactions.producers import describe_producers, find_replicas
 from kohort.client.cluster import RETRIABLE_COORDINATOR_ERRORS, Client, CoordinatorKind
 from kohort.client.connection import Versions, refusal
-from kohort.model.errors import CoordinatorError, ErrorCode
-from kohort.model.ids import TopicPartition
+from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode
+from kohort.model.ids import CONSUMER_OFFSETS, TopicPartition
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey
 
@@ -21,6 +24,8 @@ UNKNOWN_ID = "kohort-hanging"
 
 _UNVERIFIED = Versions(3, 11)
 """Versions of Produce that do not add the partition to the transaction."""
+_UNVERIFIED_OFFSETS = Versions(3, 4)
+"""Versions of TxnOffsetCommit with members of groups that do not add the partition to the transaction."""
 
 _ACKS_ALL = -1
 _STILL_VERIFIED = frozenset(
@@ -30,14 +35,14 @@ _STILL_VERIFIED = frozenset(
 _NOT_READY = RETRIABLE_COORDINATOR_ERRORS | {ErrorCode.CONCURRENT_TRANSACTIONS}
 
 
-class HangRequest(NamedTuple):
+class HangingRecords(NamedTuple):
     """
-    The transaction to make.
+    Records to produce in a hanging transaction.
 
     Attributes:
+        timestamp_ms: the timestamp of the records.
         transactional_id: the transactional id of the producer, whose coordinator then knows the producer without this
             transaction; None for a producer that no coordinator knows.
-        timestamp_ms: the timestamp of the records.
     """
 
     partition: TopicPartition
@@ -46,15 +51,25 @@ class HangRequest(NamedTuple):
     transactional_id: str | None = None
 
 
-class HungTransaction(NamedTuple):
-    """A hanging transaction that was made: its producer and the offset of its first record."""
+class HangingOffset(NamedTuple):
+    """An offset to commit for a group in a hanging transaction. `transactional_id` is that of `HangingRecords`."""
 
+    group_id: str
+    partition: TopicPartition
+    offset: int
+    transactional_id: str | None = None
+
+
+class MadeTransaction(NamedTuple):
+    """A hanging transaction that was made: its partition, its producer, and the offset of its first record."""
+
+    partition: TopicPartition
     producer_id: int
     producer_epoch: int
     start_offset: int
 
 
-def hang(client: Client, wanted: HangRequest) -> HungTransaction:
+def produce_hanging(client: Client, wanted: HangingRecords) -> MadeTransaction:
     """
     Produce the records of a hanging transaction. The leader must not verify transactions.
 
@@ -85,20 +100,80 @@ def hang(client: Client, wanted: HangRequest) -> HungTransaction:
         ],
     )
 
-    def once() -> Any:
-        response = client.send_to_leader(
+    def send() -> Any:
+        return client.send_to_leader(
             wanted.partition, ApiKey.PRODUCE, request, error_code=_produce_code, within=_UNVERIFIED
         )
-        code = _produce_code(response)
+
+    response = _unverified(client, send, _produce_code)
+    (produced,) = response.responses[0].partition_responses
+    if produced.error_code:
+        raise refusal(produced.error_code, f"records for {wanted.partition}", produced.error_message)
+    return MadeTransaction(wanted.partition, producer_id, producer_epoch, produced.base_offset)
+
+
+def commit_hanging(client: Client, wanted: HangingOffset) -> MadeTransaction:
+    """
+    Commit an offset in a hanging transaction. The broker of the group's coordinator must not verify transactions.
+
+    Raises:
+        CoordinatorError: a broker refused, for example because it verifies.
+    """
+    producer_id, producer_epoch = _new_producer(client, wanted.transactional_id)
+    topic, index = wanted.partition
+    request = messages.TxnOffsetCommitRequest(
+        transactional_id=wanted.transactional_id or UNKNOWN_ID,
+        group_id=wanted.group_id,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        generation_id=NO_GENERATION,
+        member_id="",
+        group_instance_id=None,
+        topics=[
+            messages.TxnOffsetCommitRequestTopic(
+                name=topic,
+                partitions=[
+                    messages.TxnOffsetCommitRequestPartition(
+                        partition_index=index, committed_offset=wanted.offset, committed_metadata=""
+                    )
+                ],
+            )
+        ],
+    )
+
+    def send() -> Any:
+        return client.send_to_coordinator(
+            wanted.group_id, ApiKey.TXN_OFFSET_COMMIT, request, error_code=_commit_code, within=_UNVERIFIED_OFFSETS
+        )
+
+    code = _commit_code(_unverified(client, send, _commit_code))
+    if code:
+        raise refusal(code, f"the offset of group {wanted.group_id}")
+    partition, start_offset = _committed_at(client, producer_id)
+    return MadeTransaction(partition, producer_id, producer_epoch, start_offset)
+
+
+def _committed_at(client: Client, producer_id: int) -> tuple[TopicPartition, int]:
+    """Find the open transaction of a producer in `__consumer_offsets`."""
+    described = describe_producers(client, find_replicas(client, [CONSUMER_OFFSETS]))
+    for partition, producers in described.producers.items():
+        for producer in producers:
+            if producer.producer_id == producer_id and producer.start_offset is not None:
+                return partition, producer.start_offset
+    raise ConfigError(f"the transaction of producer {producer_id} is not in {CONSUMER_OFFSETS}")
+
+
+def _unverified(client: Client, send: Callable[[], Any], error_code: Callable[[Any], int]) -> Any:
+    """Repeat a request that the broker verifies, until it has applied the changed configuration."""
+
+    def once() -> Any:
+        response = send()
+        code = error_code(response)
         if code in _STILL_VERIFIED:
             raise CoordinatorError(ErrorCode(code))
         return response
 
-    response = client.retried(once, _STILL_VERIFIED, f"the leader of {wanted.partition} still verified transactions")
-    (produced,) = response.responses[0].partition_responses
-    if produced.error_code:
-        raise refusal(produced.error_code, f"records for {wanted.partition}", produced.error_message)
-    return HungTransaction(producer_id, producer_epoch, produced.base_offset)
+    return client.retried(once, _STILL_VERIFIED, "the broker still verified transactions")
 
 
 def _new_producer(client: Client, transactional_id: str | None) -> tuple[int, int]:
@@ -128,6 +203,10 @@ def _new_producer(client: Client, transactional_id: str | None) -> tuple[int, in
     if response.error_code:
         raise refusal(response.error_code, "a producer id")
     return response.producer_id, response.producer_epoch
+
+
+def _commit_code(response: Any) -> int:
+    return int(response.topics[0].partitions[0].error_code)
 
 
 def _produce_code(response: Any) -> int:

@@ -11,7 +11,7 @@ from kohort.cli.output import print_json, print_table
 from kohort.cli.transactions.commands import Partition, Topic, app, now_ms, partition_row
 from kohort.cli.transactions.ending import ProducerKey, force_terminate, write_abort_marker
 from kohort.cli.transactions.hanging import OpenTransaction, is_hanging, known_transactions
-from kohort.cli.transactions.hanging_producer import HangRequest, hang
+from kohort.cli.transactions.hanging_producer import HangingOffset, HangingRecords, commit_hanging, produce_hanging
 from kohort.cli.transactions.producers import ProducerState, describe_producers, find_replicas
 from kohort.cli.transactions.verification import verification_off
 from kohort.client.cluster import Client
@@ -101,13 +101,22 @@ def hang_(
     topic: Topic,
     partition: Partition,
     is_json: AsJson = False,
-    records: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Records in the transaction.")] = 1,
+    records: Annotated[
+        int | None, typer.Option(metavar="N", min=1, max=1000, help="Records in the transaction.  [default: 1]")
+    ] = None,
     age: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="ISO8601", help="Age of the records' timestamps: with PT1H, find-hanging finds them at once."
         ),
-    ] = "PT0S",
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            metavar="GROUP",
+            help="Instead of records, commit the offset 0 of the partition for this group, which must not have members.",
+        ),
+    ] = None,
     transactional_id: Annotated[
         str | None,
         typer.Option(
@@ -128,36 +137,40 @@ def hang_(
 
     Not for production. Use it to test monitoring, and the reaction of consumers. Appends records of a transaction to a
     partition without telling the coordinator. Consumers with isolation.level=read_committed wait at the first of them until you
-    run `kohort transactions abort`.
+    run `kohort transactions abort`. With --group the members of this group cannot fetch their offset until then.
 
     The partition's leader must accept transactional records that no coordinator knows. Brokers before Kafka 3.6 do. Later
     brokers, and Kohort, do if they run with transaction.partition.verification.enable=false. Kafka can change this at run time:
-    --switch-verification-off does so for a moment, on the leader only, and needs the right to alter its configuration. In this
-    moment the broker verifies no producer. Kohort cannot change it at run time: start it with
+    --switch-verification-off does so for a moment, on the leader (or the coordinator of the group) only, and needs the right to
+    alter its configuration. In this moment the broker verifies no producer. Kohort cannot change it at run time: start it with
     --set transaction.partition.verification.enable=false.
     """
     place = TopicPartition(topic, partition)
-    request = HangRequest(place, records, now_ms() - duration_ms(age), transactional_id)
+    if group is not None and (records is not None or age is not None):
+        raise ConfigError("--group commits an offset; leave out --records and --age")
+    timestamp_ms = now_ms() - (duration_ms(age) if age is not None else 0)
     with open_client() as client:
-        leader = client.leader(place)
+        leader = client.leader(place) if group is None else client.coordinator(group)
         with verification_off(client, leader, may_switch=switch_verification_off):
-            made = hang(client, request)
+            if group is None:
+                made = produce_hanging(client, HangingRecords(place, records or 1, timestamp_ms, transactional_id))
+            else:
+                made = commit_hanging(client, HangingOffset(group, place, 0, transactional_id))
     row = {
-        **partition_row(place),
-        **made._asdict(),
-        "records": records,
-        "last_timestamp_ms": request.timestamp_ms,
+        **partition_row(made.partition),
+        "start_offset": made.start_offset,
+        "producer_id": made.producer_id,
+        "producer_epoch": made.producer_epoch,
         "transactional_id": transactional_id,
+        "group": group,
     }
     if is_json:
         print_json([row])
         return
     columns = ("topic", "partition", "start_offset", "producer_id", "producer_epoch", "transactional_id")
     print_table(columns, [row], title="Made a hanging transaction")
-    place_text = f"--topic {topic} --partition {partition}"
-    typer.echo(
-        f"kohort: end it with: kohort transactions abort {place_text} --start-offset {made.start_offset}", err=True
-    )
+    where = f"--topic {made.partition.topic} --partition {made.partition.partition} --start-offset {made.start_offset}"
+    typer.echo(f"kohort: end it with: kohort transactions abort {where}", err=True)
 
 
 def _named_producer(
