@@ -9,6 +9,7 @@ import datetime as dt
 import gzip
 import io
 import json
+import struct
 import typing
 import uuid
 from collections.abc import Iterator
@@ -192,6 +193,18 @@ VERSIONS = [(api, version) for api in ApiKey for version in range(api.oldest, ap
 @given(st.sampled_from(VERSIONS), st.sampled_from(CHECKS), st.randoms(use_true_random=False))
 def test_any_message_is_read_and_written_as_kio_does(case: tuple[ApiKey, int], check: Any, random: Random) -> None:
     check(*case, random)
+
+
+@pytest.mark.parametrize("version", range(12, 18))
+@pytest.mark.parametrize(
+    ("tagged", "cluster_id"), [(b"\x00", None), (b"\x01\x00\x01\x00", None), (b"\x01\x00\x02\x02x", "x")]
+)
+def test_a_tagged_string_may_be_null(version: int, tagged: bytes, cluster_id: str | None) -> None:
+    """Fetch's cluster id, absent, null or with a value. kio's reader fails at null."""
+    replica_id = struct.pack(">i", -1) if version < 15 else b""
+    fixed = struct.pack(">iiibii", 500, 1, 1 << 20, 0, 0, -1)
+    request = request_reader(ApiKey.FETCH, version)(replica_id + fixed + b"\1\1\1" + tagged, 0)
+    assert (request.cluster_id, request.max_wait_ms, request.rack_id) == (cluster_id, 500, "")
 
 
 def recorded(path: Path) -> Iterator[dict[str, Any]]:

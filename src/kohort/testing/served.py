@@ -90,6 +90,18 @@ class ServedKohort:
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def peak_bytes(self) -> int | None:
+        """The peak of the resident memory of the running broker; None where the system does not tell."""
+        if self._process is None:
+            return None
+        try:
+            status = Path(f"/proc/{self._process.pid}/status").read_text()
+        except OSError:
+            return None
+        found = re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)
+        return int(found[1]) << 10 if found else None
+
     def __enter__(self) -> Self:
         return self.start()
 
