@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -13,6 +14,7 @@ from kohort.server.settings import Settings
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from tests.broker.harness import batch, produce_request
+from tests.conftest import LONG
 from tests.server.test_connection import SECONDS_MAX, Client
 
 PARTITIONS = 4
@@ -72,6 +74,7 @@ _NOT_YET = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR,
+    ErrorCode.CONCURRENT_TRANSACTIONS,
 )
 
 
@@ -157,5 +160,77 @@ def test_a_partition_is_verified_while_another_one_is_added(data_dir: Path | Non
                 assert codes(await leader.ask(ApiKey.PRODUCE, 11, written)) == {0}
                 await client.receive(ApiKey.ADD_PARTITIONS_TO_TXN, 3)
             producer = await end(client, "tx", producer, committed=number % 3 > 0)
+
+    play(story, data_dir)
+
+
+STEPS = 2000 if LONG else 150
+IDS = ("tx-a", "tx-b", "tx-c")
+
+
+async def last_offsets(client: Client, isolation_level: int) -> list[int]:
+    partitions = [
+        m.ListOffsetsPartition(partition_index=index, current_leader_epoch=-1, timestamp=-1)
+        for index in range(PARTITIONS)
+    ]
+    topic = m.ListOffsetsTopic(name="t", partitions=partitions)
+    request = m.ListOffsetsRequest(replica_id=-1, isolation_level=isolation_level, topics=[topic], timeout_ms=1000)
+    answer = await client.ask(ApiKey.LIST_OFFSETS, 8, request)
+    return [found.offset for found in sorted(answer.topics[0].partitions, key=lambda found: found.partition_index)]
+
+
+def test_no_transaction_is_left_open(data_dir: Path | None, rng: Random) -> None:
+    """
+    Batches of several producers race with the ends of their transactions and with their successors, on their own connections:
+    some come late, some have an old epoch, some belong to no transaction. Nothing that was appended may stay undecided.
+    """
+
+    async def story(connect: Callable[[], Awaitable[Client]]) -> None:
+        client = await connect()
+        writers = {name: await connect() for name in IDS}
+        unanswered = dict.fromkeys(IDS, 0)
+        producers = {name: await new_producer(client, name) for name in IDS}
+        sequences: dict[tuple[str, int, int], int] = {}
+        appended = 0
+
+        async def receive(name: str) -> None:
+            nonlocal appended
+            while unanswered[name]:
+                unanswered[name] -= 1
+                appended += codes((await writers[name].receive(ApiKey.PRODUCE, 12))[1]) == {0}
+
+        for _ in range(STEPS):
+            name = rng.choice(IDS)
+            producer_id, epoch = producers[name]
+            match rng.choices(["write", "end", "begin", "receive"], [10, 3, 1, 4])[0]:
+                case "write":
+                    index = rng.randrange(PARTITIONS)
+                    place = (name, epoch, index)
+                    sequence = sequences.get(place, 0)
+                    sequences[place] = sequence + 1
+                    late = rng.random() < 0.1
+                    records = data((producer_id, max(epoch - late, 0)), sequence)
+                    request = produce_request("t", {index: records}, transactional_id=name)
+                    writers[name].send(ApiKey.PRODUCE, 12, request)
+                    unanswered[name] += 1
+                case "end":
+                    end_txn = m.EndTxnRequest(
+                        transactional_id=name,
+                        producer_id=producer_id,
+                        producer_epoch=epoch,
+                        committed=rng.random() < 0.5,
+                    )
+                    answer = await client.ask(ApiKey.END_TXN, 5, end_txn)
+                    if answer.error_code == 0:
+                        producers[name] = answer.producer_id, answer.producer_epoch
+                case "begin":
+                    producers[name] = await new_producer(client, name)
+                case _:
+                    await receive(name)
+        for name in IDS:
+            await receive(name)
+            await new_producer(client, name)
+        assert appended > STEPS / 10
+        assert await last_offsets(client, 1) == await last_offsets(client, 0)
 
     play(story, data_dir)
