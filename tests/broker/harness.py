@@ -4,7 +4,7 @@ One broker over memory, in virtual time.
 Requests and responses pass through the codec, so a handler sees what that version has, and what it answers can be written.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -26,6 +26,7 @@ from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.batches import BatchRecord, build_batch
 from kohort.wire.encoders import request_encoder, response_encoder
+from kohort.wire.gradual import drain
 from kohort.wire.headers import read_request_header
 from kohort.wire.readers import request_reader, response_reader
 
@@ -138,6 +139,8 @@ class Harness:
         frame = request_encoder(api_key, version)(7, client_id, request)[4:]
         read = request_reader(api_key, version)(frame, read_request_header(frame)[4])
         response = handler(read, Asker(version, client_id, parked=self.parked), answered)
+        if isinstance(response, Generator):
+            response = drain(response)
         if response is not None:
             answered(response)
         return answers

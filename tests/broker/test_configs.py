@@ -250,8 +250,10 @@ NOT_DESCRIBED = {
     (TOPIC, "bad name"): ErrorCode.INVALID_TOPIC_EXCEPTION,
     (BROKER, "2"):       ErrorCode.INVALID_REQUEST,
     (BROKER, "one"):     ErrorCode.INVALID_REQUEST,
-    (LOGGER, "1"):       ErrorCode.INVALID_REQUEST,
-    (METRICS, "x"):      ErrorCode.INVALID_REQUEST,
+    (LOGGER, ""):        ErrorCode.INVALID_REQUEST,
+    (LOGGER, "x"):       ErrorCode.INVALID_REQUEST,
+    (LOGGER, "7"):       ErrorCode.INVALID_REQUEST,
+    (METRICS, ""):       ErrorCode.INVALID_REQUEST,
     (GROUP, ""):         ErrorCode.INVALID_REQUEST,
     (0, "x"):            ErrorCode.INVALID_REQUEST,
 }

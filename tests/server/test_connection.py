@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import resource
 import struct
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -9,8 +10,10 @@ from typing import Any
 import pytest
 
 from kohort.broker.configs.definitions import BrokerConfig
+from kohort.server.listener import connections_max
 from kohort.server.node import Node, idle_check_seconds
 from kohort.server.settings import Settings
+from kohort.storage.segments.file_handles import open_files_max
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.encoders import request_encoder
@@ -407,3 +410,31 @@ def test_chunks_do_not_matter() -> None:
         assert (await client.receive(ApiKey.API_VERSIONS, 0))[0] == 5
 
     play(story)
+
+
+def test_a_client_beyond_the_limit_is_accepted_when_another_one_leaves() -> None:
+    """Its connection waits in the listener's queue, and takes no descriptor of the broker."""
+
+    async def story(node: Node, connect: Callable[[], Awaitable[Client]]) -> None:
+        assert node._listener is not None
+        node._listener._count_max = 2
+        first, second, third = [await connect() for _ in range(3)]
+        for client in (first, second):
+            assert (await client.ask(ApiKey.API_VERSIONS, 0, m.ApiVersionsRequest())).error_code == 0
+        third.send(ApiKey.API_VERSIONS, 0, m.ApiVersionsRequest())
+        for _ in range(20):
+            assert (await first.ask(ApiKey.API_VERSIONS, 0, m.ApiVersionsRequest())).error_code == 0
+        assert node._connections.count == 2
+        second.writer.close()
+        assert (await third.receive(ApiKey.API_VERSIONS, 0))[1].error_code == 0
+        assert node._connections.count == 2
+
+    play(story)
+
+
+def test_connections_leave_descriptors_for_segment_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    for soft in (64, 128, 1_024, 20_000, 1 << 20, resource.RLIM_INFINITY):
+        monkeypatch.setattr(resource, "getrlimit", lambda _, soft=soft: (soft, soft))
+        assert connections_max() >= 4
+        if soft >= 128:
+            assert soft == resource.RLIM_INFINITY or connections_max() + open_files_max() < soft

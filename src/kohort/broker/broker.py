@@ -41,6 +41,7 @@ from kohort.broker.transactions.optional_verification import OptionalVerificatio
 from kohort.broker.transactions.producer_ids import ProducerIds
 from kohort.broker.transactions.verification import LocalVerification
 from kohort.broker.transactions.write_txn_markers import WriteTxnMarkers
+from kohort.machine.gradual import GradualHandler
 from kohort.machine.ports import Markers, Verification
 from kohort.runtime.ports import Clock
 from kohort.runtime.purgatory import Purgatory
@@ -122,23 +123,25 @@ class Broker:
     def _serve_topics(self, call_later: CallLater) -> None:
         catalog, configs, creation = self.catalog, self.configs, self.creation
         create = CreateTopics(catalog, creation, configs, self.cluster, call_later)
-        self.serve(ApiKey.CREATE_TOPICS, create.create_topics)
-        self.serve(ApiKey.DELETE_TOPICS, DeleteTopics(catalog, self.config, call_later).delete_topics)
-        self.serve(ApiKey.CREATE_PARTITIONS, CreatePartitions(catalog, creation, call_later).create_partitions)
+        self.serve(ApiKey.CREATE_TOPICS, GradualHandler(create.create_topics))
+        delete = DeleteTopics(catalog, self.config, call_later)
+        self.serve(ApiKey.DELETE_TOPICS, GradualHandler(delete.delete_topics))
+        grow = CreatePartitions(catalog, creation, call_later)
+        self.serve(ApiKey.CREATE_PARTITIONS, GradualHandler(grow.create_partitions))
         describe = DescribeConfigs(catalog, configs, self.group_configs, self.cluster)
         alter = AlterConfigs(catalog, configs, self.group_configs, call_later)
         listing = ListConfigResources(catalog, self.cluster)
-        self.serve(ApiKey.DESCRIBE_CONFIGS, describe.describe_configs)
+        self.serve(ApiKey.DESCRIBE_CONFIGS, GradualHandler(describe.describe_configs))
         self.serve(ApiKey.LIST_CONFIG_RESOURCES, listing.list_config_resources)
-        self.serve(ApiKey.ALTER_CONFIGS, alter.alter_configs)
-        self.serve(ApiKey.INCREMENTAL_ALTER_CONFIGS, alter.incremental_alter_configs)
+        self.serve(ApiKey.ALTER_CONFIGS, GradualHandler(alter.alter_configs))
+        self.serve(ApiKey.INCREMENTAL_ALTER_CONFIGS, GradualHandler(alter.incremental_alter_configs))
 
     def _serve_cluster(self, coordinators: CoordinatorDirectory) -> None:
         catalog, partitions, cluster, config = self.catalog, self.partitions, self.cluster, self.config
         metadata = Metadata(catalog, partitions, cluster, self.creation, config)
         describe = DescribeTopicPartitions(catalog, partitions, cluster, config)
         find = FindCoordinator(catalog, partitions, self.creation, cluster, coordinators)
-        self.serve(ApiKey.METADATA, metadata.metadata)
+        self.serve(ApiKey.METADATA, GradualHandler(metadata.metadata))
         self.serve(ApiKey.DESCRIBE_TOPIC_PARTITIONS, describe.describe_topic_partitions)
         self.serve(ApiKey.DESCRIBE_CLUSTER, cluster.describe_cluster)
         self.serve(ApiKey.FIND_COORDINATOR, find.find_coordinator)

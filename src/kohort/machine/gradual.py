@@ -1,10 +1,36 @@
 """Handlers that work in steps."""
 
-from collections.abc import Callable, Generator
-from typing import Any, Final
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
+H = TypeVar("H", bound=Hashable)
 
 HANDLER_STEP: Final = 200
 """Cheap elements (a name, a partition) between two yields of a handler."""
+CHUNK: Final = 25
+"""Expensive elements (a topic to create) between two yields."""
+_NAMES_STEP: Final = 4_096
+
+
+def chunks(elements: Sequence[T], size: int = CHUNK) -> Iterator[Sequence[T]]:
+    """Cut a sequence into pieces; there is one piece at least."""
+    for low in range(0, max(len(elements), 1), size):
+        yield elements[low : low + size]
+
+
+def repeated(elements: Iterable[H]) -> Generator[None, None, set[H]]:
+    """Find, in steps, the elements that occur more than once."""
+    seen: set[H] = set()
+    found: set[H] = set()
+    for number, element in enumerate(elements):
+        if element in seen:
+            found.add(element)
+        else:
+            seen.add(element)
+        if number % _NAMES_STEP == _NAMES_STEP - 1:
+            yield
+    return found
 
 
 class GradualHandler:

@@ -89,6 +89,8 @@ class ClientConnections:
 
     Attributes:
         accepted: how many connections have been accepted so far.
+        count: connections whose socket is open.
+        when_closed: called when a socket was closed.
         closing: closed connections whose client has not taken the last replies, with the time of the check that found them so.
         slow: the connections whose client has not taken more than `WRITE_BUFFER_BYTES` of replies.
         unsent_bytes: the replies of the slow connections, as of the last look at each.
@@ -102,6 +104,8 @@ class ClientConnections:
         self.frame_bytes_max = frame_bytes_max
         self.memory = Memory()
         self.open: set[ClientConnection] = set()
+        self.count = 0
+        self.when_closed: Callable[[], None] = lambda: None
         self.closing: dict[ClientConnection, float] = {}
         self.slow: set[ClientConnection] = set()
         self.unsent_bytes = 0
@@ -232,6 +236,7 @@ class ClientConnection(asyncio.Protocol):
         if peer:
             self.client_host = f"/{peer[0]}"
         self._shared.open.add(self)
+        self._shared.count += 1
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 -- asyncio's signature
         # As in Kafka, waiting requests go on without a client, except those that registered `when_abandoned`.
@@ -247,6 +252,8 @@ class ClientConnection(asyncio.Protocol):
         self._out.clear()
         self._shared.open.discard(self)
         self._shared.closing.pop(self, None)
+        self._shared.count -= 1
+        self._shared.when_closed()
 
     def data_received(self, data: bytes) -> None:
         self.was_used = True

@@ -60,7 +60,7 @@ class LongRoute:
 
     def __init__(self, api_key: ApiKey, version: int, handler: Handler) -> None:
         self.read: GradualReader = gradual_request_reader(api_key, version)
-        self.handler: Handler = in_parts(api_key, handler)
+        self.handler: Handler = in_parts(api_key, version, handler)
         self.encode: GradualEncoder = gradual_response_encoder(api_key, version)
         self.elements_max = WHOLE_ELEMENTS_MAX if api_key in WHOLE else REQUEST_ELEMENTS_MAX
 

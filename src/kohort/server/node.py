@@ -12,6 +12,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -28,6 +29,7 @@ from kohort.server.connection import ClientConnections
 from kohort.server.coordinators import CoordinatorEnvironment, Coordinators
 from kohort.server.dispatch import Dispatch
 from kohort.server.hosted import COORDINATORS
+from kohort.server.listener import Listener, bind, connections_max
 from kohort.server.logs import LogWriter
 from kohort.server.settings import SUPPORTED_CONFIGS, Settings
 from kohort.server.slices import Slices
@@ -104,7 +106,7 @@ class Node:
             Slices(self._call_soon),
             frame_bytes_max=settings.config.get_int("socket.request.max.bytes"),
         )
-        self._server: asyncio.Server | None = None
+        self._listener: Listener | None = None
         self._metrics_server: asyncio.Server | None = None
         self._started_at_s = time.time()
         self._idle_check: asyncio.TimerHandle | None = None
@@ -180,27 +182,32 @@ class Node:
         """
         self._coordinators.load()
         settings = self._settings
-        self._server = await self._listen(self._connections, settings.port, "--port")
-        host, port = self._server.sockets[0].getsockname()[:2]
+        with self._binding(settings.port, "--port"):
+            self._listener = Listener(
+                self._loop, bind(settings.host, settings.port), self._connections, connections_max()
+            )
+        host, port = self._listener.address
         advertised_host, advertised_port = settings.advertised or (_advertised_host(host), port)
         self._cluster.host = advertised_host
         self._cluster.port = advertised_port
         if settings.metrics_port is not None:
             from kohort.server.scrape import Scrape
 
-            self._metrics_server = await self._listen(
-                lambda: Scrape(self._metrics), settings.metrics_port, "--metrics-port"
-            )
+            with self._binding(settings.metrics_port, "--metrics-port"):
+                self._metrics_server = await self._loop.create_server(
+                    lambda: Scrape(self._metrics), settings.host, settings.metrics_port, start_serving=False
+                )
             await self._metrics_server.start_serving()
         self._close_idle_connections()
         _configure_garbage_collector()
-        await self._server.start_serving()
+        self._listener.start()
         return host, port
 
-    async def _listen(self, protocol: Callable[[], asyncio.Protocol], port: int, option: str) -> asyncio.Server:
+    @contextmanager
+    def _binding(self, port: int, option: str) -> Iterator[None]:
         host = self._settings.host
         try:
-            return await self._loop.create_server(protocol, host, port, backlog=1024, start_serving=False)
+            yield
         except OSError as error:
             raise ConfigError(
                 f"cannot listen on {host}:{port}: {error.strerror or error}; "
@@ -233,9 +240,10 @@ class Node:
 
     async def stop(self) -> None:
         """Stop in order; on return the data directory is closed cleanly."""
-        for server in (self._server, self._metrics_server):
-            if server is not None:
-                server.close()
+        if self._listener is not None:
+            await self._listener.close()
+        if self._metrics_server is not None:
+            self._metrics_server.close()
         if self._idle_check is not None:
             self._idle_check.cancel()
         self._coordinators.close()

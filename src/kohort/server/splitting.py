@@ -8,8 +8,9 @@ Some APIs answer a few bytes of request with a response of any size, once for ea
 answer repeated elements once here.
 """
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from copy import copy
+from itertools import groupby
 from typing import Any, Final
 
 import msgspec
@@ -20,6 +21,8 @@ from kohort.machine.response_aggregation import ResponseAggregator
 from kohort.wire.apis import ApiKey
 
 PART_ELEMENTS: Final = 250
+_STEP: Final = 1_000
+"""Elements that are only looked at, between two steps."""
 
 
 class Split(msgspec.Struct, frozen=True):
@@ -27,7 +30,7 @@ class Split(msgspec.Struct, frozen=True):
     How requests of one API are split, and their responses joined.
 
     Attributes:
-        parts: the elements of a request in groups, each of which becomes a request; None between them is a step without result.
+        parts: the elements of a request in groups, each of which becomes a request; None is a step without a group.
         field: of the request, which takes such a group.
         joined: the field of the response that is joined.
         join: joins the values of that field.
@@ -88,14 +91,20 @@ def _topics_in_parts(topics: Sequence[Any], partitions: str) -> Iterator[Any]:
 
 
 def _joined_topics(lists: Iterable[Any], partitions: str) -> list[Any]:
-    """Concatenate topics; a topic that was split becomes one again."""
+    """Concatenate topics; a topic that was split between two parts becomes one again."""
     topics: list[Any] = []
-    for topic in _concatenated(lists):
-        last = topics[-1] if topics else None
-        if last is not None and _identity(last) == _identity(topic):
-            getattr(last, partitions).extend(getattr(topic, partitions))
-        else:
-            topics.append(msgspec.structs.replace(topic, **{partitions: list(getattr(topic, partitions))}))
+    growing: list[Any] | None = None
+    """The partitions of the last topic, if it was in more than one part."""
+    for part in lists:
+        others = list(part)
+        if topics and others and _identity(topics[-1]) == _identity(others[0]):
+            if growing is None:
+                growing = list(getattr(topics[-1], partitions))
+                topics[-1] = msgspec.structs.replace(topics[-1], **{partitions: growing})
+            growing += getattr(others.pop(0), partitions)
+        if others:
+            growing = None
+            topics += others
     return topics
 
 
@@ -110,7 +119,78 @@ def _with(message: Any, field: str, value: Any) -> Any:
     return changed
 
 
+_OFFSETS_OF_TOPICS = _by_topic("topics", "topics", "partition_indexes")
+
+
+def _groups_in_parts(groups: Sequence[Any]) -> Iterator[Any]:
+    """Groups of OffsetFetch: one part for each group or piece of one; small groups share a part."""
+    small: list[Any] = []
+    for group in groups:
+        if group.topics is None or (
+            len(group.topics) <= 1 and not any(topic.partition_indexes for topic in group.topics)
+        ):
+            small.append(group)
+            if len(small) >= PART_ELEMENTS:
+                yield tuple(small)
+                small = []
+            continue
+        if small:
+            yield tuple(small)
+            small = []
+        for topics in _topics_in_parts(group.topics, "partition_indexes"):
+            yield (_with(group, "topics", topics),)
+    if small:
+        yield tuple(small)
+
+
+def _joined_groups(lists: Iterable[Any]) -> list[Any]:
+    """Concatenate groups of OffsetFetch; a group that was split becomes one again."""
+    joined: list[Any] = []
+    for _, pieces in groupby(_concatenated(lists), key=lambda group: group.group_id):
+        first, *others = pieces
+        if others:
+            first = msgspec.structs.replace(
+                first, topics=_joined_topics((each.topics for each in (first, *others)), "partitions")
+            )
+        joined.append(first)
+    return joined
+
+
+_OFFSETS_OF_GROUPS = Split("groups", _groups_in_parts, "groups", _joined_groups)
+_SEVERAL_GROUPS_SINCE = 8
+
+
+def _produced_in_parts(topics: Sequence[Any]) -> Iterator[Any]:
+    """The last entry of each partition: Kafka appends a repeated partition once. Source: `observed-4.2.1`, Produce."""
+    last: dict[tuple[Any, Any, int], Any] = {}
+    kinds: dict[tuple[Any, Any], Any] = {}
+    count = 0
+    for topic in topics:
+        name = (topic.name, topic.topic_id)
+        kinds.setdefault(name, topic)
+        for partition in (*topic.partition_data, None):
+            count += 1
+            if count % _STEP == 0:
+                yield None
+            if partition is not None:
+                last[(*name, partition.index)] = partition
+    pairs = list(last.items())
+    for low in range(0, len(pairs), PART_ELEMENTS):
+        part: dict[tuple[Any, Any], list[Any]] = {}
+        for (name, topic_id, _), partition in pairs[low : low + PART_ELEMENTS]:
+            part.setdefault((name, topic_id), []).append(partition)
+        yield tuple(_with(kinds[name], "partition_data", tuple(partitions)) for name, partitions in part.items())
+
+
 SPLITS: Final[dict[ApiKey, Split]] = {
+    ApiKey.PRODUCE: Split(
+        "topic_data",
+        _produced_in_parts,
+        "responses",
+        lambda lists: _joined_topics(lists, "partition_responses"),
+    ),
+    ApiKey.LIST_OFFSETS: _by_topic("topics", "topics"),
+    ApiKey.OFFSET_DELETE: _by_topic("topics", "topics"),
     ApiKey.FIND_COORDINATOR: _flat("coordinator_keys", "coordinators"),
     ApiKey.DESCRIBE_GROUPS: _flat("groups", "groups", is_unique=True),
     ApiKey.DELETE_GROUPS: _flat("groups_names", "results", is_unique=True),
@@ -120,9 +200,11 @@ SPLITS: Final[dict[ApiKey, Split]] = {
 }
 
 
-def in_parts(api_key: ApiKey, handler: Handler) -> Handler:
+def in_parts(api_key: ApiKey, version: int, handler: Handler) -> Handler:
     """A handler that passes a request on in parts, as a generator; the handler itself if it works in steps, or has no rule."""
     rule = SPLITS.get(api_key)
+    if api_key is ApiKey.OFFSET_FETCH:
+        rule = _OFFSETS_OF_GROUPS if version >= _SEVERAL_GROUPS_SINCE else _OFFSETS_OF_TOPICS
     if rule is None or isinstance(handler, GradualHandler):
         return handler
     return _in_parts(handler, rule)
@@ -134,10 +216,11 @@ def _in_parts(handler: Handler, rule: Split) -> Handler:
         parts: list[Any] = []
         elements = getattr(request, rule.field) or ()
         for part in rule.parts(tuple(dict.fromkeys(elements)) if rule.is_unique else elements):
-            parts.append(part)
+            if part is not None:
+                parts.append(part)
             yield
         if not parts:
-            return handler(request, context, reply)
+            return handler(_with(request, rule.field, ()), context, reply)
 
         def merge(responses: Sequence[Any]) -> Any:
             for response in responses:
@@ -156,20 +239,37 @@ def _in_parts(handler: Handler, rule: Split) -> Handler:
     return GradualHandler(handle)
 
 
-REPEATS: Final[dict[ApiKey, str]] = {ApiKey.DESCRIBE_GROUPS: "groups"}
-"""The array of hashable elements whose repetitions are dropped."""
+def _described_once(group_id: str) -> Hashable:
+    return group_id
+
+
+def _fetched_once(group: Any) -> Hashable:
+    """All offsets of a group are asked for once; other groups are answered as often as they are given."""
+    return group.group_id if group.topics is None else id(group)
+
+
+REPEATS: Final[dict[ApiKey, tuple[str, Callable[[Any], Hashable]]]] = {
+    ApiKey.DESCRIBE_GROUPS: ("groups", _described_once),
+    ApiKey.OFFSET_FETCH: ("groups", _fetched_once),
+}
+"""The array of a request, and the identity of its elements: of several with one identity the first is answered."""
 
 
 def without_repeats(api_key: ApiKey, handler: Handler) -> Handler:
     """The handler of an API, behind the rule of `REPEATS`."""
-    field = REPEATS.get(api_key)
-    if field is None:
+    rule = REPEATS.get(api_key)
+    if rule is None:
         return handler
-    name = field
+    field, identity = rule
 
     def handle(request: Any, context: Any, reply: Any) -> Any:
-        elements = getattr(request, name)
-        unique = tuple(dict.fromkeys(elements))
-        return handler(request if len(unique) == len(elements) else _with(request, name, unique), context, reply)
+        elements = getattr(request, field)
+        if len(elements) > 1:
+            first: dict[Hashable, Any] = {}
+            for element in elements:
+                first.setdefault(identity(element), element)
+            if len(first) < len(elements):
+                request = _with(request, field, tuple(first.values()))
+        return handler(request, context, reply)
 
     return GradualHandler(handle) if isinstance(handler, GradualHandler) else handle

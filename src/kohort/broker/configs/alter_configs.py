@@ -9,9 +9,9 @@ Source: KIP-133, KIP-339; Kafka ControllerApis, ConfigAdminManager, Configuratio
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+from collections.abc import Callable, Container, Generator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -23,6 +23,8 @@ from kohort.broker.configs.topic_configs import TopicConfigs
 from kohort.broker.ports import CallLater, Context
 from kohort.broker.topics.creation import change_durably
 from kohort.broker.topics.topic_names import name_error
+from kohort.machine.gradual import chunks, repeated
+from kohort.machine.response_aggregation import ResponseAggregator
 from kohort.machine.shard import Reply
 from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode
 from kohort.wire import messages as m
@@ -82,25 +84,42 @@ class AlterConfigs:
         request: m.IncrementalAlterConfigsRequest,
         _context: Context,
         reply: Reply[m.IncrementalAlterConfigsResponse],
-    ) -> m.IncrementalAlterConfigsResponse | None:
+    ) -> Generator[None, None, m.IncrementalAlterConfigsResponse | None]:
         respond = m.IncrementalAlterConfigsResponseAlterConfigsResourceResponse
 
-        def response(decisions: Decisions, code: ErrorCode) -> m.IncrementalAlterConfigsResponse:
-            return m.IncrementalAlterConfigsResponse(responses=_responses(respond, decisions, code))
+        def response(parts: Sequence[list[Any]]) -> m.IncrementalAlterConfigsResponse:
+            return m.IncrementalAlterConfigsResponse(responses=[each for part in parts for each in part])
 
-        decided = self._validate_all(request.resources, self._altered)
-        return self._change(decided, response, reply, validate_only=request.validate_only)
+        return self._alter_all(request, self._altered, partial(_responses, respond), response, reply)
 
     def alter_configs(
         self, request: m.AlterConfigsRequest, _context: Context, reply: Reply[m.AlterConfigsResponse]
-    ) -> m.AlterConfigsResponse | None:
+    ) -> Generator[None, None, m.AlterConfigsResponse | None]:
         respond = m.AlterConfigsResponseAlterConfigsResourceResponse
 
-        def response(decisions: Decisions, code: ErrorCode) -> m.AlterConfigsResponse:
-            return m.AlterConfigsResponse(responses=_responses(respond, decisions, code))
+        def response(parts: Sequence[list[Any]]) -> m.AlterConfigsResponse:
+            return m.AlterConfigsResponse(responses=[each for part in parts for each in part])
 
-        decided = self._validate_all(request.resources, _replaced)
-        return self._change(decided, response, reply, validate_only=request.validate_only)
+        return self._alter_all(request, _replaced, partial(_responses, respond), response, reply)
+
+    def _alter_all(
+        self,
+        request: Any,
+        altered: Callable[[Mapping[str, str], Any], dict[str, str]],
+        respond: Callable[[Decisions, ErrorCode], list[Any]],
+        response: Callable[[Sequence[list[Any]]], T],
+        reply: Reply[T],
+    ) -> Generator[None, None, T | None]:
+        """Validate and change some resources at a time, and answer when all changes are durable."""
+        twice = yield from repeated((resource.resource_type, resource.resource_name) for resource in request.resources)
+        parts = list(chunks(request.resources))
+        aggregator: ResponseAggregator[list[Any], T] = ResponseAggregator(len(parts), response, reply)
+        for index, part in enumerate(parts):
+            decided = self._validate_all(part, altered, twice)
+            changed = self._change(decided, respond, aggregator.reply_to(index), validate_only=request.validate_only)
+            aggregator.put(index, changed)
+            yield
+        return aggregator.finish()
 
     def _change(
         self,
@@ -128,13 +147,15 @@ class AlterConfigs:
         return None
 
     def _validate_all(
-        self, resources: Sequence[R], altered: Callable[[Mapping[str, str], R], dict[str, str]]
+        self,
+        resources: Sequence[R],
+        altered: Callable[[Mapping[str, str], R], dict[str, str]],
+        twice: Container[tuple[int, str]],
     ) -> Decisions:
-        occurrences = Counter((resource.resource_type, resource.resource_name) for resource in resources)
         decisions: Decisions = []
         for resource in resources:
             try:
-                if occurrences[resource.resource_type, resource.resource_name] > 1:
+                if (resource.resource_type, resource.resource_name) in twice:
                     raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
                 subject = self._subject(resource)
                 configs = altered(subject.configs if subject else {}, resource)

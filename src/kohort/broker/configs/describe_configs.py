@@ -1,27 +1,30 @@
 """
 DescribeConfigs (32), versions 1 to 4: v1 synonyms; v3 types and documentation; v4 is flexible.
 
-Resources are topics, this broker (by its id), the cluster's dynamic defaults (the broker with an empty name) and groups.
-Loggers and client metrics are refused. The documentation of a key is null, as if the request had not asked for it.
+Resources are topics, this broker (by its id), the cluster's dynamic defaults (the broker with an empty name), groups, the
+broker's loggers and subscriptions of client metrics. A repeated resource is described once. The documentation of a key is
+null, as if the request had not asked for it.
 
 Source: Kafka ConfigHelper.describeConfigs.
 """
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from kohort.broker.catalog import Catalog
 from kohort.broker.cluster import Cluster
-from kohort.broker.configs.definitions import BROKER_KEYS, GROUP_KEYS, ConfigKey
+from kohort.broker.configs.definitions import BROKER_KEYS, GROUP_KEYS, ConfigKey, ConfigType
 from kohort.broker.configs.dynamic_keys import DYNAMIC_KEYS
 from kohort.broker.configs.group_configs import GroupConfigs
 from kohort.broker.configs.topic_configs import BROKER_SYNONYMS, ConfigSource, Synonym, TopicConfigs
 from kohort.broker.find_coordinator import MALFORMED
 from kohort.broker.ports import Context
 from kohort.broker.topics.topic_names import name_error
+from kohort.machine.gradual import HANDLER_STEP
 from kohort.machine.shard import Reply
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.wire import messages as m
@@ -43,6 +46,16 @@ RESOURCE_NAMES = {
     GROUP: "GROUP",
 }
 
+_CLIENT_METRICS_KEYS = (
+    ConfigKey("interval.ms", ConfigType.INT, "300000", None, "medium", is_internal=False),
+    ConfigKey("match", ConfigType.LIST, "", None, "medium", is_internal=False),
+    ConfigKey("metrics", ConfigType.LIST, "", None, "medium", is_internal=False),
+)
+_LEVELS = {logging.WARNING: "WARN", logging.CRITICAL: "FATAL"}
+"""Levels that Kafka calls otherwise."""
+_INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_DIGITS_MAX = 20
+
 _FAMILIES = {
     name: tuple(broker for broker, _ in brokers)
     for brokers in BROKER_SYNONYMS.values()
@@ -63,14 +76,22 @@ class DescribeConfigs:
 
     def describe_configs(
         self, request: m.DescribeConfigsRequest, _context: Context, _reply: Reply[m.DescribeConfigsResponse]
-    ) -> m.DescribeConfigsResponse:
-        results = [self._describe(resource, request) for resource in request.resources]
-        return m.DescribeConfigsResponse(results=results)
+    ) -> Generator[None, None, m.DescribeConfigsResponse]:
+        """Describe each resource once, in steps. Kafka describes a repeated resource repeatedly."""
+        results: dict[Hashable, m.DescribeConfigsResult] = {}
+        for number, resource in enumerate(request.resources):
+            keys = frozenset(resource.configuration_keys or ())
+            identity = (resource.resource_type, _canonical(resource), keys)
+            if identity not in results:
+                results[identity] = self._describe(resource, request, keys)
+                yield
+            elif number % HANDLER_STEP == 0:
+                yield
+        return m.DescribeConfigsResponse(results=list(results.values()))
 
     def _describe(
-        self, resource: m.DescribeConfigsResource, request: m.DescribeConfigsRequest
+        self, resource: m.DescribeConfigsResource, request: m.DescribeConfigsRequest, keys: frozenset[str]
     ) -> m.DescribeConfigsResult:
-        keys = set(resource.configuration_keys or ())
         entries: list[Entry] = []
         code, message = ErrorCode.NONE, ""
         try:
@@ -97,8 +118,13 @@ class DescribeConfigs:
                 return self._broker(include_synonyms=include_synonyms)
             case 32:
                 return self._group(resource.resource_name, include_synonyms=include_synonyms)
-            case 8 | 16 as other:
-                raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {RESOURCE_NAMES[other]}")
+            case 8:
+                if not resource.resource_name:
+                    raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+                self._check_broker(resource.resource_name, "")
+                return _loggers()
+            case 16:
+                return _client_metrics(resource.resource_name, include_synonyms=include_synonyms)
             case _:
                 raise CoordinatorError(ErrorCode.INVALID_REQUEST, MALFORMED)
 
@@ -118,14 +144,14 @@ class DescribeConfigs:
             for effective in self._configs.effective(topic.configs)
         ]
 
-    def _check_broker(self, name: str) -> None:
-        if not re.fullmatch(r"[+-]?[0-9]+", name, re.ASCII):
+    def _check_broker(self, name: str, other: str = "or empty string, ") -> None:
+        if not _INTEGER.fullmatch(name) or len(name) > _DIGITS_MAX:
             raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
         if int(name) != self._cluster.node_id:
             expected = self._cluster.node_id
             raise CoordinatorError(
                 ErrorCode.INVALID_REQUEST,
-                f"Unexpected broker id, expected {expected} or empty string, but received {name}",
+                f"Unexpected broker id, expected {expected} {other}but received {name}",
             )
 
     def _broker(self, *, include_synonyms: bool) -> Iterable[Entry]:
@@ -140,6 +166,17 @@ class DescribeConfigs:
                 yield _entry(
                     key, value, synonyms, include_synonyms=include_synonyms, read_only=name not in DYNAMIC_KEYS
                 )
+        for name in self._configs.broker.unknown:
+            # Kafka hides the value of a key that it does not know.
+            yield m.DescribeConfigsResourceResult(
+                name=name,
+                value=None,
+                read_only=True,
+                config_source=ConfigSource.STATIC_BROKER,
+                is_sensitive=True,
+                config_type=0,
+                documentation=None,
+            )
 
     def _broker_facts(self) -> dict[str, str]:
         """Default values of keys that a Kafka broker requires or determines at its start."""
@@ -168,6 +205,39 @@ class DescribeConfigs:
             source = ConfigSource.GROUP if key.name in overrides else ConfigSource.DEFAULT
             entries.append(_entry(key, value, [Synonym(key.name, value, source)], include_synonyms=include_synonyms))
         return entries
+
+
+def _canonical(resource: m.DescribeConfigsResource) -> str | int:
+    """The identity of a resource: 1 and 01 are one broker."""
+    name = resource.resource_name
+    is_number = resource.resource_type == BROKER and len(name) <= _DIGITS_MAX and _INTEGER.fullmatch(name)
+    return int(name) if is_number else name
+
+
+def _loggers() -> Iterable[Entry]:
+    """The loggers of the broker with their levels. Source: LoggingController; a 4.2.1."""
+    names = sorted(name for name in logging.Logger.manager.loggerDict if name.partition(".")[0] == "kohort")
+    for name in ("root", *names):
+        level = logging.getLogger(None if name == "root" else name).getEffectiveLevel()
+        yield m.DescribeConfigsResourceResult(
+            name=name,
+            value=_LEVELS.get(level, logging.getLevelName(level)),
+            config_source=ConfigSource.DYNAMIC_BROKER_LOGGER,
+            config_type=0,
+            documentation=None,
+        )
+
+
+def _client_metrics(name: str, *, include_synonyms: bool) -> Iterable[Entry]:
+    """A subscription of client metrics; none can be made, so each has the defaults. Source: ClientMetricsConfigs; a 4.2.1."""
+    if not name:
+        raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
+    return [
+        _entry(
+            key, key.default, [Synonym(key.name, key.default, ConfigSource.DEFAULT)], include_synonyms=include_synonyms
+        )
+        for key in _CLIENT_METRICS_KEYS
+    ]
 
 
 def _entry(

@@ -6,14 +6,15 @@ Source: Kafka ControllerApis.createPartitions, ReplicationControlManager.createP
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Generator, Sequence
 
 import msgspec
 
 from kohort.broker.catalog import Catalog, CatalogChange, Topic
 from kohort.broker.ports import CallLater, Context
 from kohort.broker.topics.creation import PARTITIONS_PER_REQUEST_MAX, TopicCreation, change_durably
+from kohort.machine.gradual import chunks, repeated
+from kohort.machine.response_aggregation import ResponseAggregator
 from kohort.machine.shard import Reply
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.wire import messages as m
@@ -29,8 +30,22 @@ class CreatePartitions:
 
     def create_partitions(
         self, request: m.CreatePartitionsRequest, _context: Context, reply: Reply[m.CreatePartitionsResponse]
+    ) -> Generator[None, None, m.CreatePartitionsResponse | None]:
+        """Validate and change some topics at a time, and answer when all are durable."""
+        twice = yield from repeated(topic.name for topic in request.topics)
+        parts = list(chunks(list({topic.name: topic for topic in request.topics}.values())))
+        aggregator = ResponseAggregator(len(parts), _joined, reply)
+        for index, part in enumerate(parts):
+            aggregator.put(index, self._create(self._validate(part, twice), request, aggregator.reply_to(index)))
+            yield
+        return aggregator.finish()
+
+    def _create(
+        self,
+        decided: dict[str, Topic | CoordinatorError],
+        request: m.CreatePartitionsRequest,
+        reply: Reply[m.CreatePartitionsResponse],
     ) -> m.CreatePartitionsResponse | None:
-        decided = self._validate(request.topics)
         topics = tuple(outcome for outcome in decided.values() if isinstance(outcome, Topic))
         if request.validate_only or not topics:
             return _response(decided, ErrorCode.NONE)
@@ -43,12 +58,13 @@ class CreatePartitions:
         )
         return None
 
-    def _validate(self, wanted: Sequence[m.CreatePartitionsTopic]) -> dict[str, Topic | CoordinatorError]:
-        occurrences = Counter(topic.name for topic in wanted)
+    def _validate(
+        self, wanted: Sequence[m.CreatePartitionsTopic], twice: Container[str]
+    ) -> dict[str, Topic | CoordinatorError]:
         decided: dict[str, Topic | CoordinatorError] = {}
         for topic in wanted:
             try:
-                if occurrences[topic.name] > 1:
+                if topic.name in twice:
                     raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
                 decided[topic.name] = self._grow(topic)
             except CoordinatorError as error:
@@ -92,3 +108,7 @@ def _response(decided: dict[str, Topic | CoordinatorError], code: ErrorCode) -> 
         for name, outcome in decided.items()
     ]
     return m.CreatePartitionsResponse(results=results)
+
+
+def _joined(parts: Sequence[m.CreatePartitionsResponse]) -> m.CreatePartitionsResponse:
+    return m.CreatePartitionsResponse(results=[result for part in parts for result in part.results])

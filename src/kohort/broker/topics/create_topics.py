@@ -8,7 +8,7 @@ Source: Kafka ControllerApis.createTopics, ReplicationControlManager.createTopic
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Container, Generator, Iterable, Sequence
 
 from kohort.broker.catalog import Catalog, CatalogChange, Topic
 from kohort.broker.cluster import Cluster
@@ -16,6 +16,8 @@ from kohort.broker.configs.topic_configs import TopicConfigs
 from kohort.broker.ports import CallLater, Context
 from kohort.broker.topics.creation import DEFAULT, PARTITIONS_PER_REQUEST_MAX, NewTopic, TopicCreation, change_durably
 from kohort.broker.topics.topic_names import RESERVED_NAMES
+from kohort.machine.gradual import chunks, repeated
+from kohort.machine.response_aggregation import ResponseAggregator
 from kohort.machine.shard import Reply
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.wire import messages as m
@@ -35,12 +37,28 @@ class CreateTopics:
 
     def create_topics(
         self, request: m.CreateTopicsRequest, _context: Context, reply: Reply[m.CreateTopicsResponse]
-    ) -> m.CreateTopicsResponse | None:
+    ) -> Generator[None, None, m.CreateTopicsResponse | None]:
+        """Validate and create some topics at a time, and answer when all are durable."""
         if self._is_excessive(request):
             message = "Excessively large number of partitions per request."
             refused = [_refusal(t.name, ErrorCode.POLICY_VIOLATION, message) for t in request.topics]
             return m.CreateTopicsResponse(topics=refused)
-        decided = self._validate(request)
+        twice = yield from repeated(topic.name for topic in request.topics)
+        parts = list(chunks(list({topic.name: topic for topic in request.topics}.values())))
+        aggregator = ResponseAggregator(len(parts), _joined, reply)
+        for index, part in enumerate(parts):
+            decided = self._validate(part, twice)
+            answer = self._create(decided, request, aggregator.reply_to(index))
+            aggregator.put(index, answer)
+            yield
+        return aggregator.finish()
+
+    def _create(
+        self,
+        decided: dict[str, Topic | CoordinatorError],
+        request: m.CreateTopicsRequest,
+        reply: Reply[m.CreateTopicsResponse],
+    ) -> m.CreateTopicsResponse | None:
         topics = tuple(outcome for outcome in decided.values() if isinstance(outcome, Topic))
         if request.validate_only or not topics:
             return self._response(decided, ErrorCode.NONE)
@@ -61,12 +79,13 @@ class CreateTopics:
         )
         return sum(count for count in counts if count > 0) >= PARTITIONS_PER_REQUEST_MAX
 
-    def _validate(self, request: m.CreateTopicsRequest) -> dict[str, Topic | CoordinatorError]:
-        occurrences = Counter(topic.name for topic in request.topics)
+    def _validate(
+        self, topics: Iterable[m.CreateTopicsRequestCreatableTopic], twice: Container[str]
+    ) -> dict[str, Topic | CoordinatorError]:
         decided: dict[str, Topic | CoordinatorError] = {}
-        for wanted in request.topics:
+        for wanted in topics:
             try:
-                if occurrences[wanted.name] > 1:
+                if wanted.name in twice:
                     raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
                 if wanted.name in RESERVED_NAMES:
                     raise CoordinatorError(
@@ -106,6 +125,10 @@ class CreateTopics:
             replication_factor=len(self._cluster.nodes),
             configs=configs,
         )
+
+
+def _joined(parts: Sequence[m.CreateTopicsResponse]) -> m.CreateTopicsResponse:
+    return m.CreateTopicsResponse(topics=[topic for part in parts for topic in part.topics])
 
 
 def _new_topic(wanted: m.CreateTopicsRequestCreatableTopic) -> NewTopic:

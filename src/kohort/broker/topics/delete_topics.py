@@ -8,8 +8,7 @@ Source: KIP-516; Kafka ControllerApis.deleteTopics.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -17,6 +16,8 @@ from kohort.broker.catalog import Catalog, CatalogChange, Topic
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.ports import CallLater, Context
 from kohort.broker.topics.creation import change_durably
+from kohort.machine.gradual import HANDLER_STEP, chunks, repeated
+from kohort.machine.response_aggregation import ResponseAggregator
 from kohort.machine.shard import Reply
 from kohort.model.errors import ErrorCode
 from kohort.wire import messages as m
@@ -38,34 +39,56 @@ class DeleteTopics:
 
     def delete_topics(
         self, request: m.DeleteTopicsRequest, context: Context, reply: Reply[m.DeleteTopicsResponse]
-    ) -> m.DeleteTopicsResponse | None:
+    ) -> Generator[None, None, m.DeleteTopicsResponse | None]:
+        """Find all topics, then delete some of them at a time, and answer when all are deleted durably."""
         requested = _requested(request, context.api_version)
         if not self._is_enabled:
             code = ErrorCode.INVALID_REQUEST if context.api_version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
             refused = [_result(n, i, code) for n, i in requested]
             return m.DeleteTopicsResponse(responses=refused)
-        topics, refusals = self._decide(requested)
+        topics, refusals = yield from self._decide(requested)
         if not topics:
             return m.DeleteTopicsResponse(responses=refusals)
+
+        def joined(results: Sequence[list[Result]]) -> m.DeleteTopicsResponse:
+            return m.DeleteTopicsResponse(responses=refusals + [result for part in results for result in part])
+
+        parts = list(chunks(topics))
+        aggregator = ResponseAggregator(len(parts), joined, reply)
+        for index, part in enumerate(parts):
+            aggregator.put(index, self._delete(part, request.timeout_ms, aggregator.reply_to(index)))
+            yield
+        return aggregator.finish()
+
+    def _delete(self, topics: Sequence[Topic], timeout_ms: int, reply: Reply[list[Result]]) -> list[Result] | None:
+        """Delete topics, of which another request may have deleted some since they were found."""
+        found = [topic for topic in topics if self._catalog.newest_by_id(topic.topic_id) is not None]
+        gone = [
+            _result(topic.name, topic.topic_id, ErrorCode.UNKNOWN_TOPIC_ID, _UNKNOWN_ID)
+            for topic in topics
+            if topic not in found
+        ]
+        if not found:
+            return gone
         change_durably(
             self._catalog,
-            CatalogChange(deleted=tuple(topics)),
-            request.timeout_ms,
+            CatalogChange(deleted=tuple(found)),
+            timeout_ms,
             self._call_later,
-            lambda code: reply(
-                m.DeleteTopicsResponse(
-                    responses=refusals + [_result(topic.name, topic.topic_id, code) for topic in topics]
-                )
-            ),
+            lambda code: reply(gone + [_result(topic.name, topic.topic_id, code) for topic in found]),
         )
         return None
 
-    def _decide(self, requested: Sequence[tuple[str | None, UUID | None]]) -> tuple[list[Topic], list[Result]]:
-        occurrences = Counter(requested)
-        refusals = []
+    def _decide(
+        self, requested: Sequence[tuple[str | None, UUID | None]]
+    ) -> Generator[None, None, tuple[list[Topic], list[Result]]]:
+        twice = yield from repeated(requested)
+        refusals: list[Result] = []
         topics: dict[UUID, Topic] = {}
-        for name, topic_id in occurrences:
-            topic, refusal = self._find(name, topic_id, is_duplicate=occurrences[name, topic_id] > 1)
+        for number, (name, topic_id) in enumerate(dict.fromkeys(requested)):
+            if number % HANDLER_STEP == HANDLER_STEP - 1:
+                yield
+            topic, refusal = self._find(name, topic_id, is_duplicate=(name, topic_id) in twice)
             if topic is not None and topic.topic_id in topics:
                 del topics[topic.topic_id]
                 message = "The provided topic name maps to an ID that was already supplied."

@@ -10,7 +10,8 @@ Source: KIP-516, KIP-951; Kafka KafkaApis.handleTopicMetadataRequest, KRaftMetad
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from kohort.broker.catalog import Catalog, Topic
@@ -25,14 +26,22 @@ from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.ports import Context, Leadership
 from kohort.broker.topics.creation import TopicCreation
 from kohort.broker.topics.topic_names import name_error
+from kohort.machine.gradual import HANDLER_STEP
 from kohort.machine.shard import Reply
 from kohort.model.errors import ErrorCode
 from kohort.model.ids import INTERNAL_TOPICS
 from kohort.wire import messages as m
 
+if TYPE_CHECKING:
+    Steps = Generator[None, None, list[m.MetadataResponseTopic]]
+
+
+_LOOKED_AT = 4_096
+"""Topics of a request that are only looked at, between two steps."""
+
 
 class Metadata:
-    """Handler of Metadata."""
+    """Handler of Metadata, which works in steps: a cluster may have many topics, and a topic many partitions."""
 
     def __init__(
         self, catalog: Catalog, leadership: Leadership, cluster: Cluster, creation: TopicCreation, config: BrokerConfig
@@ -41,14 +50,18 @@ class Metadata:
         self._leadership = leadership
         self._cluster = cluster
         self._creation = creation
+        self._described = 0
+        """Partitions described since the last step of any request."""
         self._may_create = config.get_bool("auto.create.topics.enable")
 
     def metadata(
         self, request: m.MetadataRequest, context: Context, _reply: Reply[m.MetadataResponse]
-    ) -> m.MetadataResponse:
-        if refusal := _refuse(request, context.api_version):
+    ) -> Generator[None, None, m.MetadataResponse]:
+        refusal = yield from _refuse(request, context.api_version)
+        if refusal:
             return self._response(request, [_refused(topic, refusal) for topic in request.topics or ()], refusal)
-        return self._response(request, self._topics(request, context.api_version), ErrorCode.NONE)
+        topics = yield from self._topics(request, context.api_version)
+        return self._response(request, topics, ErrorCode.NONE)
 
     def _response(
         self, request: m.MetadataRequest, topics: Sequence[m.MetadataResponseTopic], error: ErrorCode
@@ -70,23 +83,38 @@ class Metadata:
             else NO_AUTHORIZED_OPERATIONS,
         )
 
-    def _topics(self, request: m.MetadataRequest, api_version: int) -> list[m.MetadataResponseTopic]:
+    def _topics(self, request: m.MetadataRequest, api_version: int) -> Steps:
         operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NO_AUTHORIZED_OPERATIONS
         wanted = request.topics
         if wanted is None or (not wanted and api_version == 0):
-            return [self._known(topic, operations) for topic in self._catalog.topics()]
-        ids = {topic.topic_id: None for topic in wanted if topic.topic_id is not None}
+            return (yield from self._all(operations))
+        ids: dict[UUID, None] = {}
+        names: dict[str, None] = {}
+        for number, topic in enumerate(wanted):
+            if number % _LOOKED_AT == _LOOKED_AT - 1:
+                yield
+            if topic.topic_id is not None:
+                ids[topic.topic_id] = None
+            else:
+                names[topic.name or ""] = None
         if ids:
-            return self._by_id(ids, operations)
+            return (yield from self._by_id(ids, operations))
         may_create = self._may_create and (request.allow_auto_topic_creation or api_version < 4)
-        return self._by_name({topic.name or "": None for topic in wanted}, operations, may_create=may_create)
+        return (yield from self._by_name(names, operations, may_create=may_create))
 
-    def _by_id(self, ids: Iterable[UUID], operations: int) -> list[m.MetadataResponseTopic]:
+    def _all(self, operations: int) -> Steps:
+        return (
+            yield from self._by_name([topic.name for topic in self._catalog.topics()], operations, may_create=False)
+        )
+
+    def _by_id(self, ids: Iterable[UUID], operations: int) -> Steps:
         """Describe topics by id; existing topics come first."""
         known, unknown = [], []
-        for topic_id in ids:
+        for number, topic_id in enumerate(ids):
+            if number % HANDLER_STEP == HANDLER_STEP - 1:
+                yield
             if topic := self._catalog.topic_by_id(topic_id):
-                known.append(self._known(topic, operations))
+                known.append((yield from self._known(topic, operations)))
             else:
                 unknown.append(
                     m.MetadataResponseTopic(
@@ -98,12 +126,14 @@ class Metadata:
                 )
         return known + unknown
 
-    def _by_name(self, names: Iterable[str], operations: int, *, may_create: bool) -> list[m.MetadataResponseTopic]:
+    def _by_name(self, names: Iterable[str], operations: int, *, may_create: bool) -> Steps:
         """Describe topics by name; existing topics come first."""
         known, unknown = [], []
-        for name in names:
+        for number, name in enumerate(names):
+            if number % HANDLER_STEP == HANDLER_STEP - 1:
+                yield
             if topic := self._catalog.topic(name):
-                known.append(self._known(topic, operations))
+                known.append((yield from self._known(topic, operations)))
             else:
                 unknown.append(self._missing(name, operations, may_create=may_create))
         return known + unknown
@@ -122,12 +152,20 @@ class Metadata:
             topic_authorized_operations=operations,
         )
 
-    def _known(self, topic: Topic, operations: int) -> m.MetadataResponseTopic:
+    def _known(self, topic: Topic, operations: int) -> Generator[None, None, m.MetadataResponseTopic]:
+        partitions: list[m.MetadataResponsePartition] = []
+        for low in range(0, topic.partition_count, HANDLER_STEP):
+            if self._described >= HANDLER_STEP:
+                self._described = 0
+                yield
+            high = min(low + HANDLER_STEP, topic.partition_count)
+            self._described += high - low
+            partitions += [self._partition(topic, index) for index in range(low, high)]
         return m.MetadataResponseTopic(
             name=topic.name,
             topic_id=topic.topic_id,
             is_internal=topic.name in INTERNAL_TOPICS,
-            partitions=[self._partition(topic, index) for index in range(topic.partition_count)],
+            partitions=partitions,
             topic_authorized_operations=operations,
         )
 
@@ -154,9 +192,11 @@ class Metadata:
         )
 
 
-def _refuse(request: m.MetadataRequest, api_version: int) -> ErrorCode | None:
+def _refuse(request: m.MetadataRequest, api_version: int) -> Generator[None, None, ErrorCode | None]:
     """The error of an invalid request: before v12 an entry with an id or without a name, from v12 an entry with neither."""
-    for topic in request.topics or ():
+    for number, topic in enumerate(request.topics or ()):
+        if number % _LOOKED_AT == _LOOKED_AT - 1:
+            yield
         if api_version < 12 and (topic.name is None or topic.topic_id is not None):
             return ErrorCode.INVALID_REQUEST
         if topic.name is None and topic.topic_id is None:

@@ -1,0 +1,121 @@
+"""
+The listener of clients: accepts connections as long as there are file descriptors for them.
+
+Half of the descriptors of the process are for segment files (`kohort.storage.segments.file_handles`), so clients cannot take a
+partition offline. Clients beyond the rest wait in the listener's queue until another client disconnects.
+"""
+
+import asyncio
+import errno
+import logging
+import socket
+from contextlib import suppress
+from typing import Final
+
+from kohort.server.connection import ClientConnections
+from kohort.storage.segments.file_handles import open_files_max
+
+_log = logging.getLogger("kohort.server")
+
+BACKLOG: Final = 1024
+OTHER_FILES: Final = 64
+"""Descriptors for the journal, checkpoints, directories and scrapes of metrics; a quarter of a small limit."""
+CONNECTIONS_MIN: Final = 4
+_NO_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_RETRY_SECONDS: Final = 0.1
+
+
+def connections_max() -> int:
+    """How many connections the limit of open files leaves room for."""
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        soft = 1 << 30
+    return max(soft - open_files_max() - min(OTHER_FILES, soft // 4), CONNECTIONS_MIN)
+
+
+class Listener:
+    """
+    One listening socket.
+
+    Args:
+        count_max: connections beyond this many are not accepted.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, bound: socket.socket, connections: ClientConnections, count_max: int
+    ) -> None:
+        self._loop = loop
+        self._socket = bound
+        self._connections = connections
+        self._count_max = count_max
+        self._has_room = asyncio.Event()
+        connections.when_closed = self._has_room.set
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        host, port = self._socket.getsockname()[:2]
+        return host, port
+
+    def start(self) -> None:
+        self._socket.listen(BACKLOG)
+        self._task = self._loop.create_task(self._accept_all(), name="kohort-listener")
+
+    async def close(self) -> None:
+        """Stop accepting; clients in the queue are refused."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+        self._socket.close()
+
+    async def _accept_all(self) -> None:
+        while True:
+            await self._wait_for_room()
+            try:
+                accepted, _ = await self._loop.sock_accept(self._socket)
+            except OSError as error:
+                if error.errno not in _NO_RESOURCES:  # the client has gone
+                    continue
+                _log.warning("listener.paused error=%r", str(error), extra={"client": ""})
+                await asyncio.sleep(_RETRY_SECONDS)
+                continue
+            with suppress(OSError):
+                accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                await self._loop.connect_accepted_socket(self._connections, accepted)
+
+    async def _wait_for_room(self) -> None:
+        while self._connections.count >= self._count_max:
+            _log.warning(
+                "listener.paused connections=%d limit=%d",
+                self._connections.count,
+                self._count_max,
+                extra={"client": ""},
+            )
+            self._has_room.clear()
+            await self._has_room.wait()
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """
+    Bind a socket of either IP version.
+
+    Raises:
+        OSError: the address is not available.
+    """
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    bound = socket.socket(family, kind, protocol)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        bound.bind(address)
+        bound.setblocking(False)
+    except OSError:
+        bound.close()
+        raise
+    return bound
