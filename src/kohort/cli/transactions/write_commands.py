@@ -114,7 +114,7 @@ def hang_(
         str | None,
         typer.Option(
             metavar="GROUP",
-            help="Instead of records, commit the offset 0 of the partition for this group, which must not have members.",
+            help="Instead of records, commit the offset 0 of the partition for this group.",
         ),
     ] = None,
     transactional_id: Annotated[
@@ -142,7 +142,7 @@ def hang_(
     The partition's leader must accept transactional records that no coordinator knows. Brokers before Kafka 3.6 do. Later
     brokers, and Kohort, do if they run with transaction.partition.verification.enable=false. Kafka can change this at run time:
     --switch-verification-off does so for a moment, on the leader (or the coordinator of the group) only, and needs the right to
-    alter its configuration. In this moment the broker verifies no producer. Kohort cannot change it at run time: start it with
+    alter its configuration. Meanwhile the broker verifies no producer. Kohort cannot change it at run time: start it with
     --set transaction.partition.verification.enable=false.
     """
     place = TopicPartition(topic, partition)
