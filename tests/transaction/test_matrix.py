@@ -297,7 +297,7 @@ def test_the_timeout_has_limits(timeout_ms: int, code: int) -> None:
 
 def test_the_epochs_of_a_producer_may_be_used_up_by_end_txn() -> None:
     """The marker carries epoch 32767 of the old producer id, the answer the new id."""
-    bench = in_state(ONGOING, producer_epoch=32766)
+    bench = in_state(ONGOING, producer_epoch=32766, previous_producer_id=OLD_PID)
     assert bench.end(PID, 32766, version=5) == (0, 1000, 0)
     assert [(end.producer_id, end.producer_epoch) for _, end in bench.markers.sent] == [(PID, 32767)]
     assert bench.states()[-2:] == [("PrepareCommit", PID, 32767), ("CompleteCommit", 1000, 0)]
@@ -308,7 +308,7 @@ def test_the_epochs_of_a_producer_may_be_used_up_by_end_txn() -> None:
 
 def test_a_rotation_survives_a_restart() -> None:
     """Kafka forgets the next producer id, and leaves the transactional id at epoch 32767 (KAFKA-20310)."""
-    bench = in_state(ONGOING, producer_epoch=32766)
+    bench = in_state(ONGOING, producer_epoch=32766, previous_producer_id=OLD_PID)
     bench.markers.code = None
     assert bench.end(PID, 32766, version=5) == (0, 1000, 0)
     bench.restart()

@@ -569,3 +569,16 @@ def test_a_bounded_number_of_requests_waits() -> None:
     bench.markers.answer()
     bench.settle()
     assert bench.state() is COMPLETE_COMMIT
+
+
+def test_a_decision_that_cannot_be_written_sends_no_markers() -> None:
+    bench = Bench()
+    bench.init()
+    bench.add(1000, 0, T0)
+    bench.logs[0].fail_next_append = UnavailableError("offline")
+    assert bench.end(1000, 0)[0] is ErrorCode.NOT_COORDINATOR
+    assert bench.markers.sent == []
+    assert bench.state() is ONGOING
+    assert bench.service.gauges().ongoing == 1
+    assert bench.end(1000, 0)[0] is ErrorCode.NONE
+    assert len(bench.markers.sent) == 1

@@ -194,6 +194,7 @@ SPLITS: Final[dict[ApiKey, Split]] = {
     ApiKey.FIND_COORDINATOR: _flat("coordinator_keys", "coordinators"),
     ApiKey.DESCRIBE_GROUPS: _flat("groups", "groups", is_unique=True),
     ApiKey.DELETE_GROUPS: _flat("groups_names", "results", is_unique=True),
+    ApiKey.DESCRIBE_TRANSACTIONS: _flat("transactional_ids", "transaction_states"),
     ApiKey.DESCRIBE_PRODUCERS: _by_topic("topics", "topics", "partition_indexes"),
     ApiKey.DELETE_RECORDS: _by_topic("topics", "topics"),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _by_topic("topics", "topics"),

@@ -157,7 +157,7 @@ class Transaction(msgspec.Struct, frozen=True):
             self.producer_epoch,
             self.timeout_ms,
             ONGOING,
-            self.partitions | partitions if is_ongoing else partitions,
+            self.partitions | partitions,
             self.start_timestamp_ms if is_ongoing else now_ms,
             now_ms,
             client_version,
