@@ -1,12 +1,16 @@
 """`kohort log`: dumps and checks of files that a broker left."""
 
 import json
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from kohort.cli.main import run
+from kohort.wire.batches import RECORDS_BELIEVED, BatchRecord, build_batch
+from kohort.wire.compression import DECOMPRESSED_BYTES_MAX, Codec, compress
 from tests.storage.test_recorded import unpack
+from tests.wire.hostile_batches import batch_of, corpus, equal_between_ends
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +50,27 @@ def test_without_records(recorded: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert run(["log", "dump", "--json", "--no-records", segment(recorded, "orders-0")]) == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["count"], "records" in row) == (6, False)
+
+
+def test_hostile_batches_are_rows_with_a_problem(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Some kB that decompress to 4 MB of no records, or to 26 MB of equal ones, which as rows would take a gigabyte."""
+    batches = [batch_of(hostile.packed, hostile.codec, 1) for hostile in corpus()]
+    chunks = 40
+    equal = compress(equal_between_ends(chunks, RECORDS_BELIEVED), Codec.ZSTD)
+    batches.append(batch_of(equal, Codec.ZSTD, chunks * RECORDS_BELIEVED))
+    good = build_batch([BatchRecord(b"key", b"value")], timestamp_ms=1)
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(b"".join([*batches, good]))
+    tracemalloc.start()
+    try:
+        assert run(["log", "dump", "--json", str(path)]) == 0
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    rows = json.loads(capsys.readouterr().out)
+    assert ["problem" in row for row in rows] == [True] * len(batches) + [False]
+    assert rows[-2]["problem"].startswith("offsets do not rise")
+    assert peak < DECOMPRESSED_BYTES_MAX
 
 
 def test_rows_are_printed_as_they_are_read(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
