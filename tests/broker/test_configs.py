@@ -1,5 +1,6 @@
 """Configurations: what is valid, which value holds, and how it is shown. Source: Kafka ConfigDef, ConfigHelper."""
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -272,6 +273,42 @@ def test_every_version_of_describe(version: int) -> None:
     harness.create("t")
     (entry,) = describe(harness, TOPIC, "t", "cleanup.policy", version=version).configs
     assert (entry.value, entry.config_type) == ("delete", 7 if version >= 3 else 0)
+
+
+def test_loggers_client_metrics_and_unknown_keys_are_described() -> None:
+    """As a 4.2.1 does: no synonyms, and the value of an unknown key is hidden."""
+    harness = Harness(super_users="User:a")
+    logging.getLogger("kohort.broker").setLevel(logging.WARNING)
+    loggers = {entry.name: entry for entry in describe(harness, LOGGER, "1").configs}
+    logging.getLogger("kohort.broker").setLevel(logging.NOTSET)
+    entry = loggers["kohort.broker"]
+    assert (entry.value, entry.config_source, entry.config_type, entry.read_only) == ("WARN", 6, 0, False)
+    assert "root" in loggers
+    metrics = describe(harness, METRICS, "any").configs
+    assert [(entry.name, entry.value, entry.config_source, entry.config_type) for entry in metrics] == [
+        ("interval.ms", "300000", 5, 3),
+        ("match", "", 5, 7),
+        ("metrics", "", 5, 7),
+    ]
+    (entry,) = describe(harness, BROKER, "1", "super.users").configs
+    assert (entry.value, entry.is_sensitive, entry.read_only, entry.config_source) == (None, True, True, 4)
+
+
+def test_a_resource_that_is_given_repeatedly_is_described_once() -> None:
+    harness = Harness()
+    harness.create("t")
+    names = [
+        (BROKER, "1", None),
+        (BROKER, "+01", None),
+        (TOPIC, "t", ("retention.ms",)),
+        (TOPIC, "t", ("cleanup.policy",)),
+    ]
+    resources = [
+        m.DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
+        for kind, name, keys in names * 2
+    ]
+    response = harness.ask(ApiKey.DESCRIBE_CONFIGS, m.DescribeConfigsRequest(resources=resources))
+    assert [(result.resource_name, len(result.configs)) for result in response.results[1:]] == [("t", 1), ("t", 1)]
 
 
 # IncrementalAlterConfigs

@@ -153,12 +153,28 @@ def test_partition_that_is_named_twice_counts_once() -> None:
     assert values(data) == [b"b"]
 
 
-@pytest.mark.parametrize(
-    ("isolation_level", "code", "aborted"), [(0, 0, None), (1, 0, ()), (2, ErrorCode.UNKNOWN_SERVER_ERROR, None)]
-)
-def test_isolation_level(isolation_level: int, code: int, aborted: object) -> None:
+@pytest.mark.parametrize(("isolation_level", "aborted"), [(0, None), (1, ())])
+def test_isolation_level(isolation_level: int, aborted: object) -> None:
     (data,) = fetch(filled(b"a"), isolation_level=isolation_level)
-    assert (data.error_code, data.aborted_transactions) == (code, aborted)
+    assert (data.error_code, data.aborted_transactions) == (0, aborted)
+
+
+@pytest.mark.parametrize("isolation_level", [2, -1])
+@pytest.mark.parametrize("session_epoch", [-1, 0])
+@pytest.mark.parametrize("version", [4, 12, 13])
+def test_an_unknown_isolation_level_fails_the_whole_request(
+    isolation_level: int, session_epoch: int, version: int
+) -> None:
+    """No session begins. From version 13 on the partitions are left out, as in every failed Fetch."""
+    request = fetch_request(isolation_level=isolation_level, session_epoch=session_epoch)
+    response = filled(b"a").ask(ApiKey.FETCH, request, version=version)
+    code = ErrorCode.UNKNOWN_SERVER_ERROR
+    assert response.session_id == 0
+    assert response.error_code == (code if version >= 7 else 0), "version 4 has no error of the whole response"
+    assert [
+        (topic.topic, [(data.partition_index, data.error_code, data.aborted_transactions) for data in topic.partitions])
+        for topic in response.responses
+    ] == ([("t", [(0, code, ())])] if version < 13 else [])
 
 
 @pytest.mark.parametrize("version", [14, 15])
@@ -173,6 +189,7 @@ def test_replicas_are_refused(version: int) -> None:
 
 # fmt: off
 LEADER_EPOCHS = {  # known to the client, of a leader at epoch 3: code, and whether the leader is named
+    -2: (ErrorCode.NONE, False),
     -1: (ErrorCode.NONE, False),
     2:  (ErrorCode.FENCED_LEADER_EPOCH, True),
     3:  (ErrorCode.NONE, False),
@@ -198,6 +215,7 @@ def test_leader_epochs(leader_epoch: int) -> None:
 
 # fmt: off
 DIVERGING = {  # (last fetched epoch, offset) of a log with epoch 0 up to 2 and epoch 3 up to 3: code, diverging epoch
+    (-2, 1): (0, (-1, -1)),
     (-1, 1): (0, (-1, -1)),
     (0, 2):  (0, (-1, -1)),
     (0, 3):  (0, (0, 2)),        # the client read beyond the end of epoch 0

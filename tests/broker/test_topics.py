@@ -340,3 +340,41 @@ def test_validate_only_grows_nothing() -> None:
     harness.create("t")
     assert grow(harness, 3, validate_only=True) == 0
     assert harness.broker.catalog.topic("t").partition_count == 1  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("is_id_first", [False, True])
+def test_the_name_and_the_id_of_one_topic_are_refused_together(is_id_first: bool) -> None:
+    """One result, with both. Source: a 4.2.1."""
+    harness = Harness()
+    topic_id = harness.create("t")
+    states = [m.DeleteTopicsRequestDeleteTopicState(name="t"), m.DeleteTopicsRequestDeleteTopicState(topic_id=topic_id)]
+    request = m.DeleteTopicsRequest(topics=states[::-1] if is_id_first else states, timeout_ms=1000)
+    (result,) = harness.ask(ApiKey.DELETE_TOPICS, request).responses
+    assert (result.name, result.topic_id, result.error_code) == ("t", topic_id, ErrorCode.INVALID_REQUEST)
+    assert result.error_message == "The provided topic name maps to an ID that was already supplied."
+    assert harness.broker.catalog.topic("t") is not None
+
+
+def test_many_topics_are_created_grown_and_deleted_in_steps() -> None:
+    """Each step is small, all are answered together, in their order, and a repeated name is refused wherever it is."""
+    harness = Harness()
+    names = [f"t{number}" for number in range(300)]
+    wanted = [
+        m.CreateTopicsRequestCreatableTopic(name=name, num_partitions=1, replication_factor=1)
+        for name in (*names, "twice", "twice")
+    ]
+    response = harness.ask(ApiKey.CREATE_TOPICS, m.CreateTopicsRequest(topics=wanted, timeout_ms=1000))
+    assert [(each.name, each.error_code) for each in response.topics] == [
+        *((name, 0) for name in names),
+        ("twice", ErrorCode.INVALID_REQUEST),
+    ]
+    grown = [m.CreatePartitionsTopic(name=name, count=2, assignments=None) for name in (*names, names[0])]
+    response = harness.ask(ApiKey.CREATE_PARTITIONS, m.CreatePartitionsRequest(topics=grown, timeout_ms=1000))
+    assert [(each.name, each.error_code) for each in response.results] == [
+        (names[0], ErrorCode.INVALID_REQUEST),
+        *((name, 0) for name in names[1:]),
+    ]
+    states = [m.DeleteTopicsRequestDeleteTopicState(name=name) for name in names]
+    response = harness.ask(ApiKey.DELETE_TOPICS, m.DeleteTopicsRequest(topics=states, timeout_ms=1000))
+    assert [(each.name, each.error_code) for each in response.responses] == [(name, 0) for name in names]
+    assert not list(harness.broker.catalog.topics())

@@ -313,6 +313,18 @@ def test_a_topic_that_is_read_keeps_its_offsets() -> None:
     assert offset_delete(coordinator, ("payments", [0]), group="unreadable") == {("payments", 0): subscribed}
 
 
+@pytest.mark.parametrize("cut_bytes", [1, 2, 4, 5, 20], ids=lambda size: f"without-{size}-bytes")
+def test_a_subscription_without_its_user_data_is_one_to_every_topic(cut_bytes: int) -> None:
+    """The user data is the last field, with a length of four bytes. Source: a 4.2.1."""
+    coordinator = Coordinator()
+    coordinator.stable(1, protocols=(("range", subscription("orders")[:-cut_bytes]),))
+    subscribed = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+    answer = {ORDERS: subscribed, ("payments", 0): subscribed}
+    assert offset_delete(coordinator, ("orders", [0]), ("payments", [0])) == answer
+    coordinator.restart()
+    assert offset_delete(coordinator, ("orders", [0]), ("payments", [0])) == answer
+
+
 def test_a_group_goes_with_all_it_has() -> None:
     coordinator = Coordinator()
     coordinator.commit({ORDERS: 1})

@@ -124,7 +124,7 @@ class DescribeConfigs:
                 self._check_broker(resource.resource_name, "")
                 return _loggers()
             case 16:
-                return _client_metrics(resource.resource_name, include_synonyms=include_synonyms)
+                return _client_metrics(resource.resource_name)
             case _:
                 raise CoordinatorError(ErrorCode.INVALID_REQUEST, MALFORMED)
 
@@ -228,16 +228,11 @@ def _loggers() -> Iterable[Entry]:
         )
 
 
-def _client_metrics(name: str, *, include_synonyms: bool) -> Iterable[Entry]:
+def _client_metrics(name: str) -> Iterable[Entry]:
     """A subscription of client metrics; none can be made, so each has the defaults. Source: ClientMetricsConfigs; a 4.2.1."""
     if not name:
         raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
-    return [
-        _entry(
-            key, key.default, [Synonym(key.name, key.default, ConfigSource.DEFAULT)], include_synonyms=include_synonyms
-        )
-        for key in _CLIENT_METRICS_KEYS
-    ]
+    return [_entry(key, key.default, (), include_synonyms=False) for key in _CLIENT_METRICS_KEYS]
 
 
 def _entry(

@@ -72,6 +72,8 @@ class Fetch:
 
     def fetch(self, request: m.FetchRequest, context: Context, reply: Reply[m.FetchResponse]) -> m.FetchResponse | None:
         api_version = context.api_version
+        if request.isolation_level not in (0, READ_COMMITTED):
+            return _failed(request, api_version)
         try:
             session_context = self._sessions.begin(request, uses_ids=api_version >= _TOPIC_IDS_SINCE)
         except CoordinatorError as error:
@@ -130,9 +132,21 @@ def _refuse_all(request: m.FetchRequest, api_version: int) -> ErrorCode | None:
     replica_id = request.replica_id if api_version < 15 else request.replica_state.replica_id
     if replica_id >= 0:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
-    if request.isolation_level not in (0, READ_COMMITTED):
-        return ErrorCode.UNKNOWN_SERVER_ERROR
     return None
+
+
+def _failed(request: m.FetchRequest, api_version: int) -> m.FetchResponse:
+    """The answer to an unknown isolation level. Source: FetchRequest.getErrorResponse."""
+    code = ErrorCode.UNKNOWN_SERVER_ERROR
+    has_partitions = api_version < _TOPIC_IDS_SINCE
+    responses = [
+        m.FetchableTopicResponse(
+            topic=topic.topic,
+            partitions=[_refusal(requested, code, aborted_transactions=()) for requested in topic.partitions],
+        )
+        for topic in (request.topics if has_partitions else ())
+    ]
+    return m.FetchResponse(error_code=code, session_id=request.session_id, responses=responses)
 
 
 _NOT_READ = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
@@ -196,9 +210,10 @@ class _Read:
             return _refusal(requested, ErrorCode.UNKNOWN_SERVER_ERROR)
         try:
             partition.check()
-            if code := leader_epoch_error(requested.current_leader_epoch, log.leader_epoch):
+            known_epoch = requested.current_leader_epoch
+            if known_epoch >= 0 and (code := leader_epoch_error(known_epoch, log.leader_epoch)):
                 return self._refuse_epoch(requested, code, log.leader_epoch)
-            if requested.last_fetched_epoch != NO_EPOCH and (diverging := _diverging(requested, partition)):
+            if requested.last_fetched_epoch >= 0 and (diverging := _diverging(requested, partition)):
                 return diverging
             if not log.log_start_offset <= requested.fetch_offset <= log.end_offset:
                 return _refusal(requested, ErrorCode.OFFSET_OUT_OF_RANGE)

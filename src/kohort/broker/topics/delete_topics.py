@@ -92,7 +92,7 @@ class DeleteTopics:
             if topic is not None and topic.topic_id in topics:
                 del topics[topic.topic_id]
                 message = "The provided topic name maps to an ID that was already supplied."
-                refusals.append(_result(name, topic_id, ErrorCode.INVALID_REQUEST, message))
+                refusals.append(_result(topic.name, topic.topic_id, ErrorCode.INVALID_REQUEST, message))
             elif topic is not None:
                 topics[topic.topic_id] = topic
             else:
