@@ -11,7 +11,7 @@ import pytest
 
 from kohort.storage.disk import DiskStore
 from kohort.storage.tools.verify import Verified, verify
-from kohort.testing.crashed_disk import Kept, Tree, write_tree
+from kohort.testing.crashed_disk import Kept, Removed, Renamed, Synced, Tree, write_tree
 from kohort.testing.faulty_files import FaultyFiles
 from tests.conftest import LONG
 from tests.storage.compacted import (
@@ -110,6 +110,28 @@ def test_a_crash_at_any_call_of_a_cleaning_loses_nothing(
         write_tree(tmp_path / "crashed", tree)
         check(tmp_path / "crashed", expected, where)
         shutil.rmtree(tmp_path / "crashed")
+
+
+def test_the_names_of_cleaned_segments_are_durable_before_the_originals_go(
+    cleaning: tuple[FaultyFiles, dict[bytes | None, tuple[int, bytes | None]]],
+) -> None:
+    """Otherwise a power cut may take both. Random crashes find the missing flush only now and then."""
+    unflushed: set[int] = set()
+    swaps = 0
+    for operation in cleaning[0].operations:
+        match operation:
+            case Renamed(parent, _, to) if to.endswith(".swap"):
+                unflushed.add(parent)
+                swaps += 1
+            case Renamed(parent, _, to) if to.endswith(".deleted"):
+                assert parent not in unflushed
+            case Removed(parent, name) if name.endswith(".log"):
+                assert parent not in unflushed
+            case Renamed(parent, name, _) if name.endswith(".swap"):
+                assert parent not in unflushed
+            case Synced(node):
+                unflushed.discard(node)
+    assert swaps > 3
 
 
 def test_a_recovery_that_is_interrupted_goes_on(

@@ -9,8 +9,10 @@ import pytest
 
 from kohort.model.errors import UnavailableError
 from kohort.storage.disk import DiskStore
+from kohort.storage.durability.checkpoint import write_epochs
 from kohort.storage.durability.checkpoint_formats import PARTITION_METADATA
 from kohort.storage.durability.flush_coordinator import BULK_BYTES, CHECKPOINT_INTERVAL_MS
+from kohort.storage.epochs import CHECKPOINT_NAME
 from kohort.storage.log import LogConfig
 from kohort.testing.faulty_files import FaultyFiles, fail_on
 from tests.storage.owner import PARTITION, Owner, batch
@@ -230,4 +232,19 @@ def test_a_partition_made_again_does_not_get_its_namesakes_leader_epochs(base: P
         store.close()
     store = Owner().disk(base / "crashed")
     assert {epoch for epoch, _ in store.open(PARTITION, SECOND, LogConfig()).epochs.entries} <= {0, 1}
+    store.close()
+
+
+def test_a_checkpoint_of_a_deleted_log_leaves_its_successors_epochs_alone(tmp_path: Path) -> None:
+    """The checkpoint has begun before the deletion; the directory of that name belongs to another partition when it writes."""
+    owner = Owner()
+    store = owner.disk(tmp_path / "data")
+    first = store.open(PARTITION, FIRST, LogConfig())
+    first.become_leader(7)
+    text = first.epochs.to_text()
+    store.delete(PARTITION)
+    second = store.open(PARTITION, SECOND, LogConfig())
+    write_epochs((first, text))
+    assert not (second.directory / CHECKPOINT_NAME).exists()
+    assert not list(second.directory.glob("*.tmp"))
     store.close()
