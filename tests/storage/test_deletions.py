@@ -244,6 +244,8 @@ def test_a_checkpoint_of_a_deleted_log_leaves_its_successors_epochs_alone(tmp_pa
     text = first.epochs.to_text()
     store.delete(PARTITION)
     second = store.open(PARTITION, SECOND, LogConfig())
+    second.append(batch("second's"), leader_epoch=0)
+    assert second.directory.exists()
     write_epochs((first, text))
     assert not (second.directory / CHECKPOINT_NAME).exists()
     assert not list(second.directory.glob("*.tmp"))
