@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from bench import open_transactions
 from bench.failures import FAILURES, reason
 from bench.load.client import (
     RETRIABLE,
@@ -59,13 +60,20 @@ class Scale:
     groups: int = 1_000
     members: int = 10
     offset_groups: tuple[int, ...] = (10, 100, 1_000)
+    transactions: int = 10_000
     partitions: int = 1_000
     recovered_bytes: int = 1_000_000_000
     disk_bytes: int = 268_435_456
 
 
 SMALL: Final = Scale(
-    groups=3, members=3, offset_groups=(2, 3), partitions=20, recovered_bytes=2_000_000, disk_bytes=1_000_000
+    groups=3,
+    members=3,
+    offset_groups=(2, 3),
+    transactions=20,
+    partitions=20,
+    recovered_bytes=2_000_000,
+    disk_bytes=1_000_000,
 )
 """A scale that only shows that the measures run."""
 
@@ -194,6 +202,19 @@ def _fetch_ms(connection: socket.socket, names: Sequence[str]) -> float:
     return milliseconds
 
 
+# -- transactions -------------------------------------------------------------------------------------------------------
+
+
+def _open_transactions(rival: Rival, scale: Scale) -> Taken:
+    """Resident memory with many open transactions, and memory for each."""
+    before_mb, open_mb = open_transactions.resident_mb(rival, scale.transactions)
+    each = (open_mb - before_mb) * 1e6 / scale.transactions
+    return [
+        (f"resident memory with {scale.transactions:,} open transactions", "MB", open_mb, 200.0),
+        *([] if rival.has_jit else [("resident memory of an open transaction", "bytes", each, 0.0)]),
+    ]
+
+
 # -- starts -------------------------------------------------------------------------------------------------------------
 
 
@@ -285,6 +306,7 @@ def _listed_code(listed: Any) -> int:
 _MEASURES: Final[tuple[tuple[str, Callable[[Rival, Scale], Taken]], ...]] = (
     ("rebalance storm", _storm),
     ("one OffsetFetch of many offsets", _offsets),
+    ("resident memory with open transactions", _open_transactions),
     ("start on a clean directory of many partitions", _partitions),
     ("start after a kill", _recovery),
 )

@@ -8,6 +8,7 @@ best of several rounds; of the steps of all loads, the longest. `--json` prints 
 
 import argparse
 import gc
+import itertools
 import json
 import logging
 import random
@@ -24,7 +25,7 @@ from kohort.group.records import GroupRecordSerde
 from kohort.group.shard import GroupShard
 from kohort.machine.shard import PlainShard, Result, Timers
 from kohort.machine.timeline import SnapshotRegistry, TimelineDict
-from kohort.model.ids import TopicPartition
+from kohort.model.ids import TRANSACTION_STATE, TopicPartition
 from kohort.records.values import OffsetCommit
 from kohort.runtime.loading import columnar
 from kohort.runtime.loading.loader import LoadSummary, load
@@ -36,6 +37,10 @@ from kohort.runtime.timers.wheel import Wheel
 from kohort.storage.log import LogConfig
 from kohort.storage.memory import MemoryStore
 from kohort.testing import VirtualNode
+from kohort.transaction.config import TransactionConfig
+from kohort.transaction.records import TransactionRecordSerde
+from kohort.transaction.shard import TransactionShard
+from kohort.transaction.transaction import VERSION_2, new_transaction
 from kohort.wire.batches import encode_batch, iter_batches, read_records
 
 ROUNDS = 3
@@ -166,14 +171,42 @@ def offsets_log(repeats: int, count: int) -> PartitionLog:
     return log
 
 
-def loading(log: PartitionLog, longest: list[float]) -> Callable[[], int]:
+def transactions_log(ids: int, count: int) -> PartitionLog:
+    """A partition of `__transaction_state`: each transaction has three records, and one partition; the ids take turns."""
+    serde, node, now_ms = TransactionRecordSerde(), VirtualNode(), 1_700_000_000_000
+    log = MemoryStore(node.defer).open(TopicPartition(TRANSACTION_STATE, 0), UUID(int=1), LogConfig())
+    lives = []
+    for number in range(ids):
+        before = new_transaction(f"transactional-id-{number}", number, 60_000, now_ms)
+        ongoing = before.with_partitions(frozenset({TopicPartition("topic", number % 7)}), VERSION_2, now_ms)
+        prepared = ongoing.prepared(committed=True, client_version=VERSION_2, now_ms=now_ms)
+        lives.append([serde.encode(each) for each in (ongoing, prepared, prepared.completed(now_ms))])
+    in_turn = itertools.chain.from_iterable(itertools.cycle(lives))
+    for _ in range(0, count, 500):
+        log.append(encode_batch(list(itertools.islice(in_turn, 500)), now_ms), leader_epoch=0)
+    node.settle()
+    return log
+
+
+def group_shard(timers: ShardTimers) -> GroupShard:
+    return GroupShard(SnapshotRegistry(), timers, GroupConfig(), lambda: "id")
+
+
+def transaction_shard(timers: ShardTimers) -> TransactionShard:
+    """A shard that is only loaded: it sends no marker and takes no producer id."""
+    absent: Any = None
+    return TransactionShard(SnapshotRegistry(), timers, TransactionConfig(), absent, absent)
+
+
+def loading(
+    log: PartitionLog, longest: list[float], make_shard: Callable[[ShardTimers], Any], serde: Any
+) -> Callable[[], int]:
     """The load of a partition; the seconds of its longest step are noted."""
-    serde, node, count = GroupRecordSerde(), VirtualNode(), log.end_offset
+    node, count = VirtualNode(), log.end_offset
     assert columnar.WINDOWS_BYTES, "it is imported here, so that no load pays for that"
 
     def run() -> int:
-        timers = ShardTimers(node.wheel, node.clock, lambda _current, _operation, _failed: None)
-        shard = GroupShard(SnapshotRegistry(), timers, GroupConfig(), lambda: "id")
+        shard = make_shard(ShardTimers(node.wheel, node.clock, lambda _current, _operation, _failed: None))
         summary = LoadSummary()
         began = process_time()
         for _ in load(log, shard, serde, summary, start=0, end=count):
@@ -207,7 +240,11 @@ def loads() -> Iterator[tuple[str, float]]:
     for name, repeats in (("each key 20 times", 20), ("all keys distinct", 1)):
         log, longest = offsets_log(repeats, 400_000), [0.0]
         yield f"aiokafka and a dict: {name}", best(reading(log))
-        yield f"load, {name}", best(loading(log, longest))
+        yield f"load, {name}", best(loading(log, longest, group_shard, GroupRecordSerde()))
+        yield f"longest step of it, {name}", 1 / max(longest)
+    for name, ids in (("1,000 transactional ids", 1_000), ("100,000 transactional ids", 100_000)):
+        log, longest = transactions_log(ids, 1_000_000), [0.0]
+        yield f"load, {name}", best(loading(log, longest, transaction_shard, TransactionRecordSerde()))
         yield f"longest step of it, {name}", 1 / max(longest)
 
 
@@ -245,6 +282,8 @@ GOALS = {
     "write, one record, 64 at a time": 200_000,
     "load, each key 20 times": 3_000_000,
     "load, all keys distinct": 1_000_000,
+    "load, 1,000 transactional ids": 500_000,
+    "load, 100,000 transactional ids": 500_000,
     "longest step of it, each key 20 times": 50,
     "longest step of it, all keys distinct": 50,
     "wheel: re-arm one of a million timers": 500_000,

@@ -94,6 +94,7 @@ def test_what_is_taken_once_is_measured(tmp_path: Path) -> None:
     assert {it["name"] for it in figures} >= {
         "rebalance storm of 3 groups of 3: from there until all are stable",
         "one OffsetFetch of 300 offsets",
+        "resident memory with 20 open transactions",
         "start on a clean directory of 20 partitions",
         "start after a kill, 2 MB not flushed",
     }
