@@ -230,7 +230,10 @@ def _write_and_collect(tables: "Tables", name: str, out: str | None) -> list[dic
 def write_full_report(options: CommandOptions, console: Any) -> None:
     """Write the HTML report of a source, and print its tables if --json is given."""
     with _open_tables(options, console, "report") as tables:
-        names = ("offsets", "lag", "lag_over_time", "rebalances", "transactions", "damage")
+        names = ["offsets", "lag", "lag_over_time", "rebalances", "damage"]
+        if tables.reading.groups is None:
+            # Transactions do not belong to a group.
+            names.append("transactions")
         is_shown = options.as_json or options.out is not None
         shown = {name: _write_and_collect(tables, name, options.out) for name in names if is_shown}
         _write_report(tables, options.report_file or _DEFAULT_REPORT)
