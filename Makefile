@@ -20,7 +20,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-ci test-long test-compiled durations mutants crash torture fuzz lint compiled format serve bench bench-java bench-compare profile conformance conformance-record lock clean wheel
+.PHONY: help setup demo test test-ci test-long test-compiled durations largest-requests mutants crash torture fuzz lint compiled format serve bench bench-java bench-compare profile conformance conformance-record lock clean wheel
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -64,6 +64,9 @@ test-long: $(READY) ## the nightly tier, some hours: long versions, all scenario
 
 durations: $(READY) ## measure the seconds of each test file on a quiet machine, into tests/durations.json
 	@KOHORT_DURATIONS=tests/durations.json $(PYTEST) $(TESTS)
+
+largest-requests: $(READY) ## send the largest requests of every API; print the time on the event loop and the memory
+	@$(BIN)/python -m tests.server.largest_requests $(ONLY)
 
 mutants: $(READY) ## apply each defect of tools/mutants/*.toml to a copy; its tests have to fail (ONLY=name for one)
 	@$(BIN)/python tools/mutants.py $(ONLY)

@@ -10,7 +10,8 @@ HANDLER_STEP: Final = 200
 """Cheap elements (a name, a partition) between two yields of a handler."""
 CHUNK: Final = 25
 """Expensive elements (a topic to create) between two yields."""
-_NAMES_STEP: Final = 4_096
+LOOK_STEP: Final = 1_024
+"""Elements that are only looked at, between two yields."""
 
 
 def chunks(elements: Sequence[T], size: int = CHUNK) -> Iterator[Sequence[T]]:
@@ -28,7 +29,7 @@ def repeated(elements: Iterable[H]) -> Generator[None, None, set[H]]:
             found.add(element)
         else:
             seen.add(element)
-        if number % _NAMES_STEP == _NAMES_STEP - 1:
+        if number % LOOK_STEP == LOOK_STEP - 1:
             yield
     return found
 

@@ -40,3 +40,5 @@ WHOLE_ELEMENTS_MAX: Final = 20_000
 """The same for APIs whose requests take effect as a whole and are not handled in parts, such as JoinGroup and OffsetCommit."""
 LONG_REQUESTS_MAX: Final = 8
 """Long requests that are worked on in turns; further ones wait, and only their frames take memory."""
+CONFIGS_MAX: Final = 1_000
+"""Configurations of one resource in a request. There are not as many keys, so more are INVALID_CONFIG."""

@@ -10,7 +10,7 @@ answer repeated elements once here.
 
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from copy import copy
-from itertools import groupby
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
@@ -50,7 +50,7 @@ def _chunks(elements: Sequence[Any]) -> Iterator[Any]:
 
 
 def _concatenated(lists: Iterable[Any]) -> list[Any]:
-    return [element for elements in lists for element in elements]
+    return list(chain.from_iterable(lists))
 
 
 def _flat(field: str, joined: str, *, is_unique: bool = False) -> Split:
@@ -146,13 +146,16 @@ def _groups_in_parts(groups: Sequence[Any]) -> Iterator[Any]:
 def _joined_groups(lists: Iterable[Any]) -> list[Any]:
     """Concatenate groups of OffsetFetch; a group that was split becomes one again."""
     joined: list[Any] = []
-    for _, pieces in groupby(_concatenated(lists), key=lambda group: group.group_id):
-        first, *others = pieces
-        if others:
-            first = msgspec.structs.replace(
-                first, topics=_joined_topics((each.topics for each in (first, *others)), "partitions")
-            )
-        joined.append(first)
+    pieces: dict[int, list[Any]] = {}
+    """The pieces of the groups that were in several parts, by their place in `joined`."""
+    for part in lists:
+        groups = list(part)
+        if joined and groups and joined[-1].group_id == groups[0].group_id:
+            pieces.setdefault(len(joined) - 1, [joined[-1]]).append(groups.pop(0))
+        joined += groups
+    for place, split in pieces.items():
+        topics = _joined_topics((group.topics for group in split), "partitions")
+        joined[place] = msgspec.structs.replace(split[0], topics=topics)
     return joined
 
 

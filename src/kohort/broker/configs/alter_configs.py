@@ -27,6 +27,7 @@ from kohort.machine.gradual import chunks, repeated
 from kohort.machine.response_aggregation import ResponseAggregator
 from kohort.machine.shard import Reply
 from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode
+from kohort.model.limits import CONFIGS_MAX
 from kohort.wire import messages as m
 
 if TYPE_CHECKING:
@@ -42,6 +43,9 @@ class Resource(Protocol):
 
     @property
     def resource_name(self) -> str: ...
+
+    @property
+    def configs(self) -> Sequence[object]: ...
 
 
 class Setting(Protocol):
@@ -157,6 +161,10 @@ class AlterConfigs:
             try:
                 if (resource.resource_type, resource.resource_name) in twice:
                     raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+                if len(resource.configs) > CONFIGS_MAX:
+                    raise CoordinatorError(
+                        ErrorCode.INVALID_CONFIG, f"{len(resource.configs)} configurations of one resource."
+                    )
                 subject = self._subject(resource)
                 configs = altered(subject.configs if subject else {}, resource)
                 self._validate(resource, configs)

@@ -9,6 +9,7 @@ Source: Kafka ControllerApis.createTopics, ReplicationControlManager.createTopic
 from __future__ import annotations
 
 from collections.abc import Container, Generator, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from kohort.broker.catalog import Catalog, CatalogChange, Topic
 from kohort.broker.cluster import Cluster
@@ -16,11 +17,15 @@ from kohort.broker.configs.topic_configs import TopicConfigs
 from kohort.broker.ports import CallLater, Context
 from kohort.broker.topics.creation import DEFAULT, PARTITIONS_PER_REQUEST_MAX, NewTopic, TopicCreation, change_durably
 from kohort.broker.topics.topic_names import RESERVED_NAMES
-from kohort.machine.gradual import chunks, repeated
+from kohort.machine.gradual import LOOK_STEP, chunks, repeated
 from kohort.machine.response_aggregation import ResponseAggregator
 from kohort.machine.shard import Reply
 from kohort.model.errors import CoordinatorError, ErrorCode
+from kohort.model.limits import CONFIGS_MAX
 from kohort.wire import messages as m
+
+if TYPE_CHECKING:
+    Config = m.CreateTopicsResponseCreatableTopicConfigs
 
 
 class CreateTopics:
@@ -39,9 +44,8 @@ class CreateTopics:
         self, request: m.CreateTopicsRequest, _context: Context, reply: Reply[m.CreateTopicsResponse]
     ) -> Generator[None, None, m.CreateTopicsResponse | None]:
         """Validate and create some topics at a time, and answer when all are durable."""
-        if self._is_excessive(request):
-            message = "Excessively large number of partitions per request."
-            refused = [_refusal(t.name, ErrorCode.POLICY_VIOLATION, message) for t in request.topics]
+        if (yield from self._is_excessive(request)):
+            refused = yield from _refuse_all(request, "Excessively large number of partitions per request.")
             return m.CreateTopicsResponse(topics=refused)
         twice = yield from repeated(topic.name for topic in request.topics)
         parts = list(chunks(list({topic.name: topic for topic in request.topics}.values())))
@@ -71,13 +75,15 @@ class CreateTopics:
         )
         return None
 
-    def _is_excessive(self, request: m.CreateTopicsRequest) -> bool:
+    def _is_excessive(self, request: m.CreateTopicsRequest) -> Generator[None, None, bool]:
         default = self._configs.broker.get_int("num.partitions")
-        counts = (
-            len(topic.assignments) or (default if topic.num_partitions == DEFAULT else topic.num_partitions)
-            for topic in request.topics
-        )
-        return sum(count for count in counts if count > 0) >= PARTITIONS_PER_REQUEST_MAX
+        total = 0
+        for number, topic in enumerate(request.topics):
+            if number % LOOK_STEP == LOOK_STEP - 1:
+                yield
+            count = len(topic.assignments) or (default if topic.num_partitions == DEFAULT else topic.num_partitions)
+            total += max(count, 0)
+        return total >= PARTITIONS_PER_REQUEST_MAX
 
     def _validate(
         self, topics: Iterable[m.CreateTopicsRequestCreatableTopic], twice: Container[str]
@@ -91,6 +97,10 @@ class CreateTopics:
                     raise CoordinatorError(
                         ErrorCode.INVALID_REQUEST, f"Creation of internal topic {wanted.name} is prohibited."
                     )
+                if len(wanted.configs) > CONFIGS_MAX:
+                    raise CoordinatorError(
+                        ErrorCode.INVALID_CONFIG, f"{len(wanted.configs)} configurations of a topic."
+                    )
                 decided[wanted.name] = self._creation.validate(_new_topic(wanted))
             except CoordinatorError as error:
                 decided[wanted.name] = error
@@ -98,17 +108,22 @@ class CreateTopics:
 
     def _response(self, decided: dict[str, Topic | CoordinatorError], code: ErrorCode) -> m.CreateTopicsResponse:
         results = []
+        shown: dict[tuple[tuple[str, str], ...], list[Config]] = {}
+        """The shown configurations, shared by topics with the same ones: a topic has some thirty."""
         for name, outcome in decided.items():
             if isinstance(outcome, CoordinatorError):
                 results.append(_refusal(name, outcome.code, outcome.message))
             elif code:
                 results.append(_refusal(name, code, None))
             else:
-                results.append(self._created(outcome))
+                key = tuple(outcome.configs.items())
+                if key not in shown:
+                    shown[key] = self._configs_of(outcome)
+                results.append(self._created(outcome, shown[key]))
         return m.CreateTopicsResponse(topics=results)
 
-    def _created(self, topic: Topic) -> m.CreateTopicsResponseCreatableTopicResult:
-        configs = [
+    def _configs_of(self, topic: Topic) -> list[Config]:
+        return [
             m.CreateTopicsResponseCreatableTopicConfigs(
                 name=effective.key.name,
                 value=effective.value,
@@ -117,6 +132,8 @@ class CreateTopics:
             )
             for effective in self._configs.effective(topic.configs)
         ]
+
+    def _created(self, topic: Topic, configs: list[Config]) -> m.CreateTopicsResponseCreatableTopicResult:
         return m.CreateTopicsResponseCreatableTopicResult(
             name=topic.name,
             topic_id=topic.topic_id,
@@ -125,6 +142,17 @@ class CreateTopics:
             replication_factor=len(self._cluster.nodes),
             configs=configs,
         )
+
+
+def _refuse_all(
+    request: m.CreateTopicsRequest, message: str
+) -> Generator[None, None, list[m.CreateTopicsResponseCreatableTopicResult]]:
+    refused = []
+    for number, topic in enumerate(request.topics):
+        if number % LOOK_STEP == LOOK_STEP - 1:
+            yield
+        refused.append(_refusal(topic.name, ErrorCode.POLICY_VIOLATION, message))
+    return refused
 
 
 def _joined(parts: Sequence[m.CreateTopicsResponse]) -> m.CreateTopicsResponse:

@@ -26,7 +26,7 @@ from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.ports import Context, Leadership
 from kohort.broker.topics.creation import TopicCreation
 from kohort.broker.topics.topic_names import name_error
-from kohort.machine.gradual import HANDLER_STEP
+from kohort.machine.gradual import HANDLER_STEP, LOOK_STEP
 from kohort.machine.shard import Reply
 from kohort.model.errors import ErrorCode
 from kohort.model.ids import INTERNAL_TOPICS
@@ -34,10 +34,6 @@ from kohort.wire import messages as m
 
 if TYPE_CHECKING:
     Steps = Generator[None, None, list[m.MetadataResponseTopic]]
-
-
-_LOOKED_AT = 4_096
-"""Topics of a request that are only looked at, between two steps."""
 
 
 class Metadata:
@@ -91,7 +87,7 @@ class Metadata:
         ids: dict[UUID, None] = {}
         names: dict[str, None] = {}
         for number, topic in enumerate(wanted):
-            if number % _LOOKED_AT == _LOOKED_AT - 1:
+            if number % LOOK_STEP == LOOK_STEP - 1:
                 yield
             if topic.topic_id is not None:
                 ids[topic.topic_id] = None
@@ -195,7 +191,7 @@ class Metadata:
 def _refuse(request: m.MetadataRequest, api_version: int) -> Generator[None, None, ErrorCode | None]:
     """The error of an invalid request: before v12 an entry with an id or without a name, from v12 an entry with neither."""
     for number, topic in enumerate(request.topics or ()):
-        if number % _LOOKED_AT == _LOOKED_AT - 1:
+        if number % LOOK_STEP == LOOK_STEP - 1:
             yield
         if api_version < 12 and (topic.name is None or topic.topic_id is not None):
             return ErrorCode.INVALID_REQUEST
