@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 
 from kohort.broker.records.produce_rules import ProduceRules
-from kohort.broker.records.validation import ERRORS_MAX, InvalidRecordsError, validate_batch
+from kohort.broker.records.validation import InvalidRecordsError, validate_batch
 from kohort.model.errors import CoordinatorError, ErrorCode
+from kohort.model.limits import BATCH_RECORDS_MAX, RECORD_ERRORS_MAX, UNORDERED_RECORDS_MAX
 from kohort.storage.log import LONG_MAX
 from kohort.wire.batches import (
     HEADER_BYTES,
-    RECORDS_BELIEVED,
-    RECORDS_MAX,
     BatchRecord,
     build_batch,
     check_crc,
@@ -58,12 +57,12 @@ def test_a_batch_that_breaks_no_rule_is_not_copied() -> None:
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
 def test_an_answer_lists_a_bounded_number_of_record_errors(codec: Codec) -> None:
-    batch = build_batch([BatchRecord(None, b"v")] * (ERRORS_MAX + 5), timestamp_ms=NOW_MS, compression=codec)
+    batch = build_batch([BatchRecord(None, b"v")] * (RECORD_ERRORS_MAX + 5), timestamp_ms=NOW_MS, compression=codec)
     error = refused(batch, is_compacted=True)
     assert isinstance(error, InvalidRecordsError)
     assert error.code == ErrorCode.INVALID_RECORD
-    assert [place for place, _ in error.record_errors] == list(range(ERRORS_MAX))
-    assert f"due to {ERRORS_MAX + 5} record errors in total" in str(error.message)
+    assert [place for place, _ in error.record_errors] == list(range(RECORD_ERRORS_MAX))
+    assert f"due to {RECORD_ERRORS_MAX + 5} record errors in total" in str(error.message)
 
 
 @pytest.mark.parametrize("source", list(Codec))
@@ -103,7 +102,7 @@ def test_a_wrong_largest_timestamp_is_corrected() -> None:
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
 def test_offsets_of_very_many_records_have_to_rise(codec: Codec) -> None:
     """Readers would refuse the batch, so no consumer and no cleaner would get past it."""
-    count = RECORDS_BELIEVED + 1
+    count = UNORDERED_RECORDS_MAX + 1
     error = refused(batch_of(compress(equal_records(count), codec), codec, count))
     assert (error.code, str(error.message)) == (ErrorCode.INVALID_RECORD, "offsets do not rise: 0 follows 0")
     rising = b"".join(map(record_at, range(count)))
@@ -112,14 +111,14 @@ def test_offsets_of_very_many_records_have_to_rise(codec: Codec) -> None:
 
 
 def test_a_batch_has_a_bounded_number_of_records() -> None:
-    batch = batch_of(b"", Codec.ZSTD, RECORDS_MAX + 1)
+    batch = batch_of(b"", Codec.ZSTD, BATCH_RECORDS_MAX + 1)
     with pytest.raises(CoordinatorError, match="1000001 records") as raised:
         validate_produced(batch, api_version=9)
     assert raised.value.code == ErrorCode.INVALID_RECORD
 
 
 def test_validation_makes_no_objects_of_records() -> None:
-    count = RECORDS_BELIEVED
+    count = UNORDERED_RECORDS_MAX
     records = b"".join(map(record_at, range(count)))
     batch = batch_of(compress(records, Codec.ZSTD), Codec.ZSTD, count)
     tracemalloc.start()

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from kohort.cli.main import run
-from kohort.wire.batches import RECORDS_BELIEVED, BatchRecord, build_batch
-from kohort.wire.compression import DECOMPRESSED_BYTES_MAX, Codec, compress
+from kohort.model.limits import DECOMPRESSED_BYTES_MAX, UNORDERED_RECORDS_MAX
+from kohort.wire.batches import BatchRecord, build_batch
+from kohort.wire.compression import Codec, compress
 from tests.storage.test_recorded import unpack
 from tests.wire.hostile_batches import batch_of, corpus, equal_between_ends
 
@@ -56,8 +57,8 @@ def test_hostile_batches_are_rows_with_a_problem(tmp_path: Path, capsys: pytest.
     """Some kB that decompress to 4 MB of no records, or to 26 MB of equal ones, which as rows would take a gigabyte."""
     batches = [batch_of(hostile.packed, hostile.codec, 1) for hostile in corpus()]
     chunks = 40
-    equal = compress(equal_between_ends(chunks, RECORDS_BELIEVED), Codec.ZSTD)
-    batches.append(batch_of(equal, Codec.ZSTD, chunks * RECORDS_BELIEVED))
+    equal = compress(equal_between_ends(chunks, UNORDERED_RECORDS_MAX), Codec.ZSTD)
+    batches.append(batch_of(equal, Codec.ZSTD, chunks * UNORDERED_RECORDS_MAX))
     good = build_batch([BatchRecord(b"key", b"value")], timestamp_ms=1)
     path = tmp_path / "00000000000000000000.log"
     path.write_bytes(b"".join([*batches, good]))

@@ -13,9 +13,9 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
+from kohort.model.limits import UNORDERED_RECORDS_MAX
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
-from kohort.wire.batches import RECORDS_BELIEVED
 from kohort.wire.compression import Codec, compress
 from kohort.wire.encoders import request_encoder
 from tests.tables.produced_cases import CASES
@@ -32,8 +32,8 @@ def frames() -> Iterator[tuple[str, bytes]]:
         if len(hostile.packed) < _FRAME_BYTES_MAX:
             batch = batch_of(hostile.packed, hostile.codec, 1)
             yield f"{hostile.codec.name}: {hostile.name}", produce(batch)
-    equal = compress(equal_between_ends(16, RECORDS_BELIEVED), Codec.ZSTD)
-    yield "equal records between rising ones", produce(batch_of(equal, Codec.ZSTD, 16 * RECORDS_BELIEVED))
+    equal = compress(equal_between_ends(16, UNORDERED_RECORDS_MAX), Codec.ZSTD)
+    yield "equal records between rising ones", produce(batch_of(equal, Codec.ZSTD, 16 * UNORDERED_RECORDS_MAX))
     for name, case in CASES.items():
         for send in case.sends[:1]:
             yield f"Produce: {name}", produce(send(NOW_MS))

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kohort.model.errors import CorruptError
+from kohort.model.limits import UNORDERED_RECORDS_MAX
 from kohort.pipeline.decode.batches import scan as scan_segment
 from kohort.pipeline.decode.records import windows
 from kohort.wire.batches import (
     HEADER_BYTES,
-    RECORDS_BELIEVED,
     BatchRecord,
     build_batch,
     iter_batches,
@@ -156,8 +156,8 @@ def test_a_header_key_need_not_be_utf_8() -> None:
 # Many small records that compress well.
 
 CHUNKS = 12
-EQUAL = equal_between_ends(CHUNKS, RECORDS_BELIEVED)
-COUNT = CHUNKS * RECORDS_BELIEVED
+EQUAL = equal_between_ends(CHUNKS, UNORDERED_RECORDS_MAX)
+COUNT = CHUNKS * UNORDERED_RECORDS_MAX
 EQUAL_BATCH = batch_of(compress(EQUAL, Codec.ZSTD), Codec.ZSTD, COUNT)
 
 

@@ -42,3 +42,19 @@ LONG_REQUESTS_MAX: Final = 8
 """Long requests that are worked on in turns; further ones wait, and only their frames take memory."""
 CONFIGS_MAX: Final = 1_000
 """Configurations of one resource in a request. There are not as many keys, so more are INVALID_CONFIG."""
+
+
+# Record batches
+
+DECOMPRESSED_BYTES_MAX: Final = 128 * 1024 * 1024
+"""The decompressed records of a batch: a full batch of 1 MiB at a ratio of 128. More are refused."""
+BATCH_RECORDS_MAX: Final = 1_000_000
+"""Records in a batch of a producer: the largest `batch.num.messages` of librdkafka. More are refused."""
+UNORDERED_RECORDS_MAX: Final = 65_536
+"""
+Records in a batch whose offsets do not rise; such a batch with more is refused. A record object takes a hundred times the
+memory of the smallest encoded record, so some kB of equal compressed records would take gigabytes. Rising offsets do not
+compress that well.
+"""
+RECORD_ERRORS_MAX: Final = 1_000
+"""Record errors of one batch in an answer to Produce; the message has the number of all."""

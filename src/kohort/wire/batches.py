@@ -15,6 +15,7 @@ from typing import Final, Protocol, TypeAlias
 import msgspec
 
 from kohort.model.errors import CorruptError
+from kohort.model.limits import DECOMPRESSED_BYTES_MAX, UNORDERED_RECORDS_MAX
 from kohort.wire.batch_header import (
     ATTRIBUTES_AT,
     ATTRIBUTES_LOW_AT,
@@ -35,7 +36,7 @@ from kohort.wire.batch_header import (
     TRANSACTIONAL,
     fields_struct,
 )
-from kohort.wire.compression import DECOMPRESSED_BYTES_MAX, Buffer, Codec, compress, decompress
+from kohort.wire.compression import Buffer, Codec, compress, decompress
 from kohort.wire.native import CorruptRecordException, DefaultRecordBatch, DefaultRecordBatchBuilder, crc32c
 from kohort.wire.primitives import write_varint
 from kohort.wire.record_scan import scan_records
@@ -63,8 +64,6 @@ __all__ = [
     "LOG_APPEND_TIME",
     "LOG_OVERHEAD_BYTES",
     "MAGIC",
-    "RECORDS_BELIEVED",
-    "RECORDS_MAX",
     "RECORD_OVERHEAD_BYTES",
     "TRANSACTIONAL",
     "BatchHeader",
@@ -336,16 +335,6 @@ def stamp_log_append_time(batch: bytearray, timestamp_ms: int) -> None:
     write_crc(batch)
 
 
-RECORDS_BELIEVED: Final = 1 << 16
-"""
-The offsets of a batch with more records have to rise. A record object takes a hundred times the memory of the smallest encoded
-record, so some kB of equal compressed records would take gigabytes. Rising offsets do not compress that well.
-"""
-
-RECORDS_MAX: Final = 1_000_000
-"""The most records in a batch of a producer: the largest `batch.num.messages` of librdkafka."""
-
-
 def read_records(
     batch: Buffer, *, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX, header: BatchHeader | None = None
 ) -> Sequence[LogRecord]:
@@ -363,7 +352,7 @@ def read_records(
         plain = bytearray(whole[:HEADER_BYTES])
         _ATTRIBUTES.pack_into(plain, ATTRIBUTES_AT, header.attributes & ~CODEC_MASK)
         whole = bytes(plain) + decompress(memoryview(whole)[HEADER_BYTES:], header.codec, decompressed_bytes_max)
-    if header.record_count > RECORDS_BELIEVED:
+    if header.record_count > UNORDERED_RECORDS_MAX:
         scan_records(whole, HEADER_BYTES, header.record_count, must_rise=True)
     try:
         return list(DefaultRecordBatch(whole))

@@ -17,13 +17,11 @@ from typing import TypeAlias
 import cramjam
 
 from kohort.model.errors import CorruptError
+from kohort.model.limits import DECOMPRESSED_BYTES_MAX
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 DecompressInto: TypeAlias = Callable[[bytes, bytearray], int]
 """Decompresses all frames into a buffer and returns the size; raises DecompressionError if the buffer is too small."""
-
-DECOMPRESSED_BYTES_MAX = 128 << 20
-"""The default limit of a batch's decompressed size: a full batch of 1 MiB at a ratio of 128."""
 
 
 class Codec(IntEnum):

@@ -7,6 +7,7 @@ Source: Kafka ProduceRequest, UnifiedLog, LogValidator.
 from typing import Final
 
 from kohort.model.errors import CoordinatorError, ErrorCode
+from kohort.model.limits import BATCH_RECORDS_MAX
 from kohort.wire.batch_header import (
     ATTRIBUTES_AT,
     CODEC_MASK,
@@ -17,7 +18,7 @@ from kohort.wire.batch_header import (
     MAGIC,
     MAGIC_AT,
 )
-from kohort.wire.batches import RECORDS_MAX, BatchHeader, read_header
+from kohort.wire.batches import BatchHeader, read_header
 from kohort.wire.compression import Buffer, Codec
 from kohort.wire.native import crc32c
 from kohort.wire.primitives import INT32
@@ -97,8 +98,8 @@ def _validate_batch(header: BatchHeader) -> None:
     count = header.record_count
     if count <= 0:
         reason = f"Record batch has {count} records"
-    elif count > RECORDS_MAX:
-        reason = f"Record batch has {count} records, and {RECORDS_MAX} are allowed"
+    elif count > BATCH_RECORDS_MAX:
+        reason = f"Record batch has {count} records, and {BATCH_RECORDS_MAX} are allowed"
     elif count != header.last_offset_delta + 1:
         reason = f"Record batch with {count} records has a last offset delta of {header.last_offset_delta}"
     elif header.attributes & CONTROL:

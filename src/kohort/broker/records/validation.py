@@ -15,6 +15,7 @@ from typing import Final
 
 from kohort.broker.records.produce_rules import ProduceRules
 from kohort.model.errors import CoordinatorError, CorruptError, ErrorCode
+from kohort.model.limits import RECORD_ERRORS_MAX, UNORDERED_RECORDS_MAX
 from kohort.wire import batches
 from kohort.wire.batch_header import (
     ATTRIBUTES_AT,
@@ -24,13 +25,11 @@ from kohort.wire.batch_header import (
     MAX_TIMESTAMP_AT,
     TRANSACTIONAL,
 )
-from kohort.wire.batches import HEADER_BYTES, LOG_OVERHEAD_BYTES, RECORDS_BELIEVED, BatchHeader, as_long
+from kohort.wire.batches import HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, as_long
 from kohort.wire.compression import Codec, compress, decompress
 from kohort.wire.record_scan import RecordReader, RecordScan, scan_records
 
 NO_TIMESTAMP: Final = -1
-ERRORS_MAX: Final = 1000
-"""Record errors in an answer; the message has the number of all."""
 _ERRORS_LISTED: Final = 3
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
@@ -108,7 +107,7 @@ def _scan(records: bytes, position: int, header: BatchHeader) -> RecordScan:
     """
     count = header.record_count
     try:
-        scan = scan_records(records, position, count, must_rise=count > RECORDS_BELIEVED)
+        scan = scan_records(records, position, count, must_rise=count > UNORDERED_RECORDS_MAX)
     except CorruptError as error:
         raise CoordinatorError(ErrorCode.INVALID_RECORD, str(error)) from error
     lowest, highest = scan.lowest_offset_delta, scan.highest_offset_delta
@@ -128,7 +127,7 @@ def _check_records(
     Check the keys and timestamps of the records, and return their largest timestamp; -1 if all are less.
 
     Raises:
-        InvalidRecordsError: of each record the first rule that it breaks, but not more than `ERRORS_MAX`.
+        InvalidRecordsError: of each record the first rule that it breaks, but not more than `RECORD_ERRORS_MAX`.
 
     Source: Kafka LogValidator.validateRecord, validateTimestamp, processRecordErrors.
     """
@@ -168,7 +167,7 @@ def _check_each_record(
                 continue
             has_timestamp_error = True
         error_count += 1
-        if error_count <= ERRORS_MAX:
+        if error_count <= RECORD_ERRORS_MAX:
             errors.append((place, message))
     if has_timestamp_error:
         message = "One or more records have been rejected due to invalid timestamp"

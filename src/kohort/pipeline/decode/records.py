@@ -17,10 +17,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from kohort.model.errors import CorruptError
+from kohort.model.limits import UNORDERED_RECORDS_MAX
 from kohort.pipeline.decode.batches import Corruption, Headers, Scan
 from kohort.pipeline.decode.vectors import joined
 from kohort.wire.batch_header import CODEC_MASK, HEADER_BYTES, LOG_APPEND_TIME, LOG_OVERHEAD_BYTES
-from kohort.wire.batches import RECORDS_BELIEVED
 from kohort.wire.columnar.vectors import VARLONG_BYTES_MAX, Bools, Bytes, Ints, varint
 from kohort.wire.compression import Codec, decompress
 from kohort.wire.record_scan import scan_records
@@ -194,7 +194,7 @@ def _decompressed(found: Scan, first: int, until: int, window_bytes: int) -> Ite
         packed = found.data[position + HEADER_BYTES : int(ends[batch])].tobytes()
         try:
             records = decompress(packed, int(header["attributes"]) & CODEC_MASK, RECORDS_BYTES_MAX)
-            if header["count"] > RECORDS_BELIEVED:  # before their columns take ten times their memory
+            if header["count"] > UNORDERED_RECORDS_MAX:  # before their columns take ten times their memory
                 scan_records(records, 0, int(header["count"]), must_rise=True)
         except CorruptError as exc:
             damage.append(Corruption(position, int(ends[batch]) - position, str(exc), int(header["base_offset"])))

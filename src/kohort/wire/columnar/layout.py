@@ -19,10 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from kohort.model.errors import CorruptError
+from kohort.model.limits import DECOMPRESSED_BYTES_MAX, UNORDERED_RECORDS_MAX
 from kohort.wire.batch_header import CODEC_MASK, CONTROL, FIELDS, HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, fields_struct
-from kohort.wire.batches import RECORDS_BELIEVED
 from kohort.wire.columnar.vectors import Bytes, Ints, skip_varint, unsigned_varint, varint
-from kohort.wire.compression import DECOMPRESSED_BYTES_MAX, decompress
+from kohort.wire.compression import decompress
 
 HEADER_DTYPE = np.dtype([(name, f">{character}" if character != "b" else "i1") for name, character in FIELDS])
 Headers: TypeAlias = npt.NDArray[np.void]
@@ -117,7 +117,7 @@ class BatchBuffer:
         if ((counts < 0) | (counts * _RECORD_BYTES_MIN > ends - starts)).any():
             raise CorruptError(_MALFORMED)
         yield
-        for batch in np.flatnonzero(counts > RECORDS_BELIEVED).tolist():
+        for batch in np.flatnonzero(counts > UNORDERED_RECORDS_MAX).tolist():
             yield from _check_offsets(raw, data, int(starts[batch]), int(ends[batch]), int(counts[batch]))
         first = np.cumsum(counts) - counts
         walk = _Walk(raw, data, starts, ends, counts, first)
