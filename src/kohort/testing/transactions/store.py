@@ -78,6 +78,7 @@ class SimulatedStore(MemoryStore):
         self._defer = defer
         self._is_held = is_held
         self._log_clock = clock
+        self._held: list[SimulatedLog] = []
         self.appends_left: int | None = None
 
     @property
@@ -103,6 +104,8 @@ class SimulatedStore(MemoryStore):
         )
         if is_held:
             log.before_append = self._count_append
+            self._held.append(log)
+            self._held.sort(key=lambda each: each.topic_partition)
         return log
 
     def _count_append(self) -> None:
@@ -114,9 +117,7 @@ class SimulatedStore(MemoryStore):
 
     def held_logs(self) -> list[SimulatedLog]:
         """The logs whose high watermark waits for `SimulatedLog.commit`, in the order of their partitions."""
-        return [
-            log for place, log in sorted(self._logs.items()) if isinstance(log, SimulatedLog) and self._is_held(place)
-        ]
+        return self._held
 
     def after_crash(self, chance: Random, defer: Defer, clock: Clock) -> SimulatedStore:
         """
