@@ -13,7 +13,6 @@ from kohort.storage.producers import ProducerStateManager
 from kohort.testing import SimulationError
 from kohort.testing.transactions import TransactionFaults, simulate_transactions
 from kohort.transaction.markers import MarkerSender
-from kohort.transaction.shard import TransactionShard
 from kohort.transaction.transaction import Transaction
 from tests.conftest import LONG, watches_calls
 
@@ -40,7 +39,7 @@ def test_every_seed_keeps_the_guarantees() -> None:
 
 
 def markers_are_not_sent_again_after_a_load(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(TransactionShard, "_send_markers", lambda _: None)
+    patch.setattr(MarkerSender, "resume", lambda _: None)
 
 
 def a_transaction_forgets_a_partition(patch: pytest.MonkeyPatch) -> None:

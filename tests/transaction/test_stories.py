@@ -5,6 +5,7 @@ import pytest
 from kohort.machine.shard import EndTransaction
 from kohort.model.errors import ErrorCode, RecordTooLargeError, UnavailableError
 from kohort.model.ids import TopicPartition, coordinator_partition
+from kohort.testing import FixedContext
 from kohort.transaction.events import MarkerRefused, TransactionFenced, TransactionTimedOut
 from kohort.transaction.markers import MAX_WAITING
 from kohort.transaction.records import TransactionRecordSerde
@@ -294,6 +295,43 @@ def test_a_restart_in_a_prepare_state_sends_all_markers_again() -> None:
     assert bench.states()[-1] == ("CompleteCommit", 1000, 1)
     assert bench.init(ID, 1000, 0)[0] is ErrorCode.PRODUCER_FENCED, "the last epoch is not in the log"
     assert bench.end(1000, 0, version=5) == (0, 1000, 1), "a retry of EndTxn is recognised"
+
+
+@pytest.mark.parametrize("is_appended", [False, True])
+def test_the_markers_of_a_decision_wait_for_its_commit_in_a_new_leader_epoch(is_appended: bool) -> None:
+    """Found by the simulation: a crash may take the decision back, and its markers would contradict the next one."""
+    bench = Bench()
+    bench.init()
+    bench.add(1000, 0, T0)
+    bench.commits = False
+    request = m.EndTxnRequest(transactional_id=ID, producer_id=1000, producer_epoch=0, committed=True)
+    assert bench.service.end_txn(request, FixedContext(5), lambda _: None) is None
+    if is_appended:
+        bench.settle()
+    bench.runtime.load(0, bench.logs[0], 1)
+    bench.settle()
+    check_markers_after_commit(bench)
+
+
+def test_the_markers_of_a_decision_wait_for_its_commit_after_a_load() -> None:
+    bench = Bench()
+    bench.init()
+    bench.add(1000, 0, T0)
+    bench.commits = False
+    request = m.EndTxnRequest(transactional_id=ID, producer_id=1000, producer_epoch=0, committed=True)
+    assert bench.begin(bench.service.end_txn, request, 5) == []
+    bench.restart()
+    check_markers_after_commit(bench)
+
+
+def check_markers_after_commit(bench: Bench) -> None:
+    assert bench.states()[-1] == ("PrepareCommit", 1000, 1)
+    assert bench.markers.sent == []
+    bench.commits = True
+    bench.settle()
+    ((place, end),) = bench.markers.sent
+    assert (place, end.committed, end.coordinator_epoch) == (T0, True, 1)
+    assert bench.states()[-1] == ("CompleteCommit", 1000, 1)
 
 
 def test_a_new_leader_epoch_sends_them_again() -> None:

@@ -21,6 +21,9 @@ class MarkerOutlet(Protocol):
     def send(self, coordinator_epoch: int, transaction: Transaction, /) -> None:
         """Write the markers of a prepared transaction, then complete it."""
 
+    def resume(self) -> None:
+        """Send the markers of every prepared transaction of the shard, when its decision is committed."""
+
     def when_finished(self, transactional_id: str, ready: Callable[[], None], /) -> bool:
         """
         Call `ready` once: when the transaction is completed, or after a short time.

@@ -10,12 +10,12 @@ Source: Kafka TransactionMarkerChannelManager, TransactionMarkerRequestCompletio
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
 from kohort.machine.ports import Markers
-from kohort.machine.shard import EndTransaction, Result, Runner
+from kohort.machine.shard import EndTransaction, Release, Result, Runner
 from kohort.model.errors import CoordinatorError, ErrorCode, StorageError
 from kohort.model.ids import TopicPartition
 from kohort.model.image import ClusterImage
@@ -23,7 +23,7 @@ from kohort.transaction.context import HasContext
 from kohort.transaction.end_txn import complete_transaction
 from kohort.transaction.events import MarkerRefused, TransactionEvents, no_events
 from kohort.transaction.records import TransactionRecord
-from kohort.transaction.states import PREPARE_COMMIT
+from kohort.transaction.states import PREPARE_COMMIT, is_prepared
 from kohort.transaction.transaction import VERSION_2, Transaction
 
 RETRY_BACKOFF_MS: Final = 50
@@ -144,6 +144,40 @@ class MarkerSender:
         for topic_partition in sorted(transaction.partitions):
             self._write(ending, topic_partition)
 
+    def resume(self) -> None:
+        """
+        Send the markers of every prepared transaction to all of its partitions; some may have one already.
+
+        A decision that is in the log and not committed may be lost, and its markers would contradict the next one. So this is
+        an operation without records, which waits for the decisions that it has seen.
+        """
+
+        def find(shard: HasContext, _now_ms: int) -> Result[TransactionRecord, ErrorCode]:
+            transactions = shard.context.transactions
+            found = [transactions[transactional_id] for transactional_id in shard.context.unfinished]
+            prepared = [transaction for transaction in found if is_prepared(transaction.state)]
+
+            def after(error: Exception | None) -> Iterable[Release]:
+                if prepared and error is None:
+                    self._run(partial(self._send_present, prepared), self.resume)
+                return ()
+
+            return Result(response=ErrorCode.NONE, after=after)
+
+        self._run(find, self.resume)
+
+    def _send_present(
+        self, prepared: Sequence[Transaction], shard: HasContext, _now_ms: int
+    ) -> Result[TransactionRecord, ErrorCode]:
+        """Send the markers of transactions that were not completed or sent meanwhile. An earlier load sends none."""
+        context = shard.context
+        for transaction in prepared if context.markers is self else ():
+            transactional_id = transaction.transactional_id
+            is_present = context.transactions.get(transactional_id) is transaction
+            if is_present and transactional_id not in self._endings:
+                self.send(context.coordinator_epoch, transaction)
+        return Result(response=ErrorCode.NONE)
+
     def when_finished(self, transactional_id: str, ready: Callable[[], None], /) -> bool:
         ending = self._endings.get(transactional_id)
         if ending is None or ending.is_stuck or len(ending.waiting) >= MAX_WAITING:
@@ -208,13 +242,22 @@ class MarkerSender:
         def operation(shard: HasContext, now_ms: int) -> Result[TransactionRecord, ErrorCode]:
             return complete_transaction(shard.context, ending.transaction, ending.coordinator_epoch, now_ms)
 
-        def completed(code: ErrorCode) -> None:
-            if code is not ErrorCode.NONE and code not in _LOST:
-                self._call_later(RETRY_BACKOFF_MS, partial(self._complete, ending))
+        self._run(operation, partial(self._complete, ending))
 
-        code = self._runner.write(self._partition, operation, completed, _code)
+    def _run(
+        self,
+        operation: Callable[[HasContext, int], Result[TransactionRecord, ErrorCode]],
+        again: Callable[[], None],
+    ) -> None:
+        """Run an operation on the shard. `again` is called after an error, unless the shard is gone."""
+
+        def done(code: ErrorCode) -> None:
+            if code is not ErrorCode.NONE and code not in _LOST:
+                self._call_later(RETRY_BACKOFF_MS, again)
+
+        code = self._runner.write(self._partition, operation, done, _code)
         if code is not None:
-            completed(code)
+            done(code)
 
 
 def _code(error: Exception) -> ErrorCode:

@@ -18,7 +18,7 @@ from kohort.transaction.events import TransactionEvents, no_events
 from kohort.transaction.expiry import TransactionMaintenance
 from kohort.transaction.metrics import TransactionCounters
 from kohort.transaction.records import NEWEST_LEVEL, TransactionRecord
-from kohort.transaction.states import is_prepared, is_unfinished
+from kohort.transaction.states import is_unfinished
 from kohort.transaction.transaction import Transaction
 
 
@@ -80,19 +80,12 @@ class TransactionShard(PlainShard[TransactionRecord]):
         self.context.coordinator_epoch = coordinator_epoch
         if self._is_loaded:
             self.context.markers.drop()
-            self._send_markers()
+            self.context.markers.resume()
 
     def on_loaded(self, _image: ClusterImage, _now_ms: int, /) -> None:
         self._is_loaded = True
         self._maintenance.schedule()
-        self._send_markers()
-
-    def _send_markers(self) -> None:
-        """Send the markers of every prepared transaction, to all of its partitions: some may have one already."""
-        for transactional_id in list(self._unfinished):
-            transaction = self.transactions[transactional_id]
-            if is_prepared(transaction.state):
-                self.context.markers.send(self.context.coordinator_epoch, transaction)
+        self.context.markers.resume()
 
     def on_unloaded(self) -> Iterable[Release]:
         self.context.markers.drop()

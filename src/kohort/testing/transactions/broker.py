@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from functools import partial
 from random import Random
 from typing import Any, Final
@@ -24,6 +24,7 @@ from kohort.testing.transactions.store import SimulatedLog, SimulatedStore
 from kohort.testing.virtual import VirtualNode
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
+from kohort.wire.gradual import drain
 
 TOPIC: Final = "data"
 PARTITIONS: Final = {TOPIC: 3, TRANSACTION_STATE: 2, CONSUMER_OFFSETS: 2}
@@ -122,9 +123,9 @@ class SimulatedBroker:
         wanted = m.CreateTopicsRequestCreatableTopic(name=topic, num_partitions=partitions, replication_factor=1)
         answers: list[Any] = []
         request = m.CreateTopicsRequest(topics=[wanted], timeout_ms=1_000)
-        response = self.broker.handlers[ApiKey.CREATE_TOPICS](request, FixedContext(7), answers.append)
+        self._handle(ApiKey.CREATE_TOPICS, 7, request, answers.append)
         self.node.settle()
-        (result,) = (answers[0] if response is None else response).topics
+        (result,) = answers[0].topics
         assert result.error_code == ErrorCode.NONE, result
 
     def _host(self) -> None:
@@ -265,6 +266,8 @@ class SimulatedBroker:
 
     def _handle(self, api_key: ApiKey, version: int, request: Any, reply: Callable[[Any], None]) -> None:
         response = self.broker.handlers[api_key](request, FixedContext(version, "simulated", "/127.0.0.1"), reply)
+        if isinstance(response, Generator):
+            response = drain(response)
         if response is not None:
             reply(response)
 
