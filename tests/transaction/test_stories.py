@@ -455,13 +455,25 @@ def test_the_version_of_a_client_is_that_of_its_last_write() -> None:
 def test_unusable_partitions() -> None:
     bench = Bench()
     bench.init()
-    missing, internal = TopicPartition("t", 4), TopicPartition("__consumer_offsets", 0)
+    missing = TopicPartition("t", 4)
     assert bench.add(1000, 0, T0, missing) == {
         T0: ErrorCode.OPERATION_NOT_ATTEMPTED,
         missing: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
     assert bench.state() is EMPTY
-    assert bench.added(1000, 0, internal) is ErrorCode.NONE, "internal topics are topics like any other"
+
+
+def test_no_client_is_authorized_for_internal_topics() -> None:
+    bench = Bench()
+    bench.init()
+    internal, missing = TopicPartition("__consumer_offsets", 0), TopicPartition("__transaction_state", 400)
+    assert bench.add(1000, 0, T0, internal, missing) == {
+        T0: ErrorCode.OPERATION_NOT_ATTEMPTED,
+        internal: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        missing: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    }
+    assert bench.state() is EMPTY
+    assert bench.added(1000, 0, internal, version=4) is ErrorCode.NONE, "a broker adds the partition of a group"
 
 
 def test_the_answer_has_the_form_of_the_request() -> None:

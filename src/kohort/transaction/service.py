@@ -19,7 +19,7 @@ from kohort.machine.response_aggregation import ResponseAggregator
 from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Producer, Reply, Result, Runner
 from kohort.model.context import RequestContext
 from kohort.model.errors import CoordinatorError, ErrorCode
-from kohort.model.ids import CONSUMER_OFFSETS, TopicPartition, coordinator_partition
+from kohort.model.ids import CONSUMER_OFFSETS, INTERNAL_TOPICS, TopicPartition, coordinator_partition
 from kohort.model.image import ClusterImage
 from kohort.transaction.config import TransactionConfig
 from kohort.transaction.context import HasContext
@@ -209,7 +209,7 @@ class TransactionService:
         partitions = dict.fromkeys(
             TopicPartition(topic.name, index) for topic in transaction.topics for index in topic.partitions
         )
-        refused = {each: code for each in partitions if (code := self._unusable(each))}
+        refused = {each: code for each in partitions if (code := self._unusable(each, version))}
         if refused:
             return dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused
         code = self._refusal(transaction.transactional_id)
@@ -232,8 +232,11 @@ class TransactionService:
 
         return self._add_to(transaction.transactional_id, operation, reply, failed)
 
-    def _unusable(self, topic_partition: TopicPartition) -> ErrorCode | None:
+    def _unusable(self, topic_partition: TopicPartition, version: int) -> ErrorCode | None:
         topic, index = topic_partition
+        if version < _BATCHED_SINCE and topic in INTERNAL_TOPICS:
+            # Kafka authorizes no client for them; versions from 4 on are those of brokers.
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         found = self._image.topic(topic)
         exists = found is not None and 0 <= index < found.partition_count
         return None if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
