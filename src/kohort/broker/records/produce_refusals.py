@@ -50,6 +50,7 @@ _ERRORS_OF_LOG: Final = (
     ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.INVALID_TXN_STATE,
 )
 
 
