@@ -106,3 +106,34 @@ def test_batches_are_taken_apart() -> None:
 
 def test_bytes_that_are_no_batch() -> None:
     assert "undecodable" in canonical_records(bytes(80), Names(PREFIX))
+
+
+def test_a_marker_has_the_epoch_of_its_coordinator_by_name() -> None:
+    names = Names(PREFIX)
+    marker = BatchRecord(bytes.fromhex("00000001"), bytes.fromhex("000000000007"))
+    content = build_batch([marker], timestamp_ms=1_700_000_000_000, producer_id=5, producer_epoch=1, control=True)
+    ((batch,),) = [canonical_records(content, names)["batches"]]
+    assert batch["records"] == [
+        {
+            "offset": 0,
+            "timestamp": 1_700_000_000_000,
+            "key": "00000001",
+            "value_version": 0,
+            "coordinator_epoch": "<coordinator epoch 1>",
+        }
+    ]
+    assert names.name("coordinator epoch", 7) == "<coordinator epoch 1>"
+
+
+def test_the_partition_of_a_group_in_a_transaction_does_not_count() -> None:
+    topics = [
+        m.DescribeTransactionsResponseTopicData(topic=PREFIX + "t", partitions=[1, 0]),
+        m.DescribeTransactionsResponseTopicData(topic="__consumer_offsets", partitions=[3]),
+    ]
+    state = m.DescribeTransactionsResponseTransactionState(transactional_id=PREFIX + "tx", topics=topics)
+    response = m.DescribeTransactionsResponse(transaction_states=[state])
+    answer = canonical_response(ApiKey.DESCRIBE_TRANSACTIONS, 0, response, Names(PREFIX))
+    assert answer["transaction_states"][0]["topics"] == [
+        {"topic": "__consumer_offsets", "partitions": "<any>"},
+        {"topic": "@t", "partitions": [0, 1]},
+    ]

@@ -25,6 +25,17 @@ def test_the_list_of_scenarios(capsys: pytest.CaptureFixture[str]) -> None:
     assert "group_of_two/2" not in printed
 
 
+def test_scenarios_of_a_broker_with_settings_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["conformance", "--list", "--broker", "tv1", "--scenario", "txn_commit"]) == 0
+    printed = capsys.readouterr().out
+    assert "txn_commit/tv1/3" in printed
+    assert "txn_commit/3" not in printed
+    assert run(["conformance", "--settings", "--broker", "tv1"]) == 0
+    assert "transaction.version=1" in capsys.readouterr().out
+    assert run(["conformance", "--settings", "--broker", "fast"]) == 2
+    assert "no scenarios for a broker called fast" in capsys.readouterr().err
+
+
 def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["conformance", "--bootstrap", "127.0.0.1:1", "--scenario", "group_of_two/"]) == 2
     assert "no broker answers at 127.0.0.1:1" in capsys.readouterr().err

@@ -9,7 +9,7 @@ import pytest
 
 from kohort.conformance import coverage
 from kohort.conformance.cluster import Cluster
-from kohort.conformance.compare import RECORDS, Comparison, Difference
+from kohort.conformance.compare import RECORDS, TRANSACTIONS, Comparison, Difference
 from kohort.conformance.comparison_run import (
     AGAIN_MAX,
     RUNS_IN_TIME,
@@ -52,6 +52,8 @@ LOG = scenario(("Produce", {"acks": 1}), "Fetch", "Heartbeat")
 FLUSHED_LOG = scenario(("Produce", {"acks": -1}), "Fetch")
 LONG_POLL = scenario(("Fetch", {"max_wait_ms": 500}), "Heartbeat")
 FETCH = scenario(("Fetch", {"max_wait_ms": 0}))
+EXPIRES = scenario(("InitProducerId", {"transaction_timeout_ms": 500}), "EndTxn", "Metadata")
+LASTS = scenario(("InitProducerId", {"transaction_timeout_ms": 60_000}), "EndTxn")
 
 # fmt: off
 DOUBTFUL: list[tuple[Scenario, str, str, str, dict[str, int], bool]] = [
@@ -84,6 +86,11 @@ DOUBTFUL: list[tuple[Scenario, str, str, str, dict[str, int], bool]] = [
     (LONG_POLL,   "1",     "Fetch",         "error_code",     {"1": LATE},            True),
     (LONG_POLL,   "2",     "Heartbeat",     "error_code",     {"1": 9_999},           False),
     (FETCH,       "1",     "Fetch",         "error_code",     {"1": 9_999},           False),
+    (EXPIRES,     "2",     "EndTxn",        "error_code",     {"1": LATE},            True),
+    (EXPIRES,     "3",     "Metadata",      "topics.0.name",  {"1": 9_999},           False),
+    (EXPIRES,     TRANSACTIONS, "",         "@tx.0.record",   {"3": LATE},            True),
+    (EXPIRES,     TRANSACTIONS, "",         "@tx.0.record",   {RECORDS: LATE},        True),
+    (LASTS,       "2",     "EndTxn",        "error_code",     {"1": 9_999},           False),
     # The end of a broker never is: it was looked for already.
     (GROUP,       "any",   "",              "(broker)",       {"1": 9_999},           False),
 ]

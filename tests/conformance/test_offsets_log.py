@@ -2,7 +2,8 @@
 
 from kohort.conformance.canon import Names
 from kohort.conformance.compare import compare
-from kohort.conformance.offsets_log import UNREADABLE, GroupRecords
+from kohort.conformance.coordinator_log import UNREADABLE, ScenarioRecords
+from kohort.conformance.offsets_log import OFFSETS_LOG
 from kohort.conformance.outcome import Outcome
 from kohort.conformance.scenario import Scenario
 from kohort.records.serde import encode_record
@@ -19,10 +20,10 @@ UNKNOWN = BatchRecord(b"\x00\x63group", b"\x00\x00")
 DAMAGED = BatchRecord(b"\x00\x01\x00\x09", b"\x00\x04")
 
 
-def collected(*records: object, ends: dict[str, dict[int, int]] | None = None) -> GroupRecords:
-    found = GroupRecords(ends or {PREFIX: {0: 9}})
+def collected(*records: object, ends: dict[str, dict[int, int]] | None = None) -> ScenarioRecords:
+    found = ScenarioRecords(OFFSETS_LOG, ends or {PREFIX: {0: 9}})
     pairs = [each if isinstance(each, BatchRecord) else BatchRecord(*encode_record(each)) for each in records]
-    assert found.add(0, build_batch(pairs, timestamp_ms=0)) == len(pairs)
+    found.add(0, build_batch(pairs, timestamp_ms=0))
     return found
 
 

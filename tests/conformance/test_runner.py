@@ -9,7 +9,7 @@ import pytest
 
 from kohort.conformance.outcome import Outcome, StepOutcome
 from kohort.conformance.scenario import Scenario
-from kohort.conformance.scenario_run import ScenarioRun
+from kohort.conformance.scenario_run import ScenarioRun, all_found
 from kohort.conformance.script import Step
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
@@ -22,6 +22,8 @@ class _Broker(asyncio.Protocol):
     """Answers heartbeats: at once, when a later one releases them, never, or by closing the connection."""
 
     parked: list[tuple[asyncio.Transport, int]] = []  # noqa: RUF012  # shared by all connections
+
+    asked: dict[str, int] = {}  # noqa: RUF012
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -49,6 +51,9 @@ class _Broker(asyncio.Protocol):
                 case str() if client_id.startswith("late "):
                     loop = asyncio.get_running_loop()
                     loop.call_later(int(client_id.split()[-1]) / 1000, answer, self._transport, correlation_id, 0)
+                case str() if client_id.startswith("busy "):
+                    asked = self.asked[client_id] = self.asked.get(client_id, 0) + 1
+                    answer(self._transport, correlation_id, 14 if asked <= int(client_id.split()[-1]) else 0)
                 case "silence":
                     pass
                 case _:
@@ -76,6 +81,7 @@ def run_of(*steps: Step) -> tuple[dict[str, StepOutcome], dict[str, int]]:
 
     async def run() -> tuple[Outcome, dict[str, int]]:
         _Broker.parked.clear()
+        _Broker.asked.clear()
         server = await asyncio.get_running_loop().create_server(_Broker, "127.0.0.1", 0)
         scenario = Scenario(name="s", about="x", steps=steps, topics={}, versions={"Heartbeat": 0}, values={})
         scenario_run = ScenarioRun(scenario, ("127.0.0.1", server.sockets[0].getsockname()[1]), "kc-", {})
@@ -97,6 +103,26 @@ def test_answered_at_once() -> None:
     outcome = outcomes_of(heartbeat(1))["1"]
     assert (outcome.api, outcome.version, outcome.answer) == ("Heartbeat", 0, {"error_code": 0})
     assert (outcome.trouble, outcome.during) == ("", "")
+
+
+def test_a_request_is_repeated_while_the_answer_has_a_value() -> None:
+    outcomes, lateness_ms = run_of(heartbeat(1, "busy 3", again_while={"error_code": [14, 15]}))
+    assert outcomes["1"].answer == {"error_code": 0}
+    assert _Broker.asked == {"busy 3": 4}
+    assert lateness_ms == {}, "nobody knows how long it should take"
+
+
+def test_a_request_is_not_repeated_for_ever() -> None:
+    outcomes = outcomes_of(heartbeat(1, "busy 1000", again_while={"error_code": [14]}, wait_ms=1_000))
+    assert outcomes["1"].answer == {"error_code": 14}
+
+
+def test_paths_of_repeated_requests_reach_into_lists() -> None:
+    states = [m.DescribeTransactionsResponseTransactionState(transaction_state=each) for each in ("Empty", "Ongoing")]
+    response = m.DescribeTransactionsResponse(transaction_states=states)
+    found = all_found(response, ["transaction_states", "*", "transaction_state"])
+    assert list(found) == ["Empty", "Ongoing"]
+    assert list(all_found(m.DescribeTransactionsResponse(), ["transaction_states", "*", "error_code"])) == []
 
 
 def test_a_parked_request_is_answered_during_a_later_step() -> None:

@@ -1,16 +1,26 @@
 """Scripts are read, refused with a message, and give scenarios for every version."""
 
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
 
 from kohort.conformance import library
-from kohort.conformance.generated.scenarios import SCENARIOS, generated_scenario, generated_scenarios
-from kohort.conformance.requests import request_frame
+from kohort.conformance.generated.scenarios import (
+    SCENARIOS,
+    TRANSACTIONS,
+    generated_scenario,
+    generated_scenarios,
+    generated_transactions,
+)
+from kohort.conformance.requests import request_frame, resolve
 from kohort.conformance.scenario import Scenario, scenarios
 from kohort.conformance.script import Script, ScriptError, Step, parse_script
 from kohort.model.errors import ConfigError
+from kohort.model.ids import TRANSACTION_STATE, coordinator_partition
+from kohort.records.serde import CoordinatorRecordSerde
+from kohort.wire.batches import read_records
 from kohort.wire.headers import read_request_header
 from kohort.wire.readers import request_reader
 
@@ -87,6 +97,26 @@ def test_a_scenario_for_every_case() -> None:
     assert found[0].values["x"] == 1
 
 
+def test_a_scenario_for_every_broker() -> None:
+    found = list(scenarios([script(HEARTBEAT, brokers=["default", "tv1"], newest_only=True)]))
+    assert [(scenario.name, scenario.broker) for scenario in found] == [("test/4", "default"), ("test/tv1/4", "tv1")]
+    assert {name: len(group) for name, group in library.by_broker(found).items()} == {"default": 1, "tv1": 1}
+    assert list(library.by_broker(found[1:])) == ["tv1"]
+
+
+def test_a_broker_that_is_none_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts" / "defaults.toml").write_text("")
+    (tmp_path / "scripts" / "one.toml").write_text('about = "x"\nbrokers = ["fast"]\n[1]\npause_ms = 1')
+    with pytest.raises(ScriptError, match="no broker called fast"):
+        library.all_scenarios(tmp_path)
+
+
+def test_settings_of_brokers_add_to_the_common_ones() -> None:
+    assert library.settings("default") == library.SETTINGS
+    assert library.settings("tv1") == library.SETTINGS | {"transaction.version": "1"}
+
+
 def test_scripts_that_run_alone() -> None:
     assert [scenario.alone for scenario in scenarios([script(HEARTBEAT, alone=True, newest_only=True)])] == [True]
     assert not any(scenario.alone for scenario in scenarios([script(HEARTBEAT)]))
@@ -112,10 +142,29 @@ def test_the_same_seed_is_the_same_scenario() -> None:
     assert [generated_scenario(seed) for seed in range(8)] == [generated_scenario(seed) for seed in range(8)]
     assert generated_scenario(0) != generated_scenario(4)
     assert len(list(generated_scenarios())) == SCENARIOS
+    assert list(generated_transactions(3)) == list(generated_transactions(3))
+    assert len(list(generated_transactions())) == TRANSACTIONS
+
+
+def test_generated_transactions_are_of_every_level() -> None:
+    assert {scenario.broker for scenario in generated_transactions()} == {"default", "tv1", "tv0"}
+
+
+def test_level_0_has_no_requests_that_it_cannot_record() -> None:
+    old = [scenario for scenario in generated_transactions() if scenario.broker == "tv0"]
+    newest = {"Produce": 11, "EndTxn": 4, "TxnOffsetCommit": 4}
+    for scenario in old:
+        for step in scenario.steps:
+            assert scenario.version(step) <= newest.get(step.send or "", 99)
+            assert not any(
+                not each["verify_only"]
+                for each in step.fields.get("transactions", ())
+                if step.send == "AddPartitionsToTxn"
+            )
 
 
 def test_awaited_steps_of_generated_scenarios_came_before() -> None:
-    for scenario in generated_scenarios():
+    for scenario in (*generated_scenarios(), *generated_transactions()):
         labels: list[str] = []
         for step in scenario.steps:
             assert set(step.receive) <= set(labels)
@@ -144,6 +193,22 @@ def test_values_made_of_parts() -> None:
 )
 def test_frames_that_are_not_the_protocol(step: Step, frame: str) -> None:
     assert request_frame(step, step.version or 0, 1, _lookup({})).hex() == frame
+
+
+def test_a_record_of_a_transactional_id_for_its_partition() -> None:
+    lookup = _lookup({"pid": 7})
+    batch = {"records": [{"$transaction": {"transactional_id": "@tx", "producer_id": "$pid", "producer_epoch": 32766}}]}
+    (record,) = read_records(resolve({"$batch": batch}, lookup))
+    found = CoordinatorRecordSerde(TRANSACTION_STATE).decode(record.key or b"", record.value)
+    assert (found.transactional_id, found.producer_id, found.producer_epoch) == ("kc-tx", 7, 32766)
+    assert (found.transaction_status, found.transaction_partitions) == (0, None)
+    assert resolve({"$partition": ["@tx", 4]}, lookup) == coordinator_partition("kc-tx", 4)
+
+
+def test_a_list_of_numbers_with_one_that_no_answer_had() -> None:
+    step = Step(label="1", send="ListTransactions", fields={"producer_id_filters": ["$pid"], "state_filters": []})
+    frame = request_frame(step, 0, 7, _lookup({"pid": ""}))[4:]
+    assert request_reader(66, 0)(frame, read_request_header(frame)[4]).producer_id_filters == (0,)
 
 
 def test_cut_and_lengthened_frames_say_their_size() -> None:

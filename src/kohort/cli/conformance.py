@@ -50,6 +50,14 @@ def conformance(
             " a restart, and if the broker crashes.",
         ),
     ] = None,
+    kind: Annotated[
+        str,
+        typer.Option(
+            "--broker",
+            metavar="NAME",
+            help="Run the scenarios that need a broker with settings of its own: tv0, tv1, expiring or unverified.",
+        ),
+    ] = "default",
     concurrent: Annotated[
         int, typer.Option("--concurrent", min=1, help="Number of scenarios that run at a time.")
     ] = 32,
@@ -69,14 +77,20 @@ def conformance(
     from kohort.conformance import card, coverage, library
     from kohort.conformance.recording import load
 
+    if kind not in library.BROKERS:
+        raise ConfigError(
+            f"there are no scenarios for a broker called {kind}; there are for {', '.join(library.BROKERS)}."
+        )
     if is_settings:
-        print("".join(f"{key}={value}\n" for key, value in library.SETTINGS.items()), end="")
+        print("".join(f"{key}={value}\n" for key, value in library.settings(kind).items()), end="")
         return
     home = library.home()
     scenarios = [
         each
         for each in library.all_scenarios(home)
-        if (not only or each.name.startswith(tuple(only))) and not each.name.startswith(tuple(skip or ()))
+        if each.broker == kind
+        and (not only or each.name.startswith(tuple(only)))
+        and not each.name.startswith(tuple(skip or ()))
     ]
     if is_list:
         print_table(("scenario", "about"), [{"scenario": each.name, "about": each.about} for each in scenarios])

@@ -11,11 +11,12 @@ import json
 import re
 import time
 from collections.abc import Callable
+from struct import Struct
 from typing import Any
 from uuid import UUID
 
 from kohort.model.errors import CorruptError, WireError
-from kohort.model.ids import uuid_from_text
+from kohort.model.ids import CONSUMER_OFFSETS, uuid_from_text
 from kohort.wire.apis import ApiKey
 from kohort.wire.batches import HEADER_BYTES, iter_batches, read_records
 from kohort.wire.schema import Field, Message, message
@@ -35,17 +36,22 @@ IDENTITIES = {
     "port": "port",
     "host": "host",
     "cluster_id": "cluster",
+    "coordinator_epoch": "coordinator epoch",
 }
 """Fields that hold an identity, with its kind. Topic ids and random UUIDs in texts are recognised by their form."""
 
 _NOBODY = (-1, 0, None, "")
-"""Values for none. Node 0 and producer 0 are identities (`_ZERO_IS_SOMEBODY`)."""
-_ZERO_IS_SOMEBODY = frozenset({"node", "producer"})
+"""Values for none. Node 0, producer 0 and coordinator epoch 0 are identities (`_ZERO_IS_SOMEBODY`)."""
+_ZERO_IS_SOMEBODY = frozenset({"node", "producer", "coordinator epoch"})
 
 _MOVING = frozenset({"finalized_features_epoch"})
 """Fields that other scenarios change; only whether there is a value counts."""
 
 UNORDERED = {
+    ("AddPartitionsToTxnResponse", "results_by_topic_v3_and_below"),
+    ("AddPartitionsToTxnResponse", "results_by_transaction"),
+    ("AddPartitionsToTxnResult", "topic_results"),
+    ("AddPartitionsToTxnTopicResult", "results_by_partition"),
     ("ApiVersionsResponse", "finalized_features"),
     ("ApiVersionsResponse", "supported_features"),
     ("DeleteTopicsResponse", "responses"),
@@ -55,11 +61,15 @@ UNORDERED = {
     ("DescribeGroupsResponse", "groups"),
     ("DescribeGroupsResponseDescribedGroup", "members"),
     ("DescribeProducersResponsePartitionResponse", "active_producers"),
+    ("DescribeTransactionsResponseTransactionState", "topics"),
+    ("DescribeTransactionsResponseTopicData", "partitions"),
     ("JoinGroupResponse", "members"),
     ("ListConfigResourcesResponse", "config_resources"),
     ("ListGroupsResponse", "groups"),
     ("ListOffsetsResponse", "topics"),
     ("ListOffsetsTopicResponse", "partitions"),
+    ("ListTransactionsResponse", "transaction_states"),
+    ("ListTransactionsResponse", "unknown_state_filters"),
     ("MetadataResponse", "brokers"),
     ("MetadataResponse", "topics"),
     ("MetadataResponseTopic", "partitions"),
@@ -67,12 +77,17 @@ UNORDERED = {
     ("OffsetFetchResponseGroup", "topics"),
     ("ProduceResponse", "responses"),
     ("ProduceResponseTopicProduceResponse", "partition_responses"),
+    ("TxnOffsetCommitResponse", "topics"),
+    ("TxnOffsetCommitResponseTopic", "partitions"),
     ("WriteTxnMarkersResponseWritableTxnMarkerResult", "topics"),
     ("WriteTxnMarkersResponseWritableTxnMarkerTopicResult", "partitions"),
 }
 """Lists whose order Kafka leaves to a hash table, or to the order in which partitions happened to finish."""
 
-_NAMES_OF_ELEMENTS = ("group_id", "name", "resource_name")
+_OF_GROUP = {("DescribeTransactionsResponseTopicData", "partitions")}
+"""Partitions of `__consumer_offsets`: they depend on the random names of the groups."""
+
+_NAMES_OF_ELEMENTS = ("group_id", "name", "resource_name", "transactional_id")
 _SHARED_TYPES = frozenset({4, 8})
 """Types of resources that belong to no scenario: brokers and their loggers."""
 _FILTERED = {
@@ -80,10 +95,16 @@ _FILTERED = {
     ("ListGroupsResponse", "groups"),
     ("DescribeTopicPartitionsResponse", "topics"),
     ("ListConfigResourcesResponse", "config_resources"),
+    ("ListTransactionsResponse", "transaction_states"),
 }
-"""Lists that may contain other scenarios' topics and groups: those elements are left out, unless they have an error code."""
+"""
+Lists that may contain the topics, groups and transactional ids of other scenarios. Such elements are left out, unless they have
+an error code.
+"""
 
 NAMESPACE = "kc"
+_MARKER_VALUE = Struct(">hi")
+"""The value of a transaction marker: version, coordinator epoch."""
 _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|(?<![\w-])[A-Za-z0-9_-]{22}(?![\w-])")
 _TIME_FROM_MS = 1_600_000_000_000
 _TOLERANCE_MS = 2_000
@@ -155,6 +176,8 @@ def canonical_response(api: ApiKey, version: int, response: Any, names: Names) -
 def _struct(schema: Message, struct: str, version: int, value: Any, names: Names) -> dict[str, Any]:
     return {
         field.name: _field(schema, struct, field, version, getattr(value, field.name), names)
+        if (struct, field.name) not in _OF_GROUP or value.topic != CONSUMER_OFFSETS
+        else "<any>"
         for field in schema.fields(struct, version)
     }
 
@@ -240,7 +263,7 @@ def canonical_records(content: bytes, names: Names) -> Any:
                     else names.name("producer", header.producer_id),
                     "producer_epoch": header.producer_epoch,
                     "base_sequence": header.base_sequence,
-                    "records": [_record(record, names) for record in read_records(whole)]
+                    "records": [_record(record, header.is_control, names) for record in read_records(whole)]
                     if header.size_bytes > HEADER_BYTES
                     else [],
                 }
@@ -251,11 +274,25 @@ def canonical_records(content: bytes, names: Names) -> Any:
     return {"batches": batches, "cut_bytes": len(content) - end}
 
 
-def _record(record: Any, names: Names) -> dict[str, Any]:
+def _record(record: Any, is_control: bool, names: Names) -> dict[str, Any]:
+    if is_control and len(record.value or b"") == _MARKER_VALUE.size:
+        return _marker(record, names)
     return {
         "offset": record.offset,
         "timestamp": names.number(record.timestamp),
         "key": None if record.key is None else plain(record.key, names),
         "value": None if record.value is None else plain(record.value, names),
         "headers": [[name, None if value is None else plain(value, names)] for name, value in record.headers],
+    }
+
+
+def _marker(record: Any, names: Names) -> dict[str, Any]:
+    """A transaction marker. Its coordinator epoch is that of the broker, which a restart raises."""
+    version, coordinator_epoch = _MARKER_VALUE.unpack(record.value)
+    return {
+        "offset": record.offset,
+        "timestamp": names.number(record.timestamp),
+        "key": None if record.key is None else bytes(record.key).hex(),
+        "value_version": version,
+        "coordinator_epoch": names.name("coordinator epoch", coordinator_epoch),
     }

@@ -1,9 +1,6 @@
 """
 A side of a comparison: the broker at one address, its API versions, and the run of all scenarios on it.
 
-Before the first scenario, the group coordinator is asked until every partition of `__consumer_offsets` answers, so that no
-scenario meets a partition that is loading. After the last scenario, those partitions are read.
-
 Scenarios that change what other scenarios see run after the others, one at a time. Scenarios with a restart run together, last:
 the broker restarts when each of them has reached its restart step.
 
@@ -14,41 +11,32 @@ until the scenario that ends the broker is found.
 import asyncio
 import secrets
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
 import msgspec
 
-from kohort.client.cluster import RETRIABLE_COORDINATOR_ERRORS
 from kohort.conformance.canon import NAMESPACE, Names
 from kohort.conformance.compare import RECORDS
-from kohort.conformance.connection import TargetConnection
-from kohort.conformance.offsets_log import GroupRecords
+from kohort.conformance.control import LOST, Control
+from kohort.conformance.coordinators import Coordinators, LogEnds
 from kohort.conformance.outcome import Outcome
 from kohort.conformance.restarting import CommonRestart
 from kohort.conformance.scenario import Scenario, asked_versions
 from kohort.conformance.scenario_run import Lateness, Restart, ScenarioRun
-from kohort.model.errors import ConfigError, WireError
+from kohort.model.errors import ConfigError
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
-from kohort.wire.encoders import request_encoder
 
 CONCURRENT_SCENARIOS = 16
-ANSWER_TIMEOUT_S = 60.0
 READY_TIMEOUT_S = 60.0
-_OFFSETS = "__consumer_offsets"
 _POLL_S = 0.05
-_WARM_GROUPS = 64
-"""Enough group ids to reach every partition of a small `__consumer_offsets`."""
-_ALIVE_TIMEOUT_S = 20.0
 _EXIT_S = 0.2
 """The longest time from the end of a broker's connections to the end of its process."""
 _FEWER = 6
 """Divisor of the concurrency when the scenario that ends the broker is searched."""
 NO_RESTART = "(no way to restart the broker)"
-_LOST = (OSError, WireError, TimeoutError)
-"""The errors of a scenario whose broker has ended."""
 
 Progress = Callable[[int, int], None]
 
@@ -58,19 +46,16 @@ class Cluster:
     Use `connect`.
 
     Attributes:
-        versions: oldest and newest version that the broker serves, by API.
         lateness_ms: by scenario, `ScenarioRun.lateness_ms` of its latest run.
     """
 
     def __init__(self, host: str, port: int, restart: Restart | None) -> None:
-        self._address = (host, port)
+        self._control = Control(host, port)
+        self._coordinators = Coordinators(self._control)
         self._restart = restart
-        self._control: TargetConnection
         self._nonce = secrets.token_hex(2)
         self._runs = 0
-        self._offsets_partitions: tuple[int, ...] = ()
-        self._ends: dict[str, dict[int, int]] = {}
-        self.versions: dict[str, tuple[int, int]] = {}
+        self._ends: dict[str, LogEnds] = {}
         self.lateness_ms: dict[str, Lateness] = {}
 
     @classmethod
@@ -84,11 +69,15 @@ class Cluster:
         """
         cluster = cls(host, port, restart)
         try:
-            await cluster._open_control()
-            await cluster._learn_versions()
-        except _LOST as exc:
+            await cluster._control.open()
+        except LOST as exc:
             raise ConfigError(f"no broker answers at {host}:{port}: {str(exc) or 'it is silent'}") from None
         return cluster
+
+    @property
+    def versions(self) -> dict[str, tuple[int, int]]:
+        """Oldest and newest version that the broker serves, by API."""
+        return self._control.versions
 
     def close(self) -> None:
         self._control.close()
@@ -110,12 +99,14 @@ class Cluster:
             await self._run_all([scenario for scenario in steady if not scenario.alone], concurrent, outcomes)
             await self._run_all([scenario for scenario in steady if scenario.alone], 1, outcomes)
             await self._run_restarting([scenario for scenario in scenarios if scenario.restarts], outcomes)
-            records = await self._group_records()
-        except _LOST as exc:
+            records = await self._coordinators.records(self._ends)
+        except LOST as exc:
             raise ConfigError(f"the broker does not answer any more: {exc!r}") from None
         return {
             scenario.name: msgspec.structs.replace(
-                outcomes.outcomes[scenario.name], records=records.of(outcomes.names[scenario.name])
+                outcomes.outcomes[scenario.name],
+                records=records.offsets.of(outcomes.names[scenario.name]),
+                transactions=records.transactions.of(outcomes.names[scenario.name]),
             )
             for scenario in scenarios
         }
@@ -147,7 +138,7 @@ class Cluster:
                 scenario = waiting.popleft()
                 try:
                     outcomes.add(scenario, *await self._run(scenario))
-                except _LOST as exc:
+                except LOST as exc:
                     suspects.append(scenario)
                     causes.append(exc)
 
@@ -165,26 +156,17 @@ class Cluster:
         """
         if self._restart is None:
             raise ConfigError(f"the broker does not answer any more: {cause!r}") from None
-        if await self._is_alive():
+        if await self._control.is_alive():
             raise ConfigError(f"the broker runs but does not answer: {cause!r}") from None
         await asyncio.sleep(_EXIT_S)
         await self._restart_now()
-
-    async def _is_alive(self) -> bool:
-        try:
-            self._control.close()
-            await self._open_control()
-            await asyncio.wait_for(self._learn_versions(), _ALIVE_TIMEOUT_S)
-        except _LOST:
-            return False
-        return True
 
     async def _restart_now(self) -> None:
         assert self._restart is not None
         self._control.close()
         await self._restart()
         deadline = asyncio.get_running_loop().time() + READY_TIMEOUT_S
-        while not await self._is_alive():
+        while not await self._control.is_alive():
             if asyncio.get_running_loop().time() > deadline:
                 raise ConfigError(f"the broker does not answer {READY_TIMEOUT_S:g} s after its restart")
             await asyncio.sleep(_POLL_S)
@@ -205,9 +187,6 @@ class Cluster:
 
         await _together(one(scenario) for scenario in scenarios)
 
-    async def _open_control(self) -> None:
-        self._control = await TargetConnection.open(*self._address)
-
     async def _run(self, scenario: Scenario, restart: Restart | None = None) -> tuple[Outcome, Names]:
         prefix = f"{NAMESPACE}-{self._nonce}-{self._runs:05}-"
         self._runs += 1
@@ -218,10 +197,10 @@ class Cluster:
         if scenario.topics:
             ids = await self._make_topics({prefix + name: count for name, count in scenario.topics.items()})
             given = {f"{name.removeprefix(prefix)}.id": topic_id for name, topic_id in ids.items()}
-        run = ScenarioRun(scenario, self._address, prefix, given, restart)
+        run = ScenarioRun(scenario, self._control.address, prefix, given, restart)
         outcome = await run.run()
         began_s = asyncio.get_running_loop().time()
-        self._ends[prefix] = await self._offsets_ends()
+        self._ends[prefix] = await self._coordinators.ends()
         ends_ms = round(1000 * (asyncio.get_running_loop().time() - began_s))
         self.lateness_ms[scenario.name] = {**run.lateness_ms, RECORDS: ends_ms}
         return outcome, run.names
@@ -234,31 +213,6 @@ class Cluster:
                 return f"{api} v{version}"
         return ""
 
-    async def _learn_versions(self) -> None:
-        request = m.ApiVersionsRequest(client_software_name="kohort-conformance", client_software_version="1")
-        response = await self._ask(ApiKey.API_VERSIONS, 3, request)
-        known = {int(api): api for api in ApiKey}
-        self.versions = {
-            known[key.api_key].api_name: (key.min_version, key.max_version)
-            for key in response.api_keys
-            if key.api_key in known
-        }
-
-    async def _ask(self, api: ApiKey, version: int, request: Any) -> Any:
-        encode = request_encoder(api, version)
-        return await self._control.ask(
-            api, version, lambda number: encode(number, "kc-control", request), ANSWER_TIMEOUT_S
-        )
-
-    def _version(self, api: ApiKey) -> int:
-        oldest, newest = self.versions.get(api.api_name, (0, -1))
-        version = min(newest, api.newest_stable)
-        if version < max(oldest, api.oldest):
-            raise ConfigError(
-                f"the broker serves no version of {api.api_name} that is known here, and every scenario needs it"
-            )
-        return version
-
     async def _make_topics(self, partitions: dict[str, int]) -> dict[str, UUID]:
         """Create topics, wait until their partitions have leaders, and return their ids."""
         request = m.CreateTopicsRequest(
@@ -268,7 +222,7 @@ class Cluster:
             ),
             timeout_ms=10_000,
         )
-        response = await self._ask(ApiKey.CREATE_TOPICS, self._version(ApiKey.CREATE_TOPICS), request)
+        response = await self._control.ask_newest(ApiKey.CREATE_TOPICS, request)
         refused = [topic for topic in response.topics if topic.error_code]
         if refused:
             raise ConfigError(f"the broker refuses to create {refused[0].name}: error {refused[0].error_code}")
@@ -280,7 +234,7 @@ class Cluster:
         )
         deadline = asyncio.get_running_loop().time() + READY_TIMEOUT_S
         while True:
-            response = await self._ask(ApiKey.METADATA, min(12, self._version(ApiKey.METADATA)), request)
+            response = await self._control.ask_newest(ApiKey.METADATA, request, below=12)
             ready = {
                 topic.name: topic.topic_id
                 for topic in response.topics
@@ -295,95 +249,15 @@ class Cluster:
 
     async def _are_led(self, partitions: dict[str, int]) -> bool:
         """Whether every partition answers: Metadata may name a leader before that is ready."""
-        response = await self._list_ends({name: range(count) for name, count in partitions.items()})
+        response = await self._control.list_ends({name: range(count) for name, count in partitions.items()})
         return not any(partition.error_code for topic in response.topics for partition in topic.partitions)
 
-    async def _list_ends(self, partitions: Mapping[str, Sequence[int]]) -> Any:
-        request = m.ListOffsetsRequest(
-            replica_id=-1,
-            topics=tuple(
-                m.ListOffsetsTopic(
-                    name=name,
-                    partitions=tuple(
-                        m.ListOffsetsPartition(partition_index=index, timestamp=-1, current_leader_epoch=-1)
-                        for index in indexes
-                    ),
-                )
-                for name, indexes in partitions.items()
-            ),
-        )
-        return await self._ask(ApiKey.LIST_OFFSETS, min(7, self._version(ApiKey.LIST_OFFSETS)), request)
-
     async def _warm_up(self) -> None:
-        """Wait until the coordinators of all groups answer and producer ids are allocated."""
         deadline = asyncio.get_running_loop().time() + READY_TIMEOUT_S
-        while not (await self._has_coordinators() and await self._has_producer_ids()):
+        while not await self._coordinators.are_ready():
             if asyncio.get_running_loop().time() > deadline:
-                raise ConfigError(f"the broker's group coordinator is not ready after {READY_TIMEOUT_S:g} s")
+                raise ConfigError(f"the broker's coordinators are not ready after {READY_TIMEOUT_S:g} s")
             await asyncio.sleep(_POLL_S)
-        request = m.MetadataRequest(topics=(m.MetadataRequestTopic(name=_OFFSETS),))
-        response = await self._ask(ApiKey.METADATA, min(9, self._version(ApiKey.METADATA)), request)
-        self._offsets_partitions = tuple(
-            partition.partition_index for topic in response.topics for partition in topic.partitions
-        )
-
-    async def _has_coordinators(self) -> bool:
-        find = m.FindCoordinatorRequest(key=NAMESPACE, key_type=0, coordinator_keys=(NAMESPACE,))
-        found = await self._ask(ApiKey.FIND_COORDINATOR, self._version(ApiKey.FIND_COORDINATOR), find)
-        if any(each.error_code for each in (found.coordinators or (found,))):
-            return False
-        request = m.DescribeGroupsRequest(groups=tuple(f"{NAMESPACE}-warm-{n}" for n in range(_WARM_GROUPS)))
-        response = await self._ask(ApiKey.DESCRIBE_GROUPS, self._version(ApiKey.DESCRIBE_GROUPS), request)
-        return all(group.error_code not in RETRIABLE_COORDINATOR_ERRORS for group in response.groups)
-
-    async def _has_producer_ids(self) -> bool:
-        if ApiKey.INIT_PRODUCER_ID.api_name not in self.versions:
-            return True
-        request = m.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
-        response = await self._ask(ApiKey.INIT_PRODUCER_ID, self._version(ApiKey.INIT_PRODUCER_ID), request)
-        return response.error_code not in RETRIABLE_COORDINATOR_ERRORS
-
-    async def _group_records(self) -> GroupRecords:
-        """Read the records of all groups from `__consumer_offsets`."""
-        found = GroupRecords(self._ends)
-        for partition in self._offsets_partitions:
-            await self._read_partition(partition, found)
-        return found
-
-    async def _offsets_ends(self) -> dict[int, int]:
-        """The end offset of each partition of `__consumer_offsets`."""
-        response = await self._list_ends({_OFFSETS: self._offsets_partitions})
-        return {each.partition_index: each.offset for topic in response.topics for each in topic.partitions}
-
-    async def _read_partition(self, index: int, found: GroupRecords) -> None:
-        version = min(12, self._version(ApiKey.FETCH))
-        offset = 0
-        while True:
-            request = m.FetchRequest(
-                replica_id=-1,
-                max_wait_ms=0,
-                min_bytes=0,
-                max_bytes=1 << 24,
-                session_epoch=-1,
-                topics=(
-                    m.FetchRequestFetchTopic(
-                        topic=_OFFSETS,
-                        partitions=(
-                            m.FetchRequestFetchPartition(
-                                partition=index,
-                                fetch_offset=offset,
-                                partition_max_bytes=1 << 24,
-                                current_leader_epoch=-1,
-                            ),
-                        ),
-                    ),
-                ),
-            )
-            response = await self._ask(ApiKey.FETCH, version, request)
-            after = found.add(index, bytes(response.responses[0].partitions[0].records or b""))
-            if not after:
-                return
-            offset = after
 
 
 async def _together(works: Iterable[Coroutine[Any, Any, None]]) -> None:
@@ -392,7 +266,7 @@ async def _together(works: Iterable[Coroutine[Any, Any, None]]) -> None:
         async with asyncio.TaskGroup() as tasks:
             for work in works:
                 tasks.create_task(work)
-    except* (*_LOST, ConfigError) as group:
+    except* (*LOST, ConfigError) as group:
         raise _first(group) from None
 
 

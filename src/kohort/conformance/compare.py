@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
+from kohort.conformance.coordinator_log import UNREADABLE
 from kohort.conformance.deliberate import Deliberate
-from kohort.conformance.offsets_log import UNREADABLE
 from kohort.conformance.outcome import Outcome, StepOutcome
 from kohort.conformance.scenario import Scenario
 from kohort.model.errors import ConfigError
@@ -27,13 +27,16 @@ TIMING = frozenset({"(during)", "(order)", "(elapsed_ms)"})
 RECORDS = "records"
 """In place of a step: the records in `__consumer_offsets`."""
 
+TRANSACTIONS = "transactions"
+"""In place of a step: the records in `__transaction_state`."""
+
 _ABSENT = "(absent)"
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
     """
     Attributes:
-        step: the label of a step; `records` for the records in `__consumer_offsets`.
+        step: the label of a step; `RECORDS` or `TRANSACTIONS` for the records of a coordinator.
         api, version: of the answer.
         field: the path of the field in it; in parentheses when the outcome itself differs.
         reason: why the difference is meant to be; empty if it is not.
@@ -86,7 +89,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
 def compare(scenario: Scenario, ours: Outcome, theirs: Outcome, deliberate: Sequence[Deliberate] = ()) -> Comparison:
     """
-    Compare every step's outcome, then the records that the scenario left.
+    Compare every step's outcome, then the records that the scenario left in the logs of the coordinators.
 
     Raises:
         ConfigError: the two have different steps, because one is a recording of an older script.
@@ -122,18 +125,25 @@ def compare(scenario: Scenario, ours: Outcome, theirs: Outcome, deliberate: Sequ
         ]
         if api:
             asked.append((step.label, api, version))
-    differences += [
-        Difference(scenario=name, step=RECORDS, api="", version=-1, field=field, ours=mine, theirs=other)
-        for field, mine, other in _differences(ours.records, theirs.records, "", counter)
-    ]
-    if UNREADABLE in ours.records and UNREADABLE in theirs.records:
-        # A record that cannot be read is an error, even if both brokers wrote the same.
-        mine, other = ours.records[UNREADABLE], theirs.records[UNREADABLE]
-        differences.append(
-            Difference(scenario=name, step=RECORDS, api="", version=-1, field=UNREADABLE, ours=mine, theirs=other)
-        )
+    for place, mine, other in (
+        (RECORDS, ours.records, theirs.records),
+        (TRANSACTIONS, ours.transactions, theirs.transactions),
+    ):
+        differences += [
+            Difference(scenario=name, step=place, api="", version=-1, field=field, ours=our, theirs=their)
+            for field, our, their in _record_differences(mine, other, counter)
+        ]
     judged = tuple(msgspec.structs.replace(each, reason=_reason(each, deliberate)) for each in differences)
     return Comparison(scenario=name, compared=counter.count, differences=judged, asked=tuple(asked))
+
+
+def _record_differences(
+    ours: Mapping[str, Any], theirs: Mapping[str, Any], counter: "_Counter"
+) -> Iterator[tuple[str, Any, Any]]:
+    yield from _differences(ours, theirs, "", counter)
+    if UNREADABLE in ours and UNREADABLE in theirs:
+        # A record that cannot be read is an error, even if both brokers wrote the same.
+        yield UNREADABLE, ours[UNREADABLE], theirs[UNREADABLE]
 
 
 def _later(scenario: Scenario, label: str, *during: str) -> str:

@@ -64,6 +64,19 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         return [each for each in self.comparisons if each.unsupported]
 
 
+def joined(reports: Sequence[Report]) -> Report:
+    """One report of runs on several brokers."""
+    first = reports[0]
+    return Report(
+        broker=first.broker,
+        reference=first.reference,
+        versions=first.versions,
+        comparisons=[each for report in reports for each in report.comparisons],
+        elapsed_s=round(sum(report.elapsed_s for report in reports), 1),
+        repeated={name: runs for report in reports for name, runs in report.repeated.items()},
+    )
+
+
 class Target(Protocol):
     """
     A side that runs scenarios: a `Cluster`, or `Recorded`.

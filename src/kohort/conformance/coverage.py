@@ -16,6 +16,7 @@ from kohort.conformance.script import APIS
 COLUMNS = ("api", "scripts", "written", "generated", "scenarios", "answers", "different")
 
 GROUPS = "classic groups and offsets"
+TRANSACTIONS = "transactions"
 SUBJECTS: dict[str, frozenset[str]] = {
     GROUPS: frozenset(
         {
@@ -35,6 +36,12 @@ SUBJECTS: dict[str, frozenset[str]] = {
         {
             *("Produce", "Fetch", "ListOffsets", "OffsetForLeaderEpoch", "InitProducerId", "DeleteRecords"),
             *("DescribeProducers", "WriteTxnMarkers"),
+        }
+    ),
+    TRANSACTIONS: frozenset(
+        {
+            *("AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn"),
+            *("DescribeTransactions", "ListTransactions"),
         }
     ),
     "topics and configurations": frozenset(

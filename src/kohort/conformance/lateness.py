@@ -7,14 +7,14 @@ before the request that should have arrived first. Such a difference is doubtful
 
 - The time of an answer (`TIMING`) is doubtful on any machine, because network threads may overtake each other.
 - The content of an answer is doubtful only if a step was late by the time of the answer, and the scenario has started a timer
-  that can change answers of this API (`TIMERS`). The same holds for the records in `__consumer_offsets`.
+  that can change answers of this API (`TIMERS`). The same holds for the records of the coordinators.
 - Every other difference counts at once, even on a late machine.
 """
 
 from collections.abc import Mapping
 
-from kohort.conformance.compare import RECORDS, TIMING, Difference
-from kohort.conformance.offsets_log import UNREADABLE
+from kohort.conformance.compare import RECORDS, TIMING, TRANSACTIONS, Difference
+from kohort.conformance.coordinator_log import UNREADABLE
 from kohort.conformance.scenario import Scenario
 from kohort.conformance.script import Step
 
@@ -28,18 +28,29 @@ _GROUP_APIS = frozenset(
     }
 )
 _LOG_APIS = frozenset({"Fetch", "ListOffsets", "OffsetForLeaderEpoch", "DeleteRecords"})
+_TRANSACTION_APIS = frozenset(
+    {
+        *("InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn", "Produce"),
+        *("DescribeTransactions", "ListTransactions", "DescribeProducers", "OffsetFetch"),
+    }
+)
 
 TIMERS: Mapping[str, frozenset[str]] = {
     "JoinGroup": _GROUP_APIS | {RECORDS},
     "Produce": _LOG_APIS,
     "Fetch": frozenset({"Fetch"}),
+    "InitProducerId": _TRANSACTION_APIS | _LOG_APIS | {RECORDS, TRANSACTIONS},
 }
 """
 Timers that a request starts: by its API, the APIs whose answers then change with time.
 
 JoinGroup starts the initial delay, the rebalance timeout and the session timeout. Produce with acks other than all is answered
 before the records are below the high watermark. A fetch with a wait time is answered when that has passed.
+InitProducerId with a short timeout lets transactions expire.
 """
+
+_SHORT_TIMEOUT_MS = 30_000
+"""A shorter timeout of a transaction can pass within a scenario."""
 
 
 def is_doubtful(scenario: Scenario, difference: Difference, lateness_ms: Mapping[str, int]) -> bool:
@@ -61,7 +72,7 @@ def is_doubtful(scenario: Scenario, difference: Difference, lateness_ms: Mapping
         is_late = is_late or lateness_ms.get(step.label, 0) > LATE_MS
         if step.label == (difference.answered or difference.step):
             break
-    if difference.step == RECORDS:
+    if difference.step in (RECORDS, TRANSACTIONS):
         is_late = is_late or lateness_ms.get(RECORDS, 0) > LATE_MS
     return is_late and (difference.api or difference.step) in affected
 
@@ -76,4 +87,10 @@ def _affected_by(step: Step) -> frozenset[str]:
         return frozenset()
     if step.send == "Fetch" and not step.fields.get("max_wait_ms"):
         return frozenset()
+    if step.send == "InitProducerId" and not _is_short(step.fields.get("transaction_timeout_ms")):
+        return frozenset()
     return TIMERS.get(step.send or "", frozenset())
+
+
+def _is_short(timeout_ms: object) -> bool:
+    return isinstance(timeout_ms, int) and timeout_ms < _SHORT_TIMEOUT_MS

@@ -1,14 +1,15 @@
 """The scripts and the recording: where they are, and the configurations that a broker needs for them."""
 
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 
 from kohort.conformance.deliberate import Deliberate
-from kohort.conformance.generated.scenarios import generated_scenarios
+from kohort.conformance.generated.scenarios import generated_scenarios, generated_transactions
 from kohort.conformance.scenario import Scenario, scenarios
-from kohort.conformance.script import read_scripts
+from kohort.conformance.script import DEFAULT_BROKER, ScriptError, read_scripts
 from kohort.model.errors import ConfigError
 
 RECORDED = "kafka-4.2.1.json.gz"
@@ -20,8 +21,32 @@ SETTINGS = {
     "group.max.session.timeout.ms": "600000",
     "offset.metadata.max.bytes": "64",
     "offsets.topic.num.partitions": "4",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
+    "transaction.state.log.num.partitions": "4",
 }
 """Quick rebalances, short sessions and small limits, so that a scenario takes seconds."""
+
+TRANSACTION_VERSION = "transaction.version"
+FEATURES = frozenset({TRANSACTION_VERSION})
+"""Settings that are no configurations: the finalised levels of features, with which a broker begins."""
+
+BROKERS: dict[str, dict[str, str]] = {
+    DEFAULT_BROKER: {},
+    "tv0": {TRANSACTION_VERSION: "0"},
+    "tv1": {TRANSACTION_VERSION: "1"},
+    "expiring": {
+        "transactional.id.expiration.ms": "2000",
+        "transaction.remove.expired.transaction.cleanup.interval.ms": "300",
+    },
+    "unverified": {"transaction.partition.verification.enable": "false"},
+}
+"""The brokers that scenarios run on, by name: settings in addition to `SETTINGS`."""
+
+
+def settings(broker: str) -> dict[str, str]:
+    """The settings of a broker of `BROKERS`."""
+    return SETTINGS | BROKERS[broker]
+
 
 NO_LOG_TASKS = {"log.initial.task.delay.ms": "3600000"}
 """
@@ -45,7 +70,18 @@ def home() -> Path:
 
 def all_scenarios(directory: Path) -> list[Scenario]:
     """All scenarios, written and generated. Raises ScriptError for an invalid script."""
-    return [*scenarios(read_scripts(directory / "scripts")), *generated_scenarios()]
+    found = [*scenarios(read_scripts(directory / "scripts")), *generated_scenarios(), *generated_transactions()]
+    unknown = sorted({scenario.broker for scenario in found} - BROKERS.keys())
+    if unknown:
+        raise ScriptError(f"there is no broker called {', '.join(unknown)}")
+    return found
+
+
+def by_broker(found: Iterable[Scenario]) -> dict[str, list[Scenario]]:
+    """Scenarios by the name of their broker, in the order of `BROKERS`; brokers without scenarios are left out."""
+    listed = list(found)
+    groups = {name: [scenario for scenario in listed if scenario.broker == name] for name in BROKERS}
+    return {name: group for name, group in groups.items() if group}
 
 
 def deliberate_differences(directory: Path) -> list[Deliberate]:

@@ -1,17 +1,13 @@
-"""
-The records that groups left in `__consumer_offsets`, decoded, in the order of the log. The batches that hold them do not count.
-"""
+"""The records of groups in `__consumer_offsets`."""
 
-from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
 import msgspec
 
 from kohort.conformance.canon import Names, plain
-from kohort.model.errors import CorruptError, UnknownRecordTypeError
+from kohort.conformance.coordinator_log import LogFormat
 from kohort.model.ids import CONSUMER_OFFSETS
-from kohort.records.serde import CoordinatorRecordSerde
 from kohort.records.values import (
     GroupMetadata,
     GroupMetadataMember,
@@ -19,65 +15,9 @@ from kohort.records.values import (
     OffsetCommit,
     OffsetCommitTombstone,
 )
-from kohort.wire.batches import iter_batches, read_records
-
-UNREADABLE = "(unreadable)"
-"""
-The name under which records are listed that have an unknown type or are damaged. They name no group, so they belong to every
-scenario that ended after them, and fail it (`kohort.conformance.compare`).
-"""
-
-_SERDE = CoordinatorRecordSerde(CONSUMER_OFFSETS)
 
 
-class GroupRecords:
-    """Collects the records of groups by the prefix of their scenario, up to the end of that scenario."""
-
-    def __init__(self, ends: Mapping[str, Mapping[int, int]]) -> None:
-        """
-        Args:
-            ends: by prefix, the end offset of each partition when the scenario was over.
-        """
-        self._ends = ends
-        self._by_prefix: dict[str, dict[str, list[Any]]] = {prefix: {} for prefix in ends}
-        self._prefix_length = max(map(len, self._by_prefix), default=0)
-        self._unreadable: list[tuple[int, int, str]] = []
-
-    def add(self, partition: int, batches: bytes) -> int:
-        """Collect the records of a fetch response and return the offset after them, 0 if there are none."""
-        after = 0
-        for position, header in iter_batches(batches):
-            after = header.next_offset
-            if header.is_control or not header.record_count:
-                continue
-            for record in read_records(batches[position : position + header.size_bytes]):
-                self._add(partition, record.offset, record.key or b"", record.value)
-        return after
-
-    def of(self, names: Names) -> dict[str, list[dict[str, Any]]]:
-        """The records of one scenario by group, with the scenario's names for identities."""
-        groups = self._by_prefix.get(names.prefix, {})
-        found = {
-            names.text(group_id): [_canonical(record, names) for record in groups[group_id]]
-            for group_id in sorted(groups)
-        }
-        ends = self._ends.get(names.prefix, {})
-        unreadable = [text for partition, offset, text in self._unreadable if offset < ends.get(partition, 0)]
-        return found | ({UNREADABLE: [{"record": text} for text in unreadable]} if unreadable else {})
-
-    def _add(self, partition: int, offset: int, key: bytes, value: bytes | None) -> None:
-        try:
-            record = _SERDE.decode(key, value)
-        except (CorruptError, UnknownRecordTypeError) as error:
-            self._unreadable.append((partition, offset, f"partition {partition}, offset {offset}: {error}"))
-            return
-        prefix = record.group_id[: self._prefix_length]
-        of_scenario = self._by_prefix.get(prefix)
-        if of_scenario is not None and offset < self._ends[prefix].get(partition, 0):
-            of_scenario.setdefault(record.group_id, []).append(record)
-
-
-def _canonical(record: Any, names: Names) -> dict[str, Any]:
+def _canonical(record: Any, _version: int, names: Names) -> dict[str, Any]:
     match record:
         case OffsetCommit():
             expire_ms = record.expire_timestamp_ms
@@ -145,3 +85,6 @@ def _member(member: GroupMetadataMember, names: Names) -> dict[str, Any]:
         "subscription": plain(member.subscription, names),
         "assignment": plain(member.assignment, names),
     }
+
+
+OFFSETS_LOG = LogFormat(CONSUMER_OFFSETS, "group_id", _canonical)

@@ -30,11 +30,13 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         steps: by label.
         records: the records of the scenario's groups in `__consumer_offsets`, by group, in the order of the log.
+        transactions: the records of its transactional ids in `__transaction_state`, likewise.
         unsupported: why the scenario was not run: an API with a version, or another reason.
         died: whether the broker ended during the scenario.
     """
 
     steps: dict[str, StepOutcome] = {}
     records: dict[str, list[dict[str, Any]]] = {}
+    transactions: dict[str, list[dict[str, Any]]] = {}
     unsupported: str = ""
     died: bool = False

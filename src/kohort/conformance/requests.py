@@ -14,6 +14,8 @@ table with a single key that begins with `$` is computed:
 | `{ "$subscription" = { topics = [] } }`  | consumer protocol subscription; `version` 1 by default       |
 | `{ "$assignment" = { orders = [0] } }`   | consumer protocol assignment: partitions by topic            |
 | `{ "$batch" = { records = ["a"] } }`     | a record batch, see `batch`                                  |
+| `{ "$transaction" = { ... } }`           | a record of `__transaction_state`, in the records of a batch |
+| `{ "$partition" = ["@id", 4] }`          | the partition of a group or transactional id, out of four    |
 | `{ "$join" = [ ... ] }`                  | the concatenation of several of these                        |
 """
 
@@ -24,8 +26,10 @@ from typing import Any
 from uuid import UUID
 
 from kohort.conformance.script import ScriptError, Step
+from kohort.model.ids import coordinator_partition
 from kohort.records import values
 from kohort.records.consumer_protocol import write_assignment, write_subscription
+from kohort.records.serde import encode_record
 from kohort.records.value_classes import value_class
 from kohort.wire.apis import ApiKey
 from kohort.wire.batches import BatchRecord, build_batch, write_crc
@@ -109,7 +113,7 @@ def _element(schema: Message, field: Field, value: Any, lookup: Lookup) -> Any:
     if field.type == "uuid":
         return UUID(value) if isinstance(value, str) and value else value or None
     if field.type in FIXED_FORMATS and value == "":
-        return field.default  # kept from an answer without the field
+        return 0 if field.array else field.default  # kept from an answer without the field
     if field.type in FIXED_FORMATS and not isinstance(value, (int, float)):
         raise ScriptError(f"{field.name} is a number, not {value!r}")
     return value
@@ -200,11 +204,28 @@ def _record(content: Any, lookup: Lookup) -> BatchRecord:
         return BatchRecord(None, content.encode())
     key, value = resolve(content.get("key"), lookup), resolve(content.get("value"), lookup)
     return BatchRecord(
-        None if key is None else key.encode(),
-        None if value is None else value.encode(),
+        key.encode() if isinstance(key, str) else key,
+        value.encode() if isinstance(value, str) else value,
         tuple((name, text.encode()) for name, text in content.get("headers", {}).items()),
         resolve(content.get("time"), lookup),
     )
+
+
+def _transaction(argument: Mapping[str, Any], lookup: Lookup) -> dict[str, bytes | None]:
+    """A record of an Empty transactional id, as a coordinator with transaction version 2 writes it."""
+    record = values.TransactionLog(
+        transactional_id=resolve(argument["transactional_id"], lookup),
+        producer_id=_number(argument, "producer_id", lookup),
+        producer_epoch=_number(argument, "producer_epoch", lookup),
+        transaction_timeout_ms=argument.get("transaction_timeout_ms", 60_000),
+        transaction_status=0,
+        transaction_partitions=None,
+        transaction_last_update_timestamp_ms=time.time_ns() // 1_000_000,
+        transaction_start_timestamp_ms=-1,
+        client_transaction_version=2,
+    )
+    key, value = encode_record(record)
+    return {"key": key, "value": value}
 
 
 _MAKERS: dict[str, Callable[[Any, Lookup], Any]] = {
@@ -216,5 +237,7 @@ _MAKERS: dict[str, Callable[[Any, Lookup], Any]] = {
     "$subscription": _subscription,
     "$assignment": _assignment,
     "$batch": batch,
+    "$transaction": _transaction,
+    "$partition": lambda argument, lookup: coordinator_partition(resolve(argument[0], lookup), argument[1]),
     "$join": lambda argument, lookup: b"".join(resolve(each, lookup) for each in argument),
 }

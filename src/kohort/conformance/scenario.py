@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from kohort.conformance.script import APIS, Script, Step, step_apis
+from kohort.conformance.script import APIS, DEFAULT_BROKER, Script, Step, step_apis
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,6 +22,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         versions: by API, for the steps without a version of their own.
         values: initial values of `$name`.
         alone: no other scenario runs at the same time.
+        broker: the name of the broker's settings, see `library.BROKERS`.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     versions: dict[str, int]
     values: dict[str, Any]
     alone: bool = False
+    broker: str = DEFAULT_BROKER
 
     @property
     def script(self) -> str:
@@ -48,11 +50,12 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
 def scenarios(scripts: Iterable[Script]) -> Iterator[Scenario]:
     for script in scripts:
-        for case in script.cases:
-            yield from _in_versions(script, case)
+        for broker in script.brokers:
+            for case in script.cases:
+                yield from _in_versions(script, case, broker)
 
 
-def _in_versions(script: Script, case: dict[str, Any]) -> Iterator[Scenario]:
+def _in_versions(script: Script, case: dict[str, Any], broker: str) -> Iterator[Scenario]:
     ranges = {
         api.api_name: script.versions.get(api.api_name, (api.oldest, api.newest_stable))
         for api in step_apis(script.steps)
@@ -60,14 +63,19 @@ def _in_versions(script: Script, case: dict[str, Any]) -> Iterator[Scenario]:
     count = max((newest - oldest + 1 for oldest, newest in ranges.values()), default=1)
     for number in range(count - 1 if script.newest_only else 0, count):
         yield Scenario(
-            name="/".join(filter(None, (script.name, _case_name(case), str(number)))),
+            name="/".join(filter(None, (script.name, _broker_name(broker), _case_name(case), str(number)))),
             about=script.about,
             steps=script.steps,
             topics=script.topics,
             versions={api: min(oldest + number, newest) for api, (oldest, newest) in ranges.items()},
             values=case,
             alone=script.alone,
+            broker=broker,
         )
+
+
+def _broker_name(broker: str) -> str:
+    return "" if broker == DEFAULT_BROKER else broker
 
 
 def _case_name(case: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ The lateness of a step is the time by which the step and the probe before it exc
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from kohort.conformance.canon import Names, canonical_response
@@ -28,6 +28,8 @@ from kohort.wire.apis import ApiKey
 from kohort.wire.encoders import request_encoder
 
 SETTLE_S = 0.04
+AGAIN_S = 0.03
+"""The time between two requests of a step that is repeated."""
 NEVER = "never"
 SILENT = "silent"
 NOBODY = "kc-probe"
@@ -174,6 +176,24 @@ class ScenarioRun:
         self.lateness_ms[step.label] = max(self.lateness_ms.get(step.label, 0), late_ms)
 
     async def _ask(self, step: Step) -> StepOutcome:
+        expected = await self._send(step)
+        if step.unanswered:
+            return StepOutcome(api=step.send or "", version=expected.version)
+        if step.parked:
+            return StepOutcome(during=NEVER)
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + step.wait_ms / 1000
+        await self._wait((expected.answered,), step.wait_ms / 1000)
+        while _is_repeated(step, expected) and loop.time() < deadline_s:
+            await asyncio.sleep(AGAIN_S)
+            expected = await self._send(step)
+            await self._wait((expected.answered,), step.wait_ms / 1000)
+        if expected.answered.done():
+            return self._take(step.label)
+        self._during[step.label] = NEVER
+        return StepOutcome(api=step.send or "", version=expected.version, trouble=SILENT)
+
+    async def _send(self, step: Step) -> Expected:
         connection = await self._connection(step.on)
         version = self._scenario.version(step) if step.send is not None else 0
         expected = connection.send(
@@ -183,18 +203,11 @@ class ScenarioRun:
             owed=not step.unanswered,
         )
         self._group_id = self._group_of(step) or self._group_id
-        if step.unanswered:
-            return StepOutcome(api=step.send or "", version=version)
-        label = step.label
-        self._sent[label] = (step, expected, asyncio.get_running_loop().time())
-        expected.answered.add_done_callback(lambda _: self._note_arrival(label))
-        if step.parked:
-            return StepOutcome(during=NEVER)
-        await self._wait((expected.answered,), step.wait_ms / 1000)
-        if expected.answered.done():
-            return self._take(label)
-        self._during[label] = NEVER
-        return StepOutcome(api=step.send or "", version=version, trouble=SILENT)
+        if not step.unanswered:
+            label = step.label
+            self._sent[label] = (step, expected, asyncio.get_running_loop().time())
+            expected.answered.add_done_callback(lambda _: self._note_arrival(label))
+        return expected
 
     def _note_arrival(self, label: str) -> None:
         self._during.setdefault(label, self._now)
@@ -276,7 +289,28 @@ def _elapsed_ms(began_s: float) -> int:
 
 def _is_prompt(step: Step) -> bool:
     """Whether the planned duration of a step is its pause."""
-    return not step.receive and not step.restart and step.send not in WAITING
+    return not step.receive and not step.restart and not step.again_while and step.send not in WAITING
+
+
+def _is_repeated(step: Step, expected: Expected) -> bool:
+    """Whether the answer has a value because of which the request is sent again."""
+    if not step.again_while or not expected.answered.done():
+        return False
+    response = expected.answered.result().response
+    return response is not None and any(
+        value in values for path, values in step.again_while.items() for value in all_found(response, path.split("."))
+    )
+
+
+def all_found(response: Any, path: list[str]) -> Iterator[Any]:
+    """The values at a path. In the path, `*` stands for all elements of a list."""
+    if not path:
+        yield response
+    elif path[0] == "*":
+        for each in response or ():
+            yield from all_found(each, path[1:])
+    else:
+        yield from all_found(_found(response, path[0]), path[1:])
 
 
 def _found(response: Any, path: str) -> Any:

@@ -5,6 +5,7 @@ Scripts: one file of TOML each.
     topics = { orders = 2 }                      # created before the script begins: name and partitions
     versions = { JoinGroup = "4-9" }             # optional: run in these versions only; default: all
     alone = true                                 # optional: no other scenario at the same time, because it changes shared state
+    brokers = ["default", "tv1"]                 # optional: run on each of these brokers, see `library.BROKERS`
 
     [[case]]                                     # optional: one run per case, with these values as $names
     name = "empty"
@@ -40,6 +41,7 @@ STEP_KEYWORDS = {
     "parked": "true: continue without the answer",
     "unanswered": "true: the broker sends no answer (acks=0)",
     "wait_ms": "timeout of the answer; default 20 s",
+    "again_while": "repeat the request while a field of the answer, by path, has one of these values",
     "receive": "steps whose answers are awaited now",
     "in_order": "true: the order of arrival is part of the outcome",
     "pause_ms": "time to wait",
@@ -56,6 +58,7 @@ STEP_KEYWORDS = {
 
 WAIT_MS = 20_000
 CLIENT_ID = "kc"
+DEFAULT_BROKER = "default"
 MAIN = "main"
 
 
@@ -74,6 +77,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     parked: bool = False
     unanswered: bool = False
     wait_ms: int = WAIT_MS
+    again_while: dict[str, list[Any]] = {}
     receive: tuple[str, ...] = ()
     in_order: bool = False
     pause_ms: int = 0
@@ -102,6 +106,7 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
         versions: oldest and newest version by API, if the script limits them.
         newest_only: whether there is one scenario only, with the newest version of each API.
         alone: whether no other scenario runs at the same time. Such a script changes shared state, and restores it at its end.
+        brokers: the script runs on each of these brokers.
         cases: values by name; one empty case by default.
     """
 
@@ -112,6 +117,7 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     versions: dict[str, tuple[int, int]] = {}
     newest_only: bool = False
     alone: bool = False
+    brokers: tuple[str, ...] = (DEFAULT_BROKER,)
     cases: tuple[dict[str, Any], ...] = ({},)
 
 
@@ -146,7 +152,7 @@ def parse_script(name: str, content: Mapping[str, Any], defaults: Mapping[str, A
         ScriptError: the content is invalid.
     """
     head = {key: value for key, value in content.items() if not key.isdigit()}
-    unknown = head.keys() - {"about", "topics", "versions", "newest_only", "alone", "case", "defaults"}
+    unknown = head.keys() - {"about", "topics", "versions", "newest_only", "alone", "brokers", "case", "defaults"}
     if unknown or not head.get("about"):
         raise ScriptError(f"{name}: {'unknown: ' + ', '.join(sorted(unknown)) if unknown else 'it says nothing about'}")
     own_defaults = {
@@ -163,6 +169,7 @@ def parse_script(name: str, content: Mapping[str, Any], defaults: Mapping[str, A
         versions={api: _range(name, api, text) for api, text in head.get("versions", {}).items()},
         newest_only=head.get("newest_only", False),
         alone=head.get("alone", False),
+        brokers=tuple(head.get("brokers", (DEFAULT_BROKER,))),
         cases=tuple(head.get("case", ({},))),
     )
 

@@ -22,7 +22,7 @@ from kohort.cli.output import print_table
 from kohort.conformance import card, coverage, library
 from kohort.conformance.cluster import Cluster
 from kohort.conformance.compare import compare
-from kohort.conformance.comparison_run import CONCURRENT_AGAIN, Recorded, Report, Target, compare_brokers
+from kohort.conformance.comparison_run import CONCURRENT_AGAIN, Recorded, Report, Target, compare_brokers, joined
 from kohort.conformance.deliberate import Deliberate, unused
 from kohort.conformance.outcome import Outcome
 from kohort.conformance.recording import Recording, load, save
@@ -38,6 +38,8 @@ ROUNDS = 3
 ORACLE_CONCURRENT = 16
 KOHORT_CONCURRENT = 48
 REFERENCE = f"Apache Kafka {RELEASE}"
+_EXPECTED = (r"shard\.out_of_sync partition=__transaction_state-",)
+"""Log entries of Kohort that are no failure: scenarios write to this topic as `__admin_client`."""
 CARD = Path("build") / "conformance.html"
 
 
@@ -45,8 +47,11 @@ def replay_oracle(scenarios: Sequence[Scenario]) -> Report:
     """Compare Apache Kafka with its recording. Raises UnavailableKafkaError."""
     reference = load(library.home() / "recorded" / library.RECORDED)
     known = [scenario for scenario in scenarios if scenario.name in reference.outcomes]
-    with _oracle() as node:
-        return asyncio.run(_compare(node, None, reference, known))
+    reports = []
+    for name, group in library.by_broker(known).items():
+        with _oracle(name) as node:
+            reports.append(asyncio.run(_compare(node, None, reference, group)))
+    return joined(reports)
 
 
 def replay(scenarios: Sequence[Scenario], *, command: Sequence[str] = KOHORT) -> Report:
@@ -58,16 +63,22 @@ def replay(scenarios: Sequence[Scenario], *, command: Sequence[str] = KOHORT) ->
     """
     reference = load(library.home() / "recorded" / library.RECORDED)
     known = [scenario for scenario in scenarios if scenario.name in reference.outcomes]
-    with _kohort(command, flush="os") as broker:
-        return asyncio.run(_compare(broker, None, reference, known))
+    reports = []
+    for name, group in library.by_broker(known).items():
+        with _kohort(name, command, flush="os") as broker:
+            reports.append(asyncio.run(_compare(broker, None, reference, group)))
+    return joined(reports)
 
 
 def live(scenarios: Sequence[Scenario]) -> Report:
     """Compare Kohort with Apache Kafka, both started here. Raises UnavailableKafkaError."""
     reference = load(library.home() / "recorded" / library.RECORDED)
     known = [scenario for scenario in scenarios if scenario.name not in reference.unstable]
-    with _oracle() as node, _kohort() as broker:
-        return asyncio.run(_compare(broker, node, reference, known))
+    reports = []
+    for name, group in library.by_broker(known).items():
+        with _oracle(name) as node, _kohort(name) as broker:
+            reports.append(asyncio.run(_compare(broker, node, reference, group)))
+    return joined(reports)
 
 
 def unused_rules(report: Report) -> list[Deliberate]:
@@ -116,10 +127,13 @@ def _restarting(broker: ServedKohort | KafkaNode) -> Restart:
 
 
 @contextmanager
-def _kohort(command: Sequence[str] = KOHORT, flush: str = "commit") -> Iterator[ServedKohort]:
+def _kohort(name: str, command: Sequence[str] = KOHORT, flush: str = "commit") -> Iterator[ServedKohort]:
+    properties, levels = _properties(name)
     with (
         tempfile.TemporaryDirectory() as directory,
-        ServedKohort(Path(directory), library.SETTINGS | library.NO_LOG_TASKS, command=command, flush=flush) as broker,
+        ServedKohort(
+            Path(directory), properties, command=command, flush=flush, features=levels, expected=_EXPECTED
+        ) as broker,
     ):
         yield broker
 
@@ -130,8 +144,17 @@ def record(scenarios: Sequence[Scenario]) -> Recording:
     outcomes are run again with less concurrency.
     """
     outcomes: dict[str, Outcome] = {}
+    for name, group in library.by_broker(scenarios).items():
+        outcomes |= _recorded(name, group)
+    unstable = [scenario.name for scenario in scenarios if scenario.name not in outcomes]
+    return Recording(broker=REFERENCE, settings=library.SETTINGS, unstable=unstable, outcomes=outcomes)
+
+
+def _recorded(name: str, scenarios: Sequence[Scenario]) -> dict[str, Outcome]:
+    """The outcomes of scenarios of one broker that are the same in every run."""
+    outcomes: dict[str, Outcome] = {}
     waiting = list(scenarios)
-    with _oracle() as node:
+    with _oracle(name) as node:
         for concurrent in (ORACLE_CONCURRENT, CONCURRENT_AGAIN):
             runs = [_run(node, waiting, concurrent) for _ in range(ROUNDS)]
             outcomes |= {
@@ -142,8 +165,7 @@ def record(scenarios: Sequence[Scenario]) -> Recording:
             waiting = [scenario for scenario in waiting if scenario.name not in outcomes]
             if not waiting:
                 break
-    unstable = [scenario.name for scenario in waiting]
-    return Recording(broker=REFERENCE, settings=library.SETTINGS, unstable=unstable, outcomes=outcomes)
+    return outcomes
 
 
 def _run(node: KafkaNode, scenarios: Sequence[Scenario], concurrent: int) -> dict[str, Outcome]:
@@ -176,16 +198,24 @@ def _is_stable(scenario: Scenario, outcomes: Sequence[Outcome]) -> bool:
 
 
 @contextmanager
-def _oracle() -> Iterator[KafkaNode]:
+def _oracle(name: str) -> Iterator[KafkaNode]:
+    properties, levels = _properties(name)
     with (
         tempfile.TemporaryDirectory() as directory,
-        KafkaNode(Path(directory), library.SETTINGS | library.NO_LOG_TASKS) as node,
+        KafkaNode(Path(directory), properties, features=levels) as node,
     ):
         try:
             yield node
         except BaseException:
             print(f"The end of its log:\n{node.log_tail()}", file=sys.stderr)
             raise
+
+
+def _properties(name: str) -> tuple[dict[str, str], dict[str, int]]:
+    """The configurations and the levels of features of a broker of `library.BROKERS`."""
+    properties = library.settings(name) | library.NO_LOG_TASKS
+    levels = {key: int(properties.pop(key)) for key in library.FEATURES & properties.keys()}
+    return properties, levels
 
 
 def _arguments(arguments: Sequence[str]) -> tuple[str, list[str]]:

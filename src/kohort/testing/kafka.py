@@ -127,17 +127,24 @@ class KafkaNode:
     """
 
     def __init__(
-        self, directory: Path, properties: Mapping[str, str] | None = None, *, log_level: str = "WARN"
+        self,
+        directory: Path,
+        properties: Mapping[str, str] | None = None,
+        *,
+        features: Mapping[str, int] | None = None,
+        log_level: str = "WARN",
     ) -> None:
         """
         Args:
             directory: for properties, data and log; new or empty.
             properties: broker configurations, in addition to the necessary ones.
+            features: levels of features, such as `transaction.version`, that differ from those of the release.
 
         Raises:
             UnavailableKafkaError: Java or the jars are missing.
         """
         self.directory = directory
+        self._features = dict(features or {})
         self._command = (java(), *_NODE_JVM, "-cp", f"{kafka_jars()}/*")
         self._process: subprocess.Popen[bytes] | None = None
         self.port, controller_port = free_ports(2)
@@ -210,7 +217,11 @@ class KafkaNode:
     def _format(self) -> None:
         if (self.directory / "data" / "meta.properties").exists():
             return
-        arguments = ("format", "--cluster-id", CLUSTER_ID, "--config", str(self._properties), "--standalone")
+        features = (part for name, level in self._features.items() for part in ("--feature", f"{name}={level}"))
+        arguments = (
+            *("format", "--cluster-id", CLUSTER_ID, "--config", str(self._properties), "--standalone"),
+            *features,
+        )
         done = subprocess.run(
             (java(), *QUICK_START, "-cp", f"{kafka_jars()}/*", "kafka.tools.StorageTool", *arguments),
             capture_output=True,

@@ -1,8 +1,9 @@
 """
 Generated scenarios, one from each seed: valid and invalid requests, from a model of clients.
 
-A seed gives the same scenario on every machine and with every Python version. Half of the scenarios are about groups of one to
-four members, a quarter about logs, and a quarter about topics and their configurations.
+A seed gives the same scenario on every machine and with every Python version. Of the first scenarios, half are about groups of
+one to four members, a quarter about logs, and a quarter about topics and their configurations. Scenarios of transactions have
+seeds of their own.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,10 +12,13 @@ from random import Random
 from kohort.conformance.generated.groups import write_group_scenario
 from kohort.conformance.generated.logs import write_log_scenario
 from kohort.conformance.generated.topics import write_topic_scenario
+from kohort.conformance.generated.transactions import write_transaction_scenario
 from kohort.conformance.generated.writer import ScenarioWriter
 from kohort.conformance.scenario import Scenario
 
 SCENARIOS = 280
+TRANSACTIONS = 120
+"""Scenarios of transactions, in addition."""
 
 _KINDS: tuple[tuple[str, Callable[[ScenarioWriter], None]], ...] = (
     ("group", write_group_scenario),
@@ -27,6 +31,13 @@ _KINDS: tuple[tuple[str, Callable[[ScenarioWriter], None]], ...] = (
 def generated_scenarios(count: int = SCENARIOS) -> Iterator[Scenario]:
     for seed in range(count):
         yield generated_scenario(seed)
+
+
+def generated_transactions(count: int = TRANSACTIONS) -> Iterator[Scenario]:
+    for seed in range(count):
+        writer = ScenarioWriter(Random(f"kohort transactions {seed}"))
+        write_transaction_scenario(writer)
+        yield writer.scenario(f"generated-transactions/{seed}", f"random transactions, seed {seed}")
 
 
 def generated_scenario(seed: int) -> Scenario:

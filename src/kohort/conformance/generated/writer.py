@@ -5,7 +5,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from kohort.conformance.scenario import Scenario
-from kohort.conformance.script import APIS, Step
+from kohort.conformance.script import APIS, DEFAULT_BROKER, Step
 
 T = TypeVar("T")
 
@@ -15,18 +15,26 @@ class ScenarioWriter:
     Attributes:
         random: the only random generator of a scenario.
         topics: partitions by name, created before the scenario begins.
+        broker: the name of the broker's settings.
         steps: written so far.
     """
 
     def __init__(self, random: Random) -> None:
         self.random = random
         self.topics: dict[str, int] = {}
+        self.broker = DEFAULT_BROKER
         self.steps: list[Step] = []
         self._versions: dict[str, int] = {}
 
     def scenario(self, name: str, about: str) -> Scenario:
         return Scenario(
-            name=name, about=about, steps=tuple(self.steps), topics=self.topics, versions=self._versions, values={}
+            name=name,
+            about=about,
+            steps=tuple(self.steps),
+            topics=self.topics,
+            versions=self._versions,
+            values={},
+            broker=self.broker,
         )
 
     def version(self, api_name: str) -> int:
@@ -39,7 +47,8 @@ class ScenarioWriter:
 
     def send(self, api_name: str, keywords: dict[str, Any] | None = None, **fields: Any) -> str:
         """Add a request and return the label of its step. `keywords` are those of the step."""
-        self.version(api_name)
+        if "version" not in (keywords or {}):
+            self.version(api_name)
         return self.add(Step(label=self.label(), send=api_name, fields=fields, **(keywords or {})))
 
     def receive(self, labels: Sequence[str], wait_ms: int) -> None:
