@@ -246,6 +246,21 @@ def test_room_is_limited() -> None:
     assert len(sessions) == 2
 
 
+def test_the_partitions_of_all_sessions_are_bounded() -> None:
+    """Kafka bounds the sessions only. A client whose session is gone begins again with a full fetch."""
+    sessions = FetchSessionCache(10, ManualClock(), partitions_max=5)
+    first = begun(sessions, 3)
+    assert first
+    assert begun(sessions, 3) == 0
+    second = begun(sessions, 2)
+    assert second
+    sessions.begin(request((first, 1), {0: 5}), uses_ids=False)  # no further partition
+    with pytest.raises(CoordinatorError) as raised:
+        sessions.begin(request((second, 1), {7: 0}), uses_ids=False)
+    assert raised.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert len(sessions) == 1
+
+
 def test_no_slots_no_sessions() -> None:
     assert begun(FetchSessionCache(0, ManualClock()), 1) == 0
 

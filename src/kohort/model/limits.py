@@ -43,7 +43,6 @@ LONG_REQUESTS_MAX: Final = 8
 CONFIGS_MAX: Final = 1_000
 """Configurations of one resource in a request. There are not as many keys, so more are INVALID_CONFIG."""
 
-
 # Record batches
 
 DECOMPRESSED_BYTES_MAX: Final = 128 * 1024 * 1024
@@ -58,3 +57,8 @@ compress that well.
 """
 RECORD_ERRORS_MAX: Final = 1_000
 """Record errors of one batch in an answer to Produce; the message has the number of all."""
+
+# State
+
+FETCH_SESSION_PARTITIONS_MAX: Final = 500_000
+"""Partitions of all fetch sessions. Beyond it, clients fetch without a session."""

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from uuid import UUID
 
 from kohort.model.errors import CoordinatorError, ErrorCode
+from kohort.model.limits import FETCH_SESSION_PARTITIONS_MAX
 from kohort.runtime.ports import Clock
 from kohort.storage.log import NO_EPOCH
 from kohort.wire import messages as m
@@ -175,9 +176,11 @@ class FetchSessionCache:
 
     Args:
         slots: the maximum number of sessions.
+        partitions_max: of all sessions together.
     """
 
-    def __init__(self, slots: int, clock: Clock) -> None:
+    def __init__(self, slots: int, clock: Clock, partitions_max: int = FETCH_SESSION_PARTITIONS_MAX) -> None:
+        self._partitions_max = partitions_max
         self._slots = slots
         self._clock = clock
         self._sessions: dict[int, FetchSession] = {}
@@ -214,7 +217,12 @@ class FetchSessionCache:
             raise CoordinatorError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_ids != uses_ids:
             raise CoordinatorError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        size = len(session.partitions)
         session.update(request)
+        if len(session.partitions) > size and self._partition_count() > self._partitions_max:
+            # The client begins again, with a full fetch.
+            del self._sessions[session.session_id]
+            raise CoordinatorError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if not session.partitions:
             del self._sessions[session.session_id]
             return FetchContext((), None, is_full=True)
@@ -225,6 +233,8 @@ class FetchSessionCache:
     def _make(self, size: int, *, uses_ids: bool) -> FetchSession | None:
         """Create a session; None if there is no room."""
         now_ms = self._clock.now_ms()
+        if self._partition_count() + size > self._partitions_max:
+            return None
         if len(self._sessions) >= self._slots and not self._evict(size, now_ms):
             return None
         session_id = NO_SESSION
@@ -232,6 +242,9 @@ class FetchSessionCache:
             session_id = int.from_bytes(os.urandom(4), "big") & EPOCH_MAX
         session = self._sessions[session_id] = FetchSession(session_id, uses_ids, now_ms, now_ms)
         return session
+
+    def _partition_count(self) -> int:
+        return sum(len(session.partitions) for session in self._sessions.values())
 
     def _evict(self, size: int, now_ms: int) -> bool:
         """
