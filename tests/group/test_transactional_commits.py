@@ -19,7 +19,7 @@ from kohort.wire.batches import BatchHeader, iter_batches, read_header, read_mar
 from kohort.wire.encoders import request_encoder
 from kohort.wire.headers import read_request_header
 from kohort.wire.readers import request_reader
-from tests.conftest import LONG
+from tests.conftest import LONG, watches_calls
 from tests.group.harness import Coordinator, Image, Topic, subscription
 from tests.group.raw_offsets import RUNS, RawLog, picture, recorded, replay_one_by_one
 from tests.storage.test_compaction_coordinator import CONFIGS, check
@@ -280,6 +280,7 @@ def test_a_member_that_returns_finds_its_unstable_offsets_after_a_rebalance() ->
 # Bounds
 
 
+@watches_calls
 def test_a_transaction_has_a_bound_of_pending_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transactional_commit, "PENDING_OFFSETS_MAX", 3)
     coordinator = Coordinator()
