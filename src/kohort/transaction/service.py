@@ -22,7 +22,7 @@ from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.model.ids import CONSUMER_OFFSETS, INTERNAL_TOPICS, TopicPartition, coordinator_partition
 from kohort.model.image import ClusterImage
 from kohort.transaction.config import TransactionConfig
-from kohort.transaction.context import HasContext
+from kohort.transaction.context import HasContext, TransactionContext
 from kohort.transaction.end_txn import end_txn, refused_end
 from kohort.transaction.errors import downgraded, error_code
 from kohort.transaction.init_producer_id import init_producer_id
@@ -117,21 +117,24 @@ class TransactionService:
         client to ask again. The client cannot tell, and saves a back-off of 20 to 100 ms for each transaction.
         """
         partition = self._partition_for(transactional_id)
+        again = partial(self._add_again, partition, operation, reply, on_error)
+        return self._runner.write(
+            partition,
+            lambda shard, now_ms: _run_or_wait(operation, shard, now_ms, transactional_id, again),
+            reply,
+            on_error,
+        )
 
-        def first(shard: HasContext, now_ms: int) -> Result[Any, T]:
-            try:
-                return operation(shard, now_ms)
-            except TransactionEndingError as error:
-                if error.is_of_producer and shard.context.markers.when_finished(transactional_id, again):
-                    return Result()
-                raise
-
-        def again() -> None:
-            response = self._runner.write(partition, operation, reply, on_error)
-            if response is not None:
-                reply(response)
-
-        return self._runner.write(partition, first, reply, on_error)
+    def _add_again(
+        self,
+        partition: int,
+        operation: Callable[[HasContext, int], Result[Any, T]],
+        reply: Reply[T],
+        on_error: Callable[[Exception], T],
+    ) -> None:
+        response = self._runner.write(partition, operation, reply, on_error)
+        if response is not None:
+            reply(response)
 
     # InitProducerId
 
@@ -217,20 +220,14 @@ class TransactionService:
             return dict.fromkeys(partitions, code)
         wanted = frozenset(partitions)
 
-        def failed(error: Exception) -> Added:
-            code = downgraded(error_code(error), ApiKey.ADD_PARTITIONS_TO_TXN, version)
-            return dict.fromkeys(partitions, code)
-
-        def operation(shard: HasContext, now_ms: int) -> Result[Any, Added]:
-            producer = (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
-            codes = dict.fromkeys(partitions, ErrorCode.NONE)
-            if transaction.verify_only:
-                missing = verify_partitions(shard.context, *producer, wanted)
-                return Result(response=codes | dict.fromkeys(missing, ErrorCode.TRANSACTION_ABORTABLE))
-            client_version = VERSION_2 if version >= _BATCHED_SINCE else 0
-            return Result(add_partitions(shard.context, *producer, wanted, client_version, now_ms), codes)
-
-        return self._add_to(transaction.transactional_id, operation, reply, failed)
+        return self._add_to(
+            transaction.transactional_id,
+            lambda shard, now_ms: _added_or_verified(shard.context, transaction, wanted, version, now_ms),
+            reply,
+            lambda error: dict.fromkeys(
+                partitions, downgraded(error_code(error), ApiKey.ADD_PARTITIONS_TO_TXN, version)
+            ),
+        )
 
     def _unusable(self, topic_partition: TopicPartition, version: int) -> ErrorCode | None:
         topic, index = topic_partition
@@ -252,13 +249,9 @@ class TransactionService:
         wanted = frozenset({TopicPartition(CONSUMER_OFFSETS, index)})
         version = context.api_version
 
-        def added(shard: HasContext, now_ms: int) -> Result[Any, m.AddOffsetsToTxnResponse]:
-            producer = (request.transactional_id, request.producer_id, request.producer_epoch)
-            return Result(add_partitions(shard.context, *producer, wanted, 0, now_ms), m.AddOffsetsToTxnResponse())
-
         return self._add_to(
             request.transactional_id,
-            added,
+            lambda shard, now_ms: _offsets_added(shard.context, request, wanted, now_ms),
             reply,
             lambda error: m.AddOffsetsToTxnResponse(
                 error_code=int(downgraded(error_code(error), ApiKey.ADD_OFFSETS_TO_TXN, version))
@@ -279,20 +272,13 @@ class TransactionService:
             return
         wanted = frozenset({topic_partition})
 
-        def operation(shard: HasContext, now_ms: int) -> Result[Any, ErrorCode]:
-            claimed = (producer.transactional_id, producer.producer_id, producer.producer_epoch)
-            if producer.adds_partition:
-                records = add_partitions(shard.context, *claimed, wanted, VERSION_2, now_ms)
-                return Result(records, ErrorCode.NONE)
-            missing = verify_partitions(shard.context, *claimed, wanted)
-            return Result(response=ErrorCode.TRANSACTION_ABORTABLE if missing else ErrorCode.NONE)
-
-        def answer(code: ErrorCode) -> None:
-            if code is ErrorCode.PRODUCER_FENCED:
-                code = ErrorCode.INVALID_PRODUCER_EPOCH
-            verified(None if code is ErrorCode.NONE else CoordinatorError(code))
-
-        response = self._add_to(producer.transactional_id, operation, answer, error_code)
+        answer = partial(_answer_verification, verified)
+        response = self._add_to(
+            producer.transactional_id,
+            lambda shard, now_ms: _verified(shard.context, producer, wanted, now_ms),
+            answer,
+            error_code,
+        )
         if response is not None:
             answer(response)
 
@@ -372,6 +358,65 @@ class TransactionService:
             lambda shard, _: gauges.add_shard(shard.context.transactions, shard.context.unfinished), lambda _: gauges
         )
         return gauges
+
+
+# The operations are functions of the module. Compiled, a function within a method and the variables that it shares with the
+# method refer to each other, so every request would leave its objects to the garbage collector.
+
+
+def _run_or_wait(
+    operation: Callable[[HasContext, int], Result[Any, T]],
+    shard: HasContext,
+    now_ms: int,
+    transactional_id: str,
+    again: Callable[[], None],
+) -> Result[Any, T]:
+    """Run the operation. If it meets the end of the producer's last transaction, `again` is called after the completion."""
+    try:
+        return operation(shard, now_ms)
+    except TransactionEndingError as error:
+        if error.is_of_producer and shard.context.markers.when_finished(transactional_id, again):
+            return Result()
+        raise
+
+
+def _added_or_verified(
+    context: TransactionContext,
+    transaction: m.AddPartitionsToTxnTransaction,
+    wanted: frozenset[TopicPartition],
+    version: int,
+    now_ms: int,
+) -> Result[Any, Added]:
+    producer = (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
+    codes = dict.fromkeys(wanted, ErrorCode.NONE)
+    if transaction.verify_only:
+        missing = verify_partitions(context, *producer, wanted)
+        return Result(response=codes | dict.fromkeys(missing, ErrorCode.TRANSACTION_ABORTABLE))
+    client_version = VERSION_2 if version >= _BATCHED_SINCE else 0
+    return Result(add_partitions(context, *producer, wanted, client_version, now_ms), codes)
+
+
+def _offsets_added(
+    context: TransactionContext, request: m.AddOffsetsToTxnRequest, wanted: frozenset[TopicPartition], now_ms: int
+) -> Result[Any, m.AddOffsetsToTxnResponse]:
+    producer = (request.transactional_id, request.producer_id, request.producer_epoch)
+    return Result(add_partitions(context, *producer, wanted, 0, now_ms), m.AddOffsetsToTxnResponse())
+
+
+def _verified(
+    context: TransactionContext, producer: Producer, wanted: frozenset[TopicPartition], now_ms: int
+) -> Result[Any, ErrorCode]:
+    claimed = (producer.transactional_id, producer.producer_id, producer.producer_epoch)
+    if producer.adds_partition:
+        return Result(add_partitions(context, *claimed, wanted, VERSION_2, now_ms), ErrorCode.NONE)
+    missing = verify_partitions(context, *claimed, wanted)
+    return Result(response=ErrorCode.TRANSACTION_ABORTABLE if missing else ErrorCode.NONE)
+
+
+def _answer_verification(verified: Callable[[CoordinatorError | None], None], code: ErrorCode) -> None:
+    if code is ErrorCode.PRODUCER_FENCED:
+        code = ErrorCode.INVALID_PRODUCER_EPOCH
+    verified(None if code is ErrorCode.NONE else CoordinatorError(code))
 
 
 class _Waiting:

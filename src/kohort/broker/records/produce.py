@@ -105,9 +105,9 @@ class Produce:
             return self._verify(write, request, request.transactional_id, reply)
         if has_transactional_batch(request):
             return _refuse_all(request, CoordinatorError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
-        return self._append(write, _by_topic(request), reply)
+        return self.append_batches(write, _by_topic(request), reply)
 
-    def _append(
+    def append_batches(
         self, write: _Write, topics: _Topics, reply: Reply[m.ProduceResponse]
     ) -> m.ProduceResponse | NoResponse | None:
         for (name, topic_id), partitions in topics.items():
@@ -169,19 +169,9 @@ class Produce:
         if len({(header.producer_id, header.producer_epoch) for _, header in batches}) > 1:
             message = "Transactional records contained more than one producer ID"
             return _refuse_all(request, VerificationError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, message))
-        response: m.ProduceResponse | NoResponse | None = None
-        is_inside = True
-
-        def on_verified(verified: Verified) -> None:
-            nonlocal response
-            write.verified = verified
-            response = self._append(write, topics, reply)
-            if not is_inside and response is not None:
-                reply(response)  # type: ignore[arg-type]
-
-        self._verifier.verify(transactional_id, write.api_version, batches, on_verified)
-        is_inside = False
-        return response
+        waiting = _AfterVerification(self, write, topics, reply)
+        self._verifier.verify(transactional_id, write.api_version, batches, waiting.on_verified)
+        return waiting.returned()
 
     def _transactional_batches(self, topics: _Topics, write: _Write) -> list[TransactionalBatch]:
         """The batches to verify. Batches that are refused whatever the coordinator says are left to `_append`."""
@@ -228,6 +218,36 @@ def _by_topic(request: m.ProduceRequest) -> _Topics:
         for data in topic.partition_data:
             partitions[data.index] = data
     return topics
+
+
+class _AfterVerification:
+    """
+    Appends the batches of one request when they are verified: within the call of the handler, which returns the response, or
+    later. A class, because compiled closures that are called later are left to the garbage collector.
+    """
+
+    __slots__ = ("_is_inside", "_produce", "_reply", "_response", "_topics", "_write")
+
+    def __init__(self, produce: Produce, write: _Write, topics: _Topics, reply: Reply[m.ProduceResponse]) -> None:
+        self._produce = produce
+        self._write = write
+        self._topics = topics
+        self._reply = reply
+        self._response: m.ProduceResponse | NoResponse | None = None
+        self._is_inside = True
+
+    def on_verified(self, verified: Verified) -> None:
+        self._write.verified = verified
+        response = self._produce.append_batches(self._write, self._topics, self._reply)
+        if self._is_inside:
+            self._response = response
+        elif response is not None:
+            self._reply(response)  # type: ignore[arg-type]
+
+    def returned(self) -> m.ProduceResponse | NoResponse | None:
+        """The response; None if it is given to `reply` later."""
+        self._is_inside = False
+        return self._response
 
 
 class _Write:
