@@ -34,7 +34,7 @@ HEADER_TAGS_MAX: Final = 1_000
 """Tagged fields of one header, none of which is known. More close the connection."""
 SHORT_ELEMENTS_MAX: Final = 1_000
 """Elements of all arrays of a request. With more, a request is read, handled and answered in slices between other requests."""
-REQUEST_ELEMENTS_MAX: Final = 100_000
+REQUEST_ELEMENTS_MAX: Final = 50_000
 """Elements of all arrays of a request, and unknown tagged fields. More close the connection."""
 WHOLE_ELEMENTS_MAX: Final = 20_000
 """The same for APIs whose requests take effect as a whole and are not handled in parts, such as JoinGroup and OffsetCommit."""

@@ -40,9 +40,12 @@ WHOLE: Final = frozenset(
         ApiKey.ADD_PARTITIONS_TO_TXN,
         ApiKey.TXN_OFFSET_COMMIT,
         ApiKey.WRITE_TXN_MARKERS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
     }
 )
-"""APIs whose requests take effect as a whole, so that they are bounded instead of split."""
+"""APIs with a smaller bound: their requests take effect as a whole and are not split, or their elements are expensive."""
 
 
 class LongRoute:

@@ -192,6 +192,7 @@ SPLITS: Final[dict[ApiKey, Split]] = {
         "responses",
         lambda lists: _joined_topics(lists, "partition_responses"),
     ),
+    ApiKey.ADD_PARTITIONS_TO_TXN: _flat("transactions", "results_by_transaction"),
     ApiKey.LIST_OFFSETS: _by_topic("topics", "topics"),
     ApiKey.OFFSET_DELETE: _by_topic("topics", "topics"),
     ApiKey.FIND_COORDINATOR: _flat("coordinator_keys", "coordinators"),
@@ -224,7 +225,7 @@ def _in_parts(handler: Handler, rule: Split) -> Handler:
                 parts.append(part)
             yield
         if not parts:
-            return handler(_with(request, rule.field, ()), context, reply)
+            return handler(_with(request, rule.field, ()) if elements else request, context, reply)
 
         def merge(responses: Sequence[Any]) -> Any:
             for response in responses:
