@@ -11,6 +11,13 @@ from kohort.broker.records.validation import InvalidRecordsError, validate_batch
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.model.limits import BATCH_RECORDS_MAX, RECORD_ERRORS_MAX, UNORDERED_RECORDS_MAX
 from kohort.storage.log import LONG_MAX
+from kohort.wire.batch_header import (
+    ATTRIBUTES_AT,
+    ATTRIBUTES_LOW_AT,
+    BASE_TIMESTAMP_AT,
+    DELETE_HORIZON,
+    TRANSACTIONAL,
+)
 from kohort.wire.batches import (
     HEADER_BYTES,
     BatchRecord,
@@ -81,6 +88,23 @@ def test_records_stay_as_they_are_when_they_get_another_codec(source: Codec, tar
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 2, 5)
     before, after = (decompress(one[HEADER_BYTES:], read_header(one).codec) for one in (batch, made))
     assert before == after
+
+
+def test_only_the_transactional_attribute_stays_when_records_get_another_codec() -> None:
+    """Kafka builds the batch anew."""
+    batch = bytearray(build_batch([BatchRecord(b"k", b"v")], timestamp_ms=NOW_MS, transactional=True))
+    batch[ATTRIBUTES_AT] = 0x7F
+    batch[ATTRIBUTES_LOW_AT] |= DELETE_HORIZON
+    made = validate(bytes(batch), codec=int(Codec.GZIP))
+    assert read_header(made).attributes == TRANSACTIONAL | Codec.GZIP
+
+
+def test_a_timestamp_beyond_64_bits_wraps_around() -> None:
+    """As in Java; the sum is within the limit here, and what it wraps to is not."""
+    batch = bytearray(build_batch([BatchRecord(b"k", b"v", timestamp_ms=t) for t in (0, LONG_MAX)], timestamp_ms=0))
+    struct.pack_into(">q", batch, BASE_TIMESTAMP_AT, NOW_MS)
+    error = refused(bytes(batch), timestamp_after_max_ms=LONG_MAX)
+    assert error.code == ErrorCode.INVALID_TIMESTAMP
 
 
 def test_a_header_key_that_is_not_utf_8_gets_another_codec() -> None:
