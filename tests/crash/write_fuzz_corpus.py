@@ -45,6 +45,12 @@ def frames() -> Iterator[tuple[str, bytes]]:
     yield "DescribeConfigs of one topic, 2000 times", request_encoder(ApiKey.DESCRIBE_CONFIGS, 4)(1, "fuzz", described)
     groups = m.DescribeGroupsRequest(groups=["fuzz-group-0"] * 5000)
     yield "DescribeGroups of one group, 5000 times", request_encoder(ApiKey.DESCRIBE_GROUPS, 5)(1, "fuzz", groups)
+    partition = m.OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+    topic = m.OffsetCommitRequestTopic(name="fuzz-0", partitions=[partition])
+    forever = m.OffsetCommitRequest(
+        group_id="fuzz-group-0", generation_id_or_member_epoch=-1, retention_time_ms=(1 << 63) - 1, topics=[topic]
+    )
+    yield "OffsetCommit of the longest retention", request_encoder(ApiKey.OFFSET_COMMIT, 2)(1, "fuzz", forever)
     yield "a client id of length -2", sized(struct.pack(">hhih", ApiKey.METADATA, 1, 1, -2) + b"\0\0\0\0")
     yield "ApiVersions -1", sized(struct.pack(">hhih", ApiKey.API_VERSIONS, -1, 1, -1))
     yield "a boolean of 7", sized(struct.pack(">hhih", ApiKey.METADATA, 4, 1, -1) + b"\0\0\0\0\7")

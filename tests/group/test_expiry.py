@@ -18,6 +18,7 @@ from kohort.model.errors import UnavailableError
 from kohort.records.values import GroupMetadataTombstone, OffsetCommit, OffsetCommitTombstone
 from tests.group.harness import Coordinator, subscription
 
+LONG_MAX = (1 << 63) - 1
 MINUTE_MS = 60_000
 CONFIG = GroupConfig(offsets_retention_minutes=1, offsets_retention_check_interval_ms=10 * MINUTE_MS)
 ORDERS = OffsetCommitTombstone("group", "orders", 0)
@@ -91,6 +92,17 @@ def test_an_expire_timestamp_overrules_retention(retention_ms: int) -> None:
     coordinator.restart()
     assert swept(coordinator, record.expire_timestamp_ms - 1) == []
     assert swept(coordinator, record.expire_timestamp_ms) == [ORDERS, GROUP]
+
+
+def test_the_longest_retention_never_ends() -> None:
+    """The sum has 64 bits. In Kafka it wraps around, so that the offset expires at once."""
+    coordinator = Coordinator(CONFIG)
+    coordinator.commit(retention_ms=LONG_MAX, version=2)
+    (record,) = coordinator.records()
+    assert isinstance(record, OffsetCommit)
+    assert record.expire_timestamp_ms == LONG_MAX
+    coordinator.restart()
+    assert swept(coordinator, LONG_MAX - 1) == []
 
 
 def test_an_open_transaction_keeps_offset_and_group() -> None:

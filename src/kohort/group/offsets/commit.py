@@ -20,6 +20,7 @@ from kohort.wire import messages as m
 
 UNKNOWN_GROUP_HAS_OWN_CODE_SINCE: Final = 9
 NO_RETENTION_MS: Final = -1
+TIMESTAMP_MS_MAX: Final = (1 << 63) - 1
 
 CommitResult: TypeAlias = Result[GroupRecord, m.OffsetCommitResponse]
 
@@ -31,7 +32,7 @@ def offset_commit(context: GroupContext, request: m.OffsetCommitRequest, api_ver
     except CoordinatorError as exc:
         return Result(response=commit_refused(request, exc.code))
     retention_ms = request.retention_time_ms
-    expire_ms = NO_TIMESTAMP_MS if retention_ms == NO_RETENTION_MS else now_ms + retention_ms
+    expire_ms = NO_TIMESTAMP_MS if retention_ms == NO_RETENTION_MS else min(now_ms + retention_ms, TIMESTAMP_MS_MAX)
     records, response = accept(request, context.config.offset_metadata_max_bytes, now_ms, expire_ms)
     context.counters.offset_commits += len(records)
     return Result(records, response)
