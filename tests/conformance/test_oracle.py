@@ -15,6 +15,8 @@ SCENARIOS = (
     "generated-group/0",
     "generated-log/1",
     "generated-topics/3",
+    "txn_commit/0",
+    "txn_commit/tv1/0",
 )
 
 
