@@ -8,9 +8,12 @@ import pytest
 
 from kohort.cli.main import run
 from kohort.model.limits import DECOMPRESSED_BYTES_MAX, UNORDERED_RECORDS_MAX
+from kohort.testing.crashed_disk import read_tree
 from kohort.wire.batches import BatchRecord, build_batch
 from kohort.wire.compression import Codec, compress
+from tests.storage.owner import PARTITION, Owner
 from tests.storage.test_recorded import unpack
+from tests.storage.test_repair import flip, left_behind
 from tests.wire.hostile_batches import batch_of, corpus, equal_between_ends
 
 
@@ -129,3 +132,30 @@ def test_what_cannot_be_read(words: list[str], tmp_path: Path, capsys: pytest.Ca
     told = capsys.readouterr().err
     assert "cannot be read" in told
     assert ("no such file" in told.lower()) == (words[1] != "notes.txt")
+
+
+def test_a_repair_shows_then_mends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = left_behind(tmp_path, "stopped")
+    path = min((root / str(PARTITION)).glob("*.log"))
+    flip(path, 2)
+    line = f"{PARTITION}: {path}, byte {2 * (path.stat().st_size // 5)}: offset 2 is lost\n"
+    content = read_tree(root)
+    assert run(["log", "repair", "--dry-run", str(root)]) == 1
+    assert capsys.readouterr().out == line + "1 partition to repair (--dry-run: nothing was changed), 1 offset lost\n"
+    assert read_tree(root) == content
+    assert run(["log", "repair", "--json", str(root)]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["partition"], row["reason"]) == (str(PARTITION), None)
+    assert [(lost["path"], lost["offset"], lost["next_offset"]) for lost in row["lost"]] == [(str(path), 2, 3)]
+    assert run(["log", "repair", "--dry-run", str(root)]) == 0
+    assert capsys.readouterr().out == "0 partitions to repair (--dry-run: nothing was changed), 0 offsets lost\n"
+
+
+def test_a_repair_needs_a_data_directory_that_nobody_uses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["log", "repair", str(tmp_path)]) == 2
+    assert "is no data directory" in capsys.readouterr().err
+    store = Owner().disk(tmp_path / "data")
+    assert run(["log", "repair", str(tmp_path / "data")]) == 2
+    assert "is in use by another process" in capsys.readouterr().err
+    assert run(["log", "repair", "--dry-run", str(tmp_path / "data")]) == 0
+    store.close()

@@ -11,7 +11,7 @@ import pytest
 from kohort.model.errors import OffsetOutOfRangeError
 from kohort.storage.disk import DiskStore
 from kohort.storage.disklog import DiskLog
-from kohort.storage.durability.checkpoint_formats import CLEAN_SHUTDOWN, LOG_START_OFFSETS
+from kohort.storage.durability.checkpoint_formats import CLEAN_SHUTDOWN, LOG_START_OFFSETS, RECOVERY_POINTS
 from kohort.storage.durability.flush_coordinator import CHECKPOINT_INTERVAL_MS
 from kohort.storage.durability.journal import remove_journal
 from kohort.storage.log import LogConfig
@@ -141,6 +141,7 @@ def test_the_newest_epoch_is_known_although_all_its_records_were_lost(tmp_path: 
     with segment.open("r+b") as file:
         file.truncate(size // 4)
     (tmp_path / CLEAN_SHUTDOWN).unlink()
+    (tmp_path / RECOVERY_POINTS).unlink()  # else the log is not loaded
     store = owner.disk(tmp_path)
     log = open_log(store, LogConfig())
     assert log.end_offset == 1

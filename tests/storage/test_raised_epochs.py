@@ -3,11 +3,14 @@ A leader epoch that began is never forgotten, though nothing was appended in it:
 seen records that are gone, a new one begins.
 """
 
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
+from kohort.model.errors import UnavailableError
+from kohort.storage.batchset import iter_spans
 from kohort.storage.disklog import DiskLog
 from kohort.storage.log import LogConfig
 from tests.storage.compacted import make_durable
@@ -94,8 +97,8 @@ def test_who_lost_nothing_goes_on_as_before(tmp_path: Path, flush: str) -> None:
         store.close()
 
 
-def test_a_disk_that_lost_what_was_flushed_is_told_of(tmp_path: Path) -> None:
-    """And what a journal would put back is not there either."""
+def test_a_log_without_flushed_data_is_not_loaded(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The journal cannot restore it. Other partitions are served, and the next start does not forget it."""
     owner = Owner()
     store = owner.disk(tmp_path / "data")
     log = store.open(PARTITION, TOPIC_ID, LogConfig())
@@ -105,19 +108,27 @@ def test_a_disk_that_lost_what_was_flushed_is_told_of(tmp_path: Path) -> None:
     make_durable(owner, store)
     shutil.copytree(tmp_path / "data", tmp_path / "damaged")
     store.close()
-    with (tmp_path / "damaged" / str(PARTITION) / f"{0:020d}.log").open("r+b") as file:
-        file.truncate(lost_from)
+    segment = tmp_path / "damaged" / str(PARTITION) / f"{0:020d}.log"
+    with segment.open("r+b") as file:
+        file.truncate(lost_from + 5)
     for path in (tmp_path / "damaged" / "journal").iterdir():
         path.unlink()
-    store = Owner().disk(tmp_path / "damaged")
-    log = store.open(PARTITION, TOPIC_ID, LogConfig())
-    assert (log.leader_epoch, log.end_offset) == (1, 2)
-    assert log.end_offset_for_epoch(0) == (0, 2)
-    store.close()
+    reason = f"{segment} is damaged at byte {lost_from}.*flushed up to offset 3 and the valid batches end at 2"
+    for _ in range(2):
+        caplog.clear()
+        store = Owner().disk(tmp_path / "damaged")
+        assert re.search(f"log.damaged partition=orders-0.*{reason}", caplog.text)
+        other = store.open(PARTITION._replace(partition=1), TOPIC_ID, LogConfig())
+        other.append(batch("x"), leader_epoch=0)
+        for _ in range(2):
+            with pytest.raises(UnavailableError, match=f"{reason}.*kohort log repair --dry-run"):
+                store.open(PARTITION, TOPIC_ID, LogConfig())
+        store.close()
+    assert segment.stat().st_size == lost_from + 5
 
 
-def test_a_log_that_the_journal_does_not_reach_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Its files take turns: what was checkpointed long ago is in none of them."""
+def test_journaled_data_of_a_log_that_is_not_loaded_is_kept(tmp_path: Path) -> None:
+    """The journal has lost the data of earlier checkpoints, and the later data does not fit. A start removes the journal."""
     owner = Owner()
     store = owner.disk(tmp_path / "data")
     log = store.open(PARTITION, TOPIC_ID, LogConfig())
@@ -133,8 +144,12 @@ def test_a_log_that_the_journal_does_not_reach_is_told_of(tmp_path: Path, caplog
     store.close()
     with (tmp_path / "damaged" / str(PARTITION) / f"{0:020d}.log").open("r+b") as file:
         file.truncate(lost_from)
-    store = Owner().disk(tmp_path / "damaged")
-    assert "log.not_restored partition=orders-0" in caplog.text
-    log = store.open(PARTITION, TOPIC_ID, LogConfig())
-    assert (log.leader_epoch, log.end_offset) == (1, 2)
-    store.close()
+    for _ in range(2):
+        store = Owner().disk(tmp_path / "damaged")
+        with pytest.raises(UnavailableError, match=r"orders-0 cannot be loaded: .*ends at offset 2"):
+            store.open(PARTITION, TOPIC_ID, LogConfig())
+        store.close()
+    (kept,) = (tmp_path / "damaged" / str(PARTITION)).glob("*.journaled")
+    spans = list(iter_spans(kept.read_bytes()))
+    assert int(kept.stem) == spans[0][2] > 2
+    assert spans[-1][3] == 11

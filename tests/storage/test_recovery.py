@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kohort.model.errors import ConfigError
+from kohort.model.errors import ConfigError, UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.storage.batchset import iter_spans
 from kohort.storage.disk import DiskStore
@@ -367,17 +367,16 @@ def test_a_torn_tail_in_a_directory_that_claims_a_clean_stop_is_cut_off(owner: O
     store.close()
 
 
-def test_a_recovery_point_beyond_the_end_is_not_believed(owner: Owner, tmp_path: Path) -> None:
+def test_a_log_that_ends_below_its_recovery_point_is_not_loaded(owner: Owner, tmp_path: Path) -> None:
     store = filled(owner, tmp_path / "data", flush="os")
     log = store.get(PARTITION)
     assert log is not None
     content = everything(log)
     at = crash(store, tmp_path / "crashed")
     (at / "recovery-point-offset-checkpoint").write_text("0\n1\norders 0 5000\n")
-    first = bytearray((at / LOG).read_bytes())
-    first[list(iter_spans(content))[1][0] + 70] ^= 1
-    (at / LOG).write_bytes(first)
-    assert recover(owner, at) == (content[: list(iter_spans(content))[1][0]], 1)
+    with pytest.raises(UnavailableError, match="ends at offset 12, though the log was flushed up to offset 5000"):
+        recover(owner, at)
+    assert b"".join(path.read_bytes() for path in sorted((at / LOG).parent.glob("*.log"))) == content
     store.close()
 
 

@@ -25,9 +25,10 @@ from uuid import UUID, uuid4
 
 import msgspec
 
-from kohort.model.errors import ConfigError, ErrorCode, StorageError
+from kohort.model.errors import ConfigError, CorruptError, ErrorCode, StorageError
 from kohort.model.ids import TopicPartition
 from kohort.model.image import ImageDelta
+from kohort.runtime.loading.checks import check_batches
 from kohort.runtime.ports import Clock
 from kohort.storage.log import Log, LogConfig, LogStore
 from kohort.wire import batches
@@ -162,7 +163,7 @@ class Catalog:
 
     Raises:
         ConfigError: the catalog was written by a newer version.
-        StorageError: the catalog's log cannot be read.
+        StorageError: the catalog's log cannot be read, or is damaged.
     """
 
     def __init__(self, store: LogStore, clock: Clock) -> None:
@@ -280,13 +281,30 @@ class Catalog:
             self._pending.popleft().done(ErrorCode.KAFKA_STORAGE_ERROR)
 
     def _load(self, log: Log) -> None:
+        """
+        Raises:
+            CorruptError: a batch is damaged. Without one topic its partitions would be strays.
+        """
         offset = log.log_start_offset
         while offset < log.end_offset:
-            data = log.read(offset, bytes_max=_READ_BYTES)
-            for position, header in batches.iter_batches(data):
-                for record in batches.read_records(memoryview(data)[position:], header=header):
-                    self._replay(record.key or b"", record.value)
-                offset = header.next_offset
+            try:
+                offset = self._load_batches(log.read(offset, bytes_max=_READ_BYTES), offset, log.end_offset)
+            except CorruptError as error:
+                where = log.location_of(offset)
+                raise CorruptError(
+                    f"the catalog of topics is damaged in {where} from offset {offset} on: {error}. Nothing was changed; "
+                    f"`kohort log repair --dry-run DIR` shows the topics that can be kept"
+                ) from error
+
+    def _load_batches(self, data: bytes, offset: int, end_offset: int) -> int:
+        """Check and replay whole batches, and return the offset behind them."""
+        for _ in check_batches(data, offset, end_offset):
+            pass
+        for position, header in batches.iter_batches(data):
+            for record in batches.read_records(memoryview(data)[position:], header=header):
+                self._replay(record.key or b"", record.value)
+            offset = header.next_offset
+        return offset
 
     def _replay(self, key: bytes, value: bytes | None) -> None:
         if key.startswith(_TOPIC) and value is None:

@@ -1,4 +1,4 @@
-"""`kohort log`: print and verify the files of a data directory. Readers are imported when a command runs."""
+"""`kohort log`: print, verify and repair the files of a data directory. Readers are imported when a command runs."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from kohort.model.ids import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_ST
 
 if TYPE_CHECKING:
     from kohort.storage.tools.dump import DecodeRecord, Row
+    from kohort.storage.tools.repair import DamagedPartition
 
-app = typer.Typer(name="log", no_args_is_help=True, help="Print and verify files of a data directory.")
+app = typer.Typer(name="log", no_args_is_help=True, help="Print, verify and repair files of a data directory.")
 
 _COORDINATOR_TOPICS = (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)
 _PROBLEMS_FOUND = 1
@@ -152,3 +153,68 @@ def verify_directory(
         )
     if any(not problem.is_repaired for problem in problems):
         raise typer.Exit(_PROBLEMS_FOUND)
+
+
+@app.command("repair", epilog="Example: kohort log repair --dry-run kohort-data")
+def repair_directory(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A data directory.")],
+    is_dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Change nothing. Exit code 1 if a partition is damaged.")
+    ] = False,
+    is_json: AsJson = False,
+) -> None:
+    """
+    Repair partitions that a start does not load because flushed data is damaged or missing.
+
+    Every batch with a right checksum is kept. The offsets of the others are lost, and damaged segments are kept as *.damaged.
+    """
+    from kohort.storage.durability.checkpoint_formats import META_PROPERTIES, DirectoryLock
+    from kohort.storage.tools.repair import find_damaged, repair
+
+    if not (directory / META_PROPERTIES).exists():
+        raise ConfigError(f"{directory} is no data directory: it has no {META_PROPERTIES}")
+    try:
+        lock = None if is_dry_run else DirectoryLock(directory)
+        try:
+            damaged = list(find_damaged(directory))
+            if not is_dry_run and damaged:
+                repair(directory, damaged)
+        finally:
+            if lock is not None:
+                lock.release()
+    except OSError as error:
+        raise ConfigError(f"{directory} cannot be repaired: {error}") from error
+    _print_repair(damaged, is_dry_run=is_dry_run, is_json=is_json)
+    if is_dry_run and damaged:
+        raise typer.Exit(_PROBLEMS_FOUND)
+
+
+def _print_repair(damaged: list[DamagedPartition], *, is_dry_run: bool, is_json: bool) -> None:
+    count = len(damaged)
+    lost = sum(each.next_offset - each.offset for partition in damaged for each in partition.lost)
+    if is_json:
+        print_json(
+            [
+                {
+                    "partition": str(partition.topic_partition),
+                    "reason": partition.reason,
+                    "lost": [
+                        {
+                            "path": str(each.path),
+                            "position": each.position,
+                            "offset": each.offset,
+                            "next_offset": each.next_offset,
+                        }
+                        for each in partition.lost
+                    ],
+                }
+                for partition in damaged
+            ]
+        )
+        return
+    for partition in damaged:
+        for line in (partition.reason, *partition.lost):
+            if line is not None:
+                typer.echo(f"{partition.topic_partition}: {line}")
+    what = "to repair (--dry-run: nothing was changed)" if is_dry_run else "repaired"
+    typer.echo(f"{count} partition{'' if count == 1 else 's'} {what}, {lost} offset{'' if lost == 1 else 's'} lost")

@@ -236,6 +236,9 @@ class LogBase(ABC):
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
         return self.epochs.end_offset_for(leader_epoch, self.end_offset)
 
+    def location_of(self, _offset: int) -> str:
+        return str(self.topic_partition)
+
     def epoch_for_offset(self, offset: int) -> int:
         return self.epochs.epoch_for_offset(offset)
 

@@ -38,16 +38,17 @@ def offset_of(name: str) -> int | None:
 
 
 def find_partitions(data_dir: Path) -> dict[TopicPartition, Path]:
-    """The partition directories; directories of interrupted deletions are removed."""
-    found = {}
+    """The partition directories."""
+    directories = (path for path in sorted(data_dir.iterdir()) if path.is_dir())
+    found = ((partition_of(path.name), path) for path in directories)
+    return {topic_partition: path for topic_partition, path in found if topic_partition is not None}
+
+
+def remove_deleted(data_dir: Path) -> None:
+    """Remove the directories of interrupted deletions."""
     for path in sorted(data_dir.iterdir()):
-        if not path.is_dir():
-            continue
-        if _DELETED.fullmatch(path.name):
+        if _DELETED.fullmatch(path.name) and path.is_dir():
             syscalls.remove_tree(path)
-        elif topic_partition := partition_of(path.name):
-            found[topic_partition] = path
-    return found
 
 
 def rename_to_stray(path: Path, unique: UUID, *, suffix: str) -> Path:

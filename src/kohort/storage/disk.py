@@ -8,16 +8,17 @@ first scans segments from their recovery points, truncates torn tails and restor
 """
 
 import logging
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
+from queue import SimpleQueue
 from uuid import UUID, uuid4
 
 from kohort.model.errors import ConfigError, CorruptError, OffsetOutOfRangeError, StorageError, UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Clock, Defer
 from kohort.storage.cleaning.cleaner import Cleaner
-from kohort.storage.directory import JOURNAL, find_partitions, partition_of, rename_to_stray
+from kohort.storage.directory import JOURNAL, find_partitions, partition_of, remove_deleted, rename_to_stray
 from kohort.storage.disklog import DiskLog
 from kohort.storage.durability import syscalls
 from kohort.storage.durability.checkpoint_formats import (
@@ -40,11 +41,19 @@ from kohort.storage.durability.journal import (
     EPOCH,
     START,
     JournalEntry,
+    flushed_until,
     journal_files,
+    keep_journaled,
     read_journal,
     remove_journal,
 )
-from kohort.storage.durability.recovery import LoadedPartition, RecoveryProgress, bytes_to_scan, load_partition
+from kohort.storage.durability.recovery import (
+    DAMAGE_NOTE,
+    LoadedPartition,
+    RecoveryProgress,
+    bytes_to_scan,
+    load_partition,
+)
 from kohort.storage.epochs import EpochCache
 from kohort.storage.errno_hints import errno_hint
 from kohort.storage.log import NO_TOPIC_ID, CallSoon, CleanerConfig, CleanerMetrics, LogConfig, StoreMetrics
@@ -102,6 +111,10 @@ class DiskStore:
         self._logs: dict[TopicPartition, DiskLog] = {}
         self._found: dict[TopicPartition, Path] = {}
         """Partitions on disk that are not loaded yet."""
+        self._damaged: dict[TopicPartition, str] = {}
+        """Partitions whose flushed data was damaged when the store was opened, with the reason, a sentence."""
+        self._renamed: SimpleQueue[Path] = SimpleQueue()
+        """Directories of deleted partitions that are to be removed."""
         self._on_offline = on_offline
         self._on_recovery = on_recovery
         self._flush_coordinator = FlushCoordinator(
@@ -156,6 +169,7 @@ class DiskStore:
 
     def _load_directory(self) -> None:
         """Load the directory, with recovery after an unclean stop. From here on a stop is unclean until `close`."""
+        remove_deleted(self.data_dir)
         self._found = find_partitions(self.data_dir)
         try:
             self._flush_coordinator.load_checkpoints(self._found)
@@ -182,6 +196,8 @@ class DiskStore:
         Scan data that is not known to be durable, restore missing batches from the journal, and write a checkpoint.
 
         Without recovery points, a loss cannot be told from a gap that the cleaner left; no gap counts as a loss then.
+
+        A partition whose flushed data is damaged is not loaded, and its files stay as they are.
         """
         is_gapless = is_journaled and self._flush_coordinator.checkpoint_files.has_points
         started_ms = self._clock.now_ms()
@@ -203,14 +219,19 @@ class DiskStore:
 
         for topic_partition in sorted(points):
             self._on_recovery(recovered)
-            loaded = self._load(topic_partition, points[topic_partition], is_gapless=is_gapless, on_scan=on_scan)
+            point, journaled = points[topic_partition], entries.get(topic_partition, [])
+            try:
+                loaded = self._load(topic_partition, point, journaled=journaled, is_gapless=is_gapless, on_scan=on_scan)
+            except CorruptError as exc:
+                self._set_damaged(topic_partition, exc, journaled)
+                continue
             recovered.add(loaded)
             for segment in loaded.scanned:
                 files |= {segment.path, segment.index.path, segment.time_index.path, segment.directory}
                 if segment.aborted.is_unsynced:
                     segment.aborted.is_unsynced = False
                     files.add(segment.aborted.path)
-        for topic_partition in sorted(entries):
+        for topic_partition in sorted(entries.keys() - self._damaged.keys()):
             recovered.restored_bytes += self._replay(topic_partition, entries[topic_partition], recovered)
         for topic_partition, log in self._logs.items():
             is_short = log.end_offset < points.get(topic_partition, 0) or topic_partition in recovered.short
@@ -225,6 +246,13 @@ class DiskStore:
                 *(len(self._logs), recovered.segments, recovered.scanned_bytes),
                 *(recovered.cut_bytes, recovered.restored_bytes, elapsed_ms),
             )
+
+    def _set_damaged(self, topic_partition: TopicPartition, error: CorruptError, journaled: list[JournalEntry]) -> None:
+        """Refuse to load a partition. Its data in the journal, which the start removes, is kept beside its segments."""
+        keep_journaled(self._found[topic_partition], journaled)
+        reason = f"{topic_partition} cannot be loaded: {error}. {_way_out(self.data_dir)}"
+        self._damaged[topic_partition] = reason
+        _log.error("log.damaged partition=%s error=%r", topic_partition, reason)
 
     def _replay(self, topic_partition: TopicPartition, entries: list[JournalEntry], recovered: RecoveryProgress) -> int:
         """
@@ -259,21 +287,29 @@ class DiskStore:
         topic_partition: TopicPartition,
         recovery_point: int | None,
         *,
+        journaled: Sequence[JournalEntry] = (),
         is_gapless: bool = False,
         on_scan: Callable[[int], None] = lambda _bytes: None,
     ) -> LoadedPartition:
-        """Load a partition that was found on disk, and add it to the open logs."""
+        """
+        Load a partition that was found on disk, and add it to the open logs.
+
+        Args:
+            journaled: the partition's entries in the journal.
+        """
         directory = self._found[topic_partition]
+        topic_id = read_partition_metadata(directory)
+        durable_until = flushed_until(self._flush_coordinator.offsets.get(topic_partition, 0), journaled, topic_id)
         loaded = load_partition(
             directory,
             LogConfig(),
             self._clock,
             log_start_offset=self._flush_coordinator.start_offsets.get(topic_partition, 0),
             recovery_point=recovery_point,
+            durable_until=durable_until,
             is_gapless=is_gapless,
             on_scan=on_scan,
         )
-        topic_id = read_partition_metadata(directory)
         self._logs[topic_partition] = self._make_log(topic_partition, topic_id, LogConfig(), loaded)
         del self._found[topic_partition]
         return loaded
@@ -296,15 +332,20 @@ class DiskStore:
             raise UnavailableError(f"{topic_partition} cannot be opened: {exc}; {errno_hint(exc)}") from exc
 
     def get(self, topic_partition: TopicPartition) -> DiskLog | None:
+        """
+        Raises:
+            UnavailableError: the files cannot be loaded. Other partitions are not affected; the next call tries again, unless
+                the start found flushed data of this partition damaged.
+        """
+        if topic_partition in self._damaged:
+            raise UnavailableError(self._damaged[topic_partition])
         if topic_partition in self._found:
             try:
                 self._load(topic_partition, None)
-            except (
-                ConfigError,
-                StorageError,
-                OSError,
-            ) as exc:  # other partitions are not affected; the next request for this one tries again
-                raise UnavailableError(f"{topic_partition} cannot be taken up: {exc}") from exc
+            except CorruptError as exc:
+                raise UnavailableError(f"{topic_partition} cannot be loaded: {exc}. {_way_out(self.data_dir)}") from exc
+            except (ConfigError, StorageError, OSError) as exc:
+                raise UnavailableError(f"{topic_partition} cannot be loaded: {exc}") from exc
         return self._logs.get(topic_partition)
 
     def partitions(self) -> Iterable[TopicPartition]:
@@ -317,7 +358,24 @@ class DiskStore:
             _log.error("log.not_deleted partition=%s error=%r hint=%r", topic_partition, str(exc), errno_hint(exc))
             return
         if path is not None:
-            self._flush_coordinator.submit(partial(syscalls.remove_tree, path))
+            self._remove_tree(path)
+
+    def _remove_tree(self, path: Path) -> None:
+        """
+        Remove a renamed directory in the background, after the rename is durable: after a crash a partition that came back in
+        part could not be told from a damaged one.
+        """
+        self._renamed.put(path)
+        self._flush_coordinator.submit(self._remove_renamed)
+
+    def _remove_renamed(self) -> None:
+        """Remove the renamed directories of all deletions so far. On the background thread."""
+        paths = [self._renamed.get() for _ in range(self._renamed.qsize())]
+        if paths:
+            with suppress(OSError):  # the next start removes them
+                syscalls.sync_directory(self.data_dir)
+                for path in paths:
+                    syscalls.remove_tree(path)
 
     def _take_out(self, topic_partition: TopicPartition) -> Path | None:
         try:
@@ -340,7 +398,7 @@ class DiskStore:
     def _remove(self, log: DiskLog) -> None:
         path = self._take_out_log(log, "delete")
         if path is not None:
-            self._flush_coordinator.submit(partial(syscalls.remove_tree, path))
+            self._remove_tree(path)
 
     def _take_out_log(self, log: DiskLog, suffix: str) -> Path | None:
         """
@@ -374,6 +432,7 @@ class DiskStore:
         """
         path = rename_to_stray(self._found[topic_partition], uuid4(), suffix=suffix)
         del self._found[topic_partition]
+        self._damaged.pop(topic_partition, None)
         self._flush_coordinator.on_removed(topic_partition)
         return path
 
@@ -443,7 +502,8 @@ class DiskStore:
         """
         Flush, bring the directory to the form that Kafka leaves, and release it.
 
-        After a failed flush, or if a partition is offline, the directory is left for recovery instead.
+        After a failed flush, or if a partition is offline or files of one are missing, the directory is left for recovery
+        instead.
         """
         if self._is_closed:
             return
@@ -465,7 +525,9 @@ class DiskStore:
             self._flush_coordinator.stop()
         self.cleaner.finish()
         logs = list(self._logs.values())
-        refusals = [log.refusal for log in logs if log.refusal is not None]
+        for log in logs:
+            self._check_files(log)
+        refusals = [log.refusal for log in logs if log.refusal is not None] + list(self._damaged.values())
         if refusals or self.offline_reason is not None:
             raise UnavailableError(self.offline_reason or refusals[0])
         files: set[Path] = set()
@@ -474,6 +536,15 @@ class DiskStore:
         self._flush_coordinator.checkpoint_now(logs, files)
         remove_journal(self.data_dir)
         write_atomically(self.data_dir / CLEAN_SHUTDOWN, _CLEAN_SHUTDOWN_TEXT)
+
+    def _check_files(self, log: DiskLog) -> None:
+        """Take a log offline whose files are missing or too short, and leave a note for the next start."""
+        missing = log.find_missing_data()
+        if missing is not None:
+            _log.error("log.missing_data partition=%s error=%r", log.topic_partition, missing)
+            log.refusal = missing
+            with suppress(FileNotFoundError):  # the whole directory is missing
+                write_atomically(log.directory / DAMAGE_NOTE, missing + "\n")
 
 
 def _restore(log: DiskLog, entry: JournalEntry) -> int:
@@ -495,6 +566,10 @@ def _restore(log: DiskLog, entry: JournalEntry) -> int:
     else:
         return log.restore(entry.content)
     return 0
+
+
+def _way_out(data_dir: Path) -> str:
+    return f"Nothing was changed; `kohort log repair --dry-run {data_dir}` shows what can be kept"
 
 
 def _make_directory(path: Path) -> None:

@@ -433,6 +433,10 @@ class DiskLog(LogBase):
         except OSError as exc:
             self._go_offline(exc)
 
+    def location_of(self, offset: int) -> str:
+        index = max(bisect_right(self._bases, offset) - 1, 0)
+        return str(self._segments[index].path if self._segments else self.directory)
+
     def owns(self, path: Path) -> bool:
         """Whether a file or directory should exist. A log without an append has no files."""
         if self.is_deleted or self._active is None or not path.is_relative_to(self.directory):
@@ -491,6 +495,17 @@ class DiskLog(LogBase):
         self._active.write_indexes()
         snapshot = write_snapshot(self.directory, self.end_offset, self.producers)
         return {self._active.index.path, self._active.time_index.path, snapshot, self.directory}
+
+    def find_missing_data(self) -> str | None:
+        """A sentence about a segment file that is missing or shorter than the data in it; None if all files are there."""
+        for segment in self._segments:
+            try:
+                found_bytes = segment.path.stat().st_size
+            except OSError as exc:
+                return f"{segment.path} cannot be found: {exc.strerror}"
+            if found_bytes < segment.size_bytes:
+                return f"{segment.path} has {found_bytes} of {segment.size_bytes} bytes"
+        return None
 
     def close(self, refusal: str) -> None:
         if self.refusal is None:

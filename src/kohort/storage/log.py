@@ -224,6 +224,9 @@ class Log(PartitionLog, Protocol):
         Source: Kafka LeaderEpochFileCache.endOffsetFor.
         """
 
+    def location_of(self, offset: int) -> str:
+        """The place of an offset for a message: the segment file, or the partition if it has no files."""
+
     def epoch_for_offset(self, offset: int) -> int:
         """The leader epoch of the record at `offset`; -1 if unknown."""
 

@@ -12,13 +12,13 @@ import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from kohort.machine.bulk import RawRecords
 from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from kohort.model.errors import CorruptError
+from kohort.runtime.loading.checks import check_batches
 from kohort.runtime.loading.latest_by_key import latest_by_key
 from kohort.runtime.loading.loader import Load, read_markers
 from kohort.runtime.loading.loader import load_window as load_window_plainly
@@ -84,9 +84,9 @@ def load_window(
             # The parser first copies all bytes, which takes some milliseconds.
             yield
             load.begin_step()
-            layout = yield from _paced(load, buffer.parse())
+            layout = yield from load.paced(buffer.parse())
             window = _Window(load, layout, start)
-            rows = yield from _paced(load, window.choose())
+            rows = yield from load.paced(window.choose())
         except CorruptError:
             # Nothing is replayed yet. Without numpy the loader finds the batch, and sets it aside or fails.
             return (yield from load_window_plainly(load, start, end))
@@ -100,21 +100,10 @@ def _read(load: Load, buffer: BatchBuffer, start: int, end: int, bytes_max: int)
     offset = start
     while offset < end and buffer.size_bytes < bytes_max:
         piece = load.log.read(offset, bytes_max=min(READ_BYTES, bytes_max), up_to=end)
+        yield from load.paced(check_batches(piece, offset, end))
         if not piece or not buffer.add(piece, bytes_max=bytes_max):
             return
         offset = buffer.next_offset
-        if load.is_step_over:
-            yield
-            load.begin_step()
-
-
-def _paced(load: Load, work: Iterator[None]) -> Generator[None, None, Any]:
-    """Advance `work`, which yields often, and yield at the end of each step."""
-    while True:
-        try:
-            next(work)
-        except StopIteration as end:
-            return end.value
         if load.is_step_over:
             yield
             load.begin_step()
@@ -213,7 +202,7 @@ class _Window:
                 except CorruptError:
                     self._one_by_one(some, NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
                     continue
-                yield from _paced(load, replay_bulk(records, partial(self._one, records)))
+                yield from load.paced(replay_bulk(records, partial(self._one, records)))
                 summary.replayed = replayed + len(records) - (summary.set_aside_count - set_aside)
 
     def _raw(self, rows: Ints) -> RawRecords:

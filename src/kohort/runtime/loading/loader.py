@@ -29,13 +29,8 @@ import msgspec
 
 from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, RecordSerde, Shard
 from kohort.model.errors import CorruptError, UnknownRecordTypeError
-from kohort.runtime.loading.set_aside import (
-    DETAILS_MAX,
-    SetAside,
-    batch_set_aside,
-    record_set_aside,
-    require_checksum,
-)
+from kohort.runtime.loading.checks import check_batches
+from kohort.runtime.loading.set_aside import DETAILS_MAX, SetAside, batch_set_aside, record_set_aside
 from kohort.runtime.ports import PartitionLog
 from kohort.runtime.timers.clock import SystemClock
 from kohort.wire.batches import BatchHeader, LogRecord, iter_batches, read_marker, read_records
@@ -128,12 +123,20 @@ class Load:
         """Whether it is time to let others have their turn."""
         return self._now_ms() >= self._until_ms
 
+    def paced(self, work: Iterator[None]) -> Generator[None, None, Any]:
+        """Advance `work`, which yields often, and yield at the end of each step."""
+        while True:
+            try:
+                next(work)
+            except StopIteration as end:
+                return end.value
+            if self.is_step_over:
+                yield
+                self.begin_step()
+
     def replay(self, offset: int, key: bytes, value: bytes | None, producer_id: int, producer_epoch: int) -> None:
         """
         Replay one record. An unknown type is skipped with one warning per type; a record that cannot be decoded is set aside.
-
-        Raises:
-            CorruptError: the record cannot be decoded, and the checksum of its batch is wrong.
         """
         summary = self.summary
         try:
@@ -150,13 +153,7 @@ class Load:
         summary.replayed += 1
 
     def set_aside_record(self, offset: int, key: bytes, error: CorruptError, producer_id: int) -> None:
-        """
-        Set a record aside.
-
-        Raises:
-            CorruptError: the checksum of its batch is wrong.
-        """
-        require_checksum(self.log.read(offset, bytes_max=1), offset)
+        """Set a record aside."""
         if producer_id == NO_PRODUCER_ID:
             self.set_aside_keys.add(key)
         self.set_aside(record_set_aside(offset, key, error))
@@ -224,8 +221,8 @@ def load(
         buffer_bytes: the size of a window; one with numpy is up to twice as large.
 
     Raises:
-        CorruptError: the log holds no batch of magic 2 where one must be, or a batch with a wrong checksum, or a transaction
-            marker that cannot be read.
+        CorruptError: the log holds no batch of magic 2 where one must be, a batch with a wrong checksum or offset, or a
+            transaction marker that cannot be read.
         StorageError: the log cannot be read.
     """
     under_way = Load(log, shard, serde, summary, now_ms or SystemClock().now_ms, buffer_bytes)
@@ -293,6 +290,7 @@ def load_window(load: Load, start: int, end: int) -> Generator[None, None, int |
     window = load.log.read(start, bytes_max=load.buffer_bytes, up_to=end)
     if not window:
         return None
+    yield from load.paced(check_batches(window, start, end))
     load.summary.bytes += len(window)
     collected = _Collected()
     view, since_step, offset = memoryview(window), 0, start
@@ -389,7 +387,7 @@ def _collect(load: Load, header: BatchHeader, batch: memoryview, start: int, col
         records = read_records(batch, header=header)
     except CorruptError as error:
         load.summary.records += max(header.record_count, 0)
-        load.set_aside(batch_set_aside(header, batch, error))
+        load.set_aside(batch_set_aside(header, error))
         return
     if header.base_offset < start:
         records = [record for record in records if record.offset >= start]

@@ -3,7 +3,7 @@ Records that a load cannot use, and leaves out.
 
 A record is set aside if its key or value cannot be decoded, and a batch if its contents are no records although its checksum
 is right: a producer wrote these bytes, and the log holds them as they were sent. A batch whose checksum is wrong is damage of
-the log instead, and no header of it can be trusted; then the load fails.
+the log instead, and no header of it can be trusted; then the load fails (`checks`).
 
 Kafka's loader fails for both. A record of an unknown type is no error there and here: it is skipped.
 """
@@ -15,7 +15,7 @@ import msgspec
 
 from kohort.machine.shard import RecordSerde
 from kohort.model.errors import CorruptError, UnknownRecordTypeError
-from kohort.wire.batches import BatchHeader, check_crc, read_records
+from kohort.wire.batches import BatchHeader, read_records
 
 KEY_BYTES_SHOWN: Final = 64
 DETAILS_MAX: Final = 100
@@ -48,24 +48,9 @@ def record_set_aside(offset: int, key: bytes, error: CorruptError) -> SetAside:
     return SetAside(offset, 1, key[:KEY_BYTES_SHOWN], str(error))
 
 
-def batch_set_aside(header: BatchHeader, batch: bytes | memoryview, error: CorruptError) -> SetAside:
-    """
-    Describe a batch whose contents are no records.
-
-    Raises:
-        CorruptError: the checksum of the batch is wrong.
-    """
-    require_checksum(batch, header.base_offset)
+def batch_set_aside(header: BatchHeader, error: CorruptError) -> SetAside:
+    """Describe a batch whose checksum is right and whose contents are no records."""
     return SetAside(header.base_offset, max(header.record_count, 0), None, str(error))
-
-
-def require_checksum(batch: bytes | memoryview, offset: int) -> None:
-    """
-    Raises:
-        CorruptError: the checksum of the batch is wrong.
-    """
-    if not check_crc(batch):
-        raise CorruptError(f"the checksum of the batch at offset {offset} is wrong")
 
 
 def find_set_aside(header: BatchHeader, batch: bytes | memoryview, serde: RecordSerde[Any]) -> Iterator[SetAside]:
@@ -81,7 +66,7 @@ def find_set_aside(header: BatchHeader, batch: bytes | memoryview, serde: Record
     try:
         records = read_records(batch, header=header)
     except CorruptError as error:
-        yield batch_set_aside(header, batch, error)
+        yield batch_set_aside(header, error)
         return
     for record in records:
         if record.key is None:

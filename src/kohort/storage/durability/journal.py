@@ -30,9 +30,11 @@ from uuid import UUID
 import msgspec
 
 from kohort.model.ids import TopicPartition
-from kohort.storage.batchset import read_front
+from kohort.storage.batchset import iter_spans, read_front
 from kohort.storage.directory import JOURNAL, OLD_JOURNAL, partition_of
 from kohort.storage.durability import syscalls
+from kohort.storage.durability.checkpoint_formats import read_partition_metadata
+from kohort.storage.log import NO_TOPIC_ID
 from kohort.wire.batches import HEADER_BYTES, LOG_OVERHEAD_BYTES, check_crc
 from kohort.wire.native import crc32c
 
@@ -42,6 +44,9 @@ START: Final = 3
 EPOCH: Final = 4
 BATCH: Final = 5
 """An append of one batch, of which the checksum of the frame covers the header alone. It is read as APPEND."""
+
+JOURNALED_SUFFIX: Final = ".journaled"
+"""Of a file with the batches that the journal had of a partition that could not be loaded; `kohort log repair` reads it."""
 
 _MAGIC: Final = b"KJ01"
 _MAGIC_OF_BATCHES: Final = b"KJ02"
@@ -211,6 +216,42 @@ def read_journal(files: list[Path]) -> Iterator[JournalEntry]:
     contents = [path.read_bytes() for path in files]
     for content in sorted((content for content in contents if _frame_at(content, 0)), key=_generation_of):
         yield from _entries_of(content)
+
+
+def flushed_until(recovery_point: int, entries: Sequence[JournalEntry], topic_id: UUID) -> int:
+    """
+    The offset up to which the segments of a partition were flushed: the recovery point, or more if the journal shows it. Data
+    between two appends of the journal is not in the journal, so the segments were flushed before the later append.
+
+    Args:
+        entries: the partition's entries in order.
+        topic_id: of the partition's directory. If the journal has its deletion, the directory came back, and the result is 0.
+    """
+    end_offset = flushed = recovery_point
+    for entry in entries:
+        if entry.kind == DELETE and topic_id in (entry.topic_id, NO_TOPIC_ID):
+            return 0
+        if entry.kind == APPEND and entry.topic_id == topic_id:
+            for _, _, base_offset, last_offset, _ in iter_spans(entry.content):
+                if base_offset > end_offset:
+                    flushed = base_offset
+                end_offset = max(end_offset, last_offset + 1)
+    return flushed
+
+
+def keep_journaled(directory: Path, entries: Sequence[JournalEntry]) -> None:
+    """
+    Write the batches of journal entries to a file of their partition's directory, durably: `<first offset>.journaled`.
+
+    Raises:
+        OSError: the file could not be written.
+    """
+    topic_id = read_partition_metadata(directory)
+    appends = [entry.content for entry in entries if entry.kind == APPEND and entry.topic_id == topic_id]
+    if appends:
+        path = directory / f"{read_front(appends[0])[0]:020d}{JOURNALED_SUFFIX}"
+        syscalls.write_file(path, b"".join(appends), is_synced=True)
+        syscalls.sync_directory(directory)
 
 
 def _generation_of(content: bytes) -> int:

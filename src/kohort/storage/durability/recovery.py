@@ -6,6 +6,9 @@ segments from the recovery point on are read and checked, and their indexes rebu
 batch, later segments included. Then missing batches are restored from the journal (`DiskLog.restore`). Every step is
 idempotent: an interrupted recovery is repeated with the same result.
 
+A torn tail was never flushed. A log that is damaged or ends below an offset up to which it was flushed is not truncated and not
+loaded: its valid batches are left for `kohort log repair`. Apache Kafka truncates it.
+
 Source: Kafka LogLoader, LogSegment.recover.
 """
 
@@ -34,6 +37,8 @@ from kohort.wire.compression import Buffer
 
 _log = logging.getLogger("kohort.storage")
 
+DAMAGE_NOTE = "damage.txt"
+"""A file in the directory of a partition whose files a stop found missing or too short: a start does not load the partition."""
 _INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 _SIDE_SUFFIXES = (LOG_SUFFIX, *_INDEX_SUFFIXES, SNAPSHOT_SUFFIX)
 
@@ -121,6 +126,7 @@ def load_partition(
     *,
     log_start_offset: int,
     recovery_point: int | None,
+    durable_until: int = 0,
     is_gapless: bool = False,
     on_scan: Callable[[int], None] = lambda _bytes: None,
 ) -> LoadedPartition:
@@ -130,27 +136,30 @@ def load_partition(
     Args:
         log_start_offset: the checkpointed log start offset; the log starts at the first base offset if that is larger.
         recovery_point: all data below is durable and indexed; None after a clean stop.
+        durable_until: all data below was flushed, also after a clean stop; 0 if that is not known.
         is_gapless: whether a gap between offsets above the recovery point is a loss; data behind it was never acknowledged or
             is in the journal. True for directories with a journal, because Kohort cleans and deletes below the recovery point
             only. Apache Kafka's cleaner may leave gaps above it.
         on_scan: called from time to time with the number of further bytes that were read and checked.
 
     Raises:
+        CorruptError: flushed data is damaged or missing.
         ConfigError: the directory holds files that cannot be loaded.
         OSError: the directory cannot be read.
     """
+    note = directory / DAMAGE_NOTE
+    if note.exists():
+        raise CorruptError(note.read_text("utf-8", "replace").strip())
     segments = _find_segments(directory, config, clock)
     loaded = LoadedPartition(segments, log_start_offset, log_start_offset, _read_epochs(directory), on_scan=on_scan)
     known_until = log_start_offset if recovery_point is None else max(recovery_point, log_start_offset)
     if is_gapless and segments and segments[0].base_offset > known_until:
+        _check_durable(directory, log_start_offset, durable_until)
         _drop(loaded, 0)
     if segments:
         loaded.log_start_offset = max(log_start_offset, segments[0].base_offset)
-        _load_segments(loaded, config, recovery_point, is_gapless=is_gapless)
-    if segments and recovery_point and loaded.end_offset < recovery_point:
-        # The log ends below its recovery point, so the recovery point belongs to another log, or the disk lost data: check
-        # everything. Gaps below the recovery point were left by the cleaner.
-        _load_segments(loaded, config, 0, is_gapless=False)
+        _load_segments(loaded, config, recovery_point, durable_until=durable_until, is_gapless=is_gapless)
+    _check_durable(segments[-1].path if segments else directory, loaded.end_offset, durable_until)
     if loaded.end_offset < loaded.log_start_offset:
         _drop(loaded, 0)
         loaded.end_offset = loaded.log_start_offset
@@ -159,6 +168,17 @@ def load_partition(
     _keep_epochs(loaded)
     loaded.epochs.truncate_from_start(loaded.log_start_offset)
     return loaded
+
+
+def _check_durable(path: Path, end_offset: int, durable_until: int) -> None:
+    """
+    Raises:
+        CorruptError: the log ends at `end_offset`, which is below `durable_until`.
+    """
+    if end_offset < durable_until:
+        raise CorruptError(
+            f"{path} ends at offset {end_offset}, though the log was flushed up to offset {durable_until}"
+        )
 
 
 def _keep_epochs(loaded: LoadedPartition) -> None:
@@ -202,7 +222,9 @@ def _read_epochs(directory: Path) -> EpochCache:
         return EpochCache()
 
 
-def _load_segments(loaded: LoadedPartition, config: LogConfig, recovery_point: int | None, *, is_gapless: bool) -> None:
+def _load_segments(
+    loaded: LoadedPartition, config: LogConfig, recovery_point: int | None, *, durable_until: int, is_gapless: bool
+) -> None:
     """
     Load the segments, and scan those above the recovery point.
 
@@ -220,6 +242,7 @@ def _load_segments(loaded: LoadedPartition, config: LogConfig, recovery_point: i
         segment, is_last = segments[index], index == len(bases) - 1
         is_unchecked = index >= unchecked_from
         if is_gapless and index > unchecked_from and segment.base_offset != next_offset:
+            _check_durable(segments[index - 1].path, next_offset, durable_until)
             _drop(loaded, index)
             break
         is_doubtful = is_unchecked or (not is_last and bases[index + 1] == recovery_point)
@@ -228,7 +251,13 @@ def _load_segments(loaded: LoadedPartition, config: LogConfig, recovery_point: i
             producers.reach(segment.base_offset)
             gapless_from = recovery_point if is_gapless and is_unchecked else None
             cut_bytes, end_offset = _scan(
-                loaded, segment, config, producers, gapless_from=gapless_from, is_last=is_last
+                loaded,
+                segment,
+                config,
+                producers,
+                gapless_from=gapless_from,
+                durable_until=durable_until,
+                is_last=is_last,
             )
             if cut_bytes and is_unchecked:
                 _drop(loaded, index + 1)
@@ -316,6 +345,7 @@ def _scan(
     producers: _ProducerLoad,
     *,
     gapless_from: int | None,
+    durable_until: int,
     is_last: bool,
 ) -> tuple[int, int]:
     """Scan one segment; returns the truncated bytes, and the offset behind the last valid batch."""
@@ -323,7 +353,8 @@ def _scan(
     next_offset = segment.base_offset
     segment.aborted.clear()
     last_buffer, told_bytes = None, 0
-    for buffer, start, span in segment.scan(config, next_offset=next_offset, gapless_from=gapless_from):
+    batches = segment.scan(config, next_offset=next_offset, gapless_from=gapless_from, durable_until=durable_until)
+    for buffer, start, span in batches:
         if buffer is not last_buffer:
             last_buffer = buffer
             if span[0] > told_bytes:

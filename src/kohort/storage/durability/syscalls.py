@@ -146,6 +146,11 @@ def remove_tree(path: Path) -> None:
         remove_directory(path)
 
 
+def sync_file(path: Path) -> None:
+    """Make the data of a file durable."""
+    sync_directory(path)
+
+
 def sync_directory(path: Path) -> None:
     """Make created, renamed and removed names of a directory durable."""
     fd = open_file(path, os.O_RDONLY | os.O_CLOEXEC)

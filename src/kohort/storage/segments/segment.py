@@ -240,11 +240,12 @@ class Segment:
         return self._pread(size, position)
 
     def _tail_position(self, offset: int) -> int:
-        """The position of the batch with this offset, if it is a recent one, else -1."""
+        """The position of the batch that begins at this offset, if it is a recent one, else -1."""
         recent = self._recent_offsets
         if not recent or offset < recent[0]:
             return -1
-        return self._recent_positions[bisect_right(recent, offset) - 1]
+        found = bisect_right(recent, offset) - 1
+        return self._recent_positions[found] if recent[found] == offset else -1
 
     def upper_bound(self, offset: int, size: int) -> int | None:
         """
@@ -385,10 +386,11 @@ class Segment:
                 self.handles.remove(self)
 
     def scan(
-        self, config: LogConfig, *, next_offset: int, gapless_from: int | None = None
+        self, config: LogConfig, *, next_offset: int, gapless_from: int | None = None, durable_until: int = 0
     ) -> Iterator[tuple[memoryview, int, Span]]:
         """
-        Check the checksum of every batch, rebuild the indexes, and truncate the file behind the last valid batch.
+        Check the checksum of every batch, rebuild the indexes, and truncate the file behind the last valid batch. Bytes below
+        `durable_until` are not truncated.
 
         Yields:
             For each valid batch a buffer, the position of the batch in it, and its span in the file. The file is truncated
@@ -396,8 +398,10 @@ class Segment:
 
         Args:
             gapless_from: from this offset on a gap ends the valid batches; None if gaps are allowed everywhere.
+            durable_until: all data below this offset was flushed.
 
         Raises:
+            CorruptError: flushed data is damaged; the file is as it was.
             ConfigError: the file must not be truncated, because it has batches of an old format.
 
         Source: Kafka LogSegment.recover.
@@ -417,8 +421,14 @@ class Segment:
             if span[0] == 0:
                 self.rolling_timestamp_ms = span[4]
             yield buffer, at, span
+            next_offset = span[3] + 1
         if good.end < good.file_bytes:
             good.refuse_old_format()
+            if next_offset < durable_until:
+                raise CorruptError(
+                    f"{self.path} is damaged at byte {good.end}: there is no valid batch, though the log was flushed up to "
+                    f"offset {durable_until} and the valid batches end at {next_offset}"
+                )
             syscalls.truncate(self._fd, good.end)
         self.size_bytes = good.end
 

@@ -1,0 +1,333 @@
+"""
+Repair of partitions whose flushed data is damaged or missing, which a start does not load.
+
+All batches with a right checksum are kept, in the order of their offsets; the offsets of the other batches are lost. A damaged
+segment is kept beside the new one, as `<segment>.damaged`. Data that the journal had of such a partition is put behind its
+segments. The log ends at its recovery point at least, so that no offset is given to another record. Other partitions are not
+changed.
+"""
+
+import mmap
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+from kohort.model.ids import TopicPartition
+from kohort.storage.batchset import Span, iter_spans, span_at
+from kohort.storage.directory import JOURNAL, find_partitions, offset_of
+from kohort.storage.durability import syscalls
+from kohort.storage.durability.checkpoint_formats import (
+    RECOVERY_POINTS,
+    offsets_to_text,
+    read_offsets,
+    read_partition_metadata,
+    write_atomically,
+)
+from kohort.storage.durability.journal import (
+    APPEND,
+    JOURNALED_SUFFIX,
+    JournalEntry,
+    flushed_until,
+    journal_files,
+    read_journal,
+)
+from kohort.storage.durability.recovery import DAMAGE_NOTE
+from kohort.storage.segments.aborted import TXN_INDEX_SUFFIX
+from kohort.storage.segments.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, segment_path
+from kohort.wire.batch_header import HEADER_BYTES, LEADER_EPOCH_AT, LENGTH_AT, LOG_OVERHEAD_BYTES, MAGIC, MAGIC_AT
+from kohort.wire.batches import check_crc
+
+DAMAGED_SUFFIX = ".damaged"
+_REPAIRED_SUFFIX = ".repaired"
+_COPIED_BYTES = 4 << 20
+_MAGIC_BYTE = bytes([MAGIC])
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """
+    Offsets that are lost.
+
+    Attributes:
+        path: the segment file, or the partition's directory if a file is missing.
+        offset: the first of them.
+        next_offset: the offset behind the last one.
+        position: the byte where the damage begins; None if there is no file.
+    """
+
+    path: Path
+    offset: int
+    next_offset: int
+    position: int | None = None
+
+    def __str__(self) -> str:
+        where = str(self.path) if self.position is None else f"{self.path}, byte {self.position}"
+        if self.next_offset == self.offset + 1:
+            return f"{where}: offset {self.offset} is lost"
+        return f"{where}: offsets {self.offset} to {self.next_offset - 1} are lost"
+
+
+_Piece: TypeAlias = tuple[int, int] | bytes
+"""A range of bytes of the present file, or batches of the journal."""
+
+
+@dataclass(slots=True)
+class _File:
+    """The content of one segment file after the repair."""
+
+    path: Path
+    pieces: list[_Piece] = field(default_factory=list)
+    is_changed: bool = False
+
+    def add(self, start: int, end: int) -> None:
+        """Add bytes of the present file."""
+        last = self.pieces[-1] if self.pieces else b""
+        if isinstance(last, tuple) and last[1] == start and end - last[0] < _COPIED_BYTES:
+            self.pieces[-1] = last[0], end
+        else:
+            self.pieces.append((start, end))
+
+
+def find_damaged(data_dir: Path) -> Iterator["DamagedPartition"]:
+    """
+    The partitions whose flushed data is damaged or missing. Every segment is read.
+
+    Raises:
+        CorruptError: the file of recovery points is damaged.
+        OSError: a file cannot be read.
+    """
+    points = read_offsets(data_dir / RECOVERY_POINTS)
+    entries: dict[TopicPartition, list[JournalEntry]] = {}
+    for entry in read_journal(journal_files(data_dir / JOURNAL)):
+        entries.setdefault(entry.topic_partition, []).append(entry)
+    for topic_partition, directory in find_partitions(data_dir).items():
+        partition = DamagedPartition(
+            topic_partition,
+            directory,
+            points.get(topic_partition, 0),
+            entries.get(topic_partition, []),
+            is_gapless=(data_dir / JOURNAL).is_dir(),
+        )
+        if partition.is_damaged:
+            yield partition
+
+
+class DamagedPartition:
+    """
+    The content of one partition's directory, read whole.
+
+    Attributes:
+        reason: the problem that a stop found; None if none did.
+        lost: the offsets that a repair gives up.
+    """
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        directory: Path,
+        recovery_point: int,
+        entries: Sequence[JournalEntry],
+        *,
+        is_gapless: bool,
+    ) -> None:
+        """
+        Args:
+            entries: the partition's entries in the journal.
+            is_gapless: see `kohort.storage.durability.recovery.load_partition`.
+        """
+        self.topic_partition = topic_partition
+        self.directory = directory
+        self.lost: list[Lost] = []
+        topic_id = read_partition_metadata(directory)
+        self._durable_until = flushed_until(recovery_point, entries, topic_id)
+        kept = [path.read_bytes() for path in sorted(directory.glob(f"*{JOURNALED_SUFFIX}"))]
+        note = directory / DAMAGE_NOTE
+        self._is_noted = note.exists()
+        self.reason = note.read_text("utf-8", "replace").strip() if self._is_noted else None
+        self.is_damaged = self._is_noted or bool(kept)
+        self._journaled = kept + [
+            entry.content for entry in entries if entry.kind == APPEND and entry.topic_id == topic_id
+        ]
+        self._files: list[_File] = []
+        self._read_segments(is_gapless=is_gapless)
+        self._end()
+
+    def _read_segments(self, *, is_gapless: bool) -> None:
+        paths = [path for path in self.directory.glob(f"*{LOG_SUFFIX}") if offset_of(path.name) is not None]
+        bases = sorted((offset_of(path.name) or 0, path) for path in paths)
+        self._next_offset = bases[0][0] if bases else 0
+        for index, (base, path) in enumerate(bases):
+            is_lost = is_gapless and self._next_offset < self._durable_until < base
+            self.is_damaged |= is_lost
+            if base > self._next_offset and (is_lost or self._is_noted):
+                self._add_segment(base)
+            self._next_offset = max(self._next_offset, base)
+            self._read_segment(path, bases[index + 1][0] if index + 1 < len(bases) else None)
+        self.is_damaged |= self._next_offset < self._durable_until
+        self._add_segment(None)
+
+    def _add_segment(self, end_offset: int | None) -> None:
+        """Add a segment with the journal's batches from the next offset on, if there are any; None: up to the last one."""
+        first = self._next_offset
+        pieces = self._take_journaled(self.directory, None, end_offset)
+        if pieces:
+            self._files.append(_File(segment_path(self.directory, first, LOG_SUFFIX), pieces, is_changed=True))
+
+    def _read_segment(self, path: Path, end_offset: int | None) -> None:
+        """`end_offset`: where the next segment begins; None for the last one."""
+        file_bytes = path.stat().st_size
+        found = _File(path)
+        self._files.append(found)
+        if not file_bytes:
+            return
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            position = 0
+            while position < file_bytes:
+                span = _valid_span(content, position, self._next_offset)
+                if span is None:
+                    self.is_damaged |= self._next_offset < self._durable_until
+                    found.is_changed = True
+                    span = _next_valid(content, position, self._next_offset)
+                    found.pieces += self._take_journaled(path, position, end_offset if span is None else span[2])
+                    if span is None:
+                        return
+                position = span[0] + span[1]
+                found.add(span[0], position)
+                self._next_offset = span[3] + 1
+
+    def _take_journaled(self, path: Path, position: int | None, end_offset: int | None) -> list["_Piece"]:
+        """
+        The journal's batches from the next offset to below `end_offset`; the offsets between are lost.
+
+        Args:
+            path, position: of the damage.
+            end_offset: None for all batches.
+        """
+        taken: list[_Piece] = []
+        for content in self._journaled:
+            for start, size, base_offset, last_offset, _ in iter_spans(content):
+                if base_offset >= self._next_offset and (end_offset is None or last_offset < end_offset):
+                    self._lose(path, position, base_offset)
+                    self._next_offset = last_offset + 1
+                    taken.append(content[start : start + size])
+        if end_offset is not None:
+            self._lose(path, position, end_offset)
+            self._next_offset = max(self._next_offset, end_offset)
+        return taken
+
+    def _lose(self, path: Path, position: int | None, next_offset: int) -> None:
+        if self._next_offset < next_offset:
+            self.lost.append(Lost(path, self._next_offset, next_offset, position))
+
+    def _end(self) -> None:
+        if self._next_offset < self._durable_until:
+            self.is_damaged = True
+            self.lost.append(Lost(self.directory, self._next_offset, self._durable_until))
+            self._next_offset = self._durable_until
+            self._has_empty_end = True
+        else:
+            self._has_empty_end = False
+
+    def repair(self) -> int:
+        """
+        Write the kept batches, durably, and return the end of the log, which is the new recovery point.
+
+        Raises:
+            OSError: a file could not be written; the repair can be done again.
+        """
+        for file in self._files:
+            if file.is_changed:
+                _rewrite(file)
+        if self._has_empty_end:
+            syscalls.write_file(segment_path(self.directory, self._next_offset, LOG_SUFFIX), b"", is_synced=True)
+        for path in (self.directory / DAMAGE_NOTE, *self.directory.glob(f"*{JOURNALED_SUFFIX}")):
+            syscalls.remove(path)
+        for path in self.directory.glob(f"*{LOG_SUFFIX}"):
+            syscalls.sync_file(path)
+        syscalls.sync_directory(self.directory)
+        return self._next_offset
+
+
+def repair(data_dir: Path, partitions: Sequence[DamagedPartition]) -> None:
+    """
+    Repair partitions, and raise their recovery points to the ends of their logs.
+
+    Raises:
+        CorruptError, OSError: a file cannot be read or written; the repair can be done again.
+    """
+    points = read_offsets(data_dir / RECOVERY_POINTS)
+    for partition in partitions:
+        points[partition.topic_partition] = partition.repair()
+    write_atomically(data_dir / RECOVERY_POINTS, offsets_to_text(points))
+
+
+def _rewrite(file: _File) -> None:
+    """Put a file with the valid batches in the place of a segment, which is kept under another name."""
+    path = file.path
+    repaired = path.with_name(path.name + _REPAIRED_SUFFIX)
+    syscalls.write_file(repaired, b"")
+    for piece in file.pieces:
+        if isinstance(piece, tuple):
+            with path.open("rb") as content:
+                syscalls.append_to(repaired, os.pread(content.fileno(), piece[1] - piece[0], piece[0]))
+        else:
+            syscalls.append_to(repaired, piece)
+    syscalls.sync_file(repaired)
+    damaged = path.with_name(path.name + DAMAGED_SUFFIX)
+    if path.exists() and not damaged.exists():
+        try:
+            os.link(path, damaged)
+        except OSError:  # a file system without hard links
+            shutil.copy2(path, damaged)
+    for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
+        syscalls.remove(path.with_suffix(suffix))
+    syscalls.rename(repaired, path)
+
+
+def _valid_span(content: mmap.mmap, position: int, next_offset: int) -> Span | None:
+    """
+    The batch at a position, if it is whole, its checksum is right and its offsets are between those of its neighbours: no
+    checksum covers an offset.
+    """
+    span = _whole_span(content, position)
+    if span is None or not next_offset <= span[2] <= span[3]:
+        return None
+    following = _whole_span(content, position + span[1])
+    is_behind = following is not None and next_offset <= following[2] <= span[3]
+    return None if is_behind else span
+
+
+def _whole_span(content: mmap.mmap, position: int) -> Span | None:
+    size = _size_of(content[position : position + HEADER_BYTES])
+    if size is None or position + size > len(content):
+        return None
+    batch = content[position : position + size]
+    span = span_at(batch, 0)
+    if span is None or not check_crc(batch):
+        return None
+    return position, span[1], span[2], span[3], span[4]
+
+
+def _size_of(header: bytes) -> int | None:
+    if len(header) < HEADER_BYTES or header[MAGIC_AT] != MAGIC:
+        return None
+    size = LOG_OVERHEAD_BYTES + int.from_bytes(header[LENGTH_AT:LEADER_EPOCH_AT], "big", signed=True)
+    return size if size >= HEADER_BYTES else None
+
+
+def _next_valid(content: mmap.mmap, position: int, next_offset: int) -> Span | None:
+    """The first valid batch behind the damaged one at a position: where its length says, else anywhere."""
+    size = _size_of(content[position : position + HEADER_BYTES])
+    span = None if size is None else _valid_span(content, position + size, next_offset)
+    if span is not None:
+        return span
+    at = content.find(_MAGIC_BYTE, position + 1 + MAGIC_AT)
+    while at >= 0:
+        span = _valid_span(content, at - MAGIC_AT, next_offset)
+        if span is not None:
+            return span
+        at = content.find(_MAGIC_BYTE, at + 1)
+    return None
