@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kohort.model.errors import CorruptError
 from kohort.model.ids import TopicPartition
 from kohort.storage.durability import syscalls
 from kohort.storage.durability.journal import (
@@ -112,7 +113,8 @@ def test_a_round_in_pieces_is_written_as_one_in_whole(
     assert contents[0] == contents[1]
 
 
-def test_a_flipped_bit_ends_the_journal_there(tmp_path: Path) -> None:
+def test_a_flipped_bit_is_a_torn_end_only_in_the_last_frame(tmp_path: Path) -> None:
+    """A frame is written when the frame before it is flushed, so a damaged one before another was acknowledged."""
     written = journal(tmp_path)
     rounds = [[JournalEntry(APPEND, TopicPartition("a", number), UUID(int=number), b"batches")] for number in range(3)]
     ends = []
@@ -122,9 +124,13 @@ def test_a_flipped_bit_ends_the_journal_there(tmp_path: Path) -> None:
     written.close()
     (path,) = journal_files(tmp_path / "journal")
     content = path.read_bytes()
-    for position in range(ends[0], ends[1]):
+    for position in range(ends[0], ends[2]):
         path.write_bytes(content[:position] + bytes([content[position] ^ 1]) + content[position + 1 :])
-        assert list(read_journal([path])) == rounds[0]
+        if position < ends[1]:
+            with pytest.raises(CorruptError, match=f"damaged at byte {ends[0]}"):
+                list(read_journal([path]))
+        else:
+            assert list(read_journal([path])) == rounds[0] + rounds[1]
 
 
 def batch_of(number: int) -> JournalEntry:
@@ -152,7 +158,7 @@ def write_apart(written: Journal, entries: list[JournalEntry]) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_every_flipped_bit_ends_a_round_of_batches(tmp_path: Path, count: int) -> None:
+def test_every_flipped_bit_of_a_round_of_batches_is_found(tmp_path: Path, count: int) -> None:
     """Also one in the records, which only their batch's own checksum covers."""
     written = journal(tmp_path)
     rounds = [[batch_of(3 * place + number) for number in range(count)] for place in range(3)]
@@ -164,10 +170,10 @@ def test_every_flipped_bit_ends_a_round_of_batches(tmp_path: Path, count: int) -
     (path,) = journal_files(tmp_path / "journal")
     content = path.read_bytes()
     assert list(read_journal([path])) == [entry for entries in rounds for entry in entries]
-    for position in range(ends[0], ends[1]):
+    for position in range(ends[1], ends[2]):
         for bit in (1, 128):
             path.write_bytes(content[:position] + bytes([content[position] ^ bit]) + content[position + 1 :])
-            assert list(read_journal([path])) == rounds[0]
+            assert list(read_journal([path])) == rounds[0] + rounds[1]
 
 
 def test_records_that_did_not_reach_the_disk_end_the_journal(tmp_path: Path) -> None:

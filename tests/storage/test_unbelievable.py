@@ -202,13 +202,23 @@ def test_an_offset_of_the_active_segment_is_not_believed(base: Path, offset: int
     content[second : second + BASE_OFFSET_BYTES] = struct.pack(">q", offset)
     segment.write_bytes(content)
     store = Owner().disk(base / "data")
-    if not 0 < offset < 10:
-        with pytest.raises(UnavailableError, match=f"{segment} is damaged at byte {second}.*flushed up to offset 4"):
-            store.open(PARTITION, TOPIC_ID, LOG_CONFIG)
-        assert segment.read_bytes() == content
-    else:
-        log = store.open(PARTITION, TOPIC_ID, LOG_CONFIG)
-        assert log.append(batch("e"), leader_epoch=0) == log.end_offset <= 7
+    place = second if not 0 < offset < 10 else 2 * second
+    with pytest.raises(UnavailableError, match=f"{segment} is damaged at byte {place}.*flushed up to offset 4"):
+        store.open(PARTITION, TOPIC_ID, LOG_CONFIG)
+    assert segment.read_bytes() == content
+    store.close()
+
+
+def test_the_offset_of_the_last_batch_is_not_believed(base: Path) -> None:
+    """A clean stop leaves the end of the log in the recovery point."""
+    segment = stopped(base / "data", "a", "b", "c", "d")
+    content = bytearray(segment.read_bytes())
+    last = len(content) // 4 * 3
+    content[last : last + BASE_OFFSET_BYTES] = struct.pack(">q", 7)
+    segment.write_bytes(content)
+    store = Owner().disk(base / "data")
+    with pytest.raises(UnavailableError, match=f"{segment} ends at offset 8, though it was stopped at offset 4"):
+        store.open(PARTITION, TOPIC_ID, LOG_CONFIG)
     store.close()
 
 

@@ -7,7 +7,7 @@ from typing import Final
 from uuid import UUID
 
 from kohort.machine.shard import EndTransaction, Producer
-from kohort.model.errors import FencedError, OffsetOutOfRangeError, UnavailableError
+from kohort.model.errors import CorruptError, FencedError, OffsetOutOfRangeError, UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import NO_SEQUENCE, HighWatermarkListener
 from kohort.storage.batchset import Span, assign_offsets, read_front, split_one
@@ -16,6 +16,7 @@ from kohort.storage.log import NO_TIMESTAMP, BatchSetTooLargeError, LogConfig, L
 from kohort.storage.producers import AbortedTxn, ProducerStateManager, marker_batch
 from kohort.storage.timestamps import first_at_least
 from kohort.wire.batch_header import PRODUCER_ID_AT
+from kohort.wire.batches import check_crc
 
 _log = logging.getLogger("kohort.storage")
 
@@ -245,10 +246,21 @@ class LogBase(ABC):
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
         self._check_readable(self.log_start_offset)
         for batch in self._batches_at_least(timestamp_ms):
-            found = first_at_least(batch, timestamp_ms, self.log_start_offset)
+            found = self._first_at_least(batch, timestamp_ms)
             if found is not None:
                 return found
         return None
+
+    def _first_at_least(self, batch: bytes, timestamp_ms: int) -> TimestampOffset | None:
+        """
+        Raises:
+            CorruptError: the batch is damaged.
+        """
+        is_right = check_crc(batch)
+        found = first_at_least(batch, timestamp_ms, self.log_start_offset) if is_right else None
+        if not is_right or (found is not None and found.offset >= self.end_offset):
+            raise CorruptError(f"{self.topic_partition}: the batch at offset {read_front(batch)[0]} is damaged")
+        return found
 
     @abstractmethod
     def _batches_at_least(self, timestamp_ms: int) -> Iterator[bytes]:
@@ -259,7 +271,7 @@ class LogBase(ABC):
         if timestamp_ms <= NO_TIMESTAMP:
             return None
         data = self.read(max(offset, self.log_start_offset), bytes_max=1)
-        return first_at_least(data, timestamp_ms, self.log_start_offset) if data else None
+        return self._first_at_least(data, timestamp_ms) if data else None
 
     @abstractmethod
     def _newest(self) -> tuple[int, int]:

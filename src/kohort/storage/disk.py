@@ -10,12 +10,13 @@ first scans segments from their recovery points, truncates torn tails and restor
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from operator import ne
 from pathlib import Path
 from queue import SimpleQueue
 from uuid import UUID, uuid4
 
 from kohort.model.errors import ConfigError, CorruptError, OffsetOutOfRangeError, StorageError, UnavailableError
-from kohort.model.ids import TopicPartition
+from kohort.model.ids import TopicPartition, uuid_text
 from kohort.runtime.ports import Clock, Defer
 from kohort.storage.cleaning.cleaner import Cleaner
 from kohort.storage.directory import JOURNAL, find_partitions, partition_of, remove_deleted, rename_to_stray
@@ -202,8 +203,14 @@ class DiskStore:
         is_gapless = is_journaled and self._flush_coordinator.checkpoint_files.has_points
         started_ms = self._clock.now_ms()
         entries: dict[TopicPartition, list[JournalEntry]] = {}
-        for entry in read_journal(left_behind):
-            entries.setdefault(entry.topic_partition, []).append(entry)
+        try:
+            for entry in read_journal(left_behind):
+                entries.setdefault(entry.topic_partition, []).append(entry)
+        except CorruptError as exc:
+            raise ConfigError(
+                f"{self.data_dir / JOURNAL} cannot be read: {exc}. Nothing was changed. If the machine did not lose power, the "
+                "segments have all data: move the journal away and start again. Else data since the last checkpoint is lost."
+            ) from exc
         files: set[Path] = set()
         points = {
             topic_partition: self._flush_coordinator.offsets.get(topic_partition, 0) for topic_partition in self._found
@@ -459,8 +466,12 @@ class DiskStore:
         )
 
     def _adopt(self, log: DiskLog, topic_id: UUID) -> None:
-        """Give the topic id to a directory that has none. Source: Kafka UnifiedLog.assignTopicId."""
-        if log.topic_id == NO_TOPIC_ID and topic_id != NO_TOPIC_ID:
+        """
+        Give the topic id to a directory that has none, or whose file with the id is damaged: random ids never differ in one
+        character. Source: Kafka UnifiedLog.assignTopicId.
+        """
+        if topic_id != NO_TOPIC_ID and _is_unknown(log.topic_id, topic_id):
+            _log.info("log.topic_id partition=%s found=%s assigned=%s", log.topic_partition, log.topic_id, topic_id)
             if log.directory.exists():
                 write_partition_metadata(log.directory, topic_id, is_synced=True)
             log.assign_topic_id(topic_id)
@@ -566,6 +577,12 @@ def _restore(log: DiskLog, entry: JournalEntry) -> int:
     else:
         return log.restore(entry.content)
     return 0
+
+
+def _is_unknown(found: UUID, topic_id: UUID) -> bool:
+    """Whether the id in a directory is missing, or differs in one character from this one, which is not a small number."""
+    is_random = topic_id.int >> 64 != 0
+    return found == NO_TOPIC_ID or (is_random and sum(map(ne, uuid_text(found), uuid_text(topic_id))) == 1)
 
 
 def _way_out(data_dir: Path) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NoReturn, Protocol
 from uuid import UUID
 
-from kohort.model.errors import CorruptError, OffsetOutOfRangeError, UnavailableError
+from kohort.model.errors import OffsetOutOfRangeError, UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Clock
 from kohort.storage.base import LogBase
@@ -301,12 +301,8 @@ class DiskLog(LogBase):
             self._go_offline(exc)
 
     def _batches_of(self, segment: Segment, timestamp_ms: int) -> Iterator[bytes]:
-        next_offset = segment.base_offset
         start = segment.position_of(max(segment.time_index.offset_for(timestamp_ms), self.log_start_offset))
-        for position, size, base_offset, last_offset, max_timestamp_ms in segment.walk(start):
-            if base_offset < next_offset:  # no checksum covers an offset
-                raise CorruptError(f"{segment.path}: offset {base_offset} at {position} follows {next_offset - 1}")
-            next_offset = last_offset + 1
+        for position, size, _, _, max_timestamp_ms in segment.walk(start):
             if max_timestamp_ms >= timestamp_ms:
                 yield segment.read_at(position, size)
 

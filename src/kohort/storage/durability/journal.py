@@ -29,6 +29,7 @@ from uuid import UUID
 
 import msgspec
 
+from kohort.model.errors import CorruptError
 from kohort.model.ids import TopicPartition
 from kohort.storage.batchset import iter_spans, read_front
 from kohort.storage.directory import JOURNAL, OLD_JOURNAL, partition_of
@@ -212,9 +213,18 @@ def read_journal(files: list[Path]) -> Iterator[JournalEntry]:
 
     The entries of the older file may be in the segments already. Behind the frames of a file's current generation there may be
     frames of an older one: a wrong generation or number ends a file.
+
+    Raises:
+        CorruptError: a frame that was flushed is damaged.
     """
     contents = [path.read_bytes() for path in files]
-    for content in sorted((content for content in contents if _frame_at(content, 0)), key=_generation_of):
+    whole = sorted((content for content in contents if _frame_at(content, 0)), key=_generation_of)
+    newest = _generation_of(whole[-1]) if whole else 0
+    for content in contents:
+        # Behind the torn first frame of a file that is used again there are frames of an older generation.
+        if content not in whole and _has_later_frame(content, 0, newest + 1, 0):
+            raise CorruptError("the journal is damaged at byte 0: whole frames follow the damaged one")
+    for content in whole:
         yield from _entries_of(content)
 
 
@@ -298,6 +308,22 @@ def _entries_of(content: bytes) -> Iterator[JournalEntry]:
             return
         yield from _entries_of_frame(content, position + FRAME_HEADER_BYTES, end)
         position, expected = end, (generation, sequence + 1)
+    if expected is not None and _has_later_frame(content, position, *expected):
+        raise CorruptError(f"the journal is damaged at byte {position}: whole frames follow the damaged one")
+
+
+def _has_later_frame(content: bytes, position: int, generation: int, sequence: int) -> bool:
+    """
+    Whether a frame of a generation with a higher sequence follows a damaged one. A frame is written when the frame before it is
+    flushed, so the damaged one was flushed too, and is not a torn end.
+    """
+    position = content.find(_MAGIC[:-1], position + 1)
+    while position >= 0:
+        found = _frame_at(content, position)
+        if found is not None and found[0] == generation and found[1] > sequence:
+            return True
+        position = content.find(_MAGIC[:-1], position + 1)
+    return False
 
 
 def _entries_of_frame(content: bytes, position: int, end: int) -> Iterator[JournalEntry]:

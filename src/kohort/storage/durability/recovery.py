@@ -151,7 +151,8 @@ def load_partition(
     if note.exists():
         raise CorruptError(note.read_text("utf-8", "replace").strip())
     segments = _find_segments(directory, config, clock)
-    loaded = LoadedPartition(segments, log_start_offset, log_start_offset, _read_epochs(directory), on_scan=on_scan)
+    epochs = _read_epochs(directory)
+    loaded = LoadedPartition(segments, log_start_offset, log_start_offset, epochs or EpochCache(), on_scan=on_scan)
     known_until = log_start_offset if recovery_point is None else max(recovery_point, log_start_offset)
     if is_gapless and segments and segments[0].base_offset > known_until:
         _check_durable(directory, log_start_offset, durable_until)
@@ -160,9 +161,15 @@ def load_partition(
         loaded.log_start_offset = max(log_start_offset, segments[0].base_offset)
         _load_segments(loaded, config, recovery_point, durable_until=durable_until, is_gapless=is_gapless)
     _check_durable(segments[-1].path if segments else directory, loaded.end_offset, durable_until)
+    if recovery_point is None and 0 < durable_until < loaded.end_offset:
+        raise CorruptError(
+            f"{segments[-1].path} ends at offset {loaded.end_offset}, though it was stopped at offset {durable_until}"
+        )
     if loaded.end_offset < loaded.log_start_offset:
         _drop(loaded, 0)
         loaded.end_offset = loaded.log_start_offset
+    if epochs is None:
+        loaded.epochs = _find_epochs(segments)
     remove_strays(directory, bases={segment.base_offset for segment in segments}, end_offset=loaded.end_offset)
     loaded.producers.on_high_watermark(loaded.end_offset)
     _keep_epochs(loaded)
@@ -211,7 +218,8 @@ def _base_of(path: Path) -> int:
     return base_offset
 
 
-def _read_epochs(directory: Path) -> EpochCache:
+def _read_epochs(directory: Path) -> EpochCache | None:
+    """The leader epochs of a partition; None if the file is damaged."""
     path = directory / CHECKPOINT_NAME
     try:
         return EpochCache.from_text(path.read_text("utf-8"))
@@ -219,7 +227,17 @@ def _read_epochs(directory: Path) -> EpochCache:
         return EpochCache()
     except (CorruptError, UnicodeDecodeError) as exc:
         _log.warning("log.epochs_unreadable path=%s error=%r", path, str(exc))
-        return EpochCache()
+        return None
+
+
+def _find_epochs(segments: list[Segment]) -> EpochCache:
+    """The leader epochs in the headers of all batches; epochs without a batch are not known."""
+    epochs = EpochCache()
+    for segment in segments:
+        for position, _, base_offset, _, _ in segment.walk():
+            epochs.assign(read_front(segment.read_at(position, HEADER_BYTES))[2], base_offset)
+        segment.close()
+    return epochs
 
 
 def _load_segments(

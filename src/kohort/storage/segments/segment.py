@@ -219,7 +219,11 @@ class Segment:
         start, first_bytes = self._tail_position(offset), 0
         if start < 0:
             found = self._locate(offset)
-            if found is None or found[3] >= up_to:
+            if found is None:
+                return b""
+            if found[3] >= up_to:
+                if is_whole:
+                    raise CorruptError(f"{self.path}: the batch at {found[0]} ends behind the end of the segment")
                 return b""
             start, first_bytes = found[:2]
         if is_whole and self.size_bytes - start <= bytes_max:
@@ -309,6 +313,7 @@ class Segment:
         if position < 0:
             raise CorruptError(f"{self.path}: no batch begins at {position}")
         chunk, chunk_position = b"", position
+        next_offset = self.base_offset
         while position < self.size_bytes:
             at = position - chunk_position
             if at + HEADER_BYTES > len(chunk):
@@ -326,6 +331,9 @@ class Segment:
             last_offset_delta, _, max_timestamp_ms = read_deltas(chunk, at + DELTAS_BEGIN)
             if last_offset_delta < 0:
                 raise CorruptError(f"{self.path}: the batch at {position} ends before it begins")
+            if base_offset < next_offset:  # no checksum covers an offset
+                raise CorruptError(f"{self.path}: offset {base_offset} at {position} follows {next_offset - 1}")
+            next_offset = base_offset + last_offset_delta + 1
             yield position, size, base_offset, base_offset + last_offset_delta, max_timestamp_ms
             position += size
 
@@ -424,7 +432,7 @@ class Segment:
             next_offset = span[3] + 1
         if good.end < good.file_bytes:
             good.refuse_old_format()
-            if next_offset < durable_until:
+            if next_offset < durable_until or (good.rejected is not None and good.rejected[2] < durable_until):
                 raise CorruptError(
                     f"{self.path} is damaged at byte {good.end}: there is no valid batch, though the log was flushed up to "
                     f"offset {durable_until} and the valid batches end at {next_offset}"

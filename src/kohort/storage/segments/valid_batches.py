@@ -35,6 +35,7 @@ class ValidBatches:
     Attributes:
         file_bytes: the size of the file.
         end: after the iteration, the end position of the valid batches.
+        rejected: the batch there if its checksum is right, and only its offset is wrong.
 
     Raises:
         ConfigError: the file is larger than a segment can be.
@@ -47,6 +48,7 @@ class ValidBatches:
                 f"{path} has {self.file_bytes} bytes, and a segment {SIZE_BYTES_MAX} at most: move it away."
             )
         self.end = 0
+        self.rejected: Span | None = None
         self._fd = fd
         self._path = path
         self._next_offset = next_offset
@@ -62,6 +64,7 @@ class ValidBatches:
                 self._fill()
                 at, span = 0, _valid_batch(self._buffer, 0)
             if span is None or not self._can_follow(span):
+                self.rejected = span
                 return
             _, size, base_offset, last_offset, max_timestamp_ms = span
             yield self._buffer, at, (self.end, size, base_offset, last_offset, max_timestamp_ms)
