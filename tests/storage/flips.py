@@ -43,7 +43,7 @@ def left_behind(root: Path, stop: str) -> tuple[Tree, Answers]:
         topics = {name: Topic(name, new_topic_id(), count) for name, count in PARTITIONS.items()}
         for topic in topics.values():
             catalog.change(CatalogChange(put=(topic,)), lambda _code: None)
-        catalog.reserve_producer_ids(1000, lambda _code, _first: None)
+        catalog.reserve_producer_ids(0, 1000, lambda _code, _first: None)
         logs = [store.open(TopicPartition(ORDERS, index), topics[ORDERS].topic_id, CONFIG) for index in range(2)]
         state = store.open(TopicPartition(STATE, 0), topics[STATE].topic_id, CONFIG)
         for number in range(COUNT):
@@ -116,7 +116,7 @@ def start_and_ask(root: Path) -> Answers:
 def ask(store: DiskStore, catalog: Catalog) -> Answers:
     answers: Answers = {
         "topics": {topic.name: (topic.topic_id, topic.partition_count) for topic in catalog.topics()},
-        "producer ids": catalog._next_producer_id,
+        "producer ids": catalog.next_producer_id,
         "cluster id": store.cluster_id,
     }
     for name, count in PARTITIONS.items():
