@@ -103,3 +103,77 @@ def test_a_segment_that_was_closed_is_opened_again_by_a_read_and_an_append(tmp_p
             assert len(store._handles) <= 1
     store.close()
     assert len(store._handles) == 0
+
+
+NO_DESCRIPTORS = """
+import os, resource, sys
+from pathlib import Path
+from kohort.model.errors import UnavailableError
+from kohort.model.ids import TopicPartition
+from kohort.storage.log import LogConfig
+from tests.storage.compacted import make_durable
+from tests.storage.owner import TOPIC_ID, Owner, batch
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+owner = Owner()
+store = owner.disk(Path(sys.argv[1]))
+logs = [store.open(TopicPartition("t", number), TOPIC_ID, LogConfig(segment_bytes=250)) for number in range(4)]
+for log in logs[:3]:
+    log.append(batch("before"), leader_epoch=0)
+make_durable(owner, store)
+for log in logs[:3]:
+    for segment in log.segments:
+        segment.close()
+taken = []
+try:
+    while True:
+        taken.append(os.open(os.devnull, os.O_RDONLY))
+except OSError:
+    pass
+refused = 0
+for number in range(12):  # segments roll, indexes and snapshots are written, and checkpoints flush all of it
+    for log in logs:
+        try:
+            log.append(batch(f"during {number}"), leader_epoch=0)
+            assert log.read(log.end_offset - 1, bytes_max=1)
+        except UnavailableError as error:
+            assert "ulimit -n" in str(error), error
+            refused += 1
+    make_durable(owner, store)
+assert store.offline_reason is None
+for fd in taken:
+    os.close(fd)
+for log in logs:
+    end_offset = log.end_offset
+    assert log.append(batch("after"), leader_epoch=0) == end_offset + 1
+    assert b"after" in log.read(end_offset, bytes_max=1)
+store.close()
+assert (Path(sys.argv[1]) / ".kafka_cleanshutdown").exists()
+print("refused", refused)
+"""
+
+
+def test_a_partition_that_could_not_open_a_file_is_tried_again(base: Path) -> None:
+    """Connections have taken all descriptors. Nothing goes offline, and flushes and checkpoints use the reserve."""
+    ended = subprocess.run(
+        [sys.executable, "-c", NO_DESCRIPTORS, str(base / "data")],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+        timeout=120,
+        check=False,
+    )
+    assert ended.stdout.startswith("refused "), ended.stderr[-3000:]
+    assert int(ended.stdout.split()[1]) > 0, "the trial refused nothing"
+
+
+def test_few_files_are_a_share_of_a_small_limit() -> None:
+    code = """
+import resource
+from kohort.storage.segments.file_handles import open_files_max
+for limit in (40, 100, 1000):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, 1000))
+    print(open_files_max())
+"""
+    command = [sys.executable, "-c", code]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.split() == ["20", "50", "500"]

@@ -19,7 +19,7 @@ from kohort.storage.durability.checkpoint_formats import PARTITION_METADATA, wri
 from kohort.storage.durability.journal import BATCH, entry_prefix
 from kohort.storage.durability.recovery import LoadedPartition
 from kohort.storage.epochs import EPOCH_MAX
-from kohort.storage.errno_hints import errno_hint
+from kohort.storage.errno_hints import errno_hint, is_out_of_files
 from kohort.storage.log import NO_TIMESTAMP, LogConfig
 from kohort.storage.producers import AbortedTxn
 from kohort.storage.segments.aborted import find_overlapping
@@ -147,7 +147,7 @@ class DiskLog(LogBase):
                 active = self._roll()
             active.append(data, spans, rest=rest, index_interval_bytes=self.config.index_interval_bytes)
         except OSError as exc:
-            self._go_offline(exc)
+            self._on_error(exc)
         self._mark_unsynced(active)
         self.end_offset = last_offset + 1
 
@@ -158,23 +158,41 @@ class DiskLog(LogBase):
             self._has_unwritten_indexes = True
 
     def _roll(self) -> Segment:
-        """Begin a new segment at the end of the log; the first one makes the directory."""
-        if self._active is None:
+        """
+        Begin a new segment at the end of the log; the first one makes the directory.
+
+        Raises:
+            OSError: a file could not be written; the log has not changed.
+        """
+        active = self._active
+        if active is None:
             syscalls.ensure_directory(self.directory)
             write_partition_metadata(self.directory, self.topic_id)
-        else:
-            self._active.write_indexes()
-            self._active.release()
-            self._mark_unsynced(self._active)  # its indexes
-            self._new_snapshots.add(write_snapshot(self.directory, self.end_offset, self.producers))
         segment = Segment(self.directory, self.end_offset, self.config, created_ms=self._clock.now_ms())
         segment.handles = self.handles
         segment.create()
+        if active is not None:
+            try:
+                active.write_indexes()
+                self._new_snapshots.add(write_snapshot(self.directory, self.end_offset, self.producers))
+            except OSError:
+                segment.close()
+                syscalls.remove_files((segment.path,))
+                raise
+            active.release()
+            self._mark_unsynced(active)  # its indexes
         self._segments.append(segment)
         self._bases.append(segment.base_offset)
         self._active = segment
         self._has_new_files = True
         return segment
+
+    def _on_error(self, exc: OSError) -> NoReturn:
+        """Go offline. If the process has no file descriptor left, nothing has changed, and only this request fails."""
+        if not is_out_of_files(exc):
+            self._go_offline(exc)
+        _log.warning("log.no_file_descriptor partition=%s error=%r", self.topic_partition, str(exc))
+        raise UnavailableError(f"{self.topic_partition} cannot open a file: {exc}; {errno_hint(exc)}") from exc
 
     def _go_offline(self, exc: OSError) -> NoReturn:
         """Take this partition offline until the next start; other partitions are not affected."""
@@ -223,7 +241,7 @@ class DiskLog(LogBase):
             try:
                 self._roll()
             except OSError as exc:
-                self._go_offline(exc)
+                self._on_error(exc)
 
     def restore_epoch(self, leader_epoch: int, start_offset: int) -> None:
         """Begin an epoch from the journal at its start offset, or at the end of the log if that is less."""
@@ -260,15 +278,15 @@ class DiskLog(LogBase):
         try:
             return self._read(offset, bytes_max, up_to)
         except OSError as exc:
-            self._go_offline(exc)
+            self._on_error(exc)
 
     def _read(self, offset: int, bytes_max: int, up_to: int) -> bytes:
         index = max(bisect_right(self._bases, offset) - 1, 0)
         last = len(self._bases) - 1
         while index <= last:
-            is_whole = (self.end_offset if index == last else self._bases[index + 1]) <= up_to
-            data = self._segments[index].read(offset, bytes_max=bytes_max, up_to=up_to, is_whole=is_whole)
-            if data or not is_whole:
+            end_offset = self.end_offset if index == last else self._bases[index + 1]
+            data = self._segments[index].read(offset, bytes_max=bytes_max, up_to=up_to, end_offset=end_offset)
+            if data or end_offset > up_to:
                 return data
             index += 1
         return b""
@@ -298,7 +316,7 @@ class DiskLog(LogBase):
                 if segment.max_timestamp[0] >= timestamp_ms:
                     yield from self._batches_of(segment, timestamp_ms)
         except OSError as exc:
-            self._go_offline(exc)
+            self._on_error(exc)
 
     def _batches_of(self, segment: Segment, timestamp_ms: int) -> Iterator[bytes]:
         start = segment.position_of(max(segment.time_index.offset_for(timestamp_ms), self.log_start_offset))
@@ -326,7 +344,7 @@ class DiskLog(LogBase):
                 if timestamp_ms > newest[0]:
                     newest = timestamp_ms, last_offset
         except OSError as exc:
-            self._go_offline(exc)
+            self._on_error(exc)
         return newest
 
     # Deleting
@@ -375,7 +393,7 @@ class DiskLog(LogBase):
             try:
                 self._roll()
             except OSError as exc:
-                self._go_offline(exc)
+                self._on_error(exc)
         if ends[count - 1] > self.log_start_offset:
             self.delete_before(ends[count - 1])
 

@@ -16,6 +16,11 @@ _HINTS = {
 }
 
 
+def is_out_of_files(error: OSError) -> bool:
+    """Whether the process or the system has no file descriptor left: an error that goes away."""
+    return error.errno in (errno.EMFILE, errno.ENFILE)
+
+
 def errno_hint(error: Exception) -> str:
     """The end of a sentence for the operator: the remedy, and a restart."""
     if not isinstance(error, OSError):

@@ -394,7 +394,7 @@ class FlushCoordinator:
     def _sync_file(self, path: Path) -> None:
         """On any thread."""
         try:
-            fd = syscalls.open_file(path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = syscalls.open_shortly(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError as exc:
             self._post_done(MissingFile(path, exc))
             return

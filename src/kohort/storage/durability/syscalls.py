@@ -12,6 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
+from kohort.storage.durability.reserve import RESERVE
+
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 open_file = os.open
@@ -84,9 +86,14 @@ def write_at(fd: int, pieces: Sequence[Buffer], position: int) -> int:
     return position
 
 
+def open_shortly(path: Path, flags: int) -> int:
+    """Open a file that is closed soon: a reserved descriptor serves if the process has no other."""
+    return RESERVE.open(lambda: open_file(path, flags, FILE_MODE))
+
+
 def write_file(path: Path, data: Buffer, *, is_synced: bool = False) -> None:
     """Write a whole file. The name of a new file is durable when its directory is flushed."""
-    fd = open_file(path, _NEW, FILE_MODE)
+    fd = open_shortly(path, _NEW)
     try:
         _write_all(fd, data)
         if is_synced:
@@ -104,7 +111,7 @@ def _write_all(fd: int, data: Buffer) -> None:
 
 def append_to(path: Path, data: Buffer) -> None:
     """Append to a file, which is created if it does not exist."""
-    fd = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, FILE_MODE)
+    fd = open_shortly(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC)
     try:
         _write_all(fd, data)
     finally:
@@ -153,7 +160,7 @@ def sync_file(path: Path) -> None:
 
 def sync_directory(path: Path) -> None:
     """Make created, renamed and removed names of a directory durable."""
-    fd = open_file(path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = open_shortly(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fsync(fd)
     finally:

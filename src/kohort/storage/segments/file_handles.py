@@ -2,12 +2,13 @@
 A bound on open segment files: a directory may have more partitions than the process may have files.
 
 A segment opens its file on access and registers here. Above the bound a file without recent access is closed, by the clock
-algorithm: an access only sets a flag.
+algorithm: an access only sets a flag. If connections have taken all descriptors of the process, a file is closed for each file
+that is opened.
 """
 
 from typing import Final, Protocol
 
-OPEN_FILES_MIN: Final = 64
+OPEN_FILES_MIN: Final = 8
 """The bound is at least this, whatever the limit of the process."""
 OPEN_FILES_MAX: Final = 16_384
 
@@ -36,11 +37,18 @@ class FileHandleCache:
         if len(self._open) > self.count_max:
             self._close_one(file)
 
+    def make_room(self) -> bool:
+        """Close a file, because the process may not open more; False if none is open."""
+        if not self._open:
+            return False
+        self._close_one(None)
+        return True
+
     def remove(self, file: Closable) -> None:
         """Unregister a file that was closed."""
         self._open.pop(file, None)
 
-    def _close_one(self, newest: Closable) -> None:
+    def _close_one(self, newest: Closable | None) -> None:
         while True:
             oldest = next(iter(self._open))
             if oldest is not newest and not oldest.was_touched:

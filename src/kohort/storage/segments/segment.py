@@ -25,6 +25,7 @@ from kohort.storage.batchset import (
     read_front,
 )
 from kohort.storage.durability import syscalls
+from kohort.storage.errno_hints import is_out_of_files
 from kohort.storage.log import NO_TIMESTAMP, LogConfig
 from kohort.storage.segments.aborted import TXN_INDEX_SUFFIX, AbortedIndex
 from kohort.storage.segments.file_handles import FileHandleCache
@@ -91,8 +92,17 @@ class Segment:
 
     def create(self) -> None:
         """Make the file; an existing one (empty, or with data that was never acknowledged) is emptied."""
-        self._fd = syscalls.open_file(self.path, _NEW, syscalls.FILE_MODE)
+        self._fd = self._open_file(_NEW)
         self._count_open()
+
+    def _open_file(self, flags: int) -> int:
+        """Open the file. If the process may not open more, other segments' files are closed for it."""
+        while True:
+            try:
+                return syscalls.open_file(self.path, flags, syscalls.FILE_MODE)
+            except OSError as exc:
+                if not is_out_of_files(exc) or self.handles is None or not self.handles.make_room():
+                    raise
 
     def attach(self, handles: FileHandleCache) -> None:
         """Use a cache of open files, which may close this segment's file while it is not used."""
@@ -206,12 +216,12 @@ class Segment:
 
     # Reading
 
-    def read(self, offset: int, *, bytes_max: int, up_to: int, is_whole: bool) -> bytes:
+    def read(self, offset: int, *, bytes_max: int, up_to: int, end_offset: int) -> bytes:
         """
         Read whole batches below `up_to`, at least one, from the batch that holds `offset` (or the next one) on.
 
         Args:
-            is_whole: whether the whole segment is below `up_to`.
+            end_offset: the offset behind the segment.
 
         Raises:
             CorruptError: the bytes at a position are not a batch.
@@ -221,18 +231,31 @@ class Segment:
             found = self._locate(offset)
             if found is None:
                 return b""
+            self._check_neighbours(found, end_offset)
             if found[3] >= up_to:
-                if is_whole:
-                    raise CorruptError(f"{self.path}: the batch at {found[0]} ends behind the end of the segment")
                 return b""
             start, first_bytes = found[:2]
-        if is_whole and self.size_bytes - start <= bytes_max:
+        if end_offset <= up_to and self.size_bytes - start <= bytes_max:
             end = self.size_bytes
         elif first_bytes >= bytes_max and first_bytes:
             end = start + first_bytes
         else:
             end = self._end_position(start, bytes_max=bytes_max, up_to=up_to)
         return self._pread(end - start, start)
+
+    def _check_neighbours(self, found: Span, end_offset: int) -> None:
+        """
+        Check that the next batch begins behind this one. No checksum covers an offset.
+
+        Raises:
+            CorruptError: the offset of one of them is wrong.
+        """
+        following = found[0] + found[1]
+        next_offset = end_offset
+        if following + HEADER_BYTES <= self.size_bytes:
+            next_offset = min(read_front(self._pread(HEADER_BYTES, following))[0], end_offset)
+        if found[3] >= next_offset:
+            raise CorruptError(f"{self.path}: the batch at {found[0]} ends at {found[3]}, and {next_offset} follows")
 
     def read_at(self, position: int, size: int) -> bytes:
         """
@@ -381,7 +404,7 @@ class Segment:
     def open(self) -> None:
         """Open the existing file; its size counts as whole batches until a scan."""
         if self._fd < 0:
-            self._fd = syscalls.open_file(self.path, os.O_RDWR | os.O_CLOEXEC)
+            self._fd = self._open_file(os.O_RDWR | os.O_CLOEXEC)
             self._count_open()
         if self.size_bytes == 0:
             self.size_bytes = os.fstat(self._fd).st_size
@@ -432,7 +455,7 @@ class Segment:
             next_offset = span[3] + 1
         if good.end < good.file_bytes:
             good.refuse_old_format()
-            if next_offset < durable_until or (good.rejected is not None and good.rejected[2] < durable_until):
+            if next_offset < durable_until or good.is_shifted:
                 raise CorruptError(
                     f"{self.path} is damaged at byte {good.end}: there is no valid batch, though the log was flushed up to "
                     f"offset {durable_until} and the valid batches end at {next_offset}"

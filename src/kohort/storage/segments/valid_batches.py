@@ -35,7 +35,8 @@ class ValidBatches:
     Attributes:
         file_bytes: the size of the file.
         end: after the iteration, the end position of the valid batches.
-        rejected: the batch there if its checksum is right, and only its offset is wrong.
+        is_shifted: whether the offset of the last valid batch is wrong: it begins behind a gap, and the next batch goes on as if
+            there was none. Other batches there, whose offsets go back, are remains of older data.
 
     Raises:
         ConfigError: the file is larger than a segment can be.
@@ -48,7 +49,9 @@ class ValidBatches:
                 f"{path} has {self.file_bytes} bytes, and a segment {SIZE_BYTES_MAX} at most: move it away."
             )
         self.end = 0
-        self.rejected: Span | None = None
+        self.is_shifted = False
+        self._unshifted = -1
+        """Where the last batch would end without the gap before it; -1 if there was none."""
         self._fd = fd
         self._path = path
         self._next_offset = next_offset
@@ -64,11 +67,13 @@ class ValidBatches:
                 self._fill()
                 at, span = 0, _valid_batch(self._buffer, 0)
             if span is None or not self._can_follow(span):
-                self.rejected = span
+                self.is_shifted = span is not None and span[2] == self._unshifted
                 return
             _, size, base_offset, last_offset, max_timestamp_ms = span
             yield self._buffer, at, (self.end, size, base_offset, last_offset, max_timestamp_ms)
             self.end += size
+            gap = base_offset - self._next_offset
+            self._unshifted = last_offset + 1 - gap if gap else -1
             self._next_offset = last_offset + 1
 
     def _can_follow(self, span: Span) -> bool:
