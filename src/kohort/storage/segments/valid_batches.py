@@ -35,8 +35,8 @@ class ValidBatches:
     Attributes:
         file_bytes: the size of the file.
         end: after the iteration, the end position of the valid batches.
-        is_shifted: whether the offset of the last valid batch is wrong: it begins behind a gap, and the next batch goes on as if
-            there was none. Other batches there, whose offsets go back, are remains of older data.
+        is_shifted: whether the offset of the last valid batch is wrong: it begins behind a gap, and the next batch goes on as
+            if there was none. Other batches there, whose offsets go back, are remains of older data.
 
     Raises:
         ConfigError: the file is larger than a segment can be.
