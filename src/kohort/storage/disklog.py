@@ -320,8 +320,12 @@ class DiskLog(LogBase):
 
     def _batches_of(self, segment: Segment, timestamp_ms: int) -> Iterator[bytes]:
         start = segment.position_of(max(segment.time_index.offset_for(timestamp_ms), self.log_start_offset))
-        for position, size, _, _, max_timestamp_ms in segment.walk(start):
+        following = bisect_right(self._bases, segment.base_offset)
+        end_offset = self._bases[following] if following < len(self._bases) else self.end_offset
+        for span in segment.walk(start):
+            position, size, _, _, max_timestamp_ms = span
             if max_timestamp_ms >= timestamp_ms:
+                segment.check_neighbours(span, end_offset)
                 yield segment.read_at(position, size)
 
     def _newest(self) -> tuple[int, int]:

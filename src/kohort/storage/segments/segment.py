@@ -231,7 +231,7 @@ class Segment:
             found = self._locate(offset)
             if found is None:
                 return b""
-            self._check_neighbours(found, end_offset)
+            self.check_neighbours(found, end_offset)
             if found[3] >= up_to:
                 return b""
             start, first_bytes = found[:2]
@@ -243,7 +243,7 @@ class Segment:
             end = self._end_position(start, bytes_max=bytes_max, up_to=up_to)
         return self._pread(end - start, start)
 
-    def _check_neighbours(self, found: Span, end_offset: int) -> None:
+    def check_neighbours(self, found: Span, end_offset: int) -> None:
         """
         Check that the next batch begins behind this one. No checksum covers an offset.
 
