@@ -243,20 +243,19 @@ class Context(SerialExecution, Generic[S]):
 
     def end_transaction(self, end: EndTransaction, reply: Reply[Exception | None], timeout_ms: int | None) -> None:
         """Append a transaction's marker; see `kohort.machine.shard.Runner.end_transaction`."""
+        self._exclusively(lambda: self._end_transaction(end, reply, timeout_ms))
 
-        def run() -> None:
-            if self.state is not _ACTIVE or self._appender is None:
-                self._outbox.append((reply, self.refusal()))
-                return
-            now_ms = self._now_ms()
-            deadline_ms = now_ms + (self._env.write_timeout_ms if timeout_ms is None else timeout_ms)
-            event = DeferredEvent(None, reply, _itself, (), None, deadline_ms)
-            try:
-                self._appender.end_transaction(end, event, now_ms)
-            except Exception as error:  # noqa: BLE001 -- the shard loop: every caller is answered
-                self.fail([event], self._logged(error))
-
-        self._exclusively(run)
+    def _end_transaction(self, end: EndTransaction, reply: Reply[Exception | None], timeout_ms: int | None) -> None:
+        if self.state is not _ACTIVE or self._appender is None:
+            self._outbox.append((reply, self.refusal()))
+            return
+        now_ms = self._now_ms()
+        deadline_ms = now_ms + (self._env.write_timeout_ms if timeout_ms is None else timeout_ms)
+        event = DeferredEvent(None, reply, _itself, (), None, deadline_ms)
+        try:
+            self._appender.end_transaction(end, event, now_ms)
+        except Exception as error:  # noqa: BLE001 -- the shard loop: every caller is answered
+            self.fail([event], self._logged(error))
 
     def read(self, query: Callable[[S, int], T], on_error: Callable[[Exception], T]) -> T:
         """Query the state as of the high watermark."""

@@ -89,6 +89,12 @@ class _Ending:
         for ready in waiting:
             ready()
 
+    def stop_waiting(self, ready: Callable[[], None]) -> None:
+        """Run a request that still waits, although the transaction is not completed."""
+        if ready in self.waiting:
+            self.waiting.remove(ready)
+            ready()
+
 
 class MarkerSender:
     """
@@ -183,13 +189,7 @@ class MarkerSender:
         if ending is None or ending.is_stuck or len(ending.waiting) >= MAX_WAITING:
             return False
         ending.waiting.append(ready)
-
-        def on_deadline() -> None:
-            if ready in ending.waiting:
-                ending.waiting.remove(ready)
-                ready()
-
-        self._call_later(WAIT_MS, on_deadline)
+        self._call_later(WAIT_MS, partial(ending.stop_waiting, ready))
         return True
 
     def drop(self) -> None:
@@ -238,11 +238,12 @@ class MarkerSender:
 
     def _complete(self, ending: _Ending) -> None:
         """Write the completion. It is written again after an error, unless the shard is gone."""
-
-        def operation(shard: HasContext, now_ms: int) -> Result[TransactionRecord, ErrorCode]:
-            return complete_transaction(shard.context, ending.transaction, ending.coordinator_epoch, now_ms)
-
-        self._run(operation, partial(self._complete, ending))
+        self._run(
+            lambda shard, now_ms: complete_transaction(
+                shard.context, ending.transaction, ending.coordinator_epoch, now_ms
+            ),
+            partial(self._complete, ending),
+        )
 
     def _run(
         self,
@@ -250,14 +251,14 @@ class MarkerSender:
         again: Callable[[], None],
     ) -> None:
         """Run an operation on the shard. `again` is called after an error, unless the shard is gone."""
-
-        def done(code: ErrorCode) -> None:
-            if code is not ErrorCode.NONE and code not in _LOST:
-                self._call_later(RETRY_BACKOFF_MS, again)
-
+        done = partial(self._on_done, again)
         code = self._runner.write(self._partition, operation, done, _code)
         if code is not None:
             done(code)
+
+    def _on_done(self, again: Callable[[], None], code: ErrorCode) -> None:
+        if code is not ErrorCode.NONE and code not in _LOST:
+            self._call_later(RETRY_BACKOFF_MS, again)
 
 
 def _code(error: Exception) -> ErrorCode:
