@@ -6,11 +6,13 @@ from uuid import UUID
 
 import pytest
 
+from kohort.machine.gradual import CHUNK
 from kohort.model.errors import ErrorCode
 from kohort.model.image import ImageDelta
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
-from tests.broker.harness import Harness
+from kohort.wire.gradual import drain
+from tests.broker.harness import Asker, Harness
 from tests.broker.recorded import recorded
 
 Wanted = m.CreateTopicsRequestCreatableTopic
@@ -378,3 +380,21 @@ def test_many_topics_are_created_grown_and_deleted_in_steps() -> None:
     response = harness.ask(ApiKey.DELETE_TOPICS, m.DeleteTopicsRequest(topics=states, timeout_ms=1000))
     assert [(each.name, each.error_code) for each in response.responses] == [(name, 0) for name in names]
     assert not list(harness.broker.catalog.topics())
+
+
+def test_a_topic_that_another_request_deletes_meanwhile_is_unknown() -> None:
+    harness = Harness()
+    names = [f"t{number}" for number in range(2 * CHUNK)]
+    for name in names:
+        harness.create(name)
+    states = [m.DeleteTopicsRequestDeleteTopicState(name=name) for name in names]
+    answers: list[m.DeleteTopicsResponse] = []
+    request = m.DeleteTopicsRequest(topics=states, timeout_ms=1000)
+    steps = harness.broker.handlers[ApiKey.DELETE_TOPICS](request, Asker(6), answers.append)
+    next(steps)
+    other = m.DeleteTopicsRequest(topics=[m.DeleteTopicsRequestDeleteTopicState(name=names[-1])], timeout_ms=1000)
+    assert harness.ask(ApiKey.DELETE_TOPICS, other).responses[0].error_code == 0
+    assert drain(steps) is None
+    harness.node.settle()
+    codes = {result.name: result.error_code for result in answers[0].responses}
+    assert codes == dict.fromkeys(names, 0) | {names[-1]: ErrorCode.UNKNOWN_TOPIC_ID}

@@ -174,7 +174,8 @@ class AlterConfigs:
                     )
                 decisions.append((resource, msgspec.structs.replace(subject, configs=configs)))
             except CoordinatorError as error:
-                decisions.append((resource, error))
+                # A traceback would make a cycle, which only the garbage collector frees.
+                decisions.append((resource, error.with_traceback(None)))
         return decisions
 
     def _subject(self, resource: Resource) -> Subject | None:

@@ -68,7 +68,7 @@ class CreatePartitions:
                     raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
                 decided[topic.name] = self._grow(topic)
             except CoordinatorError as error:
-                decided[topic.name] = error
+                decided[topic.name] = error.with_traceback(None)
         return decided
 
     def _grow(self, wanted: m.CreatePartitionsTopic) -> Topic:

@@ -103,7 +103,7 @@ class CreateTopics:
                     )
                 decided[wanted.name] = self._creation.validate(_new_topic(wanted))
             except CoordinatorError as error:
-                decided[wanted.name] = error
+                decided[wanted.name] = error.with_traceback(None)
         return decided
 
     def _response(self, decided: dict[str, Topic | CoordinatorError], code: ErrorCode) -> m.CreateTopicsResponse:
