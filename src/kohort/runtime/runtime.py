@@ -240,31 +240,28 @@ class Runtime(Generic[S]):
         if guard is None:
             # The transaction is open here. If it ends before the append, the append fails.
             return context.write(operation, reply, on_error, producer)
-        # With threads the verification may answer on any thread at any time, so every answer goes through `reply`. Inline it
-        # answers on this thread: within the call, and then the response is returned, or later.
-        may_return = context.is_inline
-        returned: T | None = None
+        waiting = _VerifiedWrite(self, partition, producer, operation, reply, on_error, log, guard, context.is_inline)
+        self._verify(partition, producer, waiting.verified)
+        return waiting.returned()
 
-        def verified(error: Exception | None) -> None:
-            nonlocal returned
-            context = self._contexts.get(partition)
-            if error is not None:
-                response: T | None = on_error(error)
-            elif context is None:
-                response = on_error(_not_coordinator())
-            elif producer.adds_partition and not log.is_verifying(producer.producer_id, guard):
-                # The marker of the previous transaction came while the coordinator waited for its end.
-                response = self.write_transactional(partition, producer, operation, reply, on_error)
-            else:
-                response = context.write(operation, reply, on_error, msgspec.structs.replace(producer, guard=guard))
-            if may_return:
-                returned = response
-            elif response is not None:
-                reply(response)
-
-        self._verify(partition, producer, verified)
-        may_return = False
-        return returned
+    def write_verified(
+        self,
+        partition: int,
+        producer: Producer,
+        operation: Callable[[S, int], Result[Any, T]],
+        reply: Reply[T],
+        on_error: Callable[[Exception], T],
+        log: PartitionLog,
+        guard: object,
+    ) -> T | None:
+        """Continue `write_transactional` after the verification."""
+        context = self._contexts.get(partition)
+        if context is None:
+            return on_error(_not_coordinator())
+        if producer.adds_partition and not log.is_verifying(producer.producer_id, guard):
+            # The marker of the previous transaction came while the coordinator waited for its end.
+            return self.write_transactional(partition, producer, operation, reply, on_error)
+        return context.write(operation, reply, on_error, msgspec.structs.replace(producer, guard=guard))
 
     def end_transaction(
         self, partition: int, end: EndTransaction, reply: Reply[Exception | None], timeout_ms: int | None = None
@@ -427,6 +424,62 @@ def _not_coordinator() -> CoordinatorError:
 
 def _nothing() -> None:
     """Reject an event of a closed runtime that no caller waits for."""
+
+
+class _VerifiedWrite(Generic[S, T]):
+    """
+    An operation that waits for the verification of its producer's transaction.
+
+    With threads the verification may answer on any thread at any time, so every answer goes through `reply`. Inline it answers
+    on this thread: within the call, and then the response is returned, or later. A class, because a compiled closure would be
+    left to the garbage collector.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime[S],
+        partition: int,
+        producer: Producer,
+        operation: Callable[[S, int], Result[Any, T]],
+        reply: Reply[T],
+        on_error: Callable[[Exception], T],
+        log: PartitionLog,
+        guard: object,
+        may_return: bool,
+    ) -> None:
+        self._runtime = runtime
+        self._partition = partition
+        self._producer = producer
+        self._operation = operation
+        self._reply = reply
+        self._on_error = on_error
+        self._log = log
+        self._guard = guard
+        self._may_return = may_return
+        self._response: T | None = None
+
+    def verified(self, error: Exception | None) -> None:
+        if error is not None:
+            response: T | None = self._on_error(error)
+        else:
+            response = self._runtime.write_verified(
+                self._partition,
+                self._producer,
+                self._operation,
+                self._reply,
+                self._on_error,
+                self._log,
+                self._guard,
+            )
+        if self._may_return:
+            self._response = response
+        elif response is not None:
+            self._reply(response)
+
+    def returned(self) -> T | None:
+        """The response; None if it is given to `reply`."""
+        self._may_return = False
+        return self._response
 
 
 class _Failed:
