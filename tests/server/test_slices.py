@@ -197,3 +197,25 @@ def test_a_handler_may_work_in_steps(steps: int, is_later: bool) -> None:
             assert (await client.receive(ApiKey.API_VERSIONS, 0))[0] == second
 
     play(story)
+
+
+def test_a_pipelined_request_waits_until_a_long_one_before_it_was_handled() -> None:
+    """Only replies may wait together; the requests of a connection take effect in their order."""
+
+    async def story(node: Node, connect: Callable[[], Awaitable[Client]]) -> None:
+        notes: list[str] = []
+
+        def handle(_request: Any, _context: Any, _reply: Any) -> Generator[None, None, Any]:
+            notes.append("begin")
+            for _ in range(5):
+                yield
+            notes.append("end")
+            return m.HeartbeatResponse()
+
+        node._connections.dispatch._handlers[ApiKey.HEARTBEAT] = GradualHandler(handle)
+        client = await connect()
+        sent = [client.send(ApiKey.HEARTBEAT, 4, m.HeartbeatRequest(group_id="g", member_id="m")) for _ in range(3)]
+        assert [(await client.receive(ApiKey.HEARTBEAT, 4))[0] for _ in range(3)] == sent
+        assert notes == ["begin", "end"] * 3
+
+    play(story)
