@@ -279,7 +279,7 @@ class Bench:
                 topics=listed,
             )
             request = m.AddPartitionsToTxnRequest(transactions=[transaction])
-        answer = self.ask(self.service.add_partitions_to_txn, request, version)
+        answer = self.ask(self.service.partitions.add_partitions_to_txn, request, version)
         if answer.error_code:
             return dict.fromkeys(partitions, ErrorCode(answer.error_code))
         results = (
@@ -301,7 +301,7 @@ class Bench:
         request = m.AddOffsetsToTxnRequest(
             transactional_id=ID, producer_id=producer_id, producer_epoch=producer_epoch, group_id=group_id
         )
-        return ErrorCode(self.ask(self.service.add_offsets_to_txn, request, version).error_code)
+        return ErrorCode(self.ask(self.service.partitions.add_offsets_to_txn, request, version).error_code)
 
     def end(
         self,
@@ -328,7 +328,7 @@ class Bench:
         """Ask as a partition leader does."""
         answers: list[CoordinatorError | None] = []
         producer = Producer(ID, producer_id, producer_epoch, adds_partition=adds)
-        self.service.verify(topic_partition, producer, answers.append)
+        self.service.partitions.verify(topic_partition, producer, answers.append)
         self.settle()
         if not answers:
             self.advance(200)

@@ -108,7 +108,7 @@ def test_uncommitted_changes_are_not_shown() -> None:
     bench = Bench()
     bench.init()
     bench.commits = False
-    bench.begin(bench.service.add_offsets_to_txn, _offsets(), 4)
+    bench.begin(bench.service.partitions.add_offsets_to_txn, _offsets(), 4)
     assert bench.transaction().state is ONGOING  # type: ignore[union-attr]
     assert bench.describe().transaction_state == "Empty"
     assert [state.transaction_state for state in bench.listed().transaction_states] == ["Empty"]

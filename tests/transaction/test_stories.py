@@ -73,7 +73,7 @@ def test_a_request_during_the_markers_waits_for_the_completion() -> None:
     bench.markers.code = None
     bench.end(1000, 0)
     request = m.AddOffsetsToTxnRequest(transactional_id=ID, producer_id=1000, producer_epoch=0, group_id="g")
-    waiting = bench.begin(bench.service.add_offsets_to_txn, request, 4)
+    waiting = bench.begin(bench.service.partitions.add_offsets_to_txn, request, 4)
     assert waiting == []
     bench.markers.answer()
     bench.settle()
@@ -92,7 +92,7 @@ def test_only_the_producer_of_the_transaction_waits() -> None:
         request = m.AddOffsetsToTxnRequest(
             transactional_id=ID, producer_id=producer_id, producer_epoch=epoch, group_id="g"
         )
-        (refused,) = bench.begin(bench.service.add_offsets_to_txn, request, 4)
+        (refused,) = bench.begin(bench.service.partitions.add_offsets_to_txn, request, 4)
         assert refused.error_code == CONCURRENT
     again = m.EndTxnRequest(transactional_id=ID, producer_id=1000, producer_epoch=0, committed=True)
     (refused,) = bench.begin(bench.service.end_txn, again, 5)
@@ -120,7 +120,7 @@ def test_it_is_answered_when_the_coordinator_goes() -> None:
     bench.markers.code = None
     bench.end(1000, 0)
     request = m.AddOffsetsToTxnRequest(transactional_id=ID, producer_id=1000, producer_epoch=0, group_id="g")
-    waiting = bench.begin(bench.service.add_offsets_to_txn, request, 4)
+    waiting = bench.begin(bench.service.partitions.add_offsets_to_txn, request, 4)
     bench.runtime.close()
     bench.settle()
     assert [answer.error_code for answer in waiting] == [ErrorCode.NOT_COORDINATOR]
@@ -414,7 +414,9 @@ def test_a_request_of_version_2_under_level_0_does_not_wedge_the_id() -> None:
         verify_only=False,
         topics=[m.AddPartitionsToTxnTopic(name="t", partitions=[1])],
     )
-    answer = bench.ask(bench.service.add_partitions_to_txn, m.AddPartitionsToTxnRequest(transactions=[adding]), 4)
+    answer = bench.ask(
+        bench.service.partitions.add_partitions_to_txn, m.AddPartitionsToTxnRequest(transactions=[adding]), 4
+    )
     assert (answer.error_code, list(answer.results_by_transaction)) == (ErrorCode.UNSUPPORTED_VERSION, [])
     assert bench.end(1000, 0)[0] is ErrorCode.NONE
     assert bench.state() is COMPLETE_COMMIT
@@ -489,7 +491,7 @@ def test_the_answer_has_the_form_of_the_request() -> None:
         v3_and_below_producer_epoch=0,
         v3_and_below_topics=topics,
     )
-    answer = bench.ask(bench.service.add_partitions_to_txn, request, 3)
+    answer = bench.ask(bench.service.partitions.add_partitions_to_txn, request, 3)
     assert [
         (topic.name, [result.partition_index for result in topic.results_by_partition])
         for topic in answer.results_by_topic_v3_and_below
@@ -585,7 +587,7 @@ def test_a_timeout_at_the_last_epoch() -> None:
 
 def test_no_transactions_at_all() -> None:
     bench = Bench()
-    answer = bench.ask(bench.service.add_partitions_to_txn, m.AddPartitionsToTxnRequest(transactions=[]), 5)
+    answer = bench.ask(bench.service.partitions.add_partitions_to_txn, m.AddPartitionsToTxnRequest(transactions=[]), 5)
     assert (answer.error_code, list(answer.results_by_transaction)) == (0, [])
 
 
@@ -612,7 +614,7 @@ def test_a_bounded_number_of_requests_waits() -> None:
     bench.markers.code = None
     bench.end(1000, 0)
     request = m.AddOffsetsToTxnRequest(transactional_id=ID, producer_id=1000, producer_epoch=0, group_id="g")
-    answers = [bench.begin(bench.service.add_offsets_to_txn, request, 4) for _ in range(MAX_WAITING + 5)]
+    answers = [bench.begin(bench.service.partitions.add_offsets_to_txn, request, 4) for _ in range(MAX_WAITING + 5)]
     assert [len(each) for each in answers] == [0] * MAX_WAITING + [1] * 5
     bench.advance(100)
     assert [each[0].error_code for each in answers] == [CONCURRENT] * (MAX_WAITING + 5)

@@ -110,7 +110,7 @@ class TransactionCoordinator:
 
     @property
     def verification(self) -> Verification | None:
-        return self._service
+        return self._service.partitions
 
     def load(self, partition: int, log: PartitionLog, leader_epoch: int) -> None:
         self._runtime.load(partition, log, leader_epoch)
