@@ -104,6 +104,11 @@ class Librdkafka:
             yield
         except KafkaException as exc:
             raise RefusedError(str(exc)) from exc
+        except SystemError as exc:
+            # confluent-kafka sets the exception of a fatal error before it calls the delivery callback, whose first call fails.
+            if not isinstance(exc.__cause__, KafkaException):
+                raise
+            raise RefusedError(str(exc.__cause__)) from exc
 
 
 class Aiokafka:
