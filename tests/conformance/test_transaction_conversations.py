@@ -22,10 +22,10 @@ NAMES = (
     *("txn_fenced", "txn_timeout", "txn_with_offsets", "txn_with_offsets_consumer_protocol"),
 )
 COORDINATOR = {
-    ApiKey.INIT_PRODUCER_ID: "init_producer_id",
-    ApiKey.ADD_PARTITIONS_TO_TXN: "add_partitions_to_txn",
-    ApiKey.ADD_OFFSETS_TO_TXN: "add_offsets_to_txn",
-    ApiKey.END_TXN: "end_txn",
+    ApiKey.INIT_PRODUCER_ID,
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    ApiKey.END_TXN,
 }
 CONCURRENT = "51"
 """Kafka's answer while markers are under way. The markers of this test are written at once, so this answer is not compared."""
@@ -77,7 +77,7 @@ class Conversation:
         version = frame["api_version"]
         if key is ApiKey.INIT_PRODUCER_ID and request.transactional_id is None:
             return self._theirs(frame, key)  # not the coordinator's
-        response = self.bench.ask(getattr(self.bench.service, COORDINATOR[key]), request, version)
+        response = self.bench.ask(self.bench.service.handlers()[key], request, version)
         written = bytes(response_encoder(key, version)(frame["correlation_id"], response))[4:]
         return _read(key, version, written)
 
