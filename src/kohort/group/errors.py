@@ -4,7 +4,7 @@ The error codes of responses when the log of the coordinator or its shard fails.
 Source: Kafka CoordinatorOperationExceptionHelper, GroupMetadataManager.appendGroupMetadataErrorToResponseError.
 """
 
-from kohort.model.errors import CoordinatorError, ErrorCode, StorageError
+from kohort.model.errors import ErrorCode, error_code
 
 # fmt: off
 _TRANSLATION = {
@@ -41,10 +41,3 @@ def stable_fetch_error(error: Exception) -> ErrorCode:
     translated = _TRANSLATION.get(code, code)
     is_unavailable = translated is ErrorCode.COORDINATOR_NOT_AVAILABLE and code is not translated
     return ErrorCode.NOT_COORDINATOR if is_unavailable else translated
-
-
-def error_code(error: Exception) -> ErrorCode:
-    """The code of an error; UNKNOWN_SERVER_ERROR if it has none."""
-    if isinstance(error, CoordinatorError | StorageError):
-        return error.code
-    return ErrorCode.UNKNOWN_SERVER_ERROR

@@ -266,3 +266,10 @@ class InvariantError(KohortError):
 
 class ConfigError(KohortError):
     """A mistake that the operator can correct; the message says how."""
+
+
+def error_code(error: Exception) -> ErrorCode:
+    """The code of an error; UNKNOWN_SERVER_ERROR if it has none."""
+    if isinstance(error, CoordinatorError | StorageError):
+        return error.code
+    return ErrorCode.UNKNOWN_SERVER_ERROR

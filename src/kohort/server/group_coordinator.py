@@ -16,7 +16,7 @@ from kohort.group.service import GroupService
 from kohort.group.shard import GroupShard
 from kohort.machine.shard import EndTransaction, Producer
 from kohort.machine.timeline import SnapshotRegistry
-from kohort.model.errors import ConfigError, ErrorCode
+from kohort.model.errors import ConfigError, ErrorCode, error_code
 from kohort.model.ids import CONSUMER_OFFSETS, TopicPartition
 from kohort.model.image import ClusterImage, ImageDelta
 from kohort.runtime.ports import PartitionLog
@@ -75,7 +75,7 @@ class GroupCoordinator:
         """Commit or drop the pending offsets of a transaction in one partition."""
 
         def reply(error: Exception | None) -> None:
-            done(ErrorCode.NONE if error is None else getattr(error, "code", ErrorCode.UNKNOWN_SERVER_ERROR))
+            done(ErrorCode.NONE if error is None else error_code(error))
 
         self._runtime.end_transaction(partition, end, reply)
 

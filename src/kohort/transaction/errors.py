@@ -6,7 +6,7 @@ Source: Kafka TransactionStateManager.appendTransactionToLog, KafkaApis.handleIn
 
 from typing import Final
 
-from kohort.model.errors import CoordinatorError, ErrorCode, StorageError
+from kohort.model.errors import ErrorCode, error_code
 from kohort.wire.apis import ApiKey
 
 _APPEND: Final = {
@@ -29,11 +29,10 @@ PRODUCER_FENCED_SINCE: Final = {
 """The first version of each API whose clients know PRODUCER_FENCED. Older ones get INVALID_PRODUCER_EPOCH."""
 
 
-def error_code(error: Exception) -> ErrorCode:
-    """The code for an error of an operation or of its append."""
-    if isinstance(error, CoordinatorError | StorageError):
-        return _APPEND.get(error.code, error.code)
-    return ErrorCode.UNKNOWN_SERVER_ERROR
+def append_error(error: Exception) -> ErrorCode:
+    """The code of a request whose records could not be written, or that its shard could not run."""
+    code = error_code(error)
+    return _APPEND.get(code, code)
 
 
 def downgraded(code: ErrorCode, api_key: ApiKey, api_version: int) -> ErrorCode:

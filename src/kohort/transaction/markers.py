@@ -16,7 +16,7 @@ from typing import Final
 
 from kohort.machine.ports import Markers
 from kohort.machine.shard import EndTransaction, Release, Result, Runner
-from kohort.model.errors import CoordinatorError, ErrorCode, StorageError
+from kohort.model.errors import ErrorCode, error_code
 from kohort.model.ids import TopicPartition
 from kohort.model.image import ClusterImage
 from kohort.transaction.context import HasContext
@@ -250,17 +250,15 @@ class MarkerSender:
         operation: Callable[[HasContext, int], Result[TransactionRecord, ErrorCode]],
         again: Callable[[], None],
     ) -> None:
-        """Run an operation on the shard. `again` is called after an error, unless the shard is gone."""
+        """
+        Run an operation on the shard. `again` is called after an error, unless the shard is gone. The codes are not translated
+        as for clients: an append that failed does not mean that the shard is gone.
+        """
         done = partial(self._on_done, again)
-        code = self._runner.write(self._partition, operation, done, _code)
+        code = self._runner.write(self._partition, operation, done, error_code)
         if code is not None:
             done(code)
 
     def _on_done(self, again: Callable[[], None], code: ErrorCode) -> None:
         if code is not ErrorCode.NONE and code not in _LOST:
             self._call_later(RETRY_BACKOFF_MS, again)
-
-
-def _code(error: Exception) -> ErrorCode:
-    """The code of an error, as it is: an append that failed does not mean that the shard is gone."""
-    return error.code if isinstance(error, CoordinatorError | StorageError) else ErrorCode.UNKNOWN_SERVER_ERROR

@@ -18,7 +18,7 @@ from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.model.ids import CONSUMER_OFFSETS, INTERNAL_TOPICS, TopicPartition, coordinator_partition
 from kohort.model.image import ClusterImage
 from kohort.transaction.context import HasContext, TransactionContext
-from kohort.transaction.errors import downgraded, error_code
+from kohort.transaction.errors import append_error, downgraded
 from kohort.transaction.front import TransactionFront
 from kohort.transaction.partitions import TransactionEndingError, add_partitions, verify_partitions
 from kohort.transaction.transaction import VERSION_2
@@ -99,7 +99,7 @@ class PartitionApis:
             lambda shard, now_ms: _added_or_verified(shard.context, transaction, wanted, version, now_ms),
             reply,
             lambda error: dict.fromkeys(
-                partitions, downgraded(error_code(error), ApiKey.ADD_PARTITIONS_TO_TXN, version)
+                partitions, downgraded(append_error(error), ApiKey.ADD_PARTITIONS_TO_TXN, version)
             ),
         )
 
@@ -128,7 +128,7 @@ class PartitionApis:
             lambda shard, now_ms: _offsets_added(shard.context, request, wanted, now_ms),
             reply,
             lambda error: m.AddOffsetsToTxnResponse(
-                error_code=int(downgraded(error_code(error), ApiKey.ADD_OFFSETS_TO_TXN, version))
+                error_code=int(downgraded(append_error(error), ApiKey.ADD_OFFSETS_TO_TXN, version))
             ),
         )
 
@@ -151,7 +151,7 @@ class PartitionApis:
             producer.transactional_id,
             lambda shard, now_ms: _verified(shard.context, producer, wanted, now_ms),
             answer,
-            error_code,
+            append_error,
         )
         if response is not None:
             answer(response)

@@ -23,7 +23,7 @@ from kohort.model.image import ClusterImage
 from kohort.transaction.config import TransactionConfig
 from kohort.transaction.context import HasContext
 from kohort.transaction.end_txn import end_txn, refused_end
-from kohort.transaction.errors import downgraded, error_code
+from kohort.transaction.errors import append_error, downgraded
 from kohort.transaction.front import TransactionFront
 from kohort.transaction.init_producer_id import init_producer_id
 from kohort.transaction.listing import (
@@ -125,7 +125,7 @@ class TransactionService(TransactionFront):
             self.partition_for(request.transactional_id),
             lambda shard, now_ms: init_producer_id(shard.context, request, now_ms),
             reply,
-            lambda error: _init_refused(downgraded(error_code(error), ApiKey.INIT_PRODUCER_ID, api_version)),
+            lambda error: _init_refused(downgraded(append_error(error), ApiKey.INIT_PRODUCER_ID, api_version)),
         )
 
     # EndTxn
@@ -142,7 +142,7 @@ class TransactionService(TransactionFront):
             self.partition_for(request.transactional_id),
             lambda shard, now_ms: end_txn(shard.context, request, client_version, now_ms),
             reply,
-            lambda error: refused_end(downgraded(error_code(error), ApiKey.END_TXN, api_version)),
+            lambda error: refused_end(downgraded(append_error(error), ApiKey.END_TXN, api_version)),
         )
 
     # DescribeTransactions, ListTransactions
@@ -167,7 +167,7 @@ class TransactionService(TransactionFront):
             lambda shard, at: describe_transaction(
                 shard.context, transactional_id, at, partial(self._remaining, partition)
             ),
-            lambda error: described_error(transactional_id, error_code(error)),
+            lambda error: described_error(transactional_id, append_error(error)),
         )
 
     def list_transactions(
@@ -186,7 +186,7 @@ class TransactionService(TransactionFront):
         now_ms = self._now_ms()
         answers = self.runner.read_all(
             lambda shard, at: (ErrorCode.NONE, list(list_transactions(shard.context, wanted, now_ms, at))),
-            lambda error: (error_code(error), []),
+            lambda error: (append_error(error), []),
         )
         found: list[m.ListTransactionsResponseTransactionState] = []
         for code, listed in answers:
