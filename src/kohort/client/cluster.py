@@ -50,7 +50,7 @@ _BY_NAME = Versions(4, 1 << 15)
 
 
 class CoordinatorKind(IntEnum):
-    """What a coordinator coordinates: the key type of FindCoordinator."""
+    """The kind of object that a coordinator looks after: the key type of FindCoordinator."""
 
     GROUP = 0
     TRANSACTION = 1

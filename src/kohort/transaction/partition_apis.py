@@ -190,6 +190,10 @@ class PartitionApis:
             reply(response)
 
 
+# The operations are functions of the module. Compiled, a function within a method and the variables that it shares with the
+# method refer to each other, so every request would leave its objects to the garbage collector.
+
+
 def _run_or_wait(
     operation: Callable[[HasContext, int], Result[Any, T]],
     shard: HasContext,

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
 from kohort.machine.ports import ProducerIdGenerator
+from kohort.machine.response_aggregation import ResponseAggregator
 from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Reply, Runner
 from kohort.model.context import RequestContext
 from kohort.model.errors import CoordinatorError, ErrorCode
@@ -93,25 +95,25 @@ class TransactionService(TransactionFront):
         if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
             return _init_refused(ErrorCode.INVALID_REQUEST)
         if request.transactional_id is not None:
+            max_timeout_ms = self._config.transaction_max_timeout_ms
             code = self.refusal(request.transactional_id)
-            if code is ErrorCode.NONE and not 0 < request.transaction_timeout_ms <= self._max_timeout_ms:
+            if code is ErrorCode.NONE and not 0 < request.transaction_timeout_ms <= max_timeout_ms:
                 code = ErrorCode.INVALID_TRANSACTION_TIMEOUT
             if code is not ErrorCode.NONE:
                 return _init_refused(code)
-        waiting = _Waiting(reply)
+        # One part: the ids may be available now or later, and either way the shard may answer now or later.
+        answer: ResponseAggregator[m.InitProducerIdResponse, m.InitProducerIdResponse] = ResponseAggregator(
+            1, itemgetter(0), reply
+        )
 
         def ready(code: ErrorCode) -> None:
             if code is ErrorCode.NONE:
-                waiting.put(self._init(request, context.api_version, waiting.reply))
+                answer.put(0, self._init(request, context.api_version, answer.reply_to(0)))
             else:
-                waiting.put(_init_refused(code))
+                answer.put(0, _init_refused(code))
 
         self._producer_ids.when_available(ready)
-        return waiting.returned()
-
-    @property
-    def _max_timeout_ms(self) -> int:
-        return self._config.transaction_max_timeout_ms
+        return answer.finish()
 
     def _init(
         self, request: m.InitProducerIdRequest, api_version: int, reply: Reply[m.InitProducerIdResponse]
@@ -204,38 +206,6 @@ class TransactionService(TransactionFront):
             lambda shard, _: gauges.add_shard(shard.context.transactions, shard.context.unfinished), lambda _: gauges
         )
         return gauges
-
-
-# The operations are functions of the module. Compiled, a function within a method and the variables that it shares with the
-# method refer to each other, so every request would leave its objects to the garbage collector.
-
-
-class _Waiting:
-    """
-    One answer that is known inside the call or later: `returned` gives the first, `reply` gets the second.
-    """
-
-    __slots__ = ("_is_inside", "_reply", "_response")
-
-    def __init__(self, reply: Reply[m.InitProducerIdResponse]) -> None:
-        self._reply = reply
-        self._response: m.InitProducerIdResponse | None = None
-        self._is_inside = True
-
-    @property
-    def reply(self) -> Reply[m.InitProducerIdResponse]:
-        return self._reply
-
-    def put(self, response: m.InitProducerIdResponse | None) -> None:
-        """Take the response; None if `reply` gets it later."""
-        if self._is_inside:
-            self._response = response
-        elif response is not None:
-            self._reply(response)
-
-    def returned(self) -> m.InitProducerIdResponse | None:
-        self._is_inside = False
-        return self._response
 
 
 def _init_refused(code: ErrorCode) -> m.InitProducerIdResponse:
