@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 from kohort.group.groups import Group
 from kohort.group.offsets.offsets import Offsets
+from kohort.machine.counters import add_counters
 
 
 class GroupCounters:
@@ -33,11 +34,7 @@ class GroupCounters:
 
     @classmethod
     def total(cls, each: Iterable["GroupCounters"]) -> "GroupCounters":
-        total = cls()
-        for counters in list(each):
-            for name in cls.__slots__:
-                setattr(total, name, getattr(total, name) + getattr(counters, name))
-        return total
+        return add_counters(cls(), each)
 
 
 class GroupGauges:

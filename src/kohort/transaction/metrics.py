@@ -9,6 +9,7 @@ Source: Kafka TransactionCoordinator, TransactionMarkerChannelManager (LogAppend
 
 from collections.abc import Iterable
 
+from kohort.machine.counters import add_counters
 from kohort.machine.timeline import TimelineDict
 from kohort.transaction.states import ONGOING
 from kohort.transaction.transaction import Transaction
@@ -40,11 +41,7 @@ class TransactionCounters:
 
     @classmethod
     def total(cls, each: Iterable["TransactionCounters"]) -> "TransactionCounters":
-        total = cls()
-        for counters in list(each):
-            for name in cls.__slots__:
-                setattr(total, name, getattr(total, name) + getattr(counters, name))
-        return total
+        return add_counters(cls(), each)
 
 
 class TransactionGauges:
