@@ -44,9 +44,8 @@ class GroupCoordinator:
             **{name: config.get_int(name.replace("_", ".")) for name in GroupConfig.__struct_fields__}
         )
         self._counters: defaultdict[int, GroupCounters] = defaultdict(GroupCounters)
-        topic = broker.catalog.topic(self.topic)
         self._runtime = Runtime(
-            partition_count=topic.partition_count if topic else config.get_int("offsets.topic.num.partitions"),
+            partition_count=broker.creation.internal_partition_count(self.topic),
             make_shard=self._make_shard,
             serde=record_serde(),
             image=broker.catalog,

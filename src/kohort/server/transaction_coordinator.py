@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kohort.broker.features import TRANSACTION_VERSION
@@ -48,10 +49,8 @@ class TransactionCoordinator:
         )
         self._senders: dict[int, MarkerSender] = {}
         self._counters: defaultdict[int, TransactionCounters] = defaultdict(TransactionCounters)
-        topic = broker.catalog.topic(self.topic)
-        count = topic.partition_count if topic else config.get_int("transaction.state.log.num.partitions")
         self._runtime = Runtime(
-            partition_count=count,
+            partition_count=broker.creation.internal_partition_count(self.topic),
             make_shard=self._make_shard,
             serde=TransactionRecordSerde(self._level),
             image=broker.catalog,
@@ -67,7 +66,7 @@ class TransactionCoordinator:
             broker.producer_ids,
             self._remaining,
             environment.clock.now_ms,
-            self._offsets_partition_count,
+            partial(broker.creation.internal_partition_count, CONSUMER_OFFSETS),
         )
 
     def _level(self) -> int:
@@ -96,10 +95,6 @@ class TransactionCoordinator:
     def _remaining(self, partition: int, transactional_id: str) -> frozenset[TopicPartition] | None:
         sender = self._senders.get(partition)
         return None if sender is None else sender.remaining(transactional_id)
-
-    def _offsets_partition_count(self) -> int:
-        topic = self._broker.catalog.topic(CONSUMER_OFFSETS)
-        return topic.partition_count if topic else self._broker.config.get_int("offsets.topic.num.partitions")
 
     def handlers(self) -> Mapping[ApiKey, Handler]:
         return self._service.handlers()

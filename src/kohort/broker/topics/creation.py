@@ -189,6 +189,13 @@ class TopicCreation:
         self._catalog.change(CatalogChange(put=(topic,)), lambda _: None)
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
+    def internal_partition_count(self, name: str) -> int:
+        """The number of partitions of an internal topic: those that it has, or will have when it is created."""
+        topic = self._catalog.topic(name)
+        if topic is not None:
+            return topic.partition_count
+        return self._configs.broker.get_int(_INTERNAL[name].partition_count_key)
+
     def _log_refusal(self, name: str, error: CoordinatorError) -> None:
         """Log once why an internal topic cannot be created. Clients are told to retry, which they do many times a second."""
         message = str(error)
