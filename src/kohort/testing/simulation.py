@@ -12,7 +12,7 @@ them by a seed; a property test may choose by itself. With any choice these are 
 A failure names its seed and how to repeat it.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -45,6 +45,21 @@ TIMES_MS = (0, 1, 10, 499, 500, 4_999, 5_000, 5_001)
 
 class SimulationError(AssertionError):
     """A guarantee was broken; the message has the seed, the last moves, and the command that repeats them."""
+
+    @classmethod
+    def of(cls, error: Exception, history: Sequence[str], seed: int, repeat: str) -> "SimulationError":
+        """
+        The failure of one seed.
+
+        Args:
+            history: the names of the moves so far.
+            repeat: the command that repeats the seed, with `{seed}` in its place.
+        """
+        return cls(
+            f"{type(error).__name__}: {error}\n"
+            f"moves: {', '.join(history[-30:])}\n"
+            f"seed {seed}; repeat with: {repeat.format(seed=seed)}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,11 +394,7 @@ def simulate(
         history.append("finish")
         simulation.finish()
     except Exception as error:
-        raise SimulationError(
-            f"{type(error).__name__}: {error}\n"
-            f"moves: {', '.join(history[-30:])}\n"
-            f"seed {seed}; repeat with: {repeat.format(seed=seed)}"
-        ) from error
+        raise SimulationError.of(error, history, seed, repeat) from error
     return simulation
 
 

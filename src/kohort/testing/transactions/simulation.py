@@ -330,11 +330,7 @@ def simulate_transactions(
         simulation.finish()
         simulation.ledger.check()
     except Exception as error:
-        raise SimulationError(
-            f"{type(error).__name__}: {error}\n"
-            f"moves: {', '.join(history[-30:])}\n"
-            f"seed {seed}; repeat with: {repeat.format(seed=seed)}"
-        ) from error
+        raise SimulationError.of(error, history, seed, repeat) from error
     return simulation
 
 
