@@ -30,6 +30,30 @@ class ProducerKey(NamedTuple):
     coordinator_epoch: int
 
 
+def init_producer_id(client: Client, transactional_id: str | None, timeout_ms: int = FENCE_TIMEOUT_MS) -> Any:
+    """
+    Send InitProducerId for a new producer, and return the response, which may have an error.
+
+    Args:
+        transactional_id: an open transaction of the id is aborted by the request; None for a producer without one.
+    """
+    request = messages.InitProducerIdRequest(
+        transactional_id=transactional_id,
+        transaction_timeout_ms=timeout_ms,
+        producer_id=NO_PRODUCER_ID,
+        producer_epoch=NO_PRODUCER_EPOCH,
+    )
+    if transactional_id is None:
+        return client.send(ApiKey.INIT_PRODUCER_ID, request)
+    return client.send_to_coordinator(
+        transactional_id,
+        ApiKey.INIT_PRODUCER_ID,
+        request,
+        error_code=lambda response: response.error_code,
+        kind=CoordinatorKind.TRANSACTION,
+    )
+
+
 def write_abort_marker(client: Client, partition: TopicPartition, producer: ProducerKey) -> None:
     """
     End the transaction of a producer in one partition.
@@ -76,19 +100,8 @@ def force_terminate(client: Client, transactional_id: str) -> Transaction:
         raise ConfigError(f"transactional id {transactional_id} has no open transaction: its state is {before.state}")
     if before.state in ("PrepareCommit", "PrepareAbort"):
         return _ended(client, before)
-    request = messages.InitProducerIdRequest(
-        transactional_id=transactional_id,
-        transaction_timeout_ms=FENCE_TIMEOUT_MS if before.timeout_ms == NO_TIMEOUT_MS else before.timeout_ms,
-        producer_id=NO_PRODUCER_ID,
-        producer_epoch=NO_PRODUCER_EPOCH,
-    )
-    response = client.send_to_coordinator(
-        transactional_id,
-        ApiKey.INIT_PRODUCER_ID,
-        request,
-        error_code=lambda response: response.error_code,
-        kind=CoordinatorKind.TRANSACTION,
-    )
+    timeout_ms = FENCE_TIMEOUT_MS if before.timeout_ms == NO_TIMEOUT_MS else before.timeout_ms
+    response = init_producer_id(client, transactional_id, timeout_ms)
     if response.error_code not in (ErrorCode.NONE, ErrorCode.CONCURRENT_TRANSACTIONS):
         raise refusal(response.error_code, f"the transaction of {transactional_id} cannot be terminated")
     return _ended(client, before)

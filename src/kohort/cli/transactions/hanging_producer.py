@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from kohort.cli.groups.updates import NO_GENERATION
-from kohort.cli.transactions.ending import FENCE_TIMEOUT_MS, NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from kohort.cli.transactions.ending import init_producer_id
 from kohort.cli.transactions.producers import describe_producers, find_replicas
-from kohort.client.cluster import RETRIABLE_COORDINATOR_ERRORS, Client, CoordinatorKind
+from kohort.client.cluster import RETRIABLE_COORDINATOR_ERRORS, Client
 from kohort.client.connection import Versions, refusal
 from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode
 from kohort.model.ids import CONSUMER_OFFSETS, TopicPartition
@@ -177,24 +177,8 @@ def _unverified(client: Client, send: Callable[[], Any], error_code: Callable[[A
 
 
 def _new_producer(client: Client, transactional_id: str | None) -> tuple[int, int]:
-    request = messages.InitProducerIdRequest(
-        transactional_id=transactional_id,
-        transaction_timeout_ms=FENCE_TIMEOUT_MS,
-        producer_id=NO_PRODUCER_ID,
-        producer_epoch=NO_PRODUCER_EPOCH,
-    )
-
     def once() -> Any:
-        if transactional_id is None:
-            response = client.send(ApiKey.INIT_PRODUCER_ID, request)
-        else:
-            response = client.send_to_coordinator(
-                transactional_id,
-                ApiKey.INIT_PRODUCER_ID,
-                request,
-                error_code=lambda response: response.error_code,
-                kind=CoordinatorKind.TRANSACTION,
-            )
+        response = init_producer_id(client, transactional_id)
         if response.error_code in _NOT_READY:
             raise CoordinatorError(ErrorCode(response.error_code))
         return response
