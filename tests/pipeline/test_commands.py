@@ -14,6 +14,7 @@ from kohort.cli.pipeline.commands import app
 from kohort.model.errors import ConfigError
 from kohort.pipeline.jobs import published
 from kohort.pipeline.session import find_java
+from kohort.testing.ports import free_ports
 
 ENTRY = "from kohort.cli.pipeline.commands import app; app(prog_name='kohort pipeline')"
 
@@ -86,6 +87,11 @@ REFUSED = [
     (("run", "LOGS", "--out", "LOGS/out", "--every", "5"),   "--every needs --stream"),
     (("run", "LOGS", "--out", "LOGS/out", "--groups", ","),  "--groups is empty"),
     (("run", "LOGS", "--out", "LOGS/out", "--stream", "--as-of", "9"), "--as-of and --stream exclude each other"),
+    (("lag", "localhost:9092"),                              "write kafka://localhost:9092 for a running cluster"),
+    (("lag", "b-1.kafka:9092,[::1]:9093"),                   "write kafka://b-1.kafka:9092,[::1]:9093 for a running"),
+    (("lag", "LOGS", "--out", "/dev/full/x"),                "cannot be written to /dev/full/x: /dev/full is not a directory"),
+    (("report", "LOGS", "--out", "/dev/full/x"),             "cannot be written to /dev/full/x: /dev/full is not a directory"),
+    (("run", "LOGS", "--out", "/dev/full/x"),                "cannot be written to /dev/full/x: /dev/full is not a directory"),
     (("lag", "LOGS", "--as-of", "2999-01-01"),               "--as-of 2999-01-01 is in the future: it is 20"),
     (("lag", "LOGS", "--as-of", "9" * 30),                   "is in the future"),
     (("lag", "LOGS", "--as-of", "yesterday"),                "'yesterday' is not a time"),
@@ -143,6 +149,19 @@ def test_a_table_with_everything_beside_it(recorded: Callable[[str], Path], tmp_
     assert all(line.startswith(("Skipped:", "Report:", "Reading")) for line in done.stderr.splitlines() if line.strip())
     assert "<svg" in page.read_text()
     assert [path.name for path in out.iterdir()] == ["lag"]
+
+
+def test_no_spark_master_is_a_sentence(recorded: Callable[[str], Path]) -> None:
+    """Spark retries for a minute, and its error is a traceback."""
+    try:
+        find_java()
+    except ConfigError as exc:
+        pytest.skip(str(exc))
+    (port,) = free_ports(1)
+    done = kohort_pipeline("offsets", str(recorded("tv1") / "logs"), "--master", f"spark://127.0.0.1:{port}")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"no Spark master answers at spark://127.0.0.1:{port}: " in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_a_table_is_aligned_and_keeps_control_characters_to_itself(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,9 +12,9 @@ from kohort.pipeline.jobs.tables import Tables
 from kohort.pipeline.tables.burrow.status import burrow_status
 from kohort.testing.history import History
 from kohort.testing.history.expected_tables import ExpectedTables
-from tests.conftest import LONG
+from tests.conftest import LONG, NIGHTLY
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, NIGHTLY]
 
 Row = dict[str, Any]
 Told = tuple[Tables, list[History]]

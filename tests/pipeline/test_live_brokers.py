@@ -13,10 +13,10 @@ from kohort.pipeline.jobs.tables import Tables
 from kohort.testing.kafka import KafkaNode, UnavailableKafkaError
 from kohort.testing.served import ServedKohort
 from tests.clients.java_tools import java_tools
-from tests.conftest import LONG
+from tests.conftest import LONG, NIGHTLY
 from tests.pipeline.story import ORDERS, OUT, PARTITIONS, Story
 
-pytestmark = [pytest.mark.spark, pytest.mark.java]
+pytestmark = [pytest.mark.spark, pytest.mark.java, NIGHTLY]
 
 TRANSACTIONS = {"live-committed": "commit", "live-aborted": "abort", "live-open": "open"}
 GROUPS: dict[str, dict[str, str]] = {"live-consumer": {"group.protocol": "consumer"}}

@@ -19,10 +19,10 @@ from kohort.pipeline.jobs.tables import Tables
 from kohort.testing.served import ServedKohort
 from tests.clients.crew import MORTAL, Crew
 from tests.clients.waiting import wait_until
-from tests.conftest import LONG
+from tests.conftest import LONG, NIGHTLY
 from tests.pipeline.story import ORDERS, PARTITIONS, Story
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), NIGHTLY]
 
 Row = dict[str, Any]
 

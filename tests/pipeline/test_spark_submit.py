@@ -13,10 +13,11 @@ from kohort.model.ids import CONSUMER_OFFSETS
 from kohort.pipeline.session import find_java
 from kohort.testing.history import History
 from kohort.testing.history.expected_tables import ExpectedTables
-from tests.conftest import LONG
+from tests.conftest import LONG, NIGHTLY
 from tests.pipeline.conftest import QUICK
+from tests.pipeline.zipped import write_zip
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, NIGHTLY]
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "stuck_groups.py"
 SHORT_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -47,22 +48,17 @@ def lags(history: History, *, at_ms: int) -> set[tuple[str, str, int, int]]:
     return {one for one in found if one[3] > 0}
 
 
-def test_the_example_runs_on_executors(tmp_path: Path) -> None:
-    """The short version has one executor and one history; the long tier has two executors and Spark's defaults."""
+def submitted(directory: Path, *arguments: str, master: str) -> subprocess.CompletedProcess[str]:
+    """Run spark-submit in a directory."""
     try:
         find_java()
     except ConfigError as exc:
         pytest.skip(str(exc))
     import pyspark
 
-    logs, target = tmp_path / "logs", tmp_path / "stuck"
-    histories = [History(seed, partition=at) for at, seed in enumerate(SEEDS)]
-    for history in histories:
-        history.write(logs)
     submit = str(Path(sys.executable).parent / "spark-submit")
-    command = [submit, "--master", f"local-cluster[{EXECUTORS},1,1024]"]
+    command = [submit, "--master", master]
     command += [word for name, value in SETTINGS.items() for word in ("--conf", f"{name}={value}")]
-    command += [str(EXAMPLE), str(logs), str(target), "--minutes", "0"]
     environment = {
         **os.environ,
         "JAVA_TOOL_OPTIONS": SHORT_JVM,
@@ -70,9 +66,55 @@ def test_the_example_runs_on_executors(tmp_path: Path) -> None:
         "SPARK_HOME": str(Path(pyspark.__file__).parent),
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
-    done = subprocess.run(
-        command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=1_200, check=False
+    # Kohort comes from the installation, or from the zip file.
+    environment.pop("PYTHONPATH", None)
+    return subprocess.run(
+        [*command, *arguments],
+        env=environment,
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        timeout=1_200,
+        check=False,
     )
+
+
+ZIPPED_JOB = """
+import sys
+import kohort
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.getOrCreate()
+records = spark.read.format("kohort").load(sys.argv[1])
+kinds = sorted(row["kind"] for row in records.select("kind").distinct().collect())
+there = spark.sparkContext.parallelize([0], 1).map(lambda _: __import__("kohort").__file__).collect()
+print(kohort.__file__, *there, *kinds, sep="\\n")
+"""
+
+
+def test_kohort_ships_as_a_zip_file(tmp_path: Path) -> None:
+    """Driver and executors import Kohort from the file of --py-files; it takes some 20 s."""
+    job, archive = tmp_path / "job.py", write_zip(tmp_path / "kohort.zip")
+    job.write_text(ZIPPED_JOB)
+    History(3).write(tmp_path / "logs")
+    done = submitted(
+        tmp_path, "--py-files", str(archive), str(job), str(tmp_path / "logs"), master="local-cluster[1,1,1024]"
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    driver, executor, *kinds = done.stdout.splitlines()[-10:]
+    assert "kohort.zip/kohort/__init__.py" in driver
+    assert "kohort.zip/kohort/__init__.py" in executor
+    assert {"coordinator", "offset_commit", "transaction"} <= set(kinds)
+
+
+def test_the_example_runs_on_executors(tmp_path: Path) -> None:
+    """The short version has one executor and one history; the long tier has two executors and Spark's defaults."""
+    logs, target = tmp_path / "logs", tmp_path / "stuck"
+    histories = [History(seed, partition=at) for at, seed in enumerate(SEEDS)]
+    for history in histories:
+        history.write(logs)
+    arguments = (str(EXAMPLE), str(logs), str(target), "--minutes", "0")
+    done = submitted(tmp_path, *arguments, master=f"local-cluster[{EXECUTORS},1,1024]")
     assert done.returncode == 0, done.stderr[-3000:]
     expected = {row for history in histories for row in lags(history, at_ms=last_ms(histories))}
     assert expected

@@ -8,6 +8,7 @@ whose last line is part of the error if the start fails.
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -16,10 +17,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from kohort.client.addresses import parse_bootstrap
 from kohort.model.errors import ConfigError
 
 JAVA_VERSION_MIN = 17
 LOCAL_MASTER = "local[*]"
+_STANDALONE = "spark://"
+_CONNECT_TIMEOUT_S = 10.0
 _JAVA_ADVICE = (
     "install a Java runtime (Debian: apt-get install openjdk-17-jre-headless; macOS: brew install openjdk@17)"
     " and put it on the PATH, or name it in JAVA_HOME"
@@ -93,6 +97,7 @@ def session(
         ConfigError: no Java, no PySpark, or the session does not start.
     """
     find_java()
+    _check_master(master)
     # Otherwise workers run the `python3` of the PATH, which may be another one.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     master = master or LOCAL_MASTER
@@ -122,6 +127,26 @@ def _share_workers(spark: Any) -> None:
     for name in [name for name, value in environment.items() if value == jvm.System.getenv(name)]:
         del environment[name]
     environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+
+
+def _check_master(master: str | None) -> None:
+    """
+    Check that a standalone master accepts connections. Spark itself would retry for a minute.
+
+    Raises:
+        ConfigError: none of the addresses answers.
+    """
+    if master is None or not master.startswith(_STANDALONE):
+        return
+    problem: Exception | None = None
+    for address in parse_bootstrap(master.removeprefix(_STANDALONE)):
+        try:
+            socket.create_connection(address, timeout=_CONNECT_TIMEOUT_S).close()
+        except OSError as exc:
+            problem = exc
+        else:
+            return
+    raise ConfigError(f"no Spark master answers at {master}: {problem}")
 
 
 def _settings(master: str, scratch: Path, shuffle_partitions: int, *, is_short: bool) -> dict[str, str]:
@@ -174,6 +199,7 @@ def heap_mib(cores: int) -> int:
 
 def _start(master: str, app_name: str, settings: dict[str, str], noise: Path) -> Any:
     try:
+        from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
     except ImportError as exc:
@@ -184,9 +210,10 @@ def _start(master: str, app_name: str, settings: dict[str, str], noise: Path) ->
     try:
         with _silenced(noise):
             return builder.getOrCreate()
-    except (PySparkException, OSError, RuntimeError) as exc:
+    except (PySparkException, Py4JError, OSError, RuntimeError) as exc:
         last = noise.read_text(errors="replace").strip().splitlines()[-1:] if noise.exists() else []
-        raise ConfigError(f"Spark does not start on {master}: {exc} {''.join(last)}".rstrip()) from exc
+        told = (str(exc).strip().splitlines() or [""])[0] if isinstance(exc, Py4JError) else str(exc)
+        raise ConfigError(f"Spark does not start on {master}: {told} {''.join(last)}".rstrip()) from exc
 
 
 def _write(path: Path, text: str) -> Path:

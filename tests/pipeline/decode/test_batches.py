@@ -4,7 +4,7 @@ import struct
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kohort.pipeline.decode.batches import (
@@ -85,12 +85,23 @@ def test_noise_anywhere_costs_no_whole_batch(noise: bytes, after: int, data: st.
 
 @settings(deadline=None)
 @given(st.integers(0, len(ALL) - 1), st.integers(1, 255))
+# A length that leads over the following batch: to the next one, to the end of the file, and just before it.
+@example(11, (len(ONE) - 12) ^ (len(ONE + TWO) - 12))
+@example(len(ONE) + 11, (len(TWO) - 12) ^ (len(TWO + THREE) - 12))
+@example(len(ONE) + 11, (len(TWO) - 12) ^ (len(TWO + THREE) - 20))
 def test_one_changed_byte_costs_one_batch_at_most(at: int, change: int) -> None:
     raw = ALL[:at] + bytes([ALL[at] ^ change]) + ALL[at + 1 :]
     found = scan(raw)
     # Base offset and leader epoch lie outside the CRC: there a change is not seen.
     assert len(found.positions) >= 2
     assert int((found.ends - found.positions).sum()) + sum(one.size_bytes for one in found.damage) == len(ALL)
+
+
+def test_a_batch_in_a_value_of_a_damaged_batch_is_not_of_the_log() -> None:
+    outer = batch(40, [(b"key", ONE), (b"key", b"value")])
+    found = scan(flipped(outer, len(outer) - 2) + TWO)
+    assert found.headers["base_offset"].tolist() == [20]
+    assert [one.problem for one in found.damage] == [CRC_MISMATCH]
 
 
 @settings(deadline=None)

@@ -131,6 +131,7 @@ def test_only_one_group(tmp_path: Path, source: Path) -> None:
     publish(tmp_path / "out", source)
     rows = published.rows(tmp_path / "out", "offset_commits", where={"group": "other", "transactional_id": "x"})
     assert [row["log_offset"] for row in rows] == [1]
+    assert [published.has_group(tmp_path / "out", name) for name in ("g", "other", "nobody")] == [True, True, False]
 
 
 def test_the_command_line_reads_published_tables(tmp_path: Path, source: Path) -> None:
@@ -148,6 +149,7 @@ REFUSED = {
     ("status", "--history"):                    "holds no table status_history; `kohort pipeline run --history` writes it",
     ("lag", "--as-of", "12"):                   "published tables support --as-of for offsets only",
     ("offsets", "--as-of", "yesterday"):        "is not a time; write 2026-11-21T09:30:00",
+    ("offsets", "--as-of", "99", "--group", "h"): "has no group 'h' up to 99",
     ("offsets", "--out", "x"):                  "contains published tables",
 }
 # fmt: on

@@ -104,6 +104,9 @@ def test_lag_over_time_ends_at_the_lag_of_now(tables: TablesOf) -> None:
 def test_one_group_alone(tables: TablesOf, recorded: Callable[[str], Path]) -> None:
     found = tables("main", group="tx-group-that-is-not")
     assert publish.rows(found.lag, "lag") == []
+    # An empty table of a group that exists is an answer; the command line refuses other names.
+    assert not found.reading.has_group("tx-group-that-is-not")
+    assert found.reading.has_group("txn-group")
     found = tables("main", group="txn-group")
     everything = reported_offsets(recorded("main"))
     assert offsets_of(found) == {key: told for key, told in everything.items() if key[0] == "txn-group"}

@@ -25,7 +25,9 @@ from kohort.pipeline.runs.state import RunRequest, RunState
 from kohort.testing.history.logs import Log, Record
 from kohort.testing.history.values import offset_commit
 from kohort.testing.history.world import START_MS
-from tests.conftest import LONG
+from tests.conftest import LONG, NIGHTLY
+
+pytestmark = NIGHTLY
 
 TABLES = ("time_lag", "lag_over_time", "status", "blocking_transactions", "commit_frequency")
 ALL_TABLES = tuple(dict.fromkeys((*TABLES, *(READ if LONG else ()))))

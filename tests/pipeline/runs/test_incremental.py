@@ -23,9 +23,9 @@ from kohort.testing.history import History
 from kohort.testing.history.logs import Log, Record
 from kohort.testing.history.values import offset_commit
 from kohort.testing.history.world import START_MS
-from tests.conftest import LONG
+from tests.conftest import LONG, NIGHTLY
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800), NIGHTLY]
 
 MORE = ("lag_over_time", "rebalances", "time_without_owner", "damage")
 TABLES = published.TABLES if LONG else (*READ, *MORE)

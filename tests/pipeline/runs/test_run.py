@@ -20,10 +20,10 @@ from kohort.pipeline.jobs.reading import Reading
 from kohort.pipeline.jobs.tables import Tables
 from kohort.pipeline.runs.run import Run, RunOutcome, Source
 from kohort.pipeline.runs.state import RunRequest
-from tests.conftest import LONG
+from tests.conftest import LONG, NIGHTLY
 from tests.pipeline.sources.growing import start_process
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, NIGHTLY]
 
 TABLES = published.TABLES if LONG else ("offsets", "lag", "offset_commits", "rebalances", "open_transactions", "damage")
 FEW = ("offsets", "offset_commits", "damage")

@@ -56,3 +56,27 @@ def test_tasks_are_packs_of_segments(logs: Path) -> None:
     assert sizes(pack_bytes=1, topics=frozenset({"__consumer_offsets"})) == [1, 1, 1, 1]
     assert sizes(pack_bytes=1, partitions=frozenset({2})) == [1, 1]
     assert sizes(topics=frozenset({"d-segments"}), newest=True, pack_bytes=1) == [1]
+
+
+def test_min_partitions_and_patterns_choose_tasks(logs: Path) -> None:
+    def sizes(**options: str) -> list[int]:
+        reader = LogReader(SourceOptions.parse({"path": str(logs), **options}))
+        return [len(partition.segments) for partition in reader.partitions()]
+
+    assert len(sizes(minPartitions="3")) >= 3
+    assert sizes(subscribePattern="d-seg.*", bytesPerTask="1", newest="true") == [1]
+
+
+def test_a_table_of_the_catalog_is_read_with_its_options(spark: Any, logs: Path) -> None:
+    """Spark gives readers of a table no options. The warehouse of the session is a temporary directory."""
+    spark.sql(f"CREATE TABLE coordinator_log USING kohort OPTIONS (path '{logs}', kinds 'marker')")
+    try:
+        told = spark.sql("SELECT kind, control, log_offset FROM coordinator_log")
+        assert {row["kind"] for row in frames.rows_of(told, "log_offset")} == {"marker"}
+    finally:
+        spark.sql("DROP TABLE coordinator_log")
+
+
+def test_a_stream_or_batch_with_an_unknown_option_is_refused(spark: Any, logs: Path) -> None:
+    with pytest.raises(Exception, match="unknown option subscribed; there are"):
+        spark.read.format("kohort").option("subscribed", "__consumer_offsets").load(str(logs))

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from kohort.model.errors import ConfigError
@@ -18,6 +20,7 @@ from kohort.pipeline.sources.coordinator_log import open_logs
 from kohort.pipeline.sources.options import SourceOptions
 from kohort.pipeline.sources.stream import LogStreamReader
 from kohort.testing.served import ServedKohort
+from tests.clients.waiting import PATIENCE_S
 
 ALL = ReadAllAvailable()
 
@@ -82,6 +85,39 @@ def test_a_stream_begins_at_the_end_and_keeps_its_limit(bootstrap: str) -> None:
     assert [offset for part in parts for offset in part] == list(range(10))
     assert len(parts) > 2
     assert all(len(part) <= 5 for part in parts)
+
+
+def test_a_topic_that_was_created_again(bootstrap: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+
+    def create() -> None:
+        admin.create_topics([NewTopic("again", num_partitions=1)])["again"].result(PATIENCE_S)
+
+    def produce(count: int) -> None:
+        producer = Producer({"bootstrap.servers": bootstrap})
+        for number in range(count):
+            producer.produce("again", b"%d" % number, partition=0)
+        assert producer.flush(PATIENCE_S) == 0
+
+    def log_offsets(start: Any, end: Any) -> list[int]:
+        found = [part for task in lenient.partitions(start, end) for part in lenient.read(task)]
+        return [next_offset for part in found for next_offset in part["next_offset"].to_pylist()]
+
+    options = {"topics": "again", "kinds": "batch"}
+    careful, lenient = reader(bootstrap, **options), reader(bootstrap, **options, failOnDataLoss="false")
+    create()
+    produce(20)
+    at = lenient.latestOffset(lenient.initialOffset(), ALL)
+    admin.delete_topics(["again"])["again"].result(PATIENCE_S)
+    create()
+    produce(25)
+    with pytest.raises(ConfigError, match=r"topic again was deleted and created again .topic id"):
+        careful.latestOffset(at, ALL)
+    following = lenient.latestOffset(at, ALL)
+    assert log_offsets(at, following)[-1] == 25
+    assert following["again"]["id"] != at["again"]["id"]
+    produce(10)
+    assert log_offsets(following, lenient.latestOffset(following, ALL))[-1] == 35
 
 
 def test_bytes_are_not_known_over_the_wire(bootstrap: str) -> None:

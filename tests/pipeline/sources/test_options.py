@@ -7,7 +7,8 @@ import pytest
 from kohort.model.errors import ConfigError
 from kohort.model.ids import INTERNAL_TOPICS
 from kohort.pipeline.decode.schemas import DEFAULT_KINDS
-from kohort.pipeline.sources import progress
+from kohort.pipeline.sources import live, progress
+from kohort.pipeline.sources.cluster import split
 from kohort.pipeline.sources.options import SourceOptions
 
 
@@ -36,6 +37,12 @@ REFUSED = {
     "an unknown kind":      ({"kinds": "batch,bach"},         "unknown kind 'bach'; there are offset_commit,"),
     "an unknown column":    ({"columns": "offset,offset_"},   "unknown column 'offset_'; there are kind,"),
     "a misspelling":        ({"kafka.ssl.truststore.locaton": "x"}, "unknown option kafka.ssl.trust"),
+    "another word":         ({"subscribed": "orders"},            "unknown option subscribed; there are path, topics,"),
+    "a table's property":   ({"owner": "root"},                   "unknown option owner; there are"),
+    "the same twice":       ({"topics": "a", "subscribe": "b"},   "option subscribe and another option both give topics"),
+    "two places":           ({"kafka.bootstrap.servers": "h:9"},  "option kafka.bootstrap.servers and another option"),
+    "two choices":          ({"topics": "a", "subscribePattern": "b"}, "topics and topicsPattern exclude each other"),
+    "no pattern":           ({"subscribePattern": "("},           r"topicsPattern '\(' is no regular expression"),
     "no number":            ({"partitions": "1,two"},         "partitions are whole numbers, not '1,two'"),
 }
 # fmt: on
@@ -56,6 +63,43 @@ def test_what_cannot_be_is_refused_in_a_sentence(name: str) -> None:
     options, text = REFUSED[name]
     with pytest.raises(ConfigError, match=text):
         parse(**options)
+
+
+def test_names_of_sparks_own_kafka_source() -> None:
+    given = {
+        "kafka.bootstrap.servers": "one:9092,two:9092",
+        "subscribe": "orders, carts",
+        "startingTimestamp": "1795252834123",
+        "maxOffsetsPerTrigger": "500",
+        "minPartitions": "7",
+        "failOnDataLoss": "false",
+        "kafka.security.protocol": "PLAINTEXT",
+    }
+    options = SourceOptions.parse(given)
+    assert options.path == "kafka://one:9092,two:9092"
+    assert options.topics == frozenset({"orders", "carts"})
+    assert (options.from_ms, options.max_records, options.min_partitions) == (1795252834123, 500, 7)
+    assert not options.fail_on_data_loss
+
+
+def test_a_pattern_matches_whole_names() -> None:
+    options = parse(subscribePattern="orders|carts-.*")
+    assert options.topics is None
+    assert [name for name in ("orders", "orders2", "carts-1", "my-carts-1") if options.matches(name)] == [
+        "orders",
+        "carts-1",
+    ]
+
+
+def test_logs_of_a_cluster_are_split_into_tasks() -> None:
+    logs = [
+        live.LiveLog("t", 0, 10, 110, "h", 1),
+        live.LiveLog("t", 1, 0, 3, "h", 1),
+        live.LiveLog("t", 2, 5, 5, "h", 1),
+    ]
+    assert split(logs, None) == split(logs, 3) == logs
+    parts = [(one.partition, one.start, one.end) for one in split(logs, 5)]
+    assert parts == [(0, 10, 30), (0, 30, 50), (0, 50, 70), (0, 70, 90), (0, 90, 110), (1, 0, 3), (2, 5, 5)]
 
 
 def test_progress_is_the_sum_over_tasks(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """A stream gives every batch once: what a batch read gives, in parts, whatever the limits are and however the log grows."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from tests.pipeline import frames
 from tests.pipeline.logbytes import batch, offset_key, offset_value
 from tests.pipeline.sources.growing import TOPIC, GrowingLog, damaged
 
-Told = dict[str, dict[str, int]]
+Told = dict[str, dict[str, Any]]
 ALL = ReadAllAvailable()
 
 
@@ -194,6 +195,101 @@ def test_records_that_were_deleted_end_a_stream(tmp_path: Path, log: GrowingLog)
         stream.partitions(start, end)
     assert offsets_of(rows(reader(tmp_path, failOnDataLoss="false"), start, end)) == [5, 6, 7, 8]
     assert offsets_of(rows(stream, {}, end)) == [5, 6, 7, 8]
+
+
+def recreated(log: GrowingLog, topic_id: str | None) -> GrowingLog:
+    """The log of the same partition after its topic was created again."""
+    if log.directory.exists():
+        shutil.rmtree(log.directory)
+    again = GrowingLog(log.directory.parent)
+    if topic_id is not None:
+        (again.directory / "partition.metadata").write_text(f"version: 0\ntopic_id: {topic_id}")
+    return again
+
+
+@pytest.mark.parametrize("ids", [("a" * 22, "b" * 22), (None, None), (None, "b" * 22)])
+@pytest.mark.parametrize("is_looked_at", [True, False])
+def test_a_topic_that_was_created_again(
+    tmp_path: Path, log: GrowingLog, ids: tuple[str | None, str | None], *, is_looked_at: bool
+) -> None:
+    """20 records, deleted and created again, 5 records, then 30: 35 of 55 rows and no error would be a silent loss."""
+    log = recreated(log, ids[0])
+    log.commits(20)
+    careful, lenient = reader(tmp_path), reader(tmp_path, failOnDataLoss="false")
+    at = lenient.latestOffset(lenient.initialOffset(), ALL)
+    assert careful.latestOffset(careful.initialOffset(), ALL) == at
+    found = offsets_of(rows(lenient, lenient.initialOffset(), at))
+    again = recreated(log, ids[1])
+    again.commits(5)
+    with pytest.raises(
+        ConfigError, match=r"created again.*failOnDataLoss=false reads the new log from its first offset"
+    ):
+        careful.latestOffset(at, ALL)
+    if is_looked_at or ids[0] is None:
+        # A source without ids tells the two topics apart only while the new log is shorter.
+        following = lenient.latestOffset(at, ALL)
+        found += offsets_of(rows(lenient, at, following))
+        at = following
+    again.commits(30)
+    following = lenient.latestOffset(at, ALL)
+    # The rows of a micro-batch that is repeated by another process are the same.
+    assert rows(reader(tmp_path), at, following) == rows(lenient, at, following)
+    found += offsets_of(rows(lenient, at, following))
+    assert found == [*range(20), *range(35)]
+    assert lenient.latestOffset(following, ALL) == following
+
+
+def test_a_topic_that_was_created_again_is_read_in_parts(
+    tmp_path: Path, log: GrowingLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sparse_index, "STRIDE_BYTES", 1)
+    log = recreated(log, "a" * 22)
+    log.commits(20)
+    lenient = reader(tmp_path, failOnDataLoss="false")
+    at = lenient.latestOffset(lenient.initialOffset(), ALL)
+    recreated(log, "b" * 22).commits(35)
+    for limit in (ReadMaxRows(6), ReadMaxBytes(400)):
+        told, found = at, []
+        while (following := lenient.latestOffset(told, limit)) != told:
+            found.append(offsets_of(rows(lenient, told, following)))
+            told = following
+        assert [offset for part in found for offset in part] == list(range(35))
+        assert len(found) > 2
+
+
+def test_a_planned_part_of_a_log_that_is_gone(tmp_path: Path, log: GrowingLog) -> None:
+    """A micro-batch that was planned before a crash is repeated after it."""
+    log = recreated(log, "a" * 22)
+    log.commits(20)
+    start: Told = {TOPIC: {"0": 8, "id": "a" * 22}}
+    end: Told = {TOPIC: {"0": 20, "id": "a" * 22}}
+    lenient = {"failOnDataLoss": "false"}
+    log.file.write_bytes(log.file.read_bytes()[:-20])
+    with pytest.raises(ConfigError, match=r"was to be read from offset 8 to 20, and it ends at 18 now"):
+        reader(tmp_path).partitions(start, end)
+    assert offsets_of(rows(reader(tmp_path, **lenient), start, end)) == list(range(9, 18))
+    recreated(log, "b" * 22).commits(30)
+    with pytest.raises(ConfigError, match=r"to 20, and its topic was deleted, or created again; option failOn"):
+        reader(tmp_path).partitions(start, end)
+    assert rows(reader(tmp_path, **lenient), start, end) == []
+    shutil.rmtree(log.directory)
+    with pytest.raises(ConfigError, match=r"to 20, and its topic was deleted"):
+        reader(tmp_path).partitions(start, end)
+    assert rows(reader(tmp_path, **lenient), start, end) == []
+    # A deleted topic of which nothing is to be read is no loss that can be known.
+    assert reader(tmp_path).latestOffset(end, ALL) == end
+
+
+def test_a_checkpoint_of_an_older_release_learns_the_topic_ids(tmp_path: Path, log: GrowingLog) -> None:
+    log = recreated(log, "a" * 22)
+    log.commits(5)
+    stream = reader(tmp_path)
+    told = stream.latestOffset({TOPIC: {"0": 5}}, ALL)
+    assert told == {TOPIC: {"0": 5, "id": "a" * 22}}
+    assert rows(stream, {TOPIC: {"0": 5}}, told) == []
+    # The offsets of a progress report are offsets to start from.
+    begun = reader(tmp_path, startingOffsets=json.dumps({TOPIC: {"0": 3, "id": "a" * 22}}))
+    assert begun.initialOffset() == {TOPIC: {"0": 3, "id": "a" * 22}}
 
 
 def test_marks_that_compaction_moved_are_not_used(tmp_path: Path, log: GrowingLog, monkeypatch: Any) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import LONG
+from tests.conftest import LONG, NIGHTLY
 from tests.pipeline import frames
 from tests.pipeline.sources.growing import GrowingLog, start_process, written_rows
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, NIGHTLY]
 
 KILLS = 4 if LONG else 1
 RECORDS = 240 if LONG else 96

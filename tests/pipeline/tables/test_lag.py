@@ -81,10 +81,9 @@ def produced(at_ms: int, next_offset: int, *, topic: str = "t", partition: int =
     return {"log_topic": topic, "log_partition": partition, "timestamp_ms": at_ms, "next_offset": next_offset}
 
 
-def series(spark: Any, commits: list[frames.Row], batches: list[frames.Row]) -> Any:
-    return lag_over_time.lag_over_time(
-        frames.of_schema(spark, COMMITS, commits), frames.records(spark, lag_over_time.INPUT_COLUMNS, batches)
-    )
+def series(spark: Any, commits: list[frames.Row], batches: list[frames.Row], **settings: int) -> Any:
+    batches_frame = frames.records(spark, lag_over_time.INPUT_COLUMNS, batches)
+    return lag_over_time.lag_over_time(frames.of_schema(spark, COMMITS, commits), batches_frame, **settings)
 
 
 def test_lag_steps_up_when_produced_and_down_when_committed(spark: Any) -> None:
@@ -143,6 +142,29 @@ def test_a_clock_that_goes_back_makes_no_negative_lag(spark: Any) -> None:
     commits = [commit(10, 0, 8)]
     batches = [produced(50, 9), produced(-1, 4), produced(20, 12), produced(5, 3)]
     assert frames.tuples(series(spark, commits, batches), "timestamp_ms", "lag") == [(10, 0), (20, 4), (50, 4)]
+
+
+@pytest.mark.parametrize("points", [1, 7])
+def test_a_series_of_many_batches_is_exact_where_groups_commit(spark: Any, points: int) -> None:
+    """Three groups and 200 batches: a row for each group and batch would be 600."""
+    batches = [produced(at, at) for at in range(1, 201)]
+    batches += [produced(at, at, partition=1) for at in (50, 60)]
+    commits = [commit(50 * at, at, 40 * at, group=group) for at in (1, 2, 3) for group in ("a", "b")]
+    commits += [commit(120, 9, 30, group="c"), commit(55, 10, 10, group="a", partition=1)]
+    everything = series(spark, commits, batches)
+    thin = series(spark, commits, batches, points=points)
+    exact = set(frames.tuples(everything, "group", "timestamp_ms", "lag"))
+    found = frames.tuples(thin, "group", "timestamp_ms", "lag")
+    assert len(exact) > 380
+    assert len(found) <= 3 * (points + 2) + 2 * len(commits)
+    # Of a group with several partitions, the end of another partition may be an interval late.
+    at_commits = {(one["group"], one["visible_at_ms"]) for one in commits if one["group"] != "a"}
+    assert {one for one in exact if one[:2] in at_commits} <= set(found)
+    assert {one[:2] for one in found} <= {one[:2] for one in exact}
+    last = {group: (at_ms, lag) for group, at_ms, lag in found}
+    assert last == {
+        group: (at_ms, lag) for group, at_ms, lag in frames.tuples(everything, "group", "timestamp_ms", "lag")
+    }
 
 
 def test_thinning_keeps_the_last_and_the_greatest(spark: Any) -> None:

@@ -12,6 +12,7 @@ from kohort.cli.pipeline.options import CommandOptions, LogSource, on_source
 from kohort.cli.pipeline.tables import (
     burrow_rules,
     check_logs,
+    check_out,
     check_report_directory,
     check_run,
     fail,
@@ -218,6 +219,7 @@ def run(
     with stderr_console() as console:
         check_run(options, group_ids, every_s=every, is_stream=is_stream)
         as_of_ms = parse_as_of(options.as_of)
+        check_out(out)
         run_options = RunOptions(
             options.source, local_out(out), group_ids, as_of_ms, is_anew, options.config, options.master, history, store
         )

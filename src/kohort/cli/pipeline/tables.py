@@ -93,6 +93,25 @@ def check_report_directory(report_file: Path | None) -> None:
         raise ConfigError(f"the report cannot be written to {report_file}: the directory does not exist")
 
 
+def check_out(out: str | Path | None) -> None:
+    """
+    Check that tables can be written to a local directory, before the logs are read.
+
+    Raises:
+        ConfigError: a part of the path is a file, or the directory cannot be written to.
+    """
+    import os
+
+    if out is None or "://" in str(out):
+        return
+    target = Path(out).absolute()
+    there = next(path for path in (target, *target.parents) if path.exists())
+    if not there.is_dir():
+        raise ConfigError(f"tables cannot be written to {out}: {there} is not a directory")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise ConfigError(f"tables cannot be written to {out}: {there}: Permission denied")
+
+
 def parse_as_of(as_of: str | None) -> int | None:
     """
     Parse --as-of into milliseconds since 1970. The default time zone is UTC.
@@ -137,11 +156,25 @@ def read_rows(options: CommandOptions, name: str) -> list[dict[str, Any]]:
         if published.is_published(options.source):
             return _published_rows(options, name)
         check_report_directory(options.report_file)
+        check_out(options.out)
         with _open_tables(options, console, name) as tables:
             rows = _write_and_collect(tables, name, options.out)
+            if not rows:
+                _check_group(tables, options)
             _write_report(tables, options.report_file)
             _print_damage(tables)
     return [row for row in rows if all(row.get(column, value) == value for column, value in options.where.items())]
+
+
+def _check_group(tables: "Tables", options: CommandOptions) -> None:
+    """Check that the requested group exists, if its table is empty."""
+    if options.group is not None and not tables.reading.has_group(options.group):
+        raise _no_group(options)
+
+
+def _no_group(options: CommandOptions) -> ConfigError:
+    when = "" if options.as_of is None else f" up to {options.as_of}"
+    return ConfigError(f"{options.source} has no group {options.group!r}{when}")
 
 
 def _published_rows(options: CommandOptions, name: str) -> list[dict[str, Any]]:
@@ -155,11 +188,15 @@ def _published_rows(options: CommandOptions, name: str) -> list[dict[str, Any]]:
         raise ConfigError(f"{options.source} contains published tables; --out and --report need a data directory")
     at_ms = parse_as_of(options.as_of)
     _check_published_scope(options, at_ms)
-    if at_ms is None:
-        return published.rows(options.source, name, where=options.where)
-    if name != "offsets":
+    if at_ms is not None and name != "offsets":
         raise ConfigError(f"published tables support --as-of for offsets only; {name} --as-of needs a data directory")
-    return published.offsets_as_of(options.source, at_ms, where=options.where)
+    if at_ms is None:
+        rows = published.rows(options.source, name, where=options.where)
+    else:
+        rows = published.offsets_as_of(options.source, at_ms, where=options.where)
+    if not rows and options.group is not None and not published.has_group(options.source, options.group):
+        raise _no_group(options)
+    return rows
 
 
 def _check_published_scope(options: CommandOptions, at_ms: int | None) -> None:
@@ -229,7 +266,9 @@ def _write_and_collect(tables: "Tables", name: str, out: str | None) -> list[dic
 
 def write_full_report(options: CommandOptions, console: Any) -> None:
     """Write the HTML report of a source, and print its tables if --json is given."""
+    check_out(options.out)
     with _open_tables(options, console, "report") as tables:
+        _check_group(tables, options)
         names = ["offsets", "lag", "lag_over_time", "rebalances", "damage"]
         if tables.reading.groups is None:
             # Transactions do not belong to a group.

@@ -185,11 +185,33 @@ def _resume(data: Bytes, view: memoryview, at: int) -> tuple[int, str]:
         _, length, _, magic, _ = _PREFIX.unpack_from(view, at)
         end = at + LOG_OVERHEAD_BYTES + length
         if length >= _LENGTH_MIN and magic == MAGIC and end <= size and _may_follow(view, end):
-            return end, CRC_MISMATCH
+            swallowed = _swallowed(data, view, at + 1, end)
+            return (end, CRC_MISMATCH) if swallowed is None else (swallowed, DAMAGED_RANGE)
         if length > 0 and 0 <= magic < MAGIC and end <= size and _may_follow(view, end):
             return end, OLD_FORMAT
     found = _find(data, view, at + 1)
     return (size, INCOMPLETE_BATCH) if found is None else (found, DAMAGED_RANGE)
+
+
+def _swallowed(data: Bytes, view: memoryview, start: int, end: int) -> int | None:
+    """
+    The first whole batch that a damaged length hides, or None.
+
+    Whole batches from there on lead to `end` or past it. Batches inside a record's value end before the record does.
+    """
+    size = len(view)
+    found = at = _find(data, view, start, end)
+    while at is not None and at < end:
+        if size - at < HEADER_BYTES:
+            return None
+        _, length, _, magic, crc = _PREFIX.unpack_from(view, at)
+        following = at + LOG_OVERHEAD_BYTES + length
+        if magic != MAGIC or length < _LENGTH_MIN or following > size:
+            return None
+        if crc32c(view[at + ATTRIBUTES_AT : following]) != crc:
+            return None
+        at = following
+    return found
 
 
 def _may_follow(view: memoryview, at: int) -> bool:
@@ -200,11 +222,12 @@ def _may_follow(view: memoryview, at: int) -> bool:
     return bool(base_offset >= 0 and length >= 0 and 0 <= magic <= MAGIC)
 
 
-def _find(data: Bytes, view: memoryview, start: int) -> int | None:
-    """The first position from `start` on with a whole batch with a correct CRC."""
+def _find(data: Bytes, view: memoryview, start: int, until: int | None = None) -> int | None:
+    """The first position in `start:until` of a whole batch with a correct CRC; the batch may end after `until`."""
     size = len(view)
-    for begin in range(start, size - HEADER_BYTES + 1, _SEARCH_BYTES):
-        end = min(begin + _SEARCH_BYTES, size - HEADER_BYTES + 1)
+    last = size - HEADER_BYTES + 1 if until is None else min(until, size - HEADER_BYTES + 1)
+    for begin in range(start, last, _SEARCH_BYTES):
+        end = min(begin + _SEARCH_BYTES, last)
         at = begin + np.flatnonzero(data[begin + MAGIC_AT : end + MAGIC_AT] == MAGIC)
         length = big_endian(data, at + LENGTH_AT, "i4")
         likely = (

@@ -9,6 +9,7 @@ Source: pyarrow.fs.FileSystem.from_uri.
 
 import mmap
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,8 @@ from typing import IO, Any, NamedTuple
 from kohort.model.errors import ConfigError
 
 _COPY_BYTES = 8 << 20
+_BROKERS = re.compile(r"[\w.\-\[\]:]+:[0-9]{1,5}(,[\w.\-\[\]:]+:[0-9]{1,5})*")
+"""A bootstrap list without a scheme."""
 _DONTNEED: int | None = getattr(mmap, "MADV_DONTNEED", None)
 """None on systems without it."""
 
@@ -46,7 +49,10 @@ def directories(root: str) -> Iterator[tuple[str, str]]:
         yield from _remote_directories(root)
         return
     if not Path(root).is_dir():
-        raise ConfigError(f"{root} is not a directory; name the data directory of a broker (Kafka: log.dirs)")
+        advice = "name the data directory of a broker (Kafka: log.dirs)"
+        if _BROKERS.fullmatch(root):
+            advice = f"write kafka://{root} for a running cluster"
+        raise ConfigError(f"{root} is not a directory; {advice}")
     try:
         with os.scandir(root) as entries:
             yield from ((entry.name, entry.path) for entry in entries if entry.is_dir())

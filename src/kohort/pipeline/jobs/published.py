@@ -51,6 +51,9 @@ TABLES = (
 ON_DEMAND = ("status_history",)
 """Tables that cost more than all others together; they are published on request only."""
 
+_WITH_GROUPS = ("offset_commits", "members", "share_state")
+"""Tables that together have all groups."""
+
 USUAL = tuple(name for name in TABLES if name not in ON_DEMAND)
 """The tables that a run publishes by default."""
 
@@ -183,13 +186,28 @@ def groups(found: Published) -> set[str]:
     import pyarrow.dataset as ds
 
     found_groups: set[str] = set()
-    for name in ("offset_commits", "members", "share_state"):
+    for name in _WITH_GROUPS:
         if not (found.path / name).is_dir():
             continue
         table = ds.dataset(found.path / name, format="parquet")
         for batch in table.to_batches(columns=["group"]):
             found_groups.update(one for one in pc.unique(batch.column("group")).to_pylist() if one is not None)
     return found_groups
+
+
+def has_group(directory: str | Path, group: str) -> bool:
+    """Tell whether a group is in the published tables, as far as they were published."""
+    for name in _WITH_GROUPS:
+        table = _table(directory, name)
+        if table is not None and table.head(1, columns=["group"], filter=_is("group", group)).num_rows:
+            return True
+    return False
+
+
+def _is(column: str, value: str) -> Any:
+    import pyarrow.dataset as ds
+
+    return ds.field(column) == value
 
 
 def request_of(directory: str | Path) -> Mapping[str, Any]:

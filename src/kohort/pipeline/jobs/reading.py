@@ -212,6 +212,12 @@ class Reading:
         """`transactions`, also if a subclass limits that to what has changed."""
         return self.transactions
 
+    def has_group(self, group: str) -> bool:
+        """Tell whether the coordinators' logs have a record of a group, up to the instant of the tables."""
+        kinds = (OFFSET_COMMIT, GROUP_METADATA, COORDINATOR)
+        found = self._read(kinds, ("group", "timestamp_ms"), [CONSUMER_OFFSETS, SHARE_GROUP_STATE])
+        return not found.where(found["group"] == group).isEmpty()
+
     def damage(self) -> Any:
         """Return the damage in the coordinator's log."""
         if self.is_latest_only:

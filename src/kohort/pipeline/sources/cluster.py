@@ -1,6 +1,8 @@
 """Ranges of the logs of a running cluster."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
 
 import pyarrow as pa
 
@@ -13,7 +15,7 @@ from kohort.pipeline.sources import live
 from kohort.pipeline.sources.options import SourceOptions
 from kohort.pipeline.sources.positions import Positions, TopicPartition
 from kohort.pipeline.sources.progress import Note
-from kohort.pipeline.sources.ranges import RangeTask, check_loss
+from kohort.pipeline.sources.ranges import LogState, RangeTask, check_loss
 
 FETCHED = "fetched"
 """The name of the segment in rows; there is no file."""
@@ -38,20 +40,52 @@ class FetchTask(RangeTask):
             note.add(bytes_read=len(piece))
 
 
+def chosen_logs(options: SourceOptions) -> list[live.LiveLog]:
+    """
+    Return the logs of a cluster that the options choose.
+
+    Raises:
+        ConfigError: no broker answers, or a partition has no leader.
+    """
+    logs = live.list_logs(options.path, topics=options.topics, partitions=options.partitions, security=options.security)
+    return [log for log in logs if options.matches(log.topic)]
+
+
+def split(logs: Sequence[live.LiveLog], tasks_min: int | None) -> list[live.LiveLog]:
+    """Split ranges of offsets, the longest ones into most parts, so that there are at least about `tasks_min`."""
+    total = sum(log.end - log.start for log in logs)
+    if tasks_min is None or total == 0 or tasks_min <= len(logs):
+        return list(logs)
+    found = []
+    for log in logs:
+        count = max(1, -(-(log.end - log.start) * tasks_min // total))
+        bounds = [log.start + (log.end - log.start) * part // count for part in range(count + 1)]
+        parts = [replace(log, start=start, end=end) for start, end in pairwise(bounds) if start < end]
+        found += parts or [log]
+    return found
+
+
 class ClusterLogs:
     """`ranges.Logs` of a cluster."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
 
-    def bounds(self) -> dict[TopicPartition, tuple[int, int]]:
-        return {(log.topic, log.partition): (log.start, log.end) for log in self._listed()}
+    def state(self) -> LogState:
+        logs = self._listed()
+        bounds = {(log.topic, log.partition): (log.start, log.end) for log in logs}
+        return LogState(bounds, {log.topic: log.topic_id for log in logs if log.topic_id is not None})
+
+    def bounds(self) -> Mapping[TopicPartition, tuple[int, int]]:
+        return self.state().bounds
 
     def tasks(self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> Sequence[RangeTask]:
         ranges = (self._range(log, start, end) for log in self._listed())
         return [
             FetchTask(task, log, self._options.security)
-            for task, log in enumerate(one for one in ranges if one.start < one.end)
+            for task, log in enumerate(
+                split([one for one in ranges if one.start < one.end], self._options.min_partitions)
+            )
         ]
 
     def cut(self, start: Positions, end: Positions, *, bytes_max: int) -> Positions:  # noqa: ARG002
@@ -59,9 +93,7 @@ class ClusterLogs:
 
     def _listed(self) -> list[live.LiveLog]:
         options = self._options
-        return live.list_logs(
-            options.path, topics=options.topics, partitions=options.partitions, security=options.security
-        )
+        return chosen_logs(options)
 
     def _range(
         self, log: live.LiveLog, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]

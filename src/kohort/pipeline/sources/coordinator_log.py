@@ -9,28 +9,33 @@ option `columns`, or of the schema given to the reader.
 Source: PySpark 4.3, Python Data Source API.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructField, StructType
 
 from kohort.client.security import Security
 from kohort.model.errors import ConfigError
 from kohort.pipeline.decode import schemas
 from kohort.pipeline.decode.log import Decoder
-from kohort.pipeline.decode.segments import Segment, list_segments, newest_segments, pack_segments
+from kohort.pipeline.decode.segments import Segment, newest_segments, pack_segments
 from kohort.pipeline.sources import live
-from kohort.pipeline.sources.cluster import FETCHED, ClusterLogs, FetchTask
-from kohort.pipeline.sources.directory import DirectoryLogs
+from kohort.pipeline.sources.cluster import FETCHED, ClusterLogs, FetchTask, chosen_logs, split
+from kohort.pipeline.sources.directory import DirectoryLogs, chosen_segments
 from kohort.pipeline.sources.filters import narrowed
-from kohort.pipeline.sources.options import SourceOptions
+from kohort.pipeline.sources.options import BOOTSTRAP, SECURITY, SourceOptions
 from kohort.pipeline.sources.positions import EARLIEST, LATEST
 from kohort.pipeline.sources.progress import Note
 from kohort.pipeline.sources.ranges import Logs, RangeTask, resolve
 from kohort.pipeline.sources.stream import LogStreamReader
 from kohort.pipeline.sources.tasks import read_task
+
+_STORED = "kohort.options"
+"""The key of the options of a table in the metadata of a column."""
 
 
 class SegmentPack(RangeTask):
@@ -81,18 +86,11 @@ class LogReader(DataSourceReader):  # type: ignore[misc]
         if options.is_ranged:
             return _ranged(options)
         if live.is_live(options.path):
-            logs = live.list_logs(
-                options.path, topics=options.topics, partitions=options.partitions, security=options.security
-            )
-            return [
-                LiveLogPartition(task, log, options.security, is_read=not options.newest)
-                for task, log in enumerate(logs)
-            ]
-        segments = list_segments(options.path, topics=options.topics, partitions=options.partitions)
+            return _whole(chosen_logs(options), options)
+        segments = chosen_segments(options)
         chosen = newest_segments(segments) if options.newest else segments
-        return [
-            SegmentPack(task, pack) for task, pack in enumerate(pack_segments(chosen, pack_bytes=options.pack_bytes))
-        ]
+        pack_bytes = options.task_bytes([segment.size_bytes for segment in chosen])
+        return [SegmentPack(task, pack) for task, pack in enumerate(pack_segments(chosen, pack_bytes=pack_bytes))]
 
 
 class FilteringLogReader(LogReader):
@@ -105,6 +103,19 @@ class FilteringLogReader(LogReader):
         self.options = narrowed(self.options, filters)
         # Spark applies the filters again.
         return filters
+
+
+def _whole(logs: Sequence[live.LiveLog], options: SourceOptions) -> Sequence[RangeTask]:
+    """Return the tasks that read whole logs of a cluster. The last part of a log gives the row with its end offset."""
+    if options.newest:
+        return [LiveLogPartition(task, log, options.security, is_read=False) for task, log in enumerate(logs)]
+    ends = {(log.topic, log.partition): log.end for log in logs}
+    return [
+        LiveLogPartition(task, log, options.security, is_read=True)
+        if log.end == ends[log.topic, log.partition]
+        else FetchTask(task, log, options.security)
+        for task, log in enumerate(split(logs, options.min_partitions))
+    ]
 
 
 def _ranged(options: SourceOptions) -> Sequence[RangeTask]:
@@ -129,7 +140,8 @@ class CoordinatorLogSource(DataSource):  # type: ignore[misc]
         return "kohort"
 
     def schema(self) -> Any:
-        return from_arrow_schema(schemas.subset(SourceOptions.parse(self.options).columns))
+        schema = from_arrow_schema(schemas.subset(SourceOptions.parse(self.options).columns))
+        return _with_options(schema, self.options) if "provider" in self.options else schema
 
     def reader(self, schema: Any) -> DataSourceReader:
         """
@@ -156,8 +168,32 @@ class CoordinatorLogSource(DataSource):  # type: ignore[misc]
         return LogStreamReader(options, open_logs)
 
     def _asked(self, schema: Any) -> SourceOptions:
-        options = SourceOptions.parse(self.options).with_columns(tuple(schema.fieldNames()))
+        options = SourceOptions.parse({**_stored_options(schema), **self.options})
+        options = options.with_columns(tuple(schema.fieldNames()))
         for asked, ours in zip(to_arrow_schema(schema), schemas.subset(options.columns), strict=True):
             if asked.type != ours.type:
                 raise ConfigError(f"column {ours.name!r} is {ours.type}, not {asked.type}")
         return options
+
+
+def _with_options(schema: Any, options: Mapping[str, str]) -> Any:
+    """
+    Return the schema of a table of Spark's catalog, with the options in the metadata of its first column.
+
+    Spark gives a reader of a table the schema, but not the options. Connection options are left out, because a schema with
+    metadata is copied into files; `SELECT ... FROM table WITH (...)` gives them.
+    """
+    kept = {
+        name: value
+        for name, value in options.items()
+        if not name.lower().startswith(SECURITY) or name.lower() == BOOTSTRAP
+    }
+    first, *others = schema.fields
+    marked = StructField(first.name, first.dataType, first.nullable, {_STORED: json.dumps(kept)})
+    return StructType([marked, *others])
+
+
+def _stored_options(schema: Any) -> dict[str, str]:
+    """Return the options in the schema of a table, see `_with_options`."""
+    found = (field.metadata[_STORED] for field in schema.fields if _STORED in (field.metadata or {}))
+    return next((dict(json.loads(text)) for text in found), {})

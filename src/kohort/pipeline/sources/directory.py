@@ -6,14 +6,16 @@ from typing import Any
 
 import pyarrow as pa
 
+from kohort.pipeline.decode import storage
 from kohort.pipeline.decode.log import Decoder, damage_row
 from kohort.pipeline.decode.segments import Segment, list_segments
 from kohort.pipeline.decode.slices import Slice
 from kohort.pipeline.sources.options import SourceOptions
 from kohort.pipeline.sources.positions import Positions, TopicPartition
 from kohort.pipeline.sources.progress import Note
-from kohort.pipeline.sources.ranges import RangeTask, check_loss
+from kohort.pipeline.sources.ranges import LogState, RangeTask, check_loss
 from kohort.pipeline.sources.sparse_index import ScannedSegment, SparseIndex
+from kohort.pipeline.sources.topic_ids import id_beside
 
 
 class SliceTask(RangeTask):
@@ -37,15 +39,42 @@ def slice_bytes(segment: Segment, stretch: Slice) -> int:
     return (segment.size_bytes if stretch.until is None else stretch.until.position) - begin
 
 
+def chosen_segments(options: SourceOptions) -> list[Segment]:
+    """
+    Return the segments of a directory that the options choose.
+
+    Raises:
+        ConfigError: there is no such directory, or it cannot be read.
+    """
+    segments = list_segments(options.path, topics=options.topics, partitions=options.partitions)
+    return [segment for segment in segments if options.matches(segment.topic)]
+
+
 class DirectoryLogs:
     """`ranges.Logs` of a directory. Scans only the newest segment of each log, and segments where a range begins or ends."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._index = SparseIndex()
+        self._topic_ids: dict[str, str] = {}
 
-    def bounds(self) -> dict[TopicPartition, tuple[int, int]]:
-        return {place: (segments[0].base_offset, self._end(segments)) for place, segments in self._logs().items()}
+    def state(self) -> LogState:
+        """As `bounds`. The indexes of topics that were created again since the previous call are dropped."""
+        while True:
+            logs = self._logs()
+            ids = _topic_ids(logs)
+            if changed := [topic for topic, was in self._topic_ids.items() if ids.get(topic, was) != was]:
+                self.forget(changed)
+            self._topic_ids |= ids
+            try:
+                bounds = {place: (segments[0].base_offset, self._end(segments)) for place, segments in logs.items()}
+            except FileNotFoundError:
+                # The log was deleted, or got a new segment, since it was listed.
+                continue
+            return LogState(bounds, ids)
+
+    def bounds(self) -> Mapping[TopicPartition, tuple[int, int]]:
+        return self.state().bounds
 
     def tasks(self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> Sequence[RangeTask]:
         slices: list[tuple[Segment, Slice]] = []
@@ -54,7 +83,7 @@ class DirectoryLogs:
             if self._options.fail_on_data_loss and begin < end.get(place, begin):
                 check_loss(place, segments[0].base_offset, begin)
             slices += self._slices(segments, begin, end.get(place, begin))
-        return _packed(slices, self._options.pack_bytes)
+        return _packed(slices, self._options.task_bytes([slice_bytes(*one) for one in slices]))
 
     def cut(self, start: Positions, end: Positions, *, bytes_max: int) -> Positions:
         logs = self._logs()
@@ -92,14 +121,11 @@ class DirectoryLogs:
 
     def _logs(self) -> dict[TopicPartition, list[Segment]]:
         options = self._options
-        found = list_segments(options.path, topics=options.topics, partitions=options.partitions)
+        found = chosen_segments(options)
         return {place: list(segments) for place, segments in groupby(found, lambda one: (one.topic, one.partition))}
 
     def _end(self, segments: Sequence[Segment]) -> int:
-        try:
-            return self._index.of(segments[-1]).end_offset
-        except FileNotFoundError:
-            return segments[-1].base_offset
+        return self._index.of(segments[-1]).end_offset
 
     def _slices(self, segments: Sequence[Segment], start: int, end: int) -> Iterator[tuple[Segment, Slice]]:
         if start >= end:
@@ -147,6 +173,13 @@ class DirectoryLogs:
             if stop > begin:
                 return min(stop, end)
         return end
+
+
+def _topic_ids(logs: Mapping[TopicPartition, Sequence[Segment]]) -> dict[str, str]:
+    """Return the ids of topics, from the directory of one partition each."""
+    directories = {topic: segments[0].path.rpartition("/")[0] for (topic, _), segments in logs.items()}
+    local = {topic: path for topic, path in directories.items() if not storage.is_remote(path)}
+    return {topic: topic_id for topic, path in local.items() if (topic_id := id_beside(path)) is not None}
 
 
 def _packed(slices: Sequence[tuple[Segment, Slice]], pack_bytes: int) -> list[RangeTask]:

@@ -2,13 +2,13 @@
 Logs of a running cluster, over the wire: `kafka://HOST:PORT`, several brokers separated by commas.
 
 Each log is read up to its log end offset at the start, with isolation level read_uncommitted, so that the pipeline sees the
-same batches as in a segment file. The API versions are fixed: Metadata 9, ListOffsets 5, Fetch 12, which every broker since
-Kafka 2.7 supports.
+same batches as in a segment file. The API versions are Metadata 9 to 12, ListOffsets 5 and Fetch 12, which every broker
+since Kafka 2.7 supports.
 
 Source: Kafka protocol guide; KIP-227 (Fetch without a session).
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from kohort.client.addresses import Address
@@ -16,6 +16,8 @@ from kohort.client.cluster import Client
 from kohort.client.connection import Versions
 from kohort.client.security import PLAINTEXT, Security
 from kohort.model.errors import ConfigError, ErrorCode
+from kohort.model.ids import uuid_text
+from kohort.pipeline.sources.options import SCHEME
 from kohort.pipeline.sources.positions import TopicPartition
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey
@@ -24,20 +26,24 @@ from kohort.wire.primitives import INT32
 
 _PREFIX = fields_struct("base_offset", "length")
 
-SCHEME = "kafka://"
 _CLIENT_ID = "kohort-pipeline"
 _TIMEOUT_S = 30.0
 _FETCH_BYTES = 32 << 20
 _FRAME_BYTES_MAX = 256 << 20
 _FETCH_WAIT_MS = 500
-_METADATA, _LIST_OFFSETS, _FETCH = Versions(9, 9), Versions(5, 5), Versions(12, 12)
+_METADATA, _LIST_OFFSETS, _FETCH = Versions(9, 12), Versions(5, 5), Versions(12, 12)
 _EARLIEST, _LATEST = -2, -1
 _HINT = "a listener with TLS or SASL needs options: kafka.security.protocol and so on"
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class LiveLog:
-    """The log of a partition at an instant: offsets from `start` to before `end`, and the address of the leader."""
+    """
+    The log of a partition at an instant: offsets from `start` to before `end`, and the address of the leader.
+
+    Attributes:
+        topic_id: None with brokers before Kafka 2.8.
+    """
 
     topic: str
     partition: int
@@ -45,6 +51,7 @@ class LiveLog:
     end: int
     host: str
     port: int
+    topic_id: str | None = None
 
 
 def is_live(path: str) -> bool:
@@ -77,7 +84,8 @@ def list_logs(
                     if one.leader_id not in brokers:
                         raise ConfigError(f"{topic.name}-{one.partition_index} has no leader now")
                     led.setdefault(brokers[one.leader_id], []).append((topic.name, one.partition_index))
-        return sorted(log for leader, listed in led.items() for log in _list_offsets(client, leader, listed))
+        ids = {topic.name: uuid_text(topic.topic_id) for topic in metadata.topics if topic.topic_id}
+        return sorted(log for leader, listed in led.items() for log in _list_offsets(client, leader, listed, ids))
 
 
 def open_client(source: str | Address, security: Security = PLAINTEXT) -> Client:
@@ -93,9 +101,11 @@ def open_client(source: str | Address, security: Security = PLAINTEXT) -> Client
     return Client(bootstrap, _TIMEOUT_S, security, client_id=_CLIENT_ID, frame_bytes_max=_FRAME_BYTES_MAX, hint=_HINT)
 
 
-def _list_offsets(client: Client, leader: Address, partitions: list[TopicPartition]) -> list[LiveLog]:
+def _list_offsets(
+    client: Client, leader: Address, partitions: list[TopicPartition], ids: Mapping[str, str]
+) -> list[LiveLog]:
     starts, ends = (_offsets(client, leader, partitions, timestamp) for timestamp in (_EARLIEST, _LATEST))
-    return [LiveLog(*one, starts[one], ends[one], *leader) for one in partitions]
+    return [LiveLog(*one, starts[one], ends[one], *leader, ids.get(one[0])) for one in partitions]
 
 
 def _offsets(

@@ -1,6 +1,7 @@
 """The options of `spark.read.format("kohort")`, parsed and validated once."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -12,8 +13,41 @@ from kohort.pipeline.sources import positions
 from kohort.pipeline.sources.positions import EARLIEST, Positions
 
 PACK_BYTES = 64 << 20
+SCHEME = "kafka://"
 SECURITY = "kafka."
 """The prefix of connection options; see `kohort.client.security`."""
+BOOTSTRAP = "kafka.bootstrap.servers"
+_OPTIONS = (
+    "path",
+    "topics",
+    "topicsPattern",
+    "partitions",
+    "kinds",
+    "columns",
+    "bytesPerTask",
+    "newest",
+    "progressDir",
+    "startingOffsets",
+    "endingOffsets",
+    "maxBytesPerTrigger",
+    "maxRecordsPerTrigger",
+    "minPartitions",
+    "failOnDataLoss",
+    "from",
+    "to",
+    "compact",
+    "pushFilters",
+)
+_ALIASES = {
+    "subscribe": "topics",
+    "subscribePattern": "topicsPattern",
+    "startingTimestamp": "from",
+    "maxOffsetsPerTrigger": "maxRecordsPerTrigger",
+}
+"""Options of Spark's Kafka source with another name here."""
+_OF_TABLES = frozenset({"owner", "location", "provider", "serialization.format"})
+"""What Spark adds for `CREATE TABLE ... USING kohort`."""
+_OF_TABLE = "option."
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,28 +59,35 @@ class SourceOptions:
     |------------------|----------------------------------------------------------------|----------------------------|
     | `path`           | data directory of a broker, or `kafka://HOST:PORT`              | must be given              |
     | `topics`         | comma-separated names, or `*` for every topic                  | those of coordinators      |
+    | `topicsPattern`  | regular expression that whole names of topics match            | none                       |
     | `partitions`     | comma-separated numbers of log partitions                      | all                        |
     | `kinds`          | comma-separated kinds of rows, see `decode.schemas`            | records and damage         |
     | `columns`        | comma-separated columns; Spark does not prune columns of Python sources | all                        |
     | `bytesPerTask`   | segments are grouped into tasks of about this many bytes       | 67108864                   |
+    | `minPartitions`  | at least about this many tasks                                 | none                       |
     | `newest`         | `true`: only the last segment of each partition                | false                      |
     | `progressDir`    | local directory into which tasks write their progress          | none                       |
     | `startingOffsets` | `earliest`, `latest` or `{"topic": {"0": 12}}`                | `earliest`                 |
     | `endingOffsets`  | the same, for a batch                                          | `latest`                   |
     | `maxBytesPerTrigger`, `maxRecordsPerTrigger` | approximate size of a micro-batch  | no limit                   |
-    | `failOnDataLoss` | fail if records were deleted before they were read             | true                       |
+    | `failOnDataLoss` | fail if records were deleted unread, or a topic was created again | true                    |
     | `from`, `to`     | only records written in this interval, `to` exclusive: ISO 8601 (UTC), or milliseconds | all |
     | `compact`        | `true`: only the last plain commit of each key that a task reads | false                    |
     | `pushFilters`    | `true`: filters reduce what is read, see `filters`             | false                      |
     | `kafka.*`        | how to connect, see `kohort.client.security`                   | plain text                 |
+
+    Names of Spark's Kafka source are accepted too: `kafka.bootstrap.servers` (instead of a path), `subscribe` (`topics`),
+    `subscribePattern` (`topicsPattern`), `startingTimestamp` (`from`), `maxOffsetsPerTrigger` (`maxRecordsPerTrigger`).
     """
 
     path: str
     topics: frozenset[str] | None = INTERNAL_TOPICS
+    topics_pattern: str | None = None
     partitions: frozenset[int] | None = None
     kinds: frozenset[str] = frozenset(schemas.DEFAULT_KINDS)
     columns: tuple[str, ...] | None = None
     pack_bytes: int = PACK_BYTES
+    min_partitions: int | None = None
     newest: bool = False
     progress_directory: str | None = None
     starting: int | Positions = EARLIEST
@@ -73,9 +114,7 @@ class SourceOptions:
         Raises:
             ConfigError: an option is missing or invalid.
         """
-        given = {name.lower(): value for name, value in options.items()}
-        if not given.get("path"):
-            raise ConfigError('spark.read.format("kohort") needs a path: the data directory of a broker')
+        given = _given(options)
         kinds = _words(given, "kinds")
         unknown = sorted(set(kinds or ()) - set(schemas.KINDS))
         if unknown:
@@ -86,10 +125,12 @@ class SourceOptions:
         options_ = cls(
             path=given["path"],
             topics=_topics(given),
+            topics_pattern=_pattern(given),
             partitions=None if chosen is None else frozenset(chosen),
             kinds=frozenset(kinds or schemas.DEFAULT_KINDS),
             columns=None if columns is None else tuple(columns),
             pack_bytes=pack_bytes[0],
+            min_partitions=_positive(given, "minpartitions"),
             newest=_flag(given, "newest"),
             progress_directory=given.get("progressdir"),
             starting=positions.parse(given.get("startingoffsets", "earliest"), "startingOffsets"),
@@ -107,6 +148,16 @@ class SourceOptions:
             raise ConfigError("a micro-batch has one limit: maxBytesPerTrigger or maxRecordsPerTrigger")
         return options_.with_columns(options_.columns)
 
+    def matches(self, topic: str) -> bool:
+        """Tell whether the pattern of topics, if there is one, matches a topic."""
+        return self.topics_pattern is None or re.fullmatch(self.topics_pattern, topic) is not None
+
+    def task_bytes(self, sizes_bytes: Collection[int]) -> int:
+        """Return the size of a task, so that there are about `min_partitions` tasks if there are as many segments."""
+        if self.min_partitions is None:
+            return self.pack_bytes
+        return max(1, min(self.pack_bytes, sum(sizes_bytes) // self.min_partitions))
+
     def with_columns(self, columns: tuple[str, ...] | None) -> "SourceOptions":
         """Return these options with other columns, validated."""
         try:
@@ -116,8 +167,56 @@ class SourceOptions:
         return replace(self, columns=columns)
 
 
+def _given(options: Mapping[str, str]) -> dict[str, str]:
+    """
+    Return the options by lower-case name, with the names of this source.
+
+    Raises:
+        ConfigError: an option is unknown, given twice by two names, or the path is missing.
+    """
+    known = {name.lower(): name for name in _OPTIONS}
+    aliases = {name.lower(): ours.lower() for name, ours in _ALIASES.items()}
+    given: dict[str, str] = {}
+    is_table = any(name.lower() == "provider" for name in options)
+    for name, value in options.items():
+        found = name.lower()
+        if is_table and (found in _OF_TABLES or found.startswith(_OF_TABLE)):
+            continue
+        if found == BOOTSTRAP:
+            found, value = "path", SCHEME + value.removeprefix(SCHEME)
+        ours = aliases.get(found, found)
+        if ours not in known and not ours.startswith(SECURITY):
+            raise ConfigError(f"unknown option {name}; there are {', '.join((*_OPTIONS, *_ALIASES))} and {SECURITY}*")
+        if ours in given:
+            raise ConfigError(f"option {name} and another option both give {known.get(ours, ours)}")
+        given[ours] = value
+    if not given.get("path"):
+        raise ConfigError(
+            'spark.read.format("kohort") needs a path: the data directory of a broker, or kafka://HOST:PORT'
+        )
+    if given["path"].startswith("file:/") and not given["path"].startswith("file://"):
+        # Spark writes the path of a table so.
+        given["path"] = given["path"].removeprefix("file:")
+    return given
+
+
+def _pattern(given: Mapping[str, str]) -> str | None:
+    pattern = given.get("topicspattern")
+    if pattern is None:
+        return None
+    if "topics" in given:
+        raise ConfigError("topics and topicsPattern exclude each other")
+    try:
+        re.compile(pattern)
+    except re.error as exc:
+        raise ConfigError(f"topicsPattern {pattern!r} is no regular expression: {exc}") from exc
+    return pattern
+
+
 def _topics(given: Mapping[str, str]) -> frozenset[str] | None:
     """Parse option `topics`. An empty list names no topic: nothing is read."""
+    if "topicspattern" in given:
+        return None
     if "topics" not in given:
         return INTERNAL_TOPICS
     words = _words(given, "topics")

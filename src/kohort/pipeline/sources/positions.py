@@ -15,6 +15,8 @@ TopicPartition: TypeAlias = tuple[str, int]
 Positions: TypeAlias = dict[TopicPartition, int]
 """The next offset to read, for each partition."""
 
+TOPIC_ID = "id"
+"""The key of a topic id among the partitions of a topic, in the offsets of a stream."""
 EARLIEST = -2
 LATEST = -1
 
@@ -35,7 +37,12 @@ def from_json(told: Any) -> Positions:
         ConfigError: another form.
     """
     try:
-        found = {(topic, int(partition)): told[topic][partition] for topic in told for partition in told[topic]}
+        found = {
+            (topic, int(partition)): told[topic][partition]
+            for topic in told
+            for partition in told[topic]
+            if partition != TOPIC_ID
+        }
     except (TypeError, ValueError, LookupError, AttributeError) as exc:
         raise ConfigError(f'offsets are written {{"topic": {{"0": 12}}}}, not {str(told)[:100]}') from exc
     for (topic, partition), offset in found.items():

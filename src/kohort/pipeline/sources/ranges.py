@@ -6,7 +6,7 @@ A range ends before its end offset. Consecutive ranges give every batch once, se
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -30,10 +30,32 @@ class RangeTask(InputPartition, ABC):  # type: ignore[misc]
         """Yield the rows of the range."""
 
 
+class LogState(NamedTuple):
+    """
+    The logs of a source at an instant.
+
+    Attributes:
+        bounds: first offset and end offset of each log.
+        topic_ids: the id of each topic, as far as the source knows it.
+    """
+
+    bounds: Mapping[TopicPartition, tuple[int, int]]
+    topic_ids: Mapping[str, str]
+
+
 class Logs(Protocol):
     """The logs of a source."""
 
-    def bounds(self) -> dict[TopicPartition, tuple[int, int]]:
+    def state(self) -> LogState:
+        """
+        Return the current bounds of each log, and the topic ids.
+
+        Raises:
+            ConfigError: the source cannot be read.
+        """
+        ...
+
+    def bounds(self) -> Mapping[TopicPartition, tuple[int, int]]:
         """
         Return the current first offset and end offset of each log.
 

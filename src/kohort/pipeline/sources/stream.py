@@ -1,9 +1,10 @@
 """
 `spark.readStream.format("kohort")`: appended batches, each once.
 
-The checkpoint holds the next offset of each topic partition (`positions`). A micro-batch that is repeated after a crash reads
-the same ranges of the same logs, so its rows are the same, unless compaction removed records meanwhile. New partitions are read
-from their first offset.
+The checkpoint holds the next offset of each topic partition and the topic ids (`stream_offsets`). A micro-batch that is
+repeated after a crash reads the same ranges of the same logs, so its rows are the same, unless compaction removed records
+meanwhile. New partitions are read from their first offset. A log that began again ends the query; with failOnDataLoss=false it
+is read from its first offset.
 
 Source: PySpark 4.3, DataSourceStreamReader; KIP-98 (a batch is never split).
 """
@@ -23,14 +24,13 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from kohort.pipeline.sources.options import SourceOptions
-from kohort.pipeline.sources.positions import EARLIEST, Positions, from_json, to_json
-from kohort.pipeline.sources.ranges import Logs, RangeTask, cut_records, resolve
+from kohort.pipeline.sources.positions import EARLIEST
+from kohort.pipeline.sources.ranges import Logs, LogState, RangeTask, cut_records, resolve
+from kohort.pipeline.sources.stream_offsets import StreamOffset, StreamPosition
 from kohort.pipeline.sources.tasks import read_task
 
 POLL_INTERVAL_S = 0.1
 """Spark polls every 10 ms while there is no new data; each poll costs a directory listing, or a request."""
-
-StreamOffset = dict[str, dict[str, int]]
 
 
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
@@ -40,8 +40,8 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
         self._options = options
         self._open = open_logs
         self._logs: Logs | None = None
-        self._last: Positions | None = None
-        """With the trigger availableNow: the log end offsets at the start of the query."""
+        self._last: LogState | None = None
+        """With the trigger availableNow: the logs at the start of the query."""
         self._idle_since_s: float | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -55,7 +55,10 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
         return self._logs
 
     def initialOffset(self) -> StreamOffset:  # noqa: N802  (Spark's names)
-        return to_json(resolve(self._options.starting, self.logs.bounds(), otherwise=EARLIEST))
+        now = self.logs.state()
+        return StreamPosition(
+            resolve(self._options.starting, now.bounds, otherwise=EARLIEST), dict(now.topic_ids)
+        ).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         options = self._options
@@ -64,41 +67,41 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
         return ReadAllAvailable() if options.max_records is None else ReadMaxRows(options.max_records)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._last = self._ends()
+        self._last = self.logs.state()
 
     def reportLatestOffset(self) -> StreamOffset:  # noqa: N802
-        return to_json(self._ends())
+        return _end(self.logs.state()).to_json()
 
     def latestOffset(self, start: StreamOffset, limit: ReadLimit) -> StreamOffset:  # noqa: N802
-        begun = from_json(start)
-        end = self._following(begun)
-        if not isinstance(limit, ReadAllAvailable):
-            # New partitions are read from their first offset, which need not be 0.
-            begun = {**{place: first for place, (first, _) in self.logs.bounds().items()}, **begun}
+        before, now = StreamPosition.from_json(start), self._now()
+        begun = before.begun(now, fail_on_data_loss=self._options.fail_on_data_loss)
+        end = {**begun.offsets, **_end(now).offsets}
         match limit:
             case ReadMaxRows(max_rows=records_max):
-                end = cut_records(begun, end, records_max=records_max)
+                end = cut_records(begun.offsets, end, records_max=records_max)
             case ReadMaxBytes(max_bytes=bytes_max):
-                end = self.logs.cut(begun, end, bytes_max=bytes_max)
-        return to_json(end)
+                end = self.logs.cut(begun.offsets, end, bytes_max=bytes_max)
+        following = StreamPosition(end, begun.topic_ids)
+        self._idle_since_s = time.monotonic() if following == before else None
+        return following.to_json()
 
     def partitions(self, start: StreamOffset, end: StreamOffset) -> list[RangeTask]:
-        return list(self.logs.tasks(from_json(start), from_json(end)))
+        begun, planned = StreamPosition.from_json(start), StreamPosition.from_json(end)
+        fail_on_data_loss = self._options.fail_on_data_loss
+        return list(self.logs.tasks(*begun.readable(planned, self.logs.state(), fail_on_data_loss=fail_on_data_loss)))
 
     def read(self, partition: RangeTask) -> Iterator[pa.RecordBatch]:
         return read_task(self._options, partition)
 
-    def _ends(self) -> Positions:
-        return {place: end for place, (_, end) in self.logs.bounds().items()}
-
-    def _following(self, begun: Positions) -> Positions:
-        """Return the current log end offsets, none below its start. Waits if the previous poll found nothing."""
+    def _now(self) -> LogState:
+        """Return the logs of now, or those at the start of the query. Waits if the previous poll found nothing."""
         if self._last is not None:
-            ends = self._last
-        else:
-            if self._idle_since_s is not None:
-                time.sleep(max(0.0, self._idle_since_s + POLL_INTERVAL_S - time.monotonic()))
-            ends = self._ends()
-        following = {**begun, **{place: max(end, begun.get(place, 0)) for place, end in ends.items()}}
-        self._idle_since_s = time.monotonic() if following == begun else None
-        return following
+            return self._last
+        if self._idle_since_s is not None:
+            time.sleep(max(0.0, self._idle_since_s + POLL_INTERVAL_S - time.monotonic()))
+        return self.logs.state()
+
+
+def _end(state: LogState) -> StreamPosition:
+    """Return the position behind all records."""
+    return StreamPosition({place: end for place, (_, end) in state.bounds.items()}, dict(state.topic_ids))

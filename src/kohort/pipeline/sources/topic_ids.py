@@ -1,24 +1,37 @@
 """
 Topic ids of a source: a broker stores the id in each log directory, and returns it in Metadata.
 
-Source: Kafka PartitionMetadataFile; KIP-516 (Metadata version 10 and later).
+Kohort creates the directory of a partition with its first record, so its catalog of topics is read too: a group may be assigned
+partitions without records.
+
+Source: Kafka PartitionMetadataFile; KIP-516 (Metadata version 10 and later); `kohort.broker.catalog` (the format of a record).
 """
 
 import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
+from uuid import UUID
+
+import msgspec
 
 from kohort.client.connection import Versions
 from kohort.client.security import PLAINTEXT, Security
+from kohort.model.errors import CorruptError
 from kohort.model.ids import uuid_text
 from kohort.pipeline.decode import storage
+from kohort.pipeline.decode.batches import scans
+from kohort.pipeline.decode.segments import list_segments
 from kohort.pipeline.sources import live
-from kohort.wire import messages
+from kohort.wire import batches, messages
 from kohort.wire.apis import ApiKey
 
 _METADATA = Versions(10, 13)
 """Versions with topic ids."""
 _FILE = "partition.metadata"
 _FILE_BYTES_MAX = 4096
+_CATALOG = "__kohort_catalog"
+_TOPIC_KEY = b"topic:"
 _PARTITION_DIRECTORY = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-[0-9]{1,10}")
 
 
@@ -35,7 +48,7 @@ def topic_ids(path: str, security: Security = PLAINTEXT) -> dict[str, str]:
     """
     if live.is_live(path):
         return _of_cluster(path, security)
-    return {} if storage.is_remote(path) else _of_directory(path)
+    return {} if storage.is_remote(path) else _of_catalog(path) | _of_directory(path)
 
 
 def _of_cluster(path: str, security: Security) -> dict[str, str]:
@@ -53,12 +66,60 @@ def _of_directory(path: str) -> dict[str, str]:
         match = _PARTITION_DIRECTORY.fullmatch(name)
         if match is None:
             continue
-        try:
-            with (Path(directory) / _FILE).open(encoding="ascii") as file:
-                text = file.read(_FILE_BYTES_MAX)
-        except (OSError, UnicodeDecodeError):
-            continue
-        fields = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
-        if "topic_id" in fields:
-            found[fields["topic_id"]] = match["topic"]
+        topic_id = id_beside(directory)
+        if topic_id is not None:
+            found[topic_id] = match["topic"]
     return found
+
+
+def id_beside(directory: str | Path) -> str | None:
+    """Return the topic id that a broker stored in the local directory of a partition; None if there is none."""
+    try:
+        with (Path(directory) / _FILE).open(encoding="ascii") as file:
+            text = file.read(_FILE_BYTES_MAX)
+    except (OSError, UnicodeDecodeError):
+        return None
+    fields = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
+    return fields.get("topic_id")
+
+
+class _Topic(msgspec.Struct):
+    name: str
+
+
+class _TopicRecord(msgspec.Struct):
+    topic: _Topic
+
+
+def _of_catalog(path: str) -> dict[str, str]:
+    """Return the topics in the catalog of a Kohort broker; none in other directories. Unreadable entries are ignored."""
+    found: dict[str, str] = {}
+    for key, value in _catalog_records(path):
+        if not key.startswith(_TOPIC_KEY):
+            continue
+        with suppress(ValueError, msgspec.MsgspecError):
+            topic_id = uuid_text(UUID(hex=key.removeprefix(_TOPIC_KEY).decode()))
+            if value is None:
+                found.pop(topic_id, None)
+            else:
+                found[topic_id] = msgspec.json.decode(value, type=_TopicRecord).topic.name
+    return found
+
+
+def _catalog_records(path: str) -> Iterator[tuple[bytes, bytes | None]]:
+    for segment in list_segments(path, topics={_CATALOG}):
+        try:
+            data = storage.mapped(segment.path)
+        except FileNotFoundError:
+            continue
+        for scan in scans(data):
+            for position in scan.positions.tolist():
+                for record in _records(memoryview(data)[position:]):
+                    yield record.key or b"", record.value
+
+
+def _records(batch: memoryview) -> Sequence[batches.LogRecord]:
+    try:
+        return batches.read_records(batch)
+    except CorruptError:
+        return ()

@@ -4,6 +4,11 @@ The lag of a group after every event: exact, from the timestamps in both logs, w
 The lag of a partition changes when records are appended to it and when the group commits (for a transactional commit: when the
 transaction completes). The lag of the group is the sum over its partitions, each from its first commit on.
 
+Each appended batch is an event of every group that reads its partition. Of a partition with many batches, the series has the
+last one before each commit of the group, and the last one of each of 1,000 equal intervals: otherwise one topic with 200,000
+batches and 20 groups makes four million rows. The lag of a partition is exact after each commit. In the sum, another partition
+may be late by an interval.
+
 Compacted commits and deleted records are missing. Appended records count from the greatest timestamp of their batch, so wrong
 producer clocks distort the result.
 """
@@ -20,19 +25,22 @@ INPUT_COLUMNS = ("log_topic", "log_partition", "timestamp_ms", "next_offset")
 """Columns to read of `kind` batch."""
 
 _PARTITION = ("group", "topic", "partition")
+POINTS = 1_000
+"""Appended batches of a partition that every group has as events."""
 ORDER = ("timestamp_ms", "order", INCARNATION, "end_offset")
 """The order of the events of a partition of a group. A log that never began again has no incarnation."""
 
 
-def lag_over_time(commits: Any, batches: Any) -> Any:
+def lag_over_time(commits: Any, batches: Any, *, points: int = POINTS) -> Any:
     """
-    Return the lag of each group after every event: `group`, `timestamp_ms`, `lag`.
+    Return the lag of each group after its events: `group`, `timestamp_ms`, `lag`.
 
     Args:
         commits: as `offset_commits` returns them.
         batches: `INPUT_COLUMNS` of the topics that groups commit to; partitions without any are ignored.
+        points: of a partition with more batches, the last of each of so many equal intervals; and the last before each commit.
     """
-    return _sums(_partition_steps(partition_lag(commits, batches)))
+    return _sums(_partition_steps(_with_lag(_events(commits, batches, points=points))))
 
 
 def partition_lag(commits: Any, batches: Any) -> Any:
@@ -47,7 +55,10 @@ def partition_lag(commits: Any, batches: Any) -> Any:
     Args:
         commits, batches: as for `lag_over_time`.
     """
-    events = _events(commits, batches)
+    return _with_lag(_events(commits, batches))
+
+
+def _with_lag(events: Any) -> Any:
     so_far = _in_order(events).rowsBetween(Window.unboundedPreceding, Window.currentRow)
     end_offset = fn.coalesce(last_end(events, "end_offset", over=so_far), fn.lit(0))
     last = fn.max_by("committed", "order").over(so_far)
@@ -57,8 +68,13 @@ def partition_lag(commits: Any, batches: Any) -> Any:
     return known.withColumn("begun", last.isNotNull()).withColumn("is_late", is_late)
 
 
-def _events(commits: Any, batches: Any) -> Any:
-    """Return commits and appended batches in one frame; `committed` is a struct, so that a tombstone is not null."""
+def _events(commits: Any, batches: Any, *, points: int | None = None) -> Any:
+    """
+    Return commits and appended batches in one frame; `committed` is a struct, so that a tombstone is not null.
+
+    Args:
+        points: see `lag_over_time`; None for every batch.
+    """
     appended = batches.where(fn.col("timestamp_ms") >= 0).select(
         fn.col("log_topic").alias("topic"),
         fn.col("log_partition").alias("partition"),
@@ -76,6 +92,9 @@ def _events(commits: Any, batches: Any) -> Any:
         fn.struct(fn.when(~fn.col("tombstone"), fn.col("offset")).alias("offset")).alias("committed"),
         fn.lit(None).cast("bigint").alias("end_offset"),
     )
+    if points is not None:
+        committed = _at_their_ends(committed, appended)
+        appended = _last_of_intervals(appended, points)
     produced = (
         effective.select(*_PARTITION)
         .distinct()
@@ -91,6 +110,52 @@ def _events(commits: Any, batches: Any) -> Any:
         )
     )
     return committed.unionByName(produced, allowMissingColumns=True)
+
+
+def _at_their_ends(committed: Any, appended: Any) -> Any:
+    """
+    Add the log end offset to commits, and for each commit the last batch before it as an event. Batches and commits of a
+    partition are sorted once, however many groups there are.
+    """
+    batches = appended.select(*appended.columns, fn.lit(-1).cast("bigint").alias("order"))
+    events = committed.drop("end_offset").unionByName(batches, allowMissingColumns=True)
+    so_far = Window.partitionBy("topic", "partition").orderBy(*order(events))
+    so_far = so_far.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    columns = [column for column in (INCARNATION, "end_offset") if column in events.columns]
+    last = fn.max(fn.struct(*columns)).over(so_far)
+    produced_ms = fn.max(fn.when(fn.col("committed").isNull(), fn.col("timestamp_ms"))).over(so_far)
+    known = events.withColumns({"last": last, "produced_ms": produced_ms}).where(fn.col("committed").isNotNull())
+    known = known.withColumns({column: fn.col("last")[column] for column in columns}).drop("last")
+    before = known.where(fn.col("produced_ms").isNotNull()).withColumns(
+        {
+            "timestamp_ms": fn.col("produced_ms"),
+            "order": fn.lit(-1).cast("bigint"),
+            "committed": fn.lit(None).cast("struct<offset:bigint>"),
+        }
+    )
+    return known.unionByName(before).drop("produced_ms")
+
+
+def _last_of_intervals(appended: Any, points: int) -> Any:
+    """Return all batches of a partition, or the last of each of `points` equal intervals if there are more."""
+    keys = ["topic", "partition"]
+    spans = appended.groupBy(*keys).agg(
+        fn.count("*").alias("batches"),
+        fn.min("timestamp_ms").alias("first_ms"),
+        fn.max("timestamp_ms").alias("last_ms"),
+    )
+    width = fn.col("last_ms") - fn.col("first_ms") + 1
+    interval = fn.floor((fn.col("timestamp_ms") - fn.col("first_ms")) * points / width)
+    is_whole = fn.col("batches") <= points
+    together = [*keys, "interval", "single", *(column for column in appended.columns if column == INCARNATION)]
+    return (
+        appended.join(spans, on=keys)
+        .withColumn("interval", fn.when(~is_whole, interval))
+        .withColumn("single", fn.when(is_whole, fn.struct("timestamp_ms", "end_offset")))
+        .groupBy(*together)
+        .agg(fn.max("timestamp_ms").alias("timestamp_ms"), fn.max("end_offset").alias("end_offset"))
+        .drop("interval", "single")
+    )
 
 
 def _partition_steps(known: Any) -> Any:

@@ -86,14 +86,24 @@ def time_lag(latest: Any, batches: Any, *, at_ms: int, begins: Any = None) -> An
 
 
 def _first_unread(committed: Any, waiting: Any) -> Any:
-    """Return when the first record at or after each committed offset was produced."""
-    is_whole = fn.col("offset") <= fn.col("base_offset")
-    produced_at_ms = fn.when(is_whole, fn.col("first_ms")).otherwise(fn.col("latest_ms"))
-    return (
-        committed.join(waiting, on=[*_PLACE])
-        .where(fn.col("next_offset") > fn.col("offset"))
-        .groupBy("group", *_PLACE)
-        .agg(fn.min_by(produced_at_ms, "base_offset").alias("next_produced_at_ms"))
+    """
+    Return when the first record at or after each committed offset was produced.
+
+    Batches and committed offsets of a partition are sorted once, in descending order: the last batch before an offset in this
+    order is the first unread one. A join would have a row for each group and unread batch.
+    """
+    batch = fn.struct("base_offset", "first_ms", "latest_ms")
+    batches = waiting.select(*_PLACE, fn.col("next_offset").alias("at"), batch.alias("batch"))
+    offsets = committed.select("group", *_PLACE, fn.col("offset").alias("at"))
+    # A batch that ends at the committed offset was read: it comes after the offset.
+    descending = Window.partitionBy(*_PLACE).orderBy(fn.col("at").desc(), fn.col("batch").isNotNull())
+    ahead = descending.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    first = fn.last("batch", ignorenulls=True).over(ahead)
+    found = offsets.unionByName(batches, allowMissingColumns=True).withColumn("first", first)
+    is_whole = fn.col("at") <= fn.col("first.base_offset")
+    produced_at_ms = fn.when(is_whole, fn.col("first.first_ms")).otherwise(fn.col("first.latest_ms"))
+    return found.where(fn.col("batch").isNull() & fn.col("first").isNotNull()).select(
+        "group", *_PLACE, produced_at_ms.alias("next_produced_at_ms")
     )
 
 
