@@ -17,6 +17,7 @@ from kohort.group.classic import heartbeat, rebalance, sync
 from kohort.group.classic.group import ClassicGroup
 from kohort.group.classic.member import ClassicMember
 from kohort.group.classic.registry import ClassicRegistry
+from kohort.group.groups import Group
 from kohort.machine.shard import Release, Result
 from kohort.model.errors import ErrorCode
 from kohort.wire import messages as m
@@ -60,10 +61,10 @@ def _held(reply: Callable[[m.SyncGroupResponse], None]) -> Callable[[m.SyncGroup
 def die() -> None:
     check = heartbeat._check
 
-    def survive(registry: ClassicRegistry, request: m.HeartbeatRequest) -> tuple[ClassicGroup, ClassicMember]:
+    def survive(group: Group | None, request: m.HeartbeatRequest) -> tuple[ClassicGroup, ClassicMember]:
         if request.member_id == "nobody":
             os._exit(1)
-        return check(registry, request)
+        return check(group, request)
 
     setattr(heartbeat, "_check", survive)  # noqa: B010
 

@@ -71,6 +71,7 @@ def test_the_recording_knows_every_scenario() -> None:
     recording = load(home / "recorded" / library.RECORDED)
     scenarios = {scenario.name: scenario for scenario in library.all_scenarios(home)}
     assert recording.missing(scenarios) == []
+    assert sorted({*recording.outcomes, *recording.unstable} - scenarios.keys()) == []
     assert recording.settings == library.SETTINGS
     assert len(recording.unstable) <= UNSTABLE_MAX * len(scenarios)
     scripts = {name.split("/")[0] for name in recording.outcomes}

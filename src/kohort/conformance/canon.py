@@ -54,6 +54,13 @@ UNORDERED = {
     ("AddPartitionsToTxnTopicResult", "results_by_partition"),
     ("ApiVersionsResponse", "finalized_features"),
     ("ApiVersionsResponse", "supported_features"),
+    ("ConsumerGroupDescribeResponse", "groups"),
+    ("ConsumerGroupDescribeResponseAssignment", "topic_partitions"),
+    ("ConsumerGroupDescribeResponseDescribedGroup", "members"),
+    ("ConsumerGroupDescribeResponseMember", "subscribed_topic_names"),
+    ("ConsumerGroupDescribeResponseTopicPartitions", "partitions"),
+    ("ConsumerGroupHeartbeatResponseAssignment", "topic_partitions"),
+    ("ConsumerGroupHeartbeatResponseTopicPartitions", "partitions"),
     ("DeleteTopicsResponse", "responses"),
     ("DescribeClusterResponse", "brokers"),
     ("DescribeConfigsResult", "configs"),
@@ -106,6 +113,8 @@ NAMESPACE = "kc"
 _MARKER_VALUE = Struct(">hi")
 """The value of a transaction marker: version, coordinator epoch."""
 _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|(?<![\w-])[A-Za-z0-9_-]{22}(?![\w-])")
+_SHORT_UUID = 22
+"""The length of a UUID in base64."""
 _TIME_FROM_MS = 1_600_000_000_000
 _TOLERANCE_MS = 2_000
 
@@ -150,13 +159,17 @@ class Names:
 
     def _id_in_text(self, match: re.Match[str]) -> str:
         found = match.group()
-        if len(found) != 22:
+        if len(found) != _SHORT_UUID:
             return self.name("uuid", found)
-        try:
-            identity = uuid_from_text(found)
-        except ValueError:
-            return found
-        return self._known.get(("topic", identity), found)
+        identity = _short_uuid(found)
+        known = self._known.get(("topic", identity)) or self._known.get(("uuid", found))
+        return found if identity is None or known is None else known
+
+    def member_id(self, member_id: str) -> str:
+        """The id of a member: a text, or the short form of a UUID if a broker gave it without the client id."""
+        if len(member_id) == _SHORT_UUID and _short_uuid(member_id) is not None:
+            return self.name("uuid", member_id)
+        return self.text(member_id)
 
     def number(self, value: int) -> int | str:
         """A number; `<now>` for a time of the clock during the scenario."""
@@ -165,6 +178,13 @@ class Names:
             if self.began_ms - _TOLERANCE_MS <= value <= now_ms + _TOLERANCE_MS:
                 return "<now>"
         return value
+
+
+def _short_uuid(text: str) -> UUID | None:
+    try:
+        return uuid_from_text(text)
+    except ValueError:
+        return None
 
 
 def canonical_response(api: ApiKey, version: int, response: Any, names: Names) -> dict[str, Any]:
@@ -211,6 +231,8 @@ def _element(schema: Message, field: Field, version: int, value: Any, names: Nam
         return _struct(schema, field.type, version, value, names)
     if isinstance(value, UUID):
         return names.name("topic", value)
+    if field.name == "member_id":
+        return names.member_id(value)
     if field.name in _MOVING:
         return "<any>" if value >= 0 else value
     kind = IDENTITIES.get(field.name)

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from html import escape
-from pathlib import Path
+from importlib.resources import files
 from string import Template
 from typing import Any
 
@@ -79,7 +79,7 @@ def summary(report: Report) -> str:
 def html(report: Report) -> str:
     """An HTML page: a matrix of APIs and versions, and the differences."""
     found = rows(report)
-    template = Template(Path(__file__).with_name("card.html").read_text())
+    template = Template((files("kohort.conformance") / "card.html").read_text())
     return template.substitute(
         broker=escape(report.broker),
         reference=escape(report.reference),

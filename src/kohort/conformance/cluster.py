@@ -17,6 +17,7 @@ from uuid import UUID
 
 import msgspec
 
+from kohort.conformance.assigned_topics import await_assignable
 from kohort.conformance.canon import NAMESPACE, Names
 from kohort.conformance.compare import RECORDS
 from kohort.conformance.control import LOST, Control
@@ -195,7 +196,9 @@ class Cluster:
             return Outcome(unsupported=lacking), Names(prefix)
         given = {}
         if scenario.topics:
-            ids = await self._make_topics({prefix + name: count for name, count in scenario.topics.items()})
+            partitions = {prefix + name: count for name, count in scenario.topics.items()}
+            ids = await self._make_topics(partitions)
+            await await_assignable(self._control, scenario, prefix, partitions)
             given = {f"{name.removeprefix(prefix)}.id": topic_id for name, topic_id in ids.items()}
         run = ScenarioRun(scenario, self._control.address, prefix, given, restart)
         outcome = await run.run()

@@ -1,6 +1,6 @@
 """The records that scenarios left in the log of a coordinator, decoded, in the order of the log, without their batches."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
@@ -20,17 +20,23 @@ Ends: TypeAlias = Mapping[str, Mapping[int, int]]
 """By prefix of a scenario, the end offset of each partition when the scenario was over."""
 
 
+Records: TypeAlias = Sequence[tuple[Any, int]]
+"""Decoded records, each with the version of its value."""
+
+
 class LogFormat(msgspec.Struct, frozen=True):
     """
     Attributes:
         topic: the internal topic.
         key: the field of a record with the name that it belongs to.
         canonical: the plain form of a record and the version of its value; -1 without a value.
+        arranged: the records of one key, those in the order of a hash table in a fixed one.
     """
 
     topic: str
     key: str
     canonical: Callable[[Any, int, Names], dict[str, Any]]
+    arranged: Callable[[Records, Names], Records] = lambda records, _: records
 
 
 class ScenarioRecords:
@@ -56,7 +62,10 @@ class ScenarioRecords:
         """The records of one scenario by group or transactional id, with the scenario's names for identities."""
         owned = self._by_prefix.get(names.prefix, {})
         found = {
-            names.text(key): [self._format.canonical(record, version, names) for record, version in owned[key]]
+            names.text(key): [
+                self._format.canonical(record, version, names)
+                for record, version in self._format.arranged(owned[key], names)
+            ]
             for key in sorted(owned)
         }
         ends = self._ends.get(names.prefix, {})

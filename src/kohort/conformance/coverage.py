@@ -16,6 +16,7 @@ from kohort.conformance.script import APIS
 COLUMNS = ("api", "scripts", "written", "generated", "scenarios", "answers", "different")
 
 GROUPS = "classic groups and offsets"
+CONSUMER_GROUPS = "consumer groups"
 TRANSACTIONS = "transactions"
 SUBJECTS: dict[str, frozenset[str]] = {
     GROUPS: frozenset(
@@ -32,6 +33,7 @@ SUBJECTS: dict[str, frozenset[str]] = {
             "DeleteGroups",
         }
     ),
+    CONSUMER_GROUPS: frozenset({"ConsumerGroupHeartbeat", "ConsumerGroupDescribe"}),
     "records": frozenset(
         {
             *("Produce", "Fetch", "ListOffsets", "OffsetForLeaderEpoch", "InitProducerId", "DeleteRecords"),

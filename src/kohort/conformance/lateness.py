@@ -24,7 +24,7 @@ LATE_MS = 100
 _GROUP_APIS = frozenset(
     {
         *("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit", "OffsetFetch", "OffsetDelete"),
-        *("DescribeGroups", "ListGroups", "DeleteGroups"),
+        *("DescribeGroups", "ListGroups", "DeleteGroups", "ConsumerGroupHeartbeat", "ConsumerGroupDescribe"),
     }
 )
 _LOG_APIS = frozenset({"Fetch", "ListOffsets", "OffsetForLeaderEpoch", "DeleteRecords"})
@@ -37,6 +37,7 @@ _TRANSACTION_APIS = frozenset(
 
 TIMERS: Mapping[str, frozenset[str]] = {
     "JoinGroup": _GROUP_APIS | {RECORDS},
+    "ConsumerGroupHeartbeat": _GROUP_APIS | {RECORDS},
     "Produce": _LOG_APIS,
     "Fetch": frozenset({"Fetch"}),
     "InitProducerId": _TRANSACTION_APIS | _LOG_APIS | {RECORDS, TRANSACTIONS},
@@ -44,7 +45,8 @@ TIMERS: Mapping[str, frozenset[str]] = {
 """
 Timers that a request starts: by its API, the APIs whose answers then change with time.
 
-JoinGroup starts the initial delay, the rebalance timeout and the session timeout. Produce with acks other than all is answered
+JoinGroup starts the initial delay, the rebalance timeout and the session timeout. ConsumerGroupHeartbeat starts the session
+timeout, and a short rebalance timeout if it has one. Produce with acks other than all is answered
 before the records are below the high watermark. A fetch with a wait time is answered when that has passed.
 InitProducerId with a short timeout lets transactions expire.
 """

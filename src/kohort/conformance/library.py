@@ -7,7 +7,11 @@ from pathlib import Path
 import msgspec
 
 from kohort.conformance.deliberate import Deliberate
-from kohort.conformance.generated.scenarios import generated_scenarios, generated_transactions
+from kohort.conformance.generated.scenarios import (
+    generated_consumer_groups,
+    generated_scenarios,
+    generated_transactions,
+)
 from kohort.conformance.scenario import Scenario, scenarios
 from kohort.conformance.script import DEFAULT_BROKER, ScriptError, read_scripts
 from kohort.model.errors import ConfigError
@@ -30,6 +34,13 @@ TRANSACTION_VERSION = "transaction.version"
 FEATURES = frozenset({TRANSACTION_VERSION})
 """Settings that are no configurations: the finalised levels of features, with which a broker begins."""
 
+_CONSUMER_GROUPS = {
+    "group.consumer.max.size": "4",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.min.session.timeout.ms": "300",
+}
+"""A small limit of members; groups may have short sessions."""
+
 BROKERS: dict[str, dict[str, str]] = {
     DEFAULT_BROKER: {},
     "tv0": {TRANSACTION_VERSION: "0"},
@@ -39,6 +50,10 @@ BROKERS: dict[str, dict[str, str]] = {
         "transaction.remove.expired.transaction.cleanup.interval.ms": "300",
     },
     "unverified": {"transaction.partition.verification.enable": "false"},
+    "consumer": _CONSUMER_GROUPS,
+    "upgrade": _CONSUMER_GROUPS | {"group.consumer.migration.policy": "upgrade"},
+    "downgrade": _CONSUMER_GROUPS | {"group.consumer.migration.policy": "downgrade"},
+    "classic": {"group.coordinator.rebalance.protocols": "classic"},
 }
 """The brokers that scenarios run on, by name: settings in addition to `SETTINGS`."""
 
@@ -70,7 +85,12 @@ def home() -> Path:
 
 def all_scenarios(directory: Path) -> list[Scenario]:
     """All scenarios, written and generated. Raises ScriptError for an invalid script."""
-    found = [*scenarios(read_scripts(directory / "scripts")), *generated_scenarios(), *generated_transactions()]
+    found = [
+        *scenarios(read_scripts(directory / "scripts")),
+        *generated_scenarios(),
+        *generated_transactions(),
+        *generated_consumer_groups(),
+    ]
     unknown = sorted({scenario.broker for scenario in found} - BROKERS.keys())
     if unknown:
         raise ScriptError(f"there is no broker called {', '.join(unknown)}")

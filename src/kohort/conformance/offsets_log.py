@@ -1,10 +1,8 @@
 """The records of groups in `__consumer_offsets`."""
 
 from typing import Any
-from uuid import UUID
 
-import msgspec
-
+from kohort.conformance import consumer_group_log
 from kohort.conformance.canon import Names, plain
 from kohort.conformance.coordinator_log import LogFormat
 from kohort.model.ids import CONSUMER_OFFSETS
@@ -50,28 +48,7 @@ def _canonical(record: Any, _version: int, names: Names) -> dict[str, Any]:
         case GroupMetadataTombstone():
             return {"record": "group tombstone"}
         case _:
-            return {"record": type(record).__name__, **_fields(record, names)}
-
-
-def _fields(struct: msgspec.Struct, names: Names) -> dict[str, Any]:
-    """A record of another kind of group."""
-    return {field: _value(getattr(struct, field), names) for field in struct.__struct_fields__ if field != "group_id"}
-
-
-def _value(value: Any, names: Names) -> Any:
-    match value:
-        case str():
-            return names.text(value)
-        case bytes():
-            return plain(value, names)
-        case UUID():
-            return names.name("topic", value)
-        case tuple():
-            return [_value(element, names) for element in value]
-        case msgspec.Struct():
-            return _fields(value, names)
-        case _:
-            return value
+            return consumer_group_log.canonical(record, names)
 
 
 def _member(member: GroupMetadataMember, names: Names) -> dict[str, Any]:
@@ -87,4 +64,4 @@ def _member(member: GroupMetadataMember, names: Names) -> dict[str, Any]:
     }
 
 
-OFFSETS_LOG = LogFormat(CONSUMER_OFFSETS, "group_id", _canonical)
+OFFSETS_LOG = LogFormat(CONSUMER_OFFSETS, "group_id", _canonical, consumer_group_log.arranged)

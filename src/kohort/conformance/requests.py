@@ -99,7 +99,9 @@ def _field(schema: Message, field: Field, value: Any, lookup: Lookup) -> Any:
     if value is None:
         return None
     if field.array:
-        if not isinstance(value, list):
+        if value == "":
+            return ()  # kept from an answer without the field
+        if not isinstance(value, (list, tuple)):
             raise ScriptError(f"{field.name} is a list, not {value!r}")
         return tuple(_element(schema, field, resolve(each, lookup), lookup) for each in value)
     return _element(schema, field, value, lookup)
@@ -107,6 +109,8 @@ def _field(schema: Message, field: Field, value: Any, lookup: Lookup) -> Any:
 
 def _element(schema: Message, field: Field, value: Any, lookup: Lookup) -> Any:
     if field.type in schema.structs:
+        if value is not None and not isinstance(value, Mapping):
+            value = _same_fields(schema, field.type, value)
         return None if value is None else _struct(schema, field.type, value, lookup)
     if field.type in ("bytes", "records"):
         return value.encode() if isinstance(value, str) else value
@@ -117,6 +121,11 @@ def _element(schema: Message, field: Field, value: Any, lookup: Lookup) -> Any:
     if field.type in FIXED_FORMATS and not isinstance(value, (int, float)):
         raise ScriptError(f"{field.name} is a number, not {value!r}")
     return value
+
+
+def _same_fields(schema: Message, name: str, kept: object) -> dict[str, Any]:
+    """The fields of a structure of a kept answer that a structure of the request has as well."""
+    return {field.name: getattr(kept, field.name) for field in schema.structs[name] if hasattr(kept, field.name)}
 
 
 def resolve(value: Any, lookup: Lookup) -> Any:
@@ -145,7 +154,7 @@ def _subscription(argument: Mapping[str, Any], lookup: Lookup) -> bytes:
         generation_id=resolve(argument.get("generation", -1), lookup),
         rack_id=argument.get("rack"),
     )
-    return write_subscription(subscription, argument.get("version", 1))
+    return write_subscription(subscription, resolve(argument.get("version", 1), lookup))
 
 
 def _assignment(argument: Mapping[str, Any], lookup: Lookup) -> bytes:

@@ -30,6 +30,8 @@ from kohort.wire.encoders import request_encoder
 SETTLE_S = 0.04
 AGAIN_S = 0.03
 """The time between two requests of a step that is repeated."""
+IF_PRESENT = "?"
+"""At the end of a path of `keep`: a field that is null or absent leaves the value as it was."""
 NEVER = "never"
 SILENT = "silent"
 NOBODY = "kc-probe"
@@ -259,7 +261,9 @@ class ScenarioRun:
 
     def _keep(self, step: Step, response: Any) -> None:
         for name, path in step.keep.items():
-            self._values[name] = _found(response, path)
+            found = _found(response, path.removesuffix(IF_PRESENT))
+            if not path.endswith(IF_PRESENT) or found not in ("", None):
+                self._values[name] = found
 
     def _group_of(self, step: Step) -> str:
         """The group id of a step's request; empty if it has none."""

@@ -2,13 +2,14 @@
 Generated scenarios, one from each seed: valid and invalid requests, from a model of clients.
 
 A seed gives the same scenario on every machine and with every Python version. Of the first scenarios, half are about groups of
-one to four members, a quarter about logs, and a quarter about topics and their configurations. Scenarios of transactions have
-seeds of their own.
+one to four members, a quarter about logs, and a quarter about topics and their configurations. Scenarios of transactions and of
+consumer groups have seeds of their own.
 """
 
 from collections.abc import Callable, Iterator
 from random import Random
 
+from kohort.conformance.generated.consumer_groups import write_consumer_group_scenario
 from kohort.conformance.generated.groups import write_group_scenario
 from kohort.conformance.generated.logs import write_log_scenario
 from kohort.conformance.generated.topics import write_topic_scenario
@@ -19,6 +20,8 @@ from kohort.conformance.scenario import Scenario
 SCENARIOS = 280
 TRANSACTIONS = 120
 """Scenarios of transactions, in addition."""
+CONSUMER_GROUPS = 160
+"""Scenarios of consumer groups, in addition."""
 
 _KINDS: tuple[tuple[str, Callable[[ScenarioWriter], None]], ...] = (
     ("group", write_group_scenario),
@@ -38,6 +41,13 @@ def generated_transactions(count: int = TRANSACTIONS) -> Iterator[Scenario]:
         writer = ScenarioWriter(Random(f"kohort transactions {seed}"))
         write_transaction_scenario(writer)
         yield writer.scenario(f"generated-transactions/{seed}", f"random transactions, seed {seed}")
+
+
+def generated_consumer_groups(count: int = CONSUMER_GROUPS) -> Iterator[Scenario]:
+    for seed in range(count):
+        writer = ScenarioWriter(Random(f"kohort consumer groups {seed}"))
+        write_consumer_group_scenario(writer)
+        yield writer.scenario(f"generated-consumer-groups/{seed}", f"random members of a consumer group, seed {seed}")
 
 
 def generated_scenario(seed: int) -> Scenario:
