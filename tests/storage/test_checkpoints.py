@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from kohort.model.errors import ConfigError, CorruptError
 from kohort.model.ids import TopicPartition, uuid_from_text, uuid_text
+from kohort.storage.checksums import seal
 from kohort.storage.durability.checkpoint_formats import (
     offsets_to_text,
     read_offsets,
@@ -33,7 +34,7 @@ def test_ids_are_written_as_kafka_prints_them(value: UUID) -> None:
 def test_offsets_are_read_back(tmp_path: Path) -> None:
     offsets = {TopicPartition("b", 0): 5, TopicPartition("a.b-c", 10): 1 << 40, TopicPartition("a.b-c", 2): 0}
     write_atomically(tmp_path / "offsets", offsets_to_text(offsets))
-    assert (tmp_path / "offsets").read_text() == f"0\n3\na.b-c 2 0\na.b-c 10 {1 << 40}\nb 0 5\n"
+    assert (tmp_path / "offsets").read_text() == seal(f"0\n3\na.b-c 2 0\na.b-c 10 {1 << 40}\nb 0 5\n")
     assert read_offsets(tmp_path / "offsets") == offsets
     assert read_offsets(tmp_path / "none") == {}
     (tmp_path / "offsets").write_text("")

@@ -295,7 +295,7 @@ def test_a_log_is_cleaned_and_starts_again(tmp_path: Path, process_bytes: int) -
     end = log.segments[-1].base_offset
     assert len([offset for offset, _, _ in cleaned if offset < end]) == 8
     store.close()
-    assert (tmp_path / CLEANER_OFFSETS).read_text() == f"0\n1\norders 0 {end}\n"
+    assert read_offsets(tmp_path / CLEANER_OFFSETS) == {PARTITION: end}
     assert list(verify(tmp_path, Verified())) == []
     store = owner.disk(tmp_path)
     assert records(open_log(store)) == cleaned

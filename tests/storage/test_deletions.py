@@ -1,6 +1,7 @@
 """A partition that was deleted stays so, whatever a crash leaves of its directory; its successor by name gets nothing."""
 
 import shutil
+import threading
 from errno import EROFS
 from pathlib import Path
 from uuid import UUID
@@ -15,7 +16,7 @@ from kohort.storage.durability.flush_coordinator import BULK_BYTES, CHECKPOINT_I
 from kohort.storage.epochs import CHECKPOINT_NAME
 from kohort.storage.log import LogConfig
 from kohort.testing.faulty_files import FaultyFiles, fail_on
-from tests.storage.owner import PARTITION, Owner, batch
+from tests.storage.owner import PARTITION, WAIT_SECONDS, Owner, batch
 
 FIRST, SECOND = UUID(int=1), UUID(int=2)
 
@@ -46,9 +47,17 @@ def with_deleted(tmp_path: Path, *, is_succeeded: bool) -> tuple[Path, Path]:
     if is_succeeded:
         store.open(PARTITION, SECOND, LogConfig()).append(batch("second's"), leader_epoch=0)
     store.flush()
+    await_background(store)
     data_dir = crashed(tmp_path, store, "crashed")
     store.close()
     return kept, data_dir
+
+
+def await_background(store: DiskStore) -> None:
+    """Wait until the directories of deleted partitions are removed."""
+    is_done = threading.Event()
+    store._flush_coordinator.submit(is_done.set)
+    assert is_done.wait(WAIT_SECONDS)
 
 
 def bring_back(kept: Path, data_dir: Path) -> Path:
@@ -134,6 +143,7 @@ def test_a_partition_that_lost_its_directory_does_not_begin_where_it_did(tmp_pat
     store.close()
     shutil.rmtree(log.directory)
     store = Owner().disk(tmp_path / "data", flush="os")
+    store.forget_missing(PARTITION)
     store.open(PARTITION, SECOND, LogConfig()).append(batch("second's"), leader_epoch=0)
     data_dir = crashed(tmp_path, store, "crashed")
     store.close()

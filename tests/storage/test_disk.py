@@ -15,6 +15,7 @@ import pytest
 
 from kohort.model.errors import ConfigError, UnavailableError
 from kohort.model.ids import TopicPartition, uuid_text
+from kohort.storage.checksums import seal
 from kohort.storage.durability.checkpoint_formats import read_offsets, read_properties
 from kohort.storage.log import LogConfig
 from kohort.testing.crashed_disk import Made, Synced
@@ -70,6 +71,7 @@ def test_a_clean_stop_leaves_what_kafka_leaves(owner: Owner, tmp_path: Path) -> 
         ".lock",
         "log-start-offset-checkpoint",
         "meta.properties",
+        "orders-0/00000000000000000000.checksums",
         "orders-0/00000000000000000000.index",
         "orders-0/00000000000000000000.log",
         "orders-0/00000000000000000000.timeindex",
@@ -81,12 +83,12 @@ def test_a_clean_stop_leaves_what_kafka_leaves(owner: Owner, tmp_path: Path) -> 
     }
     assert not (tmp_path / "journal").exists()  # Apache Kafka starts with no directory that it does not know
     directory = tmp_path / "orders-0"
-    assert (directory / "leader-epoch-checkpoint").read_text() == "0\n2\n2 0\n3 1\n"
+    assert (directory / "leader-epoch-checkpoint").read_text() == seal("0\n2\n2 0\n3 1\n")
     assert (directory / "partition.metadata").read_text() == "version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAABw"
     assert (directory / "00000000000000000000.index").read_bytes() == b""
     assert (directory / "00000000000000000000.timeindex").read_bytes().hex() == "000000000000000700000002"
-    assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\norders 0 3\n"
-    assert (tmp_path / "replication-offset-checkpoint").read_text() == "0\n1\norders 0 3\n"
+    assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == seal("0\n1\norders 0 3\n")
+    assert (tmp_path / "replication-offset-checkpoint").read_text() == seal("0\n1\norders 0 3\n")
     assert (tmp_path / "log-start-offset-checkpoint").read_text() == "0\n0\n"
     properties = read_properties(tmp_path / "meta.properties")
     assert properties is not None

@@ -9,9 +9,12 @@ from hypothesis import strategies as st
 
 from kohort.model.ids import TopicPartition
 from kohort.storage.batchset import iter_spans
+from kohort.storage.checksums import read_sealed
 from kohort.storage.durability.checkpoint_formats import read_partition_metadata
+from kohort.storage.epochs import CHECKPOINT_NAME
 from kohort.storage.log import LogConfig
 from kohort.storage.segments.index import OffsetIndex, TimeIndex
+from kohort.storage.segments.index_checksums import CHECKSUMS_SUFFIX
 from kohort.storage.snapshots import snapshot_from_bytes
 from tests.storage.owner import Owner
 
@@ -67,12 +70,15 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def contents(directory: Path) -> dict[str, object]:
-    """Files by name; snapshots as what they say, for Kafka writes their entries in the order of a Java map."""
+    """Files by name, without checksums; snapshots decoded, for Kafka writes their entries in the order of a Java map."""
     return {
         path.name: sorted(snapshot_from_bytes(path.read_bytes()), key=lambda state: state.producer_id)
         if path.suffix == ".snapshot"
+        else read_sealed(path)
+        if path.name == CHECKPOINT_NAME
         else path.read_bytes()
         for path in directory.iterdir()
+        if path.suffix != CHECKSUMS_SUFFIX
     }
 
 

@@ -313,3 +313,24 @@ def test_a_damaged_snapshot_is_made_up_for_by_the_log(tmp_path: Path, damage: by
     again = Owner().disk(tmp_path)
     assert known(again.open(PARTITION, TOPIC_ID, SMALL).producers) == before
     again.close()
+
+
+def test_a_transaction_is_unstable_until_the_high_watermark_passes_its_marker() -> None:
+    producers = learned(
+        sent(0, transactional=True), sent(0, transactional=True, producer_id=8), marker(producer_id=PRODUCER)
+    )
+    assert producers.first_unstable_offset == 0
+    producers.on_high_watermark(2)
+    assert producers.first_unstable_offset == 0, "the marker at offset 2 is not below the high watermark"
+    update(producers, marker(producer_id=8), 3)
+    producers.on_high_watermark(3)
+    assert producers.first_unstable_offset == 1
+    producers.on_high_watermark(4)
+    assert producers.first_unstable_offset is None
+
+
+def test_open_transactions_of_a_snapshot_are_in_the_order_of_the_log() -> None:
+    late = learned(sent(0, transactional=True), sent(0, transactional=True, producer_id=8)).states
+    producers = ProducerStateManager([late[8], late[PRODUCER]])
+    assert producers.first_unstable_offset == 0
+    assert producers.oldest_transaction_ms == late[PRODUCER].timestamp_ms

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from kohort.model.errors import UnavailableError
-from kohort.storage.batchset import iter_spans
+from kohort.storage.batchset import iter_spans, read_front
 from kohort.storage.disklog import DiskLog
 from kohort.storage.log import LogConfig
+from kohort.wire.batch_header import LEADER_EPOCH_AT
 from tests.storage.compacted import make_durable
-from tests.storage.owner import PARTITION, TOPIC_ID, Owner, batch
+from tests.storage.owner import PARTITION, TOPIC_ID, Owner, abandon, batch
 
 
 @pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "killed"])
@@ -154,3 +155,26 @@ def test_journaled_data_of_a_log_that_is_not_loaded_is_kept(tmp_path: Path) -> N
     spans = list(iter_spans(kept.read_bytes()))
     assert int(kept.stem) == spans[0][2] > 2
     assert spans[-1][3] == 11
+
+
+@pytest.mark.parametrize("wrong", [0, 1, 2, 7, 1 << 20])
+@pytest.mark.parametrize("number", [0, 3, 4, 7, 8, 11])
+def test_a_recovery_takes_leader_epochs_from_the_journal(base: Path, number: int, wrong: int) -> None:
+    """No checksum covers the leader epoch in the header of a batch. Here two epochs begin behind the last checkpoint."""
+    store = Owner().disk(base)
+    log = store.open(PARTITION, TOPIC_ID, LogConfig())
+    for each in range(12):
+        log.append(batch(f"value {each}"), leader_epoch=each // 4)
+    store.flush()
+    abandon(store)
+    (path,) = (base / str(PARTITION)).glob("*.log")
+    content = bytearray(path.read_bytes())
+    at = list(iter_spans(bytes(content)))[number][0] + LEADER_EPOCH_AT
+    content[at : at + 4] = wrong.to_bytes(4, "big")
+    path.write_bytes(content)
+    store = Owner().disk(base)
+    log = store.open(PARTITION, TOPIC_ID, LogConfig())
+    epochs = [entry for entry in log.epochs.entries if entry[0] < 3]
+    assert epochs == [(0, 0), (1, 4), (2, 8)]
+    assert [read_front(log.read(offset, bytes_max=1))[2] for offset in range(12)] == [each // 4 for each in range(12)]
+    store.close()

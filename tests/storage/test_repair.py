@@ -24,9 +24,10 @@ OTHERS = 3
 OTHER = PARTITION._replace(partition=1)
 
 
-def flip(path: Path, batch_index: int, at: int = 65) -> None:
+def flip(path: Path, batch_index: int, at: int = 65, bits: int = 0xFF) -> None:
+    """Flip bits of a byte. A single bit below the checksum is corrected, so all bits of a record's byte are flipped."""
     content = bytearray(path.read_bytes())
-    content[list(iter_spans(bytes(content)))[batch_index][0] + at] ^= 1
+    content[list(iter_spans(bytes(content)))[batch_index][0] + at] ^= bits
     path.write_bytes(content)
 
 
@@ -49,10 +50,10 @@ def remove_all(paths: list[Path]) -> None:
 # fmt: off
 DAMAGE: dict[str, tuple[Callable[[list[Path]], object], list[int]]] = {
     "a record":                (lambda paths: flip(paths[1], 2), [7]),
-    "the length of a batch":   (lambda paths: flip(paths[1], 2, at=10), [7]),
+    "the length of a batch":   (lambda paths: flip(paths[1], 2, at=10, bits=1), [7]),
     "the last of a segment":   (lambda paths: flip(paths[1], 4), [9]),
     "two batches":             (flip_two, [0, 21]),
-    "an offset":               (lambda paths: flip(paths[2], 3, at=0), [13]),
+    "an offset":               (lambda paths: flip(paths[2], 3, at=0, bits=1), [13]),
     "a cut segment":           (lambda paths: cut(paths[1], 3), [8, 9]),
     "the active segment cut":  (lambda paths: cut(paths[4], 1), [21, 22, 23]),
     "no active segment":       (lambda paths: paths[4].unlink(), [20, 21, 22, 23]),
@@ -130,6 +131,20 @@ def records(log: DiskLog) -> list[LogRecord]:
         offset = first[3] + 1
         found += read_records(data)
     return found
+
+
+@pytest.mark.parametrize("at", [17, 21, 30, 65], ids=["the checksum", "attributes", "a timestamp", "a record"])
+def test_one_wrong_bit_is_corrected(base: Path, at: int) -> None:
+    root = left_behind(base, "stopped")
+    path = sorted((root / str(PARTITION)).glob("*.log"))[1]
+    content = path.read_bytes()
+    flip(path, 2, at=at, bits=4)
+    (damaged,) = find_damaged(root)
+    assert damaged.lost == []
+    assert [note.rpartition(": ")[2] for note in damaged.notes] == ["the one wrong bit of the batch is corrected"]
+    repair(root, [damaged])
+    assert path.read_bytes() == content
+    check(root, [], COUNT)
 
 
 def test_a_damaged_segment_is_kept(base: Path) -> None:

@@ -13,7 +13,8 @@ from kohort.runtime.ports import NO_SEQUENCE, HighWatermarkListener
 from kohort.storage.batchset import Span, assign_offsets, read_front, split_one
 from kohort.storage.epochs import EpochCache
 from kohort.storage.log import NO_TIMESTAMP, BatchSetTooLargeError, LogConfig, LogMetrics, TimestampOffset
-from kohort.storage.producers import AbortedTxn, ProducerStateManager, marker_batch
+from kohort.storage.markers import marker_batch
+from kohort.storage.producers import AbortedTxn, ProducerStateManager
 from kohort.storage.timestamps import first_at_least
 from kohort.wire.batch_header import PRODUCER_ID_AT
 from kohort.wire.batches import check_crc
@@ -260,7 +261,10 @@ class LogBase(ABC):
         found = first_at_least(batch, timestamp_ms, self.log_start_offset) if is_right else None
         if not is_right or (found is not None and found.offset >= self.end_offset):
             raise CorruptError(f"{self.topic_partition}: the batch at offset {read_front(batch)[0]} is damaged")
-        return found
+        if found is None:
+            return None
+        leader_epoch = self.epochs.epoch_for_offset(found.offset)  # no checksum covers the one in the header
+        return TimestampOffset(found.offset, found.timestamp_ms, leader_epoch) if leader_epoch >= 0 else found
 
     @abstractmethod
     def _batches_at_least(self, timestamp_ms: int) -> Iterator[bytes]:

@@ -8,6 +8,7 @@ Source: Kafka DefaultRecordBatch (the header of magic 2), FileLogInputStream.
 """
 
 from collections.abc import Iterator
+from struct import Struct
 from typing import Final, TypeAlias
 
 from kohort.model.errors import CorruptError, InvariantError, RecordTooLargeError
@@ -32,8 +33,8 @@ read_front: Final = fields_struct("base_offset", "crc").unpack_from
 read_deltas: Final = fields_struct("last_offset_delta", "max_timestamp").unpack_from
 """Last offset delta, base timestamp, largest timestamp: from byte 23 on."""
 DELTAS_BEGIN: Final = LAST_OFFSET_DELTA_AT
-_read_both: Final = fields_struct("base_offset", "max_timestamp").unpack_from
-"""The fields that both of these read, and the attributes between them: the first 43 bytes."""
+_read_some: Final = Struct(">8xi4xb6xi8xq").unpack_from
+"""Length, magic, last offset delta, largest timestamp."""
 _seal_front: Final = fields_struct("base_offset", "leader_epoch").pack_into
 
 
@@ -60,7 +61,7 @@ def assign_offsets(
         available = size - start
         if available < HEADER_BYTES:
             raise InvariantError(f"{available} bytes after the last whole batch of an append")
-        _, length, _, magic, _, _, last_offset_delta, _, max_timestamp_ms = _read_both(batches, start)
+        length, magic, last_offset_delta, max_timestamp_ms = _read_some(batches, start)
         batch_bytes = length + LOG_OVERHEAD_BYTES
         if magic != MAGIC or batch_bytes < HEADER_BYTES or batch_bytes > available:
             raise InvariantError(

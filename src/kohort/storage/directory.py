@@ -5,6 +5,7 @@ Source: Kafka UnifiedLog.logDeleteDirName, logStrayDirName, parseTopicPartitionN
 """
 
 import re
+from collections.abc import Container
 from pathlib import Path
 from uuid import UUID
 
@@ -15,6 +16,7 @@ JOURNAL = "journal"
 OLD_JOURNAL = "journal.old"
 """The journal while it is removed: all its data is in the segments."""
 _NAME_BYTES_MAX = 255
+_SUFFIX_BYTES = 1 + 32 + len("-delete")
 _PARTITION = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
 _DELETED = re.compile(r".+-[0-9]+\.[0-9a-f]{32}-delete")
 _OFFSET = re.compile(r"([0-9]{20})\..+")
@@ -44,15 +46,27 @@ def find_partitions(data_dir: Path) -> dict[TopicPartition, Path]:
     return {topic_partition: path for topic_partition, path in found if topic_partition is not None}
 
 
-def remove_deleted(data_dir: Path) -> None:
-    """Remove the directories of interrupted deletions."""
+def remove_deleted(data_dir: Path) -> set[str]:
+    """Remove the directories of interrupted deletions; returns the names that they had, cut as `rename_to_stray` cuts them."""
+    names = set()
     for path in sorted(data_dir.iterdir()):
         if _DELETED.fullmatch(path.name) and path.is_dir():
+            names.add(path.name.rpartition(".")[0])
             syscalls.remove_tree(path)
+    return names
+
+
+def was_renamed(topic_partition: TopicPartition, names: Container[str]) -> bool:
+    """Whether `remove_deleted` has removed a directory of this partition."""
+    return _with_ending(topic_partition.topic, f"-{topic_partition.partition}", _SUFFIX_BYTES) in names
+
+
+def _with_ending(topic: str, ending: str, further_bytes: int) -> str:
+    return topic[: _NAME_BYTES_MAX - len(ending) - further_bytes] + ending
 
 
 def rename_to_stray(path: Path, unique: UUID, *, suffix: str) -> Path:
     """Rename a partition's directory to a name that is no partition's; `suffix` is `delete` or `stray`, as in Kafka."""
     topic, _, partition = path.name.rpartition("-")
-    ending = f"-{partition}.{unique.hex}-{suffix}"
-    return syscalls.rename(path, path.with_name(topic[: _NAME_BYTES_MAX - len(ending)] + ending))
+    further = f".{unique.hex}-{suffix}"
+    return syscalls.rename(path, path.with_name(_with_ending(topic, f"-{partition}", len(further)) + further))

@@ -19,7 +19,14 @@ from kohort.model.errors import ConfigError, CorruptError, OffsetOutOfRangeError
 from kohort.model.ids import TopicPartition, uuid_text
 from kohort.runtime.ports import Clock, Defer
 from kohort.storage.cleaning.cleaner import Cleaner
-from kohort.storage.directory import JOURNAL, find_partitions, partition_of, remove_deleted, rename_to_stray
+from kohort.storage.directory import (
+    JOURNAL,
+    find_partitions,
+    partition_of,
+    remove_deleted,
+    rename_to_stray,
+    was_renamed,
+)
 from kohort.storage.disklog import DiskLog
 from kohort.storage.durability import syscalls
 from kohort.storage.durability.checkpoint_formats import (
@@ -44,6 +51,7 @@ from kohort.storage.durability.journal import (
     JournalEntry,
     flushed_until,
     journal_files,
+    journaled_epochs,
     keep_journaled,
     read_journal,
     remove_journal,
@@ -114,7 +122,10 @@ class DiskStore:
         """Partitions on disk that are not loaded yet."""
         self._damaged: dict[TopicPartition, str] = {}
         """Partitions whose flushed data was damaged when the store was opened, with the reason, a sentence."""
-        self._renamed: SimpleQueue[Path] = SimpleQueue()
+        self._missing: dict[TopicPartition, int] = {}
+        """Recovery points of partitions without a directory; they may belong to no topic any more."""
+        self.missing_data: str | None = None
+        self._renamed: SimpleQueue[tuple[TopicPartition, Path]] = SimpleQueue()
         """Directories of deleted partitions that are to be removed."""
         self._on_offline = on_offline
         self._on_recovery = on_recovery
@@ -170,15 +181,18 @@ class DiskStore:
 
     def _load_directory(self) -> None:
         """Load the directory, with recovery after an unclean stop. From here on a stop is unclean until `close`."""
-        remove_deleted(self.data_dir)
+        renamed = remove_deleted(self.data_dir)
         self._found = find_partitions(self.data_dir)
         try:
-            self._flush_coordinator.load_checkpoints(self._found)
+            self._missing = self._flush_coordinator.load_checkpoints(self._found)
         except CorruptError as exc:
             raise ConfigError(
                 f"{exc}: move it away. Without recovery points every log is read and checked at the next start, without log "
                 "starts records that were deleted may be there again."
             ) from exc
+        for topic_partition in tuple(self._missing):
+            if was_renamed(topic_partition, renamed):
+                self.forget_missing(topic_partition)
         marker = self.data_dir / CLEAN_SHUTDOWN
         journal = self.data_dir / JOURNAL
         if journal.is_dir() or not marker.exists():
@@ -211,6 +225,7 @@ class DiskStore:
                 f"{self.data_dir / JOURNAL} cannot be read: {exc}. Nothing was changed. If the machine did not lose power, the "
                 "segments have all data: move the journal away and start again. Else data since the last checkpoint is lost."
             ) from exc
+        self._find_missing(entries)
         files: set[Path] = set()
         points = {
             topic_partition: self._flush_coordinator.offsets.get(topic_partition, 0) for topic_partition in self._found
@@ -228,7 +243,14 @@ class DiskStore:
             self._on_recovery(recovered)
             point, journaled = points[topic_partition], entries.get(topic_partition, [])
             try:
-                loaded = self._load(topic_partition, point, journaled=journaled, is_gapless=is_gapless, on_scan=on_scan)
+                loaded = self._load(
+                    topic_partition,
+                    point,
+                    journaled=journaled,
+                    is_journaled=is_journaled,
+                    is_gapless=is_gapless,
+                    on_scan=on_scan,
+                )
             except CorruptError as exc:
                 self._set_damaged(topic_partition, exc, journaled)
                 continue
@@ -254,7 +276,40 @@ class DiskStore:
                 *(recovered.cut_bytes, recovered.restored_bytes, elapsed_ms),
             )
 
-    def _set_damaged(self, topic_partition: TopicPartition, error: CorruptError, journaled: list[JournalEntry]) -> None:
+    def _find_missing(self, entries: dict[TopicPartition, list[JournalEntry]]) -> None:
+        """Of the partitions without a directory, forget those that the journal deletes, and note those that it has data of."""
+        for topic_partition in sorted(self._missing.keys() & entries.keys()):
+            journaled = entries[topic_partition]
+            if any(entry.kind == DELETE for entry in journaled):
+                self.forget_missing(topic_partition)
+            else:
+                self._note_missing(topic_partition, journaled[-1].topic_id)
+
+    def _note_missing(self, topic_partition: TopicPartition, topic_id: UUID) -> CorruptError:
+        """
+        Make the directory of a partition whose directory is missing, with a note that `kohort log repair` shows. No start loads
+        the partition.
+
+        Raises:
+            OSError: the directory could not be made.
+        """
+        directory = self.data_dir / str(topic_partition)
+        offset = self._missing.pop(topic_partition)
+        reason = f"{directory} is missing, though the log was flushed up to offset {offset}"
+        self._write_note(directory, topic_id, reason)
+        self._found[topic_partition] = directory
+        return CorruptError(reason)
+
+    def _write_note(self, directory: Path, topic_id: UUID, reason: str) -> None:
+        if not directory.exists():
+            syscalls.ensure_directory(directory)
+            write_partition_metadata(directory, topic_id, is_synced=True)
+        write_atomically(directory / DAMAGE_NOTE, reason + "\n")
+        syscalls.sync_directory(self.data_dir)
+
+    def _set_damaged(
+        self, topic_partition: TopicPartition, error: CorruptError, journaled: Sequence[JournalEntry]
+    ) -> None:
         """Refuse to load a partition. Its data in the journal, which the start removes, is kept beside its segments."""
         keep_journaled(self._found[topic_partition], journaled)
         reason = f"{topic_partition} cannot be loaded: {error}. {_way_out(self.data_dir)}"
@@ -295,6 +350,7 @@ class DiskStore:
         recovery_point: int | None,
         *,
         journaled: Sequence[JournalEntry] = (),
+        is_journaled: bool = False,
         is_gapless: bool = False,
         on_scan: Callable[[int], None] = lambda _bytes: None,
     ) -> LoadedPartition:
@@ -315,6 +371,7 @@ class DiskStore:
             recovery_point=recovery_point,
             durable_until=durable_until,
             is_gapless=is_gapless,
+            journaled_epochs=journaled_epochs(journaled, topic_id) if is_journaled else None,
             on_scan=on_scan,
         )
         self._logs[topic_partition] = self._make_log(topic_partition, topic_id, LogConfig(), loaded)
@@ -334,6 +391,9 @@ class DiskStore:
                     log.update_config(config)
                     return log
                 self.rename_to_stray(topic_partition)
+            elif topic_partition in self._missing:
+                self._set_damaged(topic_partition, self._note_missing(topic_partition, topic_id), ())
+                raise UnavailableError(self._damaged[topic_partition])
             return self._new_log(topic_partition, topic_id, config)
         except OSError as exc:
             raise UnavailableError(f"{topic_partition} cannot be opened: {exc}; {errno_hint(exc)}") from exc
@@ -355,6 +415,13 @@ class DiskStore:
                 raise UnavailableError(f"{topic_partition} cannot be loaded: {exc}") from exc
         return self._logs.get(topic_partition)
 
+    def missing(self) -> Iterable[TopicPartition]:
+        return sorted(self._missing)
+
+    def forget_missing(self, topic_partition: TopicPartition) -> None:
+        if self._missing.pop(topic_partition, None) is not None:
+            self._flush_coordinator.on_removed(topic_partition)
+
     def partitions(self) -> Iterable[TopicPartition]:
         return sorted({*self._found, *self._logs})
 
@@ -365,23 +432,24 @@ class DiskStore:
             _log.error("log.not_deleted partition=%s error=%r hint=%r", topic_partition, str(exc), errno_hint(exc))
             return
         if path is not None:
-            self._remove_tree(path)
+            self._remove_tree(topic_partition, path)
 
-    def _remove_tree(self, path: Path) -> None:
+    def _remove_tree(self, topic_partition: TopicPartition, path: Path) -> None:
         """
         Remove a renamed directory in the background, after the rename is durable: after a crash a partition that came back in
         part could not be told from a damaged one.
         """
-        self._renamed.put(path)
+        self._renamed.put((topic_partition, path))
         self._flush_coordinator.submit(self._remove_renamed)
 
     def _remove_renamed(self) -> None:
         """Remove the renamed directories of all deletions so far. On the background thread."""
-        paths = [self._renamed.get() for _ in range(self._renamed.qsize())]
-        if paths:
+        renamed = [self._renamed.get() for _ in range(self._renamed.qsize())]
+        if renamed:
             with suppress(OSError):  # the next start removes them
                 syscalls.sync_directory(self.data_dir)
-                for path in paths:
+                for topic_partition, path in renamed:
+                    self._flush_coordinator.forget(topic_partition)
                     syscalls.remove_tree(path)
 
     def _take_out(self, topic_partition: TopicPartition) -> Path | None:
@@ -405,7 +473,7 @@ class DiskStore:
     def _remove(self, log: DiskLog) -> None:
         path = self._take_out_log(log, "delete")
         if path is not None:
-            self._remove_tree(path)
+            self._remove_tree(log.topic_partition, path)
 
     def _take_out_log(self, log: DiskLog, suffix: str) -> Path | None:
         """
@@ -552,10 +620,10 @@ class DiskStore:
         """Take a log offline whose files are missing or too short, and leave a note for the next start."""
         missing = log.find_missing_data()
         if missing is not None:
+            self.missing_data = self.missing_data or f"{log.topic_partition}: {missing}"
             _log.error("log.missing_data partition=%s error=%r", log.topic_partition, missing)
             log.refusal = missing
-            with suppress(FileNotFoundError):  # the whole directory is missing
-                write_atomically(log.directory / DAMAGE_NOTE, missing + "\n")
+            self._write_note(log.directory, log.topic_id, missing)
 
 
 def _restore(log: DiskLog, entry: JournalEntry) -> int:

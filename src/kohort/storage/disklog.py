@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NoReturn, Protocol
 from uuid import UUID
 
-from kohort.model.errors import OffsetOutOfRangeError, UnavailableError
+from kohort.model.errors import CorruptError, OffsetOutOfRangeError, UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Clock
 from kohort.storage.base import LogBase
@@ -27,6 +27,7 @@ from kohort.storage.segments.file_handles import FileHandleCache
 from kohort.storage.segments.segment import Segment
 from kohort.storage.snapshots import write_snapshot
 from kohort.storage.timestamps import newest_from
+from kohort.wire.batches import check_crc
 
 _log = logging.getLogger("kohort.storage")
 
@@ -100,7 +101,7 @@ class DiskLog(LogBase):
         self.handles = handles
         self._segments = loaded.segments
         for segment in loaded.segments:
-            segment.attach(handles)
+            segment.attach(handles, self.epochs)
         self._bases = [segment.base_offset for segment in loaded.segments]
         self._active = loaded.segments[-1] if loaded.segments else None
         self._unsynced: list[Segment] = []
@@ -246,7 +247,8 @@ class DiskLog(LogBase):
     def restore_epoch(self, leader_epoch: int, start_offset: int) -> None:
         """Begin an epoch from the journal at its start offset, or at the end of the log if that is less."""
         self._ensure_directory()
-        self.epochs.assign(leader_epoch, min(start_offset, self.end_offset))
+        start_offset = min(start_offset, self.end_offset)
+        self.epochs.assign(leader_epoch, start_offset)
         self.leader_epoch = self.epochs.latest
 
     def bump_epoch_after_loss(self) -> None:
@@ -319,6 +321,11 @@ class DiskLog(LogBase):
             self._on_error(exc)
 
     def _batches_of(self, segment: Segment, timestamp_ms: int) -> Iterator[bytes]:
+        """
+        Raises:
+            CorruptError: a batch on the way is damaged. A batch is passed over because of the largest timestamp in its header,
+                so its checksum has to be right; the time index keeps the way short.
+        """
         start = segment.position_of(max(segment.time_index.offset_for(timestamp_ms), self.log_start_offset))
         following = bisect_right(self._bases, segment.base_offset)
         end_offset = self._bases[following] if following < len(self._bases) else self.end_offset
@@ -327,6 +334,8 @@ class DiskLog(LogBase):
             if max_timestamp_ms >= timestamp_ms:
                 segment.check_neighbours(span, end_offset)
                 yield segment.read_at(position, size)
+            elif not check_crc(segment.read_at(position, size)):
+                raise CorruptError(f"{segment.path} is damaged at byte {position}: the checksum of the batch is wrong")
 
     def _newest(self) -> tuple[int, int]:
         newest = (self._newest_of(segment) for segment in self._segments)
@@ -422,7 +431,7 @@ class DiskLog(LogBase):
             return None
         old = self._segments[first:end]
         self._segments[first:end], self._bases[first:end] = [cleaned], [cleaned.base_offset]
-        cleaned.attach(self.handles)
+        cleaned.attach(self.handles, self.epochs)
         self._unsynced = [segment for segment in self._unsynced if segment not in old]
         try:
             return [

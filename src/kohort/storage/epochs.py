@@ -4,7 +4,7 @@ Leader epochs and their start offsets, from which replicas and clients find the 
 Source: Kafka LeaderEpochFileCache, LeaderEpochCheckpointFile.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 
 from kohort.model.errors import CorruptError
 from kohort.storage.directory import OFFSET_MAX
@@ -72,6 +72,20 @@ class EpochCache:
         """The epoch of `offset`; -1 if it lies before all epochs."""
         index = bisect_right(self._starts, offset) - 1
         return self._epochs[index] if index >= 0 else NO_EPOCH
+
+    def epoch_and_end(self, offset: int) -> tuple[int, int]:
+        """The epoch of `offset`, and the start of the next epoch (`OFFSET_MAX` for none); -1 if the offset lies before all."""
+        index = bisect_right(self._starts, offset)
+        end = self._starts[index] if index < len(self._starts) else OFFSET_MAX
+        return (self._epochs[index - 1] if index else NO_EPOCH), end
+
+    def lower_start(self, leader_epoch: int, start_offset: int) -> None:
+        """Let a known epoch begin at an earlier offset, but behind the start of the epoch before it."""
+        index = bisect_left(self._epochs, leader_epoch)
+        if index < len(self._epochs) and self._epochs[index] == leader_epoch and start_offset < self._starts[index]:
+            start_offset = max(start_offset, self._starts[index - 1] + 1) if index else start_offset
+            self._starts[index] = min(start_offset, self._starts[index])
+            self.is_dirty = True
 
     def to_text(self) -> str:
         """The content of `leader-epoch-checkpoint`, as Kafka writes it."""

@@ -256,6 +256,19 @@ class LogStore(Protocol):
             UnavailableError: the files cannot be loaded.
         """
 
+    @property
+    def missing_data(self) -> str | None:
+        """A sentence about data that `close` found missing; None if it found all."""
+
+    def missing(self) -> Iterable[TopicPartition]:
+        """
+        Partitions that have data by the checkpoint files, and no directory; sorted. `open` refuses them.
+
+        The caller decides whether the topic exists: `forget_missing` is for partitions of topics that do not.
+        """
+
+    def forget_missing(self, topic_partition: TopicPartition) -> None: ...
+
     def partitions(self) -> Iterable[TopicPartition]:
         """All partitions that were found at the start or opened since, without deleted ones; sorted."""
 

@@ -24,6 +24,7 @@ class MemoryStore:
     """
 
     offline_reason: str | None = None
+    missing_data: str | None = None
 
     def __init__(
         self, defer: Defer, *, call_soon_threadsafe: CallSoon | None = None, clock: Clock | None = None
@@ -54,6 +55,12 @@ class MemoryStore:
 
     def get(self, topic_partition: TopicPartition) -> MemoryLog | None:
         return self._logs.get(topic_partition)
+
+    def missing(self) -> Iterable[TopicPartition]:
+        return ()
+
+    def forget_missing(self, topic_partition: TopicPartition) -> None:
+        """No partition is missing."""
 
     def partitions(self) -> Iterable[TopicPartition]:
         return sorted(self._logs)

@@ -20,8 +20,9 @@ from kohort.machine.shard import EndTransaction, Producer
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.runtime.ports import NO_SEQUENCE
 from kohort.storage.batchset import Span
+from kohort.storage.markers import StoredMarker, stored_marker
 from kohort.wire.batch_header import ATTRIBUTES_LOW_AT, CONTROL, PRODUCER_ID_AT, TRANSACTIONAL, fields_struct
-from kohort.wire.batches import BatchHeader, control_batch, read_marker, read_records
+from kohort.wire.batches import BatchHeader
 from kohort.wire.compression import Buffer
 
 NO_PRODUCER_ID: Final = -1
@@ -59,17 +60,6 @@ class BatchMetadata(msgspec.Struct, frozen=True, gc=False):
     @property
     def first_offset(self) -> int:
         return self.last_offset - self.offset_delta
-
-
-def marker_batch(end: EndTransaction, timestamp_ms: int) -> bytes:
-    """Encode a transaction marker as a control batch."""
-    return control_batch(
-        producer_id=end.producer_id,
-        producer_epoch=end.producer_epoch,
-        committed=end.committed,
-        coordinator_epoch=end.coordinator_epoch,
-        timestamp_ms=timestamp_ms,
-    )
 
 
 class AbortedTxn(msgspec.Struct, frozen=True, gc=False):
@@ -171,12 +161,13 @@ class ProducerStateManager:
     def __init__(self, states: Iterable[ProducerStateEntry] = ()) -> None:
         self.states = {state.producer_id: state for state in states}
         self.first_unstable_offset: int | None = None
-        self._open = {
-            state.transaction_offset: state.producer_id
+        begun = [
+            (state.transaction_offset, state.producer_id)
             for state in self.states.values()
             if state.transaction_offset is not None
-        }
-        """Producer ids by the first offset of their open transactions."""
+        ]
+        self._open = dict(sorted(begun))
+        """Producer ids by the first offset of their open transactions, which rises: batches come in the order of the log."""
         self._ended: dict[int, int] = {}
         """Ended transactions whose marker is not below the high watermark: first offset to the offset of the marker."""
         self._verifications: dict[int, VerificationStateEntry] = {}
@@ -196,7 +187,7 @@ class ProducerStateManager:
 
         Source: Kafka ProducerStateManager.hasLateTransaction, updateOldestTxnTimestamp.
         """
-        first = min(self._open, default=None)
+        first = next(iter(self._open), None)
         return None if first is None else self.states[self._open[first]].timestamp_ms
 
     def validate(self, header: BatchHeader, guard: object | None) -> BatchMetadata | None:
@@ -362,25 +353,35 @@ class ProducerStateManager:
             CorruptError: a control batch without a readable control record.
         """
         start, size, base_offset, last_offset, timestamp_ms = span
+        base_sequence: int  # declared, because `unpack` returns values of any type
         producer_id, producer_epoch, base_sequence, count = _read_producer(data, start + PRODUCER_ID_AT)
-        attributes = data[start + ATTRIBUTES_LOW_AT]
+        attributes: int = data[start + ATTRIBUTES_LOW_AT]
         if attributes & CONTROL:
-            return self._update_from_marker(data[start : start + size], producer_id, producer_epoch) if count else None
+            found = stored_marker(data, start, size, base_offset) if count else None
+            return None if found is None else self._update_from_marker(producer_id, producer_epoch, found)
+        offset_delta = last_offset - base_offset
         self._update_from_data(
             producer_id,
             producer_epoch,
             BatchMetadata(
-                (base_sequence + last_offset - base_offset) & SEQUENCE_MASK if base_sequence >= 0 else NO_SEQUENCE,
+                (base_sequence + offset_delta) & SEQUENCE_MASK if base_sequence >= 0 else NO_SEQUENCE,
                 last_offset,
-                last_offset - base_offset,
+                offset_delta,
                 timestamp_ms,
             ),
-            is_transactional=bool(attributes & TRANSACTIONAL),
+            base_offset,
+            is_transactional=attributes & TRANSACTIONAL != 0,
         )
         return None
 
     def _update_from_data(
-        self, producer_id: int, producer_epoch: int, written: BatchMetadata, *, is_transactional: bool
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        written: BatchMetadata,
+        first_offset: int,
+        *,
+        is_transactional: bool,
     ) -> None:
         state = self.states.get(producer_id)
         if state is None:
@@ -392,30 +393,28 @@ class ProducerStateManager:
             return
         self._verifications.pop(producer_id, None)
         if state.transaction_offset is None:
-            state.transaction_offset = written.first_offset
-            self._open[written.first_offset] = producer_id
-            self._find_first_unstable()
+            state.transaction_offset = first_offset
+            self._open[first_offset] = producer_id
+            if self.first_unstable_offset is None:
+                self.first_unstable_offset = first_offset
 
-    def _update_from_marker(self, batch: Buffer, producer_id: int, producer_epoch: int) -> AbortedTxn | None:
-        record = next(iter(read_records(batch)), None)
-        marker = read_marker(record) if record is not None else None
-        if record is None or marker is None:
-            return None
+    def _update_from_marker(self, producer_id: int, producer_epoch: int, marker: StoredMarker) -> AbortedTxn | None:
+        offset, timestamp_ms, coordinator_epoch, is_committed = marker
         self._verifications.pop(producer_id, None)
         state = self.states.get(producer_id)
         if state is None:
             state = self.states[producer_id] = ProducerStateEntry(producer_id)
         state.move_to(producer_epoch)
-        state.timestamp_ms, state.coordinator_epoch = record.timestamp, marker.coordinator_epoch
+        state.timestamp_ms, state.coordinator_epoch = timestamp_ms, coordinator_epoch
         first_offset, state.transaction_offset = state.transaction_offset, None
         if first_offset is None:
             return None
+        # The transaction stays unstable until the high watermark passes its marker.
         self._open.pop(first_offset, None)
-        self._ended[first_offset] = record.offset
-        self._find_first_unstable()
-        if marker.committed:
+        self._ended[first_offset] = offset
+        if is_committed:
             return None
-        return AbortedTxn(producer_id, first_offset, record.offset, min(self._open, default=record.offset + 1))
+        return AbortedTxn(producer_id, first_offset, offset, next(iter(self._open), offset + 1))
 
     def on_high_watermark(self, high_watermark: int) -> None:
         """Forget ended transactions whose marker lies below the high watermark."""
@@ -424,7 +423,11 @@ class ProducerStateManager:
             self._find_first_unstable()
 
     def _find_first_unstable(self) -> None:
-        self.first_unstable_offset = min((*self._open, *self._ended), default=None)
+        first = next(iter(self._open), None)
+        for ended in self._ended:
+            if first is None or ended < first:
+                first = ended
+        self.first_unstable_offset = first
 
     def expire(self, now_ms: int, expiration_ms: int = EXPIRATION_MS) -> None:
         """

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kohort.model.ids import TopicPartition
+from kohort.storage.checksums import seal
 from kohort.storage.disklog import DiskLog
 from kohort.storage.durability import syscalls
 from kohort.storage.durability.checkpoint_files import CheckpointFiles
@@ -92,7 +93,7 @@ def write_epochs(item: tuple[DiskLog, str]) -> None:
     path = log.directory / CHECKPOINT_NAME
     temporary = path.with_name(path.name + ".tmp")
     with suppress(FileNotFoundError):  # the partition was deleted meanwhile
-        syscalls.write_file(temporary, text.encode(), is_synced=True)
+        syscalls.write_file(temporary, seal(text).encode(), is_synced=True)
         if log.is_deleted:  # the directory of that name belongs to a new partition
             syscalls.remove(temporary)
         else:

@@ -13,6 +13,7 @@ from uuid import UUID
 from kohort.model.errors import ConfigError, CorruptError
 from kohort.model.ids import TopicPartition, uuid_from_text, uuid_text
 from kohort.model.properties import parse_properties
+from kohort.storage.checksums import comment, read_commented, read_sealed, seal
 from kohort.storage.directory import OFFSET_MAX, PARTITION_MAX
 from kohort.storage.durability import syscalls
 from kohort.storage.log import NO_TOPIC_ID
@@ -37,7 +38,7 @@ def write_atomically(path: Path, text: str) -> None:
 def offsets_to_text(offsets: Mapping[TopicPartition, int]) -> str:
     lines = ["0", str(len(offsets))]
     lines += [f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items())]
-    return "\n".join(lines) + "\n"
+    return seal("\n".join(lines) + "\n")
 
 
 def read_offsets(path: Path) -> dict[TopicPartition, int]:
@@ -45,10 +46,10 @@ def read_offsets(path: Path) -> dict[TopicPartition, int]:
     Offsets by partition; none if the file is missing, or empty after an unclean stop.
 
     Raises:
-        CorruptError: the file is not a checkpoint of offsets.
+        CorruptError: the file is not a checkpoint of offsets, or its checksum is wrong.
     """
     try:
-        lines = path.read_text("utf-8", "replace").splitlines()
+        lines = read_sealed(path).splitlines()
     except FileNotFoundError:
         return {}
     if not lines:
@@ -89,9 +90,14 @@ def read_partition_metadata(directory: Path) -> UUID:
 
 
 def read_properties(path: Path) -> dict[str, str] | None:
-    """The keys and values of a Java properties file as Kafka writes them; None when there is none."""
+    """
+    The keys and values of a Java properties file as Kafka writes them; None when there is none.
+
+    Raises:
+        CorruptError: the file has a checksum, which is wrong.
+    """
     try:
-        return parse_properties(path.read_text("utf-8", "replace"))
+        return parse_properties(read_commented(path))
     except FileNotFoundError:
         return None
 
@@ -108,11 +114,16 @@ def claim_directory(data_dir: Path, *, node_id: int, cluster_id: str | None, new
         ConfigError: the directory belongs to another version, cluster or node.
     """
     path = data_dir / META_PROPERTIES
-    found = read_properties(path)
+    try:
+        found = read_properties(path)
+    except CorruptError as exc:
+        raise ConfigError(
+            f"{exc}: compare its lines with a copy, and remove the first line, which is the checksum"
+        ) from exc
     if found is None:
         cluster_id = cluster_id or uuid_text(new_id)
         text = f"version=1\ncluster.id={cluster_id}\nnode.id={node_id}\ndirectory.id={uuid_text(new_id)}\n"
-        write_atomically(path, text)
+        write_atomically(path, comment(text))
         return cluster_id
     version, owner, node = found.get("version"), found.get("cluster.id"), found.get("node.id")
     if version != "1" or owner is None:

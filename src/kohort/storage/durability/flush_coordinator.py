@@ -141,17 +141,20 @@ class FlushCoordinator:
             owner_flush_ms_max=owner_flush_ms_max,
         )
 
-    def load_checkpoints(self, found: Container[TopicPartition]) -> None:
+    def load_checkpoints(self, found: Container[TopicPartition]) -> dict[TopicPartition, int]:
         """
-        Read the checkpoint files; entries of partitions without a directory are dropped.
+        Read the checkpoint files. Return the recovery points of partitions with data, but without a directory; other entries
+        of partitions without a directory are dropped.
 
         Raises:
             CorruptError: a file is not a checkpoint file.
         """
         self.offsets, self.start_offsets = self.checkpoint_files.read()
-        for topic_partition in {*self.offsets, *self.start_offsets}:
+        missing = {key: offset for key, offset in self.offsets.items() if offset and key not in found}
+        for topic_partition in {*self.offsets, *self.start_offsets} - missing.keys():
             if topic_partition not in found:
                 self.on_removed(topic_partition)
+        return missing
 
     # Appends
 
@@ -215,6 +218,16 @@ class FlushCoordinator:
         self._deleted.add(topic_partition)
         if self._running is not None:
             self._running.deleted.add(topic_partition)
+
+    def forget(self, topic_partition: TopicPartition) -> None:
+        """
+        Remove a deleted partition from the checkpoint files. On the background thread, so before any checkpoint that has a new
+        partition of the same name: an entry without a directory means that data is missing.
+
+        Raises:
+            OSError: a file could not be written.
+        """
+        self.checkpoint_files.forget(frozenset((topic_partition,)))
 
     def on_new(self, topic_partition: TopicPartition) -> None:
         """

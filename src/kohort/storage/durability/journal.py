@@ -20,6 +20,7 @@ a clean stop removes it.
 """
 
 import errno
+import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -38,6 +39,8 @@ from kohort.storage.durability.checkpoint_formats import read_partition_metadata
 from kohort.storage.log import NO_TOPIC_ID
 from kohort.wire.batches import HEADER_BYTES, LOG_OVERHEAD_BYTES, check_crc
 from kohort.wire.native import crc32c
+
+_log = logging.getLogger("kohort.storage")
 
 APPEND: Final = 1
 DELETE: Final = 2
@@ -224,6 +227,8 @@ def read_journal(files: list[Path]) -> Iterator[JournalEntry]:
         # Behind the torn first frame of a file that is used again there are frames of an older generation.
         if content not in whole and _has_later_frame(content, 0, newest + 1, 0):
             raise CorruptError("the journal is damaged at byte 0: whole frames follow the damaged one")
+        if content not in whole and content.strip(b"\0"):
+            _warn_of_torn_frame(0)
     for content in whole:
         yield from _entries_of(content)
 
@@ -247,6 +252,21 @@ def flushed_until(recovery_point: int, entries: Sequence[JournalEntry], topic_id
                     flushed = base_offset
                 end_offset = max(end_offset, last_offset + 1)
     return flushed
+
+
+def journaled_epochs(entries: Sequence[JournalEntry], topic_id: UUID) -> dict[int, int]:
+    """The start offsets of the leader epochs in the journal's entries of a partition, of this topic id."""
+    found: dict[int, int] = {}
+    for entry in entries:
+        if entry.topic_id != topic_id:
+            continue
+        if entry.kind == EPOCH:
+            leader_epoch, start_offset = entry.leader_epoch
+            found[leader_epoch] = min(start_offset, found.get(leader_epoch, start_offset))
+        elif entry.kind == APPEND:
+            for start, _, base_offset, _, _ in iter_spans(entry.content):
+                found.setdefault(read_front(entry.content, start)[2], base_offset)
+    return found
 
 
 def keep_journaled(directory: Path, entries: Sequence[JournalEntry]) -> None:
@@ -308,8 +328,26 @@ def _entries_of(content: bytes) -> Iterator[JournalEntry]:
             return
         yield from _entries_of_frame(content, position + FRAME_HEADER_BYTES, end)
         position, expected = end, (generation, sequence + 1)
-    if expected is not None and _has_later_frame(content, position, *expected):
+    if expected is None:
+        return
+    if _has_later_frame(content, position, *expected):
         raise CorruptError(f"the journal is damaged at byte {position}: whole frames follow the damaged one")
+    if _is_torn_frame(content, position, *expected):
+        _warn_of_torn_frame(position)
+
+
+def _is_torn_frame(content: bytes, position: int, generation: int, sequence: int) -> bool:
+    """Whether the bytes, which are no whole frame, look like one of this number: at most one field of three differs."""
+    if len(content) - position < FRAME_HEADER_BYTES:
+        return False
+    magic, _, found_generation, found_sequence, _ = _FRAME.unpack_from(content, position)
+    is_magic = magic in (_MAGIC, _MAGIC_OF_BATCHES)
+    return (is_magic, found_generation == generation, found_sequence == sequence).count(False) <= 1
+
+
+def _warn_of_torn_frame(position: int) -> None:
+    """The last frame: if it was torn by the crash, it was not acknowledged; damage of the disk looks the same."""
+    _log.warning("journal.torn_frame position=%d", position)
 
 
 def _has_later_frame(content: bytes, position: int, generation: int, sequence: int) -> bool:

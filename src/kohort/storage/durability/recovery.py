@@ -14,7 +14,7 @@ Source: Kafka LogLoader, LogSegment.recover.
 
 import logging
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from kohort.model.errors import ConfigError, CorruptError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Clock
 from kohort.storage.batchset import Span, read_front
+from kohort.storage.checksums import read_sealed
 from kohort.storage.cleaning.swap import finish_swaps
 from kohort.storage.directory import offset_of
 from kohort.storage.durability import syscalls
@@ -29,8 +30,9 @@ from kohort.storage.epochs import CHECKPOINT_NAME, EpochCache
 from kohort.storage.log import LogConfig
 from kohort.storage.producers import AbortedTxn, ProducerStateManager, read_producer_id
 from kohort.storage.segments.aborted import TXN_INDEX_SUFFIX
+from kohort.storage.segments.index_checksums import CHECKSUMS_SUFFIX
 from kohort.storage.segments.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment
-from kohort.storage.snapshots import SNAPSHOT_SUFFIX, load_newest, remove_strays
+from kohort.storage.snapshots import SNAPSHOT_SUFFIX, find_snapshots, load_newest, remove_strays
 from kohort.wire.batch_header import PRODUCER_ID_AT
 from kohort.wire.batches import HEADER_BYTES
 from kohort.wire.compression import Buffer
@@ -39,7 +41,7 @@ _log = logging.getLogger("kohort.storage")
 
 DAMAGE_NOTE = "damage.txt"
 """A file in the directory of a partition whose files a stop found missing or too short: a start does not load the partition."""
-_INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+_INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, CHECKSUMS_SUFFIX)
 _SIDE_SUFFIXES = (LOG_SUFFIX, *_INDEX_SUFFIXES, SNAPSHOT_SUFFIX)
 
 
@@ -51,6 +53,7 @@ class LoadedPartition:
     Attributes:
         scanned: the segments that were read and checked; their data may not be durable yet.
         cut_bytes: the bytes truncated behind the last valid batch, whole segments included.
+        journaled_epochs: see `load_partition`.
         on_scan: called with the number of further bytes that were read.
     """
 
@@ -61,7 +64,14 @@ class LoadedPartition:
     producers: ProducerStateManager = field(default_factory=ProducerStateManager)
     scanned: list[Segment] = field(default_factory=list)
     cut_bytes: int = 0
+    journaled_epochs: Mapping[int, int] | None = None
     on_scan: Callable[[int], None] = lambda _bytes: None
+
+    def assign_epoch(self, leader_epoch: int, base_offset: int) -> None:
+        """Begin the leader epoch of a scanned batch. No checksum covers it, so the journal has to know a new one."""
+        known = self.journaled_epochs
+        if known is None or leader_epoch == 0 or known.get(leader_epoch, base_offset + 1) <= base_offset:
+            self.epochs.assign(leader_epoch, base_offset)
 
 
 @dataclass
@@ -128,6 +138,7 @@ def load_partition(
     recovery_point: int | None,
     durable_until: int = 0,
     is_gapless: bool = False,
+    journaled_epochs: Mapping[int, int] | None = None,
     on_scan: Callable[[int], None] = lambda _bytes: None,
 ) -> LoadedPartition:
     """
@@ -140,6 +151,8 @@ def load_partition(
         is_gapless: whether a gap between offsets above the recovery point is a loss; data behind it was never acknowledged or
             is in the journal. True for directories with a journal, because Kohort cleans and deletes below the recovery point
             only. Apache Kafka's cleaner may leave gaps above it.
+        journaled_epochs: the start offsets of leader epochs that the journal has: an epoch that neither it nor
+            `leader-epoch-checkpoint` has is a damaged header. None without a journal.
         on_scan: called from time to time with the number of further bytes that were read and checked.
 
     Raises:
@@ -153,6 +166,7 @@ def load_partition(
     segments = _find_segments(directory, config, clock)
     epochs = _read_epochs(directory)
     loaded = LoadedPartition(segments, log_start_offset, log_start_offset, epochs or EpochCache(), on_scan=on_scan)
+    loaded.journaled_epochs = None if epochs is None else journaled_epochs
     known_until = log_start_offset if recovery_point is None else max(recovery_point, log_start_offset)
     if is_gapless and segments and segments[0].base_offset > known_until:
         _check_durable(directory, log_start_offset, durable_until)
@@ -170,6 +184,8 @@ def load_partition(
         loaded.end_offset = loaded.log_start_offset
     if epochs is None:
         loaded.epochs = _find_epochs(segments)
+    for leader_epoch, start_offset in (loaded.journaled_epochs or {}).items():
+        loaded.epochs.lower_start(leader_epoch, start_offset)
     remove_strays(directory, bases={segment.base_offset for segment in segments}, end_offset=loaded.end_offset)
     loaded.producers.on_high_watermark(loaded.end_offset)
     _keep_epochs(loaded)
@@ -222,10 +238,10 @@ def _read_epochs(directory: Path) -> EpochCache | None:
     """The leader epochs of a partition; None if the file is damaged."""
     path = directory / CHECKPOINT_NAME
     try:
-        return EpochCache.from_text(path.read_text("utf-8"))
+        return EpochCache.from_text(read_sealed(path))
     except FileNotFoundError:
         return EpochCache()
-    except (CorruptError, UnicodeDecodeError) as exc:
+    except CorruptError as exc:
         _log.warning("log.epochs_unreadable path=%s error=%r", path, str(exc))
         return None
 
@@ -309,6 +325,8 @@ class _ProducerLoad:
         self._is_clean = is_clean
         self._segments = loaded.segments
         self._directory = directory
+        self._had_snapshots = bool(find_snapshots(directory))
+        """A damaged snapshot is removed when it is read."""
         self._known_until: int | None = None
 
     def reach(self, offset: int) -> None:
@@ -318,7 +336,8 @@ class _ProducerLoad:
             if found is not None:
                 self.producers, self._known_until = found
             else:  # a clean stop leaves a snapshot, unless the log has no producers; Kafka relies on that, too
-                self._known_until = offset if self._is_clean else self._segments[0].base_offset
+                is_empty = self._is_clean and not self._had_snapshots
+                self._known_until = offset if is_empty else self._segments[0].base_offset
         if self._known_until >= offset:
             return
         for segment in self._segments:
@@ -378,7 +397,7 @@ def _scan(
             if span[0] > told_bytes:
                 loaded.on_scan(span[0] - told_bytes)
                 told_bytes = span[0]
-        loaded.epochs.assign(read_front(buffer, start)[2], span[2])
+        loaded.assign_epoch(read_front(buffer, start)[2], span[2])
         producers.update(segment, buffer, start, span)
         next_offset = span[3] + 1
     cut_bytes = before_bytes - segment.size_bytes

@@ -15,6 +15,7 @@ from struct import Struct
 from kohort.model.errors import CorruptError
 from kohort.storage.durability import syscalls
 from kohort.storage.producers import AbortedTxn
+from kohort.wire.native import crc32c
 
 TXN_INDEX_SUFFIX = ".txnindex"
 
@@ -42,6 +43,16 @@ class AbortedIndex:
         if self._entries is None:
             self._entries = self._read()
         return self._entries
+
+    @property
+    def checksum(self) -> int:
+        """
+        CRC-32C of the content.
+
+        Raises:
+            CorruptError: the file is damaged.
+        """
+        return crc32c(b"".join(map(to_bytes, self.entries)))
 
     def append(self, aborted: AbortedTxn) -> None:
         """Add an entry, without flushing the file."""

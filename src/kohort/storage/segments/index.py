@@ -18,6 +18,7 @@ from typing import ClassVar, Final
 
 from kohort.storage.durability import syscalls
 from kohort.storage.log import NO_TIMESTAMP
+from kohort.wire.native import crc32c
 
 _OFFSET_ENTRY: Final = Struct(">ii")
 """Relative offset, position."""
@@ -61,6 +62,11 @@ class _Index:
     def entry(self, index: int) -> tuple[int, int]:
         first, second = self.ENTRY.unpack_from(self._entries, index * self.ENTRY.size)
         return first, second
+
+    @property
+    def checksum(self) -> int:
+        """CRC-32C of the content."""
+        return crc32c(memoryview(self._entries))
 
     def clear(self) -> None:
         self._loaded = bytearray()

@@ -25,11 +25,14 @@ from kohort.storage.batchset import (
     read_front,
 )
 from kohort.storage.durability import syscalls
+from kohort.storage.epochs import EpochCache
 from kohort.storage.errno_hints import is_out_of_files
 from kohort.storage.log import NO_TIMESTAMP, LogConfig
 from kohort.storage.segments.aborted import TXN_INDEX_SUFFIX, AbortedIndex
 from kohort.storage.segments.file_handles import FileHandleCache
+from kohort.storage.segments.header_check import HeaderCheck
 from kohort.storage.segments.index import OffsetIndex, TimeIndex
+from kohort.storage.segments.index_checksums import CHECKSUMS_SUFFIX, IndexChecksums
 from kohort.storage.segments.valid_batches import ValidBatches
 from kohort.storage.snapshots import SNAPSHOT_SUFFIX
 from kohort.wire.batches import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC
@@ -76,10 +79,13 @@ class Segment:
             segment_path(directory, base_offset, TIME_INDEX_SUFFIX), base_offset, bytes_max=config.segment_index_bytes
         )
         self.aborted = AbortedIndex(segment_path(directory, base_offset, TXN_INDEX_SUFFIX))
+        self.checksums_path = segment_path(directory, base_offset, CHECKSUMS_SUFFIX)
         self.is_unsynced = False
         """Whether the file was written since the last checkpoint began; maintained by the log."""
         self.handles: FileHandleCache | None = None
         """The cache of open files, if any."""
+        self._header_check: HeaderCheck | None = None
+        """For a segment that was on the disk at the start."""
         self.was_touched = False
         """Whether the file was read or written lately; `handles` clears it."""
         self._fd = -1
@@ -104,9 +110,16 @@ class Segment:
                 if not is_out_of_files(exc) or self.handles is None or not self.handles.make_room():
                     raise
 
-    def attach(self, handles: FileHandleCache) -> None:
-        """Use a cache of open files, which may close this segment's file while it is not used."""
+    def attach(self, handles: FileHandleCache, epochs: EpochCache) -> None:
+        """
+        Make a segment that was on the disk a part of a log.
+
+        Args:
+            handles: the cache of open files, which may close this segment's file while it is not used.
+            epochs: the leader epochs of the log.
+        """
         self.handles = handles
+        self._header_check = HeaderCheck(epochs, self.size_bytes)
         self._count_open()
 
     def _count_open(self) -> None:
@@ -191,10 +204,14 @@ class Segment:
         return zlib.crc32(f"{self.directory.name}/{self.base_offset}".encode()) % bound_ms if bound_ms > 0 else 0
 
     def write_indexes(self) -> None:
-        """Add the last entry of the time index, and write both index files: at a roll and at a clean stop."""
+        """Add the last entry of the time index, and write the indexes with their checksums: at a roll and at a clean stop."""
         self.time_index.maybe_append(*self.max_timestamp)
         self.index.save()
         self.time_index.save()
+        self._checksums().write(self.checksums_path)
+
+    def _checksums(self) -> IndexChecksums:
+        return IndexChecksums(self.index.checksum, self.time_index.checksum, self.aborted.checksum)
 
     def release(self) -> None:
         """Drop the indexes from memory and close the files; the next access opens them again."""
@@ -241,7 +258,11 @@ class Segment:
             end = start + first_bytes
         else:
             end = self._end_position(start, bytes_max=bytes_max, up_to=up_to)
-        return self._pread(end - start, start)
+        data = self._pread(end - start, start)
+        check = self._header_check
+        if check is None or not check.is_needed(start, end):
+            return data
+        return check.checked(data, start, self.path, following=self._offset_at(end, end_offset))
 
     def check_neighbours(self, found: Span, end_offset: int) -> None:
         """
@@ -250,12 +271,16 @@ class Segment:
         Raises:
             CorruptError: the offset of one of them is wrong.
         """
-        following = found[0] + found[1]
-        next_offset = end_offset
-        if following + HEADER_BYTES <= self.size_bytes:
-            next_offset = min(read_front(self._pread(HEADER_BYTES, following))[0], end_offset)
+        next_offset = self._offset_at(found[0] + found[1], end_offset)
         if found[3] >= next_offset:
             raise CorruptError(f"{self.path}: the batch at {found[0]} ends at {found[3]}, and {next_offset} follows")
+
+    def _offset_at(self, position: int, end_offset: int) -> int:
+        """The base offset of the batch at a position; the offset behind the segment if there is none."""
+        if position + HEADER_BYTES > self.size_bytes:
+            return end_offset
+        base_offset: int = read_front(self._pread(HEADER_BYTES, position))[0]
+        return min(base_offset, end_offset)
 
     def read_at(self, position: int, size: int) -> bytes:
         """
@@ -276,12 +301,16 @@ class Segment:
 
     def upper_bound(self, offset: int, size: int) -> int | None:
         """
-        The offset of the first index entry behind `size` bytes that were read from `offset` on; None if there is none.
+        The offset of the first index entry behind `size` bytes that were read from `offset` on, but at least the offset of the
+        next batch; None if there is none.
 
-        Source: Kafka LogSegment.fetchUpperBoundOffset.
+        Source: Kafka LogSegment.fetchUpperBoundOffset, which believes the index.
         """
         found = self._locate(offset)
-        return None if found is None else self.index.first_offset_from(found[0] + size)
+        if found is None or found[0] + size + HEADER_BYTES > self.size_bytes:
+            return None
+        upper = self.index.first_offset_from(found[0] + size)
+        return None if upper is None else max(upper, read_front(self._pread(HEADER_BYTES, found[0] + size))[0])
 
     def position_of(self, offset: int) -> int:
         """The position of the batch that holds `offset`, or of the next one; the end of the segment if there is none."""
@@ -292,8 +321,22 @@ class Segment:
         start = self.index.position_for(offset)
         for span in self._walk_indexed(start, lambda first: first[3] <= offset):
             if span[3] >= offset:
+                if span[2] > offset and start:
+                    self._check_gap(start, span[0])
                 return span
         return None
+
+    def _check_gap(self, start: int, end: int) -> None:
+        """
+        Check that compaction has left the gap before the batch at `end`. A walk that began at `start` does not know whether the
+        offset of the batch there goes back: so walk from the index entry before.
+
+        Raises:
+            CorruptError: the offset of a batch is wrong.
+        """
+        for span in self.walk(self.index.position_at_most(start - 1)):
+            if span[0] >= end:
+                return
 
     def _walk_indexed(self, position: int, is_right: Callable[[Span], bool]) -> Iterator[Span]:
         """
@@ -379,8 +422,8 @@ class Segment:
     # Life
 
     def files(self) -> tuple[Path, ...]:
-        """The paths of the segment's files; the last one, the transaction index, need not exist."""
-        return self.path, self.index.path, self.time_index.path, self.aborted.path
+        """The paths of the segment's files; the last two, the transaction index and the checksums, need not exist."""
+        return self.path, self.index.path, self.time_index.path, self.aborted.path, self.checksums_path
 
     def rename_with(self, suffix: str) -> None:
         """Set the suffix of the file names, "" for none; the caller renames the files."""
@@ -388,6 +431,7 @@ class Segment:
         self.index.path = segment_path(self.directory, self.base_offset, INDEX_SUFFIX + suffix)
         self.time_index.path = segment_path(self.directory, self.base_offset, TIME_INDEX_SUFFIX + suffix)
         self.aborted.path = segment_path(self.directory, self.base_offset, TXN_INDEX_SUFFIX + suffix)
+        self.checksums_path = segment_path(self.directory, self.base_offset, CHECKSUMS_SUFFIX + suffix)
 
     def rename_to_stray(self, *, keeps_snapshot: bool = False) -> list[Path]:
         """Close the files and rename them to `.deleted`; returns the new paths of the existing files."""
@@ -473,7 +517,7 @@ class Segment:
         self._recent_positions.clear()
 
     def load_inactive(self) -> bool:
-        """Load an inactive segment; False if its indexes are missing or implausible."""
+        """Load an inactive segment; False if its indexes are missing, implausible, or do not fit their checksums."""
         self.size_bytes = self.path.stat().st_size
         if not self._load_indexes():
             return False
@@ -490,6 +534,7 @@ class Segment:
             and self.index.is_plausible(self.size_bytes)
             and self.time_index.is_plausible(offset_max)
             and self.aborted.is_plausible(self.base_offset, offset_max)
+            and self._checksums().is_right(self.checksums_path)
         )
 
     def load_active(self) -> int | None:
@@ -505,10 +550,14 @@ class Segment:
         next_offset = self.base_offset
         offset_max = self.base_offset + RELATIVE_OFFSET_MAX
         position = self.index.entry(self.index.count - 1)[1] if self.index.count else 0
+        before = self.index.entry(self.index.count - 2)[1] if self.index.count > 1 else 0
         try:
-            for at, size, base_offset, last_offset, max_timestamp_ms in self.walk(position):
+            # From the entry before the last one, because a walk does not know whether its first offset goes back.
+            for at, size, base_offset, last_offset, max_timestamp_ms in self.walk(before):
                 if not next_offset <= base_offset <= last_offset <= offset_max:
                     return None
+                if at < position:
+                    continue
                 if max_timestamp_ms > self.max_timestamp[0]:
                     self.max_timestamp = max_timestamp_ms, last_offset
                 self._recent_offsets.append(base_offset)

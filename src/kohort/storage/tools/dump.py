@@ -19,6 +19,7 @@ from kohort.storage.epochs import CHECKPOINT_NAME, EpochCache
 from kohort.storage.segments.aborted import TXN_INDEX_SUFFIX
 from kohort.storage.segments.aborted import from_bytes as aborted_from_bytes
 from kohort.storage.segments.index import OffsetIndex, TimeIndex
+from kohort.storage.segments.index_checksums import CHECKSUMS_SUFFIX, read_checksums
 from kohort.storage.segments.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
 from kohort.storage.snapshots import SNAPSHOT_SUFFIX, snapshot_from_bytes
 from kohort.wire.batches import (
@@ -200,6 +201,13 @@ def _aborted(path: Path) -> Iterator[Row]:
         yield {field: getattr(aborted, field) for field in aborted.__struct_fields__}
 
 
+def _checksums(path: Path) -> Iterator[Row]:
+    found = read_checksums(path.read_bytes())
+    if found is None:
+        raise CorruptError(f"{path}: the file is not whole, or its checksum is wrong")
+    yield {name: f"{crc:08x}" for name, crc in found._asdict().items()}
+
+
 def _snapshot(path: Path) -> Iterator[Row]:
     for state in snapshot_from_bytes(path.read_bytes()):
         last = state.batches[-1] if state.batches else None
@@ -247,6 +255,7 @@ _FILE_KINDS: Mapping[str, Callable[[Path], Iterator[Row]]] = {
     INDEX_SUFFIX: _offset_index,
     TIME_INDEX_SUFFIX: _time_index,
     TXN_INDEX_SUFFIX: _aborted,
+    CHECKSUMS_SUFFIX: _checksums,
     SNAPSHOT_SUFFIX: _snapshot,
     ".journal": _journal,
 }

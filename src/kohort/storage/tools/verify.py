@@ -86,16 +86,24 @@ def verify(directory: Path, summary: Verified) -> Iterator[Problem]:
 
 
 def _verify_root(directory: Path) -> Iterator[Problem]:
-    properties = read_properties(directory / META_PROPERTIES)
-    if properties is None:
-        yield Problem(directory / META_PROPERTIES, "is missing")
-    elif properties.get("version") not in ("0", "1"):
-        yield Problem(directory / META_PROPERTIES, f"has version {properties.get('version')}")
+    yield from _verify_properties(directory / META_PROPERTIES)
     for name in (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS):
         try:
             read_offsets(directory / name)
         except CorruptError as error:
             yield Problem(directory / name, str(error))
+
+
+def _verify_properties(path: Path) -> Iterator[Problem]:
+    try:
+        properties = read_properties(path)
+    except CorruptError as error:
+        yield Problem(path, str(error))
+        return
+    if properties is None:
+        yield Problem(path, "is missing")
+    elif properties.get("version") not in ("0", "1"):
+        yield Problem(path, f"has version {properties.get('version')}")
 
 
 def _recovery_points(directory: Path) -> dict[TopicPartition, int]:
