@@ -20,7 +20,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-ci test-long test-compiled durations largest-requests mutants crash torture fuzz lint compiled format serve bench bench-java bench-compare profile conformance conformance-record lock clean wheel
+.PHONY: help setup demo test test-ci test-long test-compiled durations largest-requests mutants crash torture history fuzz lint compiled format serve bench bench-java bench-compare profile conformance conformance-record lock clean wheel
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -99,6 +99,9 @@ crash: $(READY) ## rounds of SIGKILL on a broker under load: make crash ROUNDS=1
 
 torture: $(READY) ## exactly-once processing under SIGKILLs of broker and processors: make torture SECONDS=600
 	@$(BIN)/python -m kohort.testing.exactly_once --seconds $(or $(SECONDS),60) $(TORTURE)
+
+history: $(READY) ## clients of every library under kills, pauses, restarts and a full disk: make history SECONDS=120 HISTORY="--seed 7"
+	@$(BIN)/python -m kohort.testing.history_check --seconds $(or $(SECONDS),60) $(HISTORY)
 
 fuzz: $(READY) $(WITH_COMPILED) ## hostile frames to a broker for a minute: make fuzz FRAMES=1000000, SECONDS=600, SEED=7
 	@PYTHONPATH=$(if $(WITH_COMPILED),$(COMPILED)) $(BIN)/python -m kohort.testing.fuzz --corpus tests/data/fuzz/corpus.jsonl.gz \

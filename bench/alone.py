@@ -53,6 +53,13 @@ def _runtime(output: list[dict[str, Any]]) -> Iterator[Figure]:
             yield Figure(name, "/s", "", one["peer_per_second"])
 
 
+def _assignors(output: list[dict[str, Any]]) -> Iterator[Figure]:
+    for one in output:
+        yield Figure(f"assignor: {one['name']}", "ms", OURS, one["milliseconds"], goal=one["goal_ms"])
+    longest = max(one["longest_step_ms"] for one in output)
+    yield Figure("assignor: the longest of all steps", "ms", OURS, longest, goal=20.0)
+
+
 def _storage(output: dict[str, Any]) -> Iterator[Figure]:
     size = f"{output['megabytes']} MiB, 10 % live"
     for record_bytes, one in output["compaction"].items():
@@ -90,6 +97,7 @@ _BOUND: Final = {"unbound": "unbound", "bound": "each bound to a core"}
 _SPARK: Final = {"source": "source to noop", "latest": "latest offsets", "bronze": "everything to Parquet"}
 _PARTS: Final[tuple[tuple[str, list[str], Callable[[Any], Iterator[Figure]]], ...]] = (
     ("runtime", ["bench.runtime", "--json"], _runtime),
+    ("assignors", ["bench.assignors", "--json"], _assignors),
     ("log", ["bench.storage", "--json", "--megabytes", str(STORAGE_MEGABYTES)], _storage),
     (
         "pipeline",

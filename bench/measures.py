@@ -17,6 +17,7 @@ from bench.load.requests import (
     HEARTBEAT,
     check_heartbeat,
     commit_lanes,
+    consumer_heartbeat_lanes,
     fetch_lanes,
     fetch_offsets_lanes,
     group_of,
@@ -30,6 +31,7 @@ from bench.servers.process import Server
 from bench.servers.rivals import Rival, fresh
 from kohort.wire import messages
 
+CONSUMER_HEARTBEAT: Final = "consumer heartbeat"
 TRANSACTIONS: Final = "transactions"
 Drive: TypeAlias = Callable[[float], Round]
 """A prepared load: runs one round of some seconds."""
@@ -78,6 +80,7 @@ def _counted(count: int, noun: str) -> str:
 # fmt: off
 MEASURES: Final = (
     Measure("heartbeat", "os", 64, 90_000),
+    Measure(CONSUMER_HEARTBEAT, "os", 64, 94_000),
     Measure("commit", "os", 1, 10_000),
     Measure("commit", "os", 8, 60_000),
     Measure("commit", "os", 64, 65_000),
@@ -286,6 +289,8 @@ def load(measure: Measure, port: int, opened: ExitStack) -> tuple[Drive, int]:
     match measure.name:
         case "heartbeat":
             lanes = heartbeat_lanes(sockets, groups, opened)
+        case "consumer heartbeat":
+            lanes = consumer_heartbeat_lanes(sockets, groups, opened)
         case "commit":
             lanes = commit_lanes(sockets, groups, partitions)
         case "offset fetch":

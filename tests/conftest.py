@@ -12,6 +12,9 @@ from tests.plugins import durations, seeds, skips
 LONG = bool(os.environ.get("KOHORT_LONG"))
 """Whether the long versions of crash, fuzz and simulation tests run (`make test-long`)."""
 
+NIGHTLY = pytest.mark.skipif(bool(os.environ.get("CI")) and not LONG, reason="make test-long: the long run only")
+"""Tests that run in `make test` and in the long tier, and not in `.ci/run`, whose minutes are bounded."""
+
 SKIPS_ALLOWED = {
     "make test-long|the long run only": "the long tier runs these",
     "the compiled build does not allow": "the plain run of the same room runs these",

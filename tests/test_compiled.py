@@ -55,3 +55,21 @@ def test_no_dataclass_has_a_class_variable() -> None:
         and any(isinstance(field, ast.AnnAssign) and "ClassVar" in ast.unparse(field.annotation) for field in node.body)
     ]
     assert found == []
+
+
+def test_no_generator_waits_while_it_handles_an_exception() -> None:
+    """mypyc generators share the handled exception of their thread: one that is closed in an `except` clause corrupts it."""
+    handlers = [
+        (path, node.body if isinstance(node, ast.ExceptHandler) else node.finalbody)
+        for path in listed()
+        for node in ast.walk(ast.parse((ROOT / path).read_text()))
+        if isinstance(node, ast.ExceptHandler | ast.Try)
+    ]
+    found = [
+        f"{path}:{node.lineno}"
+        for path, body in handlers
+        for statement in body
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Yield | ast.YieldFrom)
+    ]
+    assert found == []

@@ -37,6 +37,8 @@ FETCHED_BATCHES: Final = 16
 SESSION_TIMEOUT_MS: Final = 45_000
 LEAVE_GROUP: Final = (ApiKey.LEAVE_GROUP, 5)
 HEARTBEAT: Final = (ApiKey.HEARTBEAT, 4)
+CONSUMER_HEARTBEAT: Final = (ApiKey.CONSUMER_GROUP_HEARTBEAT, 0)
+"""Version 0 is the one that kfake serves, too."""
 JOIN_GROUP: Final = (ApiKey.JOIN_GROUP, 9)
 SYNC_GROUP: Final = (ApiKey.SYNC_GROUP, 5)
 OFFSET_COMMIT: Final = (ApiKey.OFFSET_COMMIT, 9)
@@ -174,6 +176,48 @@ def heartbeat_lanes(sockets: Sequence[socket.socket], groups: int, opened: ExitS
         for name, it in zip(names, joined, strict=True)
     ]
     return lanes_of(sockets, [request_frame(*HEARTBEAT, it) for it in heartbeats], check_heartbeat)
+
+
+def consumer_heartbeat_lanes(sockets: Sequence[socket.socket], groups: int, opened: ExitStack) -> list[Lane]:
+    """
+    Make lanes of consumer groups (KIP-848) with one member each, which is at its target assignment.
+
+    Args:
+        opened: receives the callback that makes the members leave.
+    """
+    serial = new_serial()
+    names = [f"{group_of(number)}-consumers-{serial}" for number in range(groups)]
+    joins = [
+        messages.ConsumerGroupHeartbeatRequest(
+            group_id=name,
+            member_id=f"member-{name}",
+            member_epoch=0,
+            rebalance_timeout_ms=SESSION_TIMEOUT_MS,
+            subscribed_topic_names=[TOPIC],
+            topic_partitions=[],
+        )
+        for name in names
+    ]
+    send_all_until_ready(sockets, *CONSUMER_HEARTBEAT, joins, lambda joined: int(joined.error_code))
+    leaves = [
+        messages.ConsumerGroupHeartbeatRequest(group_id=name, member_id=f"member-{name}", member_epoch=-1)
+        for name in names
+    ]
+    opened.callback(_leave_consumer_groups, sockets, leaves)
+    heartbeats = [
+        messages.ConsumerGroupHeartbeatRequest(group_id=name, member_id=f"member-{name}", member_epoch=1)
+        for name in names
+    ]
+    return lanes_of(sockets, [request_frame(*CONSUMER_HEARTBEAT, it) for it in heartbeats], _check_consumer_heartbeat)
+
+
+def _leave_consumer_groups(sockets: Sequence[socket.socket], leaves: Sequence[Any]) -> None:
+    with suppress(OSError):
+        send_all(sockets, [request_frame(*CONSUMER_HEARTBEAT, it) for it in leaves])
+
+
+def _check_consumer_heartbeat(answer: bytes) -> None:
+    refuse_unless_none(decode(*CONSUMER_HEARTBEAT, answer).error_code, "ConsumerGroupHeartbeat")
 
 
 def leave_request(group_id: str, member_ids: Sequence[str]) -> Any:

@@ -18,6 +18,15 @@ def test_the_log_by_itself() -> None:
     assert all(figure.value and figure.goal for figure in figures)
 
 
+def test_the_assignors_by_themselves() -> None:
+    command = [sys.executable, "-m", "bench.assignors", "--json", "--divisor", "100"]
+    told = subprocess.run(command, check=True, capture_output=True, timeout=120)
+    *costs, longest = alone._assignors(json.loads(told.stdout))
+    assert [figure.goal for figure in costs if figure.goal] == [150.0, 50.0]
+    assert all(figure.unit == "ms" and figure.value for figure in costs)
+    assert longest.goal == 20.0
+
+
 def test_a_peer_stands_beside_and_steps_are_milliseconds() -> None:
     told = [
         {"name": "dict: get", "per_second": 9.0, "goal_per_second": None, "peer": None},

@@ -12,10 +12,11 @@ from bench.load.requests import batch
 from bench.measures import MEASURES
 from bench.servers.rivals import AbsentRivalError, ready_kfake
 from kohort.wire.batches import read_header
+from tests.conftest import NIGHTLY
 
 ROOT = Path(__file__).parents[2]
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the load needs epoll")
+pytestmark = [pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the load needs epoll"), NIGHTLY]
 
 
 def bench(*arguments: str) -> str:

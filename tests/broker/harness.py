@@ -12,7 +12,8 @@ from uuid import UUID
 from kohort.broker.broker import Broker
 from kohort.broker.cluster import Cluster
 from kohort.broker.configs.definitions import BrokerConfig
-from kohort.broker.ports import MarkerWriter, NoResponse
+from kohort.broker.features import Features
+from kohort.broker.ports import Elsewhere, MarkerWriter, NoResponse, at_once
 from kohort.broker.served_versions import served_versions
 from kohort.machine.ports import Verification
 from kohort.model.ids import CONSUMER_OFFSETS, TRANSACTION_STATE
@@ -21,6 +22,7 @@ from kohort.server.coordinators import CoordinatorEnvironment, Coordinators
 from kohort.server.transaction_coordinator import TransactionCoordinator
 from kohort.storage.log import LogStore
 from kohort.storage.memory import MemoryStore
+from kohort.testing.context import take_all
 from kohort.testing.virtual import VirtualNode
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
@@ -42,9 +44,15 @@ class Asker(NamedTuple):
     parked: Sequence[Any] | list[Any] = ()
     """Where it is noted how to forget a request that waits."""
 
+    later: Callable[[Callable[[], None]], Any] = VirtualNode().call_soon
+    """Calls a function in a later turn."""
+
     def when_abandoned(self, forget: Callable[[], None], /) -> None:
         if isinstance(self.parked, list):
             self.parked.append(forget)
+
+    def go_on(self, steps: Generator[Any, None, Any], reply: Callable[[Any], None], /) -> None:
+        self.later(partial(take_all, steps, reply))
 
 
 class Hosted(dict[str, MarkerWriter | None]):
@@ -73,6 +81,8 @@ class Harness:
         store: LogStore | None = None,
         node: VirtualNode | None = None,
         verification: Verification | None = None,
+        features: Features | None = None,
+        elsewhere: Elsewhere = at_once,
         **settings: Any,
     ) -> None:
         self.node = node or VirtualNode()
@@ -91,6 +101,8 @@ class Harness:
             self.node.call_later,
             coordinators=self.coordinators,
             verification=verification,
+            features=features,
+            elsewhere=elsewhere,
         )
 
     def host_transactions(self, *, has_topic: bool = True) -> Coordinators:
@@ -138,7 +150,7 @@ class Harness:
 
         frame = request_encoder(api_key, version)(7, client_id, request)[4:]
         read = request_reader(api_key, version)(frame, read_request_header(frame)[4])
-        response = handler(read, Asker(version, client_id, parked=self.parked), answered)
+        response = handler(read, Asker(version, client_id, parked=self.parked, later=self.node.call_soon), answered)
         if isinstance(response, Generator):
             response = drain(response)
         if response is not None:

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from kohort.broker.ports import at_once
+from kohort.broker.records.large_batches import LargeBatches, Steps
 from kohort.broker.records.produce_rules import ProduceRules
-from kohort.broker.records.validation import InvalidRecordsError, validate_batch
+from kohort.broker.records.validation import InvalidRecordsError, LargeBatch, validate_batch
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.model.limits import BATCH_RECORDS_MAX, RECORD_ERRORS_MAX, UNORDERED_RECORDS_MAX
 from kohort.storage.log import LONG_MAX
@@ -46,8 +48,25 @@ def rules(**changed: Any) -> ProduceRules:
     return ProduceRules(**(usual | changed))
 
 
+def taken(steps: Steps[Any]) -> Any:
+    """Take all steps; what waits is resumed at once."""
+    while True:
+        try:
+            wait = next(steps)
+        except StopIteration as end:
+            return end.value
+        if wait is not None:
+            wait(lambda: None)
+
+
 def validate(batch: bytes, **changed: Any) -> bytes | bytearray:
-    return validate_batch(batch, read_header(batch), rules(**changed), NOW_MS)
+    """Validate a batch at once, or in steps if it is large."""
+    header, topic = read_header(batch), rules(**changed)
+    try:
+        return validate_batch(batch, header, topic, NOW_MS)
+    except LargeBatch:
+        stored: bytes | bytearray = taken(LargeBatches(at_once).validate(batch, header, topic, NOW_MS, ""))
+        return stored
 
 
 def refused(batch: bytes, **changed: Any) -> CoordinatorError:

@@ -4,6 +4,9 @@ A broker under hostile frames: it lives, its log has no error, and a client besi
 `make fuzz` runs longer. A failing run prints its seed; `python -m kohort.testing.fuzz --seed N` sends the same frames.
 """
 
+import asyncio
+import threading
+import time
 from pathlib import Path
 from random import Random
 
@@ -12,7 +15,8 @@ import pytest
 from kohort.client.addresses import Address
 from kohort.client.connection import Connection
 from kohort.testing.fuzz import Control, ControlError, Sampler, fuzz, mutate_frame
-from kohort.testing.fuzz.run import Report, read_corpus
+from kohort.testing.fuzz.run import TURN_SECONDS_MAX, Report, read_corpus
+from kohort.testing.fuzz.turns import LongestTurn, read_longest
 from kohort.testing.served import ServedKohort
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
@@ -90,3 +94,24 @@ def test_the_frames_of_a_failure_become_a_corpus(tmp_path: Path) -> None:
     report = Report(seed=1, recent=[[b"one", b"two"], [b"three"]])
     report.write_frames(tmp_path / "build" / "frames.jsonl.gz")
     assert read_corpus(tmp_path / "build" / "frames.jsonl.gz") == [b"one", b"two", b"three"]
+
+
+def test_a_long_turn_of_the_event_loop_is_measured(tmp_path: Path) -> None:
+    """In processor time: a turn that sleeps counts for nothing."""
+
+    async def turns() -> float:
+        loop = asyncio.get_running_loop()
+        longest = LongestTurn(loop, tmp_path / "turns")
+        measuring = threading.Thread(target=longest.run, daemon=True)
+        measuring.start()
+        while not longest.seconds:
+            await asyncio.sleep(0.001)
+        until = time.thread_time() + 2 * TURN_SECONDS_MAX
+        while time.thread_time() < until:
+            pass
+        while longest.seconds < TURN_SECONDS_MAX:
+            await asyncio.sleep(0.001)
+        return longest.seconds
+
+    assert TURN_SECONDS_MAX < asyncio.run(turns()) < 4 * TURN_SECONDS_MAX
+    assert (read_longest(tmp_path / "turns") or 0) > TURN_SECONDS_MAX

@@ -18,7 +18,7 @@ from kohort.group.configs import GroupConfig
 from kohort.group.events import GroupEvent
 from kohort.group.groups import CLASSIC
 from kohort.group.kind import GroupKind
-from kohort.group.kinds import KINDS
+from kohort.group.kinds import KINDS, record_serde
 from kohort.group.records import GroupRecord, GroupRecordSerde
 from kohort.group.service import GroupService
 from kohort.group.shard import GroupShard
@@ -26,6 +26,7 @@ from kohort.machine.shard import EndTransaction, Producer
 from kohort.machine.timeline import TimelineDict
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.model.ids import CONSUMER_OFFSETS
+from kohort.model.image import ImageDelta
 from kohort.runtime.append.appender import ADAPTIVE
 from kohort.runtime.processors import InlineProcessor
 from kohort.runtime.runtime import Runtime
@@ -46,6 +47,8 @@ NEWEST = {
     "describe_groups": 6,
     "delete_groups": 2,
     "offset_delete": 0,
+    "consumer_group_heartbeat": 1,
+    "consumer_group_describe": 1,
 }
 RANGE = "range"
 
@@ -61,6 +64,11 @@ class Image:
 
     def __init__(self, names: Iterable[str] = ("orders", "payments")) -> None:
         self.by_name = {name: Topic(name, UUID(int=index), 4) for index, name in enumerate(names, 1)}
+
+    version = 0
+
+    def racks(self, _topic_id: UUID, _partition: int, /) -> Sequence[str]:
+        return ()
 
     def topic(self, name: str) -> Topic | None:
         return self.by_name.get(name)
@@ -139,9 +147,12 @@ class Coordinator:
         """Takes effect with the next restart."""
         self.is_burst = False
         """While it is on, all requests arrive in one turn and share one batch."""
+        self.is_background_held = False
+        """While it is on, background tasks wait for `run_background`."""
+        self._background: list[Callable[[], None]] = []
         self.events: list[GroupEvent] = []
         self._kinds = kinds
-        self._serde = serde or GroupRecordSerde()
+        self._serde = serde or record_serde(kinds)
         self._uuids = count(1)
         self.verifications: list[Producer] = []
         self.unverified: CoordinatorError | None = None
@@ -164,7 +175,13 @@ class Coordinator:
             serde=self._serde,
             image=self.image,
             clock=self.node.clock,
-            processor=InlineProcessor(self.node.wheel, self.node.defer, self.node.call_soon),
+            processor=InlineProcessor(
+                self.node.wheel,
+                self.node.defer,
+                self.node.call_soon,
+                background=self._run_in_background,
+                call_soon_threadsafe=self.node.call_soon,
+            ),
             linger_ms=self.linger_ms,
             verify=self._verify,
         )
@@ -172,6 +189,18 @@ class Coordinator:
         self.leader_epoch += 1
         self.runtime.load(0, self.log, self.leader_epoch)
         self.node.settle()
+
+    def _run_in_background(self, task: Callable[[], None]) -> None:
+        if self.is_background_held:
+            self._background.append(task)
+        else:
+            self.node.call_soon(task)
+
+    def run_background(self) -> None:
+        """Let background tasks run that were held; they hand their results over in a later turn."""
+        tasks, self._background = self._background, []
+        for task in tasks:
+            self.node.call_soon(task)
 
     def _make_shard(self, _: int, snapshots: Any, timers: Any) -> GroupShard:
         shard = GroupShard(
@@ -409,6 +438,11 @@ class Coordinator:
             for topic in found.topics
             for entry in topic.partitions
         }
+
+    def on_image(self, delta: ImageDelta) -> None:
+        """Tell the shard that the topics of `image` changed."""
+        self.runtime.on_image(delta)
+        self.node.settle()
 
     def describe(self, group: str = "group", *, version: int | None = None) -> Any:
         answer = self.ask("describe_groups", m.DescribeGroupsRequest(groups=[group]), version=version)

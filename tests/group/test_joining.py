@@ -4,6 +4,8 @@ How classic groups come together.
 Source: `GroupMetadataManager` of Apache Kafka 4.2.1 and what a broker answered to raw frames.
 """
 
+from typing import Any
+
 import pytest
 
 from kohort.group.classic.group import ClassicGroup
@@ -18,7 +20,7 @@ from tests.group.harness import Coordinator, subscription
 DELAY_MS = 3_000
 
 
-def config(**options: int) -> GroupConfig:
+def config(**options: Any) -> GroupConfig:
     return GroupConfig(**options)
 
 

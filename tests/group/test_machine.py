@@ -5,12 +5,10 @@ Every request is answered once; a generation has one leader; a member owns only 
 generation, and no two members own the same; a shard that is loaded from the log equals the one that wrote it.
 """
 
-import os
 from typing import Any
 
-from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
+from hypothesis.stateful import Bundle, consumes, initialize, invariant, multiple, rule
 
 from kohort.group.classic.group import ClassicGroup
 from kohort.group.classic.states import PREPARING_REBALANCE, STABLE
@@ -19,12 +17,13 @@ from kohort.group.records import GroupRecordSerde
 from kohort.group.shard import GroupShard
 from kohort.machine.shard import EndTransaction
 from kohort.machine.timeline import SnapshotRegistry
-from kohort.model.errors import ErrorCode, UnavailableError
+from kohort.model.errors import ErrorCode
 from kohort.records.values import OffsetCommit
 from kohort.runtime.loading.loader import LoadSummary, load
 from kohort.wire import messages as m
 from kohort.wire.batches import encode_batch
-from tests.group.harness import Answer, Coordinator, classic_groups
+from tests.group.harness import Answer, Coordinator, NoTimers, classic_groups
+from tests.group.trouble import SETTINGS, Trouble
 
 GROUPS = ("a", "b")
 PRODUCERS = (7, 8)
@@ -37,23 +36,6 @@ CONFIG = GroupConfig(
     offsets_retention_minutes=1,
     offsets_retention_check_interval_ms=50_000,
 )
-
-
-class Silent:
-    """Timers that never fire."""
-
-    def schedule(
-        self, key: str, delay_ms: int, operation: Any, *, retry: bool = False, backoff_ms: int = 500
-    ) -> None: ...
-
-    def schedule_if_absent(
-        self, key: str, delay_ms: int, operation: Any, *, retry: bool = False, backoff_ms: int = 500
-    ) -> None: ...
-
-    def cancel(self, key: str) -> None: ...
-
-    def is_scheduled(self, key: str) -> bool:
-        return False
 
 
 def picture(group: ClassicGroup) -> object:
@@ -77,7 +59,7 @@ def picture(group: ClassicGroup) -> object:
     )
 
 
-class Groups(RuleBasedStateMachine):
+class Groups(Trouble):
     """Members: group, member id, instance id. They are used again after they have left, too."""
 
     members = Bundle("members")
@@ -215,10 +197,6 @@ class Groups(RuleBasedStateMachine):
         self.coordinator.runtime.end_transaction(0, end, self.note(Answer()).responses.append)
         self.settle()
 
-    def settle(self) -> None:
-        if not self.coordinator.is_burst:
-            self.coordinator.node.settle()
-
     @rule(group=st.sampled_from(GROUPS))
     def delete(self, group: str) -> None:
         self.note(self.coordinator.ask("delete_groups", m.DeleteGroupsRequest(groups_names=[group])))
@@ -227,45 +205,7 @@ class Groups(RuleBasedStateMachine):
 
     @rule(duration_ms=st.sampled_from([1, DELAY_MS - 1, DELAY_MS, SESSION_MS - 1, SESSION_MS, REBALANCE_MS, 50_000]))
     def wait(self, duration_ms: int) -> None:
-        self.coordinator.advance(duration_ms)
-
-    @rule()
-    def fail_next_append(self) -> None:
-        self.coordinator.log.fail_next_append = UnavailableError("offline")
-
-    @rule()
-    def burst(self) -> None:
-        self.coordinator.is_burst = True
-
-    @rule()
-    def end_burst(self) -> None:
-        self.coordinator.is_burst = False
-        self.coordinator.node.settle()
-
-    @rule()
-    def hold(self) -> None:
-        self.coordinator.log.is_held = True
-
-    @rule()
-    def go_on(self) -> None:
-        self.end_burst()
-        self.coordinator.log.is_held = False
-        self.coordinator.log.commit()
-        self.coordinator.node.settle()
-
-    @rule()
-    def restart(self) -> None:
-        self.go_on()
-        self.coordinator.log.fail_next_append = None
-        self.coordinator.restart()
-
-    @rule()
-    def lose_power(self) -> None:
-        """The uncommitted tail of the log is lost; what was not acknowledged may be in it, nothing else."""
-        self.coordinator.is_burst = False
-        self.coordinator.log.fail_next_append = None
-        self.coordinator.restart(is_tail_lost=True)
-        self.coordinator.log.is_held = False
+        self.pass_time(duration_ms)
 
     @rule(group=st.sampled_from(GROUPS))
     def append_by_another_writer(self, group: str) -> None:
@@ -329,7 +269,7 @@ class Groups(RuleBasedStateMachine):
             return
         if self.outdated is self.coordinator.shard:
             return
-        fresh = GroupShard(SnapshotRegistry(), Silent(), CONFIG, lambda: "")
+        fresh = GroupShard(SnapshotRegistry(), NoTimers(), CONFIG, lambda: "")
         for _ in load(log, fresh, GroupRecordSerde(), LoadSummary(), start=0, end=log.end_offset):
             pass
         live, groups = self.coordinator.shard, classic_groups(fresh)
@@ -356,6 +296,5 @@ class Groups(RuleBasedStateMachine):
         assert ErrorCode.UNKNOWN_SERVER_ERROR not in codes
 
 
-LONG = bool(os.environ.get("KOHORT_LONG"))
-Groups.TestCase.settings = settings(max_examples=2_500 if LONG else 40, stateful_step_count=40, deadline=None)
+Groups.TestCase.settings = SETTINGS
 TestGroups = Groups.TestCase

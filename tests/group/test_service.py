@@ -42,6 +42,8 @@ REQUESTS: dict[str, Any] = {
         ],
     ),
     "offset_fetch": m.OffsetFetchRequest(groups=[m.OffsetFetchRequestGroup(topics=None)]),
+    "consumer_group_heartbeat": m.ConsumerGroupHeartbeatRequest(member_id="a", member_epoch=1),
+    "consumer_group_describe": m.ConsumerGroupDescribeRequest(group_ids=[""]),
 }
 
 # fmt: off
@@ -57,6 +59,8 @@ EMPTY_GROUP_ID = {  # what a group id of "" is answered
     "offset_commit":   NONE,
     "txn_offset_commit": INVALID,
     "offset_fetch":    NONE,
+    "consumer_group_heartbeat": ErrorCode.INVALID_REQUEST,
+    "consumer_group_describe": INVALID,
 }
 
 LOADING = dict.fromkeys(REQUESTS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) | {"heartbeat": NONE}
@@ -96,7 +100,7 @@ class Spread:
 
 def code_of(api: str, response: Any) -> ErrorCode:
     match api:
-        case "describe_groups" | "offset_fetch":
+        case "describe_groups" | "consumer_group_describe" | "offset_fetch":
             return ErrorCode(response.groups[0].error_code)
         case "delete_groups":
             return ErrorCode(response.results[0].error_code)
@@ -110,6 +114,8 @@ def with_group(api: str) -> Any:
     values = {name: getattr(REQUESTS[api], name) for name in type(REQUESTS[api]).__struct_fields__}
     if api == "describe_groups":
         values["groups"] = ["g"]
+    elif api == "consumer_group_describe":
+        values["group_ids"] = ["g"]
     elif api == "delete_groups":
         values["groups_names"] = ["g"]
     elif api == "offset_fetch":

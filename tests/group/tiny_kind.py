@@ -17,6 +17,7 @@ from kohort.group.records import GroupRecordSerde
 from kohort.machine.shard import Release, Reply, Result
 from kohort.model.context import RequestContext
 from kohort.model.errors import CoordinatorError, ErrorCode
+from kohort.model.image import ImageDelta
 from kohort.wire.apis import ApiKey
 
 KEY = b"\x7f\x00"
@@ -55,9 +56,16 @@ class TinyGroup:
     def state_name(self) -> str:
         return "Stable" if self.members else "Empty"
 
+    def state_name_at(self, _committed_offset: int, /) -> str:
+        return self.state_name
+
     @property
     def is_empty(self) -> bool:
         return not self.members
+
+    @property
+    def is_simple(self) -> bool:
+        return False
 
     @property
     def member_count(self) -> int:
@@ -101,6 +109,8 @@ class TinyGroup:
 
 
 class TinyManager:
+    classic_members = None
+
     def __init__(self, context: GroupContext) -> None:
         self.context = context
         self.loaded: list[str] = []
@@ -122,6 +132,9 @@ class TinyManager:
 
     def on_unloaded(self, _group: TinyGroup, /) -> Iterable[Release]:
         return [Release(reply, "unloaded") for reply in self.waiting]
+
+    def on_image(self, _delta: ImageDelta, /) -> None:
+        pass
 
     def on_offset_commit(self, _group: TinyGroup, member_id: str, /) -> None:
         self.committed.append(member_id)

@@ -5,10 +5,11 @@ from struct import error
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kohort.model.ids import TopicPartition
 from kohort.records import transaction_logs, values
 from kohort.records.codecs import decode_record, key_encoder, value_encoder
 from kohort.records.schema import record_types
-from kohort.records.transaction_logs import decode_transaction_log, encode_transaction_log
+from kohort.records.transaction_logs import decode_transaction_log, encode_transaction, encode_transaction_log
 from tests.records.golden import golden_records
 
 TRANSACTION_LOG = record_types()["__transaction_state", 0]
@@ -29,6 +30,40 @@ LOGS = st.builds(
 def test_encodes_as_the_schema_does(record: values.TransactionLog) -> None:
     slow = key_encoder("TransactionLog")(record), value_encoder("TransactionLog", 1)(record)
     assert encode_transaction_log(record) == slow
+
+
+@given(
+    NAMES, INT64, st.integers(-1, 32767), st.integers(0, 1 << 31 - 1), st.integers(0, 7),
+    st.none() | st.frozensets(st.builds(TopicPartition, NAMES, st.integers(0, 1 << 31 - 1)), max_size=6),
+    INT64, INT64, st.sampled_from([0, 1, 2]),
+)  # fmt: skip
+def test_encodes_a_transaction_as_the_schema_does(
+    name: str,
+    producer_id: int,
+    producer_epoch: int,
+    timeout_ms: int,
+    status: int,
+    partitions: frozenset[TopicPartition] | None,
+    updated_ms: int,
+    started_ms: int,
+    version: int,
+) -> None:
+    parts = None
+    if partitions is not None:
+        topics = sorted({each.topic for each in partitions})
+        parts = tuple(
+            values.TransactionLogPartitionsSchema(
+                topic, tuple(sorted(each.partition for each in partitions if each.topic == topic))
+            )
+            for topic in topics
+        )
+    record = values.TransactionLog(
+        name, producer_id, producer_epoch, timeout_ms, status, parts, updated_ms, started_ms, -1, -1, version
+    )
+    fast = encode_transaction(
+        name, producer_id, producer_epoch, timeout_ms, status, partitions, updated_ms, started_ms, version
+    )
+    assert fast == (key_encoder("TransactionLog")(record), value_encoder("TransactionLog", 1)(record))
 
 
 @given(LOGS)

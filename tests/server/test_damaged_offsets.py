@@ -75,6 +75,29 @@ def test_a_broker_starts_without_one_of_them(tmp_path: Path, caplog: pytest.LogC
     assert "move it away" in caplog.text
 
 
+def test_a_partition_that_could_not_be_opened_is_tried_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Here a file without an offset as its name is moved away; process limits on files are another reason."""
+    strange = tmp_path / f"{CONSUMER_OFFSETS}-0" / "7.log"
+
+    async def fill(client: Client) -> None:
+        await with_topic(client)
+        assert [await commit_code(client, group_id) for group_id in GROUPS] == [0, 0]
+
+    async def look(client: Client) -> None:
+        assert await found_codes(client) == [ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE]
+        strange.unlink()
+        while (codes := [await commit_code(client, group_id) for group_id in GROUPS]) != [0, 0]:
+            assert codes[0] == ErrorCode.NONE
+            assert codes[1] in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        assert await found_codes(client) == [ErrorCode.NONE, ErrorCode.NONE]
+
+    play(tmp_path, fill)
+    strange.write_bytes(b"")
+    with caplog.at_level(logging.ERROR, "kohort.server"):
+        play(tmp_path, look)
+    assert caplog.text.count("coordinator.not_loaded") == 1
+
+
 def test_who_waits_for_a_partition_that_fails_is_told_at_once(tmp_path: Path) -> None:
     """Not when an initial rebalance of an hour is over. Source: a 4.2.1 of which one log directory failed."""
 

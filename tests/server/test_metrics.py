@@ -131,6 +131,8 @@ NAMES = """
     kohort_group_coordinator_background_processing_time_ms
     kohort_group_coordinator_background_queue_time_ms kohort_group_coordinator_batch_flush_time_ms
     kohort_group_coordinator_batch_linger_time_ms kohort_group_coordinator_classic_groups
+    kohort_group_coordinator_consumer_groups kohort_group_coordinator_consumer_members
+    kohort_group_coordinator_consumer_rebalances
     kohort_group_coordinator_classic_members kohort_group_coordinator_completed_rebalances
     kohort_group_coordinator_event_processing_time_ms kohort_group_coordinator_event_purgatory_time_ms
     kohort_group_coordinator_event_queue_size kohort_group_coordinator_event_queue_time_ms kohort_group_coordinator_groups
@@ -158,6 +160,39 @@ NAMES = """
     kohort_transaction_coordinator_load_time_max_ms kohort_transaction_coordinator_partitions
 """
 """Dashboards are built on these: none may vanish. Counters show with `_total` behind."""
+
+
+def test_a_node_counts_consumer_groups() -> None:
+    async def story(node: Node, client: Client) -> None:
+        await with_topic(client)
+        # A commit of another group creates `__consumer_offsets`.
+        await client.ask(ApiKey.OFFSET_COMMIT, 9, commit(1))
+        join = m.ConsumerGroupHeartbeatRequest(
+            group_id="modern",
+            member_id="a",
+            rebalance_timeout_ms=60_000,
+            subscribed_topic_names=["t", "none"],
+            topic_partitions=[],
+        )
+        joined = await client.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, join)
+        assert (joined.error_code, joined.member_epoch) == (0, 1)
+        shown = await numbers(node)
+        prefix = "kohort_group_coordinator"
+        states = {
+            state: shown[f'{prefix}_consumer_groups{{state="{state}"}}']
+            for state in ("Empty", "Assigning", "Reconciling", "Stable", "Dead")
+        }
+        assert states == {"Empty": 0, "Assigning": 0, "Reconciling": 0, "Stable": 1, "Dead": 0}
+        assert shown[f'{prefix}_groups{{protocol="consumer"}}'] == shown[f"{prefix}_consumer_members"] == 1
+        assert shown[f'{prefix}_groups{{protocol="classic"}}'] == 1
+        assert shown[f"{prefix}_consumer_rebalances_total"] == 1
+        leave = m.ConsumerGroupHeartbeatRequest(group_id="modern", member_id="a", member_epoch=-1)
+        await client.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, leave)
+        shown = await numbers(node)
+        assert shown[f'{prefix}_consumer_groups{{state="Empty"}}'] == 1
+        assert (shown[f"{prefix}_consumer_members"], shown[f"{prefix}_consumer_rebalances_total"]) == (0, 1)
+
+    played(story)
 
 
 def test_names_stay() -> None:

@@ -45,8 +45,21 @@ def test_every_setting_that_has_an_effect_is_kafkas_and_documented() -> None:
     assert written == SUPPORTED_CONFIGS
 
 
-VALIDATED_ONLY = {"share.coordinator.state.topic.num.partitions"}
-"""The start checks that this internal topic could be created; no coordinator uses it yet."""
+VALIDATED_ONLY = {
+    "share.coordinator.state.topic.num.partitions",
+    *(
+        f"group.{kind}.{bound}{name}"
+        for kind, names in (
+            ("share", ("heartbeat.interval.ms", "session.timeout.ms", "record.lock.duration.ms")),
+            ("streams", ("heartbeat.interval.ms", "session.timeout.ms")),
+        )
+        for name in names
+        for bound in ("", "min.", "max.")
+    ),
+    "group.streams.num.standby.replicas",
+    "group.streams.max.standby.replicas",
+}
+"""The start checks that the internal topic could be created, and that values of groups are in order; nothing uses them yet."""
 
 
 class ReadConfig(BrokerConfig):

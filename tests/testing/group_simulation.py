@@ -89,7 +89,8 @@ def picture(shard: GroupShard, offset: int) -> object:
     offsets = shard.offsets
     return {
         "groups": {
-            group_id: _contents(shard, group, offset) for group_id, group in sorted(shard.groups.items_at(offset))
+            group_id: classic_contents(shard, group, offset)
+            for group_id, group in sorted(shard.groups.items_at(offset))
         },
         "offsets": {group_id: dict(table.items_at(offset)) for group_id, table in offsets.by_group.items_at(offset)},
         "pending": {producer: dict(table.items_at(offset)) for producer, table in offsets.pending.items_at(offset)},
@@ -97,9 +98,9 @@ def picture(shard: GroupShard, offset: int) -> object:
     }
 
 
-def _contents(shard: GroupShard, group: object, offset: int) -> object:
+def classic_contents(shard: GroupShard, group: object, offset: int) -> object:
     """The contents of a stable group, if nothing has changed since the snapshot at `offset`: they have no past."""
-    newest = shard.groups._registry.newest
+    newest = shard.groups._tail.registry.newest
     is_newest = newest is not None and newest.epoch == offset and not newest.deltas
     assert isinstance(group, ClassicGroup)
     members = group.members.values()

@@ -75,7 +75,7 @@ def test_a_broken_subject_is_found_and_its_seed_is_told(subject: Subject[TableSh
 def answer_before_commit(patch: pytest.MonkeyPatch) -> None:
     def wait(self: Context[TableShard], _: int, events: list[DeferredEvent], /) -> None:
         for event in events:
-            self._outbox.extend(event.complete(None))
+            event.complete(None, self._outbox)
 
     patch.setattr(Context, "wait", wait)
 

@@ -78,10 +78,14 @@ def a_transaction_of_an_earlier_epoch_counts_as_open(patch: pytest.MonkeyPatch) 
 
 
 def the_last_stable_offset_does_not_wait_for_the_flush_of_the_marker(patch: pytest.MonkeyPatch) -> None:
-    def broken(self: ProducerStateManager) -> None:
-        self.first_unstable_offset = min(self._open, default=None)
+    update = ProducerStateManager._update_from_marker
 
-    patch.setattr(ProducerStateManager, "_find_first_unstable", broken)
+    def broken(self: ProducerStateManager, *marker: Any) -> Any:
+        aborted = update(self, *marker)
+        self.first_unstable_offset = min(self._open, default=None)
+        return aborted
+
+    patch.setattr(ProducerStateManager, "_update_from_marker", broken)
 
 
 def offsets_are_committed_before_the_marker(patch: pytest.MonkeyPatch) -> None:

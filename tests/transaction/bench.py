@@ -43,6 +43,11 @@ class Topic(msgspec.Struct, frozen=True):
 class Image(dict[str, Topic]):
     """A `kohort.model.image.ClusterImage` that a test changes."""
 
+    version = 0
+
+    def racks(self, _topic_id: UUID, _partition: int, /) -> tuple[str, ...]:
+        return ()
+
     def topic(self, name: str) -> Topic | None:
         return self.get(name)
 

@@ -21,9 +21,10 @@ from kohort.broker.features import Features
 from kohort.broker.find_coordinator import FindCoordinator
 from kohort.broker.log_maintenance import LogMaintenance
 from kohort.broker.partitions import Fetches, Partitions
-from kohort.broker.ports import CallLater, CoordinatorDirectory, Handler, NoCoordinators
+from kohort.broker.ports import CallLater, CoordinatorDirectory, Elsewhere, Handler, NoCoordinators, at_once
 from kohort.broker.records.delete_records import DeleteRecords
 from kohort.broker.records.fetch import BYTES_MAX, Fetch
+from kohort.broker.records.large_batches import LargeBatches
 from kohort.broker.records.list_offsets import ListOffsets
 from kohort.broker.records.offset_for_leader_epoch import OffsetForLeaderEpoch
 from kohort.broker.records.produce import Produce
@@ -34,7 +35,7 @@ from kohort.broker.topics.creation import TopicCreation
 from kohort.broker.topics.delete_topics import DeleteTopics
 from kohort.broker.topics.describe_topic_partitions import DescribeTopicPartitions
 from kohort.broker.topics.metadata import Metadata
-from kohort.broker.topics.strays import rename_strays
+from kohort.broker.topics.strays import refuse_missing, rename_strays
 from kohort.broker.transactions.describe_producers import DescribeProducers
 from kohort.broker.transactions.markers import LocalMarkers
 from kohort.broker.transactions.optional_verification import OptionalVerification
@@ -59,6 +60,7 @@ class Broker:
         verification: the transaction coordinator, as partition leaders ask it. Default: the one among `coordinators`.
         features: the finalised levels of features. Default: the newest ones.
         fetch_bytes_left: how many bytes of records the next Fetch response may have. Default: as many as are asked for.
+        elsewhere: runs long computations on another thread. Default: on this one.
 
     Raises:
         ConfigError: the catalog in the store was written by a newer version.
@@ -77,14 +79,16 @@ class Broker:
         verification: Verification | None = None,
         features: Features | None = None,
         fetch_bytes_left: Callable[[], int] = lambda: BYTES_MAX,
+        elsewhere: Elsewhere = at_once,
     ) -> None:
         self.config = config
         self.features = Features() if features is None else features
         self.cluster = cluster
         self.configs = TopicConfigs(config)
         self.group_configs = GroupConfigs(config)
-        self.catalog = Catalog(store, clock)
+        self.catalog = Catalog(store, clock, config.get_str("broker.rack"))
         rename_strays(store, self.catalog)
+        refuse_missing(store, self.catalog)
         self.fetches: Fetches = Purgatory(
             call_later, purge_interval=config.get_int("fetch.purgatory.purge.interval.requests")
         )
@@ -99,6 +103,7 @@ class Broker:
         self.markers: Markers = LocalMarkers(self.partitions, clock, hosts)
         self.handlers: dict[ApiKey, Handler] = {}
         self._fetch_bytes_left = fetch_bytes_left
+        self._large_batches = LargeBatches(elsewhere)
         self._serve_data(clock, call_later)
         self._serve_topics(call_later)
         self._serve_cluster(hosts)
@@ -110,7 +115,7 @@ class Broker:
     def _serve_data(self, clock: Clock, call_later: CallLater) -> None:
         catalog, partitions = self.catalog, self.partitions
         self.verifier = TransactionVerifier(self.verification, self.config, clock, call_later)
-        self.produce = Produce(catalog, partitions, clock, call_later, self.verifier)
+        self.produce = Produce(catalog, partitions, clock, call_later, self.verifier, self._large_batches)
         self.serve(ApiKey.PRODUCE, self.produce.produce)
         fetch = Fetch(catalog, partitions, self.cluster, self.config, clock, self.fetches, self._fetch_bytes_left)
         self.serve(ApiKey.FETCH, fetch.fetch)
@@ -142,7 +147,7 @@ class Broker:
         describe = DescribeTopicPartitions(catalog, partitions, cluster, config)
         find = FindCoordinator(catalog, partitions, self.creation, cluster, coordinators)
         self.serve(ApiKey.METADATA, GradualHandler(metadata.metadata))
-        self.serve(ApiKey.DESCRIBE_TOPIC_PARTITIONS, describe.describe_topic_partitions)
+        self.serve(ApiKey.DESCRIBE_TOPIC_PARTITIONS, GradualHandler(describe.describe_topic_partitions))
         self.serve(ApiKey.DESCRIBE_CLUSTER, cluster.describe_cluster)
         self.serve(ApiKey.FIND_COORDINATOR, find.find_coordinator)
         self.serve(ApiKey.API_VERSIONS, ApiVersions(self.handlers, self.features).api_versions)

@@ -19,7 +19,7 @@ Source: Kafka's metadata log (KRaft) has this role there.
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TypeAlias, TypeVar
 from uuid import UUID, uuid4
 
@@ -146,6 +146,27 @@ class _View:
             self.groups[group.group_id] = group
 
 
+def topic_record(topic: Topic) -> tuple[bytes, bytes]:
+    """Key and value of a topic's record."""
+    return _TOPIC + topic.topic_id.hex.encode(), msgspec.json.encode(_TopicRecord(_VERSION, topic))
+
+
+def entry_key(value: bytes) -> bytes:
+    """
+    The key that a record has by its value.
+
+    Raises:
+        ConfigError: the value is not one of this version's records.
+    """
+    fields = msgspec.json.decode(value, type=dict[str, msgspec.Raw])
+    if "topic" in fields:
+        return _TOPIC + _decode(value, _TopicRecord).topic.topic_id.hex.encode()
+    if "group" in fields:
+        return _GROUP + _decode(value, _GroupRecord).group.group_id.encode()
+    _decode(value, _ProducerIdsRecord)
+    return _PRODUCER_IDS
+
+
 def new_topic_id() -> UUID:
     """A random id whose base64 text does not begin with a dash, which command lines parse as an option. Source: Kafka Uuid."""
     while True:
@@ -158,6 +179,9 @@ class Catalog:
     """
     The catalog of one node. Implements `kohort.model.image.ClusterImage` with the durable view.
 
+    Args:
+        rack: of the node; None if it has none.
+
     Attributes:
         is_new: whether the store had no catalog at the start.
 
@@ -166,7 +190,7 @@ class Catalog:
         StorageError: the catalog's log cannot be read, or is damaged.
     """
 
-    def __init__(self, store: LogStore, clock: Clock) -> None:
+    def __init__(self, store: LogStore, clock: Clock, rack: str | None = None) -> None:
         self._log = store.open(CATALOG, CATALOG_ID, _CATALOG_CONFIG)
         self._clock = clock
         self._durable = _View()
@@ -174,13 +198,23 @@ class Catalog:
         self._pending: deque[_Pending] = deque()
         self._listeners: list[Listener] = []
         self._next_producer_id = 0
+        self._racks = () if rack is None else (rack,)
         self.is_new = self._log.end_offset == 0
         self._load(self._log)
+        self._version = self._log.end_offset
         self._log.become_leader(max(self._log.leader_epoch, 0))
         self._log.add_listener(self._on_high_watermark)
         self._log.when_offline(self._on_offline)
 
     # -- the durable view --------------------------------------------------------------------------------------
+
+    @property
+    def version(self) -> int:
+        """The end offset of the last durable change in the catalog's log."""
+        return self._version
+
+    def racks(self, _topic_id: UUID, _partition: int, /) -> Collection[str]:
+        return self._racks
 
     def topic(self, name: str) -> Topic | None:
         return self._durable.by_name.get(name)
@@ -222,10 +256,7 @@ class Catalog:
         records: list[tuple[bytes, bytes | None]] = [
             (_TOPIC + topic.topic_id.hex.encode(), None) for topic in change.deleted
         ]
-        records += [
-            (_TOPIC + topic.topic_id.hex.encode(), msgspec.json.encode(_TopicRecord(_VERSION, topic)))
-            for topic in change.put
-        ]
+        records += [topic_record(topic) for topic in change.put]
         records += [
             (_GROUP + group.group_id.encode(), msgspec.json.encode(_GroupRecord(_VERSION, group)))
             for group in change.groups
@@ -270,6 +301,7 @@ class Catalog:
             pending = self._pending.popleft()
             delta = self._durable.delta(pending.change)
             self._durable.apply(pending.change)
+            self._version = pending.end_offset
             if not delta.is_empty:
                 for listener in self._listeners:
                     listener(delta)

@@ -19,6 +19,7 @@ from kohort.broker.served_versions import served_versions
 from kohort.model.errors import ConfigError
 from kohort.wire.apis import ApiKey
 
+GROUP_VERSION: Final = "group.version"
 TRANSACTION_VERSION: Final = "transaction.version"
 
 
@@ -32,7 +33,7 @@ class Feature(msgspec.Struct, frozen=True):
 
 
 FEATURES: Final = (
-    Feature("group.version", 1, ApiKey.CONSUMER_GROUP_HEARTBEAT, 0),
+    Feature(GROUP_VERSION, 1, ApiKey.CONSUMER_GROUP_HEARTBEAT, 0),
     Feature(TRANSACTION_VERSION, 2, ApiKey.END_TXN, 5),
     Feature("share.version", 1, ApiKey.SHARE_GROUP_HEARTBEAT, 1),
     Feature("streams.version", 1, ApiKey.STREAMS_GROUP_HEARTBEAT, 0),

@@ -23,6 +23,16 @@ CallLater: TypeAlias = Callable[[int, Callable[[], None]], Cancel]
 """`call_later(delay_ms, function)`: call the function once in `delay_ms`, on the event-loop thread."""
 
 
+Elsewhere: TypeAlias = Callable[[Callable[[], None], Callable[[], None]], None]
+"""`elsewhere(work, done)`: call `work` on another thread, then `done` on the event-loop thread."""
+
+
+def at_once(work: Callable[[], None], done: Callable[[], None]) -> None:
+    """`Elsewhere` without another thread."""
+    work()
+    done()
+
+
 class NoResponse(Enum):
     """A handler's return value for a request without a response. Source: Kafka RequestChannel.Response."""
 

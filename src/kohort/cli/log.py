@@ -166,8 +166,11 @@ def repair_directory(
     """
     Repair partitions that a start does not load because flushed data is damaged or missing.
 
-    Every batch with a right checksum is kept. The offsets of the others are lost, and damaged segments are kept as *.damaged.
+    Every batch with a right checksum is kept, and batches whose one wrong bit the checksum tells. The offsets of the others are
+    lost, and damaged segments are kept as *.damaged. Of the catalog of topics every entry is kept that can be read.
     """
+    from kohort.broker.catalog import CATALOG
+    from kohort.broker.catalog_repair import CatalogRescue
     from kohort.storage.durability.checkpoint_formats import META_PROPERTIES, DirectoryLock
     from kohort.storage.tools.repair import find_damaged, repair
 
@@ -176,7 +179,7 @@ def repair_directory(
     try:
         lock = None if is_dry_run else DirectoryLock(directory)
         try:
-            damaged = list(find_damaged(directory))
+            damaged = list(find_damaged(directory, {CATALOG: CatalogRescue(directory)}))
             if not is_dry_run and damaged:
                 repair(directory, damaged)
         finally:
@@ -207,13 +210,14 @@ def _print_repair(damaged: list[DamagedPartition], *, is_dry_run: bool, is_json:
                         }
                         for each in partition.lost
                     ],
+                    "notes": partition.notes,
                 }
                 for partition in damaged
             ]
         )
         return
     for partition in damaged:
-        for line in (partition.reason, *partition.lost):
+        for line in (partition.reason, *partition.lost, *partition.notes):
             if line is not None:
                 typer.echo(f"{partition.topic_partition}: {line}")
     what = "to repair (--dry-run: nothing was changed)" if is_dry_run else "repaired"

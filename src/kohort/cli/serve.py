@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kohort.storage.durability.recovery import RecoveryProgress
 
 EXIT_FAILED = 1
-"""Exit code after a disk failure."""
+"""Exit code after a disk failure, and if the stop finds acknowledged data missing."""
 SWITCH_INTERVAL_SECONDS = 0.0001
 """Time slice of a thread while another thread waits for the interpreter lock. Python's default is 5 ms."""
 
@@ -130,7 +130,7 @@ def serve(arguments: Sequence[str]) -> None:
 
     Raises:
         ConfigError: a configuration is invalid, or the data directory or port cannot be used.
-        SystemExit: 2 for invalid options, 0 after `--help`, 1 after a disk failure.
+        SystemExit: 2 for invalid options, 0 after `--help`, 1 after a disk failure, or if acknowledged data is missing.
     """
     options = parser().parse_args(arguments)
     if options.memory and options.data_dir is not None:
@@ -164,12 +164,19 @@ def _run(log: "LogWriter", settings: object) -> None:
         from uvloop import run
     except ImportError:  # uvloop does not exist for every platform
         run = asyncio.run
-    failures = run(_serve(settings, log))
+    failures, missing_data = run(_serve(settings, log))
     # The process ends even if nobody reads stderr: the log's thread writes these lines too.
     if failures:
         log.write_line(
             f"kohort: {failures[0]}. Nothing was acknowledged after the failure. Repair the disk and start again: "
             "acknowledged data is recovered"
+        )
+        log.flush()
+        raise SystemExit(EXIT_FAILED)
+    if missing_data is not None:
+        log.write_line(
+            f"kohort: stopped, and acknowledged data is missing: {missing_data}. The next start refuses the partition; "
+            "`kohort log repair --dry-run` shows what can be kept"
         )
         log.flush()
         raise SystemExit(EXIT_FAILED)
@@ -199,8 +206,8 @@ def _recovery_line() -> "Callable[[RecoveryProgress], None]":
     return show
 
 
-async def _serve(settings: object, log: "LogWriter") -> list[str]:
-    """Serve until a signal or a failure; return the reasons of the failure."""
+async def _serve(settings: object, log: "LogWriter") -> tuple[list[str], str | None]:
+    """Serve until a signal or a failure; return the reasons of the failure, and what the stop found missing."""
     from kohort.server.node import Node
     from kohort.server.settings import Settings
 
@@ -226,4 +233,4 @@ async def _serve(settings: object, log: "LogWriter") -> list[str]:
         await stopping.wait()
     finally:
         await node.stop()
-    return failures
+    return failures, node.missing_data

@@ -4,7 +4,13 @@ The broker configurations of the group coordinator, with Kafka's names and defau
 Source: Apache Kafka 4.2.1, GroupCoordinatorConfig.
 """
 
+from collections.abc import Callable, Mapping
+from typing import Literal, NamedTuple, TypeAlias
+
 import msgspec
+
+MigrationPolicy: TypeAlias = Literal["bidirectional", "upgrade", "downgrade", "disabled"]
+"""The conversions of groups with members that are allowed, between classic and consumer groups."""
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 """The time in which a new member must receive its first answer. A constant in Kafka, too."""
@@ -18,6 +24,15 @@ class GroupConfig(msgspec.Struct, frozen=True, kw_only=True):
     group_initial_rebalance_delay_ms: int = 3_000
     group_max_size: int = 2_147_483_647
     """The maximum number of members of a classic group."""
+    group_consumer_session_timeout_ms: int = 45_000
+    group_consumer_heartbeat_interval_ms: int = 5_000
+    group_consumer_max_size: int = 2_147_483_647
+    group_consumer_regex_refresh_interval_ms: int = 600_000
+    group_consumer_migration_policy: MigrationPolicy = "bidirectional"
+    group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    """The names of the assignors that members of consumer groups may choose; the first is the default."""
+    group_coordinator_rebalance_protocols: tuple[str, ...] = ("classic", "consumer", "streams")
+    """The protocols that are enabled. The APIs of a disabled protocol answer UNSUPPORTED_VERSION."""
     offset_metadata_max_bytes: int = 4_096
     """In UTF-16 units, despite its name."""
     offsets_retention_minutes: int = 10_080
@@ -26,3 +41,46 @@ class GroupConfig(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def offsets_retention_ms(self) -> int:
         return self.offsets_retention_minutes * 60_000
+
+
+GroupOverrides: TypeAlias = Callable[[str], Mapping[str, str]]
+"""The configurations that were set for a group id, as text."""
+
+
+def no_overrides(_group_id: str) -> Mapping[str, str]:
+    """No group has configurations of its own."""
+    return {}
+
+
+class ConsumerTimeouts(NamedTuple):
+    """Of the members of one consumer group that use the consumer protocol, in milliseconds."""
+
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+
+
+class GroupConfigs:
+    """
+    The configurations in force for single groups: those of the broker, overridden by those of the group.
+
+    A change of a group's configuration takes effect with the next heartbeat of each member.
+
+    Source: Kafka GroupConfigManager.
+    """
+
+    __slots__ = ("_consumer", "_overrides")
+
+    def __init__(self, config: GroupConfig, overrides: GroupOverrides = no_overrides) -> None:
+        self._overrides = overrides
+        self._consumer = ConsumerTimeouts(
+            config.group_consumer_session_timeout_ms, config.group_consumer_heartbeat_interval_ms
+        )
+
+    def consumer_timeouts(self, group_id: str) -> ConsumerTimeouts:
+        overrides = self._overrides(group_id)
+        if not overrides:
+            return self._consumer
+        return ConsumerTimeouts(
+            int(overrides.get("consumer.session.timeout.ms", self._consumer.session_timeout_ms)),
+            int(overrides.get("consumer.heartbeat.interval.ms", self._consumer.heartbeat_interval_ms)),
+        )

@@ -1,39 +1,52 @@
 """The parts of one shard that the groups of every kind share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kohort.group.configs import GroupConfig
+from kohort.group.assignors.interface import PartitionAssignor
+from kohort.group.configs import GroupConfig, GroupConfigs
 from kohort.group.events import GroupEvents, no_events
 from kohort.group.groups import Group
 from kohort.group.metrics import GroupCounters
 from kohort.group.offsets.offsets import Offsets
-from kohort.machine.shard import Timers
-from kohort.machine.timeline import TimelineDict
-from kohort.model.errors import CoordinatorError, ErrorCode
+from kohort.machine.shard import Executor, Timers
+from kohort.machine.timeline import SnapshotRegistry, TimelineDict
+from kohort.model.errors import CoordinatorError, ErrorCode, InvariantError
+from kohort.model.image import ClusterImage
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class GroupContext:
     """
     Attributes:
+        snapshots: of the shard; groups make their timelines with it.
         groups: by group id, as timeline: their past states can be read, down to the high watermark.
-        new_uuid: gives the text of a fresh random UUID, for member ids.
+        group_configs: of single groups.
+        assignors: that members may choose; the first is the default.
+        new_uuid: gives the text of a fresh random UUID, for ids of classic members.
+        new_member_id: gives a fresh id of a member of another kind of group, in Kafka's form of random ids.
+        image: the topics of the cluster; a live view.
         make_group: makes a group that only keeps offsets.
         counters: of the partition; they outlive the shard.
         managers: by kind; each a `kohort.group.groups.GroupManager`, of the class that its kind knows.
     """
 
+    snapshots: SnapshotRegistry
     groups: TimelineDict[str, Group]
     offsets: Offsets
     timers: Timers
     config: GroupConfig
+    group_configs: GroupConfigs
+    assignors: Sequence[PartitionAssignor]
     new_uuid: Callable[[], str]
+    new_member_id: Callable[[], str]
     make_group: Callable[[str], Group]
     counters: GroupCounters
+    image: ClusterImage
     events: GroupEvents = no_events
     managers: dict[str, Any] = field(default_factory=dict)
+    executor: Executor | None = None
 
     def get(self, group_id: str) -> Group:
         """
@@ -44,6 +57,16 @@ class GroupContext:
         if group is None:
             raise CoordinatorError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         return group
+
+    def check_replaceable(self, group: Group) -> None:
+        """
+        Check that a record of another kind of group may take the place of this group.
+
+        Raises:
+            InvariantError: the group has records of its own in the log.
+        """
+        if not group.is_simple:
+            raise InvariantError(f"the log has records of a second kind for the {group.kind} group {group.group_id}")
 
     def ensure_group(self, group_id: str) -> None:
         """Create a group that only keeps offsets, unless there is a group of that id."""

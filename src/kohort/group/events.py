@@ -3,8 +3,8 @@ Events in the life of groups, for a log. The core emits them; a sink outside of 
 
 An event is emitted when it has happened in memory, as Kafka logs it: a rebalance that has started stays started even if a write
 fails. Events that depend on a write are emitted after their records are committed: `StaticMemberReplaced` without a rebalance,
-`AssignmentStored`, `GroupDeleted`, `OffsetsExpired`. If the record of a new group cannot be written, the group and its members
-are removed from memory, and `GroupCreationFailed` revokes the earlier events of that group.
+`AssignmentStored`, `GroupConverted`, `GroupDeleted`, `OffsetsExpired`. If the record of a new group cannot be written, the
+group and its members are removed from memory, and `GroupCreationFailed` revokes the earlier events of that group.
 
 Heartbeats, commits and fetches emit nothing.
 
@@ -108,6 +108,36 @@ class GroupEmptied(GroupEvent, frozen=True):
     """The last member has left or expired."""
 
     generation: int
+
+
+class EpochRaised(GroupEvent, frozen=True):
+    """
+    The target assignment of a consumer group has to be computed anew.
+
+    Attributes:
+        member_id: the member whose heartbeat raised the epoch; None if members left.
+    """
+
+    epoch: int
+    member_id: str | None
+
+
+class AssignmentFailed(GroupEvent, frozen=True):
+    """The assignor of a large consumer group failed. The members keep their targets, and the next heartbeat tries again."""
+
+    epoch: int
+    error: str
+
+
+class GroupConverted(GroupEvent, frozen=True):
+    """
+    A group with members became a group of another kind.
+
+    Attributes:
+        kind: of the group from now on.
+    """
+
+    kind: str
 
 
 class GroupCreationFailed(GroupEvent, frozen=True):

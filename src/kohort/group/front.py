@@ -1,6 +1,6 @@
 """The part of a service that every group API needs: the partition of a group, and whether this node coordinates groups."""
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from kohort.group.configs import GroupConfig
 from kohort.group.context import GroupContext
@@ -8,6 +8,10 @@ from kohort.machine.shard import Runner
 from kohort.model.errors import ErrorCode
 from kohort.model.ids import coordinator_partition
 from kohort.model.image import ClusterImage
+
+NO_OPERATIONS: Final = -2_147_483_648
+GROUP_OPERATIONS: Final = 3_400
+"""All operations on a group (read, delete, describe, describe and alter configs), as a bit field by AclOperation code."""
 
 
 class HasContext(Protocol):

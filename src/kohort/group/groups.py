@@ -13,10 +13,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
+from kohort.group.conversion import ClassicMembers
 from kohort.group.offsets.offsets import CommittedOffset
 from kohort.group.records import GroupRecord
 from kohort.machine.shard import Release
 from kohort.model.errors import CoordinatorError, ErrorCode
+from kohort.model.image import ImageDelta
 
 CLASSIC: Final = "classic"
 CONSUMER: Final = "consumer"
@@ -45,7 +47,10 @@ class Group(Protocol):
 
     @property
     def state_name(self) -> str:
-        """The state that ListGroups shows."""
+        """The newest state."""
+
+    def state_name_at(self, committed_offset: int, /) -> str:
+        """The state that ListGroups shows; a kind whose contents are not versioned shows the newest one."""
 
     @property
     def listed_protocol_type(self) -> str:
@@ -54,6 +59,10 @@ class Group(Protocol):
     @property
     def is_empty(self) -> bool:
         """Whether the group is in state Empty. An empty group without offsets is deleted by the cleanup of offsets."""
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether the group only keeps offsets: it has no record of its own, and a record of any kind takes its place."""
 
     @property
     def member_count(self) -> int: ...
@@ -102,11 +111,18 @@ class GroupManager(Protocol):
     @property
     def replayers(self) -> Mapping[type, Callable[[Any], None]]: ...
 
+    @property
+    def classic_members(self) -> ClassicMembers | None:
+        """The handlers of members of the classic protocol in these groups; None if there are no such members."""
+
     def on_loaded(self, group: Any, now_ms: int, /) -> None:
         """Arm the timers of a group that was replayed."""
 
     def on_unloaded(self, group: Any, /) -> Iterable[Release]:
         """The answers of the parked requests of a group that this node no longer coordinates."""
+
+    def on_image(self, delta: ImageDelta, /) -> None:
+        """Note a change of the cluster."""
 
     def on_offset_commit(self, group: Any, member_id: str, /) -> None:
         """A commit of this member was accepted. A member that commits is alive."""

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 
 from kohort.group.classic.kind import CLASSIC_KIND
+from kohort.group.consumer.kind import CONSUMER_KIND
 from kohort.group.kind import GroupKind
 from kohort.group.records import GroupRecordSerde
 
-KINDS: tuple[GroupKind, ...] = (CLASSIC_KIND,)
+KINDS: tuple[GroupKind, ...] = (CLASSIC_KIND, CONSUMER_KIND)
 """The first that has `make_group` makes the groups that commits of unknown groups create."""
 
 

@@ -18,7 +18,7 @@ def list_groups(
     states = {state.strip().lower() for state in request.states_filter}
     types = {type_.lower() for type_ in request.types_filter}
     for group_id, group in context.groups.items_at(committed_offset):
-        state = group.state_name
+        state = group.state_name_at(committed_offset)
         if (not states or state.lower() in states) and (not types or group.kind in types):
             yield m.ListGroupsResponseListedGroup(
                 group_id=group_id,

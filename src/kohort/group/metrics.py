@@ -22,15 +22,24 @@ class GroupCounters:
         offset_expirations: offsets deleted because their retention passed.
         offset_deletions: offsets deleted by OffsetDelete. Deletions of a group or topic do not count.
         completed_rebalances: how often a classic group became Stable.
+        consumer_rebalances: how often a heartbeat, a join or a resolution of regular expressions raised the epoch of a
+            consumer group. A member that leaves or is fenced does not count.
     """
 
-    __slots__ = ("completed_rebalances", "offset_commits", "offset_deletions", "offset_expirations")
+    __slots__ = (
+        "completed_rebalances",
+        "consumer_rebalances",
+        "offset_commits",
+        "offset_deletions",
+        "offset_expirations",
+    )
 
     def __init__(self) -> None:
         self.offset_commits = 0
         self.offset_expirations = 0
         self.offset_deletions = 0
         self.completed_rebalances = 0
+        self.consumer_rebalances = 0
 
     @classmethod
     def total(cls, each: Iterable["GroupCounters"]) -> "GroupCounters":

@@ -9,7 +9,9 @@ Source: Kafka GroupCoordinatorShard, GroupMetadataManager, OffsetMetadataManager
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from kohort.group.configs import GroupConfig
+from kohort.group.assignors.builtin import BUILT_IN
+from kohort.group.assignors.interface import PartitionAssignor
+from kohort.group.configs import GroupConfig, GroupConfigs, GroupOverrides, no_overrides
 from kohort.group.context import GroupContext
 from kohort.group.events import GroupEvents, no_events
 from kohort.group.groups import Group
@@ -20,9 +22,9 @@ from kohort.group.offsets.maintenance import OffsetMaintenance
 from kohort.group.offsets.offsets import Offsets
 from kohort.group.records import GroupRecord
 from kohort.machine.bulk import PackedRecords, RawRecords
-from kohort.machine.shard import NO_PRODUCER_ID, Release, Result, Timers
+from kohort.machine.shard import NO_PRODUCER_ID, Executor, Release, Result, Timers
 from kohort.machine.timeline import SnapshotRegistry, TimelineDict
-from kohort.model.image import ClusterImage, ImageDelta
+from kohort.model.image import NO_TOPICS, ClusterImage, ImageDelta
 from kohort.records.values import OffsetCommit, OffsetCommitTombstone
 
 
@@ -36,6 +38,9 @@ class GroupShard:
         counters: those of the partition, which outlive the shard; new ones by default.
         events: receives the events of group life.
         kinds: the kinds of groups that there may be.
+        overrides: the configurations of single groups.
+        assignors: that members of consumer groups may choose; the built-in ones that `config` names by default.
+        new_member_id: gives a fresh member id in Kafka's form of random ids; `new_uuid` by default.
     """
 
     def __init__(
@@ -47,14 +52,22 @@ class GroupShard:
         counters: GroupCounters | None = None,
         events: GroupEvents = no_events,
         kinds: Sequence[GroupKind] = KINDS,
+        overrides: GroupOverrides = no_overrides,
+        assignors: Sequence[PartitionAssignor] | None = None,
+        new_member_id: Callable[[], str] | None = None,
     ) -> None:
         groups: TimelineDict[str, Group] = TimelineDict(snapshots)
         self.context = GroupContext(
+            snapshots=snapshots,
             groups=groups,
             offsets=Offsets(snapshots),
             timers=timers,
             config=config,
+            group_configs=GroupConfigs(config, overrides),
+            assignors=assignors or [BUILT_IN[name] for name in config.group_consumer_assignors if name in BUILT_IN],
+            image=NO_TOPICS,
             new_uuid=new_uuid,
+            new_member_id=new_member_id or new_uuid,
             make_group=next(kind.make_group for kind in kinds if kind.make_group is not None),
             counters=counters or GroupCounters(),
             events=events,
@@ -123,14 +136,21 @@ class GroupShard:
     def on_coordinator_epoch(self, _coordinator_epoch: int, /) -> None:
         """Do nothing: no record of a group holds the coordinator epoch."""
 
-    def on_loaded(self, _image: ClusterImage, now_ms: int, /) -> None:
+    def use_executor(self, executor: Executor, /) -> None:
+        self.context.executor = executor
+
+    def on_loaded(self, image: ClusterImage, now_ms: int, /) -> None:
+        self.context.image = image
         managers = self.context.managers
         for group in self.groups.values():
             managers[group.kind].on_loaded(group, now_ms)
         self.maintenance.schedule_cleanup()
 
-    def on_image(self, _image: ClusterImage, delta: ImageDelta, _now_ms: int, /) -> Result[GroupRecord, None]:
+    def on_image(self, image: ClusterImage, delta: ImageDelta, _now_ms: int, /) -> Result[GroupRecord, None]:
         """Delete the offsets of deleted topics, in operations of their own: there may be many."""
+        self.context.image = image
+        for manager in self.context.managers.values():
+            manager.on_image(delta)
         if delta.deleted:
             self.maintenance.delete_topics([topic.name for topic in delta.deleted])
         return Result()

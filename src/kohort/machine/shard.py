@@ -11,11 +11,38 @@ Source: Kafka CoordinatorShard, CoordinatorResult, CoordinatorRuntime.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-import msgspec
-
+from kohort.machine.results import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    After,
+    EndTransaction,
+    Producer,
+    Release,
+    Reply,
+    Result,
+)
 from kohort.model.image import ClusterImage, ImageDelta
+
+__all__ = [
+    "NO_PRODUCER_EPOCH",
+    "NO_PRODUCER_ID",
+    "RETRY_BACKOFF_MS",
+    "After",
+    "BackgroundShard",
+    "EndTransaction",
+    "Executor",
+    "PlainShard",
+    "Producer",
+    "RecordSerde",
+    "Release",
+    "Reply",
+    "Result",
+    "Runner",
+    "Shard",
+    "Timers",
+]
 
 R = TypeVar("R")
 """The decoded records of a shard."""
@@ -23,86 +50,8 @@ R_contra = TypeVar("R_contra", contravariant=True)
 T = TypeVar("T")
 """The response of an operation."""
 
-Reply: TypeAlias = Callable[[T], None]
-"""Answers one waiting request; a shard that parked the request calls it exactly once."""
-
-NO_PRODUCER_ID = -1
-NO_PRODUCER_EPOCH = -1
-
 RETRY_BACKOFF_MS = 500
 """The delay before a failed operation of a timer with `retry` runs again. Source: Kafka CoordinatorTimerImpl."""
-
-
-class Producer(msgspec.Struct, frozen=True):
-    """
-    The producer in whose transaction records are written.
-
-    Attributes:
-        adds_partition: whether the transaction coordinator adds the partition to the transaction, if it is not part of it
-            (transaction version 2: Produce from version 12 on, TxnOffsetCommit from version 5 on); else it only verifies it.
-        guard: issued by the log when the verification began; the runtime sets it.
-    """
-
-    transactional_id: str
-    producer_id: int
-    producer_epoch: int
-    adds_partition: bool = False
-    guard: object | None = None
-
-
-class EndTransaction(msgspec.Struct, frozen=True):
-    """
-    The end of a producer's transaction in one partition, decided by the transaction coordinator (WriteTxnMarkers).
-
-    Attributes:
-        coordinator_epoch: the leader epoch of the transaction coordinator's partition of `__transaction_state`.
-        transaction_version: 2 if the marker's producer epoch is higher than the epoch of the data (KIP-890); 0 from clients
-            that do not tell it.
-    """
-
-    producer_id: int
-    producer_epoch: int
-    coordinator_epoch: int
-    committed: bool
-    transaction_version: int = 0
-
-
-class Release(msgspec.Struct, frozen=True):
-    """The reply to a parked request, with its response."""
-
-    reply: Reply[Any]
-    response: Any
-
-    def deliver(self) -> None:
-        self.reply(self.response)
-
-
-After: TypeAlias = Callable[[Exception | None], Iterable[Release]]
-
-
-class Result(msgspec.Struct, Generic[R, T], frozen=True):
-    """
-    The result of an operation: records to append, and the response.
-
-    Attributes:
-        records: the changes in order; replayed at once and appended together.
-        response: answers the request when the records are committed. None parks the request: the shard keeps its `Reply` and
-            releases it in a later result.
-        releases: parked requests that are answered together with this result's response. If the records cannot be written
-            they are not answered; `after` has to release them with the error.
-        after: called once, with None when the records are committed or with the error if they cannot be written, under the
-            shard's exclusivity and before any reply of this result. It may change soft state, and returns requests to answer
-            at once. For a shard that reverts soft state by itself, or answers parked requests with the outcome.
-        is_atomic: whether all records must be in one batch. Records that are not atomic may be split between batches.
-        replayed: whether `replay` gets the records now; if not they are only written.
-    """
-
-    records: Sequence[R] = ()
-    response: T | None = None
-    releases: Sequence[Release] = ()
-    after: After | None = None
-    is_atomic: bool = True
-    replayed: bool = True
 
 
 class RecordSerde(Protocol[R]):
@@ -178,6 +127,9 @@ class Executor(Protocol):
         """
         Run `task()` on another thread, then `operation(result, error, now_ms)` under the shard's exclusivity. A failure of the
         operation is logged.
+
+        A task whose work is long in compiled code returns a generator, which returns the result: other threads run at each
+        `yield`.
 
         Returns:
             False if there is a task with the same key; then this one is not run.

@@ -166,6 +166,21 @@ class SnapshotRegistry:
         return ", ".join(map(str, self.epochs)) or "none"
 
 
+class _Tail:
+    """
+    The place of a dict's old values: its delta in the newest snapshot that it has seen.
+
+    Beside the dict, because compiled code reads the attributes of a class that inherits from `dict` by name.
+    """
+
+    __slots__ = ("delta", "registry", "seen")
+
+    def __init__(self, registry: SnapshotRegistry) -> None:
+        self.registry = registry
+        self.seen: _Snapshot | None = None
+        self.delta: dict[Any, Any] = {}
+
+
 class TimelineDict(dict[K, V], Generic[K, V]):
     """
     A dict that can be read, and reverted, as of a snapshot.
@@ -174,24 +189,22 @@ class TimelineDict(dict[K, V], Generic[K, V]):
     structure as the value. After a revert the order of iteration may be another one.
     """
 
-    __slots__ = ("_delta", "_registry", "_seen")
+    __slots__ = ("_tail",)
 
     def __init__(self, registry: SnapshotRegistry, items: Mapping[K, V] | Iterable[tuple[K, V]] = ()) -> None:
         super().__init__()
-        self._registry = registry
-        self._seen: _Snapshot | None = None
-        self._delta: dict[K, V] = {}
-        """The delta of this dict in the snapshot `_seen`."""
+        self._tail = _Tail(registry)
         self.update(items)
 
     def put(self, key: K, value: V) -> None:
         """Set a value; `self[key] = value` does the same."""
-        newest = self._registry.newest
+        tail = self._tail
+        newest = tail.registry.newest
         if newest is not None:
-            if newest is not self._seen:
-                self._seen, self._delta = newest, newest.delta_of(self)
-            if key not in self._delta:
-                self._delta[key] = self.get(key, _ABSENT)
+            if newest is not tail.seen:
+                tail.seen, tail.delta = newest, newest.delta_of(self)
+            if key not in tail.delta:
+                tail.delta[key] = self.get(key, _ABSENT)
         dict.__setitem__(self, key, value)
 
     def __setitem__(self, key: K, value: V) -> None:
@@ -203,22 +216,24 @@ class TimelineDict(dict[K, V], Generic[K, V]):
 
     def put_each(self, keys: Collection[K], values: Iterable[V]) -> None:
         """`put` each key with the value at the same index."""
-        newest = self._registry.newest
+        tail = self._tail
+        newest = tail.registry.newest
         if newest is not None:
-            if newest is not self._seen:
-                self._seen, self._delta = newest, newest.delta_of(self)
-            delta = self._delta
+            if newest is not tail.seen:
+                tail.seen, tail.delta = newest, newest.delta_of(self)
+            delta = tail.delta
             new = [key for key in keys if key not in delta] if delta else keys
             delta.update(zip(new, map(self.get, new, repeat(_ABSENT)), strict=True))
         dict.update(self, zip(keys, values, strict=False))
 
     def __delitem__(self, key: K) -> None:
-        newest = self._registry.newest
+        tail = self._tail
+        newest = tail.registry.newest
         if newest is not None:
-            if newest is not self._seen:
-                self._seen, self._delta = newest, newest.delta_of(self)
-            if key not in self._delta:
-                self._delta[key] = self[key]
+            if newest is not tail.seen:
+                tail.seen, tail.delta = newest, newest.delta_of(self)
+            if key not in tail.delta:
+                tail.delta[key] = self[key]
         dict.__delitem__(self, key)
 
     def remove(self, key: K) -> V | None:
@@ -231,7 +246,7 @@ class TimelineDict(dict[K, V], Generic[K, V]):
 
     def get_at(self, key: K, epoch: int) -> V | None:
         """Return the value of a key at a snapshot, or None. Costs a lookup in each snapshot from `epoch` on."""
-        for delta in self._registry.deltas(self, epoch):
+        for delta in self._tail.registry.deltas(self, epoch):
             if key in delta:
                 value = delta[key]
                 return None if value is _ABSENT else value
@@ -243,7 +258,7 @@ class TimelineDict(dict[K, V], Generic[K, V]):
 
         If nothing was overwritten since the snapshot, which is the usual case, it is the dict's own `get`.
         """
-        deltas = list(self._registry.deltas(self, epoch))
+        deltas = list(self._tail.registry.deltas(self, epoch))
         return partial(self._get_before, deltas) if deltas else self.get
 
     def _get_before(self, deltas: list[dict[K, V]], key: K) -> V | None:
@@ -255,7 +270,7 @@ class TimelineDict(dict[K, V], Generic[K, V]):
 
     def contains_at(self, key: K, epoch: int) -> bool:
         """Whether a key existed at a snapshot."""
-        for delta in self._registry.deltas(self, epoch):
+        for delta in self._tail.registry.deltas(self, epoch):
             if key in delta:
                 return delta[key] is not _ABSENT
         return key in self
@@ -263,7 +278,7 @@ class TimelineDict(dict[K, V], Generic[K, V]):
     def items_at(self, epoch: int) -> Iterator[tuple[K, V]]:
         """Yield each pair at a snapshot once; the dict may change during the iteration."""
         past: dict[K, V] = {}
-        for delta in list(self._registry.deltas(self, epoch))[::-1]:
+        for delta in list(self._tail.registry.deltas(self, epoch))[::-1]:
             past.update(delta)
         present = [pair for pair in self.items() if pair[0] not in past] if past else list(self.items())
         yield from present
@@ -274,7 +289,7 @@ class TimelineDict(dict[K, V], Generic[K, V]):
     def size_at(self, epoch: int) -> int:
         """The number of keys at a snapshot."""
         past: dict[K, V] = {}
-        for delta in list(self._registry.deltas(self, epoch))[::-1]:
+        for delta in list(self._tail.registry.deltas(self, epoch))[::-1]:
             past.update(delta)
         existed = sum(value is not _ABSENT for value in past.values())
         return len(self) - sum(key in self for key in past) + existed
@@ -285,7 +300,7 @@ class TimelineDict(dict[K, V], Generic[K, V]):
                 dict.pop(self, key, None)
             else:
                 dict.__setitem__(self, key, value)
-        self._seen = None
+        self._tail.seen = None
 
     # The other writing methods of a dict, by means of `put` and `__delitem__`.
 

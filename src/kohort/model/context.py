@@ -1,7 +1,7 @@
 """The context of a request: facts from its header and its connection."""
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Generator
+from typing import Any, Protocol
 
 
 class RequestContext(Protocol):
@@ -21,3 +21,11 @@ class RequestContext(Protocol):
 
     def when_abandoned(self, forget: Callable[[], None], /) -> None:
         """Call `forget` if the client disconnects before the request is answered. For requests that may wait for long."""
+
+    def go_on(self, steps: Generator[Any, None, Any], reply: Callable[[Any], None], /) -> None:
+        """
+        Take the steps of a long work for the request in later turns, in the order of the calls, and `reply` what it returns.
+
+        The work goes on if the client disconnects. A step may yield a function `wait(resume)`: the next step is taken when
+        `resume` was called. The work calls `reply` itself, later, if it returns None.
+        """

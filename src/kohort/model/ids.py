@@ -60,6 +60,12 @@ def java_string_hash(text: str) -> int:
     return value - (1 << 32) if value & 0x80000000 else value
 
 
+def java_bucket(text: str) -> int:
+    """The place of a text in the order in which a Java HashMap of sixteen buckets lists its keys; ties of votes go by it."""
+    value = java_string_hash(text) & 0xFFFFFFFF
+    return (value ^ value >> 16) & 15
+
+
 @lru_cache(maxsize=65_536)
 def coordinator_partition(key: str, partitions: int) -> int:
     """

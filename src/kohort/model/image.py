@@ -1,7 +1,7 @@
 """The cluster metadata that a coordinator sees: topics, and what changed between two images."""
 
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Collection, Iterable
+from typing import Final, Protocol
 from uuid import UUID
 
 import msgspec
@@ -22,6 +22,13 @@ class TopicImage(Protocol):
 
 class ClusterImage(Protocol):
     """The topics of the cluster. A lookup costs as much as a dict lookup."""
+
+    @property
+    def version(self) -> int:
+        """A number that rises with every change, also across restarts."""
+
+    def racks(self, topic_id: UUID, partition: int, /) -> Collection[str]:
+        """The racks of the replicas of a partition that exists; brokers without a rack do not count."""
 
     def topic(self, name: str) -> TopicImage | None: ...
 
@@ -51,3 +58,24 @@ class ImageDelta(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_empty(self) -> bool:
         return not (self.created or self.changed or self.deleted or self.changed_group_configs)
+
+
+class NoTopics:
+    """A `ClusterImage` without topics."""
+
+    version = 0
+
+    def racks(self, _topic_id: UUID, _partition: int, /) -> Collection[str]:
+        return ()
+
+    def topic(self, _name: str) -> TopicImage | None:
+        return None
+
+    def topic_by_id(self, _topic_id: UUID) -> TopicImage | None:
+        return None
+
+    def topics(self) -> Iterable[TopicImage]:
+        return ()
+
+
+NO_TOPICS: Final[ClusterImage] = NoTopics()

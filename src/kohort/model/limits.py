@@ -40,6 +40,8 @@ WHOLE_ELEMENTS_MAX: Final = 20_000
 """The same for APIs whose requests take effect as a whole and are not handled in parts, such as JoinGroup and OffsetCommit."""
 LONG_REQUESTS_MAX: Final = 8
 """Long requests that are worked on in turns; further ones wait, and only their frames take memory."""
+ABANDONED_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Requests with large batches that are worked on although their client has disconnected. Further ones are dropped."""
 CONFIGS_MAX: Final = 1_000
 """Configurations of one resource in a request. There are not as many keys, so more are INVALID_CONFIG."""
 
@@ -62,3 +64,11 @@ RECORD_ERRORS_MAX: Final = 1_000
 
 FETCH_SESSION_PARTITIONS_MAX: Final = 500_000
 """Partitions of all fetch sessions. Beyond it, clients fetch without a session."""
+PATTERNS_OF_GROUP_MAX: Final = 100
+"""Regular expressions of one consumer group. A further one is refused."""
+PATTERN_LENGTH_MAX: Final = 1_024
+"""Characters of a regular expression over topic names."""
+PATTERN_CLASSES_MAX: Final = 4
+"""Unicode classes such as `\\pL` in a regular expression; each takes some milliseconds to compile."""
+PATTERN_PROGRAM_BYTES_MAX: Final = 128 * 1024
+"""Memory of a compiled regular expression: about 8000 instructions."""

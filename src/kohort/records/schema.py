@@ -7,7 +7,7 @@ field names in snake case. As everywhere in Kohort, names of times and durations
 
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
+from importlib.resources import files
 from types import MappingProxyType
 
 import msgspec
@@ -65,7 +65,7 @@ class _Schemas(msgspec.Struct, frozen=True):
 
 @cache
 def _schemas() -> _Schemas:
-    content = Path(__file__).with_name("schemas.json").read_bytes()
+    content = (files("kohort.records") / "schemas.json").read_bytes()
     return msgspec.json.decode(content, type=_Schemas)
 
 

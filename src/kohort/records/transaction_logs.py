@@ -11,6 +11,7 @@ from functools import lru_cache
 from struct import Struct
 from typing import Final
 
+from kohort.model.ids import TopicPartition
 from kohort.records.codecs import value_encoder
 from kohort.records.values import TransactionLog, TransactionLogPartitionsSchema
 from kohort.wire.primitives import INT16, INT32, INT64, write_compact_string, write_string, write_uvarint
@@ -31,6 +32,17 @@ _KNOWN_ID_MAX: Final = 128
 
 _VERSION_TAG: Final = b"\x02\x02"
 """Tag 2, the client's transaction version: two bytes."""
+_END: Final = Struct(">qqb")
+"""The times, and no tags."""
+_END_WITH_VERSION: Final = Struct(">qqbhh")
+"""The times, the number of tags, and the tag of the version with its value."""
+_VERSION_TAG_NUMBER: Final = 0x0202
+_NULL_PARTITIONS: Final = b"\x00"
+_NO_PARTITIONS: Final = b"\x01"
+_ONE: Final = b"\x02"
+"""The length of an array with one element."""
+_INDEX_END: Final = Struct(">ib")
+"""The index of a partition, and no tags."""
 
 
 def _key(transactional_id: str) -> bytes:
@@ -52,6 +64,55 @@ def _topic(topic: str) -> bytes:
     text = bytearray()
     write_compact_string(text, topic)
     return bytes(text)
+
+
+def encode_transaction(
+    transactional_id: str,
+    producer_id: int,
+    producer_epoch: int,
+    timeout_ms: int,
+    status: int,
+    partitions: frozenset[TopicPartition] | None,
+    updated_ms: int,
+    started_ms: int,
+    client_version: int,
+) -> tuple[bytes, bytes]:
+    """
+    The key and the value, in version 1, of a transactional id whose producer id is not rotated: as `encode_transaction_log`,
+    without a `TransactionLog`.
+    """
+    if partitions is None:
+        section = _NULL_PARTITIONS
+    elif not partitions:
+        section = _NO_PARTITIONS
+    elif len(partitions) == 1:
+        topic, index = next(iter(partitions))
+        section = _ONE + _cached_topic(topic) + _ONE + _INDEX_END.pack(index, 0)
+    else:
+        section = _several(partitions)
+    value: bytes = _HEAD.pack(_NEWEST, producer_id, producer_epoch, timeout_ms, status)
+    if client_version:
+        end: bytes = _END_WITH_VERSION.pack(updated_ms, started_ms, 1, _VERSION_TAG_NUMBER, client_version)
+    else:
+        end = _END.pack(updated_ms, started_ms, 0)
+    key = _cached_key(transactional_id) if len(transactional_id) <= _KNOWN_ID_MAX else _key(transactional_id)
+    return key, value + section + end
+
+
+def _several(partitions: frozenset[TopicPartition]) -> bytes:
+    """The array of topics, in their order, each with its partitions in their order."""
+    topics: dict[str, list[int]] = {}
+    for topic, index in sorted(partitions):
+        topics.setdefault(topic, []).append(index)
+    section = bytearray()
+    write_uvarint(section, len(topics) + 1)
+    for topic, indexes in topics.items():
+        section += _cached_topic(topic)
+        write_uvarint(section, len(indexes) + 1)
+        for index in indexes:
+            section += INT32.pack(index)
+        section.append(0)
+    return bytes(section)
 
 
 def encode_transaction_log(record: TransactionLog) -> tuple[bytes, bytes]:

@@ -9,7 +9,8 @@ Source: Kafka CoordinatorExecutor, CoordinatorExecutorImpl.
 """
 
 import logging
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -86,7 +87,8 @@ class ShardExecutor:
         started_ms = self._clock.now_ms()
         result, error = None, None
         try:
-            result = scheduled.task()
+            found = scheduled.task()
+            result = _run_steps(found) if isinstance(found, Generator) else found
         except Exception as exc:  # noqa: BLE001 -- the operation decides what follows from it
             error = exc
         ended_ms = self._clock.now_ms()
@@ -112,6 +114,16 @@ class ShardExecutor:
 
         if not scheduled.is_cancelled:
             self._expire(is_current, lambda now_ms: scheduled.operation(result, error, now_ms), failed)
+
+
+def _run_steps(steps: Generator[None, None, Any]) -> Any:
+    """Run a generator to its end. Compiled code does not give up the interpreter's lock by itself: this does, at each step."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+        time.sleep(0)
 
 
 class BackgroundThread:

@@ -14,8 +14,6 @@ from functools import partial
 from itertools import chain
 from typing import Any, Final, Generic, TypeVar
 
-import msgspec
-
 from kohort.machine.shard import EndTransaction, Producer, Reply, Result, Shard
 from kohort.model.errors import CoordinatorError, ErrorCode, InvariantError, StorageError
 from kohort.model.ids import TopicPartition
@@ -54,6 +52,7 @@ class Context(SerialExecution, Generic[S]):
         super().__init__(partition, environment.clock, metrics)
         self._env = environment
         self._executor = executor
+        self._linger_ms = environment.append_config.linger_ms
         self.state = State.INITIAL
         self.leader_epoch = -1
         self._epoch_told = -1
@@ -328,7 +327,7 @@ class Context(SerialExecution, Generic[S]):
     def fail(self, events: list[DeferredEvent], error: Exception, /) -> None:
         for event in events:
             try:
-                self._outbox.extend(event.complete(error))
+                event.complete(error, self._outbox)
             except Exception:  # noqa: BLE001 -- the failure of one completion must not stop the others
                 _log.exception("shard.completion_failed partition=%d", self.partition)
 
@@ -350,7 +349,7 @@ class Context(SerialExecution, Generic[S]):
                 self._timeout = self._executor.wheel.move(timeout, deadline_ms)
 
     def flush_later(self, batch: OpenBatch, /) -> None:
-        linger_ms = self._env.append_config.linger_ms
+        linger_ms = self._linger_ms
         if linger_ms > 0:
             batch.linger = self._executor.wheel.arm(self._now_ms() + linger_ms, self._flush_open)
         else:
@@ -409,7 +408,7 @@ class Context(SerialExecution, Generic[S]):
                         event.reply = None
                     continue
                 try:
-                    outbox.extend(event.complete(None))
+                    event.complete(None, outbox)
                 except Exception:  # noqa: BLE001 -- the failure of one completion must not stop the others
                     _log.exception("shard.completion_failed partition=%d", self.partition)
             if len(outbox) > answered:
@@ -448,7 +447,7 @@ class Context(SerialExecution, Generic[S]):
                 return Result()
             result = operation(now_ms)
             # With a response the operation has a deadline, and a timeout is a failure.
-            return msgspec.structs.replace(result, response=_DONE) if result.records else result
+            return result.with_response(_DONE) if result.records else result
 
         self.write(run, _nothing, failed)
 

@@ -11,19 +11,16 @@ Source: Kafka CoordinatorRuntime.
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
-from uuid import UUID
-
-import msgspec
 
 from kohort.machine.response_aggregation import ResponseAggregator
 from kohort.machine.shard import EndTransaction, Producer, RecordSerde, Reply, Result, Shard
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import CoordinatorError, ErrorCode, KohortError
-from kohort.model.image import ClusterImage, ImageDelta, TopicImage
+from kohort.model.image import NO_TOPICS, ClusterImage, ImageDelta
 from kohort.runtime.append.appender import ADAPTIVE, AppendConfig
 from kohort.runtime.context import Context
 from kohort.runtime.environment import Environment
@@ -49,19 +46,6 @@ WRITE_TIMEOUT_MS: Final = 5_000
 def skip_verification(_partition: int, _producer: Producer, verified: Callable[[Exception | None], None]) -> None:
     """Verify nothing: for programs that trust their producers."""
     verified(None)
-
-
-class NoTopics:
-    """A `kohort.model.image.ClusterImage` without topics."""
-
-    def topic(self, _name: str) -> TopicImage | None:
-        return None
-
-    def topic_by_id(self, _topic_id: UUID) -> TopicImage | None:
-        return None
-
-    def topics(self) -> Iterable[TopicImage]:
-        return ()
 
 
 class Runtime(Generic[S]):
@@ -103,7 +87,7 @@ class Runtime(Generic[S]):
         if linger_ms < ADAPTIVE:
             raise ValueError(f"linger_ms is {linger_ms}; it is -1 (adaptive), 0 or more")
         self._partition_count = partition_count
-        self._image: ClusterImage = NoTopics() if image is None else image
+        self._image: ClusterImage = NO_TOPICS if image is None else image
         self._processor = processor
         self._queues = processor.event_queues()
         self._verify = verify
@@ -261,7 +245,7 @@ class Runtime(Generic[S]):
         if producer.adds_partition and not log.is_verifying(producer.producer_id, guard):
             # The marker of the previous transaction came while the coordinator waited for its end.
             return self.write_transactional(partition, producer, operation, reply, on_error)
-        return context.write(operation, reply, on_error, msgspec.structs.replace(producer, guard=guard))
+        return context.write(operation, reply, on_error, producer.with_guard(guard))
 
     def end_transaction(
         self, partition: int, end: EndTransaction, reply: Reply[Exception | None], timeout_ms: int | None = None

@@ -17,6 +17,7 @@ from typing import Any, Final, cast
 from kohort.broker.ports import NoResponse
 from kohort.model.errors import WireError
 from kohort.model.limits import (
+    ABANDONED_BYTES_MAX,
     CLOSING_SECONDS_MAX,
     FETCH_BYTES_ALWAYS,
     IN_FLIGHT_BYTES_MAX,
@@ -27,7 +28,7 @@ from kohort.model.limits import (
 )
 from kohort.runtime.ready_queue import ReadyQueue
 from kohort.server.dispatch import Dispatch, Route
-from kohort.server.slices import Slices
+from kohort.server.slices import Slices, Steps
 from kohort.wire.frames import FrameReader
 from kohort.wire.guards import LongMessage
 from kohort.wire.headers import api_versions_downgrade, read_request_header
@@ -46,6 +47,7 @@ class InFlightRequest:
 
     Attributes:
         answer: the frame to send once it is known; empty if there is none to send.
+        chain: the works that its handler left for later turns, with the function that takes the result of each.
         is_long: whether the answer is encoded in steps.
         size_bytes: of the request; 0 until the request has its place in the order of replies.
     """
@@ -53,6 +55,7 @@ class InFlightRequest:
     __slots__ = (
         "answer",
         "api_version",
+        "chain",
         "client_id",
         "connection",
         "correlation_id",
@@ -68,6 +71,7 @@ class InFlightRequest:
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.answer: bytes | None = None
+        self.chain: deque[tuple[Steps, Callable[[Any], None]]] | None = None
         self.is_long = False
         self.size_bytes = 0
 
@@ -77,6 +81,12 @@ class InFlightRequest:
 
     def when_abandoned(self, forget: Callable[[], None], /) -> None:
         self.connection.parked = self, forget
+
+    def go_on(self, steps: Steps, reply: Callable[[Any], None], /) -> None:
+        if self.chain is None:
+            self.chain = deque()
+            self.connection.begin_chain(self)
+        self.chain.append((steps, reply))
 
     def reply(self, response: Any) -> None:
         """Answer the request; called once, possibly in a later turn."""
@@ -95,6 +105,7 @@ class ClientConnections:
         slow: the connections whose client has not taken more than `WRITE_BUFFER_BYTES` of replies.
         unsent_bytes: the replies of the slow connections, as of the last look at each.
         unsent_bytes_max: the bound of `unsent_bytes`.
+        abandoned_bytes: the requests that are worked on although their client has disconnected.
     """
 
     def __init__(self, dispatch: Dispatch, ready_queue: ReadyQueue, slices: Slices, *, frame_bytes_max: int) -> None:
@@ -110,6 +121,7 @@ class ClientConnections:
         self.slow: set[ClientConnection] = set()
         self.unsent_bytes = 0
         self.unsent_bytes_max = UNSENT_BYTES_MAX
+        self.abandoned_bytes = 0
         self.accepted = 0
 
     def __call__(self) -> "ClientConnection":
@@ -171,6 +183,49 @@ class LongRequest:
         self.pending.connection.on_long(self.pending, result, error, is_encoding=self.is_encoding)
 
 
+class ChainedWork:
+    """
+    The works that the handler of a request left for later turns, one after the other.
+
+    As in Kafka, they go on if the client disconnects, up to a bound for all such requests.
+    """
+
+    __slots__ = ("_pending", "_shared", "_size_bytes")
+
+    def __init__(self, shared: ClientConnections, pending: InFlightRequest) -> None:
+        self._shared = shared
+        self._pending = pending
+        self._size_bytes = 0
+
+    def is_wanted(self) -> bool:
+        if self._pending.connection.is_open or self._size_bytes:
+            return True
+        size_bytes = max(self._pending.size_bytes, 1)
+        if self._shared.abandoned_bytes + size_bytes > ABANDONED_BYTES_MAX:
+            return False
+        self._size_bytes = size_bytes
+        self._shared.abandoned_bytes += size_bytes
+        return True
+
+    def steps(self) -> Steps:
+        pending = self._pending
+        try:
+            while pending.chain:
+                steps, reply = pending.chain[0]
+                result = yield from steps
+                if result is not None:
+                    reply(result)
+                pending.chain.popleft()
+        finally:
+            self._shared.abandoned_bytes -= self._size_bytes
+            for steps, _ in pending.chain or ():
+                steps.close()
+            pending.chain = None
+
+    def done(self, _result: Any, error: Exception | None, /) -> None:
+        self._pending.connection.end_chain(error)
+
+
 def _long_steps(pending: InFlightRequest, frame: bytes, body: int, request: Any) -> Generator[None, None, Any]:
     """Read, handle and answer a request in steps. Return the answer, a `NoResponse`, or None if it comes later."""
     route = pending.route.long
@@ -204,8 +259,8 @@ class ClientConnection(asyncio.Protocol):
         """Frames that wait until the requests in flight are answered."""
         self._in_flight: deque[InFlightRequest] = deque()
         self._in_flight_bytes = 0
-        self._long: InFlightRequest | None = None
-        """The request in flight that is worked on in slices. The requests behind it wait until its handler has returned."""
+        self._long_works = 0
+        """Works in slices whose handler has not finished. The requests behind them wait."""
         self._out: list[bytes] = []
         self.parked: tuple[InFlightRequest, Callable[[], None]] | None = None
         self._transport: asyncio.Transport | None = None
@@ -248,7 +303,7 @@ class ClientConnection(asyncio.Protocol):
         self._templates.forget()
         self._waiting.clear()
         self._in_flight.clear()
-        self._long = None
+        self._long_works = 0
         self._out.clear()
         self._shared.open.discard(self)
         self._shared.closing.pop(self, None)
@@ -331,7 +386,7 @@ class ClientConnection(asyncio.Protocol):
     def _may_overlap(self, frame: bytes) -> bool:
         if (
             self._is_slow
-            or self._long is not None
+            or self._long_works
             or len(self._in_flight) >= IN_FLIGHT_MAX
             or self._in_flight_bytes >= IN_FLIGHT_BYTES_MAX
         ):
@@ -446,7 +501,7 @@ class ClientConnection(asyncio.Protocol):
         except Exception as error:  # noqa: BLE001 -- as in `_handle_one`
             self._fail(error)
             return None
-        self._long = pending
+        self._long_works += 1
         self._enqueue(pending, len(frame))
         self._shared.slices.add(LongRequest(pending), steps)
         return None
@@ -464,8 +519,8 @@ class ClientConnection(asyncio.Protocol):
         self, pending: InFlightRequest, result: Any, error: Exception | None, *, is_encoding: bool = False
     ) -> None:
         """Take the answer of a long request, a `NoResponse`, or None if its handler replies later."""
-        if self._long is pending and not is_encoding:
-            self._long = None
+        if not is_encoding:
+            self._long_works -= 1
         if self._transport is None:
             return
         if error is not None:
@@ -475,6 +530,21 @@ class ClientConnection(asyncio.Protocol):
         else:
             if result is not None:
                 pending.answer = b"" if result is _NO_OP else result
+            self._release()
+
+    def begin_chain(self, pending: InFlightRequest) -> None:
+        """Work in later turns for a request; the requests behind it wait."""
+        self._long_works += 1
+        work = ChainedWork(self._shared, pending)
+        self._shared.slices.add(work, work.steps())
+
+    def end_chain(self, error: Exception | None) -> None:
+        self._long_works -= 1
+        if self._transport is None:
+            return
+        if error is not None:
+            self._fail(error)
+        else:
             self._release()
 
     def _encode_long(self, pending: InFlightRequest, response: Any) -> None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
 from kohort.broker.broker import Broker
-from kohort.broker.ports import CallLater, Handler, MarkerWriter
+from kohort.broker.ports import CallLater, Cancel, Handler, MarkerWriter
 from kohort.machine.ports import Verification
 from kohort.model.errors import StorageError
 from kohort.model.image import ClusterImage, ImageDelta
@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
 _log = logging.getLogger("kohort.server")
+
+RETRY_MS_MIN: Final = 500
+RETRY_MS_MAX: Final = 60_000
+"""The back-off of a partition whose log cannot be opened. Data partitions are tried again by each request."""
+_DOUBLINGS_MAX: Final = 16
 
 
 class CoordinatorEnvironment(msgspec.Struct, frozen=True):
@@ -95,18 +100,24 @@ class Coordinators:
     def __init__(self, defer: Defer) -> None:
         self._defer = defer
         self._hosted: dict[str, HostedCoordinator] = {}
+        self.verification: Verification | None = None
+        """See `kohort.broker.ports.CoordinatorDirectory.verification`; set by `start`."""
         self._epochs: dict[str, dict[int, int]] = {}
         """By topic: the leader epochs of the loaded partitions."""
+        self._retries: dict[tuple[str, int], Cancel] = {}
+        """By topic and partition: cancels the next attempt to open a log."""
 
     def start(self, factories: Iterable[CoordinatorFactory], environment: CoordinatorEnvironment) -> None:
         """Make the coordinators and register their handlers with the broker."""
         self._broker = environment.broker
+        self._call_later = environment.call_later
         for make in factories:
             hosted = make(environment)
             self._hosted[hosted.topic] = hosted
             self._epochs[hosted.topic] = {}
             for api_key, handler in hosted.handlers().items():
                 self._broker.serve(api_key, handler)
+            self.verification = self.verification or hosted.verification
         self._broker.catalog.watch(self._on_delta)
 
     # -- the broker's directory --------------------------------------------------------------------------------
@@ -117,10 +128,6 @@ class Coordinators:
     def marker_writer(self, topic: str) -> MarkerWriter | None:
         hosted = self._hosted.get(topic)
         return None if hosted is None else hosted.marker_writer
-
-    @property
-    def verification(self) -> Verification | None:
-        return next((found for each in self._hosted.values() if (found := each.verification) is not None), None)
 
     # -- leadership --------------------------------------------------------------------------------------------
 
@@ -136,6 +143,7 @@ class Coordinators:
         changed = {topic.name for topic in (*delta.created, *delta.changed)}
         for topic, hosted in self._hosted.items():
             if topic in deleted:
+                self._stop_retries(topic)
                 for partition in sorted(self._epochs[topic]):
                     self._unload(hosted, partition, "deleted")
             if topic in changed:
@@ -145,13 +153,32 @@ class Coordinators:
     def _load(self, hosted: HostedCoordinator) -> None:
         topic = self._broker.catalog.topic(hosted.topic)
         for partition in range(0 if topic is None else topic.partition_count):
-            try:
-                found = self._broker.partitions.find(hosted.topic, partition)
-            except StorageError as error:  # one partition does not keep the others from loading
-                _log.error("coordinator.not_loaded partition=%s-%d error=%r", hosted.topic, partition, str(error))
-                continue
-            if found is not None:
-                self._lead(hosted, partition, found.log)
+            if (hosted.topic, partition) not in self._retries:
+                self._load_partition(hosted, partition)
+
+    def _load_partition(self, hosted: HostedCoordinator, partition: int, attempt: int = 0, reason: str = "") -> None:
+        """
+        Load one partition. If its log cannot be opened, try again with a back-off; other partitions load meanwhile.
+
+        Args:
+            reason: of the last failure; it is logged again only if it changes.
+        """
+        try:
+            found = self._broker.partitions.find(hosted.topic, partition)
+        except StorageError as error:
+            level = logging.DEBUG if str(error) == reason else logging.ERROR
+            fields = "coordinator.not_loaded partition=%s-%d attempt=%d error=%r"
+            _log.log(level, fields, hosted.topic, partition, attempt, str(error))
+            again = partial(self._retry, hosted, partition, attempt + 1, str(error))
+            delay_ms = min(RETRY_MS_MIN << min(attempt, _DOUBLINGS_MAX), RETRY_MS_MAX)
+            self._retries[hosted.topic, partition] = self._call_later(delay_ms, again)
+            return
+        if found is not None:
+            self._lead(hosted, partition, found.log)
+
+    def _retry(self, hosted: HostedCoordinator, partition: int, attempt: int, reason: str) -> None:
+        del self._retries[hosted.topic, partition]
+        self._load_partition(hosted, partition, attempt, reason)
 
     def _lead(self, hosted: HostedCoordinator, partition: int, log: Log) -> None:
         epochs, leader_epoch = self._epochs[hosted.topic], max(log.leader_epoch, 0)
@@ -182,6 +209,10 @@ class Coordinators:
             )
             hosted.unload(partition, None)
 
+    def _stop_retries(self, topic: str) -> None:
+        for key in [key for key in self._retries if key[0] == topic]:
+            self._retries.pop(key)()
+
     # -- the rest ----------------------------------------------------------------------------------------------
 
     def metrics(self) -> Iterator[Metric]:
@@ -189,5 +220,6 @@ class Coordinators:
             yield from hosted.metrics()
 
     def close(self) -> None:
-        for hosted in self._hosted.values():
+        for topic, hosted in self._hosted.items():
+            self._stop_retries(topic)
             hosted.close()

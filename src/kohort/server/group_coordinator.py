@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 from uuid import uuid4
 
+from kohort.broker.catalog import new_topic_id
 from kohort.broker.configs.definitions import BrokerConfig
+from kohort.broker.configs.group_configs import check_broker
+from kohort.broker.features import GROUP_VERSION
 from kohort.broker.ports import Handler
-from kohort.group.configs import GroupConfig
+from kohort.group.configs import GroupConfig, MigrationPolicy
+from kohort.group.groups import CONSUMER
 from kohort.group.kinds import record_serde
 from kohort.group.metrics import GroupCounters
 from kohort.group.service import GroupService
@@ -17,11 +21,12 @@ from kohort.group.shard import GroupShard
 from kohort.machine.shard import EndTransaction, Producer
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import ConfigError, ErrorCode, error_code
-from kohort.model.ids import CONSUMER_OFFSETS, TopicPartition
+from kohort.model.ids import CONSUMER_OFFSETS, TopicPartition, uuid_text
 from kohort.model.image import ClusterImage, ImageDelta
 from kohort.runtime.ports import PartitionLog
 from kohort.runtime.runtime import Runtime
 from kohort.runtime.timers.shard_timers import ShardTimers
+from kohort.server.assignors import load_assignors
 from kohort.server.coordinators import CoordinatorEnvironment
 from kohort.server.group_events import log_group_event
 from kohort.wire.apis import ApiKey
@@ -39,10 +44,14 @@ class GroupCoordinator:
     def __init__(self, environment: CoordinatorEnvironment) -> None:
         broker = environment.broker
         self._verification = broker.verification
+        self._catalog = broker.catalog
         config = broker.config
-        self._config = GroupConfig(
-            **{name: config.get_int(name.replace("_", ".")) for name in GroupConfig.__struct_fields__}
-        )
+        check_broker(config)
+        self._assignors = load_assignors(config.get_list("group.consumer.assignors"))
+        protocols = config.get_list("group.coordinator.rebalance.protocols")
+        if not broker.features.level(GROUP_VERSION):
+            protocols = tuple(name for name in protocols if name != CONSUMER)
+        self._config = _group_config(config, tuple(self._assignors), protocols)
         self._counters: defaultdict[int, GroupCounters] = defaultdict(GroupCounters)
         self._runtime = Runtime(
             partition_count=broker.creation.internal_partition_count(self.topic),
@@ -61,8 +70,19 @@ class GroupCoordinator:
 
     def _make_shard(self, partition: int, registry: SnapshotRegistry, timers: ShardTimers) -> GroupShard:
         return GroupShard(
-            registry, timers, self._config, lambda: str(uuid4()), self._counters[partition], log_group_event
+            registry,
+            timers,
+            self._config,
+            lambda: str(uuid4()),
+            self._counters[partition],
+            log_group_event,
+            overrides=self._overrides,
+            assignors=list(self._assignors.values()),
+            new_member_id=lambda: uuid_text(new_topic_id()),
         )
+
+    def _overrides(self, group_id: str) -> Mapping[str, str]:
+        return self._catalog.configured_group(group_id).configs
 
     def _verify(self, partition: int, producer: Producer, verified: Callable[[Exception | None], None]) -> None:
         self._verification.verify(TopicPartition(self.topic, partition), producer, verified)
@@ -98,6 +118,21 @@ class GroupCoordinator:
     def close(self) -> None:
         self._service.is_active = False
         self._runtime.close()
+
+
+def _group_config(config: BrokerConfig, assignors: tuple[str, ...], protocols: tuple[str, ...]) -> GroupConfig:
+    """The configurations of the group coordinator; the others than these three are numbers."""
+    texts = ("group_consumer_assignors", "group_consumer_migration_policy", "group_coordinator_rebalance_protocols")
+    numbers = {
+        name: config.get_int(name.replace("_", ".")) for name in GroupConfig.__struct_fields__ if name not in texts
+    }
+    policy = (config.get_str("group.consumer.migration.policy") or "").lower()
+    return GroupConfig(
+        **numbers,
+        group_consumer_assignors=assignors,
+        group_consumer_migration_policy=cast("MigrationPolicy", policy),
+        group_coordinator_rebalance_protocols=protocols,
+    )
 
 
 def _codec(config: BrokerConfig) -> Codec:

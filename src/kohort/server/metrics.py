@@ -98,6 +98,8 @@ def group_families(gauges: GroupGauges, counters: GroupCounters) -> Iterator[Met
     yield counter(f"{prefix}_offset_deletions_total", "Offsets deleted by OffsetDelete.", counters.offset_deletions)
     about = "Completed rebalances: transitions of classic groups to Stable."
     yield counter(f"{prefix}_completed_rebalances_total", about, counters.completed_rebalances)
+    about = "Epochs of consumer groups that a heartbeat, a join or resolved regular expressions raised."
+    yield counter(f"{prefix}_consumer_rebalances_total", about, counters.consumer_rebalances)
 
 
 def transaction_families(gauges: TransactionGauges, counters: TransactionCounters) -> Iterator[Metric]:

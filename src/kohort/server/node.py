@@ -2,8 +2,8 @@
 Composition of a node: builds the parts, starts them and stops them.
 
 Order of the start: the store (which recovers after a crash), the catalog, the coordinators of the existing partitions, the
-listener. Order of the stop: the listener, the coordinators (waiting requests are answered NOT_COORDINATOR), the connections
-(replies that are ready are sent), the store.
+listener. Order of the stop: the listener, the long requests that have begun, the coordinators (waiting requests are answered
+NOT_COORDINATOR), the connections (replies that are ready are sent), the store.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("kohort.server")
 
 STOP_SECONDS_MAX = 1.0
-"""How long a stop waits until the sockets have taken the last replies."""
+"""How long a stop waits until long requests are finished, and then until the sockets have taken the last replies."""
 
 
 class Node:
@@ -83,6 +84,7 @@ class Node:
         self._clock = SystemClock()
         self._timer_driver = TimerDriver(loop, self._clock)
         self._background = BackgroundThread()
+        self._computations = BackgroundThread()
         self._store = self._make_store()
         self._cluster = Cluster(
             node_id=self._node_id, cluster_id=self._cluster_id, rack=settings.config.get_str("broker.rack")
@@ -97,6 +99,7 @@ class Node:
             coordinators=self._coordinators,
             features=Features(settings.features),
             fetch_bytes_left=self._fetch_bytes_left,
+            elsewhere=self._elsewhere,
         )
         environment = CoordinatorEnvironment(self._broker, self._clock, self._call_later, self._make_processor)
         self._coordinators.start(COORDINATORS, environment)
@@ -161,6 +164,14 @@ class Node:
             self._loop.call_soon_threadsafe(self._ready_queue.defer, action)
         except RuntimeError:
             _log.debug("node.post_after_close")
+
+    def _elsewhere(self, work: Callable[[], None], done: Callable[[], None]) -> None:
+        """Run a long computation on a thread of its own, and `done` on the event-loop thread."""
+        self._computations.submit(partial(self._compute, work, done))
+
+    def _compute(self, work: Callable[[], None], done: Callable[[], None]) -> None:
+        work()
+        self._call_soon_threadsafe(done)
 
     def _call_soon(self, action: Any) -> None:
         self._loop.call_soon(self._ready_queue.defer, action)
@@ -238,14 +249,20 @@ class Node:
     def cluster_id(self) -> str:
         return self._cluster_id
 
+    @property
+    def missing_data(self) -> str | None:
+        """A sentence about data that the stop found missing."""
+        return self._store.missing_data
+
     async def stop(self) -> None:
-        """Stop in order; on return the data directory is closed cleanly."""
+        """Stop in order; on return the data directory is closed cleanly, unless a file of it is missing."""
         if self._listener is not None:
             await self._listener.close()
         if self._metrics_server is not None:
             self._metrics_server.close()
         if self._idle_check is not None:
             self._idle_check.cancel()
+        await self._finish_long_requests()
         self._coordinators.close()
         self._background.close()
         self._ready_queue.run()
@@ -257,6 +274,15 @@ class Node:
         self._connections.abort_all()
         self._timer_driver.close()
         self._store.close()
+
+    async def _finish_long_requests(self) -> None:
+        """Give long requests some time, as Kafka finishes the requests that it has begun; then drop them."""
+        slices = self._connections.slices
+        deadline = self._loop.time() + STOP_SECONDS_MAX
+        while len(slices) and self._loop.time() < deadline:
+            await asyncio.sleep(0.001)
+        slices.close()
+        self._computations.close()
 
     def _close_idle_connections(self) -> None:
         idle_ms = self._settings.config.get_int("connections.max.idle.ms")

@@ -1,14 +1,16 @@
 """
 Long work in slices: the event loop runs one slice of one work in each turn, and everything else between two slices.
 
-A work is a generator that yields at least every millisecond. The works of different connections take turns: a connection with a
-long request delays the requests of others by a slice.
+A work is a generator that yields at least every millisecond. It yields None, or a function `wait(resume)` if it has to wait:
+the next step is taken when `resume` was called, on the event loop. The works of different connections take turns: a connection
+with a long request delays the requests of others by a slice.
 """
 
 import logging
 import time
 from collections import deque
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import Any, Final, Protocol
 
 from kohort.model.limits import LONG_REQUESTS_MAX
@@ -18,7 +20,7 @@ _log = logging.getLogger("kohort.server")
 SLICE_SECONDS: Final = 0.004
 """A slice ends with the step that exceeds it."""
 
-Steps = Generator[None, None, Any]
+Steps = Generator[Any, None, Any]
 
 
 class Work(Protocol):
@@ -50,14 +52,31 @@ class Slices:
         self._now = now
         self._active: deque[tuple[Work, Steps]] = deque()
         self._waiting: deque[tuple[Work, Steps]] = deque()
+        self._parked: dict[Steps, Work] = {}
+        """Works that wait for something."""
         self._is_scheduled = False
+        self._is_closed = False
         self.steps = 0
 
     def __len__(self) -> int:
-        return len(self._active) + len(self._waiting)
+        return len(self._active) + len(self._waiting) + len(self._parked)
+
+    def close(self) -> None:
+        """Drop all works, and those that are added later."""
+        self._is_closed = True
+        while self._active or self._waiting or self._parked:
+            # The end of one work may let another one go on.
+            for works in (self._active, self._waiting):
+                while works:
+                    works.popleft()[1].close()
+            if self._parked:
+                self._parked.popitem()[0].close()
 
     def add(self, work: Work, steps: Steps) -> None:
         """Take the remaining steps of a work in the next turns."""
+        if self._is_closed:
+            steps.close()
+            return
         (self._active if len(self._active) < LONG_REQUESTS_MAX else self._waiting).append((work, steps))
         self._schedule()
 
@@ -68,6 +87,8 @@ class Slices:
 
     def _run(self) -> None:
         self._is_scheduled = False
+        if not self._active:
+            return
         work, steps = self._active.popleft()
         try:
             if not work.is_wanted():
@@ -81,14 +102,18 @@ class Slices:
         self._schedule()
 
     def _slice(self, work: Work, steps: Steps) -> bool:
-        """Take steps for a slice of time; returns whether there are more."""
+        """Take steps for a slice of time; returns whether there are more to be taken in the next turns."""
         until = self._now() + SLICE_SECONDS
         result: Any = None
         error: Exception | None = None
         try:
             while True:
-                next(steps)
+                wait = next(steps)
                 self.steps += 1
+                if wait is not None:
+                    self._parked[steps] = work
+                    wait(partial(self._resume, steps))
+                    return False
                 if self._now() >= until:
                     return True
         except StopIteration as end:
@@ -97,3 +122,10 @@ class Slices:
             error = exc
         work.done(result, error)
         return False
+
+    def _resume(self, steps: Steps) -> None:
+        """Go on with a work that waited. It has its place among those that were begun."""
+        work = self._parked.pop(steps, None)
+        if work is not None:
+            self._active.append((work, steps))
+            self._schedule()

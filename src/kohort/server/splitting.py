@@ -197,6 +197,7 @@ SPLITS: Final[dict[ApiKey, Split]] = {
     ApiKey.OFFSET_DELETE: _by_topic("topics", "topics"),
     ApiKey.FIND_COORDINATOR: _flat("coordinator_keys", "coordinators"),
     ApiKey.DESCRIBE_GROUPS: _flat("groups", "groups", is_unique=True),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: _flat("group_ids", "groups", is_unique=True),
     ApiKey.DELETE_GROUPS: _flat("groups_names", "results", is_unique=True),
     ApiKey.DESCRIBE_TRANSACTIONS: _flat("transactional_ids", "transaction_states"),
     ApiKey.DESCRIBE_PRODUCERS: _by_topic("topics", "topics", "partition_indexes"),
@@ -255,6 +256,7 @@ def _fetched_once(group: Any) -> Hashable:
 
 REPEATS: Final[dict[ApiKey, tuple[str, Callable[[Any], Hashable]]]] = {
     ApiKey.DESCRIBE_GROUPS: ("groups", _described_once),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: ("group_ids", _described_once),
     ApiKey.OFFSET_FETCH: ("groups", _fetched_once),
 }
 """The array of a request, and the identity of its elements: of several with one identity the first is answered."""

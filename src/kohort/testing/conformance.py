@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -182,14 +183,14 @@ def _run(node: KafkaNode, scenarios: Sequence[Scenario], concurrent: int) -> dic
     return outcomes
 
 
-def merge(old: Recording, new: Recording) -> Recording:
-    """The old recording with the scenarios of the new one replaced."""
-    recorded = {*new.unstable, *new.outcomes}
+def merge(old: Recording, new: Recording, known: AbstractSet[str]) -> Recording:
+    """The old recording with the scenarios of the new one replaced, and without those that are not known any more."""
+    kept = known - {*new.unstable, *new.outcomes}
     return Recording(
         broker=new.broker,
         settings=new.settings,
-        unstable=sorted({*(name for name in old.unstable if name not in recorded), *new.unstable}),
-        outcomes={name: outcome for name, outcome in old.outcomes.items() if name not in recorded} | new.outcomes,
+        unstable=sorted({*(name for name in old.unstable if name in kept), *new.unstable}),
+        outcomes={name: outcome for name, outcome in old.outcomes.items() if name in kept} | new.outcomes,
     )
 
 
@@ -271,7 +272,7 @@ def _record(scenarios: Sequence[Scenario], *, is_partial: bool) -> None:
     recording = record(scenarios)
     path = library.home() / "recorded" / library.RECORDED
     if is_partial:
-        recording = merge(load(path), recording)
+        recording = merge(load(path), recording, {scenario.name for scenario in library.all_scenarios(library.home())})
     save(recording, path)
     print(f"{path}: {len(recording.outcomes)} scenarios, {path.stat().st_size >> 10} KiB")
     print(f"different between runs: {', '.join(recording.unstable) or 'none'}")

@@ -1,6 +1,7 @@
 """A request context for handlers that are called directly."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from typing import Any
 
 import msgspec
 
@@ -14,3 +15,21 @@ class FixedContext(msgspec.Struct, frozen=True):
 
     def when_abandoned(self, forget: Callable[[], None], /) -> None:
         """Do nothing: this client never disconnects."""
+
+    def go_on(self, steps: Generator[Any, None, Any], reply: Callable[[Any], None], /) -> None:
+        """Take all steps at once, up to one that waits."""
+        take_all(steps, reply)
+
+
+def take_all(steps: Generator[Any, None, Any], reply: Callable[[Any], None]) -> None:
+    """Take the steps of a long work, up to one that waits; its `resume` takes those that follow."""
+    while True:
+        try:
+            wait = next(steps)
+        except StopIteration as end:
+            if end.value is not None:
+                reply(end.value)
+            return
+        if wait is not None:
+            wait(lambda: take_all(steps, reply))
+            return

@@ -1,6 +1,6 @@
 """A cluster image that consists of what a test puts into it."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from uuid import UUID
 
 import msgspec
@@ -21,6 +21,13 @@ class FixedImage:
 
     def __init__(self, topics: Iterable[FixedTopic] = ()) -> None:
         self.by_name: dict[str, FixedTopic] = {topic.name: topic for topic in topics}
+
+    @property
+    def version(self) -> int:
+        return len(self.by_name)
+
+    def racks(self, _topic_id: UUID, _partition: int, /) -> Collection[str]:
+        return ()
 
     def topic(self, name: str) -> TopicImage | None:
         return self.by_name.get(name)

@@ -5,7 +5,8 @@ from kohort.model.errors import FencedError, OffsetOutOfRangeError, RecordTooLar
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import NO_SEQUENCE, HighWatermarkListener
 from kohort.storage.batchset import iter_spans
-from kohort.storage.producers import ProducerStateManager, marker_batch
+from kohort.storage.markers import marker_batch
+from kohort.storage.producers import ProducerStateManager
 from kohort.wire.batches import iter_batches, read_header, stamp
 
 

@@ -3,6 +3,7 @@
 import os
 import re
 import select
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -89,6 +90,15 @@ class ServedKohort:
     @property
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
+
+    def pause(self) -> None:
+        """Stop the process by SIGSTOP until `resume`: clients and disks go on."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
 
     @property
     def peak_bytes(self) -> int | None:

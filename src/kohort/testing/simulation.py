@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
-from kohort.machine.shard import EndTransaction, Producer, RecordSerde, Reply, Result, Shard, Timers
+from kohort.machine.shard import EndTransaction, Executor, Producer, RecordSerde, Reply, Result, Shard, Timers
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import CoordinatorError, ErrorCode, UnavailableError
 from kohort.model.image import ClusterImage
@@ -150,6 +150,37 @@ class _WatchedTimers:
 
     def schedule_if_absent(self, key: str, delay_ms: int, operation: Any, **retry: Any) -> None:
         self._timers.schedule_if_absent(key, delay_ms, lambda now_ms: self._watch(operation(now_ms)), **retry)
+
+
+class _WatchedExecutor:
+    """The background tasks of a shard; the operations that get their results are watched."""
+
+    def __init__(self, executor: Executor, watch: Callable[[Result[Any, Any]], Result[Any, Any]]) -> None:
+        self._executor = executor
+        self._watch = watch
+        self.cancel = executor.cancel
+        self.is_scheduled = executor.is_scheduled
+
+    def schedule(
+        self, key: str, task: Callable[[], Any], operation: Callable[[Any, Exception | None, int], Result[Any, None]], /
+    ) -> bool:
+        return self._executor.schedule(
+            key, task, lambda result, error, now_ms: self._watch(operation(result, error, now_ms))
+        )
+
+
+class _WatchedShard:
+    """A shard whose background tasks are watched; a proxy, because shards may be compiled classes."""
+
+    def __init__(self, shard: Any, watch: Callable[[Result[Any, Any]], Result[Any, Any]]) -> None:
+        self._shard = shard
+        self._watch = watch
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._shard, name)
+        if name != "use_executor":
+            return found
+        return lambda executor: found(_WatchedExecutor(executor, self._watch))
 
 
 class Simulation(Generic[S]):
@@ -328,7 +359,8 @@ class Simulation(Generic[S]):
         def watch(result: Result[Any, Any]) -> Result[Any, Any]:
             return self._ran(partition, _Call(is_timer=True), result)
 
-        return self.subject.make_shard(partition, registry, _WatchedTimers(timers, watch))
+        shard = self.subject.make_shard(partition, registry, _WatchedTimers(timers, watch))
+        return cast("S", _WatchedShard(shard, watch))
 
     def _ran(self, partition: int, call: _Call, result: Result[Any, Any]) -> Result[Any, Any]:
         call.has_run = True

@@ -17,7 +17,8 @@ Source: KIP-98, KIP-890; Kafka TransactionCoordinator.endTransaction, endTransac
 """
 
 from collections.abc import Iterable
-from typing import TypeVar
+from functools import partial
+from typing import Final, TypeVar
 
 from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Release, Result
 from kohort.model.errors import CoordinatorError, ErrorCode
@@ -30,6 +31,8 @@ from kohort.transaction.transaction import EPOCH_EXHAUSTED, VERSION_2, Transacti
 from kohort.wire import messages as m
 
 T = TypeVar("T")
+
+_NONE: Final = ErrorCode.NONE
 
 
 def end_txn(
@@ -128,18 +131,20 @@ def end_ongoing(
     A transaction without partitions needs no markers: its completion is written at once.
     """
     records = [prepared] if prepared.partitions else [prepared, prepared.completed(now_ms)]
+    return Result(records, response, (), partial(_after_decision, context, prepared, event))
 
-    def after(error: Exception | None) -> Iterable[Release]:
-        if error is None:
-            context.counters.on_decided(is_commit=prepared.state is PREPARE_COMMIT)
-            if event is not None:
-                context.counters.fenced += 1
-                context.events(event)
-            if prepared.partitions:
-                context.markers.send(context.coordinator_epoch, prepared)
-        return ()
 
-    return Result(records, response, after=after)
+def _after_decision(
+    context: TransactionContext, prepared: Transaction, event: TransactionFenced | None, error: Exception | None
+) -> Iterable[Release]:
+    if error is None:
+        context.counters.on_decided(is_commit=prepared.state is PREPARE_COMMIT)
+        if event is not None:
+            context.counters.fenced += 1
+            context.events(event)
+        if prepared.partitions:
+            context.markers.send(context.coordinator_epoch, prepared)
+    return ()
 
 
 def complete_transaction(
@@ -156,10 +161,11 @@ def complete_transaction(
         present is None
         or coordinator_epoch != context.coordinator_epoch
         or present.state is not prepared.state
-        or (present.producer_id, present.producer_epoch) != (prepared.producer_id, prepared.producer_epoch)
+        or present.producer_id != prepared.producer_id
+        or present.producer_epoch != prepared.producer_epoch
     ):
-        return Result(response=ErrorCode.NONE)
-    return Result([present.completed(now_ms)], ErrorCode.NONE)
+        return Result((), _NONE)
+    return Result([present.completed(now_ms)], _NONE)
 
 
 def refused_end(code: ErrorCode) -> m.EndTxnResponse:

@@ -1,9 +1,13 @@
 """The part of a service that every API of transactions needs: the partition of an id, and whether the node coordinates any."""
 
+from typing import Final
+
 from kohort.machine.shard import Runner
 from kohort.model.errors import ErrorCode
 from kohort.model.ids import coordinator_partition
 from kohort.transaction.context import HasContext
+
+_NONE: Final = ErrorCode.NONE
 
 
 class TransactionFront:
@@ -24,4 +28,4 @@ class TransactionFront:
         """The code with which a request is refused before the shard is asked; NONE if it is not refused."""
         if not self.is_active:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        return ErrorCode.NONE if transactional_id else ErrorCode.INVALID_REQUEST
+        return _NONE if transactional_id else ErrorCode.INVALID_REQUEST

@@ -26,6 +26,8 @@ from kohort.transaction.records import TransactionRecord
 from kohort.transaction.states import PREPARE_COMMIT, is_prepared
 from kohort.transaction.transaction import VERSION_2, Transaction
 
+_NONE: Final = ErrorCode.NONE
+
 RETRY_BACKOFF_MS: Final = 50
 """Source: the reconnect back-off of Kafka's marker channel."""
 
@@ -94,6 +96,10 @@ class _Ending:
         if ready in self.waiting:
             self.waiting.remove(ready)
             ready()
+
+
+def _completed(ending: _Ending, shard: HasContext, now_ms: int) -> Result[TransactionRecord, ErrorCode]:
+    return complete_transaction(shard.context, ending.transaction, ending.coordinator_epoch, now_ms)
 
 
 class MarkerSender:
@@ -238,12 +244,14 @@ class MarkerSender:
 
     def _complete(self, ending: _Ending) -> None:
         """Write the completion. It is written again after an error, unless the shard is gone."""
-        self._run(
-            lambda shard, now_ms: complete_transaction(
-                shard.context, ending.transaction, ending.coordinator_epoch, now_ms
-            ),
-            partial(self._complete, ending),
-        )
+        done = partial(self._on_completed, ending)
+        code = self._runner.write(self._partition, partial(_completed, ending), done, error_code)
+        if code is not None:
+            self._on_completed(ending, code)
+
+    def _on_completed(self, ending: _Ending, code: ErrorCode) -> None:
+        if code is not _NONE:
+            self._on_done(partial(self._complete, ending), code)
 
     def _run(
         self,
@@ -260,5 +268,5 @@ class MarkerSender:
             done(code)
 
     def _on_done(self, again: Callable[[], None], code: ErrorCode) -> None:
-        if code is not ErrorCode.NONE and code not in _LOST:
+        if code is not _NONE and code not in _LOST:
             self._call_later(RETRY_BACKOFF_MS, again)

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from kohort.machine.response_aggregation import ResponseAggregator
-from kohort.machine.shard import Producer, Reply, Result
+from kohort.machine.shard import Producer, Reply, Result, Runner
 from kohort.model.context import RequestContext
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.model.ids import CONSUMER_OFFSETS, INTERNAL_TOPICS, TopicPartition, coordinator_partition
 from kohort.model.image import ClusterImage
-from kohort.transaction.context import HasContext, TransactionContext
+from kohort.transaction.context import HasContext
 from kohort.transaction.errors import append_error, downgraded
 from kohort.transaction.front import TransactionFront
 from kohort.transaction.partitions import TransactionEndingError, add_partitions, verify_partitions
@@ -29,6 +29,7 @@ T = TypeVar("T")
 
 Added: TypeAlias = dict[TopicPartition, ErrorCode]
 
+_NONE: Final = ErrorCode.NONE
 _BATCHED_SINCE: Final = 4
 """AddPartitionsToTxn: brokers send several transactions, and speak transaction version 2."""
 
@@ -64,47 +65,57 @@ class PartitionApis:
     ) -> m.AddPartitionsToTxnResponse | None:
         version = context.api_version
         if version < _BATCHED_SINCE:
-            transactions: Sequence[m.AddPartitionsToTxnTransaction] = (
-                m.AddPartitionsToTxnTransaction(
-                    transactional_id=request.v3_and_below_transactional_id,
-                    producer_id=request.v3_and_below_producer_id,
-                    producer_epoch=request.v3_and_below_producer_epoch,
-                    verify_only=False,
-                    topics=request.v3_and_below_topics,
-                ),
-            )
-        else:
-            transactions = request.transactions
+            return self._add_of_client(request, version, reply)
+        transactions = request.transactions
         aggregator: ResponseAggregator[Added, m.AddPartitionsToTxnResponse] = ResponseAggregator(
-            len(transactions), lambda parts: _added_response(transactions, parts, version), reply
+            len(transactions), partial(_added_response, transactions), reply
         )
         for index, transaction in enumerate(transactions):
             aggregator.put(index, self._add(transaction, version, aggregator.reply_to(index)))
         return aggregator.finish()
 
-    def _add(self, transaction: m.AddPartitionsToTxnTransaction, version: int, reply: Reply[Added]) -> Added | None:
-        partitions = dict.fromkeys(
-            TopicPartition(topic.name, index) for topic in transaction.topics for index in topic.partitions
+    def _add_of_client(
+        self, request: m.AddPartitionsToTxnRequest, version: int, reply: Reply[m.AddPartitionsToTxnResponse]
+    ) -> m.AddPartitionsToTxnResponse | None:
+        """The versions of clients have one transaction."""
+        topics = request.v3_and_below_topics
+        added = self._add(
+            m.AddPartitionsToTxnTransaction(
+                transactional_id=request.v3_and_below_transactional_id,
+                producer_id=request.v3_and_below_producer_id,
+                producer_epoch=request.v3_and_below_producer_epoch,
+                verify_only=False,
+                topics=topics,
+            ),
+            version,
+            partial(_reply_to_client, topics, reply),
         )
-        refused = {each: code for each in partitions if (code := self._unusable(each, version))}
+        return None if added is None else _response_to_client(topics, added)
+
+    def _add(self, transaction: m.AddPartitionsToTxnTransaction, version: int, reply: Reply[Added]) -> Added | None:
+        partitions: Added = {}
+        refused: Added = {}
+        for topic in transaction.topics:
+            name = topic.name
+            for index in topic.partitions:
+                topic_partition = TopicPartition(name, index)
+                partitions[topic_partition] = _NONE
+                unusable = self._unusable(name, index, version)
+                if unusable is not None:
+                    refused[topic_partition] = unusable
         if refused:
             return dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused
         code = self._front.refusal(transaction.transactional_id)
-        if code is not ErrorCode.NONE:
+        if code is not _NONE:
             return dict.fromkeys(partitions, code)
-        wanted = frozenset(partitions)
-
         return self._add_to(
             transaction.transactional_id,
-            lambda shard, now_ms: _added_or_verified(shard.context, transaction, wanted, version, now_ms),
+            partial(_added_or_verified, transaction, partitions, version),
             reply,
-            lambda error: dict.fromkeys(
-                partitions, downgraded(append_error(error), ApiKey.ADD_PARTITIONS_TO_TXN, version)
-            ),
+            partial(_not_added, partitions, version),
         )
 
-    def _unusable(self, topic_partition: TopicPartition, version: int) -> ErrorCode | None:
-        topic, index = topic_partition
+    def _unusable(self, topic: str, index: int, version: int) -> ErrorCode | None:
         if version < _BATCHED_SINCE and topic in INTERNAL_TOPICS:
             # Kafka authorizes no client for them; versions from 4 on are those of brokers.
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -117,19 +128,15 @@ class PartitionApis:
     ) -> m.AddOffsetsToTxnResponse | None:
         """Add the partition of `__consumer_offsets` that holds the group."""
         code = self._front.refusal(request.transactional_id)
-        if code is not ErrorCode.NONE:
+        if code is not _NONE:
             return m.AddOffsetsToTxnResponse(error_code=int(code))
         index = coordinator_partition(request.group_id, self._offsets_partition_count())
         wanted = frozenset({TopicPartition(CONSUMER_OFFSETS, index)})
-        version = context.api_version
-
         return self._add_to(
             request.transactional_id,
-            lambda shard, now_ms: _offsets_added(shard.context, request, wanted, now_ms),
+            partial(_offsets_added, request, wanted),
             reply,
-            lambda error: m.AddOffsetsToTxnResponse(
-                error_code=int(downgraded(append_error(error), ApiKey.ADD_OFFSETS_TO_TXN, version))
-            ),
+            partial(_offsets_not_added, context.api_version),
         )
 
     def verify(
@@ -140,21 +147,22 @@ class PartitionApis:
         /,
     ) -> None:
         """See `kohort.machine.ports.Verification`."""
-        code = self._front.refusal(producer.transactional_id)
-        if code is not ErrorCode.NONE:
+        transactional_id = producer.transactional_id
+        code = self._front.refusal(transactional_id)
+        if code is not _NONE:
             verified(CoordinatorError(code))
             return
-        wanted = frozenset({topic_partition})
-
+        wanted = frozenset((topic_partition,))
         answer = partial(_answer_verification, verified)
-        response = self._add_to(
-            producer.transactional_id,
-            lambda shard, now_ms: _verified(shard.context, producer, wanted, now_ms),
-            answer,
-            append_error,
-        )
+        if producer.adds_partition:
+            response = self._add_to(transactional_id, partial(_verified, producer, wanted), answer, append_error)
+        else:
+            # Only an operation that adds a partition waits for the end of the last transaction.
+            response = self._front.runner.write(
+                self._front.partition_for(transactional_id), partial(_verified, producer, wanted), answer, append_error
+            )
         if response is not None:
-            answer(response)
+            _answer_verification(verified, response)
 
     def _add_to(
         self,
@@ -163,97 +171,129 @@ class PartitionApis:
         reply: Reply[T],
         on_error: Callable[[Exception], T],
     ) -> T | None:
-        """
-        Run an operation that adds partitions to a transaction.
+        front = self._front
+        partition = front.partition_for(transactional_id)
+        addition = _Addition(front.runner, partition, transactional_id, operation, reply, on_error)
+        return front.runner.write(partition, addition.run, reply, on_error)
 
-        If it meets the end of the producer's last transaction, it runs again after the completion, instead of telling the
-        client to ask again. The client cannot tell, and saves a back-off of 20 to 100 ms for each transaction.
-        """
-        partition = self._front.partition_for(transactional_id)
-        again = partial(self._add_again, partition, operation, reply, on_error)
-        return self._front.runner.write(
-            partition,
-            lambda shard, now_ms: _run_or_wait(operation, shard, now_ms, transactional_id, again),
-            reply,
-            on_error,
-        )
 
-    def _add_again(
+class _Addition(Generic[T]):
+    """
+    An operation that adds partitions to a transaction.
+
+    If it meets the end of the producer's last transaction, it runs again after the completion, instead of telling the
+    client to ask again. The client cannot tell, and saves a back-off of 20 to 100 ms for each transaction.
+    """
+
+    __slots__ = ("_on_error", "_operation", "_partition", "_reply", "_runner", "_transactional_id")
+
+    def __init__(
         self,
+        runner: Runner[HasContext],
         partition: int,
+        transactional_id: str,
         operation: Callable[[HasContext, int], Result[Any, T]],
         reply: Reply[T],
         on_error: Callable[[Exception], T],
     ) -> None:
-        response = self._front.runner.write(partition, operation, reply, on_error)
+        self._runner = runner
+        self._partition = partition
+        self._transactional_id = transactional_id
+        self._operation = operation
+        self._reply = reply
+        self._on_error = on_error
+
+    def run(self, shard: HasContext, now_ms: int) -> Result[Any, T]:
+        try:
+            return self._operation(shard, now_ms)
+        except TransactionEndingError as error:
+            if error.is_of_producer and shard.context.markers.when_finished(self._transactional_id, self._again):
+                return Result()
+            raise
+
+    def _again(self) -> None:
+        response = self._runner.write(self._partition, self._operation, self._reply, self._on_error)
         if response is not None:
-            reply(response)
+            self._reply(response)
 
 
 # The operations are functions of the module. Compiled, a function within a method and the variables that it shares with the
 # method refer to each other, so every request would leave its objects to the garbage collector.
 
 
-def _run_or_wait(
-    operation: Callable[[HasContext, int], Result[Any, T]],
+def _added_or_verified(
+    transaction: m.AddPartitionsToTxnTransaction,
+    partitions: Added,
+    version: int,
     shard: HasContext,
     now_ms: int,
-    transactional_id: str,
-    again: Callable[[], None],
-) -> Result[Any, T]:
-    """Run the operation. If it meets the end of the producer's last transaction, `again` is called after the completion."""
-    try:
-        return operation(shard, now_ms)
-    except TransactionEndingError as error:
-        if error.is_of_producer and shard.context.markers.when_finished(transactional_id, again):
-            return Result()
-        raise
-
-
-def _added_or_verified(
-    context: TransactionContext,
-    transaction: m.AddPartitionsToTxnTransaction,
-    wanted: frozenset[TopicPartition],
-    version: int,
-    now_ms: int,
 ) -> Result[Any, Added]:
-    producer = (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
-    codes = dict.fromkeys(wanted, ErrorCode.NONE)
+    context, wanted = shard.context, frozenset(partitions)
+    transactional_id, producer_id, epoch = (
+        transaction.transactional_id,
+        transaction.producer_id,
+        transaction.producer_epoch,
+    )
     if transaction.verify_only:
-        missing = verify_partitions(context, *producer, wanted)
-        return Result(response=codes | dict.fromkeys(missing, ErrorCode.TRANSACTION_ABORTABLE))
+        missing = verify_partitions(context, transactional_id, producer_id, epoch, wanted)
+        return Result((), partitions | dict.fromkeys(missing, ErrorCode.TRANSACTION_ABORTABLE))
     client_version = VERSION_2 if version >= _BATCHED_SINCE else 0
-    return Result(add_partitions(context, *producer, wanted, client_version, now_ms), codes)
+    return Result(
+        add_partitions(context, transactional_id, producer_id, epoch, wanted, client_version, now_ms), partitions
+    )
+
+
+def _not_added(partitions: Added, version: int, error: Exception) -> Added:
+    return dict.fromkeys(partitions, downgraded(append_error(error), ApiKey.ADD_PARTITIONS_TO_TXN, version))
 
 
 def _offsets_added(
-    context: TransactionContext, request: m.AddOffsetsToTxnRequest, wanted: frozenset[TopicPartition], now_ms: int
+    request: m.AddOffsetsToTxnRequest, wanted: frozenset[TopicPartition], shard: HasContext, now_ms: int
 ) -> Result[Any, m.AddOffsetsToTxnResponse]:
-    producer = (request.transactional_id, request.producer_id, request.producer_epoch)
-    return Result(add_partitions(context, *producer, wanted, 0, now_ms), m.AddOffsetsToTxnResponse())
+    records = add_partitions(
+        shard.context, request.transactional_id, request.producer_id, request.producer_epoch, wanted, 0, now_ms
+    )
+    return Result(records, m.AddOffsetsToTxnResponse())
+
+
+def _offsets_not_added(version: int, error: Exception) -> m.AddOffsetsToTxnResponse:
+    code = downgraded(append_error(error), ApiKey.ADD_OFFSETS_TO_TXN, version)
+    return m.AddOffsetsToTxnResponse(error_code=int(code))
 
 
 def _verified(
-    context: TransactionContext, producer: Producer, wanted: frozenset[TopicPartition], now_ms: int
+    producer: Producer, wanted: frozenset[TopicPartition], shard: HasContext, now_ms: int
 ) -> Result[Any, ErrorCode]:
-    claimed = (producer.transactional_id, producer.producer_id, producer.producer_epoch)
+    context = shard.context
+    transactional_id, producer_id, epoch = producer.transactional_id, producer.producer_id, producer.producer_epoch
     if producer.adds_partition:
-        return Result(add_partitions(context, *claimed, wanted, VERSION_2, now_ms), ErrorCode.NONE)
-    missing = verify_partitions(context, *claimed, wanted)
-    return Result(response=ErrorCode.TRANSACTION_ABORTABLE if missing else ErrorCode.NONE)
+        return Result(add_partitions(context, transactional_id, producer_id, epoch, wanted, VERSION_2, now_ms), _NONE)
+    missing = verify_partitions(context, transactional_id, producer_id, epoch, wanted)
+    return Result((), ErrorCode.TRANSACTION_ABORTABLE if missing else _NONE)
 
 
 def _answer_verification(verified: Callable[[CoordinatorError | None], None], code: ErrorCode) -> None:
-    if code is ErrorCode.PRODUCER_FENCED:
-        code = ErrorCode.INVALID_PRODUCER_EPOCH
-    verified(None if code is ErrorCode.NONE else CoordinatorError(code))
+    if code is _NONE:
+        verified(None)
+    elif code is ErrorCode.PRODUCER_FENCED:
+        verified(CoordinatorError(ErrorCode.INVALID_PRODUCER_EPOCH))
+    else:
+        verified(CoordinatorError(code))
+
+
+def _response_to_client(topics: Sequence[m.AddPartitionsToTxnTopic], added: Added) -> m.AddPartitionsToTxnResponse:
+    return m.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_by_topic(topics, added))
+
+
+def _reply_to_client(
+    topics: Sequence[m.AddPartitionsToTxnTopic], reply: Reply[m.AddPartitionsToTxnResponse], added: Added
+) -> None:
+    reply(_response_to_client(topics, added))
 
 
 def _added_response(
-    transactions: Sequence[m.AddPartitionsToTxnTransaction], parts: Sequence[Added], version: int
+    transactions: Sequence[m.AddPartitionsToTxnTransaction], parts: Sequence[Added]
 ) -> m.AddPartitionsToTxnResponse:
-    if version < _BATCHED_SINCE:
-        return m.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_by_topic(transactions[0].topics, parts[0]))
     if any(ErrorCode.UNSUPPORTED_VERSION in codes.values() for codes in parts):
         # Kafka's request fails as a whole.
         return m.AddPartitionsToTxnResponse(error_code=int(ErrorCode.UNSUPPORTED_VERSION))

@@ -17,7 +17,7 @@ from kohort.machine.shard import NO_PRODUCER_ID
 from kohort.model.errors import CoordinatorError, CorruptError, ErrorCode
 from kohort.model.ids import TRANSACTION_STATE, TopicPartition
 from kohort.records.serde import CoordinatorRecordSerde, encode_record
-from kohort.records.transaction_logs import decode_transaction_log, encode_transaction_log
+from kohort.records.transaction_logs import decode_transaction_log, encode_transaction, encode_transaction_log
 from kohort.records.values import TransactionLog, TransactionLogPartitionsSchema, TransactionLogTombstone
 from kohort.transaction.states import EMPTY, TransactionState
 from kohort.transaction.transaction import NO_PARTITIONS, Transaction
@@ -54,8 +54,21 @@ class TransactionRecordSerde:
                 ErrorCode.UNSUPPORTED_VERSION,
                 "The finalized level of transaction.version is 0; transactions of version 2 need level 1 or above.",
             )
-        written = to_record(record, version)
-        return encode_transaction_log(written) if version else encode_record(written, version)
+        if version == 0:
+            return encode_record(to_record(record, version), version)
+        if _has_rotation(record):
+            return encode_transaction_log(to_record(record, version))
+        return encode_transaction(
+            record.transactional_id,
+            record.producer_id,
+            record.producer_epoch,
+            record.timeout_ms,
+            record.state,
+            None if record.state is EMPTY else record.partitions,
+            record.update_timestamp_ms,
+            record.start_timestamp_ms,
+            record.client_version,
+        )
 
     def decode(self, key: bytes, value: bytes | None, /) -> TransactionRecord:
         """
@@ -83,7 +96,7 @@ def to_record(transaction: Transaction, version: int) -> TransactionLog:
             by_topic[topic].append(index)
         partitions = tuple(TransactionLogPartitionsSchema(topic, tuple(indexes)) for topic, indexes in by_topic.items())
     previous = transaction.previous_producer_id
-    has_rotation = version >= 1 and (transaction.next_producer_id != NO_PRODUCER_ID or _was_rotated(transaction))
+    has_rotation = version >= 1 and _has_rotation(transaction)
     return TransactionLog(
         transaction.transactional_id,
         transaction.producer_id,
@@ -99,8 +112,12 @@ def to_record(transaction: Transaction, version: int) -> TransactionLog:
     )
 
 
-def _was_rotated(transaction: Transaction) -> bool:
-    return transaction.previous_producer_id not in (NO_PRODUCER_ID, transaction.producer_id)
+def _has_rotation(transaction: Transaction) -> bool:
+    """Whether the producer id is to change, or has changed."""
+    previous = transaction.previous_producer_id
+    return transaction.next_producer_id != NO_PRODUCER_ID or (
+        previous != NO_PRODUCER_ID and previous != transaction.producer_id
+    )
 
 
 def from_record(record: TransactionLog) -> Transaction:

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 
 from kohort.machine.ports import ProducerIdGenerator
 from kohort.machine.response_aggregation import ResponseAggregator
-from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Reply, Runner
+from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Reply, Result, Runner
 from kohort.model.context import RequestContext
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.model.ids import TopicPartition
@@ -44,6 +44,7 @@ from kohort.wire.apis import ApiKey
 Remaining: TypeAlias = Callable[[int, str], frozenset[TopicPartition] | None]
 """`remaining(partition, transactional_id)`: see `kohort.transaction.markers.MarkerSender.remaining`."""
 
+_NONE: Final = ErrorCode.NONE
 _VERSION_2_SINCE: Final = 5
 """EndTxn: transaction version 2."""
 
@@ -136,15 +137,14 @@ class TransactionService(TransactionFront):
         self, request: m.EndTxnRequest, context: RequestContext, reply: Reply[m.EndTxnResponse]
     ) -> m.EndTxnResponse | None:
         code = self.refusal(request.transactional_id)
-        if code is not ErrorCode.NONE:
+        if code is not _NONE:
             return refused_end(code)
         api_version = context.api_version
-        client_version = VERSION_2 if api_version >= _VERSION_2_SINCE else 0
         return self.runner.write(
             self.partition_for(request.transactional_id),
-            lambda shard, now_ms: end_txn(shard.context, request, client_version, now_ms),
+            partial(_end, request, VERSION_2 if api_version >= _VERSION_2_SINCE else 0),
             reply,
-            lambda error: refused_end(downgraded(append_error(error), ApiKey.END_TXN, api_version)),
+            partial(_not_ended, api_version),
         )
 
     # DescribeTransactions, ListTransactions
@@ -206,6 +206,16 @@ class TransactionService(TransactionFront):
             lambda shard, _: gauges.add_shard(shard.context.transactions, shard.context.unfinished), lambda _: gauges
         )
         return gauges
+
+
+def _end(
+    request: m.EndTxnRequest, client_version: int, shard: HasContext, now_ms: int
+) -> Result[Any, m.EndTxnResponse]:
+    return end_txn(shard.context, request, client_version, now_ms)
+
+
+def _not_ended(api_version: int, error: Exception) -> m.EndTxnResponse:
+    return refused_end(downgraded(append_error(error), ApiKey.END_TXN, api_version))
 
 
 def _init_refused(code: ErrorCode) -> m.InitProducerIdResponse:

@@ -9,8 +9,6 @@ Source: Kafka TransactionMetadata, TxnTransitMetadata; KIP-98, KIP-360, KIP-890.
 
 from typing import Final
 
-import msgspec
-
 from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.model.ids import TopicPartition
@@ -44,9 +42,11 @@ class IllegalTransitionError(CoordinatorError):
         super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, message)
 
 
-class Transaction(msgspec.Struct, frozen=True):
+class Transaction:
     """
     A transactional id.
+
+    A plain class and no `msgspec.Struct`: compiled code reads its attributes from fixed places. Nothing changes one.
 
     Attributes:
         partitions: of the ongoing or prepared transaction.
@@ -58,18 +58,73 @@ class Transaction(msgspec.Struct, frozen=True):
             It is not in the log, and -1 after a load, as in Kafka.
     """
 
-    transactional_id: str
-    producer_id: int
-    producer_epoch: int
-    timeout_ms: int
-    state: TransactionState
-    partitions: frozenset[TopicPartition]
-    start_timestamp_ms: int
-    update_timestamp_ms: int
-    client_version: int = 0
-    previous_producer_id: int = NO_PRODUCER_ID
-    next_producer_id: int = NO_PRODUCER_ID
-    last_producer_epoch: int = NO_PRODUCER_EPOCH
+    __slots__ = (
+        "client_version",
+        "last_producer_epoch",
+        "next_producer_id",
+        "partitions",
+        "previous_producer_id",
+        "producer_epoch",
+        "producer_id",
+        "start_timestamp_ms",
+        "state",
+        "timeout_ms",
+        "transactional_id",
+        "update_timestamp_ms",
+    )
+
+    def __init__(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        timeout_ms: int,
+        state: TransactionState,
+        partitions: frozenset[TopicPartition],
+        start_timestamp_ms: int,
+        update_timestamp_ms: int,
+        client_version: int = 0,
+        previous_producer_id: int = NO_PRODUCER_ID,
+        next_producer_id: int = NO_PRODUCER_ID,
+        last_producer_epoch: int = NO_PRODUCER_EPOCH,
+    ) -> None:
+        self.transactional_id: Final = transactional_id
+        self.producer_id: Final = producer_id
+        self.producer_epoch: Final = producer_epoch
+        self.timeout_ms: Final = timeout_ms
+        self.state: Final = state
+        self.partitions: Final = partitions
+        self.start_timestamp_ms: Final = start_timestamp_ms
+        self.update_timestamp_ms: Final = update_timestamp_ms
+        self.client_version: Final = client_version
+        self.previous_producer_id: Final = previous_producer_id
+        self.next_producer_id: Final = next_producer_id
+        self.last_producer_epoch: Final = last_producer_epoch
+
+    def _values(self) -> tuple[object, ...]:
+        return (
+            self.transactional_id,
+            self.producer_id,
+            self.producer_epoch,
+            self.timeout_ms,
+            self.state,
+            self.partitions,
+            self.start_timestamp_ms,
+            self.update_timestamp_ms,
+            self.client_version,
+            self.previous_producer_id,
+            self.next_producer_id,
+            self.last_producer_epoch,
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Transaction) and self._values() == other._values()
+
+    def __hash__(self) -> int:
+        return hash(self._values())
+
+    def __repr__(self) -> str:
+        return f"Transaction{self._values()!r}"
 
     @property
     def is_epoch_exhausted(self) -> bool:

@@ -9,7 +9,7 @@ Source: Kafka CompressionType; KIP-57 (LZ4 frames), KIP-110 (Zstandard), KIP-390
 """
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 from struct import Struct
 from typing import TypeAlias
@@ -22,6 +22,13 @@ from kohort.model.limits import DECOMPRESSED_BYTES_MAX
 Buffer: TypeAlias = bytes | bytearray | memoryview
 DecompressInto: TypeAlias = Callable[[bytes, bytearray], int]
 """Decompresses all frames into a buffer and returns the size; raises DecompressionError if the buffer is too small."""
+
+
+class TooLargeError(CorruptError):
+    """Records decompress to more than the allowed bytes."""
+
+    def __init__(self, bytes_max: int) -> None:
+        super().__init__(f"records decompress to more than {bytes_max} bytes")
 
 
 class Codec(IntEnum):
@@ -40,6 +47,7 @@ _XERIAL_BLOCK_BYTES = 32 * 1024
 _INT32 = Struct(">i")
 
 _LZ4_LEVEL = 9
+_LZ4_PIECE_BYTES = 16 * 1024
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_HEADER_BYTES = 7
 _LZ4_DICTIONARY = 0x01
@@ -52,7 +60,7 @@ _LZ4_BLOCK_SIZE_MASK = 0x7FFF_FFFF
 
 _ZSTD_LEVEL = 3
 
-_GZIP_WINDOW_BYTES = 512
+GZIP_WINDOW_BYTES = 512
 """The first part of a second gzip member; each further part is as large as all before it."""
 _ROOM_BYTES_MIN = 64 * 1024
 _ROOM_RATIO = 8
@@ -63,7 +71,11 @@ _BUFFER_IS_FULL = "whole buffer"
 
 
 def compress(data: Buffer, codec: Codec) -> bytes:
-    """Compress the records of a batch at Kafka's default level."""
+    """
+    Compress the records of a batch at Kafka's default level.
+
+    LZ4 holds Python's global lock: it is given small pieces, so that other threads have their turns.
+    """
     match codec:
         case Codec.NONE:
             return bytes(data)
@@ -75,10 +87,12 @@ def compress(data: Buffer, codec: Codec) -> bytes:
         case Codec.LZ4:
             # Kafka refuses dependent blocks.
             frame = cramjam.lz4.Compressor(level=_LZ4_LEVEL, content_checksum=False, block_linked=False)
-            frame.compress(bytes(data))
+            view = memoryview(data)
+            for low in range(0, len(view), _LZ4_PIECE_BYTES):
+                frame.compress(bytes(view[low : low + _LZ4_PIECE_BYTES]))
             return bytes(frame.finish())
         case Codec.ZSTD:
-            return bytes(cramjam.zstd.compress(bytes(data), level=_ZSTD_LEVEL))
+            return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL))
 
 
 def decompress(data: Buffer, codec: int, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> bytes:
@@ -86,7 +100,8 @@ def decompress(data: Buffer, codec: int, decompressed_bytes_max: int = DECOMPRES
     Decompress the records of a batch.
 
     Raises:
-        CorruptError: the codec is unknown, the data are damaged, or they decompress to more than `decompressed_bytes_max`.
+        TooLargeError: they decompress to more than `decompressed_bytes_max`.
+        CorruptError: the codec is unknown, or the data are damaged.
     """
     packed = bytes(data)
     try:
@@ -105,10 +120,6 @@ def decompress(data: Buffer, codec: int, decompressed_bytes_max: int = DECOMPRES
                 raise CorruptError(f"unknown compression codec {codec}")
     except (cramjam.DecompressionError, zlib.error, IndexError) as exc:
         raise CorruptError(f"records cannot be decompressed (codec {codec}): {exc}") from exc
-
-
-def _too_large(decompressed_bytes_max: int) -> CorruptError:
-    return CorruptError(f"records decompress to more than {decompressed_bytes_max} bytes")
 
 
 def _decompress_gzip(packed: bytes, bytes_max: int) -> bytes:
@@ -130,17 +141,17 @@ def _decompress_gzip(packed: bytes, bytes_max: int) -> bytes:
             part = view[position : position + fed]
             out += member.decompress(part, bytes_max - len(out) + 1)
             if len(out) > bytes_max:
-                raise _too_large(bytes_max)
+                raise TooLargeError(bytes_max)
             position += len(part)
             fed = position - start
         position -= len(member.unused_data)
-        start, fed = position, _GZIP_WINDOW_BYTES
+        start, fed = position, GZIP_WINDOW_BYTES
     return bytes(out)
 
 
 def _compress_xerial(data: Buffer) -> bytes:
     out = bytearray(_XERIAL_HEADER)
-    plain = bytes(data)
+    plain = memoryview(data)
     for start in range(0, len(plain), _XERIAL_BLOCK_BYTES):
         block = bytes(cramjam.snappy.compress_raw(plain[start : start + _XERIAL_BLOCK_BYTES]))
         out += _INT32.pack(len(block))
@@ -154,6 +165,22 @@ def _decompress_snappy(packed: bytes, bytes_max: int) -> bytes:
         _check_snappy_block(packed, bytes_max, bytes_max)
         return bytes(cramjam.snappy.decompress_raw(packed))
     out = bytearray()
+    for block in snappy_blocks(packed):
+        _check_snappy_block(block, bytes_max - len(out), bytes_max)
+        out += cramjam.snappy.decompress_raw(block)
+    return bytes(out)
+
+
+def snappy_blocks(packed: bytes) -> Iterator[bytes]:
+    """
+    The blocks of xerial streams, or the one block without a stream.
+
+    Raises:
+        CorruptError: a stream ends early.
+    """
+    if not packed.startswith(_XERIAL_MAGIC):
+        yield packed
+        return
     position = 0
     while position < len(packed):
         if packed.startswith(_XERIAL_MAGIC, position):  # the first stream, or one more
@@ -163,25 +190,22 @@ def _decompress_snappy(packed: bytes, bytes_max: int) -> bytes:
         position += 4
         if not 0 <= size <= len(packed) - position:
             raise CorruptError("a snappy stream ends early")
-        block = packed[position : position + size]
-        _check_snappy_block(block, bytes_max - len(out), bytes_max)
-        out += cramjam.snappy.decompress_raw(block)
+        yield packed[position : position + size]
         position += size
-    return bytes(out)
 
 
 def _check_snappy_block(block: bytes, room: int, bytes_max: int) -> None:
     """Check the decompressed size with which a block begins; the block is refused later if it does not have that size."""
     if cramjam.snappy.decompress_raw_len(block) > room:
-        raise _too_large(bytes_max)
+        raise TooLargeError(bytes_max)
 
 
 def _decompress_lz4(packed: bytes, bytes_max: int) -> bytes:
-    _check_lz4_frame(packed)
+    check_lz4_frame(packed)
     return _into_growing_room(cramjam.lz4.decompress_into, packed, bytes_max)
 
 
-def _check_lz4_frame(packed: bytes) -> None:
+def check_lz4_frame(packed: bytes) -> None:
     """
     Check that the data are one LZ4 frame of independent blocks, which is all that Java clients read.
 
@@ -204,6 +228,11 @@ def _check_lz4_frame(packed: bytes) -> None:
         raise CorruptError("an LZ4 frame ends early" if position > len(packed) else "bytes after an LZ4 frame")
 
 
+def is_full(error: Exception) -> bool:
+    """Whether a codec failed because the buffer was too small."""
+    return _BUFFER_IS_FULL in str(error)
+
+
 def _into_growing_room(decompress_into: DecompressInto, packed: bytes, bytes_max: int) -> bytes:
     """
     Decompress into a buffer, and into a larger one if it was too small; all attempts together cost a third more than the last.
@@ -216,8 +245,8 @@ def _into_growing_room(decompress_into: DecompressInto, packed: bytes, bytes_max
         try:
             return bytes(memoryview(room)[: decompress_into(packed, room)])
         except cramjam.DecompressionError as exc:
-            if _BUFFER_IS_FULL not in str(exc):
+            if not is_full(exc):
                 raise
             if room_bytes == bytes_max:
-                raise _too_large(bytes_max) from exc
+                raise TooLargeError(bytes_max) from exc
         room_bytes = min(room_bytes * _ROOM_GROWTH, bytes_max)

@@ -14,6 +14,11 @@ from kohort.model.errors import CorruptError
 
 _INT32_BYTES: Final = 5
 _INT64_BYTES: Final = 10
+_ANY_NUMBER: Final = 1 << 62
+
+
+class ManyHeaders(Exception):  # noqa: N818 -- not an error: the records are read in steps
+    """The records have more headers than may be read at once."""
 
 
 class RecordReader:
@@ -24,9 +29,10 @@ class RecordReader:
         position: where the next record begins.
         offset_delta, timestamp_delta: relative to the header of the batch.
         key_bytes, value_bytes: sizes; -1 for null.
+        headers_left: how many headers the next records may have together.
     """
 
-    __slots__ = ("data", "key_bytes", "offset_delta", "position", "timestamp_delta", "value_bytes")
+    __slots__ = ("data", "headers_left", "key_bytes", "offset_delta", "position", "timestamp_delta", "value_bytes")
 
     def __init__(self, data: bytes, position: int) -> None:
         self.data: bytes = data
@@ -35,6 +41,7 @@ class RecordReader:
         self.timestamp_delta: int = 0
         self.key_bytes: int = -1
         self.value_bytes: int = -1
+        self.headers_left: int = _ANY_NUMBER
 
     def read(self) -> None:
         """
@@ -43,6 +50,7 @@ class RecordReader:
         Raises:
             CorruptError: its parts do not have the sizes that they state.
             IndexError: the data end within it.
+            ManyHeaders: `headers_left` is exceeded.
         """
         data = self.data
         at = self.position
@@ -89,10 +97,37 @@ class RecordReader:
         value = data[at]
         at += 1
         if value:
-            at = _skip_headers(data, at - 1, end)
+            at = self._skip_headers(at - 1, end)
         if at != end:
             raise CorruptError(f"a record of {length >> 1} bytes has {at - end + (length >> 1)} bytes")
         self.position = at
+
+    def _skip_headers(self, at: int, end: int) -> int:
+        """
+        The position after the headers of a record, which begin with their number. Keys need not be UTF-8.
+
+        Raises:
+            CorruptError: their number or a size is wrong.
+        """
+        data = self.data
+        count, at = read_size(data, at)
+        if count < 0:
+            raise CorruptError(f"a record has {count} headers")
+        self.headers_left -= count
+        if self.headers_left < 0:
+            raise ManyHeaders
+        for _ in range(count):
+            size, at = read_size(data, at)
+            if size < 0:
+                raise CorruptError(f"the key of a header has a length of {size}")
+            size, at = read_size(data, at + size)
+            if size < -1:
+                raise CorruptError(f"the value of a header has a length of {size}")
+            if size > 0:
+                at += size
+            if at > end:
+                raise CorruptError("the headers of a record are longer than the record")
+        return at
 
 
 class RecordScan:
@@ -123,8 +158,33 @@ class RecordScan:
         self.is_rising: bool = True
         self.null_keys: int = 1 if reader.key_bytes < 0 else 0
 
+    def take(self, reader: RecordReader, last_delta: int, *, must_rise: bool) -> None:
+        """
+        Include the record that was just read. `scan_records` has the same rules in its loop, where they are faster.
 
-def scan_records(data: bytes, position: int, count: int, *, must_rise: bool = False) -> RecordScan:
+        Args:
+            last_delta: the offset of the record before it.
+
+        Raises:
+            CorruptError: the offset has to be larger, and is not.
+        """
+        self.latest_delta = max(self.latest_delta, reader.timestamp_delta)
+        self.earliest_delta = min(self.earliest_delta, reader.timestamp_delta)
+        offset_delta = reader.offset_delta
+        if offset_delta <= last_delta:
+            if must_rise:
+                raise CorruptError(f"offsets do not rise: {offset_delta} follows {last_delta}")
+            self.is_rising = False
+            self.lowest_offset_delta = min(self.lowest_offset_delta, offset_delta)
+        else:
+            self.highest_offset_delta = max(self.highest_offset_delta, offset_delta)
+        if reader.key_bytes < 0:
+            self.null_keys += 1
+
+
+def scan_records(
+    data: bytes, position: int, count: int, *, must_rise: bool = False, headers_max: int = _ANY_NUMBER
+) -> RecordScan:
     """
     Scan `count` records, at least one, which begin at a position and have to fill the rest of the data.
 
@@ -133,8 +193,10 @@ def scan_records(data: bytes, position: int, count: int, *, must_rise: bool = Fa
 
     Raises:
         CorruptError: a record is malformed, or there are more or fewer records.
+        ManyHeaders: the records have more than `headers_max` headers.
     """
     reader = RecordReader(data, position)
+    reader.headers_left = headers_max
     try:
         reader.read()
         scan = RecordScan(reader)
@@ -160,10 +222,19 @@ def scan_records(data: bytes, position: int, count: int, *, must_rise: bool = Fa
                 scan.null_keys += 1
     except IndexError:
         raise CorruptError(f"the records end before there are {count}") from None
-    left = len(data) - reader.position
+    check_left(len(data) - reader.position, count)
+    return scan
+
+
+def check_left(left: int, count: int) -> None:
+    """
+    Check that no byte is left after the records.
+
+    Raises:
+        CorruptError: some are, or the last record ends after the data.
+    """
     if left:
         raise CorruptError(f"{left} bytes after {count} records" if left > 0 else "the last record ends early")
-    return scan
 
 
 def _read_long(data: bytes, at: int, bytes_max: int) -> tuple[int, int]:
@@ -191,8 +262,14 @@ def _read_long(data: bytes, at: int, bytes_max: int) -> tuple[int, int]:
     return value, at
 
 
-def _read(data: bytes, at: int) -> tuple[int, int]:
-    """A signed varint of 32 bits, and the position after it."""
+def read_size(data: bytes, at: int) -> tuple[int, int]:
+    """
+    A signed varint of 32 bits, and the position after it.
+
+    Raises:
+        CorruptError: it has more bytes or more bits than its type.
+        IndexError: the data end within it.
+    """
     value = data[at]
     at += 1
     if value > 0x7F:
@@ -200,25 +277,10 @@ def _read(data: bytes, at: int) -> tuple[int, int]:
     return (value >> 1 if not value & 1 else -(value >> 1) - 1), at
 
 
-def _skip_headers(data: bytes, at: int, end: int) -> int:
-    """
-    The position after the headers of a record, which begin with their number. Keys need not be UTF-8.
-
-    Raises:
-        CorruptError: their number or a size is wrong.
-    """
-    count, at = _read(data, at)
-    if count < 0:
-        raise CorruptError(f"a record has {count} headers")
-    for _ in range(count):
-        size, at = _read(data, at)
-        if size < 0:
-            raise CorruptError(f"the key of a header has a length of {size}")
-        size, at = _read(data, at + size)
-        if size < -1:
-            raise CorruptError(f"the value of a header has a length of {size}")
-        if size > 0:
-            at += size
-        if at > end:
-            raise CorruptError("the headers of a record are longer than the record")
-    return at
+def read_time(data: bytes, at: int) -> tuple[int, int]:
+    """A signed varint of 64 bits, and the position after it. Raises: as `read_size`."""
+    value = data[at]
+    at += 1
+    if value > 0x7F:
+        value, at = _read_long(data, at, _INT64_BYTES)
+    return (value >> 1 if not value & 1 else -(value >> 1) - 1), at

@@ -9,7 +9,7 @@ Source: the message schemas of Apache Kafka 4.2.1, by way of kio.
 """
 
 from functools import cache
-from pathlib import Path
+from importlib.resources import files
 from typing import Any
 
 import msgspec
@@ -119,7 +119,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
 @cache
 def _raw() -> dict[str, msgspec.Raw]:
-    content = Path(__file__).with_name("schemas.json").read_bytes()
+    content = (files("kohort.wire") / "schemas.json").read_bytes()
     return msgspec.json.decode(content, type=dict[str, msgspec.Raw])
 
 

@@ -281,7 +281,7 @@ class RepeatReader:
             positions.append(position)
             position = different.find(_NUMBER, position + _NUMBER_BYTES)
         template = RequestTemplate(request, zeros, positions, self._with_numbers)
-        return None if not positions or template.numbers_of(body, 0) is None else template
+        return None if template.numbers_of(body, 0) is None else template
 
     def _body(self, request: Any) -> bytes:
         header_bytes = _HEADER_BYTES + self._is_flexible

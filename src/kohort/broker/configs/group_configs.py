@@ -37,6 +37,54 @@ _LIMITS = (
 )
 _KINDS = ("consumer", "share", "streams")
 
+_BROKER_RANGES = (
+    # The kind and the name of a value that has a minimum and a maximum, in Kafka's order of checks.
+    ("consumer", "heartbeat.interval.ms"),
+    ("consumer", "session.timeout.ms"),
+    ("share", "heartbeat.interval.ms"),
+    ("share", "session.timeout.ms"),
+    ("share", "record.lock.duration.ms"),
+    ("streams", "heartbeat.interval.ms"),
+    ("streams", "session.timeout.ms"),
+)
+_PROTOCOLS = "group.coordinator.rebalance.protocols"
+
+
+def check_broker(broker: BrokerConfig) -> None:
+    """
+    Check the broker's configurations of groups against each other, as a start of Kafka does.
+
+    Raises:
+        ConfigError: the classic protocol is disabled, a value is outside of its minimum and maximum, or a heartbeat interval is
+            not below the session timeout; with Kafka's message.
+
+    Source: Kafka GroupCoordinatorConfig, ShareGroupConfig, AbstractKafkaConfig.groupCoordinatorRebalanceProtocols.
+    """
+    if not broker.get_list(_PROTOCOLS):
+        raise ConfigError(
+            f"Configuration '{_PROTOCOLS}' must not be empty. Valid values include: [consumer, classic, share, streams]"
+        )
+    if "classic" not in broker.get_list(_PROTOCOLS):
+        raise ConfigError(f"Disabling the 'classic' protocol is not supported. Add classic to {_PROTOCOLS}.")
+    for kind, name in _BROKER_RANGES:
+        value, least, most = f"group.{kind}.{name}", f"group.{kind}.min.{name}", f"group.{kind}.max.{name}"
+        _check_order(broker, most, least)
+        _check_order(broker, value, least)
+        if broker.get_int(value) > broker.get_int(most):
+            raise ConfigError(f"{value} must be less than or equal to {most}")
+    for kind in _KINDS:
+        interval, timeout = f"group.{kind}.heartbeat.interval.ms", f"group.{kind}.session.timeout.ms"
+        if broker.get_int(interval) >= broker.get_int(timeout):
+            raise ConfigError(f"{interval} must be less than {timeout}")
+    standbys = ("group.streams.num.standby.replicas", "group.streams.max.standby.replicas")
+    if broker.get_int(standbys[0]) > broker.get_int(standbys[1]):
+        raise ConfigError(f"{standbys[0]} must be less than or equal to {standbys[1]}")
+
+
+def _check_order(broker: BrokerConfig, larger: str, smaller: str) -> None:
+    if broker.get_int(larger) < broker.get_int(smaller):
+        raise ConfigError(f"{larger} must be greater than or equal to {smaller}")
+
 
 class GroupConfigs:
     """Effective values and validation of group configurations."""

@@ -14,7 +14,9 @@ Source: KIP-98, KIP-110, KIP-467, KIP-516, KIP-890, KIP-951; Kafka KafkaApis.han
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -23,6 +25,7 @@ import msgspec
 from kohort.broker.catalog import Catalog
 from kohort.broker.partitions import Partition, Partitions
 from kohort.broker.ports import CallLater, Cancel, Context, NoResponse
+from kohort.broker.records.large_batches import LargeBatches, Steps
 from kohort.broker.records.produce_refusals import (
     NO_OFFSET,
     has_invalid_offsets_or_sequence,
@@ -37,7 +40,13 @@ from kohort.broker.records.produce_verification import (
     VerificationError,
     Verified,
 )
-from kohort.broker.records.validation import NO_TIMESTAMP, validate_batch
+from kohort.broker.records.validation import (
+    AT_ONCE_RECORDS,
+    NO_TIMESTAMP,
+    LargeBatch,
+    decompressed_at_once,
+    validate_batch,
+)
 from kohort.machine.shard import Reply
 from kohort.model.errors import CoordinatorError, ErrorCode, StorageError
 from kohort.model.ids import INTERNAL_TOPICS
@@ -46,8 +55,10 @@ from kohort.storage.producers import BatchMetadata
 from kohort.wire import messages as m
 from kohort.wire.batches import (
     ATTRIBUTES_LOW_AT,
+    CODEC_MASK,
     LOG_OVERHEAD_BYTES,
     TRANSACTIONAL,
+    BatchHeader,
     read_header,
 )
 from kohort.wire.produced import validate_produced
@@ -70,7 +81,13 @@ The least time that a request waits for the flush of its batches. Kafka's timeou
 leader's log is not limited by it.
 """
 
-_NOTHING_VERIFIED: Final = Verified({}, {})
+_PARTITION_COST: Final = 20
+"""The work of a partition, in records that are scanned in the same time."""
+_BYTES_COST: Final = 9
+"""The same for decompression: a record for each 512 bytes that come out."""
+_WORK_AT_ONCE: Final = AT_ONCE_RECORDS + _PARTITION_COST
+
+_NOTHING_VERIFIED: Final = Verified()
 """Of requests without a transactional id: nothing is put in."""
 
 _PartitionAnswer: Final = m.ProduceResponsePartitionProduceResponse
@@ -88,12 +105,14 @@ class Produce:
         clock: Clock,
         call_later: CallLater,
         verifier: TransactionVerifier,
+        large: LargeBatches,
     ) -> None:
         self._catalog = catalog
         self._partitions = partitions
         self._clock = clock
         self._call_later = call_later
         self._verifier = verifier
+        self._large = large
         self.invalid_offsets_or_sequences = 0
         """Batches refused for their offsets or their sequence number. Kafka: InvalidOffsetOrSequenceRecordsPerSec."""
 
@@ -108,20 +127,85 @@ class Produce:
         return self.append_batches(write, _by_topic(request), reply)
 
     def append_batches(
-        self, write: _Write, topics: _Topics, reply: Reply[m.ProduceResponse]
+        self,
+        write: _Write,
+        topics: _Topics,
+        reply: Reply[m.ProduceResponse],
+        when_appended: Callable[[], None] | None = None,
     ) -> m.ProduceResponse | NoResponse | None:
-        for (name, topic_id), partitions in topics.items():
-            topic = self._name(name, topic_id, write.api_version)
-            answers = [self._answer(write, topic, data) for data in partitions.values()]
-            write.topics.append(
-                m.ProduceResponseTopicProduceResponse(name=name, topic_id=topic_id, partition_responses=answers)
-            )
+        """
+        Append the batches of a request, in later turns from the first one on that takes long.
+
+        Args:
+            when_appended: called at the end of the later turns, if there are any.
+        """
+        try:
+            for (name, topic_id), partitions in topics.items():
+                topic = self._name(name, topic_id, write.api_version)
+                answers = write.begin_topic(name, topic_id)
+                for data in partitions.values():
+                    answers.append(self._answer(write, topic, data))
+        except LargeBatch:
+            write.is_in_steps = True
+            steps = self._append_in_steps(write, topics, reply, when_appended)
+            next(steps)  # Even if the steps are dropped, `when_appended` is called.
+            write.context.go_on(steps, reply)
+            return None
+        return self._appended(write, reply)
+
+    def _appended(self, write: _Write, reply: Reply[m.ProduceResponse]) -> m.ProduceResponse | NoResponse | None:
         if write.acks == NONE:
             return NoResponse.CLOSE_CONNECTION if write.has_error else NoResponse.NO_OP
         if write.pending:
             write.wait(reply, self._call_later)
             return None
         return write.response()
+
+    def _append_in_steps(
+        self,
+        write: _Write,
+        topics: _Topics,
+        reply: Reply[m.ProduceResponse],
+        when_appended: Callable[[], None] | None,
+    ) -> Steps[m.ProduceResponse | NoResponse | None]:
+        """Append the batches that have no answer yet. Others may append between two of them."""
+        write.watch()
+        try:
+            yield None
+            for place, ((name, topic_id), partitions) in enumerate(topics.items()):
+                answers = write.answers_of(place) if place < len(write.topics) else write.begin_topic(name, topic_id)
+                for data in islice(partitions.values(), len(answers), None):
+                    topic = self._name(name, topic_id, write.api_version)
+                    write.begin_step()
+                    answer: Answer | None
+                    try:
+                        answer = self._answer(write, topic, data)
+                    except LargeBatch:
+                        answer = None
+                    if answer is None:
+                        answer = yield from self._answer_in_steps(write, topic, data)
+                    answers.append(answer)
+                    write.watch()
+                    yield None
+        finally:
+            if when_appended is not None:
+                when_appended()
+        return self._appended(write, reply)
+
+    def _answer_in_steps(self, write: _Write, topic: str | None, data: Data) -> Steps[Answer]:
+        partition = None
+        try:
+            partition = self._find(topic, data.index)
+            header, records = write.check(partition, data)
+            batch = yield from self._large.validate(
+                records, header, partition.rules, write.now_ms, partition.topic_partition
+            )
+            if partition.is_deleted:
+                raise CoordinatorError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            partition.check()
+            return write.store(partition, data, header, batch)
+        except (CoordinatorError, StorageError) as error:
+            return self._refused(write, partition, data, error)
 
     def _name(self, name: str, topic_id: UUID | None, api_version: int) -> str | None:
         """The name of the topic; None if no topic has the id."""
@@ -136,12 +220,17 @@ class Produce:
             partition = self._find(topic, data.index)
             return write.append(partition, data)
         except (CoordinatorError, StorageError) as error:
-            write.has_error = True
-            if error.code is ErrorCode.INVALID_RECORD and has_invalid_offsets_or_sequence(data.records or b""):
-                self.invalid_offsets_or_sequences += 1
-            reached = partition is not None and has_reached_log(error, data, write.api_version)
-            start = partition.log.log_start_offset if partition and reached else NO_OFFSET
-            return refusal(data.index, error, log_start_offset=start)
+            return self._refused(write, partition, data, error)
+
+    def _refused(
+        self, write: _Write, partition: Partition | None, data: Data, error: CoordinatorError | StorageError
+    ) -> Answer:
+        write.has_error = True
+        if error.code is ErrorCode.INVALID_RECORD and has_invalid_offsets_or_sequence(data.records or b""):
+            self.invalid_offsets_or_sequences += 1
+        reached = partition is not None and has_reached_log(error, data, write.api_version)
+        start = partition.log.log_start_offset if partition and reached else NO_OFFSET
+        return refusal(data.index, error, log_start_offset=start)
 
     def _find(self, topic: str | None, index: int) -> Partition:
         """
@@ -166,10 +255,10 @@ class Produce:
         """
         topics = _by_topic(request)
         batches = self._transactional_batches(topics, write)
-        if len({(header.producer_id, header.producer_epoch) for _, header in batches}) > 1:
+        if len(batches) > 1 and len({(each.header.producer_id, each.header.producer_epoch) for each in batches}) > 1:
             message = "Transactional records contained more than one producer ID"
             return _refuse_all(request, VerificationError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, message))
-        waiting = _AfterVerification(self, write, topics, reply)
+        waiting = _AfterVerification(self, write, topics, reply, partial(self._verifier.appended, transactional_id))
         self._verifier.verify(transactional_id, write.api_version, batches, waiting.on_verified)
         return waiting.returned()
 
@@ -226,23 +315,33 @@ class _AfterVerification:
     later. A class, because compiled closures that are called later are left to the garbage collector.
     """
 
-    __slots__ = ("_is_inside", "_produce", "_reply", "_response", "_topics", "_write")
+    __slots__ = ("_is_inside", "_produce", "_reply", "_response", "_topics", "_when_appended", "_write")
 
-    def __init__(self, produce: Produce, write: _Write, topics: _Topics, reply: Reply[m.ProduceResponse]) -> None:
+    def __init__(
+        self,
+        produce: Produce,
+        write: _Write,
+        topics: _Topics,
+        reply: Reply[m.ProduceResponse],
+        when_appended: Callable[[], None],
+    ) -> None:
         self._produce = produce
         self._write = write
         self._topics = topics
         self._reply = reply
         self._response: m.ProduceResponse | NoResponse | None = None
         self._is_inside = True
+        self._when_appended = when_appended
 
-    def on_verified(self, verified: Verified) -> None:
+    def on_verified(self, verified: Verified) -> bool:
+        """Append; returns whether batches are left, which are appended in later turns."""
         self._write.verified = verified
-        response = self._produce.append_batches(self._write, self._topics, self._reply)
+        response = self._produce.append_batches(self._write, self._topics, self._reply, self._when_appended)
         if self._is_inside:
             self._response = response
         elif response is not None:
             self._reply(response)  # type: ignore[arg-type]
+        return self._write.is_in_steps
 
     def returned(self) -> m.ProduceResponse | NoResponse | None:
         """The response; None if it is given to `reply` later."""
@@ -256,19 +355,24 @@ class _Write:
 
     Attributes:
         verified: the outcome of the verification of the transactional batches.
+        is_in_steps: whether batches are appended in later turns.
 
     Source: Kafka DelayedProduce.
     """
 
     __slots__ = (
         "_cancel",
-        "_context",
-        "_now_ms",
+        "_is_complete",
         "_reply",
         "_request",
+        "_watched",
+        "_work_left",
         "acks",
         "api_version",
+        "context",
         "has_error",
+        "is_in_steps",
+        "now_ms",
         "pending",
         "topics",
         "verified",
@@ -277,9 +381,13 @@ class _Write:
     def __init__(self, request: m.ProduceRequest, context: Context, now_ms: int) -> None:
         self._request = request
         self.acks: int = request.acks
-        self._context = context
+        self.context = context
         self.api_version = context.api_version
-        self._now_ms = now_ms
+        self.now_ms = now_ms
+        self._work_left = _WORK_AT_ONCE
+        self._is_complete = False
+        self._watched = 0
+        self.is_in_steps = False
         self._reply: Reply[m.ProduceResponse] | None = None
         self._cancel: Cancel | None = None
         self.has_error = False
@@ -288,26 +396,74 @@ class _Write:
         """By place of the topic in the response and partition index: the partition, and the end offset to wait for."""
         self.verified = _NOTHING_VERIFIED
 
+    def begin_topic(self, name: str, topic_id: UUID | None) -> list[Answer]:
+        """Begin the answer for a topic; returns the answers for its partitions, to be filled."""
+        answers: list[Answer] = []
+        self.topics.append(
+            m.ProduceResponseTopicProduceResponse(name=name, topic_id=topic_id, partition_responses=answers)
+        )
+        return answers
+
+    def answers_of(self, place: int) -> list[Answer]:
+        """The answers of a topic that was begun."""
+        answers = self.topics[place].partition_responses
+        assert isinstance(answers, list), "`begin_topic`"
+        return answers
+
+    def begin_step(self) -> None:
+        """Allow as much work at once as for a new request."""
+        self._work_left = _WORK_AT_ONCE
+
     def append(self, partition: Partition, data: Data) -> Answer:
         """
         Validate and append a batch.
 
         Raises:
             CoordinatorError, StorageError: nothing was appended.
+            LargeBatch: as well; it is to be validated in steps, or when others have had their turn.
         """
-        log, rules = partition.log, partition.rules
+        header, records = self.check(partition, data)
+        self._work_left -= header.record_count + _PARTITION_COST
+        if self._work_left < 0:
+            raise LargeBatch
+        plain = None
+        if header.attributes & CODEC_MASK:
+            plain = decompressed_at_once(records, header)
+            self._work_left -= len(plain) >> _BYTES_COST
+        batch = validate_batch(
+            records, header, partition.rules, self.now_ms, where=partition.topic_partition, plain=plain
+        )
+        return self.store(partition, data, header, batch)
+
+    def check(self, partition: Partition, data: Data) -> tuple[BatchHeader, bytes]:
+        """
+        Check what does not depend on the records; returns the header and the bytes of the batch.
+
+        Raises:
+            CoordinatorError: the batch is refused.
+        """
         records = data.records or b""
         unverified = self.verified.errors.get(partition.topic_partition)
         if unverified is not None:
             raise unverified
         if self.acks not in _ACKS and is_one_batch(records):
             raise CoordinatorError(ErrorCode.INVALID_REQUIRED_ACKS)
-        header = validate_produced(records, api_version=self.api_version, batch_bytes_max=log.config.max_message_bytes)
+        batch_bytes_max = partition.log.config.max_message_bytes
+        header = validate_produced(records, api_version=self.api_version, batch_bytes_max=batch_bytes_max)
         self.check_topic(partition)
         size = header.length + LOG_OVERHEAD_BYTES
         if size < len(records):
             records = records[:size]
-        batch = validate_batch(records, header, rules, self._now_ms, where=partition.topic_partition)
+        return header, records
+
+    def store(self, partition: Partition, data: Data, header: BatchHeader, batch: bytes | bytearray) -> Answer:
+        """
+        Append a valid batch.
+
+        Raises:
+            CoordinatorError, StorageError: nothing was appended.
+        """
+        log = partition.log
         if header.producer_id >= 0:
             guard = self.verified.guards.get(partition.topic_partition)
             duplicate = log.producers.validate(header, guard)
@@ -316,18 +472,18 @@ class _Write:
         end_offset = partition.append(batch)
         index = data.index
         if self.acks != NONE:
-            self.pending[len(self.topics), index] = partition, end_offset
+            self.pending[len(self.topics) - 1, index] = partition, end_offset
         return _PartitionAnswer(
             index=index,
             base_offset=end_offset - header.record_count,
-            log_append_time_ms=self._now_ms if rules.is_log_append_time else NO_TIMESTAMP,
+            log_append_time_ms=self.now_ms if partition.rules.is_log_append_time else NO_TIMESTAMP,
             log_start_offset=log.log_start_offset,
         )
 
     def _answer_duplicate(self, partition: Partition, data: Data, duplicate: BatchMetadata) -> Answer:
         """Answer with the offset of the batch in the log, which may not be durable yet."""
         if self.acks != NONE and duplicate.last_offset >= partition.log.high_watermark:
-            self.pending[len(self.topics), data.index] = partition, duplicate.last_offset + 1
+            self.pending[len(self.topics) - 1, data.index] = partition, duplicate.last_offset + 1
         return _PartitionAnswer(
             index=data.index,
             base_offset=duplicate.first_offset,
@@ -340,7 +496,7 @@ class _Write:
         Raises:
             CoordinatorError: the client may not write to the topic.
         """
-        if partition.topic.name in INTERNAL_TOPICS and self._context.client_id != ADMIN_CLIENT_ID:
+        if partition.topic.name in INTERNAL_TOPICS and self.context.client_id != ADMIN_CLIENT_ID:
             raise CoordinatorError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {partition.topic.name}"
             )
@@ -355,16 +511,24 @@ class _Write:
         """
         self._reply = reply
         self._cancel = call_later(max(self._request.timeout_ms, FLUSH_MS_MIN), self._on_deadline)
-        for place, (partition, end_offset) in self.pending.items():
+        if not self.is_in_steps:
+            self.watch()
+
+    def watch(self) -> None:
+        """Watch the high watermark for the pending batches that are not watched yet, in the turn of their append."""
+        pending = self.pending
+        for place, (partition, end_offset) in islice(pending.items(), self._watched, None):
             partition.when_replicated(end_offset, partial(self._on_replicated, place))
+        self._watched = len(pending)
 
     def _on_replicated(self, place: tuple[int, int], code: ErrorCode) -> None:
-        if self._reply is None:
+        if self._is_complete:
             return
         del self.pending[place]
+        self._watched -= 1
         if code:
             self._fail(place, code)
-        if not self.pending:
+        if not self.pending and self._reply is not None:
             self._complete(self._reply)
 
     def _on_deadline(self) -> None:
@@ -376,15 +540,14 @@ class _Write:
     def _fail(self, place: tuple[int, int], code: ErrorCode) -> None:
         """Put an error into an answer. The batch stays in the log, but the client cannot know that."""
         topic_place, index = place
-        topic = self.topics[topic_place]
-        answers = [
-            msgspec.structs.replace(answer, error_code=code) if answer.index == index else answer
-            for answer in topic.partition_responses
-        ]
-        self.topics[topic_place] = msgspec.structs.replace(topic, partition_responses=answers)
+        answers = self.answers_of(topic_place)
+        for number, answer in enumerate(answers):
+            if answer.index == index:
+                answers[number] = msgspec.structs.replace(answer, error_code=code)
 
     def _complete(self, reply: Reply[m.ProduceResponse]) -> None:
         self._reply = None
+        self._is_complete = True
         if self._cancel is not None:
             self._cancel()
         reply(self.response())

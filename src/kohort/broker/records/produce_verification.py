@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.partitions import Partition
@@ -44,14 +44,17 @@ class VerificationError(CoordinatorError):
     """The transaction of a batch is not verified. The message, if there is one, goes into the response."""
 
 
-class TransactionalBatch(NamedTuple):
+class TransactionalBatch:
     """A batch whose transaction has to be verified, and the partition that it is for."""
 
-    partition: Partition
-    header: BatchHeader
+    __slots__ = ("header", "partition")
+
+    def __init__(self, partition: Partition, header: BatchHeader) -> None:
+        self.partition = partition
+        self.header = header
 
 
-class Verified(NamedTuple):
+class Verified:
     """
     The outcome for one request.
 
@@ -60,11 +63,15 @@ class Verified(NamedTuple):
         errors: the partitions whose batch must not be appended.
     """
 
-    guards: dict[TopicPartition, object]
-    errors: dict[TopicPartition, CoordinatorError]
+    __slots__ = ("errors", "guards")
+
+    def __init__(self) -> None:
+        self.guards: dict[TopicPartition, object] = {}
+        self.errors: dict[TopicPartition, CoordinatorError] = {}
 
 
-OnVerified: TypeAlias = Callable[[Verified], None]
+OnVerified: TypeAlias = Callable[[Verified], bool]
+"""Takes the outcome, and returns whether the request is still appending its batches: `TransactionVerifier.appended` follows."""
 
 
 class VerificationMetrics:
@@ -112,17 +119,27 @@ class TransactionVerifier:
         on_verified: OnVerified,
     ) -> None:
         """Verify the batches of one request; `on_verified` is called once, now or later."""
-        queue = self._queues.setdefault(transactional_id, deque())
-        queue.append(_Request(self, transactional_id, api_version, batches, on_verified))
-        self.advance(transactional_id)
+        request = _Request(self, transactional_id, api_version, batches, on_verified)
+        queue = self._queues.get(transactional_id)
+        if queue is not None:
+            queue.append(request)
+        elif not request.is_verified() or request.finish():
+            self._queues[transactional_id] = deque((request,))
 
     def advance(self, transactional_id: str) -> None:
         """Finish the requests at the head of a queue whose batches are verified, and begin with the next one."""
         queue = self._queues.get(transactional_id)
         while queue and queue[0].is_verified():
-            queue.popleft().finish()
+            if queue[0].finish():
+                return
+            queue.popleft()
         if not queue:
             self._queues.pop(transactional_id, None)
+
+    def appended(self, transactional_id: str) -> None:
+        """The request at the head of a queue has appended its batches in later turns: go on with the next one."""
+        self._queues[transactional_id].popleft()
+        self.advance(transactional_id)
 
 
 class _Request:
@@ -134,6 +151,7 @@ class _Request:
         "_began_ms",
         "_has_begun",
         "_is_beginning",
+        "_is_finishing",
         "_on_verified",
         "_outstanding",
         "_transactional_id",
@@ -155,36 +173,38 @@ class _Request:
         self._api_version = api_version
         self._batches = batches
         self._on_verified = on_verified
-        self._verified = Verified({}, {})
+        self._verified = Verified()
         self._outstanding = len(batches)
-        self._has_begun = self._is_beginning = self._was_asked = False
+        self._has_begun = self._is_beginning = self._is_finishing = self._was_asked = False
         self._began_ms = 0
 
     def is_verified(self) -> bool:
-        """Begin if this has not begun, and return whether there is an outcome for every batch."""
+        """Begin if this has not begun, and return whether there is an outcome for every batch, and it has not been used."""
         if not self._has_begun:
             self._has_begun = self._is_beginning = True
             self._began_ms = self._verifier.clock.now_ms()
             for batch in self._batches:
-                self._ask(batch)
+                self._ask(batch, self._began_ms)
             self._is_beginning = False
-        return self._outstanding == 0
+        return self._outstanding == 0 and not self._is_finishing
 
-    def finish(self) -> None:
+    def finish(self) -> bool:
+        """Use the outcome; returns whether the request is still appending its batches."""
+        self._is_finishing = True
         if self._was_asked:
             self._verifier.metrics.time.record(self._verifier.clock.now_ms() - self._began_ms)
-        self._on_verified(self._verified)
+        return self._on_verified(self._verified)
 
-    def _ask(self, batch: TransactionalBatch) -> None:
-        partition, header = batch
+    def _ask(self, batch: TransactionalBatch, now_ms: int) -> None:
+        partition, header = batch.partition, batch.header
         producer = Producer(
             self._transactional_id,
             header.producer_id,
             header.producer_epoch,
-            adds_partition=self._adds_partitions,
+            self._adds_partitions,
         )
         try:
-            guard = partition.log.start_verification(producer, self._verifier.clock.now_ms(), header.base_sequence)
+            guard = partition.log.start_verification(producer, now_ms, header.base_sequence)
         except CoordinatorError as error:
             self._settle(batch, error)
             return
@@ -198,7 +218,7 @@ class _Request:
         if error is None:
             if self._adds_partitions and not batch.partition.log.is_verifying(batch.header.producer_id, guard):
                 # The marker of the previous transaction came while the coordinator waited for its end.
-                self._ask(batch)
+                self._ask(batch, self._verifier.clock.now_ms())
                 return
             self._verified.guards[batch.partition.topic_partition] = guard
         elif self._may_ask_again(error.code):
@@ -221,7 +241,7 @@ class _Request:
         if batch.partition.is_deleted:
             self._settle(batch, None)  # the append answers that there is no such partition
         else:
-            self._ask(batch)
+            self._ask(batch, self._verifier.clock.now_ms())
 
     def _settle(self, batch: TransactionalBatch, error: CoordinatorError | None) -> None:
         if error is not None:

@@ -9,7 +9,7 @@ Source: Kafka LogValidator.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from struct import Struct
 from typing import Final
 
@@ -26,14 +26,28 @@ from kohort.wire.batch_header import (
     TRANSACTIONAL,
 )
 from kohort.wire.batches import HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, as_long
-from kohort.wire.compression import Codec, compress, decompress
-from kohort.wire.record_scan import RecordReader, RecordScan, scan_records
+from kohort.wire.compression import Buffer, Codec, TooLargeError, compress, decompress
+from kohort.wire.record_scan import ManyHeaders, RecordReader, RecordScan, scan_records
+from kohort.wire.record_windows import STEP_RECORDS, RecordWindows, scan_in_steps
 
 NO_TIMESTAMP: Final = -1
+
+AT_ONCE_RECORDS: Final = 2_000
+"""Records that are scanned at once: 2 ms in plain Python."""
+_AT_ONCE_HEADERS: Final = 4_000
+AT_ONCE_BYTES: Final = 1 << 20
+"""Records that are decompressed at once: at most 4 ms (gzip)."""
+_AT_ONCE_COMPRESSED_BYTES: Final = 1 << 15
+"""Records that are compressed at once, for topics with another codec: at most 4 ms (LZ4)."""
+
 _ERRORS_LISTED: Final = 3
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
 _INT64: Final = Struct(">q")
+
+
+class LargeBatch(Exception):  # noqa: N818 -- not an error: it is validated in steps
+    """The validation of a batch takes too long for one turn of the event loop."""
 
 
 class InvalidRecordsError(CoordinatorError):
@@ -45,17 +59,27 @@ class InvalidRecordsError(CoordinatorError):
 
 
 def validate_batch(
-    data: bytes, header: BatchHeader, rules: ProduceRules, now_ms: int, *, where: object = ""
+    data: bytes,
+    header: BatchHeader,
+    rules: ProduceRules,
+    now_ms: int,
+    *,
+    where: object = "",
+    plain: bytes | None = None,
 ) -> bytes | bytearray:
     """
     Validate a batch and return it in the form in which it is appended.
 
     Args:
         where: the partition, for error messages.
+        plain: the decompressed records, if the caller has them.
 
     Raises:
         CoordinatorError: the batch breaks a rule. InvalidRecordsError names the records.
+        LargeBatch: the batch is to be validated in steps (`large_batches`).
     """
+    if header.record_count > AT_ONCE_RECORDS:
+        raise LargeBatch
     codec = header.attributes & CODEC_MASK
     if not codec:
         records, position = data, HEADER_BYTES
@@ -70,11 +94,86 @@ def validate_batch(
         ):
             return data
     else:
-        records, position = _decompress(data, header), 0
+        records, position = decompressed_at_once(data, header) if plain is None else plain, 0
         scan = _scan(records, position, header)
-    latest_ms = _check_records(RecordReader(records, position), scan, header, rules, now_ms, where)
-    if rules.codec is not None and rules.codec != codec:
-        data = _recompress(data, records[position:], rules.codec)
+    latest_ms = _latest_ms(scan, header, rules, now_ms)
+    if latest_ms is None:
+        checked = CheckedRecords(header, rules, now_ms, where)
+        reader = RecordReader(records, position)
+        for place in range(header.record_count):
+            reader.read()
+            checked.check(place, reader)
+        latest_ms = checked.finish()
+    if needs_codec(header, rules):
+        if len(records) > _AT_ONCE_COMPRESSED_BYTES:
+            raise LargeBatch
+        return stored_form(data, header, rules, now_ms, latest_ms, packed_records(records, position, rules))
+    return stored_form(data, header, rules, now_ms, latest_ms, None)
+
+
+def validate_in_steps(
+    records: Buffer, header: BatchHeader, rules: ProduceRules, now_ms: int, *, where: object = ""
+) -> Generator[None, None, int]:
+    """
+    Validate the records of a large batch, and return their largest timestamp; -1 if all are less.
+
+    Args:
+        records: the decompressed records, or the batch itself if it is not compressed.
+
+    Raises:
+        CoordinatorError: as `validate_batch`.
+    """
+    position = 0 if header.attributes & CODEC_MASK else HEADER_BYTES
+    try:
+        scan = yield from scan_in_steps(
+            RecordWindows(records, position),
+            header.record_count,
+            must_rise=header.record_count > UNORDERED_RECORDS_MAX,
+        )
+    except CorruptError as error:
+        raise CoordinatorError(ErrorCode.INVALID_RECORD, str(error)) from error
+    _check_offsets(scan, header)
+    latest_ms = _latest_ms(scan, header, rules, now_ms)
+    if latest_ms is not None:
+        return latest_ms
+    checked = CheckedRecords(header, rules, now_ms, where)
+    reader = RecordWindows(records, position)
+    for place in range(header.record_count):
+        if place % STEP_RECORDS == STEP_RECORDS - 1:
+            yield
+        if not reader.read_small():
+            yield from reader.read_large()
+        checked.check(place, reader)
+    return checked.finish()
+
+
+def needs_codec(header: BatchHeader, rules: ProduceRules) -> bool:
+    """Whether the records are stored with another codec than the producer's."""
+    return rules.codec is not None and rules.codec != header.attributes & CODEC_MASK
+
+
+def packed_records(records: Buffer, position: int, rules: ProduceRules) -> bytes:
+    """
+    The records from a position on, compressed by the topic's codec.
+
+    The records stay as they are. Kafka encodes them again, which gives the same bytes for batches of the usual clients.
+    """
+    assert rules.codec is not None, "needs_codec"
+    return compress(memoryview(records)[position:], Codec(rules.codec))
+
+
+def stored_form(
+    data: bytes, header: BatchHeader, rules: ProduceRules, now_ms: int, latest_ms: int, packed: bytes | None
+) -> bytes | bytearray:
+    """
+    A valid batch in the form in which it is appended.
+
+    Args:
+        latest_ms: the largest timestamp of its records.
+        packed: the records compressed by the topic's codec; None if they stay as they are.
+    """
+    if packed is not None and rules.codec is not None:
+        data = _with_records(data, packed, rules.codec)
     if rules.is_log_append_time:
         stamped = bytearray(data)
         batches.stamp_log_append_time(stamped, now_ms)
@@ -84,13 +183,18 @@ def validate_batch(
     return data
 
 
-def _decompress(data: bytes, header: BatchHeader) -> bytes:
+def decompressed_at_once(data: bytes, header: BatchHeader) -> bytes:
     """
+    The decompressed records of a batch.
+
     Raises:
         CoordinatorError: UNKNOWN_SERVER_ERROR, as Kafka.
+        LargeBatch: the records are larger than `AT_ONCE_BYTES`.
     """
     try:
-        return decompress(memoryview(data)[HEADER_BYTES:], header.codec)
+        return decompress(memoryview(data)[HEADER_BYTES:], header.codec, AT_ONCE_BYTES)
+    except TooLargeError as error:
+        raise LargeBatch from error
     except CorruptError as error:
         raise CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
 
@@ -104,33 +208,39 @@ def _scan(records: bytes, position: int, header: BatchHeader) -> RecordScan:
 
     Raises:
         CoordinatorError: INVALID_RECORD, or UNKNOWN_SERVER_ERROR for wrong offsets in a compressed batch, as Kafka.
+        LargeBatch: there are more headers than are scanned at once.
     """
     count = header.record_count
     try:
-        scan = scan_records(records, position, count, must_rise=count > UNORDERED_RECORDS_MAX)
+        scan = scan_records(
+            records, position, count, must_rise=count > UNORDERED_RECORDS_MAX, headers_max=_AT_ONCE_HEADERS
+        )
     except CorruptError as error:
         raise CoordinatorError(ErrorCode.INVALID_RECORD, str(error)) from error
+    except ManyHeaders:
+        raise LargeBatch from None
+    _check_offsets(scan, header)
+    return scan
+
+
+def _check_offsets(scan: RecordScan, header: BatchHeader) -> None:
+    """
+    Raises:
+        CoordinatorError: as `_scan`.
+    """
     lowest, highest = scan.lowest_offset_delta, scan.highest_offset_delta
-    if scan.is_rising and lowest == 0 and highest == count - 1:
-        return scan
+    if scan.is_rising and lowest == 0 and highest == header.record_count - 1:
+        return
     if header.attributes & CODEC_MASK:
         raise CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR, "offsets inside the batch do not follow each other")
     if lowest < 0 or highest > header.last_offset_delta:
         raise CoordinatorError(ErrorCode.INVALID_RECORD, "a record has an offset outside the batch")
-    return scan
 
 
-def _check_records(
-    reader: RecordReader, scan: RecordScan, header: BatchHeader, rules: ProduceRules, now_ms: int, where: object
-) -> int:
-    """
-    Check the keys and timestamps of the records, and return their largest timestamp; -1 if all are less.
-
-    Raises:
-        InvalidRecordsError: of each record the first rule that it breaks, but not more than `RECORD_ERRORS_MAX`.
-
-    Source: Kafka LogValidator.validateRecord, validateTimestamp, processRecordErrors.
-    """
+def _latest_ms(scan: RecordScan, header: BatchHeader, rules: ProduceRules, now_ms: int) -> int | None:
+    """The largest timestamp of the records, -1 if all are less; None if a record may break a rule."""
+    if rules.is_compacted and scan.null_keys:
+        return None
     if header.is_log_append_time:
         latest_ms = header.max_timestamp
         may_err = rules.is_log_append_time or latest_ms == NO_TIMESTAMP
@@ -140,41 +250,69 @@ def _check_records(
         if not rules.is_log_append_time:
             low_ms, high_ms = now_ms - rules.timestamp_before_max_ms, now_ms + rules.timestamp_after_max_ms
             may_err = may_err or earliest_ms < low_ms or latest_ms > high_ms
-    if may_err or (rules.is_compacted and scan.null_keys):
-        latest_ms = _check_each_record(reader, header, rules, now_ms, where)
-    return max(latest_ms, NO_TIMESTAMP)
+    return None if may_err else max(latest_ms, NO_TIMESTAMP)
 
 
-def _check_each_record(
-    reader: RecordReader, header: BatchHeader, rules: ProduceRules, now_ms: int, where: object
-) -> int:
-    """As `_check_records`, record by record."""
-    errors: list[tuple[int, str]] = []
-    error_count = 0
-    has_timestamp_error = False
-    latest_ms = NO_TIMESTAMP
-    for place in range(header.record_count):
-        reader.read()
+class CheckedRecords:
+    """
+    Checks of the keys and timestamps of the records of a batch, one after the other.
+
+    Source: Kafka LogValidator.validateRecord, validateTimestamp, processRecordErrors.
+    """
+
+    __slots__ = (
+        "_error_count",
+        "_errors",
+        "_has_timestamp_error",
+        "_header",
+        "_latest_ms",
+        "_now_ms",
+        "_rules",
+        "_where",
+    )
+
+    def __init__(self, header: BatchHeader, rules: ProduceRules, now_ms: int, where: object) -> None:
+        self._header = header
+        self._rules = rules
+        self._now_ms = now_ms
+        self._where = where
+        self._errors: list[tuple[int, str]] = []
+        self._error_count = 0
+        self._has_timestamp_error = False
+        self._latest_ms = NO_TIMESTAMP
+
+    def check(self, place: int, reader: RecordReader) -> None:
+        """Check the record that was just read, for the first rule that it breaks."""
+        header, rules = self._header, self._rules
         timestamp_ms = as_long(header.base_timestamp + reader.timestamp_delta)
         if header.is_log_append_time:
             timestamp_ms = header.max_timestamp
-        latest_ms = max(latest_ms, timestamp_ms)
+        self._latest_ms = max(self._latest_ms, timestamp_ms)
         if rules.is_compacted and reader.key_bytes < 0:
-            message = f"Compacted topic cannot accept message without key in topic partition {where}"
+            message = f"Compacted topic cannot accept message without key in topic partition {self._where}"
         else:
-            message = _timestamp_error(reader, timestamp_ms, header, rules, now_ms)
+            message = _timestamp_error(reader, timestamp_ms, header, rules, self._now_ms)
             if not message:
-                continue
-            has_timestamp_error = True
-        error_count += 1
-        if error_count <= RECORD_ERRORS_MAX:
-            errors.append((place, message))
-    if has_timestamp_error:
-        message = "One or more records have been rejected due to invalid timestamp"
-        raise InvalidRecordsError(ErrorCode.INVALID_TIMESTAMP, message, errors)
-    if errors:
-        raise InvalidRecordsError(ErrorCode.INVALID_RECORD, _summary(errors, error_count), errors)
-    return latest_ms
+                return
+            self._has_timestamp_error = True
+        self._error_count += 1
+        if self._error_count <= RECORD_ERRORS_MAX:
+            self._errors.append((place, message))
+
+    def finish(self) -> int:
+        """
+        The largest timestamp of the records; -1 if all are less.
+
+        Raises:
+            InvalidRecordsError: some records break a rule. It names at most `RECORD_ERRORS_MAX` of them.
+        """
+        errors = self._errors
+        if self._has_timestamp_error:
+            message = "One or more records have been rejected due to invalid timestamp"
+            raise InvalidRecordsError(ErrorCode.INVALID_TIMESTAMP, message, errors)
+        if errors:
+            raise InvalidRecordsError(ErrorCode.INVALID_RECORD, _summary(errors, self._error_count), errors)
+        return self._latest_ms
 
 
 def _timestamp_error(
@@ -209,13 +347,8 @@ def _summary(errors: Sequence[tuple[int, str]], error_count: int) -> str:
     )
 
 
-def _recompress(data: bytes, records: bytes, codec: int) -> bytes:
-    """
-    The batch with its records compressed by the topic's codec. Of the attributes the transactional bit stays, as in Kafka.
-
-    The records stay as they are. Kafka encodes them again, which gives the same bytes for batches of the usual clients.
-    """
-    packed = compress(records, Codec(codec))
+def _with_records(data: bytes, packed: bytes, codec: int) -> bytes:
+    """The batch with other records. Of the attributes the transactional bit stays, as in Kafka."""
     batch = bytearray(data[:HEADER_BYTES])
     _INT32.pack_into(batch, LENGTH_AT, HEADER_BYTES + len(packed) - LOG_OVERHEAD_BYTES)
     _INT16.pack_into(batch, ATTRIBUTES_AT, codec | batch[ATTRIBUTES_AT + 1] & TRANSACTIONAL)

@@ -6,6 +6,8 @@ Source: KIP-966; Kafka DescribeTopicPartitionsRequestHandler.
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterable, Sequence
+from heapq import merge
 from typing import TYPE_CHECKING
 
 from kohort.broker.catalog import Catalog, Topic
@@ -13,6 +15,7 @@ from kohort.broker.cluster import NO_NODE_ID, TOPIC_OPERATIONS, Cluster
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.ports import Context, Leadership
 from kohort.broker.topics.topic_names import name_error
+from kohort.machine.gradual import CHUNK, HANDLER_STEP, LOOK_STEP, chunks
 from kohort.machine.shard import Reply
 from kohort.model.errors import ErrorCode
 from kohort.model.ids import INTERNAL_TOPICS
@@ -36,21 +39,28 @@ class DescribeTopicPartitions:
         request: m.DescribeTopicPartitionsRequest,
         _context: Context,
         _reply: Reply[m.DescribeTopicPartitionsResponse],
-    ) -> m.DescribeTopicPartitionsResponse:
+    ) -> Generator[None, None, m.DescribeTopicPartitionsResponse]:
+        """Describe in steps."""
         requested = {topic.name for topic in request.topics}
-        names = sorted(requested or (topic.name for topic in self._catalog.topics()))
+        yield
+        names: Sequence[str] = list(requested) or [topic.name for topic in self._catalog.topics()]
         cursor = request.cursor
         first = 0
         if cursor is not None:
             if cursor.partition_index < 0 or (requested and cursor.topic_name not in requested):
-                return _refuse(sorted(requested))
+                return (yield from _refuse((yield from _sorted(list(requested)))))
+            first = cursor.partition_index if cursor.topic_name in names else 0
             names = [name for name in names if name >= cursor.topic_name]
-            first = cursor.partition_index if names and names[0] == cursor.topic_name else 0
-        return self._pages(names, first, max(min(self._limit, request.response_partition_limit), 1))
+        left = max(min(self._limit, request.response_partition_limit), 1)
+        return (yield from self._pages((yield from _sorted(names)), first, left))
 
-    def _pages(self, names: list[str], first: int, left: int) -> m.DescribeTopicPartitionsResponse:
+    def _pages(
+        self, names: Iterable[str], first: int, left: int
+    ) -> Generator[None, None, m.DescribeTopicPartitionsResponse]:
         answers = []
-        for name in names:
+        for number, name in enumerate(names):
+            if number % CHUNK == CHUNK - 1:
+                yield
             topic = self._catalog.topic(name)
             if topic is None:
                 answers.append(_missing(name))
@@ -98,11 +108,22 @@ def _missing(name: str) -> TopicAnswer:
     )
 
 
-def _refuse(names: list[str]) -> m.DescribeTopicPartitionsResponse:
+def _sorted(names: Sequence[str]) -> Generator[None, None, Iterable[str]]:
+    """Sort names in steps."""
+    runs = []
+    for run in chunks(names, LOOK_STEP):
+        runs.append(sorted(run))
+        yield
+    return merge(*runs)
+
+
+def _refuse(names: Iterable[str]) -> Generator[None, None, m.DescribeTopicPartitionsResponse]:
     """Refuse an invalid request: every topic has the error."""
-    refused = [
-        m.DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=name) for name in names
-    ]
+    refused = []
+    for number, name in enumerate(names):
+        if number % HANDLER_STEP == HANDLER_STEP - 1:
+            yield
+        refused.append(m.DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=name))
     return m.DescribeTopicPartitionsResponse(topics=refused, next_cursor=None)
 
 

@@ -9,9 +9,11 @@ Source: KIP-98, KIP-664, KIP-890; Kafka KafkaApis.handleWriteTxnMarkersRequest.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from functools import partial
 
 from kohort.broker.ports import CallLater, Cancel, Context
+from kohort.machine.gradual import CHUNK
 from kohort.machine.ports import Markers
 from kohort.machine.shard import EndTransaction, Reply
 from kohort.model.errors import ErrorCode
@@ -33,12 +35,29 @@ class WriteTxnMarkers:
         self._call_later = call_later
 
     def write_txn_markers(
-        self, request: m.WriteTxnMarkersRequest, _context: Context, reply: Reply[m.WriteTxnMarkersResponse]
+        self, request: m.WriteTxnMarkersRequest, context: Context, reply: Reply[m.WriteTxnMarkersResponse]
     ) -> m.WriteTxnMarkersResponse | None:
         write = _Write()
+        steps = self._write_all(write, request, reply)
+        try:
+            next(steps)
+        except StopIteration as end:
+            response: m.WriteTxnMarkersResponse | None = end.value
+            return response
+        context.go_on(steps, reply)
+        return None
+
+    def _write_all(
+        self, write: _Write, request: m.WriteTxnMarkersRequest, reply: Reply[m.WriteTxnMarkersResponse]
+    ) -> Generator[None, None, m.WriteTxnMarkersResponse | None]:
+        """Write the markers, in steps; the first step is all of a usual request."""
+        count = 0
         for marker in request.markers:
             for topic in marker.topics:
                 for index in topic.partition_indexes:
+                    count += 1
+                    if count % CHUNK == 0:
+                        yield
                     self._write(write, marker, TopicPartition(topic.name, index))
         if not write.pending:
             return write.response()

@@ -6,7 +6,8 @@ import typer
 
 from kohort.cli.cluster import open_client, with_cluster_options
 from kohort.cli.groups import queries
-from kohort.cli.groups.queries import GroupMember
+from kohort.cli.groups.queries import Group, GroupMember
+from kohort.cli.groups.waiting import Reconciling, Wait, find_waits
 from kohort.cli.options import AsJson
 from kohort.cli.output import print_json, print_table
 from kohort.client.cluster import Client
@@ -29,10 +30,14 @@ def list_groups(
     state: Annotated[
         list[str] | None, typer.Option(help="Only groups in this state, for example Stable; repeatable.")
     ] = None,
+    types: Annotated[
+        list[str] | None,
+        typer.Option("--type", help="Only groups of this type, classic or consumer for example; repeatable."),
+    ] = None,
 ) -> None:
     """List the groups of all brokers with type and state."""
     with open_client() as client:
-        found = queries.list_groups(client, state or [])
+        found = queries.list_groups(client, state or (), types or ())
     rows = [
         {
             "group": group.group_id,
@@ -55,7 +60,11 @@ def describe(
     is_json: AsJson = False,
     with_all: Annotated[bool, typer.Option("--all", help="Every classic and consumer group.")] = False,
 ) -> None:
-    """Show members, assignments, offsets and lag."""
+    """
+    Show members, assignments, offsets and lag.
+
+    Of a consumer group (KIP-848) also epochs, target assignments, and which member waits for which.
+    """
     if bool(names) == with_all:
         raise ConfigError("name the groups to describe, or use --all")
     with open_client() as client:
@@ -77,39 +86,84 @@ def _described(client: Client, name: str) -> dict[str, Any]:
         "state": group.state,
         "protocol": group.protocol,
         "epoch": group.epoch,
+        "target_epoch": group.target_epoch,
         "coordinator": str(client.coordinator(name)),
         "members": [_member(member) for member in group.members],
+        "waits": [
+            {
+                "member_id": wait.member_id,
+                "topic": wait.partition.topic,
+                "partition": wait.partition.partition,
+                "waits_for": list(wait.waits_for),
+            }
+            for wait in _waits(group)
+        ],
         "offsets": [
             {**row, "member_id": owners.get(TopicPartition(row["topic"], row["partition"]))} for row in offsets
         ],
     }
 
 
+def _waits(group: Group) -> list[Wait]:
+    if group.target_epoch is None:
+        return []
+    members = [
+        Reconciling(member.member_id, member.epoch or 0, member.assignment or (), member.target or ())
+        for member in group.members
+    ]
+    return find_waits(members, group.target_epoch)
+
+
 def _member(member: GroupMember) -> dict[str, Any]:
     return {
         **member._asdict(),
-        "assignment": None
-        if member.assignment is None
-        else [{"topic": topic, "partition": partition} for topic, partition in member.assignment],
+        "assignment": _partition_rows(member.assignment),
+        "target": _partition_rows(member.target),
     }
 
 
+def _partition_rows(partitions: list[TopicPartition] | None) -> list[dict[str, Any]] | None:
+    if partitions is None:
+        return None
+    return [{"topic": topic, "partition": partition} for topic, partition in partitions]
+
+
 def _print_group(group: dict[str, Any]) -> None:
+    is_consumer_group = group["target_epoch"] is not None
     attributes = [
         f"{group['type']}",
         group["state"],
         f"members {len(group['members'])}",
         f"coordinator {group['coordinator']}",
     ]
-    attributes += [f"protocol {group['protocol']}"] if group["protocol"] else []
+    if is_consumer_group:
+        attributes += [f"epoch {group['epoch']}", f"target epoch {group['target_epoch']}"]
+        attributes += [f"assignor {group['protocol']}"] if group["protocol"] else []
+    elif group["protocol"]:
+        attributes.append(f"protocol {group['protocol']}")
     print_table(
         ("topic", "partition", "offset", "end_offset", "lag", "leader_epoch", "metadata", "member_id"),
         group["offsets"],
         title=f"Group {group['group']}: {', '.join(attributes)}",
     )
     if group["members"]:
-        rows = [{**member, "assignment": _assignment_text(member["assignment"])} for member in group["members"]]
-        print_table(("member_id", "instance_id", "client_id", "client_host", "subscription", "assignment"), rows)
+        columns: tuple[str, ...] = ("member_id", "instance_id", "client_id", "client_host", "subscription")
+        columns += ("protocol", "epoch", "assignment", "target") if is_consumer_group else ("assignment",)
+        rows = [
+            {
+                **member,
+                "assignment": _assignment_text(member["assignment"]),
+                "target": _assignment_text(member["target"]),
+            }
+            for member in group["members"]
+        ]
+        print_table(columns, rows)
+    if group["waits"]:
+        print_table(("member_id", "topic", "partition", "waits_for"), [_wait_row(wait) for wait in group["waits"]])
+
+
+def _wait_row(wait: dict[str, Any]) -> dict[str, Any]:
+    return {**wait, "waits_for": ",".join(wait["waits_for"]) or "its own next heartbeat"}
 
 
 def _assignment_text(assignment: list[dict[str, Any]] | None) -> str:

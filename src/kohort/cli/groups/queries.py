@@ -4,7 +4,7 @@ Queries about groups: list, description, committed offsets.
 A group is described as Kafka's admin client does it: first as a consumer group (KIP-848), then as a classic group.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from kohort.cli.topics import queries
@@ -24,11 +24,17 @@ EMPTY = "Empty"
 CONSUMER = "consumer"
 """Protocol type of a classic group of consumers."""
 
+_MEMBER_PROTOCOLS = {0: "classic", 1: CONSUMER}
+"""By member type of ConsumerGroupDescribe."""
+
 _TYPES = ("", "classic", CONSUMER)
 """Group types with committed offsets and described members. Brokers before 3.8 return no type."""
 
 _WITH_STATES = Versions(4, 1 << 15)
 """Versions of ListGroups with a filter of states."""
+
+_WITH_TYPES = Versions(5, 1 << 15)
+"""Versions of ListGroups with a filter of types."""
 
 _BY_GROUP_AND_NAME = Versions(8, 9)
 """Versions of OffsetFetch with several groups and topic names; version 10 has topic ids."""
@@ -40,6 +46,10 @@ class GroupMember(NamedTuple):
 
     Attributes:
         assignment: None if the bytes do not follow the consumer protocol (Kafka Connect has its own).
+        protocol: of the member in a consumer group, "consumer" or "classic"; None in a classic group, and if the broker does
+            not tell (ConsumerGroupDescribe before version 1).
+        epoch: None in a classic group.
+        target: the target assignment; None in a classic group.
     """
 
     member_id: str
@@ -48,10 +58,21 @@ class GroupMember(NamedTuple):
     client_host: str
     subscription: list[str] | None
     assignment: list[TopicPartition] | None
+    protocol: str | None = None
+    epoch: int | None = None
+    target: list[TopicPartition] | None = None
 
 
 class Group(NamedTuple):
-    """A group as its coordinator describes it. `type` is "classic" or "consumer"; `epoch` is None for classic groups."""
+    """
+    A group as its coordinator describes it.
+
+    Attributes:
+        type: "classic" or "consumer".
+        protocol: the protocol that the members of a classic group chose, or the assignor of a consumer group.
+        epoch: the group epoch; None for classic groups.
+        target_epoch: the epoch of the target assignment; None for classic groups.
+    """
 
     group: str
     type: str
@@ -59,26 +80,29 @@ class Group(NamedTuple):
     protocol: str
     epoch: int | None
     members: list[GroupMember]
+    target_epoch: int | None = None
 
     @property
     def is_empty(self) -> bool:
         return self.state in (EMPTY, DEAD)
 
 
-def list_groups(client: Client, states: list[str]) -> list[Any]:
+def list_groups(client: Client, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[Any]:
     """
     List the groups of all brokers, sorted by id. Returns groups of the ListGroups response.
 
     Args:
         states: only groups in these states; empty for all.
+        types: only groups of these types, in lower or upper case; empty for all.
 
     Raises:
         CoordinatorError: a broker returned an error.
     """
     found: dict[str, Any] = {}
+    within = _WITH_TYPES if types else _WITH_STATES if states else ANY
     for address in client.brokers().values():
-        request = messages.ListGroupsRequest(states_filter=states)
-        response = client.send(ApiKey.LIST_GROUPS, request, at=address, within=_WITH_STATES if states else ANY)
+        request = messages.ListGroupsRequest(states_filter=states, types_filter=types)
+        response = client.send(ApiKey.LIST_GROUPS, request, at=address, within=within)
         if response.error_code:
             raise refusal(response.error_code, f"groups of the broker at {address}")
         found.update((group.group_id, group) for group in response.groups)
@@ -105,14 +129,14 @@ def find_group(client: Client, group_id: str) -> Group | None:
 
 def group_ids(client: Client) -> list[str]:
     """Return the ids of all classic and consumer groups."""
-    return [group.group_id for group in list_groups(client, []) if group.group_type.lower() in _TYPES]
+    return [group.group_id for group in list_groups(client) if group.group_type.lower() in _TYPES]
 
 
 def consumer_group_ids(client: Client) -> list[str]:
     """Return the ids of groups whose members are consumers. Kafka Connect workers, for example, are left out."""
     return [
         group.group_id
-        for group in list_groups(client, [])
+        for group in list_groups(client)
         if group.group_type.lower() in _TYPES and group.protocol_type in ("", CONSUMER)
     ]
 
@@ -192,19 +216,32 @@ def _consumer_group(client: Client, group_id: str) -> Group | None:
     if group.error_code:
         raise refusal(group.error_code, f"group {group_id}", group.error_message)
     members = [_consumer_member(member) for member in group.members]
-    return Group(group_id, "consumer", group.group_state, group.assignor_name, group.group_epoch, members)
+    return Group(
+        group_id, CONSUMER, group.group_state, group.assignor_name, group.group_epoch, members, group.assignment_epoch
+    )
 
 
 def _consumer_member(member: Any) -> GroupMember:
-    assigned = [
-        TopicPartition(topic.topic_name, partition)
-        for topic in member.assignment.topic_partitions
-        for partition in topic.partitions
-    ]
     regex = [member.subscribed_topic_regex] if member.subscribed_topic_regex else []
     subscription = sorted(member.subscribed_topic_names) + regex
     return GroupMember(
-        member.member_id, member.instance_id, member.client_id, member.client_host, subscription, sorted(assigned)
+        member.member_id,
+        member.instance_id,
+        member.client_id,
+        member.client_host,
+        subscription,
+        _partitions(member.assignment),
+        _MEMBER_PROTOCOLS.get(member.member_type),
+        member.member_epoch,
+        _partitions(member.target_assignment),
+    )
+
+
+def _partitions(assignment: messages.ConsumerGroupDescribeResponseAssignment) -> list[TopicPartition]:
+    return sorted(
+        TopicPartition(topic.topic_name, partition)
+        for topic in assignment.topic_partitions
+        for partition in topic.partitions
     )
 
 
@@ -251,7 +288,7 @@ def _assigned(data: bytes) -> list[TopicPartition]:
 
 def unknown_group(client: Client, group_id: str) -> ConfigError:
     """Make the error for a group that is neither a classic nor a consumer group."""
-    for group in list_groups(client, []):
+    for group in list_groups(client):
         if group.group_id == group_id:
             kind = group.group_type or group.protocol_type
             return ConfigError(f"{group_id!r} is a {kind} group; this command supports classic and consumer groups")

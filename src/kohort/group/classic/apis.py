@@ -8,7 +8,7 @@ Source: Kafka GroupCoordinatorService, and the group handlers of KafkaApis.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -20,7 +20,7 @@ from kohort.group.classic.leave import leave_group
 from kohort.group.classic.responses import refused_join, refused_sync
 from kohort.group.classic.sync import sync_group
 from kohort.group.errors import append_error
-from kohort.group.front import GroupFront
+from kohort.group.front import GROUP_OPERATIONS, NO_OPERATIONS, GroupFront
 from kohort.group.groups import CLASSIC
 from kohort.machine.shard import Reply
 from kohort.model.context import RequestContext
@@ -28,10 +28,6 @@ from kohort.model.errors import ErrorCode
 from kohort.model.ids import coordinator_partition
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
-
-NO_OPERATIONS: Final = -2_147_483_648
-GROUP_OPERATIONS: Final = 3_400
-"""All operations on a group (read, delete, describe, describe and alter configs), as a bit field by AclOperation code."""
 
 
 class ClassicApis:

@@ -23,11 +23,11 @@ from kohort.group.classic.states import (
 )
 from kohort.group.classic.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from kohort.group.groups import CLASSIC, BaseTimestamp
-from kohort.group.offsets.offsets import CommittedOffset
+from kohort.group.offsets.offsets import committed_at
 from kohort.group.records import GroupRecord
 from kohort.machine.shard import Reply
 from kohort.model.errors import CoordinatorError, ErrorCode, InvariantError
-from kohort.model.ids import java_string_hash
+from kohort.model.ids import java_bucket
 from kohort.records.values import GroupMetadata, GroupMetadataMember, GroupMetadataTombstone
 from kohort.wire import messages as m
 
@@ -77,6 +77,9 @@ class ClassicGroup:
 
     @property
     def state_name(self) -> str:
+        return self.state.value
+
+    def state_name_at(self, _committed_offset: int, /) -> str:
         return self.state.value
 
     @property
@@ -207,12 +210,12 @@ class ClassicGroup:
         | any other (rebalancing, another protocol type) | never                                 |
         """
         if self.protocol_type is None:
-            return _committed_at
+            return committed_at
         if self.state is EMPTY:
             emptied_at_ms = self.state_timestamp_ms
-            return _committed_at if emptied_at_ms is None else lambda _: emptied_at_ms
+            return committed_at if emptied_at_ms is None else lambda _: emptied_at_ms
         if self.is_consumer and self.subscribed_topics is not None and self.state is STABLE:
-            return _committed_at
+            return committed_at
         return None
 
     # Changes
@@ -319,7 +322,7 @@ class ClassicGroup:
         size = len(self.members)
         candidates = {name for name, supporters in self._supporters.items() if supporters == size}
         votes = Counter(member.vote(candidates) for member in self.members.values())
-        return min(votes, key=lambda name: (-votes[name], _java_bucket(name)))
+        return min(votes, key=lambda name: (-votes[name], java_bucket(name)))
 
     def read_subscribed_topics(self) -> frozenset[str] | None:
         """The union over all members; None if it is not a consumer group or a subscription cannot be read."""
@@ -404,12 +407,3 @@ def group_from_record(record: GroupMetadata) -> ClassicGroup:
     group.leader = record.leader
     group.subscribed_topics = group.read_subscribed_topics()
     return group
-
-
-def _committed_at(offset: CommittedOffset) -> int:
-    return offset.commit_timestamp_ms
-
-
-def _java_bucket(name: str) -> int:
-    value = java_string_hash(name) & 0xFFFFFFFF
-    return (value ^ value >> 16) & 15

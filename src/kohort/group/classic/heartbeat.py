@@ -10,6 +10,7 @@ from kohort.group.classic.group import ClassicGroup
 from kohort.group.classic.member import ClassicMember
 from kohort.group.classic.registry import ClassicRegistry
 from kohort.group.classic.states import DEAD, EMPTY, PREPARING_REBALANCE
+from kohort.group.groups import Group
 from kohort.group.records import GroupRecord
 from kohort.machine.shard import Result
 from kohort.model.errors import CoordinatorError, ErrorCode
@@ -24,8 +25,13 @@ _REBALANCING: Final = Result[GroupRecord, m.HeartbeatResponse](
 
 def heartbeat(registry: ClassicRegistry, request: m.HeartbeatRequest) -> Result[GroupRecord, m.HeartbeatResponse]:
     """Arm the member's session again."""
+    found = registry.groups.get(request.group_id)
+    if not isinstance(found, ClassicGroup):
+        host = registry.host_of(found)
+        if host is not None:
+            return host.heartbeat(found, request)
     try:
-        group, member = _check(registry, request)
+        group, member = _check(found, request)
     except CoordinatorError as exc:
         return Result(response=m.HeartbeatResponse(error_code=int(exc.code)))
     registry.arm_session(group, member)
@@ -33,12 +39,11 @@ def heartbeat(registry: ClassicRegistry, request: m.HeartbeatRequest) -> Result[
     return _REBALANCING if group.state is PREPARING_REBALANCE else _ALIVE
 
 
-def _check(registry: ClassicRegistry, request: m.HeartbeatRequest) -> tuple[ClassicGroup, ClassicMember]:
+def _check(group: Group | None, request: m.HeartbeatRequest) -> tuple[ClassicGroup, ClassicMember]:
     """
     Raises:
         CoordinatorError: UNKNOWN_MEMBER_ID, COORDINATOR_NOT_AVAILABLE, FENCED_INSTANCE_ID, ILLEGAL_GENERATION.
     """
-    group = registry.groups.get(request.group_id)
     if not isinstance(group, ClassicGroup):
         raise CoordinatorError(ErrorCode.UNKNOWN_MEMBER_ID)
     if group.state is DEAD:

@@ -28,7 +28,7 @@ from kohort.group.classic.states import COMPLETING_REBALANCE, DEAD, EMPTY, PREPA
 from kohort.group.configs import NEW_MEMBER_JOIN_TIMEOUT_MS
 from kohort.group.errors import append_error
 from kohort.group.events import GroupCreationFailed, MemberJoined, StaticMemberReplaced
-from kohort.group.groups import CLASSIC, Group, Transition, transition
+from kohort.group.groups import CLASSIC, Transition, transition
 from kohort.group.records import GroupRecord
 from kohort.machine.shard import Release, Reply, Result
 from kohort.model.context import RequestContext
@@ -48,16 +48,24 @@ def join_group(
     reply: Reply[m.JoinGroupResponse],
     now_ms: int,
 ) -> JoinResult:
-    """Add a member to the next generation; answered at once, or when that generation starts."""
+    """
+    Add a member to the next generation; answered at once, or when that generation starts.
+
+    A group of another kind with members answers by itself, if it has members of the classic protocol; an empty one is replaced.
+    """
     group = registry.groups.get(request.group_id)
     if isinstance(group, ClassicGroup):
         return _Join(registry, group, request, context, reply, now_ms).decide()
     removal: Sequence[GroupRecord] = ()
     if group is not None:
         try:
-            removal = _replace(group)
+            rule = transition(group, CLASSIC)
         except CoordinatorError as exc:
             return Result(response=refused_join(NO_MEMBER_ID, exc.code))
+        host = registry.host_of(group)
+        if rule is Transition.SERVE and host is not None:
+            return host.join_group(group, request, context, now_ms)
+        removal = group.tombstones()
     if request.member_id != NO_MEMBER_ID:
         return Result(response=refused_join(request.member_id, ErrorCode.UNKNOWN_MEMBER_ID))
     new = ClassicGroup(request.group_id, state_timestamp_ms=now_ms)
@@ -65,18 +73,6 @@ def join_group(
     registry.groups.put(request.group_id, new)
     result = _Join(registry, new, request, context, reply, now_ms).decide()
     return _log_new_group(registry, new, creation, result)
-
-
-def _replace(group: Group) -> Sequence[GroupRecord]:
-    """
-    The records that remove a group of another kind, so that a classic group takes its place.
-
-    Raises:
-        CoordinatorError: the group stays.
-    """
-    if transition(group, CLASSIC) is not Transition.REPLACE:
-        raise CoordinatorError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    return group.tombstones()
 
 
 def _log_new_group(

@@ -24,6 +24,9 @@ def leave_group(
 ) -> Result[GroupRecord, m.LeaveGroupResponse]:
     """Remove each member that is named correctly; the other members rebalance."""
     found = registry.groups.get(request.group_id)
+    host = None if isinstance(found, ClassicGroup) else registry.host_of(found)
+    if host is not None:
+        return host.leave_group(found, request, now_ms)
     group = found if isinstance(found, ClassicGroup) else None
     if group is not None and group.state is DEAD:
         return Result(response=m.LeaveGroupResponse(error_code=int(ErrorCode.COORDINATOR_NOT_AVAILABLE)))

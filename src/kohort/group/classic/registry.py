@@ -6,6 +6,8 @@ from typing import TypeAlias, TypeVar
 from kohort.group.classic.group import ClassicGroup
 from kohort.group.classic.member import ClassicMember
 from kohort.group.context import GroupContext
+from kohort.group.conversion import ClassicMembers
+from kohort.group.groups import Group
 from kohort.group.records import GroupRecord
 from kohort.machine.shard import Release, Result
 from kohort.records.values import GroupMetadata
@@ -24,9 +26,10 @@ class ClassicRegistry:
         expire_member: the operation of a session timer; handed in because it arms session timers itself.
     """
 
-    __slots__ = ("config", "counters", "emit", "expire_member", "groups", "new_uuid", "timers")
+    __slots__ = ("config", "context", "counters", "emit", "expire_member", "groups", "new_uuid", "timers")
 
     def __init__(self, context: GroupContext, expire_member: ExpireMember) -> None:
+        self.context = context
         self.groups = context.groups
         self.timers = context.timers
         self.config = context.config
@@ -38,6 +41,13 @@ class ClassicRegistry:
     def is_current(self, group: ClassicGroup) -> bool:
         """Whether the shard still has this group; a timer or a write may concern a group that was deleted since."""
         return self.groups.get(group.group_id) is group
+
+    def host_of(self, group: Group | None) -> ClassicMembers | None:
+        """The handlers of members of the classic protocol in a group of another kind; None if there are none."""
+        if group is None:
+            return None
+        host: ClassicMembers | None = self.context.managers[group.kind].classic_members
+        return host
 
     # Timers. A key begins with the kind of timer; the length of the group id separates it from the member id.
 

@@ -17,6 +17,7 @@ from kohort.group.classic.responses import refused_sync, synced
 from kohort.group.classic.states import COMPLETING_REBALANCE, DEAD, EMPTY, PREPARING_REBALANCE, STABLE
 from kohort.group.errors import append_error
 from kohort.group.events import AssignmentDropped, AssignmentStored
+from kohort.group.groups import Group
 from kohort.group.records import GroupRecord
 from kohort.machine.shard import Release, Reply, Result
 from kohort.model.errors import CoordinatorError, ErrorCode
@@ -29,8 +30,13 @@ def sync_group(
     registry: ClassicRegistry, request: m.SyncGroupRequest, reply: Reply[m.SyncGroupResponse], now_ms: int
 ) -> SyncResult:
     """Answer with the member's assignment, or park the request until the leader's assignment is committed."""
+    found = registry.groups.get(request.group_id)
+    if not isinstance(found, ClassicGroup):
+        host = registry.host_of(found)
+        if host is not None:
+            return host.sync_group(found, request)
     try:
-        group, member = _check(registry, request)
+        group, member = _check(found, request)
     except CoordinatorError as exc:
         return Result(response=refused_sync(exc.code))
     if group.state is PREPARING_REBALANCE:
@@ -48,13 +54,12 @@ def sync_group(
     return group_result((), releases)
 
 
-def _check(registry: ClassicRegistry, request: m.SyncGroupRequest) -> tuple[ClassicGroup, ClassicMember]:
+def _check(group: Group | None, request: m.SyncGroupRequest) -> tuple[ClassicGroup, ClassicMember]:
     """
     Raises:
         CoordinatorError: UNKNOWN_MEMBER_ID, COORDINATOR_NOT_AVAILABLE, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
             INCONSISTENT_GROUP_PROTOCOL; checked in this order.
     """
-    group = registry.groups.get(request.group_id)
     if not isinstance(group, ClassicGroup) or group.state is EMPTY:
         raise CoordinatorError(ErrorCode.UNKNOWN_MEMBER_ID)
     if group.state is DEAD:

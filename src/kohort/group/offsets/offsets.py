@@ -42,6 +42,13 @@ Partition: TypeAlias = tuple[str, int]
 """Topic and partition; a plain tuple, because every record makes one."""
 GroupPartition: TypeAlias = tuple[str, Partition]
 GroupOffsets: TypeAlias = TimelineDict[Partition, CommittedOffset]
+
+
+def committed_at(offset: CommittedOffset) -> int:
+    """A `kohort.group.groups.BaseTimestamp`: the retention counts from the commit."""
+    return offset.commit_timestamp_ms
+
+
 NOTHING = CommittedOffset(NO_OFFSET, NO_LEADER_EPOCH, "", NO_TIMESTAMP_MS, NO_TIMESTAMP_MS, None, NO_OFFSET)
 """Stands for a missing offset in responses."""
 

@@ -86,7 +86,7 @@ class RepeatedCommits:
     def prepared(self, request: TemplateMatch, context: RequestContext) -> "PreparedCommit | None":
         """The prepared commit of a repeated request; None if it has to take the plain way."""
         front = self._front
-        if not front.is_active:
+        if not front.is_active or not request.numbers:
             return None
         template = request.template
         preparation: Preparation | None = template.memo

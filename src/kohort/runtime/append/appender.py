@@ -173,7 +173,7 @@ class Appender:
         """Add records one by one, and return the batch of the last one."""
         for index, pair in enumerate(records):
             needed = size_bytes([pair])
-            piece = msgspec.structs.replace(result, records=result.records[index : index + 1])
+            piece = result.with_records(result.records[index : index + 1])
             self._replay_into(self._room_for(needed, now_ms, None), piece, [pair], needed)
         batch = self.batch
         assert batch is not None, "the last record is in the open batch"

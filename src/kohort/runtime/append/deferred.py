@@ -39,21 +39,22 @@ class DeferredEvent:
         self.after = after
         self.deadline_ms = deadline_ms
 
-    def complete(self, error: Exception | None) -> Iterator[Answer]:
+    def complete(self, error: Exception | None, outbox: list[Answer]) -> None:
         """
-        Call the shard's `after`, and yield the replies with their responses.
+        Call the shard's `after`, and add the replies with their responses to `outbox`.
 
         After an error the result's releases are not answered: `after` has released them with the error.
         """
         if self.after is not None:
-            yield from answers(self.after(error))
+            outbox.extend(answers(self.after(error)))
         reply, self.reply = self.reply, None
         if error is None:
-            yield from answers(self.releases)
+            if self.releases:
+                outbox.extend(answers(self.releases))
             if reply is not None:
-                yield reply, self.response
+                outbox.append((reply, self.response))
         elif reply is not None:
-            yield reply, self.on_error(error)
+            outbox.append((reply, self.on_error(error)))
 
     def expire(self, error: Exception) -> Answer | None:
         """Return the answer to a timeout. The records stay in the log; a later `complete` does not answer again."""

@@ -99,17 +99,17 @@ def committed_offsets(bootstrap: str, group: str, topic: str) -> dict[int, int]:
 
 
 def read_inputs(bootstrap: str, topic: str, partitions: int) -> Iterator[Input]:
-    for message in _read(bootstrap, topic, partitions):
+    for message in read(bootstrap, topic, partitions):
         yield Input(message.partition(), message.offset(), message.key().decode())
 
 
 def read_outputs(bootstrap: str, topic: str, partitions: int) -> Iterator[Output]:
-    for message in _read(bootstrap, topic, partitions):
+    for message in read(bootstrap, topic, partitions):
         partition, offset = json.loads(message.value())
         yield Output(message.partition(), message.offset(), message.key().decode(), (partition, offset))
 
 
-def _read(bootstrap: str, topic: str, partitions: int) -> Iterator[Message]:
+def read(bootstrap: str, topic: str, partitions: int) -> Iterator[Message]:
     """
     Read committed records of all partitions, up to their last stable offsets.
 

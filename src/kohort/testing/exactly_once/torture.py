@@ -1,7 +1,6 @@
 """A run: processors under random SIGKILLs, and then the comparison of the source with the sink."""
 
 import random
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -14,9 +13,9 @@ from uuid import uuid4
 from kohort.testing.exactly_once import topics
 from kohort.testing.exactly_once.processor import Job
 from kohort.testing.exactly_once.verdict import Verdict, judge
+from kohort.testing.restarted import RestartedProcess
 
 POLL_SECONDS: Final = 0.1
-STOP_SECONDS: Final = 60.0
 SETTLE_SECONDS: Final = 300.0
 PROCESSOR: Final = (sys.executable, "-m", "kohort.testing.exactly_once.processor")
 
@@ -85,45 +84,14 @@ class Outcome:
         )
 
 
-class _Slot:
+class _Slot(RestartedProcess):
     """A processor that is started again whenever it has ended."""
 
     def __init__(self, job: Job, directory: Path) -> None:
-        self._job = job
-        self._process: subprocess.Popen[bytes] | None = None
-        self.log = directory / f"processor-{job.slot}.log"
-        self.errors = directory / f"processor-{job.slot}.errors"
-        self.exits = self.kills = 0
-
-    def start(self) -> None:
-        with self.log.open("ab") as log, self.errors.open("ab") as errors:
-            self._process = subprocess.Popen((*PROCESSOR, self._job.to_json()), stdout=log, stderr=errors)
-
-    def keep_alive(self) -> None:
-        if self._process is not None and self._process.poll() is not None:
-            self.exits += 1
-            self.start()
-
-    def kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
-            self.kills += 1
-
-    def stop(self) -> None:
-        process, self._process = self._process, None
-        if process is None:
-            return
-        process.terminate()
-        try:
-            process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        super().__init__((*PROCESSOR, job.to_json()), directory, f"processor-{job.slot}")
 
     def transactions(self, outcome: str) -> int:
-        return sum(line.startswith(outcome) for line in self.log.read_text().splitlines())
+        return sum(line.startswith(outcome) for line in self.lines())
 
 
 def torture(

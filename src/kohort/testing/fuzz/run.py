@@ -3,6 +3,7 @@
 import base64
 import gzip
 import json
+import sys
 import tempfile
 import threading
 import time
@@ -19,7 +20,8 @@ from kohort.client.connection import Connection, Versions
 from kohort.testing.fuzz.attack import Attack
 from kohort.testing.fuzz.control import Control, ControlError
 from kohort.testing.fuzz.samples import TOPICS, Sampler
-from kohort.testing.served import KOHORT, ServedKohort, ServerFailedError
+from kohort.testing.fuzz.turns import read_longest
+from kohort.testing.served import ServedKohort, ServerFailedError
 from kohort.wire import messages as m
 from kohort.wire.apis import API_KEYS, ApiKey
 
@@ -35,6 +37,8 @@ PROPERTIES: Final = {
     "transaction.state.log.num.partitions": "4",
     "group.initial.rebalance.delay.ms": "0",
 }
+TURN_SECONDS_MAX: Final = 0.1
+"""The most processor time of the event loop that a new request may wait. Load of the machine does not count."""
 _JOIN_S: Final = 120.0
 
 
@@ -47,6 +51,7 @@ class Report:
         failures: a sentence for each failure; empty if the broker has withstood.
         latencies_s: the durations of the control client's requests, sorted.
         peak_bytes: the peak of the broker's resident memory; None if the broker is not ours or the system does not tell.
+        longest_turn_s: the most processor time of the event loop that a request waited; None if the broker is not ours.
         recent: of each attacker, the last frames that it sent.
     """
 
@@ -58,6 +63,7 @@ class Report:
     controlled: int = 0
     latencies_s: list[float] = field(default_factory=list)
     peak_bytes: int | None = None
+    longest_turn_s: float | None = None
     failures: list[str] = field(default_factory=list)
     recent: list[list[bytes]] = field(default_factory=list)
     by_api: Counter[ApiKey] = field(default_factory=Counter)
@@ -65,11 +71,12 @@ class Report:
     def __str__(self) -> str:
         times = self.latencies_s or [0.0]
         memory = "" if self.peak_bytes is None else f", peak memory {self.peak_bytes >> 20} MiB"
+        turn = "" if self.longest_turn_s is None else f", longest turn of the loop {self.longest_turn_s * 1000:.1f} ms"
         return (
             f"{self.frames} frames on {self.connections} connections in {self.seconds:.0f} s, "
             f"{self.answered_bytes >> 10} KiB of answers; control client: {self.controlled} records, "
             f"{len(times)} requests, median {times[len(times) // 2] * 1000:.1f} ms, "
-            f"99 % {times[len(times) * 99 // 100] * 1000:.1f} ms, worst {times[-1] * 1000:.1f} ms{memory}; "
+            f"99 % {times[len(times) * 99 // 100] * 1000:.1f} ms, worst {times[-1] * 1000:.1f} ms{turn}{memory}; "
             f"{len(self.failures) or 'no'} failures (--seed {self.seed})"
         )
 
@@ -98,7 +105,7 @@ def fuzz(
     attackers: int = ATTACKERS,
     corpus: Sequence[bytes] = (),
     bootstrap: Address | None = None,
-    command: Sequence[str] = KOHORT,
+    command: Sequence[str] | None = None,
 ) -> Report:
     """
     Attack a broker until a time or a number of frames is reached, or the control client fails.
@@ -107,7 +114,7 @@ def fuzz(
 
     Args:
         bootstrap: a running broker, on which the topics `control` and `fuzz-*` do not exist; a new one by default.
-        command: the command line of `kohort`.
+        command: the command line of `kohort`; by default one whose event loop is measured.
     """
     report = Report(seed)
 
@@ -118,9 +125,14 @@ def fuzz(
         attack(bootstrap).close()
         return report
     with tempfile.TemporaryDirectory(prefix="kohort-fuzz-") as directory:
+        turns = Path(directory, "turns")
+        command = command or (sys.executable, "-m", "kohort.testing.fuzz.turns", str(turns))
         served = ServedKohort(Path(directory), PROPERTIES, command=command).start()
         control = attack(Address("127.0.0.1", served.port))
         report.peak_bytes = served.peak_bytes
+        report.longest_turn_s = read_longest(turns)
+        if (report.longest_turn_s or 0) > TURN_SECONDS_MAX:
+            report.failures.append(f"a turn of the event loop took more than {TURN_SECONDS_MAX * 1000:.0f} ms")
         if not served.is_running:
             report.failures.append(f"the broker has ended:\n{served.log_tail()}")
         try:

@@ -1,0 +1,35 @@
+"""
+The uniform assignor: each member gets about the same number of partitions, and keeps as many as possible of those that it has.
+
+Racks make no difference, as in Kafka since 4.0.
+
+Source: Kafka UniformAssignor; KIP-848.
+"""
+
+from kohort.group.assignors.heterogeneous import HeterogeneousAssignment
+from kohort.group.assignors.homogeneous import HomogeneousAssignment
+from kohort.group.assignors.interface import AssignmentSteps, TopicDescriber, run_to_end
+from kohort.group.assignors.specs import GroupAssignment, GroupSpec
+
+
+class UniformAssignor:
+    """Assigns all topics together, by the number of partitions of each member."""
+
+    @property
+    def name(self) -> str:
+        return "uniform"
+
+    def assign(self, group: GroupSpec, topics: TopicDescriber, /) -> GroupAssignment:
+        """Compute the target assignment; `PartitionAssignor.assign`."""
+        return run_to_end(self.assign_in_steps(group, topics))
+
+    def assign_in_steps(self, group: GroupSpec, topics: TopicDescriber, /) -> AssignmentSteps:
+        """
+        Compute the target assignment in slices; `SteppedAssignor.assign_in_steps`.
+
+        Raises:
+            AssignorError: a subscribed topic does not exist.
+        """
+        if group.is_homogeneous:
+            return (yield from HomogeneousAssignment(group, topics).run())
+        return (yield from HeterogeneousAssignment(group, topics).run())

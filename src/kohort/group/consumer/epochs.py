@@ -1,0 +1,94 @@
+"""
+The group epoch: when it rises, and the metadata hash that is written with it.
+
+Source: Kafka GroupMetadataManager.updateSubscriptionMetadata, consumerGroupFenceMembers, handleRegularExpressionsResult.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from kohort.group.consumer.group import ConsumerGroup
+from kohort.group.consumer.member import ConsumerMember
+from kohort.group.consumer.registry import REFRESH_INTERVAL_MS, ConsumerRegistry
+from kohort.group.consumer.subscriptions import UNRESOLVED, ResolvedPattern, SubscriptionView
+from kohort.group.events import EpochRaised, GroupEvent
+from kohort.group.records import GroupRecord
+from kohort.records.values import ConsumerGroupMetadata, ConsumerGroupPartitionMetadataTombstone
+
+
+def next_epoch(
+    registry: ConsumerRegistry,
+    group: ConsumerGroup,
+    updated: ConsumerMember,
+    *,
+    is_due: bool,
+    now_ms: int,
+    records: list[GroupRecord],
+    events: list[GroupEvent],
+) -> int:
+    """
+    The group epoch after a heartbeat.
+
+    The epoch rises if `is_due`, or if the topics of the group changed since it was written. They are only looked at when one of
+    them changed, after a load, or if the last write with a new epoch failed.
+    """
+    epoch = group.epoch.get()
+    if not is_due and not group.needs_refresh(now_ms):
+        return epoch
+    view = view_after(group, updated)
+    metadata_hash = registry.metadata_hash(view.topics)
+    if is_due or metadata_hash != group.metadata_hash.get():
+        epoch += 1
+        records.append(ConsumerGroupMetadata(group.group_id, epoch, metadata_hash))
+        registry.counters.consumer_rebalances += 1
+        events.append(EpochRaised(group.group_id, epoch, updated.member_id))
+    drop_partition_metadata(group, records)
+    group.refresh_at_ms = now_ms + REFRESH_INTERVAL_MS
+    group.refresh_epoch = epoch
+    return epoch
+
+
+def epoch_without(
+    registry: ConsumerRegistry, group: ConsumerGroup, removed: Iterable[ConsumerMember], records: list[GroupRecord]
+) -> int:
+    """Raise the epoch because members were removed; the next heartbeat computes the target assignment."""
+    view = group.subscriptions.after(removed, None)
+    epoch = group.epoch.get() + 1
+    drop_partition_metadata(group, records)
+    records.append(ConsumerGroupMetadata(group.group_id, epoch, registry.metadata_hash(view.topics)))
+    return epoch
+
+
+def epoch_with_patterns(
+    registry: ConsumerRegistry,
+    group: ConsumerGroup,
+    resolved: Mapping[str, ResolvedPattern],
+    member_id: str,
+    now_ms: int,
+    records: list[GroupRecord],
+    events: list[GroupEvent],
+) -> None:
+    """Raise the epoch if patterns match other topics than until now, or if the topics changed since it was written."""
+    known = group.subscriptions.resolved
+    is_changed = any(topics.topics != known.get(pattern, UNRESOLVED).topics for pattern, topics in resolved.items())
+    view = group.subscriptions.after((), None, {**known, **resolved})
+    metadata_hash = registry.metadata_hash(view.topics)
+    if not is_changed and metadata_hash == group.metadata_hash.get():
+        return
+    epoch = group.epoch.get() + 1
+    records.append(ConsumerGroupMetadata(group.group_id, epoch, metadata_hash))
+    registry.counters.consumer_rebalances += 1
+    events.append(EpochRaised(group.group_id, epoch, member_id))
+    group.refresh_at_ms = now_ms + REFRESH_INTERVAL_MS
+    group.refresh_epoch = epoch
+
+
+def view_after(group: ConsumerGroup, updated: ConsumerMember) -> SubscriptionView:
+    """The subscriptions with `updated` in place of itself, or of the static member whose instance id it takes over."""
+    old = group.members.get(updated.member_id) or group.static_member(updated.instance_id)
+    return group.subscriptions.after([] if old is None else [old], updated)
+
+
+def drop_partition_metadata(group: ConsumerGroup, records: list[GroupRecord]) -> None:
+    """Remove the record in which Kafka 4.0 kept the topics of a group, in place of a hash."""
+    if group.has_partition_metadata.get():
+        records.append(ConsumerGroupPartitionMetadataTombstone(group.group_id))

@@ -1,0 +1,296 @@
+"""
+A consumer group: members, target assignment, owners of partitions, subscriptions.
+
+Everything here is hard state in timelines, changed by replay alone, except for the fields that say so.
+
+Source: Kafka ConsumerGroup, ModernGroup.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+from kohort.group.assignors.specs import Assignment
+from kohort.group.consumer.member import NO_EPOCH, ConsumerMember
+from kohort.group.consumer.partition_owners import PartitionOwners
+from kohort.group.consumer.states import ConsumerGroupState
+from kohort.group.consumer.subscriptions import ResolvedPattern, Subscriptions
+from kohort.group.consumer.topic_index import TopicIndex
+from kohort.group.groups import CONSUMER, BaseTimestamp
+from kohort.group.offsets.offsets import committed_at
+from kohort.group.records import GroupRecord
+from kohort.machine.shard import Result
+from kohort.machine.timeline import SnapshotRegistry, TimelineDict, TimelineValue
+from kohort.model.errors import CoordinatorError, ErrorCode
+from kohort.records.values import (
+    ConsumerGroupCurrentMemberAssignmentTombstone,
+    ConsumerGroupMemberMetadataTombstone,
+    ConsumerGroupMetadataTombstone,
+    ConsumerGroupPartitionMetadataTombstone,
+    ConsumerGroupRegularExpressionTombstone,
+    ConsumerGroupTargetAssignmentMemberTombstone,
+    ConsumerGroupTargetAssignmentMetadataTombstone,
+)
+
+MEMBER_EPOCHS_SINCE: Final = 9
+"""The version of OffsetCommit from which on its generation may be a member epoch."""
+
+
+class ConsumerGroup:
+    """
+    Args:
+        index: of the shard; the group keeps its own topics in it.
+
+    Attributes:
+        members: by member id.
+        static_members: member ids by instance id.
+        epoch: the group epoch; it rises when the target assignment has to be computed anew.
+        assignment_epoch: the group epoch of the target assignment; -1 after its tombstone.
+        metadata_hash: of the subscribed topics when the group epoch was written.
+        targets: the target assignment, by member id.
+        owners: the partitions that are not free.
+        has_partition_metadata: whether the log has a record of type 4, which Kafka 4.0 wrote.
+        refresh_at_ms, refresh_epoch: soft state. From this time on, or while the group epoch is below that epoch, a heartbeat
+            computes the metadata hash anew.
+        resolve_after_ms: soft state. After a resolution that failed, patterns are not resolved again before this time.
+        timers: soft state. By member id, the key and the operation of its session timer, kept because each heartbeat schedules
+            it again.
+    """
+
+    __slots__ = (
+        "assignment_epoch",
+        "epoch",
+        "group_id",
+        "has_partition_metadata",
+        "members",
+        "metadata_hash",
+        "owners",
+        "refresh_at_ms",
+        "refresh_epoch",
+        "resolve_after_ms",
+        "static_members",
+        "subscriptions",
+        "targets",
+        "timers",
+    )
+
+    def __init__(self, group_id: str, registry: SnapshotRegistry, index: TopicIndex) -> None:
+        self.group_id = group_id
+        self.members: TimelineDict[str, ConsumerMember] = TimelineDict(registry)
+        self.static_members: TimelineDict[str, str] = TimelineDict(registry)
+        self.epoch: TimelineValue[int] = TimelineValue(registry, 0)
+        self.assignment_epoch: TimelineValue[int] = TimelineValue(registry, 0)
+        self.metadata_hash: TimelineValue[int] = TimelineValue(registry, 0)
+        self.has_partition_metadata: TimelineValue[bool] = TimelineValue(registry, False)
+        self.targets: TimelineDict[str, Assignment] = TimelineDict(registry)
+        self.owners = PartitionOwners(registry)
+        self.subscriptions = Subscriptions(
+            registry, lambda topic: index.add(topic, group_id), lambda topic: index.remove(topic, group_id)
+        )
+        self.refresh_at_ms = 0
+        self.refresh_epoch = 0
+        self.resolve_after_ms = 0
+        self.timers: dict[str, tuple[str, Callable[[int], Result[Any, None]]]] = {}
+
+    # Properties, as `kohort.group.groups.Group` describes them
+
+    @property
+    def kind(self) -> str:
+        return CONSUMER
+
+    @property
+    def state_name(self) -> str:
+        return self._state(self.members.values(), self.epoch.get(), self.assignment_epoch.get()).value
+
+    def state_at(self, committed_offset: int) -> ConsumerGroupState:
+        """The state as of an offset of the log."""
+        members = [member for _, member in self.members.items_at(committed_offset)]
+        return self._state(members, self.epoch.get_at(committed_offset), self.assignment_epoch.get_at(committed_offset))
+
+    def state_name_at(self, committed_offset: int) -> str:
+        return self.state_at(committed_offset).value
+
+    @staticmethod
+    def _state(members: Iterable[ConsumerMember], epoch: int, assignment_epoch: int) -> ConsumerGroupState:
+        is_empty = True
+        is_reconciled = True
+        for member in members:
+            is_empty = False
+            if not member.is_reconciled_to(assignment_epoch):
+                is_reconciled = False
+                break
+        if is_empty:
+            return ConsumerGroupState.EMPTY
+        if epoch > assignment_epoch:
+            return ConsumerGroupState.ASSIGNING
+        return ConsumerGroupState.STABLE if is_reconciled else ConsumerGroupState.RECONCILING
+
+    @property
+    def listed_protocol_type(self) -> str:
+        return CONSUMER
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.members
+
+    @property
+    def is_simple(self) -> bool:
+        return False
+
+    @property
+    def member_count(self) -> int:
+        return len(self.members)
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        return topic in self.subscriptions
+
+    def subscribed_topics(self) -> frozenset[str]:
+        """Every topic that a member is subscribed to, by name or by a resolved pattern."""
+        return frozenset((*self.subscriptions.names, *self.subscriptions.matches))
+
+    def static_member(self, instance_id: str | None) -> ConsumerMember | None:
+        """The member with this instance id."""
+        member_id = None if instance_id is None else self.static_members.get(instance_id)
+        return None if member_id is None else self.members.get(member_id)
+
+    def target_of(self, member: ConsumerMember) -> Assignment | None:
+        """The target of a member; a static member that takes over an instance id takes over its target."""
+        holder = None if member.instance_id is None else self.static_members.get(member.instance_id)
+        return self.targets.get(member.member_id if holder is None else holder)
+
+    # Soft state
+
+    def request_refresh(self) -> None:
+        """Have the next heartbeat look at the metadata of the subscribed topics."""
+        self.refresh_at_ms = 0
+        self.refresh_epoch = 0
+
+    def needs_refresh(self, now_ms: int) -> bool:
+        return now_ms >= self.refresh_at_ms or self.epoch.get() < self.refresh_epoch
+
+    # Validation, as `kohort.group.groups.Group` describes it
+
+    def validate_offset_commit(
+        self,
+        member_id: str,
+        group_instance_id: str | None,
+        generation_or_epoch: int,
+        api_version: int,
+        /,
+        *,
+        is_transactional: bool,
+    ) -> None:
+        """
+        Check in Kafka's order. The instance id is not compared.
+
+        Raises:
+            CoordinatorError: UNKNOWN_MEMBER_ID, UNSUPPORTED_VERSION, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION.
+        """
+        if generation_or_epoch < 0 and not self.members:
+            return
+        if is_transactional and generation_or_epoch == NO_EPOCH and not member_id and group_instance_id is None:
+            return  # producers before KIP-447 name no member
+        member = self._known(member_id)
+        if not is_transactional and member.classic is None and api_version < MEMBER_EPOCHS_SINCE:
+            raise CoordinatorError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"OffsetCommit version {MEMBER_EPOCHS_SINCE} or above must be used by members using the modern group protocol",
+            )
+        if generation_or_epoch != member.epoch:
+            is_stale = member.classic is None and not is_transactional
+            raise CoordinatorError(ErrorCode.STALE_MEMBER_EPOCH if is_stale else ErrorCode.ILLEGAL_GENERATION)
+
+    def validate_offset_fetch(self, member_id: str | None, member_epoch: int, committed_offset: int | None, /) -> None:
+        """
+        Check the member, unless the request names none and has a negative epoch.
+
+        Raises:
+            CoordinatorError: UNKNOWN_SERVER_ERROR (an epoch without a member), UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH,
+                ILLEGAL_GENERATION (a member of the classic protocol).
+        """
+        if member_id is None:
+            if member_epoch < 0:
+                return
+            raise CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR)
+        member = self._known(member_id, committed_offset)
+        if member_epoch != member.epoch:
+            is_classic = member.classic is not None
+            raise CoordinatorError(ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH)
+
+    def _known(self, member_id: str, committed_offset: int | None = None) -> ConsumerMember:
+        members = self.members
+        member = members.get(member_id) if committed_offset is None else members.get_at(member_id, committed_offset)
+        if member is None:
+            raise CoordinatorError(
+                ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}."
+            )
+        return member
+
+    def validate_offset_delete(self) -> None:
+        """Every topic without subscription may lose its offsets."""
+
+    def validate_delete(self) -> None:
+        if self.members:
+            raise CoordinatorError(ErrorCode.NON_EMPTY_GROUP)
+
+    def offset_expiration_base(self) -> BaseTimestamp | None:
+        """The commit, also while the group is empty."""
+        return committed_at
+
+    def tombstones(self, renamed: tuple[str, str] | None = None) -> Sequence[GroupRecord]:
+        """
+        Args:
+            renamed: the id of a member, and the new id under which records of the same batch have it.
+        """
+        group_id = self.group_id
+        member_ids = list(self.members)
+        if renamed is not None:
+            member_ids[member_ids.index(renamed[0])] = renamed[1]
+        return (
+            *(ConsumerGroupCurrentMemberAssignmentTombstone(group_id, member_id) for member_id in member_ids),
+            *(ConsumerGroupTargetAssignmentMemberTombstone(group_id, member_id) for member_id in member_ids),
+            ConsumerGroupTargetAssignmentMetadataTombstone(group_id),
+            *(ConsumerGroupMemberMetadataTombstone(group_id, member_id) for member_id in member_ids),
+            *(ConsumerGroupRegularExpressionTombstone(group_id, pattern) for pattern in self.subscriptions.resolved),
+            ConsumerGroupPartitionMetadataTombstone(group_id),
+            ConsumerGroupMetadataTombstone(group_id),
+        )
+
+    # Replay
+
+    def put(self, member: ConsumerMember) -> None:
+        """Add a member, or replace the one of this id."""
+        old = self.members.get(member.member_id)
+        self._own(old, member)
+        self.subscriptions.replace(old, member)
+        self.members.put(member.member_id, member)
+        if old is not None and old.instance_id is not None and old.instance_id != member.instance_id:
+            self._release_instance(old)
+        if member.instance_id is not None:
+            self.static_members.put(member.instance_id, member.member_id)
+
+    def remove(self, member_id: str) -> None:
+        member = self.members.remove(member_id)
+        if member is not None:
+            self._own(member, None)
+            self.subscriptions.replace(member, None)
+            self._release_instance(member)
+
+    def _release_instance(self, member: ConsumerMember) -> None:
+        instance_id = member.instance_id
+        if instance_id is not None and self.static_members.get(instance_id) == member.member_id:
+            self.static_members.remove(instance_id)
+
+    def _own(self, old: ConsumerMember | None, new: ConsumerMember | None) -> None:
+        if old is not None and new is not None:
+            is_same = old.epoch == new.epoch and old.assigned is new.assigned
+            if is_same and old.pending_revocation is new.pending_revocation:
+                return
+        if old is not None:
+            self.owners.remove(old.assigned, old.epoch)
+            self.owners.remove(old.pending_revocation, old.epoch)
+        if new is not None:
+            self.owners.add(new.assigned, new.epoch)
+            self.owners.add(new.pending_revocation, new.epoch)
+
+    def resolve(self, pattern: str, resolved: ResolvedPattern | None) -> None:
+        self.subscriptions.resolve(pattern, resolved)

@@ -1,0 +1,317 @@
+"""
+ConsumerGroupHeartbeat (68), versions 0 and 1: join, stay in and leave a consumer group.
+
+A heartbeat updates the member, raises the group epoch if the subscriptions or their topics changed, computes the target
+assignment of a new epoch, and takes the member one step towards its target. From version 1 on the client makes its own
+member id, and may subscribe with a regular expression.
+
+Source: Kafka GroupMetadataManager.consumerGroupHeartbeat; KIP-848.
+"""
+
+from typing import TypeAlias
+from uuid import UUID
+
+import msgspec
+
+from kohort.group.assignors.specs import NO_ASSIGNMENT, Assignment
+from kohort.group.consumer.assignments import entries_of
+from kohort.group.consumer.emit import AnswerParked, EmitEvents
+from kohort.group.consumer.epochs import next_epoch
+from kohort.group.consumer.group import ConsumerGroup
+from kohort.group.consumer.member import NO_TIMEOUT_MS, ConsumerMember
+from kohort.group.consumer.membership import check_size, dynamic_member, static_member
+from kohort.group.consumer.migration.upgrade import Upgraded, upgrade
+from kohort.group.consumer.patterns import patterns_are_due, update_patterns
+from kohort.group.consumer.reconciliation import reconcile
+from kohort.group.consumer.records import current_record, member_record
+from kohort.group.consumer.registry import ConsumerRegistry
+from kohort.group.consumer.removal import leave, leave_for_a_while
+from kohort.group.consumer.states import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, STABLE, UNREVOKED_PARTITIONS
+from kohort.group.consumer.target_assignment import assign
+from kohort.group.events import GroupEvent, MemberJoined
+from kohort.group.groups import CONSUMER, Transition, of_another_kind, transition
+from kohort.group.records import GroupRecord
+from kohort.machine.shard import Release, Result
+from kohort.model.context import RequestContext
+from kohort.model.errors import CoordinatorError, ErrorCode
+from kohort.wire import messages as m
+
+HeartbeatResult: TypeAlias = Result[GroupRecord, m.ConsumerGroupHeartbeatResponse]
+
+
+def heartbeat_refused(error: CoordinatorError) -> m.ConsumerGroupHeartbeatResponse:
+    return m.ConsumerGroupHeartbeatResponse(error_code=int(error.code), error_message=error.message)
+
+
+def consumer_group_heartbeat(
+    registry: ConsumerRegistry, request: m.ConsumerGroupHeartbeatRequest, context: RequestContext, now_ms: int
+) -> HeartbeatResult:
+    """Handle a heartbeat whose form is valid. Nothing is written if it is refused."""
+    try:
+        if request.member_epoch == LEAVE_EPOCH:
+            return leave(registry, request, now_ms)
+        if request.member_epoch == LEAVE_STATIC_EPOCH:
+            return leave_for_a_while(registry, request)
+    except CoordinatorError as error:
+        return Result(response=heartbeat_refused(error))
+    unchanged = _unchanged(registry, request, context, now_ms)
+    if unchanged is not None:
+        return unchanged
+    releases: list[Release] = []
+    try:
+        return _Heartbeat(registry, request, context, now_ms, releases).run()
+    except CoordinatorError as error:
+        return Result(response=heartbeat_refused(error), after=AnswerParked(releases) if releases else None)
+
+
+def _unchanged(
+    registry: ConsumerRegistry, request: m.ConsumerGroupHeartbeatRequest, context: RequestContext, now_ms: int
+) -> HeartbeatResult | None:
+    """
+    The result of a heartbeat that tells nothing, of a member that is at its target; None for any other.
+
+    This is the steady state, and a short cut for speed: `_Heartbeat` gives the same result.
+    """
+    if not tells_nothing(request):
+        return None
+    member = settled_member(registry, request, context, now_ms)
+    return None if member is None else Result(response=steady_response(registry, request))
+
+
+def tells_nothing(request: m.ConsumerGroupHeartbeatRequest) -> bool:
+    """Whether a heartbeat only names a dynamic member and its epoch, and perhaps its partitions."""
+    return (
+        request.instance_id is None
+        and request.member_epoch > JOIN_EPOCH
+        and request.subscribed_topic_names is None
+        and request.rebalance_timeout_ms == NO_TIMEOUT_MS
+        and request.server_assignor is None
+        and request.rack_id is None
+        and request.subscribed_topic_regex is None
+    )
+
+
+def settled_member(
+    registry: ConsumerRegistry, request: m.ConsumerGroupHeartbeatRequest, context: RequestContext, now_ms: int
+) -> ConsumerMember | None:
+    """
+    Arm the session of the member, if it is at its target and a heartbeat that tells nothing changes nothing.
+
+    Returns:
+        The member; None if the heartbeat may change something.
+    """
+    group = registry.groups.get(request.group_id)
+    if not isinstance(group, ConsumerGroup):
+        return None
+    member = group.members.get(request.member_id)
+    epoch = request.member_epoch
+    if (
+        member is None
+        or member.epoch != epoch
+        or member.state != STABLE
+        or group.assignment_epoch.get() != epoch
+        or group.epoch.get() != epoch
+        or member.classic is not None
+        or member.client_id != context.client_id
+        or member.client_host != context.client_host
+        or now_ms >= group.refresh_at_ms
+        or epoch < group.refresh_epoch
+        or (group.subscriptions.patterns and patterns_are_due(registry, group, now_ms))
+    ):
+        return None
+    registry.arm_session(group, request.member_id, registry.timeouts(request.group_id).session_timeout_ms)
+    return member
+
+
+def steady_response(
+    registry: ConsumerRegistry, request: m.ConsumerGroupHeartbeatRequest
+) -> m.ConsumerGroupHeartbeatResponse:
+    """The answer to a heartbeat that changes nothing."""
+    return m.ConsumerGroupHeartbeatResponse(
+        member_id=request.member_id,
+        member_epoch=request.member_epoch,
+        heartbeat_interval_ms=registry.timeouts(request.group_id).heartbeat_interval_ms,
+    )
+
+
+class _Heartbeat:
+    """The handling of one heartbeat: each step adds its records."""
+
+    def __init__(
+        self,
+        registry: ConsumerRegistry,
+        request: m.ConsumerGroupHeartbeatRequest,
+        context: RequestContext,
+        now_ms: int,
+        releases: list[Release],
+    ) -> None:
+        self._registry = registry
+        self._request = request
+        self._context = context
+        self._now_ms = now_ms
+        self._records: list[GroupRecord] = []
+        self._events: list[GroupEvent] = []
+        self._is_upgrade = False
+        """Whether this heartbeat turns a classic group with members into the consumer group."""
+        self._releases = releases
+        self._group = self._find_group()
+        # Version 0: the coordinator makes the id of a member that has none.
+        self._member_id = request.member_id or registry.new_member_id()
+
+    def run(self) -> HeartbeatResult:
+        registry, group = self._registry, self._group
+        check_size(group, self._member_id, registry.config.group_consumer_max_size)
+        member = self._find_member()
+        updated = self._update(member)
+        if updated != member:
+            self._records.append(member_record(group.group_id, updated))
+        if member.member_id not in group.members:
+            self._events.append(
+                MemberJoined(
+                    group.group_id, updated.member_id, updated.instance_id, updated.client_id, updated.client_host
+                )
+            )
+        names_changed = updated.topic_names != member.topic_names
+        pattern_changed = updated.topic_pattern != member.topic_pattern
+        bumps = update_patterns(registry, group, member, updated, self._records, self._now_ms)
+        epoch = next_epoch(
+            registry,
+            group,
+            updated,
+            is_due=names_changed or bumps or group.epoch.get() == 0,
+            now_ms=self._now_ms,
+            records=self._records,
+            events=self._events,
+        )
+        target, target_epoch = self._target(updated, epoch)
+        reconciled = self._reconcile(
+            updated, target, target_epoch, subscription_changed=names_changed or pattern_changed
+        )
+        timeouts = registry.timeouts(group.group_id)
+        registry.arm_session(group, updated.member_id, timeouts.session_timeout_ms)
+        shows_assignment = self._is_full_request() or reconciled.assigned != member.assigned
+        response = m.ConsumerGroupHeartbeatResponse(
+            member_id=reconciled.member_id,
+            member_epoch=reconciled.epoch,
+            heartbeat_interval_ms=timeouts.heartbeat_interval_ms,
+            assignment=assignment_response(reconciled.assigned) if shows_assignment else None,
+        )
+        return self._result(response)
+
+    def _result(self, response: m.ConsumerGroupHeartbeatResponse) -> HeartbeatResult:
+        events = self._events
+        if self._is_upgrade:
+            upgraded = Upgraded(self._registry, self._group.group_id, events, self._releases)
+            return Result(self._records, response, after=upgraded)
+        if not events:
+            return Result(self._records, response)
+        return Result(self._records, response, after=EmitEvents(self._registry.emit, events))
+
+    def _find_group(self) -> ConsumerGroup:
+        """
+        The group; a new one if the member joins. An empty group of another kind is replaced.
+
+        Raises:
+            CoordinatorError: GROUP_ID_NOT_FOUND.
+        """
+        registry, group_id = self._registry, self._request.group_id
+        found = registry.groups.get(group_id)
+        if isinstance(found, ConsumerGroup):
+            return found
+        is_join = self._request.member_epoch == JOIN_EPOCH
+        if found is None:
+            if not is_join:
+                raise CoordinatorError(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
+            return registry.new_group(group_id)
+        if not is_join:
+            raise of_another_kind(group_id, CONSUMER)
+        rule = transition(found, CONSUMER)
+        if rule is Transition.CONVERT:
+            self._is_upgrade = True
+            return upgrade(registry, found, self._records, self._releases)
+        if rule is not Transition.REPLACE:
+            raise of_another_kind(group_id, CONSUMER)
+        self._records += found.tombstones()
+        return registry.new_group(group_id)
+
+    def _find_member(self) -> ConsumerMember:
+        request = self._request
+        if request.instance_id is None:
+            return dynamic_member(self._group, self._member_id, request.member_epoch, request.topic_partitions)
+        return static_member(
+            self._group,
+            request.instance_id,
+            self._member_id,
+            request.member_epoch,
+            request.topic_partitions,
+            self._records,
+        )
+
+    def _update(self, member: ConsumerMember) -> ConsumerMember:
+        """The member with the fields that the request has; the others stay, also when the member joins again."""
+        request, context = self._request, self._context
+        names, timeout_ms = request.subscribed_topic_names, request.rebalance_timeout_ms
+        return msgspec.structs.replace(
+            member,
+            instance_id=member.instance_id if request.instance_id is None else request.instance_id,
+            rack_id=member.rack_id if request.rack_id is None else request.rack_id,
+            rebalance_timeout_ms=member.rebalance_timeout_ms if timeout_ms == NO_TIMEOUT_MS else timeout_ms,
+            client_id=context.client_id,
+            client_host=context.client_host,
+            topic_names=member.topic_names if names is None else frozenset(names),
+            topic_pattern=member.topic_pattern
+            if request.subscribed_topic_regex is None
+            else request.subscribed_topic_regex,
+            server_assignor=member.server_assignor if request.server_assignor is None else request.server_assignor,
+            classic=None,
+        )
+
+    def _target(self, updated: ConsumerMember, epoch: int) -> tuple[Assignment, int]:
+        """The target of the member and its epoch; computed if the group epoch is above the one of the assignment."""
+        group = self._group
+        if epoch <= group.assignment_epoch.get():
+            return group.target_of(updated) or NO_ASSIGNMENT, group.assignment_epoch.get()
+        return assign(self._registry, group, updated, epoch, self._records)
+
+    def _reconcile(
+        self, updated: ConsumerMember, target: Assignment, target_epoch: int, *, subscription_changed: bool
+    ) -> ConsumerMember:
+        registry, group = self._registry, self._group
+        if not subscription_changed and updated.is_reconciled_to(target_epoch):
+            return updated
+        reconciled = reconcile(
+            updated,
+            target,
+            target_epoch,
+            owned=self._request.topic_partitions,
+            topic_ids=registry.topic_ids(group.subscriptions.topics_of(updated)),
+            subscription_changed=subscription_changed,
+            owners=group.owners,
+        )
+        if reconciled != updated:
+            self._records.append(current_record(group.group_id, reconciled))
+            if reconciled.state == UNREVOKED_PARTITIONS:
+                registry.arm_rebalance(
+                    group.group_id, reconciled.member_id, reconciled.epoch, reconciled.rebalance_timeout_ms
+                )
+            else:
+                registry.cancel_rebalance(group.group_id, reconciled.member_id)
+        return reconciled
+
+    def _is_full_request(self) -> bool:
+        """Whether the member tells everything, as it does after an error, so that it wants to hear everything."""
+        request = self._request
+        if request.member_epoch == JOIN_EPOCH:
+            return True
+        has_subscription = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
+        return (
+            request.rebalance_timeout_ms != NO_TIMEOUT_MS and has_subscription and request.topic_partitions is not None
+        )
+
+
+def assignment_response(assignment: Assignment) -> m.ConsumerGroupHeartbeatResponseAssignment:
+    return m.ConsumerGroupHeartbeatResponseAssignment(topic_partitions=entries_of(assignment, _entry))
+
+
+def _entry(topic_id: UUID, partitions: tuple[int, ...]) -> m.ConsumerGroupHeartbeatResponseTopicPartitions:
+    return m.ConsumerGroupHeartbeatResponseTopicPartitions(topic_id=topic_id, partitions=partitions)

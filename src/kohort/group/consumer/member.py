@@ -1,0 +1,134 @@
+"""
+A member of a consumer group, as a value: a change makes a new one.
+
+Source: Kafka ConsumerGroupMember.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from kohort.group.assignors.specs import NO_ASSIGNMENT, Assignment
+from kohort.group.consumer.assignments import assignment_of
+from kohort.group.consumer.states import JOIN_EPOCH, KNOWN_STATES, LEAVE_STATIC_EPOCH, STABLE, UNKNOWN
+from kohort.model.ids import java_bucket
+from kohort.records.values import (
+    ConsumerGroupCurrentMemberAssignment,
+    ConsumerGroupMemberMetadata,
+    ConsumerGroupMemberMetadataClassicMemberMetadata,
+)
+
+NO_EPOCH: Final = -1
+NO_TIMEOUT_MS: Final = -1
+
+
+class ConsumerMember(msgspec.Struct, frozen=True):
+    """
+    Attributes:
+        epoch: the group epoch that the member's assignment belongs to; 0 before its first heartbeat is answered, -2 while a
+            static member is away.
+        previous_epoch: the epoch before that; a member that lost the last answer still sends it.
+        topic_names: the topics that it subscribes to by name.
+        topic_pattern: the regular expression of its other topics; "" for none.
+        server_assignor: the assignor that it prefers; None without preference.
+        state: one of `kohort.group.consumer.states`.
+        assigned: the partitions that it owns or was told to own.
+        pending_revocation: the partitions that it was told to revoke.
+        classic: the session timeout and the protocols of a member that uses the classic protocol; None for all others.
+    """
+
+    member_id: str
+    epoch: int = 0
+    previous_epoch: int = NO_EPOCH
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = NO_TIMEOUT_MS
+    client_id: str = ""
+    client_host: str = ""
+    topic_names: frozenset[str] = frozenset()
+    topic_pattern: str = ""
+    server_assignor: str | None = None
+    state: int = STABLE
+    assigned: Assignment = NO_ASSIGNMENT
+    pending_revocation: Assignment = NO_ASSIGNMENT
+    classic: ConsumerGroupMemberMetadataClassicMemberMetadata | None = None
+
+    @property
+    def uses_classic_protocol(self) -> bool:
+        return self.classic is not None
+
+    @property
+    def is_away(self) -> bool:
+        """Whether this static member has left for a while."""
+        return self.epoch == LEAVE_STATIC_EPOCH
+
+    def is_reconciled_to(self, epoch: int) -> bool:
+        """Whether the member owns the target assignment of this epoch, and nothing else."""
+        return self.state == STABLE and self.epoch == epoch
+
+    def with_metadata(self, record: ConsumerGroupMemberMetadata) -> "ConsumerMember":
+        """The member as its metadata record describes it."""
+        return msgspec.structs.replace(
+            self,
+            instance_id=record.instance_id,
+            rack_id=record.rack_id,
+            rebalance_timeout_ms=record.rebalance_timeout_ms,
+            client_id=record.client_id,
+            client_host=record.client_host,
+            topic_names=frozenset(record.subscribed_topic_names),
+            topic_pattern=record.subscribed_topic_regex or "",
+            server_assignor=record.server_assignor,
+            classic=record.classic_member_metadata,
+        )
+
+    def with_current_assignment(self, record: ConsumerGroupCurrentMemberAssignment) -> "ConsumerMember":
+        """The member as its record of epochs and partitions describes it."""
+        return msgspec.structs.replace(
+            self,
+            epoch=record.member_epoch,
+            previous_epoch=record.previous_member_epoch,
+            state=record.state if record.state in KNOWN_STATES else UNKNOWN,
+            assigned=assignment_of(record.assigned_partitions),
+            pending_revocation=assignment_of(record.partitions_pending_revocation),
+        )
+
+    def without_assignment(self) -> "ConsumerMember":
+        """The member after the tombstone of its record of epochs and partitions."""
+        return msgspec.structs.replace(
+            self,
+            epoch=NO_EPOCH,
+            previous_epoch=NO_EPOCH,
+            assigned=NO_ASSIGNMENT,
+            pending_revocation=NO_ASSIGNMENT,
+        )
+
+    def under_new_id(self, member_id: str) -> "ConsumerMember":
+        """This static member, taken over by a client with another member id: it starts at epoch 0."""
+        return msgspec.structs.replace(self, member_id=member_id, epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH)
+
+    def at_epoch(
+        self,
+        epoch: int,
+        state: int,
+        assigned: Assignment,
+        pending_revocation: Assignment = NO_ASSIGNMENT,
+    ) -> "ConsumerMember":
+        """The next step of the reconciliation."""
+        return msgspec.structs.replace(
+            self,
+            epoch=epoch,
+            previous_epoch=self.epoch,
+            state=state,
+            assigned=assigned,
+            pending_revocation=pending_revocation,
+        )
+
+
+def preferred_assignor(members: Iterable[ConsumerMember]) -> str | None:
+    """The assignor that most members prefer; None if no member prefers one. A tie goes by the order of a Java HashMap."""
+    votes: dict[str, int] = {}
+    for member in members:
+        if member.server_assignor is not None:
+            votes[member.server_assignor] = votes.get(member.server_assignor, 0) + 1
+    return min(votes, key=lambda name: (-votes[name], java_bucket(name))) if votes else None

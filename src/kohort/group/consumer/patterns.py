@@ -1,0 +1,210 @@
+"""
+Regular expressions of members: their validation, their resolution, and the records that keep the result.
+
+A pattern is resolved on another thread. Until then it matches no topic. All patterns of a group are resolved together, at most
+every 10 s, and only one resolution runs at a time. Heartbeats trigger it: `patterns_are_due`.
+
+Source: Kafka GroupMetadataManager.maybeUpdateRegularExpressions, handleRegularExpressionsResult; KIP-848.
+"""
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Final
+
+from kohort.group.consumer.emit import EmitEvents
+from kohort.group.consumer.epochs import epoch_with_patterns
+from kohort.group.consumer.group import ConsumerGroup
+from kohort.group.consumer.member import ConsumerMember
+from kohort.group.consumer.registry import ConsumerRegistry
+from kohort.group.consumer.subscriptions import ResolvedPattern
+from kohort.group.consumer.topic_patterns import check_pattern, match_topics
+from kohort.group.events import GroupEvent
+from kohort.group.records import GroupRecord
+from kohort.machine.shard import Executor, Release, Result
+from kohort.model.errors import CoordinatorError, ErrorCode
+from kohort.model.limits import PATTERNS_OF_GROUP_MAX
+from kohort.records.values import ConsumerGroupRegularExpression, ConsumerGroupRegularExpressionTombstone
+
+MIN_INTERVAL_MS: Final = 10_000
+"""Between two resolutions of a group. A constant in Kafka, too."""
+
+
+def update_patterns(
+    registry: ConsumerRegistry,
+    group: ConsumerGroup,
+    old: ConsumerMember,
+    updated: ConsumerMember,
+    records: list[GroupRecord],
+    now_ms: int,
+) -> bool:
+    """
+    Note the pattern of a member, and resolve the group's patterns if that is due.
+
+    Returns:
+        Whether the group epoch has to rise: the member goes over to a pattern that is resolved, or gives its pattern up. For a
+        new pattern it rises when the pattern is resolved.
+
+    Raises:
+        CoordinatorError: INVALID_REGULAR_EXPRESSION.
+    """
+    patterns: Mapping[str, int] = group.subscriptions.patterns
+    old_pattern, new_pattern = old.topic_pattern, updated.topic_pattern
+    if old_pattern == new_pattern:
+        if patterns and patterns_are_due(registry, group, now_ms):
+            _resolve(registry, group, patterns, updated.member_id, now_ms)
+        return False
+    is_new = bool(new_pattern) and new_pattern not in patterns
+    if is_new:
+        check_pattern(new_pattern)
+        if len(patterns) >= PATTERNS_OF_GROUP_MAX:
+            raise CoordinatorError(
+                ErrorCode.INVALID_REGULAR_EXPRESSION,
+                f"The consumer group has {len(patterns)} regular expressions; it may have at most {PATTERNS_OF_GROUP_MAX}.",
+            )
+    if patterns.get(old_pattern) == 1:
+        records.append(ConsumerGroupRegularExpressionTombstone(group.group_id, old_pattern))
+    after = _after(patterns, old_pattern, new_pattern)
+    if after and _is_due(registry, group, after, now_ms, is_new=is_new):
+        _resolve(registry, group, after, updated.member_id, now_ms)
+    return not new_pattern or (not is_new and new_pattern in group.subscriptions.resolved)
+
+
+def _after(patterns: Mapping[str, int], old_pattern: str, new_pattern: str) -> dict[str, int]:
+    """The patterns when the member with `old_pattern` has `new_pattern`; "" is none."""
+    after = dict(patterns)
+    if old_pattern in after:
+        after[old_pattern] -= 1
+    if new_pattern:
+        after[new_pattern] = after.get(new_pattern, 0) + 1
+    return {pattern: count for pattern, count in after.items() if count > 0}
+
+
+def patterns_are_due(registry: ConsumerRegistry, group: ConsumerGroup, now_ms: int) -> bool:
+    """Whether to resolve the present patterns of a group now."""
+    return _is_due(registry, group, group.subscriptions.patterns, now_ms)
+
+
+def _is_due(
+    registry: ConsumerRegistry,
+    group: ConsumerGroup,
+    patterns: Mapping[str, int],
+    now_ms: int,
+    *,
+    is_new: bool = False,
+) -> bool:
+    """
+    Whether to resolve these patterns now: one is not resolved, topics were created since, or the refresh interval has passed.
+
+    Args:
+        is_new: whether one of the patterns is new in the group.
+    """
+    resolved = group.subscriptions.resolved
+    last = group.subscriptions.last_resolution
+    if last is not None and now_ms <= last.timestamp_ms + MIN_INTERVAL_MS:
+        return False
+    if now_ms < group.resolve_after_ms or _executor(registry).is_scheduled(_key(group)):
+        return False
+    return (
+        is_new
+        or last is None
+        or last.version < registry.topic_names.created_version
+        or now_ms > last.timestamp_ms + registry.config.group_consumer_regex_refresh_interval_ms
+        or any(pattern not in resolved for pattern in patterns)
+    )
+
+
+def drop_unused_patterns(group: ConsumerGroup, removed: Iterable[ConsumerMember], records: list[GroupRecord]) -> None:
+    """Forget the patterns that only the removed members used."""
+    used: dict[str, int] = {}
+    for member in removed:
+        if member.topic_pattern:
+            used[member.topic_pattern] = used.get(member.topic_pattern, 0) + 1
+    patterns = group.subscriptions.patterns
+    records += [
+        ConsumerGroupRegularExpressionTombstone(group.group_id, pattern)
+        for pattern, count in used.items()
+        if patterns.get(pattern) == count
+    ]
+
+
+def _resolve(
+    registry: ConsumerRegistry, group: ConsumerGroup, patterns: Mapping[str, int], member_id: str, now_ms: int
+) -> None:
+    """Match the patterns with all topics on another thread, which gets values that nothing changes."""
+    version, names = registry.topic_names.of(registry.context.image)
+    _executor(registry).schedule(
+        _key(group),
+        partial(_match, tuple(patterns), names, version, now_ms),
+        partial(_store, registry, group.group_id, member_id),
+    )
+
+
+def _match(patterns: tuple[str, ...], names: tuple[str, ...], version: int, now_ms: int) -> dict[str, ResolvedPattern]:
+    return {
+        pattern: ResolvedPattern(topics, version, now_ms) for pattern, topics in match_topics(patterns, names).items()
+    }
+
+
+def _store(
+    registry: ConsumerRegistry,
+    group_id: str,
+    member_id: str,
+    result: dict[str, ResolvedPattern] | None,
+    error: Exception | None,
+    now_ms: int,
+) -> Result[GroupRecord, None]:
+    """
+    Write the topics of the patterns that are still in use. The next heartbeat of a member computes the target assignment.
+
+    Raises:
+        Exception: the resolution failed.
+    """
+    group = registry.find(group_id)
+    if group is None:
+        return Result()
+    if error is not None:
+        group.resolve_after_ms = now_ms + MIN_INTERVAL_MS
+        raise error
+    used = group.subscriptions.patterns
+    resolved = {pattern: topics for pattern, topics in (result or {}).items() if pattern in used}
+    if not resolved:
+        return Result()
+    records: list[GroupRecord] = [
+        ConsumerGroupRegularExpression(
+            group_id,
+            pattern,
+            topics=tuple(sorted(topics.topics)),
+            version=topics.version,
+            timestamp_ms=topics.timestamp_ms,
+        )
+        for pattern, topics in resolved.items()
+    ]
+    events: list[GroupEvent] = []
+    epoch_with_patterns(registry, group, resolved, member_id, now_ms, records, events)
+    return Result(records, after=_Stored(registry, events, group, now_ms))
+
+
+def _executor(registry: ConsumerRegistry) -> Executor:
+    executor = registry.context.executor
+    assert executor is not None, "the runtime gives each shard an executor before the first record"
+    return executor
+
+
+def _key(group: ConsumerGroup) -> str:
+    return f"patterns-{group.group_id}"
+
+
+class _Stored(EmitEvents):
+    """Emits events. If the records could not be written, the next resolution waits."""
+
+    __slots__ = ("_group", "_now_ms")
+
+    def __init__(self, registry: ConsumerRegistry, events: list[GroupEvent], group: ConsumerGroup, now_ms: int) -> None:
+        super().__init__(registry.emit, events)
+        self._group = group
+        self._now_ms = now_ms
+
+    def __call__(self, error: Exception | None) -> Iterable[Release]:
+        if error is not None:
+            self._group.resolve_after_ms = self._now_ms + MIN_INTERVAL_MS
+        return super().__call__(error)

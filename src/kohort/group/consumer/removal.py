@@ -1,0 +1,158 @@
+"""
+The removal of members: they leave, or are fenced because a timeout passed.
+
+Source: Kafka GroupMetadataManager.consumerGroupLeave, consumerGroupFenceMembers, consumerGroupStaticMemberGroupLeave,
+scheduleConsumerGroupSessionTimeout.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final, TypeVar
+
+import msgspec
+
+from kohort.group.assignors.specs import NO_ASSIGNMENT
+from kohort.group.consumer.epochs import epoch_without
+from kohort.group.consumer.group import ConsumerGroup
+from kohort.group.consumer.member import ConsumerMember
+from kohort.group.consumer.membership import check_instance, unknown_instance, unknown_member
+from kohort.group.consumer.migration.downgrade import can_downgrade_without, downgrade_without
+from kohort.group.consumer.patterns import drop_unused_patterns
+from kohort.group.consumer.records import current_record, member_tombstones
+from kohort.group.consumer.registry import ConsumerRegistry
+from kohort.group.consumer.states import LEAVE_EPOCH, LEAVE_STATIC_EPOCH
+from kohort.group.events import EpochRaised, GroupEvent, MemberExpired, MemberLeft
+from kohort.group.groups import CONSUMER, group_of_kind
+from kohort.group.records import GroupRecord
+from kohort.machine.shard import Release, Result
+from kohort.wire import messages as m
+
+_CLASSIC_TIMEOUTS: Final = ("join", "sync")
+
+T = TypeVar("T")
+
+
+def leave(
+    registry: ConsumerRegistry, request: m.ConsumerGroupHeartbeatRequest, now_ms: int
+) -> Result[GroupRecord, m.ConsumerGroupHeartbeatResponse]:
+    """
+    Remove a member for good. Its epoch is not compared.
+
+    Raises:
+        CoordinatorError: GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
+    """
+    group = _find(registry, request.group_id)
+    member = _named(group, request)
+    event = MemberLeft(group.group_id, member.member_id, member.instance_id, None)
+    return remove(registry, group, [member], [event], _left(request), now_ms)
+
+
+def leave_for_a_while(
+    registry: ConsumerRegistry, request: m.ConsumerGroupHeartbeatRequest
+) -> Result[GroupRecord, m.ConsumerGroupHeartbeatResponse]:
+    """
+    Note that a static member is away. It keeps its partitions until its session ends, which counts from its last heartbeat.
+
+    Raises:
+        CoordinatorError: GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
+    """
+    group = _find(registry, request.group_id)
+    member = _named(group, request)
+    away = msgspec.structs.replace(member, epoch=LEAVE_STATIC_EPOCH, pending_revocation=NO_ASSIGNMENT)
+    return Result((current_record(group.group_id, away),), _left(request))
+
+
+def remove(
+    registry: ConsumerRegistry,
+    group: ConsumerGroup,
+    members: Sequence[ConsumerMember],
+    events: Sequence[GroupEvent],
+    response: T | None,
+    now_ms: int,
+) -> Result[GroupRecord, T]:
+    """
+    Remove members in one step: the group epoch rises by one, or the group is downgraded.
+
+    Args:
+        events: emitted when the records are committed.
+    """
+    if can_downgrade_without(registry, group, members):
+        return downgrade_without(registry, group, members, events, response, now_ms)
+    records: list[GroupRecord] = []
+    armed: list[ConsumerMember] = []
+    for member in members:
+        if registry.cancel_timers(group, member.member_id):
+            armed.append(member)
+        records += member_tombstones(group.group_id, member.member_id)
+    drop_unused_patterns(group, members, records)
+    epoch = epoch_without(registry, group, members, records)
+    raised = EpochRaised(group.group_id, epoch, None)
+    return Result(records, response, after=_Removed(registry, group, armed, [*events, raised]))
+
+
+class _Removed:
+    """A `kohort.machine.shard.After`: if the records could not be written, the members are there and their timers run again."""
+
+    __slots__ = ("_armed", "_events", "_group", "_registry")
+
+    def __init__(
+        self,
+        registry: ConsumerRegistry,
+        group: ConsumerGroup,
+        armed: Sequence[ConsumerMember],
+        events: Sequence[GroupEvent],
+    ) -> None:
+        self._registry = registry
+        self._group = group
+        self._armed = armed
+        self._events = events
+
+    def __call__(self, error: Exception | None) -> Iterable[Release]:
+        if error is None:
+            for event in self._events:
+                self._registry.emit(event)
+        else:
+            for member in self._armed:
+                self._registry.arm_timers(self._group, member)
+        return ()
+
+
+def expire_member(
+    registry: ConsumerRegistry, group_id: str, member_id: str, kind: str, epoch: int | None, now_ms: int
+) -> Result[GroupRecord, None]:
+    """
+    Fence a member whose timer has run out.
+
+    Args:
+        kind: of timeout. "join" and "sync" concern members of the classic protocol only.
+        epoch: the member is fenced only if it still has this epoch; None fences it at any epoch.
+    """
+    group = registry.find(group_id)
+    member = None if group is None else group.members.get(member_id)
+    if group is None or member is None or (epoch is not None and member.epoch != epoch):
+        return Result()
+    if kind in _CLASSIC_TIMEOUTS and member.classic is None:
+        return Result()
+    event = MemberExpired(group_id, member_id, member.instance_id, kind)
+    return remove(registry, group, [member], [event], None, now_ms)
+
+
+def _find(registry: ConsumerRegistry, group_id: str) -> ConsumerGroup:
+    return group_of_kind(registry.groups.get(group_id), group_id, CONSUMER, ConsumerGroup)
+
+
+def _named(group: ConsumerGroup, request: m.ConsumerGroupHeartbeatRequest) -> ConsumerMember:
+    if request.instance_id is None:
+        member = group.members.get(request.member_id)
+        if member is None:
+            raise unknown_member(group.group_id, request.member_id)
+        return member
+    member = group.static_member(request.instance_id)
+    if member is None:
+        raise unknown_instance(request.instance_id)
+    check_instance(member, request.member_id)
+    return member
+
+
+def _left(request: m.ConsumerGroupHeartbeatRequest) -> m.ConsumerGroupHeartbeatResponse:
+    epoch = LEAVE_EPOCH if request.member_epoch == LEAVE_EPOCH else LEAVE_STATIC_EPOCH
+    return m.ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=epoch)
