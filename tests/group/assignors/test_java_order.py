@@ -3,6 +3,8 @@
 from uuid import UUID
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kohort.group.assignors.java_order import (
     bucket_order,
@@ -12,6 +14,7 @@ from kohort.group.assignors.java_order import (
     string_hash,
     uuid_hash,
 )
+from kohort.model.ids import java_string_hash
 
 
 @pytest.mark.parametrize(
@@ -29,6 +32,11 @@ from kohort.group.assignors.java_order import (
 )
 def test_string_hash(text: str, java: int) -> None:
     assert string_hash(text) == java & 0xFFFF_FFFF
+
+
+@given(st.one_of(st.text(), st.text(st.characters(codec="ascii"), max_size=40)))
+def test_the_fast_string_hash_equals_the_plain_one(text: str) -> None:
+    assert string_hash(text) == java_string_hash(text) & 0xFFFF_FFFF
 
 
 def test_uuid_hash() -> None:

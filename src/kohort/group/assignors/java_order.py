@@ -22,7 +22,7 @@ MEMBERS_PER_STEP: Final = 500
 
 
 def string_hash(text: str) -> int:
-    """Java's String.hashCode, as an unsigned 32-bit integer."""
+    """Java's String.hashCode, as an unsigned 32-bit integer; `kohort.model.ids.java_string_hash` is its plain twin."""
     value = 0
     if not text.isascii():
         units = text.encode("utf-16-be", "surrogatepass")

@@ -9,7 +9,7 @@ way.
 Kafka 4.2 has no such way; KIP-1263 describes one for later versions.
 """
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 from uuid import UUID
@@ -53,7 +53,7 @@ def assign_in_background(
     run = _Run(registry, group.group_id, epoch)
     executor.schedule(
         f"assign {group.group_id}",
-        partial(_compute, assignor, spec, _partition_counts(spec, registry)),
+        partial(assign_in_steps, assignor, spec, _partition_counts(spec, registry)),
         run.on_computed,
     )
 
@@ -76,11 +76,6 @@ class _Topics:
 
 def _partition_counts(spec: GroupSpec, registry: ConsumerRegistry) -> _Topics:
     return _Topics({topic_id: registry.partition_count(topic_id) for topic_id in spec.topic_ids}, registry)
-
-
-def _compute(assignor: PartitionAssignor, spec: GroupSpec, topics: _Topics) -> Generator[None, None, GroupAssignment]:
-    """The task: it touches nothing of the shard."""
-    return assign_in_steps(assignor, spec, topics)
 
 
 class _Run:

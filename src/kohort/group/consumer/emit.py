@@ -1,9 +1,14 @@
-"""What an operation leaves to do when its records are committed: events to emit, parked requests to answer."""
+"""The rest of an operation, once its records are committed: events are emitted, parked requests are answered."""
 
 from collections.abc import Iterable, Sequence
 
 from kohort.group.events import GroupEvent, GroupEvents
 from kohort.machine.shard import Release
+
+
+def emit_all(emit: GroupEvents, events: Iterable[GroupEvent]) -> None:
+    for event in events:
+        emit(event)
 
 
 class EmitEvents:
@@ -17,8 +22,7 @@ class EmitEvents:
 
     def __call__(self, error: Exception | None) -> Iterable[Release]:
         if error is None:
-            for event in self._events:
-                self._emit(event)
+            emit_all(self._emit, self._events)
         return ()
 
 

@@ -13,22 +13,18 @@ from uuid import UUID
 
 import msgspec
 
-from kohort.group.assignors.specs import NO_ASSIGNMENT, Assignment
+from kohort.group.assignors.specs import Assignment
 from kohort.group.consumer.assignments import entries_of
 from kohort.group.consumer.emit import AnswerParked, EmitEvents
-from kohort.group.consumer.epochs import next_epoch
 from kohort.group.consumer.group import ConsumerGroup
 from kohort.group.consumer.member import NO_TIMEOUT_MS, ConsumerMember
 from kohort.group.consumer.membership import check_size, dynamic_member, static_member
 from kohort.group.consumer.migration.upgrade import Upgraded, upgrade
-from kohort.group.consumer.patterns import patterns_are_due, update_patterns
-from kohort.group.consumer.reconciliation import reconcile
-from kohort.group.consumer.records import current_record, member_record
+from kohort.group.consumer.patterns import patterns_are_due
 from kohort.group.consumer.registry import ConsumerRegistry
 from kohort.group.consumer.removal import leave, leave_for_a_while
 from kohort.group.consumer.states import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, STABLE, UNREVOKED_PARTITIONS
-from kohort.group.consumer.target_assignment import assign
-from kohort.group.events import GroupEvent, MemberJoined
+from kohort.group.consumer.steps import MemberSteps
 from kohort.group.groups import CONSUMER, Transition, of_another_kind, transition
 from kohort.group.records import GroupRecord
 from kohort.machine.shard import Release, Result
@@ -135,7 +131,7 @@ def steady_response(
 
 
 class _Heartbeat:
-    """The handling of one heartbeat: each step adds its records."""
+    """The handling of one heartbeat."""
 
     def __init__(
         self,
@@ -150,43 +146,33 @@ class _Heartbeat:
         self._context = context
         self._now_ms = now_ms
         self._records: list[GroupRecord] = []
-        self._events: list[GroupEvent] = []
         self._is_upgrade = False
         """Whether this heartbeat turns a classic group with members into the consumer group."""
         self._releases = releases
         self._group = self._find_group()
+        self._steps = MemberSteps(registry, self._group, self._records, now_ms)
         # Version 0: the coordinator makes the id of a member that has none.
         self._member_id = request.member_id or registry.new_member_id()
 
     def run(self) -> HeartbeatResult:
-        registry, group = self._registry, self._group
+        registry, group, steps = self._registry, self._group, self._steps
         check_size(group, self._member_id, registry.config.group_consumer_max_size)
         member = self._find_member()
         updated = self._update(member)
-        if updated != member:
-            self._records.append(member_record(group.group_id, updated))
-        if member.member_id not in group.members:
-            self._events.append(
-                MemberJoined(
-                    group.group_id, updated.member_id, updated.instance_id, updated.client_id, updated.client_host
-                )
-            )
         names_changed = updated.topic_names != member.topic_names
         pattern_changed = updated.topic_pattern != member.topic_pattern
-        bumps = update_patterns(registry, group, member, updated, self._records, self._now_ms)
-        epoch = next_epoch(
-            registry,
-            group,
+        bumps = steps.update(member, updated)
+        epoch = steps.next_epoch(updated, is_due=names_changed or bumps or group.epoch.get() == 0)
+        target, target_epoch = steps.target(updated, epoch)
+        reconciled = steps.reconcile(
             updated,
-            is_due=names_changed or bumps or group.epoch.get() == 0,
-            now_ms=self._now_ms,
-            records=self._records,
-            events=self._events,
+            target,
+            target_epoch,
+            self._request.topic_partitions,
+            subscription_changed=names_changed or pattern_changed,
         )
-        target, target_epoch = self._target(updated, epoch)
-        reconciled = self._reconcile(
-            updated, target, target_epoch, subscription_changed=names_changed or pattern_changed
-        )
+        if reconciled is not updated:
+            self._arm_rebalance(reconciled)
         timeouts = registry.timeouts(group.group_id)
         registry.arm_session(group, updated.member_id, timeouts.session_timeout_ms)
         shows_assignment = self._is_full_request() or reconciled.assigned != member.assigned
@@ -199,7 +185,7 @@ class _Heartbeat:
         return self._result(response)
 
     def _result(self, response: m.ConsumerGroupHeartbeatResponse) -> HeartbeatResult:
-        events = self._events
+        events = self._steps.events
         if self._is_upgrade:
             upgraded = Upgraded(self._registry, self._group.group_id, events, self._releases)
             return Result(self._records, response, after=upgraded)
@@ -266,37 +252,13 @@ class _Heartbeat:
             classic=None,
         )
 
-    def _target(self, updated: ConsumerMember, epoch: int) -> tuple[Assignment, int]:
-        """The target of the member and its epoch; computed if the group epoch is above the one of the assignment."""
-        group = self._group
-        if epoch <= group.assignment_epoch.get():
-            return group.target_of(updated) or NO_ASSIGNMENT, group.assignment_epoch.get()
-        return assign(self._registry, group, updated, epoch, self._records)
-
-    def _reconcile(
-        self, updated: ConsumerMember, target: Assignment, target_epoch: int, *, subscription_changed: bool
-    ) -> ConsumerMember:
-        registry, group = self._registry, self._group
-        if not subscription_changed and updated.is_reconciled_to(target_epoch):
-            return updated
-        reconciled = reconcile(
-            updated,
-            target,
-            target_epoch,
-            owned=self._request.topic_partitions,
-            topic_ids=registry.topic_ids(group.subscriptions.topics_of(updated)),
-            subscription_changed=subscription_changed,
-            owners=group.owners,
-        )
-        if reconciled != updated:
-            self._records.append(current_record(group.group_id, reconciled))
-            if reconciled.state == UNREVOKED_PARTITIONS:
-                registry.arm_rebalance(
-                    group.group_id, reconciled.member_id, reconciled.epoch, reconciled.rebalance_timeout_ms
-                )
-            else:
-                registry.cancel_rebalance(group.group_id, reconciled.member_id)
-        return reconciled
+    def _arm_rebalance(self, member: ConsumerMember) -> None:
+        """Bound the time that the member takes to revoke partitions."""
+        registry, group_id = self._registry, self._group.group_id
+        if member.state == UNREVOKED_PARTITIONS:
+            registry.arm_rebalance(group_id, member.member_id, member.epoch, member.rebalance_timeout_ms)
+        else:
+            registry.cancel_rebalance(group_id, member.member_id)
 
     def _is_full_request(self) -> bool:
         """Whether the member tells everything, as it does after an error, so that it wants to hear everything."""

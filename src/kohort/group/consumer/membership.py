@@ -31,6 +31,25 @@ def check_size(group: ConsumerGroup, member_id: str, size_max: int) -> None:
         )
 
 
+def known_member(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerMember:
+    """
+    The member that a request names. Without an instance id, the one of a static member is not compared.
+
+    Raises:
+        CoordinatorError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
+    """
+    if instance_id is None:
+        member = group.members.get(member_id)
+        if member is None:
+            raise unknown_member(group.group_id, member_id)
+        return member
+    holder = group.static_member(instance_id)
+    if holder is None:
+        raise unknown_instance(instance_id)
+    check_instance(holder, member_id)
+    return holder
+
+
 def dynamic_member(
     group: ConsumerGroup, member_id: str, epoch: int, owned: Sequence[TopicPartitions] | None
 ) -> ConsumerMember:

@@ -130,9 +130,7 @@ class _Step:
             if add:
                 added[topic_id] = add
         if revoked and self.still_owns(revoked):
-            # A member of unknown state is at the epoch of its target already.
-            epoch = self._target_epoch if member.state == UNKNOWN else member.epoch
-            return member.at_epoch(epoch, UNREVOKED_PARTITIONS, kept or NO_ASSIGNMENT, revoked)
+            return member.at_epoch(member.epoch, UNREVOKED_PARTITIONS, kept or NO_ASSIGNMENT, revoked)
         for topic_id, partitions in added.items():
             kept[topic_id] = tuple(sorted([*kept.get(topic_id, ()), *partitions]))
         state = UNRELEASED_PARTITIONS if is_waiting else STABLE

@@ -11,10 +11,11 @@ from typing import Final, TypeVar
 import msgspec
 
 from kohort.group.assignors.specs import NO_ASSIGNMENT
+from kohort.group.consumer.emit import emit_all
 from kohort.group.consumer.epochs import epoch_without
 from kohort.group.consumer.group import ConsumerGroup
 from kohort.group.consumer.member import ConsumerMember
-from kohort.group.consumer.membership import check_instance, unknown_instance, unknown_member
+from kohort.group.consumer.membership import known_member
 from kohort.group.consumer.migration.downgrade import can_downgrade_without, downgrade_without
 from kohort.group.consumer.patterns import drop_unused_patterns
 from kohort.group.consumer.records import current_record, member_tombstones
@@ -41,7 +42,7 @@ def leave(
         CoordinatorError: GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
     """
     group = _find(registry, request.group_id)
-    member = _named(group, request)
+    member = known_member(group, request.member_id, request.instance_id)
     event = MemberLeft(group.group_id, member.member_id, member.instance_id, None)
     return remove(registry, group, [member], [event], _left(request), now_ms)
 
@@ -56,7 +57,7 @@ def leave_for_a_while(
         CoordinatorError: GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
     """
     group = _find(registry, request.group_id)
-    member = _named(group, request)
+    member = known_member(group, request.member_id, request.instance_id)
     away = msgspec.structs.replace(member, epoch=LEAVE_STATIC_EPOCH, pending_revocation=NO_ASSIGNMENT)
     return Result((current_record(group.group_id, away),), _left(request))
 
@@ -108,8 +109,7 @@ class _Removed:
 
     def __call__(self, error: Exception | None) -> Iterable[Release]:
         if error is None:
-            for event in self._events:
-                self._registry.emit(event)
+            emit_all(self._registry.emit, self._events)
         else:
             for member in self._armed:
                 self._registry.arm_timers(self._group, member)
@@ -138,19 +138,6 @@ def expire_member(
 
 def _find(registry: ConsumerRegistry, group_id: str) -> ConsumerGroup:
     return group_of_kind(registry.groups.get(group_id), group_id, CONSUMER, ConsumerGroup)
-
-
-def _named(group: ConsumerGroup, request: m.ConsumerGroupHeartbeatRequest) -> ConsumerMember:
-    if request.instance_id is None:
-        member = group.members.get(request.member_id)
-        if member is None:
-            raise unknown_member(group.group_id, request.member_id)
-        return member
-    member = group.static_member(request.instance_id)
-    if member is None:
-        raise unknown_instance(request.instance_id)
-    check_instance(member, request.member_id)
-    return member
 
 
 def _left(request: m.ConsumerGroupHeartbeatRequest) -> m.ConsumerGroupHeartbeatResponse:

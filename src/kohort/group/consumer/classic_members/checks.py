@@ -1,33 +1,14 @@
 """
 The checks that the requests of members of the classic protocol have in common.
 
-Source: Kafka GroupMetadataManager.validateConsumerGroupMember, throwIfMemberDoesNotUseClassicProtocol,
+Source: Kafka GroupMetadataManager.throwIfMemberDoesNotUseClassicProtocol,
 throwIfGenerationIdUnmatched.
 """
 
 from kohort.group.consumer.group import ConsumerGroup
 from kohort.group.consumer.member import ConsumerMember
-from kohort.group.consumer.membership import check_instance, unknown_instance, unknown_member
+from kohort.group.consumer.membership import known_member
 from kohort.model.errors import CoordinatorError, ErrorCode
-
-
-def known_member(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerMember:
-    """
-    The member that a request names. Without an instance id, the one of a static member is not compared.
-
-    Raises:
-        CoordinatorError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
-    """
-    if instance_id is None:
-        member = group.members.get(member_id)
-        if member is None:
-            raise unknown_member(group.group_id, member_id)
-        return member
-    holder = group.static_member(instance_id)
-    if holder is None:
-        raise unknown_instance(instance_id)
-    check_instance(holder, member_id)
-    return holder
 
 
 def classic_member(group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int) -> ConsumerMember:

@@ -11,23 +11,18 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from kohort.group.assignors.specs import NO_ASSIGNMENT
-from kohort.group.consumer.classic_members.checks import known_member
 from kohort.group.consumer.classic_members.embedded import classic_metadata, with_topic_ids
-from kohort.group.consumer.epochs import next_epoch
+from kohort.group.consumer.emit import emit_all
 from kohort.group.consumer.group import ConsumerGroup
 from kohort.group.consumer.member import NO_TIMEOUT_MS, ConsumerMember
-from kohort.group.consumer.membership import check_size, replace_member
+from kohort.group.consumer.membership import check_size, known_member, replace_member
 from kohort.group.consumer.migration.downgrade import can_downgrade_by, downgrade_by
-from kohort.group.consumer.patterns import update_patterns
-from kohort.group.consumer.reconciliation import reconcile
-from kohort.group.consumer.records import current_record, member_record
 from kohort.group.consumer.registry import ConsumerRegistry
-from kohort.group.consumer.target_assignment import assign
-from kohort.group.events import GroupEvent, MemberJoined
+from kohort.group.consumer.steps import MemberSteps
+from kohort.group.events import GroupEvent
 from kohort.group.groups import CONSUMER
 from kohort.group.records import GroupRecord
-from kohort.machine.shard import After, Release, Result
+from kohort.machine.shard import Release, Result
 from kohort.model.context import RequestContext
 from kohort.model.errors import CoordinatorError, ErrorCode, WireError
 from kohort.records.consumer_protocol import read_subscription
@@ -65,7 +60,7 @@ def _refused(code: ErrorCode, member_id: str) -> m.JoinGroupResponse:
 
 
 class _Join:
-    """The handling of one JoinGroup: each step adds its records."""
+    """The handling of one JoinGroup."""
 
     def __init__(
         self,
@@ -80,12 +75,11 @@ class _Join:
         self._request = request
         self._context = context
         self._now_ms = now_ms
-        self._records: list[GroupRecord] = []
-        self._events: list[GroupEvent] = []
+        self._steps = MemberSteps(registry, group, [], now_ms)
         self._member_id = request.member_id or registry.new_member_id()
 
     def run(self) -> JoinResult:
-        registry, group, request = self._registry, self._group, self._request
+        registry, group, request, steps = self._registry, self._group, self._request, self._steps
         check_size(group, self._member_id, registry.config.group_consumer_max_size)
         if not _supports(group, request):
             raise CoordinatorError(
@@ -99,25 +93,9 @@ class _Join:
         replaced = group.static_member(request.group_instance_id)
         subscription = _read(request)
         updated = self._update(member, subscription)
-        if updated != member:
-            self._records.append(member_record(group.group_id, updated))
-        if member.member_id not in group.members:
-            self._events.append(
-                MemberJoined(
-                    group.group_id, updated.member_id, updated.instance_id, updated.client_id, updated.client_host
-                )
-            )
-        update_patterns(registry, group, member, updated, self._records, self._now_ms)
+        steps.update(member, updated)
         is_changed = updated.topic_names != member.topic_names or updated.topic_pattern != member.topic_pattern
-        epoch = next_epoch(
-            registry,
-            group,
-            updated,
-            is_due=is_changed,
-            now_ms=self._now_ms,
-            records=self._records,
-            events=self._events,
-        )
+        epoch = steps.next_epoch(updated, is_due=is_changed)
         if replaced is not None and can_downgrade_by(registry, group, replaced):
             if not is_changed:
                 updated = self._reconcile(updated, group.assignment_epoch.get(), subscription, is_changed=False)
@@ -126,14 +104,15 @@ class _Join:
                 group,
                 replaced,
                 updated,
-                self._records,
-                self._events,
+                steps.records,
+                steps.events,
                 _joined(updated),
                 self._now_ms,
                 is_changed=is_changed,
             )
         updated = self._reconcile(updated, epoch, subscription, is_changed=is_changed)
-        return Result(self._records, _joined(updated), after=self._after(updated))
+        after = _Joined(registry, group.group_id, updated, self._rebalance_timeout_ms(), steps.events)
+        return Result(steps.records, _joined(updated), after=after)
 
     def _find_member(self) -> ConsumerMember:
         """
@@ -151,7 +130,7 @@ class _Join:
         if holder is None:
             return ConsumerMember(self._member_id)
         replacement = holder.under_new_id(self._member_id)
-        replace_member(group, holder, replacement, self._records)
+        replace_member(group, holder, replacement, self._steps.records)
         return replacement
 
     def _rebalance_timeout_ms(self) -> int:
@@ -180,33 +159,13 @@ class _Join:
         self, updated: ConsumerMember, epoch: int, subscription: ConsumerProtocolSubscription, *, is_changed: bool
     ) -> ConsumerMember:
         """
-        Take the member one step towards its target, which is computed if the group epoch is above that of the assignment.
+        Take the member one step towards the target of this group epoch.
 
         There is no rebalance timer: the timers of JoinGroup and SyncGroup are enough.
         """
-        registry, group = self._registry, self._group
-        target_epoch = group.assignment_epoch.get()
-        if epoch > target_epoch:
-            target, target_epoch = assign(registry, group, updated, epoch, self._records)
-        else:
-            target = group.target_of(updated) or NO_ASSIGNMENT
-        if not is_changed and updated.is_reconciled_to(target_epoch):
-            return updated
-        reconciled = reconcile(
-            updated,
-            target,
-            target_epoch,
-            owned=with_topic_ids(subscription.owned_partitions, registry.context.image),
-            topic_ids=registry.topic_ids(group.subscriptions.topics_of(updated)),
-            subscription_changed=is_changed,
-            owners=group.owners,
-        )
-        if reconciled != updated:
-            self._records.append(current_record(group.group_id, reconciled))
-        return reconciled
-
-    def _after(self, member: ConsumerMember) -> After:
-        return _Joined(self._registry, self._group.group_id, member, self._rebalance_timeout_ms(), self._events)
+        target, target_epoch = self._steps.target(updated, epoch)
+        owned = with_topic_ids(subscription.owned_partitions, self._registry.context.image)
+        return self._steps.reconcile(updated, target, target_epoch, owned, subscription_changed=is_changed)
 
 
 class _Joined:
@@ -237,8 +196,7 @@ class _Joined:
         if group is not None and member.classic is not None:
             registry.arm_session(group, member.member_id, member.classic.session_timeout_ms)
             registry.arm_sync(group_id, member.member_id, self._timeout_ms)
-        for event in self._events:
-            registry.emit(event)
+        emit_all(registry.emit, self._events)
         return ()
 
 

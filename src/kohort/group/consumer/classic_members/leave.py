@@ -4,10 +4,9 @@ LeaveGroup (13) in a consumer group. It removes members of either protocol, so t
 Source: Kafka GroupMetadataManager.classicGroupLeaveToConsumerGroup.
 """
 
-from kohort.group.consumer.classic_members.checks import known_member
 from kohort.group.consumer.group import ConsumerGroup
 from kohort.group.consumer.member import ConsumerMember
-from kohort.group.consumer.membership import unknown_instance
+from kohort.group.consumer.membership import known_member, unknown_instance
 from kohort.group.consumer.registry import ConsumerRegistry
 from kohort.group.consumer.removal import remove
 from kohort.group.events import GroupEvent, MemberLeft

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final, TypeVar
 
 from kohort.group.consumer.classic_members.embedded import assignment_bytes
+from kohort.group.consumer.emit import emit_all
 from kohort.group.consumer.group import ConsumerGroup
 from kohort.group.consumer.member import ConsumerMember
 from kohort.group.consumer.registry import ConsumerRegistry
@@ -174,8 +175,7 @@ class _Downgraded:
     def __call__(self, error: Exception | None) -> Iterable[Release]:
         registry, group = self._registry, self._group
         if error is None:
-            for event in self._events:
-                registry.emit(event)
+            emit_all(registry.emit, self._events)
             registry.emit(GroupConverted(group.group_id, CLASSIC))
             return ()
         present = registry.groups.get(group.group_id)

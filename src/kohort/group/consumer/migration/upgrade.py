@@ -13,6 +13,7 @@ from typing import Final
 
 from kohort.group.consumer.assignments import assignment_of
 from kohort.group.consumer.classic_members.embedded import classic_metadata, with_topic_ids
+from kohort.group.consumer.emit import emit_all
 from kohort.group.consumer.group import ConsumerGroup
 from kohort.group.consumer.member import ConsumerMember
 from kohort.group.consumer.records import current_record, member_record, target_record
@@ -158,6 +159,5 @@ class Upgraded:
     def __call__(self, error: Exception | None) -> Iterable[Release]:
         if error is None:
             self._registry.emit(GroupConverted(self._group_id, CONSUMER))
-            for event in self._events:
-                self._registry.emit(event)
+            emit_all(self._registry.emit, self._events)
         return self._releases
