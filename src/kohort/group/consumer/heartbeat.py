@@ -14,6 +14,7 @@ from uuid import UUID
 import msgspec
 
 from kohort.group.assignors.specs import Assignment
+from kohort.group.configs import ConsumerTimeouts
 from kohort.group.consumer.assignments import entries_of
 from kohort.group.consumer.emit import AnswerParked, EmitEvents
 from kohort.group.consumer.group import ConsumerGroup
@@ -70,8 +71,8 @@ def _unchanged(
     """
     if not tells_nothing(request):
         return None
-    member = settled_member(registry, request, context, now_ms)
-    return None if member is None else Result(response=steady_response(registry, request))
+    timeouts = settled_timeouts(registry, request, context, now_ms)
+    return None if timeouts is None else Result(response=steady_response(request, timeouts))
 
 
 def tells_nothing(request: m.ConsumerGroupHeartbeatRequest) -> bool:
@@ -87,14 +88,14 @@ def tells_nothing(request: m.ConsumerGroupHeartbeatRequest) -> bool:
     )
 
 
-def settled_member(
+def settled_timeouts(
     registry: ConsumerRegistry, request: m.ConsumerGroupHeartbeatRequest, context: RequestContext, now_ms: int
-) -> ConsumerMember | None:
+) -> ConsumerTimeouts | None:
     """
     Arm the session of the member, if it is at its target and a heartbeat that tells nothing changes nothing.
 
     Returns:
-        The member; None if the heartbeat may change something.
+        The timeouts of the group's members; None if the heartbeat may change something.
     """
     group = registry.groups.get(request.group_id)
     if not isinstance(group, ConsumerGroup):
@@ -115,18 +116,19 @@ def settled_member(
         or (group.subscriptions.patterns and patterns_are_due(registry, group, now_ms))
     ):
         return None
-    registry.arm_session(group, request.member_id, registry.timeouts(request.group_id).session_timeout_ms)
-    return member
+    timeouts = registry.timeouts(request.group_id)
+    registry.arm_session(group, request.member_id, timeouts.session_timeout_ms)
+    return timeouts
 
 
 def steady_response(
-    registry: ConsumerRegistry, request: m.ConsumerGroupHeartbeatRequest
+    request: m.ConsumerGroupHeartbeatRequest, timeouts: ConsumerTimeouts
 ) -> m.ConsumerGroupHeartbeatResponse:
     """The answer to a heartbeat that changes nothing."""
     return m.ConsumerGroupHeartbeatResponse(
         member_id=request.member_id,
         member_epoch=request.member_epoch,
-        heartbeat_interval_ms=registry.timeouts(request.group_id).heartbeat_interval_ms,
+        heartbeat_interval_ms=timeouts.heartbeat_interval_ms,
     )
 
 

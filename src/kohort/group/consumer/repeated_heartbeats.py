@@ -10,7 +10,7 @@ from typing import TypeAlias, cast
 
 from kohort.group.consumer.heartbeat import (
     consumer_group_heartbeat,
-    settled_member,
+    settled_timeouts,
     steady_response,
     tells_nothing,
 )
@@ -56,11 +56,12 @@ class SteadyHeartbeat:
     def run(self, registry: ConsumerRegistry, context: RequestContext, now_ms: int) -> SteadyResult:
         """The result of this heartbeat, by the short way if it changes nothing."""
         request = self.request
-        if settled_member(registry, request, context, now_ms) is None:
+        timeouts = settled_timeouts(registry, request, context, now_ms)
+        if timeouts is None:
             return cast("SteadyResult", consumer_group_heartbeat(registry, request, context, now_ms))
-        interval_ms = registry.timeouts(request.group_id).heartbeat_interval_ms
+        interval_ms = timeouts.heartbeat_interval_ms
         if interval_ms != self._interval_ms:
-            response = steady_response(registry, request)
+            response = steady_response(request, timeouts)
             encode = response_encoder(ApiKey.CONSUMER_GROUP_HEARTBEAT, context.api_version)
             self._result = Result(response=PreparedResponse(encode(0, response)))
             self._interval_ms = interval_ms
