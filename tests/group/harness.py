@@ -4,7 +4,7 @@ A group coordinator in virtual time: the real service, runtime and shard over lo
 `ask` sends a request as a client would. Its answer may come at once, or later when others have joined or time has passed.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, cast
@@ -31,6 +31,7 @@ from kohort.runtime.append.appender import ADAPTIVE
 from kohort.runtime.processors import InlineProcessor
 from kohort.runtime.runtime import Runtime
 from kohort.testing import FaultyLog, FixedContext, VirtualNode
+from kohort.testing.context import take_all
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.batches import read_header, read_records
@@ -245,7 +246,9 @@ class Coordinator:
         context = FixedContext(NEWEST[api] if version is None else version, client_id, "/127.0.0.1")
         answer = Answer()
         response = self.service.handlers()[ApiKey[api.upper()]](request, context, answer.responses.append)
-        if response is not None:
+        if isinstance(response, Generator):
+            take_all(response, answer.responses.append)
+        elif response is not None:
             answer.responses.append(response)
         return answer
 

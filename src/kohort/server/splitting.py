@@ -197,7 +197,6 @@ SPLITS: Final[dict[ApiKey, Split]] = {
     ApiKey.OFFSET_DELETE: _by_topic("topics", "topics"),
     ApiKey.FIND_COORDINATOR: _flat("coordinator_keys", "coordinators"),
     ApiKey.DESCRIBE_GROUPS: _flat("groups", "groups", is_unique=True),
-    ApiKey.CONSUMER_GROUP_DESCRIBE: _flat("group_ids", "groups", is_unique=True),
     ApiKey.DELETE_GROUPS: _flat("groups_names", "results", is_unique=True),
     ApiKey.DESCRIBE_TRANSACTIONS: _flat("transactional_ids", "transaction_states"),
     ApiKey.DESCRIBE_PRODUCERS: _by_topic("topics", "topics", "partition_indexes"),

@@ -13,10 +13,14 @@ from kohort.group.configs import GroupConfig
 from kohort.group.offsets.expiry import cleanup_expired_offsets
 from kohort.group.offsets.scan import OffsetScan
 from kohort.group.records import GroupRecord
+from kohort.machine.gradual import HANDLER_STEP
 from kohort.model.errors import ErrorCode
 from kohort.records.values import ConsumerGroupMetadataTombstone, OffsetCommitTombstone
+from kohort.testing import FixedContext
+from kohort.testing.context import take_all
 from kohort.wire import messages as m
-from tests.group.consumer.members import Member, settle
+from kohort.wire.apis import ApiKey
+from tests.group.consumer.members import GROUP, Member, settle
 from tests.group.harness import Coordinator
 
 MINUTE_MS = 60_000
@@ -93,6 +97,24 @@ def test_each_api_describes_the_groups_of_its_kind() -> None:
     # Before version 6, such a group is dead.
     before = coordinator.describe("consumer", version=5)
     assert (ErrorCode(before.error_code), before.group_state) == (ErrorCode.NONE, "Dead")
+
+
+def test_a_large_group_is_described_in_steps_as_it_was_at_the_first() -> None:
+    coordinator = Coordinator()
+    members = [Member(coordinator, f"member-{number:03}") for number in range(HANDLER_STEP + 10)]
+    for member in members:
+        member.join()
+    request = m.ConsumerGroupDescribeRequest(group_ids=[GROUP])
+    before = coordinator.ask("consumer_group_describe", request).groups
+    handler = coordinator.service.handlers()[ApiKey.CONSUMER_GROUP_DESCRIBE]
+    steps = handler(request, FixedContext(1), lambda _: None)
+    next(steps)
+    for member in members[-50:]:
+        member.leave()
+    answers: list[m.ConsumerGroupDescribeResponse] = []
+    take_all(steps, answers.append)
+    assert list(answers[0].groups) == list(before)
+    assert len(coordinator.ask("consumer_group_describe", request).groups[0].members) == len(members) - 50
 
 
 def test_groups_without_members_are_deleted_with_their_offsets() -> None:

@@ -6,18 +6,19 @@ Methods are as `kohort.group.service` describes.
 Source: Kafka GroupCoordinatorService, and the group handlers of KafkaApis.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 import msgspec
 
-from kohort.group.consumer.describe import describe_consumer_group
+from kohort.group.consumer.describe import GroupPicture, describe_in_steps, picture_of
 from kohort.group.consumer.heartbeat import consumer_group_heartbeat, heartbeat_refused
 from kohort.group.consumer.repeated_heartbeats import RepeatedHeartbeats, heartbeat_failed
 from kohort.group.consumer.validation import check_heartbeat
 from kohort.group.errors import append_error
 from kohort.group.front import GROUP_OPERATIONS, GroupFront
 from kohort.group.groups import CONSUMER
+from kohort.machine.gradual import CHUNK, GradualHandler
 from kohort.machine.shard import Reply
 from kohort.model.context import RequestContext
 from kohort.model.errors import CoordinatorError, ErrorCode
@@ -41,7 +42,7 @@ class ConsumerApis:
             }
         return {
             ApiKey.CONSUMER_GROUP_HEARTBEAT: RepeatedHeartbeats(self._front, self.consumer_group_heartbeat),
-            ApiKey.CONSUMER_GROUP_DESCRIBE: self.consumer_group_describe,
+            ApiKey.CONSUMER_GROUP_DESCRIBE: GradualHandler(self.consumer_group_describe),
         }
 
     def consumer_group_heartbeat(
@@ -68,19 +69,24 @@ class ConsumerApis:
         request: m.ConsumerGroupDescribeRequest,
         _context: RequestContext,
         _reply: Reply[m.ConsumerGroupDescribeResponse],
-    ) -> m.ConsumerGroupDescribeResponse:
-        groups = [self._describe(group_id) for group_id in request.group_ids]
-        if request.include_authorized_operations:
-            groups = [_with_operations(group) for group in groups]
+    ) -> Generator[None, None, m.ConsumerGroupDescribeResponse]:
+        """Describe each group as of its own time; a group with many members takes several steps."""
+        groups = []
+        for number, group_id in enumerate(request.group_ids, 1):
+            found = self._picture(group_id)
+            group = (yield from describe_in_steps(found)) if isinstance(found, GroupPicture) else found
+            groups.append(_with_operations(group) if request.include_authorized_operations else group)
+            if number % CHUNK == 0:
+                yield
         return m.ConsumerGroupDescribeResponse(groups=groups)
 
-    def _describe(self, group_id: str) -> m.ConsumerGroupDescribeResponseDescribedGroup:
+    def _picture(self, group_id: str) -> GroupPicture | m.ConsumerGroupDescribeResponseDescribedGroup:
         code = self._front.refusal(group_id)
         if code is not ErrorCode.NONE:
             return _describe_failed(group_id, code)
         return self._runner.read(
             self._front.partition_for(group_id),
-            lambda shard, at: describe_consumer_group(shard.context, group_id, committed_offset=at),
+            lambda shard, at: picture_of(shard.context, group_id, committed_offset=at),
             lambda error: _describe_failed(group_id, append_error(error)),
         )
 

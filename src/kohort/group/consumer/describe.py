@@ -6,13 +6,17 @@ ConsumerGroupDescribe (69), versions 0 and 1: the members of a group, their assi
 Source: Kafka GroupMetadataManager.consumerGroupDescribe, ConsumerGroup.asDescribedGroup.
 """
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
 
 from kohort.group.assignors.specs import NO_ASSIGNMENT, Assignment
 from kohort.group.consumer.group import ConsumerGroup
 from kohort.group.consumer.member import ConsumerMember, preferred_assignor
 from kohort.group.context import GroupContext
 from kohort.group.groups import CONSUMER, group_of_kind
+from kohort.machine.gradual import HANDLER_STEP
 from kohort.model.errors import CoordinatorError
 from kohort.model.image import ClusterImage
 from kohort.wire import messages as m
@@ -21,10 +25,24 @@ CLASSIC_MEMBER = 0
 CONSUMER_MEMBER = 1
 
 
-def describe_consumer_group(
+class GroupPicture(NamedTuple):
+    """
+    A group as of an offset of the log. Its values are immutable, so that the members can be described in steps.
+
+    Attributes:
+        group: described without its members.
+        members: each with its target.
+    """
+
+    group: m.ConsumerGroupDescribeResponseDescribedGroup
+    members: Sequence[tuple[ConsumerMember, Assignment]]
+    image: ClusterImage
+
+
+def picture_of(
     context: GroupContext, group_id: str, *, committed_offset: int
-) -> m.ConsumerGroupDescribeResponseDescribedGroup:
-    """Describe a group as of an offset of the log."""
+) -> GroupPicture | m.ConsumerGroupDescribeResponseDescribedGroup:
+    """The picture of a group as of an offset of the log; the answer with the error, if there is no such consumer group."""
     found = context.groups.get_at(group_id, committed_offset)
     try:
         group = group_of_kind(found, group_id, CONSUMER, ConsumerGroup)
@@ -33,21 +51,34 @@ def describe_consumer_group(
             error_code=int(error.code), error_message=error.message, group_id=group_id, group_state=""
         )
     members = [member for _, member in group.members.items_at(committed_offset)]
-    return m.ConsumerGroupDescribeResponseDescribedGroup(
+    described = m.ConsumerGroupDescribeResponseDescribedGroup(
         group_id=group_id,
         group_state=group.state_at(committed_offset).value,
         group_epoch=group.epoch.get_at(committed_offset),
         assignment_epoch=group.assignment_epoch.get_at(committed_offset),
         assignor_name=preferred_assignor(members) or context.assignors[0].name,
-        members=tuple(
-            _describe_member(member, group.targets.get_at(member.member_id, committed_offset), context.image)
-            for member in members
-        ),
     )
+    targets = (group.targets.get_at(member.member_id, committed_offset) or NO_ASSIGNMENT for member in members)
+    return GroupPicture(described, list(zip(members, targets, strict=True)), context.image)
+
+
+def describe_in_steps(
+    picture: GroupPicture,
+) -> Generator[None, None, m.ConsumerGroupDescribeResponseDescribedGroup]:
+    """Describe a group with its members."""
+    described = []
+    topics = 0
+    for member, target in picture.members:
+        described.append(_describe_member(member, target, picture.image))
+        topics += 1 + len(member.assigned) + len(target)
+        if topics >= HANDLER_STEP:
+            topics = 0
+            yield
+    return msgspec.structs.replace(picture.group, members=tuple(described))
 
 
 def _describe_member(
-    member: ConsumerMember, target: Assignment | None, image: ClusterImage
+    member: ConsumerMember, target: Assignment, image: ClusterImage
 ) -> m.ConsumerGroupDescribeResponseMember:
     return m.ConsumerGroupDescribeResponseMember(
         member_id=member.member_id,
@@ -59,7 +90,7 @@ def _describe_member(
         subscribed_topic_names=tuple(sorted(member.topic_names)),
         subscribed_topic_regex=member.topic_pattern,
         assignment=_assignment(member.assigned, image),
-        target_assignment=_assignment(NO_ASSIGNMENT if target is None else target, image),
+        target_assignment=_assignment(target, image),
         member_type=CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,
     )
 
