@@ -56,6 +56,11 @@ GAP_MS = 10_001
 MEMBERS_MAX = 7
 ROUNDS_MAX = 6
 CLASSIC_ROUNDS_MAX = 2 * NEW_MEMBER_JOIN_TIMEOUT_MS // INTERVAL_MS
+SESSION_ROUNDS = SESSION_MS // INTERVAL_MS + 1 + 2 * MEMBERS_MAX
+"""
+Until the sessions of dead members have ended. Clients of either protocol that contend for one instance id convert the group to
+and fro until all but one are fenced, and each conversion begins all sessions anew.
+"""
 REBALANCING = (PREPARING_REBALANCE, COMPLETING_REBALANCE)
 RECORDS = (
     v.ConsumerGroupMetadata,
@@ -441,7 +446,7 @@ class Members(Trouble):
         """When the others have expired, all members that send heartbeats come to their targets within the bound."""
         self.go_on()
         self.coordinator.log.fail_next_append = None
-        for _ in range(SESSION_MS // INTERVAL_MS + 1):
+        for _ in range(SESSION_ROUNDS):
             self.beat_and_wait()
         # A classic group waits minutes for a member that died while it was joining, and then the others rebalance once more.
         rounds = 0
@@ -449,7 +454,7 @@ class Members(Trouble):
             assert rounds < CLASSIC_ROUNDS_MAX, "a classic group does not come to rest"
             rounds += 1
             self.beat_and_wait()
-        for _ in range(SESSION_MS // INTERVAL_MS + 1 if rounds else 0):
+        for _ in range(SESSION_ROUNDS if rounds else 0):
             self.beat_and_wait()
         for group_id in GROUPS:
             rounds = 0

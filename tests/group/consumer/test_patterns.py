@@ -106,6 +106,22 @@ def test_a_pattern_that_matches_no_topic_gets_a_record_and_no_epoch() -> None:
     assert a.beat().member_epoch == 1
 
 
+def test_a_member_that_changes_to_a_pattern_without_topics_leaves_its_partitions_to_the_others() -> None:
+    """Kafka keeps the target of such a member, so that nobody reads its partitions until the group epoch rises again."""
+    coordinator = Coordinator()
+    a = Member(coordinator, "a", ["orders"])
+    a.join()
+    b = subscriber(coordinator, "b", "ord.*")
+    b.join()
+    settle(a, b)
+    assert (len(a.owned["orders"]), len(b.owned["orders"])) == (2, 2)
+    coordinator.advance(GAP_MS)
+    b.beat(subscribed_topic_regex="none")
+    assert b.owned == {}
+    settle(a, b)
+    assert (a.owned, b.owned, state(coordinator)) == ({"orders": ALL}, {}, "Stable")
+
+
 def test_the_whole_name_has_to_match() -> None:
     coordinator = Coordinator()
     create(coordinator, "reorders", "orders-2")

@@ -67,9 +67,16 @@ def epoch_with_patterns(
     records: list[GroupRecord],
     events: list[GroupEvent],
 ) -> None:
-    """Raise the epoch if patterns match other topics than until now, or if the topics changed since it was written."""
+    """
+    Raise the epoch if patterns match other topics than until now, or if the topics changed since it was written.
+
+    It also rises if a member changed to a pattern that matches none of its former topics. Kafka leaves the partitions of such
+    topics in the member's target, where nobody reads them.
+    """
     known = group.subscriptions.resolved
-    is_changed = any(topics.topics != known.get(pattern, UNRESOLVED).topics for pattern, topics in resolved.items())
+    is_changed = any(
+        topics.topics != known.get(pattern, UNRESOLVED).topics for pattern, topics in resolved.items()
+    ) or _has_foreign_target(registry, group, {name: resolved[name] for name in resolved if name not in known})
     view = group.subscriptions.after((), None, {**known, **resolved})
     metadata_hash = registry.metadata_hash(view.topics)
     if not is_changed and metadata_hash == group.metadata_hash.get():
@@ -80,6 +87,22 @@ def epoch_with_patterns(
     events.append(EpochRaised(group.group_id, epoch, member_id))
     group.refresh_at_ms = now_ms + REFRESH_INTERVAL_MS
     group.refresh_epoch = epoch
+
+
+def _has_foreign_target(
+    registry: ConsumerRegistry, group: ConsumerGroup, resolved: Mapping[str, ResolvedPattern]
+) -> bool:
+    """Whether a member with one of these patterns has a topic in its target that it is not subscribed to."""
+    if not resolved:
+        return False
+    for member in group.members.values():
+        pattern = resolved.get(member.topic_pattern)
+        target = group.targets.get(member.member_id)
+        if pattern is not None and target:
+            topic_ids = registry.topic_ids(member.topic_names | pattern.topics)
+            if any(topic_id not in topic_ids for topic_id in target):
+                return True
+    return False
 
 
 def view_after(group: ConsumerGroup, updated: ConsumerMember) -> SubscriptionView:
