@@ -19,7 +19,12 @@ from tests.clients.java_tools import JavaTools, UnavailableToolsError, java_tool
 from tests.clients.waiting import PATIENCE_S
 
 OTHER_BROKER = os.environ.get("KOHORT_CLIENTS_BOOTSTRAP")
-QUICK_REBALANCES = {"group.initial.rebalance.delay.ms": "100"}
+QUICK_REBALANCES = {
+    "group.initial.rebalance.delay.ms": "100",
+    "group.consumer.min.heartbeat.interval.ms": "500",
+    "group.consumer.heartbeat.interval.ms": "500",
+    "group.consumer.min.session.timeout.ms": "6000",
+}
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -18,8 +19,7 @@ _SCRIPT = Path(__file__).with_name("member.py")
 class Member:
     """One process."""
 
-    def __init__(self, client: str, bootstrap: str, group: str, topic: str, *settings: str) -> None:
-        command = [sys.executable, str(_SCRIPT), client, bootstrap, group, topic, *settings]
+    def __init__(self, client: str, command: Sequence[str]) -> None:
         self.client = client
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self._lines = Lines(self.process)
@@ -55,13 +55,17 @@ class Crew:
     Members of one group that reads one topic. A context manager: whoever is left at its end is killed.
 
     Attributes:
+        topic: its name; a test sets it if the members subscribe by a pattern.
+        partitions: of the topic; a test sets it when they become more.
         members: those that live, in the order in which they joined.
         gone: those that have left or died.
     """
 
     def __init__(self, bootstrap: str, group: str, topic: str, partitions: int) -> None:
         self._words = (bootstrap, group, topic)
-        self._partitions = partitions
+        self.group = group
+        self.topic = topic
+        self.partitions = partitions
         self.members: list[Member] = []
         self.gone: list[Member] = []
 
@@ -75,7 +79,12 @@ class Crew:
             member.kill()
 
     def join(self, client: str, *settings: str) -> Member:
-        self.members.append(Member(client, *self._words, *settings))
+        """Start a member with one of the clients of `member.py`."""
+        return self.join_as(client, (sys.executable, str(_SCRIPT), client, *self._words, *settings))
+
+    def join_as(self, client: str, command: Sequence[str]) -> Member:
+        """Start a member by a command that prints what `member.py` prints."""
+        self.members.append(Member(client, command))
         return self.members[-1]
 
     def leave(self, member: Member) -> None:
@@ -107,7 +116,7 @@ class Crew:
         """The number of partitions of each member; None while a partition has no member or two."""
         assigned = [member.assigned() for member in self.members]
         whole = sorted(partition for partitions in assigned for partition in partitions)
-        return sorted(map(len, assigned)) if whole == list(range(self._partitions)) else None
+        return sorted(map(len, assigned)) if whole == list(range(self.partitions)) else None
 
     def _remove(self, member: Member) -> None:
         self.members.remove(member)

@@ -22,6 +22,7 @@ from typing import Any
 
 SESSION_TIMEOUT_MS = 60_000
 HEARTBEAT_INTERVAL_MS = 500
+METADATA_INTERVAL_MS = 1_000
 POLL_MS = 100
 
 
@@ -64,16 +65,19 @@ def librdkafka(stop: Stop, bootstrap: str, group: str, topic: str, settings: dic
         KafkaError.REBALANCE_IN_PROGRESS,
         KafkaError.UNKNOWN_MEMBER_ID,
         KafkaError._NO_OFFSET,
+        KafkaError.STALE_MEMBER_EPOCH,
     }
     reporter = Reporter()
+    # In the consumer protocol, the broker decides about them.
+    timeouts = {"session.timeout.ms": SESSION_TIMEOUT_MS, "heartbeat.interval.ms": HEARTBEAT_INTERVAL_MS}
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
             "group.id": group,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
-            "session.timeout.ms": SESSION_TIMEOUT_MS,
-            "heartbeat.interval.ms": HEARTBEAT_INTERVAL_MS,
+            "topic.metadata.refresh.interval.ms": METADATA_INTERVAL_MS,
+            **({} if settings.get("group.protocol") == "consumer" else timeouts),
             **settings,
         }
     )

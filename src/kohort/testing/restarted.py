@@ -44,6 +44,12 @@ class RestartedProcess:
             self._process = None
             self.kills += 1
 
+    def replace(self, command: Sequence[str]) -> None:
+        """End the process by SIGTERM, and start another one in its place; its output goes into the same files."""
+        self.stop()
+        self._command = tuple(command)
+        self.start()
+
     def pause(self) -> None:
         """Stop the process by SIGSTOP until `resume`."""
         if self._process is not None:

@@ -9,14 +9,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from kohort.testing.exactly_once.__main__ import SETTINGS
+from kohort.testing.exactly_once.__main__ import SETTINGS as COMMON_SETTINGS
 from kohort.testing.exactly_once.torture import TortureError
-from kohort.testing.history_check.clients import MEMBERS
 from kohort.testing.history_check.faults import mount_bounded, unmount
+from kohort.testing.history_check.members import PROTOCOLS
 from kohort.testing.history_check.run import Outcome, Plan, check
 from kohort.testing.kafka import KafkaNode, UnavailableKafkaError
 from kohort.testing.served import ServedKohort
 
+SETTINGS: Final = {
+    **COMMON_SETTINGS,
+    "group.consumer.min.session.timeout.ms": "1500",
+    "group.consumer.session.timeout.ms": "1500",
+    "group.consumer.min.heartbeat.interval.ms": "150",
+    "group.consumer.heartbeat.interval.ms": "150",
+}
+"""Sessions are as short as those of `Plan`."""
 ROOM_MIB: Final = 192
 """Of the file system of the data. The two files of the journal take 64 MiB."""
 DEFAULT: Final = Plan()
@@ -30,7 +38,12 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="a running broker, which does not fail")
     parser.add_argument("--server", choices=("kohort", "kafka"), default="kohort", help="the broker to start otherwise")
     parser.add_argument("--seconds", type=float, default=DEFAULT.seconds, help="duration of the faults")
-    parser.add_argument("--protocol", choices=tuple(MEMBERS), default=DEFAULT.protocol, help="the group protocol")
+    parser.add_argument(
+        "--protocol", choices=PROTOCOLS, default=DEFAULT.protocol, help="the group protocol; migration: both"
+    )
+    parser.add_argument(
+        "--calm", action="store_true", help="no faults; members are replaced all the same in a migration"
+    )
     parser.add_argument("--members", type=int, default=DEFAULT.members)
     parser.add_argument("--rate", type=int, default=DEFAULT.records_per_second, help="records per second")
     parser.add_argument("--seed", type=int, default=None, help="of the choice of faults")
@@ -49,6 +62,7 @@ def run(arguments: argparse.Namespace, directory: Path) -> Outcome:
     plan = Plan(
         seconds=arguments.seconds,
         protocol=arguments.protocol,
+        has_faults=not arguments.calm,
         members=arguments.members,
         records_per_second=arguments.rate,
     )

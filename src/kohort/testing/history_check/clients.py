@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -50,8 +50,10 @@ class Job:
     session_timeout_ms: int = 0
     per_second: int = 0
 
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
+    @property
+    def command(self) -> Sequence[str]:
+        """The process that does the job."""
+        return (sys.executable, "-m", "kohort.testing.history_check.clients", json.dumps(asdict(self)))
 
 
 class Stop:
@@ -182,7 +184,11 @@ def join_confluent(job: Job, stop: Stop) -> None:
     consumer = Consumer(settings)
     consumer.subscribe([job.topic])
     while not stop.is_asked:
-        messages = [each for each in consumer.consume(BATCH_MAX, POLL_MS / 1000) if each.error() is None]
+        consumed = consumer.consume(BATCH_MAX, POLL_MS / 1000)
+        for each in consumed:
+            if each.error() is not None and each.error().fatal():
+                raise KafkaException(each.error())
+        messages = [each for each in consumed if each.error() is None]
         if not messages:
             continue
         say_read((each.partition(), each.offset(), each.value()) for each in messages)

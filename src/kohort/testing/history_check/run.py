@@ -2,10 +2,9 @@
 
 import json
 import random
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,14 +16,14 @@ from kohort.client.connection import Versions
 from kohort.model.errors import KohortError
 from kohort.testing.exactly_once import topics
 from kohort.testing.exactly_once.torture import TortureError
-from kohort.testing.history_check.clients import MEMBERS, PRODUCERS, Job
+from kohort.testing.history_check.clients import PRODUCERS, Job
 from kohort.testing.history_check.faults import Broker, Faults
+from kohort.testing.history_check.members import CLASSIC, MIGRATION, Members
 from kohort.testing.history_check.verdict import Committed, Fetched, Observed, Verdict, Written, judge
 from kohort.testing.restarted import RestartedProcess
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 
-CLIENT: Final = (sys.executable, "-m", "kohort.testing.history_check.clients")
 OBSERVE_SECONDS: Final = 0.1
 CALL_SECONDS: Final = 5.0
 SETTLE_SECONDS: Final = 300.0
@@ -36,13 +35,16 @@ class Plan:
     """
     Attributes:
         seconds: duration of the load and the faults.
-        protocol: the group protocol, `classic` or `consumer` (KIP-848); it decides which clients can be members.
+        protocol: the group protocol, one of `kohort.testing.history_check.members.PROTOCOLS`: `classic`, `consumer` (KIP-848),
+            or `migration`, in which members are replaced by members of the other protocol, one after the other, and back.
+        has_faults: whether anything fails. A migration has replaced members without faults, too.
         fault_seconds: shortest and longest time between faults.
         pause_seconds: longest time that a process is paused or down; longer than a session now and then.
     """
 
     seconds: float = 10.0
-    protocol: str = "classic"
+    protocol: str = CLASSIC
+    has_faults: bool = True
     members: int = 4
     partitions: int = 6
     records_per_second: int = 200
@@ -59,6 +61,7 @@ class Outcome:
         acknowledged: records that producers were told to be written.
         observations: answers to the observer of the committed offsets.
         exits: clients that ended by themselves, after an error that they could not handle.
+        replaced: members that were replaced by members of the other protocol.
     """
 
     verdict: Verdict
@@ -66,15 +69,17 @@ class Outcome:
     acknowledged: int
     observations: int
     exits: int
+    replaced: int
 
     @property
     def is_right(self) -> bool:
         return self.verdict.is_right
 
     def __str__(self) -> str:
-        faults = ", ".join(f"{name} {count}" for name, count in sorted(self.faults.items()))
+        faults = ", ".join(f"{name} {count}" for name, count in sorted(self.faults.items())) or "none"
+        replaced = f"members replaced by members of the other protocol: {self.replaced}\n" if self.replaced else ""
         return (
-            f"faults: {faults}; clients that ended by an error: {self.exits}\n"
+            f"faults: {faults}; clients that ended by an error: {self.exits}\n{replaced}"
             f"{self.acknowledged:,} records acknowledged, committed offsets asked {self.observations:,} times\n{self.verdict}"
         )
 
@@ -157,7 +162,9 @@ def check(
     """
     name = f"history-{uuid4().hex[:8]}"
     topics.create(bootstrap, {name: plan.partitions})
-    producers, members = _producers(bootstrap, directory, name, plan), _members(bootstrap, directory, name, plan)
+    producers = _producers(bootstrap, directory, name, plan)
+    group = Members(plan.protocol, plan.members, bootstrap, directory, name, plan.session_timeout_ms)
+    members = group.processes
     observer = Observer(bootstrap, name)
     with ExitStack() as stopped:
         for client in (*producers, *members):
@@ -166,7 +173,7 @@ def check(
         observer.start()
         stopped.callback(observer.stop)
         faults = Faults(rng, [*producers, *members], broker, is_bounded=is_bounded, pause_seconds=plan.pause_seconds)
-        _cause_faults(plan, rng, faults, [*producers, *members], on_step)
+        _cause_faults(plan, rng, faults, [*producers, *members], group, on_step)
         on_step("waiting until every record is acknowledged and read")
         for client in producers:
             client.stop()
@@ -183,13 +190,15 @@ def check(
         fetched=observer.fetched,
     )
     exits = sum(client.exits for client in (*producers, *members))
-    return Outcome(judge(observed), faults.counts, len(observed.acknowledged), observer.answers, exits)
+    acknowledged = len(observed.acknowledged)
+    return Outcome(judge(observed), faults.counts, acknowledged, observer.answers, exits, group.replaced)
 
 
 def _producers(bootstrap: str, directory: Path, name: str, plan: Plan) -> list[RestartedProcess]:
     per_second = max(plan.records_per_second // len(PRODUCERS), 1)
     return [
-        _client(
+        RestartedProcess(job.command, directory, job.name)
+        for job in (
             Job(
                 role="producer",
                 name=f"producer-{client}",
@@ -198,51 +207,32 @@ def _producers(bootstrap: str, directory: Path, name: str, plan: Plan) -> list[R
                 topic=name,
                 partitions=plan.partitions,
                 per_second=per_second,
-            ),
-            directory,
+            )
+            for client in PRODUCERS
         )
-        for client in PRODUCERS
     ]
-
-
-def _members(bootstrap: str, directory: Path, name: str, plan: Plan) -> list[RestartedProcess]:
-    """Members with the clients in turn; every other one of confluent-kafka is static."""
-    clients = list(MEMBERS[plan.protocol])
-    return [
-        _client(
-            Job(
-                role="member",
-                name=f"member-{number}",
-                client=clients[number % len(clients)],
-                bootstrap=bootstrap,
-                topic=name,
-                group=name,
-                protocol=plan.protocol,
-                instance=f"{name}-{number}" if number and number % len(clients) == 0 else "",
-                session_timeout_ms=plan.session_timeout_ms,
-            ),
-            directory,
-        )
-        for number in range(plan.members)
-    ]
-
-
-def _client(job: Job, directory: Path) -> RestartedProcess:
-    return RestartedProcess((*CLIENT, job.to_json()), directory, job.name)
 
 
 def _cause_faults(
-    plan: Plan, rng: random.Random, faults: Faults, clients: list[RestartedProcess], on_step: Callable[[str], None]
+    plan: Plan,
+    rng: random.Random,
+    faults: Faults,
+    clients: Sequence[RestartedProcess],
+    group: Members,
+    on_step: Callable[[str], None],
 ) -> None:
     deadline = time.monotonic() + plan.seconds
     while (left := deadline - time.monotonic()) > 0:
         time.sleep(min(rng.uniform(*plan.fault_seconds), left))
         for client in clients:
             client.keep_alive()
-        on_step(faults.cause())
+        if plan.protocol == MIGRATION:
+            on_step(group.replace_next())
+        if plan.has_faults:
+            on_step(faults.cause())
 
 
-def _settle(bootstrap: str, name: str, plan: Plan, members: list[RestartedProcess]) -> None:
+def _settle(bootstrap: str, name: str, plan: Plan, members: Sequence[RestartedProcess]) -> None:
     """Wait until the committed offsets are the ends of the topic."""
     ends = topics.end_offsets(bootstrap, name, plan.partitions)
     wanted = {partition: end for partition, end in ends.items() if end}
@@ -255,7 +245,7 @@ def _settle(bootstrap: str, name: str, plan: Plan, members: list[RestartedProces
         time.sleep(OBSERVE_SECONDS)
 
 
-def _facts(clients: list[RestartedProcess], kind: str) -> Iterator[Any]:
+def _facts(clients: Sequence[RestartedProcess], kind: str) -> Iterator[Any]:
     """The facts of one kind; half a line that a killed process has left is none."""
     for client in clients:
         for line in client.lines():
@@ -267,7 +257,7 @@ def _facts(clients: list[RestartedProcess], kind: str) -> Iterator[Any]:
                 yield fact[kind]
 
 
-def _written(clients: list[RestartedProcess], kind: str) -> Iterator[Written]:
+def _written(clients: Sequence[RestartedProcess], kind: str) -> Iterator[Written]:
     for partition, offset, value in _facts(clients, kind):
         yield _as_written(partition, offset, value)
 
@@ -277,7 +267,7 @@ def _as_written(partition: int, offset: int, value: str) -> Written:
     return Written(partition, offset, producer, int(number))
 
 
-def _commits(members: list[RestartedProcess]) -> Iterator[Committed]:
+def _commits(members: Sequence[RestartedProcess]) -> Iterator[Committed]:
     for at_s, offsets in _facts(members, "committed"):
         for partition, offset in offsets.items():
             yield Committed(at_s, int(partition), offset)
