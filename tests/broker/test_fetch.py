@@ -1,6 +1,8 @@
 """What a consumer is told, and when. Rows are those of Kafka's ReplicaManager and DelayedFetch, probed on 4.2.1."""
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import Any
 from uuid import UUID
 
@@ -13,6 +15,7 @@ from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.batches import iter_batches, read_records
 from tests.broker.harness import Harness, batch
+from tests.conftest import watches_calls
 
 SIZE = len(batch(b"x"))
 
@@ -290,6 +293,45 @@ def test_min_bytes_are_of_all_partitions() -> None:
     assert not answers
     harness.write("t", b"x", partition=0)
     assert len(answers) == 1
+
+
+def calls(function: Callable[[], object]) -> int:
+    """The number of calls of Python functions."""
+    count = 0
+
+    def profile(_frame: FrameType, event: str, _value: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(profile)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@watches_calls
+def test_an_append_costs_the_same_however_many_partitions_a_request_waits_for() -> None:
+    counts = []
+    for partitions in (2, 50):
+        harness = filled(b"a", partitions=partitions)
+        wanted = [asked(1, partition=partition) for partition in range(partitions)]
+        answers = harness.begin(ApiKey.FETCH, fetch_request(*wanted, max_wait_ms=500, min_bytes=100 * SIZE), version=12)
+        counts.append(calls(lambda: harness.write("t", b"x", partition=1)))  # noqa: B023 -- called at once
+        assert not answers
+    assert counts[0] == counts[1]
+
+
+def test_each_append_counts_once_towards_min_bytes() -> None:
+    harness = filled(partitions=3)
+    wanted = [asked(partition=partition) for partition in range(3)]
+    answers = harness.begin(ApiKey.FETCH, fetch_request(*wanted, max_wait_ms=500, min_bytes=5 * SIZE), version=12)
+    for partition in (0, 1, 0, 2):
+        harness.write("t", b"x", partition=partition)
+        assert not answers
+    harness.write("t", b"x", partition=1)
+    assert [len(data.records or b"") for data in answers[0].responses[0].partitions] == [2 * SIZE, 2 * SIZE, SIZE]
 
 
 # fmt: off

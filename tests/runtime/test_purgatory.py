@@ -1,5 +1,7 @@
 """Requests that wait for keys: each ends once, and none misses what it waits for."""
 
+from collections.abc import Hashable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,8 +18,10 @@ class Wish(Delayed):
         self.may_end = False
         self.asked = 0
         self.heard: list[str] = []
+        self.keys: list[Hashable | None] = []
 
-    def try_complete(self) -> bool:
+    def try_complete(self, key: Hashable | None = None) -> bool:
+        self.keys.append(key)
         self.asked += 1
         return self.may_end and self.force_complete()
 
@@ -47,13 +51,21 @@ def test_what_is_there_already_does_not_wait(purgatory: Purgatory[str]) -> None:
 
 def test_what_happens_while_it_is_listed_is_not_missed(purgatory: Purgatory[str]) -> None:
     class Late(Wish):
-        def try_complete(self) -> bool:
+        def try_complete(self, key: Hashable | None = None) -> bool:
             self.may_end = self.asked == 1
-            return super().try_complete()
+            return super().try_complete(key)
 
     late = Late()
     assert purgatory.try_complete_else_watch(late, ["a"])
     assert (late.asked, late.heard) == (2, ["complete"])
+
+
+def test_an_operation_is_told_the_key_that_has_changed(purgatory: Purgatory[str]) -> None:
+    wish = Wish()
+    assert not purgatory.try_complete_else_watch(wish, ["a", "b"])
+    purgatory.check_and_complete("b")
+    purgatory.check_and_complete("a")
+    assert wish.keys == [None, None, "b", "a"]
 
 
 def test_each_key_ends_who_can_end(purgatory: Purgatory[str]) -> None:

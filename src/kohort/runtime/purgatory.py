@@ -51,8 +51,13 @@ class Delayed(ABC):
         return self._has_ended
 
     @abstractmethod
-    def try_complete(self) -> bool:
-        """Call `force_complete` if the condition holds, and return whether this call has ended the operation."""
+    def try_complete(self, key: Hashable | None = None) -> bool:
+        """
+        Call `force_complete` if the condition holds, and return whether this call has ended the operation.
+
+        Args:
+            key: the one that has changed; None if the operation is tried for another reason.
+        """
 
     @abstractmethod
     def on_complete(self) -> None:
@@ -167,7 +172,7 @@ class Purgatory(Generic[K]):
             return 0
         ended = 0
         for delayed in tuple(waiting):
-            if not delayed._has_ended and delayed.try_complete():
+            if not delayed._has_ended and delayed.try_complete(key):
                 ended += 1
         if ended == len(waiting) and self._watched.get(key) is waiting:
             del self._watched[key]

@@ -12,7 +12,7 @@ Source: KIP-74, KIP-227, KIP-320, KIP-516; Kafka ReplicaManager.fetchMessages, D
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -84,7 +84,7 @@ class Fetch:
         answers, is_enough = read.collect()
         if is_enough or request.max_wait_ms <= 0 or not read.has_partition:
             return read.respond(answers)
-        delayed = _DelayedFetch(read, reply)
+        delayed = _DelayedFetch(read, reply, answers)
         self._waiting.watch(delayed, read.partitions)
         context.when_abandoned(delayed.abandon)
         return None
@@ -171,22 +171,42 @@ class _Read:
     def has_partition(self) -> bool:
         return any(isinstance(where, Partition) for _, where in self.targets)
 
-    def collect(self) -> tuple[list[Data], bool]:
-        """Read all partitions. Return the answers, and whether to respond now: enough bytes, an error or a truncated log."""
-        bytes_max = bytes_left = self.fetch.bytes_max(self.request)
-        bytes_min = min(self.request.min_bytes, bytes_max)
+    @property
+    def bytes_min(self) -> int:
+        """So many bytes are enough to respond."""
+        return min(self.request.min_bytes, self.fetch.bytes_max(self.request))
+
+    def read_one(self, number: int, found: int) -> Data:
+        """Read one of `targets`, a partition, with the room that `found` bytes of the others leave."""
+        wanted, where = self.targets[number]
+        assert isinstance(where, Partition)
+        bytes_left = max(self.fetch.bytes_max(self.request) - found, 0)
+        return self._read(wanted.requested, where, bytes_left, is_first=found == 0)
+
+    def collect(self, number: int = -1, known: Data | None = None) -> tuple[list[Data], bool]:
+        """
+        Read all partitions. Return the answers, and whether to respond now: enough bytes, an error or a truncated log.
+
+        Args:
+            number, known: the place of a partition in `targets`, and what was just read of it.
+        """
+        bytes_left = self.fetch.bytes_max(self.request)
+        bytes_min = self.bytes_min
         is_urgent = False
         found = 0
         answers = []
-        for wanted, where in self.targets:
+        for place, (wanted, where) in enumerate(self.targets):
             if isinstance(where, ErrorCode):
                 answer = _refusal(wanted.requested, where, aborted_transactions=() if where in _NOT_READ else None)
             else:
-                answer = self._read(wanted.requested, where, bytes_left, is_first=found == 0)
-                size = len(answer.records or b"")
+                if place == number and known is not None and _size(known) <= bytes_left:
+                    answer = known
+                else:
+                    answer = self._read(wanted.requested, where, bytes_left, is_first=found == 0)
+                size = _size(answer)
                 found += size
                 bytes_left = max(bytes_left - size, 0)
-                is_urgent |= answer.error_code != 0 or answer.diverging_epoch.epoch != NO_EPOCH
+                is_urgent |= _is_urgent(answer)
             answers.append(self._for_version(answer))
         return answers, is_urgent or found >= bytes_min
 
@@ -246,6 +266,15 @@ class _Read:
         return _refusal(requested, code, current_leader=leader)
 
 
+def _size(answer: Data) -> int:
+    return len(answer.records or b"")
+
+
+def _is_urgent(answer: Data) -> bool:
+    """Whether a request is answered at once, however few bytes there are: an error, or a truncated log."""
+    return answer.error_code != 0 or answer.diverging_epoch.epoch != NO_EPOCH
+
+
 def _aborted(log: Log, offset: int, records: bytes) -> list[m.FetchResponseAbortedTransaction]:
     return [
         m.FetchResponseAbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
@@ -302,18 +331,38 @@ class _DelayedFetch(Delayed):
     Source: Kafka DelayedFetch; Kafka keeps the requests of disconnected clients.
     """
 
-    __slots__ = ("_answers", "_waiting")
+    __slots__ = ("_answers", "_found", "_numbers", "_sizes", "_waiting")
 
-    def __init__(self, read: _Read, reply: Reply[m.FetchResponse]) -> None:
+    def __init__(self, read: _Read, reply: Reply[m.FetchResponse], answers: Sequence[Data]) -> None:
         super().__init__(read.request.max_wait_ms)
         self._waiting: tuple[_Read, Reply[m.FetchResponse]] | None = read, reply
         self._answers: Sequence[Data] | None = None
+        self._numbers = {
+            where: number for number, (_, where) in enumerate(read.targets) if isinstance(where, Partition)
+        }
+        self._sizes = list(map(_size, answers))
+        self._found = sum(self._sizes)
 
-    def try_complete(self) -> bool:
+    def try_complete(self, key: Hashable | None = None) -> bool:
+        """
+        Answer if there are enough bytes. A change of one partition is judged by this partition, with the sizes that the others
+        had: a request that waits for many partitions does not read all of them at each append.
+        """
         if self._waiting is None:
             return False
-        answers, is_enough = self._waiting[0].collect()
+        read = self._waiting[0]
+        number, known = -1, None
+        if isinstance(key, Partition):
+            number = self._numbers[key]
+            known = read.read_one(number, self._found - self._sizes[number])
+            self._found += _size(known) - self._sizes[number]
+            self._sizes[number] = _size(known)
+            if self._found < read.bytes_min and not _is_urgent(known):
+                return False
+        answers, is_enough = read.collect(number, known)
         if not is_enough:
+            self._sizes = list(map(_size, answers))
+            self._found = sum(self._sizes)
             return False
         self._answers = answers
         return self.force_complete()
