@@ -3,20 +3,20 @@ Consumer groups (KIP-848) in a closed loop: `python -m bench.consumer_groups [--
 
 All members of one group join at the same time. Each sends its next heartbeat as soon as the last one is answered, revokes what
 it is told to revoke, and takes over what it is assigned, until every partition is assigned evenly and the group is Stable. Then
-one member leaves, and the others settle again. The figures are seconds and heartbeats, and the longest wait of a bystander: a
-client that sends ApiVersions every two milliseconds.
+one member leaves, and the others settle again. The figures are seconds and heartbeats, and the longest wait of a bystander
+(`bench.load.bystander`).
 """
 
 import argparse
 import json
 import socket
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+from bench.load.bystander import bystander
 from bench.load.client import decode, open_socket, request_frame, send, send_all, send_until_ready
 from bench.load.requests import SESSION_TIMEOUT_MS, create_topic
 from bench.servers.rivals import Rival, fresh, present
@@ -104,7 +104,7 @@ def measure(rival: Rival, members: int, partitions: int) -> Figures:
         send_until_ready(
             sockets[0], ApiKey.FIND_COORDINATOR, 4, find, lambda found: int(found.coordinators[0].error_code)
         )
-        with _stalls(running.port) as stalls:
+        with bystander(running.port) as wait:
             group = [Member(f"member-{number:05}") for number in range(members)]
             joined = _settle(sockets, group, partitions)
             leave = messages.ConsumerGroupHeartbeatRequest(
@@ -112,7 +112,7 @@ def measure(rival: Rival, members: int, partitions: int) -> Figures:
             )
             send(sockets[0], *HEARTBEAT, leave)
             left = _settle(sockets, group[1:], partitions)
-        return Figures(rival.name, members, partitions, joined, left, 1_000 * max(stalls, default=0.0))
+        return Figures(rival.name, members, partitions, joined, left, 1_000 * wait.seconds)
 
 
 def _settle(sockets: Sequence[socket.socket], members: Sequence[Member], partitions: int) -> Settled:
@@ -139,28 +139,6 @@ def _is_stable(connection: socket.socket) -> bool:
     request = messages.ConsumerGroupDescribeRequest(group_ids=[GROUP])
     described: Any = send(connection, *DESCRIBE, request)
     return bool(described.groups[0].group_state == "Stable")
-
-
-@contextmanager
-def _stalls(port: int) -> Iterator[list[float]]:
-    """Yield a list of the seconds that each request of a bystander took: ApiVersions, every two milliseconds."""
-    waits: list[float] = []
-    is_over = threading.Event()
-
-    def watch() -> None:
-        with open_socket(port) as connection:
-            while not is_over.wait(0.002):
-                begun = time.perf_counter()
-                send(connection, ApiKey.API_VERSIONS, 0, messages.ApiVersionsRequest())
-                waits.append(time.perf_counter() - begun)
-
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    try:
-        yield waits
-    finally:
-        is_over.set()
-        thread.join()
 
 
 def main() -> None:

@@ -99,3 +99,12 @@ def test_what_is_taken_once_is_measured(tmp_path: Path) -> None:
         "start on a clean directory of 20 partitions",
         "start after a kill, 2 MB not flushed",
     }
+
+
+def test_consumer_groups_settle() -> None:
+    command = [sys.executable, "-m", "bench.consumer_groups", "--members", "20", "--partitions", "100", "--json"]
+    done = subprocess.run([*command, "--rivals", "kohort"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    figures = json.loads(done.stdout)
+    assert figures["joined"][1] >= 20
+    assert figures["stall_ms"] > 0
