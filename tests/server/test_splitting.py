@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kohort.broker.ports import NoResponse
-from kohort.machine.gradual import GradualHandler
+from kohort.machine.gradual import LOOK_STEP, GradualHandler, distinct
 from kohort.server.splitting import PART_ELEMENTS, in_parts
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
@@ -183,3 +183,12 @@ def test_a_handler_that_works_in_steps_is_not_split() -> None:
     handler = GradualHandler(lambda *_: iter(()))  # type: ignore[arg-type]
     assert in_parts(ApiKey.PRODUCE, 9, handler) is handler
     assert in_parts(ApiKey.HEARTBEAT, 4, print) is print
+
+
+def test_repeated_elements_are_left_out_in_steps() -> None:
+    steps = distinct([number % 1_500 for number in range(4 * LOOK_STEP)])
+    for _ in range(4):
+        next(steps)
+    with pytest.raises(StopIteration) as end:
+        next(steps)
+    assert end.value.value == tuple(range(1_500))

@@ -34,6 +34,16 @@ def repeated(elements: Iterable[H]) -> Generator[None, None, set[H]]:
     return found
 
 
+def distinct(elements: Iterable[H]) -> Generator[None, None, tuple[H, ...]]:
+    """Return, in steps, each element once, in the order of the first occurrences."""
+    found: dict[H, None] = {}
+    for number, element in enumerate(elements):
+        found[element] = None
+        if number % LOOK_STEP == LOOK_STEP - 1:
+            yield
+    return tuple(found)
+
+
 class GradualHandler:
     """
     A request handler whose work may take long: it returns a generator, which returns the response, or None for a later reply.

@@ -229,14 +229,20 @@ class ChainedWork:
 def _long_steps(pending: InFlightRequest, frame: bytes, body: int, request: Any) -> Generator[None, None, Any]:
     """Read, handle and answer a request in steps. Return the answer, a `NoResponse`, or None if it comes later."""
     route = pending.route.long
+    is_long = False
+    """Reading, handling and encoding begin a step of their own; a short request is answered in its first step."""
     if request is None:
         request = yield from route.read(frame, body, route.elements_max)
         frame = b""
+        is_long = True
+        yield
     response = route.handler(request, pending, pending.reply)
     if isinstance(response, Generator):
         response = yield from response
     if response is None or response is _CLOSE or response is _NO_OP:
         return response
+    if is_long:
+        yield
     return (yield from route.encode(pending.correlation_id, response))
 
 

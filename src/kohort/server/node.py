@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("kohort.server")
 
+YOUNG_OBJECTS_MAX = 20_000
+"""New objects that wait for a garbage collection."""
 STOP_SECONDS_MAX = 1.0
 """How long a stop waits until long requests are finished, and then until the sockets have taken the last replies."""
 
@@ -302,7 +304,12 @@ def _advertised_host(host: str) -> str:
 
 
 def _configure_garbage_collector() -> None:
-    """Exempt the objects of the start from garbage collection, and collect less often."""
+    """
+    Exempt the objects of the start from garbage collection, and collect less often.
+
+    A collection visits all young objects, and holds the event loop. 20 000 take at most 5 ms; 100 000 of a long request took up
+    to 27 ms. Older generations are collected after the same number of objects as with 100 000 and 50.
+    """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(100_000, 50, 100)
+    gc.set_threshold(YOUNG_OBJECTS_MAX, 250, 100)

@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from kohort.broker.ports import Handler, NoResponse
-from kohort.machine.gradual import GradualHandler
+from kohort.machine.gradual import GradualHandler, distinct
 from kohort.machine.response_aggregation import ResponseAggregator
 from kohort.wire.apis import ApiKey
 
@@ -220,7 +220,9 @@ def _in_parts(handler: Handler, rule: Split) -> Handler:
     def handle(request: Any, context: Any, reply: Any) -> Generator[None, None, Any]:
         parts: list[Any] = []
         elements = getattr(request, rule.field) or ()
-        for part in rule.parts(tuple(dict.fromkeys(elements)) if rule.is_unique else elements):
+        if rule.is_unique:
+            elements = yield from distinct(elements)
+        for part in rule.parts(elements):
             if part is not None:
                 parts.append(part)
             yield

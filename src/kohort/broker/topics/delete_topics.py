@@ -16,7 +16,7 @@ from kohort.broker.catalog import Catalog, CatalogChange, Topic
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.ports import CallLater, Context
 from kohort.broker.topics.creation import change_durably
-from kohort.machine.gradual import HANDLER_STEP, chunks, repeated
+from kohort.machine.gradual import HANDLER_STEP, chunks, distinct, repeated
 from kohort.machine.response_aggregation import ResponseAggregator
 from kohort.machine.shard import Reply
 from kohort.model.errors import ErrorCode
@@ -85,7 +85,8 @@ class DeleteTopics:
         twice = yield from repeated(requested)
         refusals: list[Result] = []
         topics: dict[UUID, Topic] = {}
-        for number, (name, topic_id) in enumerate(dict.fromkeys(requested)):
+        once = yield from distinct(requested)
+        for number, (name, topic_id) in enumerate(once):
             if number % HANDLER_STEP == HANDLER_STEP - 1:
                 yield
             topic, refusal = self._find(name, topic_id, is_duplicate=(name, topic_id) in twice)
