@@ -6,9 +6,12 @@ import pytest
 
 from kohort.group.errors import append_error, stable_fetch_error
 from kohort.group.service import GroupService
+from kohort.machine.gradual import HANDLER_STEP
 from kohort.model.errors import CoordinatorError, ErrorCode, RecordTooLargeError, UnavailableError
 from kohort.testing import FixedContext
+from kohort.testing.context import take_all
 from kohort.wire import messages as m
+from kohort.wire.apis import ApiKey
 from tests.group.harness import NEWEST, Coordinator
 
 NONE = ErrorCode.NONE
@@ -242,6 +245,41 @@ def test_filters_of_a_listing(states: tuple[str, ...], types: tuple[str, ...], l
         ("a", "", "classic"),
         ("b", "consumer", "classic"),
     }
+
+
+def test_many_groups_of_a_shard_are_listed_in_steps() -> None:
+    """Of those that are there from the beginning to the end none is missing; each is listed as of its own time."""
+    coordinator = Coordinator()
+    names = [f"group-{number:04}" for number in range(5 * HANDLER_STEP)]
+    for name in names:
+        coordinator.commit(group=name)
+    handler = coordinator.service.handlers()[ApiKey.LIST_GROUPS]
+    steps = handler(m.ListGroupsRequest(), FixedContext(5), lambda _: None)
+    next(steps)
+    next(steps)
+    coordinator.delete(names[0], names[-1])
+    coordinator.commit(group="later")
+    answers: list[m.ListGroupsResponse] = []
+    for _ in range(4):
+        next(steps)
+    take_all(steps, answers.append)
+    assert [group.group_id for group in answers[0].groups] == names[:-1]
+    now = {group.group_id for group in coordinator.ask("list_groups", m.ListGroupsRequest()).groups}
+    assert now == {*names[1:-1], "later"}
+
+
+def test_a_shard_that_moves_while_its_groups_are_listed() -> None:
+    coordinator = Coordinator()
+    for number in range(2 * HANDLER_STEP):
+        coordinator.commit(group=f"group-{number}")
+    handler = coordinator.service.handlers()[ApiKey.LIST_GROUPS]
+    steps = handler(m.ListGroupsRequest(), FixedContext(5), lambda _: None)
+    next(steps)
+    next(steps)
+    coordinator.runtime.unload(0, None)
+    answers: list[m.ListGroupsResponse] = []
+    take_all(steps, answers.append)
+    assert (answers[0].error_code, list(answers[0].groups)) == (NONE, [])
 
 
 @pytest.mark.parametrize("version", range(7))

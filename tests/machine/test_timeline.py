@@ -173,6 +173,21 @@ def test_an_iteration_of_the_past_is_not_moved_by_changes() -> None:
     assert sorted(seen) == [(n, n) for n in range(100)]
 
 
+def test_an_iteration_of_the_past_outlives_its_snapshot() -> None:
+    registry = SnapshotRegistry()
+    table: TimelineDict[str, int] = TimelineDict(registry, {"a": 1, "b": 1})
+    registry.create(5)
+    table.put("a", 2)
+    table.put("c", 2)
+    pairs = table.items_at(5)
+    registry.create(6)
+    registry.delete_up_to(6)
+    table.put("b", 3)
+    assert dict(pairs) == {"a": 1, "b": 1}
+    with pytest.raises(KeyError):
+        table.items_at(5)
+
+
 def test_a_set_knows_its_elements() -> None:
     registry = SnapshotRegistry()
     elements: TimelineSet[str] = TimelineSet(registry, "ab")

@@ -1,6 +1,6 @@
 """One transaction coordinator in virtual time: service, runtime and marker sender over logs whose commits a test controls."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import Any
 from uuid import UUID
 
@@ -13,7 +13,7 @@ from kohort.model.ids import TRANSACTION_STATE, TopicPartition, coordinator_part
 from kohort.runtime.processors import InlineProcessor
 from kohort.runtime.runtime import Runtime
 from kohort.runtime.timers.shard_timers import ShardTimers
-from kohort.testing.context import FixedContext
+from kohort.testing.context import FixedContext, take_all
 from kohort.testing.log import FaultyLog
 from kohort.testing.virtual import VirtualNode
 from kohort.transaction.config import TransactionConfig
@@ -222,7 +222,9 @@ class Bench:
         """Ask, and return the list into which the answer falls."""
         answers: list[Any] = []
         answer = api(request, FixedContext(version), answers.append)
-        if answer is not None:
+        if isinstance(answer, Generator):
+            take_all(answer, answers.append)
+        elif answer is not None:
             answers.append(answer)
         self.settle()
         return answers

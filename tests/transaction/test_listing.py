@@ -4,8 +4,12 @@ from typing import Any
 
 import pytest
 
+from kohort.machine.gradual import HANDLER_STEP
 from kohort.model.errors import ErrorCode
+from kohort.testing.context import FixedContext, take_all
 from kohort.transaction.states import COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_ABORT
+from kohort.wire import messages as m
+from kohort.wire.apis import ApiKey
 from tests.transaction.bench import ID, T0, T1, Bench, transaction
 
 
@@ -115,8 +119,6 @@ def test_uncommitted_changes_are_not_shown() -> None:
 
 
 def _offsets() -> Any:
-    from kohort.wire import messages as m
-
     return m.AddOffsetsToTxnRequest(transactional_id=ID, producer_id=1000, producer_epoch=0, group_id="g")
 
 
@@ -144,3 +146,22 @@ def test_an_empty_id_is_known() -> None:
     bench.init()
     assert bench.state() is EMPTY
     assert bench.describe().error_code == 0
+
+
+def test_many_ids_are_listed_in_steps_as_they_were_at_the_first() -> None:
+    bench = Bench()
+    names = {f"id-{number:04}" for number in range(3 * HANDLER_STEP)}
+    for name in names:
+        bench.init(name)
+    handler = bench.service.handlers()[ApiKey.LIST_TRANSACTIONS]
+    request = m.ListTransactionsRequest(state_filters=["Empty", "x", "x"])
+    steps = handler(request, FixedContext(2), lambda _: None)
+    next(steps)
+    bench.init("later")
+    answers: list[m.ListTransactionsResponse] = []
+    next(steps)
+    next(steps)
+    take_all(steps, answers.append)
+    assert {state.transactional_id for state in answers[0].transaction_states} == names
+    assert answers[0].unknown_state_filters == ["x"]
+    assert len(bench.listed().transaction_states) == len(names) + 1

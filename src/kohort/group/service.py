@@ -7,8 +7,8 @@ No method raises: errors become codes of the response. The APIs of one kind of g
 Source: Kafka GroupCoordinatorService, and the group handlers of KafkaApis.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
 
 from kohort.group.configs import GroupConfig
 from kohort.group.deletion import DeleteGroupResults, delete_groups
@@ -16,7 +16,7 @@ from kohort.group.errors import append_error, stable_fetch_error
 from kohort.group.front import GroupFront, HasContext
 from kohort.group.kind import GroupKind
 from kohort.group.kinds import KINDS
-from kohort.group.listing import list_groups
+from kohort.group.listing import GroupFilter, Listed, begin_listing, filter_of, list_groups
 from kohort.group.metrics import GroupGauges
 from kohort.group.offsets import validation, versions
 from kohort.group.offsets.commit import commit_refused, offset_commit
@@ -29,6 +29,7 @@ from kohort.group.offsets.transactional_commit import (
     txn_commit_refused,
     txn_offset_commit,
 )
+from kohort.machine.gradual import HANDLER_STEP, GradualHandler
 from kohort.machine.response_aggregation import ResponseAggregator
 from kohort.machine.shard import Reply, Result, Runner
 from kohort.model.context import RequestContext
@@ -37,8 +38,6 @@ from kohort.model.ids import coordinator_partition
 from kohort.model.image import ClusterImage
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
-
-Listed: TypeAlias = tuple[ErrorCode, Sequence[m.ListGroupsResponseListedGroup]]
 
 
 class GroupService(GroupFront):
@@ -65,7 +64,7 @@ class GroupService(GroupFront):
             ApiKey.TXN_OFFSET_COMMIT: self.txn_offset_commit,
             ApiKey.OFFSET_FETCH: self.offset_fetch,
             ApiKey.OFFSET_DELETE: self.offset_delete,
-            ApiKey.LIST_GROUPS: self.list_groups,
+            ApiKey.LIST_GROUPS: GradualHandler(self.list_groups),
             ApiKey.DELETE_GROUPS: self.delete_groups,
         }
         for apis in self._apis:
@@ -76,20 +75,49 @@ class GroupService(GroupFront):
 
     def list_groups(
         self, request: m.ListGroupsRequest, _context: RequestContext, _reply: Reply[m.ListGroupsResponse]
-    ) -> m.ListGroupsResponse:
-        """List the groups of all shards here. An error of one shard fails the request, unless it is NOT_COORDINATOR."""
+    ) -> Generator[None, None, m.ListGroupsResponse]:
+        """
+        List, in steps, the groups of all shards here. An error of one shard fails the request, unless it is NOT_COORDINATOR.
+
+        Up to `HANDLER_STEP` groups of one shard are listed as of one moment. Of a larger shard each such number of groups is
+        listed as of its own time: groups that are new since the beginning or were deleted before their turn are left out.
+        """
         if not self.is_active:
             return m.ListGroupsResponse(error_code=int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
-        answers = self.runner.read_all(
-            lambda shard, at: (ErrorCode.NONE, list(list_groups(shard.context, request, committed_offset=at))),
-            _listing_failed,
-        )
+        wanted = filter_of(request)
         groups: list[m.ListGroupsResponseListedGroup] = []
-        for code, listed in answers:
-            if code not in (ErrorCode.NONE, ErrorCode.NOT_COORDINATOR):
+        visited = 0
+        for partition in range(self.runner.partition_count):
+            code, count, found, rest = self._begin_listing(partition, wanted)
+            visited += count
+            for group_ids in rest:
+                yield
+                code, listed = self._list(partition, wanted, group_ids)
+                if code is not ErrorCode.NONE:
+                    break
+                found += listed
+            if code is ErrorCode.NONE:
+                groups += found
+            elif code is not ErrorCode.NOT_COORDINATOR:
                 return m.ListGroupsResponse(error_code=int(code))
-            groups += listed
+            if visited >= HANDLER_STEP:
+                visited = 0
+                yield
         return m.ListGroupsResponse(groups=groups)
+
+    def _begin_listing(
+        self, partition: int, wanted: GroupFilter
+    ) -> tuple[ErrorCode, int, Listed, Sequence[Sequence[str]]]:
+        def query(shard: HasContext, at: int) -> tuple[ErrorCode, int, Listed, Sequence[Sequence[str]]]:
+            return ErrorCode.NONE, *begin_listing(shard.context, wanted, committed_offset=at)
+
+        return self.runner.read(partition, query, lambda error: (append_error(error), 0, [], ()))
+
+    def _list(self, partition: int, wanted: GroupFilter, group_ids: Sequence[str]) -> tuple[ErrorCode, Listed]:
+        def query(shard: HasContext, at: int) -> tuple[ErrorCode, Listed]:
+            return ErrorCode.NONE, list_groups(shard.context, wanted, group_ids, committed_offset=at)
+
+        return self.runner.read(partition, query, lambda error: (append_error(error), []))
 
     def delete_groups(
         self, request: m.DeleteGroupsRequest, _context: RequestContext, reply: Reply[m.DeleteGroupsResponse]
@@ -229,10 +257,6 @@ class GroupService(GroupFront):
             lambda shard, _: gauges.add(shard.context.groups.values(), shard.context.offsets), lambda _: gauges
         )
         return gauges
-
-
-def _listing_failed(error: Exception) -> Listed:
-    return append_error(error), ()
 
 
 def _deletion_refused(group_ids: Sequence[str], code: ErrorCode) -> DeleteGroupResults:

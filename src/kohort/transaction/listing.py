@@ -6,10 +6,11 @@ TransactionStateManager.listTransactionStates.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable
 
 import msgspec
 
+from kohort.machine.gradual import HANDLER_STEP
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.model.ids import TopicPartition
 from kohort.transaction.context import TransactionContext
@@ -46,14 +47,17 @@ class TransactionFilter(msgspec.Struct, frozen=True):
         )
 
 
-def filter_of(request: m.ListTransactionsRequest, api_version: int) -> TransactionFilter:
+def filter_of(request: m.ListTransactionsRequest, states: Collection[str], api_version: int) -> TransactionFilter:
     """
+    Args:
+        states: the state filters of the request, each once.
+
     Raises:
         CoordinatorError: INVALID_REGULAR_EXPRESSION: the pattern is not an expression of RE2.
     """
     pattern = request.transactional_id_pattern if api_version >= 2 else None
     return TransactionFilter(
-        frozenset(request.state_filters),
+        frozenset(states),
         frozenset(request.producer_id_filters),
         request.duration_filter if api_version >= 1 else NO_FILTER,
         _compiled(pattern) if pattern else None,
@@ -72,22 +76,28 @@ def _compiled(pattern: str) -> Callable[[str], object]:
         raise CoordinatorError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from None
 
 
-def unknown_states(request: m.ListTransactionsRequest) -> list[str]:
+def unknown_states(states: Iterable[str]) -> list[str]:
     """The state filters that are not the name of a state; upper and lower case differ."""
-    return [name for name in dict.fromkeys(request.state_filters) if name not in KNOWN_NAMES]
+    return [name for name in states if name not in KNOWN_NAMES]
 
 
 def list_transactions(
-    context: TransactionContext, wanted: TransactionFilter, now_ms: int, committed_offset: int
-) -> Iterator[m.ListTransactionsResponseTransactionState]:
-    """Yield the transactional ids of a shard that pass the filter."""
-    for transactional_id, transaction in context.transactions.items_at(committed_offset):
+    transactions: Iterable[tuple[str, Transaction]], wanted: TransactionFilter, now_ms: int
+) -> Generator[None, None, list[m.ListTransactionsResponseTransactionState]]:
+    """List, in steps, the transactional ids that pass the filter."""
+    listed = []
+    for number, (transactional_id, transaction) in enumerate(transactions, 1):
         if wanted.accepts(transaction, now_ms):
-            yield m.ListTransactionsResponseTransactionState(
-                transactional_id=transactional_id,
-                producer_id=transaction.producer_id,
-                transaction_state=transaction.state.wire_name,
+            listed.append(
+                m.ListTransactionsResponseTransactionState(
+                    transactional_id=transactional_id,
+                    producer_id=transaction.producer_id,
+                    transaction_state=transaction.state.wire_name,
+                )
             )
+        if number % HANDLER_STEP == 0:
+            yield
+    return listed
 
 
 def describe_transaction(

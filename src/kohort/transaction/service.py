@@ -10,11 +10,13 @@ Source: Kafka TransactionCoordinator, and the transaction handlers of KafkaApis.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import partial
+from itertools import chain
 from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
+from kohort.machine.gradual import GradualHandler, distinct
 from kohort.machine.ports import ProducerIdGenerator
 from kohort.machine.response_aggregation import ResponseAggregator
 from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Reply, Result, Runner
@@ -37,12 +39,15 @@ from kohort.transaction.listing import (
 )
 from kohort.transaction.metrics import TransactionGauges
 from kohort.transaction.partition_apis import PartitionApis
-from kohort.transaction.transaction import VERSION_2
+from kohort.transaction.transaction import VERSION_2, Transaction
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 
 Remaining: TypeAlias = Callable[[int, str], frozenset[TopicPartition] | None]
 """`remaining(partition, transactional_id)`: see `kohort.transaction.markers.MarkerSender.remaining`."""
+
+Transactions: TypeAlias = tuple[ErrorCode, Iterable[tuple[str, Transaction]]]
+"""The transactional ids of a shard, or the error."""
 
 _NONE: Final = ErrorCode.NONE
 _VERSION_2_SINCE: Final = 5
@@ -84,7 +89,7 @@ class TransactionService(TransactionFront):
             **self.partitions.handlers(),
             ApiKey.END_TXN: self.end_txn,
             ApiKey.DESCRIBE_TRANSACTIONS: self.describe_transactions,
-            ApiKey.LIST_TRANSACTIONS: self.list_transactions,
+            ApiKey.LIST_TRANSACTIONS: GradualHandler(self.list_transactions),
         }
 
     # InitProducerId
@@ -177,25 +182,29 @@ class TransactionService(TransactionFront):
         request: m.ListTransactionsRequest,
         context: RequestContext,
         _reply: Reply[m.ListTransactionsResponse],
-    ) -> m.ListTransactionsResponse:
-        """List the ids of all shards here. An error of one shard fails the request, unless it is NOT_COORDINATOR."""
+    ) -> Generator[None, None, m.ListTransactionsResponse]:
+        """
+        List, in steps, the ids of all shards here: the committed state of one moment. An error of one shard fails the request,
+        unless it is NOT_COORDINATOR.
+        """
         if not self.is_active:
             return _list_refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        states = yield from distinct(request.state_filters)
         try:
-            wanted = filter_of(request, context.api_version)
+            wanted = filter_of(request, states, context.api_version)
         except CoordinatorError as error:
             return _list_refused(error.code)
         now_ms = self._now_ms()
-        answers = self.runner.read_all(
-            lambda shard, at: (ErrorCode.NONE, list(list_transactions(shard.context, wanted, now_ms, at))),
-            lambda error: (append_error(error), []),
+        answers: Sequence[Transactions] = self.runner.read_all(
+            lambda shard, at: (ErrorCode.NONE, shard.context.transactions.items_at(at)),
+            lambda error: (append_error(error), ()),
         )
-        found: list[m.ListTransactionsResponseTransactionState] = []
-        for code, listed in answers:
+        for code, _ in answers:
             if code not in (ErrorCode.NONE, ErrorCode.NOT_COORDINATOR):
                 return _list_refused(code)
-            found += listed
-        return m.ListTransactionsResponse(unknown_state_filters=unknown_states(request), transaction_states=found)
+        transactions = chain.from_iterable(transactions for _, transactions in answers)
+        found = yield from list_transactions(transactions, wanted, now_ms)
+        return m.ListTransactionsResponse(unknown_state_filters=unknown_states(states), transaction_states=found)
 
     # Metrics
 
