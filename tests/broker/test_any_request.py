@@ -55,8 +55,59 @@ def own_requests() -> list[Any]:
     asked = m.FetchRequestFetchPartition(partition=0, fetch_offset=1, partition_max_bytes=1000, current_leader_epoch=0)
     resource: dict[str, Any] = {"resource_type": 2, "resource_name": "t"}
     epoch = m.OffsetForLeaderEpochRequestOffsetForLeaderPartition(partition=0, current_leader_epoch=0, leader_epoch=0)
+    acl: dict[str, Any] = {"principal": "User:a", "host": "*", "operation": 3, "permission_type": 3}
+    kind: dict[str, Any] = {"resource_type_filter": 2, "pattern_type_filter": 3, "operation": 3, "permission_type": 3}
     return [
         m.ListConfigResourcesRequest(resource_types=[2, 32]),
+        m.DescribeAclsRequest(**kind, resource_name_filter="t", principal_filter=None, host_filter=None),
+        m.CreateAclsRequest(
+            creations=[
+                m.CreateAclsRequestAclCreation(resource_type=2, resource_name="t", resource_pattern_type=3, **acl)
+            ]
+        ),
+        m.DeleteAclsRequest(
+            filters=[m.DeleteAclsFilter(**kind, resource_name_filter="t", principal_filter=None, host_filter=None)]
+        ),
+        m.DescribeUserScramCredentialsRequest(users=[m.DescribeUserScramCredentialsRequestUserName(name="a")]),
+        m.DescribeClientQuotasRequest(
+            components=[m.DescribeClientQuotasRequestComponentData(entity_type="user", match_type=0, match="a")],
+            strict=True,
+        ),
+        m.DescribeLogDirsRequest(topics=[m.DescribeLogDirsRequestDescribableLogDirTopic(topic="t", partitions=[0, 9])]),
+        m.AlterReplicaLogDirsRequest(
+            dirs=[
+                m.AlterReplicaLogDirsRequestAlterReplicaLogDir(
+                    path="/a", topics=[m.AlterReplicaLogDirsRequestAlterReplicaLogDirTopic(name="t", partitions=[0])]
+                )
+            ]
+        ),
+        m.AlterPartitionReassignmentsRequest(
+            topics=[
+                m.AlterPartitionReassignmentsRequestReassignableTopic(
+                    name="t",
+                    partitions=[
+                        m.AlterPartitionReassignmentsRequestReassignablePartition(partition_index=0, replicas=[1])
+                    ],
+                )
+            ]
+        ),
+        m.ListPartitionReassignmentsRequest(
+            topics=[m.ListPartitionReassignmentsTopics(name="t", partition_indexes=[0])]
+        ),
+        m.ElectLeadersRequest(
+            election_type=0,
+            topic_partitions=[m.ElectLeadersRequestTopicPartitions(topic="t", partitions=[0, 9])],
+            timeout_ms=100,
+        ),
+        m.DescribeQuorumRequest(
+            topics=[
+                m.DescribeQuorumRequestTopicData(
+                    topic_name="__cluster_metadata",
+                    partitions=[m.DescribeQuorumRequestPartitionData(partition_index=0)],
+                )
+            ]
+        ),
+        m.UnregisterBrokerRequest(broker_id=1),
         produce_request("t", {0: batch(b"x", b"y"), 1: batch(b"z")}),
         m.FetchRequest(topics=[m.FetchRequestFetchTopic(topic="t", partitions=[asked])], max_wait_ms=100, min_bytes=1),
         m.ListOffsetsRequest(

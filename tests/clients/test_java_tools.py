@@ -1,6 +1,8 @@
 """Apache Kafka's own command line tools, which speak the newest version of everything."""
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -11,6 +13,7 @@ from tests.clients.conftest import Broker
 from tests.clients.crew import Crew
 from tests.clients.java_tools import CONSUMER_GROUPS, JavaTools
 from tests.clients.waiting import PATIENCE_S, wait_until
+from tests.conftest import NIGHTLY
 
 TOPICS = "org.apache.kafka.tools.TopicCommand"
 CONFIGS = "kafka.admin.ConfigCommand"
@@ -20,6 +23,11 @@ OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
 GROUPS = "org.apache.kafka.tools.GroupsCommand"
 CLUSTER = "org.apache.kafka.tools.ClusterTool"
 API_VERSIONS = "org.apache.kafka.tools.BrokerApiVersionsCommand"
+LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
+LEADER_ELECTION = "org.apache.kafka.tools.LeaderElectionCommand"
+REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
+ACLS = "org.apache.kafka.tools.AclCommand"
 HEARTBEAT_MS = 500
 
 
@@ -170,6 +178,32 @@ def test_the_cluster(broker: Broker, java: JavaTools, run: Run) -> None:
     assert head.startswith(broker.bootstrap)
     usable = {line.split("(")[0].strip() for line in apis if "usable:" in line}
     assert {"Produce", "Fetch", "JoinGroup", "OffsetCommit", "OffsetFetch", "DescribeConfigs"} <= usable
+
+
+@NIGHTLY
+def test_log_directories_leaders_replicas_quorum_and_rules(
+    broker: Broker, java: JavaTools, run: Run, make_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    topic = make_topic(2)
+    dirs = json.loads(run(LOG_DIRS, "--describe", "--topic-list", topic).splitlines()[-1])
+    (directory,) = dirs["brokers"][0]["logDirs"]
+    assert {each["partition"] for each in directory["partitions"]} == {f"{topic}-0", f"{topic}-1"}
+
+    elected = run(LEADER_ELECTION, "--election-type", "preferred", "--topic", topic, "--partition", "0")
+    assert "Valid replica already elected" in elected
+
+    plan = tmp_path / "plan.json"
+    replicas = {"topic": topic, "partition": 0, "replicas": [1], "log_dirs": ["any"]}
+    plan.write_text(json.dumps({"version": 1, "partitions": [replicas]}))
+    assert "Successfully started" in run(REASSIGN, "--reassignment-json-file", str(plan), "--execute")
+    assert "is completed" in run(REASSIGN, "--reassignment-json-file", str(plan), "--verify", "--preserve-throttles")
+    assert "No partition reassignments found." in run(REASSIGN, "--list")
+
+    status = dict(line.split(":", 1) for line in run(QUORUM, "describe", "--status").splitlines() if ":" in line)
+    assert (status["LeaderId"].strip(), status["MaxFollowerLag"].strip()) == ("1", "0")
+
+    refused = java.run(ACLS, "--bootstrap-server", broker.bootstrap, "--list", codes=(0, 1))
+    assert "SecurityDisabledException" in refused or "No Authorizer is configured" in refused
 
 
 def _settings(properties: dict[str, int]) -> list[str]:

@@ -8,6 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kohort.broker.admin.access_rules import create_acls, delete_acls, describe_acls
+from kohort.broker.admin.client_quotas import describe_client_quotas
+from kohort.broker.admin.elections import Elections
+from kohort.broker.admin.log_dirs import LogDirs
+from kohort.broker.admin.quorum import Quorum
+from kohort.broker.admin.reassignments import Reassignments
+from kohort.broker.admin.scram_credentials import describe_user_scram_credentials
 from kohort.broker.api_versions import ApiVersions
 from kohort.broker.catalog import Catalog
 from kohort.broker.cluster import Cluster
@@ -107,6 +114,7 @@ class Broker:
         self._serve_data(clock, call_later)
         self._serve_topics(call_later)
         self._serve_cluster(hosts)
+        self._serve_admin(store, clock)
 
     def serve(self, api_key: ApiKey, handler: Handler) -> None:
         """Register the handler of an API, for all versions that `served_versions` names."""
@@ -151,3 +159,21 @@ class Broker:
         self.serve(ApiKey.DESCRIBE_CLUSTER, cluster.describe_cluster)
         self.serve(ApiKey.FIND_COORDINATOR, find.find_coordinator)
         self.serve(ApiKey.API_VERSIONS, ApiVersions(self.handlers, self.features).api_versions)
+
+    def _serve_admin(self, store: LogStore, clock: Clock) -> None:
+        catalog, cluster = self.catalog, self.cluster
+        dirs = LogDirs(catalog, self.partitions, store.data_dir)
+        self.serve(ApiKey.DESCRIBE_LOG_DIRS, GradualHandler(dirs.describe_log_dirs))
+        self.serve(ApiKey.ALTER_REPLICA_LOG_DIRS, GradualHandler(dirs.alter_replica_log_dirs))
+        reassignments = Reassignments(catalog, cluster)
+        self.serve(ApiKey.ALTER_PARTITION_REASSIGNMENTS, GradualHandler(reassignments.alter_partition_reassignments))
+        self.serve(ApiKey.LIST_PARTITION_REASSIGNMENTS, reassignments.list_partition_reassignments)
+        self.serve(ApiKey.ELECT_LEADERS, GradualHandler(Elections(catalog).elect_leaders))
+        quorum = Quorum(catalog, cluster, clock)
+        self.serve(ApiKey.DESCRIBE_QUORUM, quorum.describe_quorum)
+        self.serve(ApiKey.UNREGISTER_BROKER, quorum.unregister_broker)
+        self.serve(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, describe_user_scram_credentials)
+        self.serve(ApiKey.DESCRIBE_CLIENT_QUOTAS, describe_client_quotas)
+        self.serve(ApiKey.DESCRIBE_ACLS, describe_acls)
+        self.serve(ApiKey.CREATE_ACLS, create_acls)
+        self.serve(ApiKey.DELETE_ACLS, delete_acls)

@@ -213,6 +213,11 @@ class Catalog:
         """The end offset of the last durable change in the catalog's log."""
         return self._version
 
+    @property
+    def leader_epoch(self) -> int:
+        """The leader epoch of the catalog's log."""
+        return self._log.leader_epoch
+
     def racks(self, _topic_id: UUID, _partition: int, /) -> Collection[str]:
         return self._racks
 

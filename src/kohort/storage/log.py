@@ -9,6 +9,7 @@ Source: Kafka UnifiedLog, LogManager, LogConfig.
 """
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import ClassVar, Final, Protocol, TypeAlias
 from uuid import UUID
 
@@ -233,6 +234,10 @@ class Log(PartitionLog, Protocol):
 
 class LogStore(Protocol):
     """All logs of one node."""
+
+    @property
+    def data_dir(self) -> Path | None:
+        """The directory of the logs; None if they are in memory."""
 
     @property
     def offline_reason(self) -> str | None:

@@ -1,6 +1,7 @@
 """Logs that live as long as the process: for tests, and for brokers without a data directory."""
 
 from collections.abc import Iterable
+from pathlib import Path
 from uuid import UUID
 
 from kohort.model.errors import UnavailableError
@@ -23,6 +24,7 @@ class MemoryStore:
         clock: for retention and delete horizons; None takes the system's.
     """
 
+    data_dir: Path | None = None
     offline_reason: str | None = None
     missing_data: str | None = None
 

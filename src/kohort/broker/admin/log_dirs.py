@@ -1,0 +1,120 @@
+"""
+DescribeLogDirs (35), versions 1 to 4, and AlterReplicaLogDirs (34), versions 1 and 2, of the only log directory.
+
+v3 of Describe adds an error of the whole request, v4 the size of the volume. A broker without disk answers `MEMORY` as its
+directory, and no size of a volume.
+
+Source: KIP-113, KIP-827; Kafka ReplicaManager.describeLogDirs, alterReplicaLogDirs.
+"""
+
+import shutil
+from collections.abc import Generator, Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from kohort.broker.catalog import Catalog
+from kohort.broker.partitions import Partitions
+from kohort.broker.ports import Context
+from kohort.machine.gradual import HANDLER_STEP
+from kohort.machine.shard import Reply
+from kohort.model.errors import ErrorCode, StorageError
+from kohort.wire import messages as m
+
+MEMORY: Final = "memory"
+"""The name of the log directory of a broker that keeps its logs in memory."""
+_UNKNOWN_BYTES: Final = -1
+
+
+class LogDirs:
+    """
+    Handlers of both APIs.
+
+    Args:
+        directory: with the logs; None if they are in memory.
+    """
+
+    def __init__(self, catalog: Catalog, partitions: Partitions, directory: Path | None) -> None:
+        self._catalog = catalog
+        self._partitions = partitions
+        self._directory = directory
+        self._name = MEMORY if directory is None else str(directory.absolute())
+
+    def describe_log_dirs(
+        self, request: m.DescribeLogDirsRequest, _context: Context, _reply: Reply[m.DescribeLogDirsResponse]
+    ) -> Generator[None, None, m.DescribeLogDirsResponse]:
+        """Describe the partitions that are asked for and exist; all for null."""
+        topics = []
+        count = 0
+        for name, indexes in self._wanted(request):
+            found = []
+            for index in indexes:
+                size_bytes = self._size_bytes(name, index)
+                if size_bytes is not None:
+                    found.append(m.DescribeLogDirsPartition(partition_index=index, partition_size=size_bytes))
+                count += 1
+                if count % HANDLER_STEP == 0:
+                    yield
+            if found:
+                topics.append(m.DescribeLogDirsTopic(name=name, partitions=found))
+            count += 1
+            if count % HANDLER_STEP == 0:
+                yield
+        total_bytes, usable_bytes = self._volume()
+        result = m.DescribeLogDirsResult(
+            log_dir=self._name, topics=topics, total_bytes=total_bytes, usable_bytes=usable_bytes
+        )
+        return m.DescribeLogDirsResponse(results=[result])
+
+    def _wanted(self, request: m.DescribeLogDirsRequest) -> Iterable[tuple[str, Sequence[int]]]:
+        if request.topics is None:
+            return [(topic.name, range(topic.partition_count)) for topic in self._catalog.topics()]
+        wanted: dict[str, dict[int, None]] = {}
+        for topic in request.topics:
+            wanted.setdefault(topic.topic, {}).update(dict.fromkeys(topic.partitions))
+        return [(name, list(indexes)) for name, indexes in wanted.items()]
+
+    def _size_bytes(self, name: str, index: int) -> int | None:
+        """The bytes of all segments of a log; None if there is no such partition, or if its log cannot be opened."""
+        try:
+            partition = self._partitions.find(name, index)
+        except StorageError:
+            return None
+        return None if partition is None else partition.log.size_bytes
+
+    def _volume(self) -> tuple[int, int]:
+        """The size of the volume and its free bytes."""
+        try:
+            usage = shutil.disk_usage(self._directory) if self._directory is not None else None
+        except OSError:
+            usage = None
+        return (_UNKNOWN_BYTES, _UNKNOWN_BYTES) if usage is None else (usage.total, usage.free)
+
+    def alter_replica_log_dirs(
+        self, request: m.AlterReplicaLogDirsRequest, _context: Context, _reply: Reply[m.AlterReplicaLogDirsResponse]
+    ) -> Generator[None, None, m.AlterReplicaLogDirsResponse]:
+        """A replica can only be moved to where it is."""
+        answers: dict[str, dict[int, ErrorCode]] = {}
+        count = 0
+        for directory in request.dirs:
+            is_known = directory.path == self._name
+            for topic in directory.topics:
+                codes = answers.setdefault(topic.name, {})
+                for index in topic.partitions:
+                    codes[index] = self._judge(topic.name, index) if is_known else ErrorCode.LOG_DIR_NOT_FOUND
+                    count += 1
+                    if count % HANDLER_STEP == 0:
+                        yield
+        return m.AlterReplicaLogDirsResponse(results=[_altered(name, codes) for name, codes in answers.items()])
+
+    def _judge(self, name: str, index: int) -> ErrorCode:
+        topic = self._catalog.topic(name)
+        exists = topic is not None and 0 <= index < topic.partition_count
+        return ErrorCode.NONE if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _altered(name: str, codes: dict[int, ErrorCode]) -> m.AlterReplicaLogDirsResponseAlterReplicaLogDirTopicResult:
+    partitions = [
+        m.AlterReplicaLogDirsResponseAlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
+        for index, code in codes.items()
+    ]
+    return m.AlterReplicaLogDirsResponseAlterReplicaLogDirTopicResult(topic_name=name, partitions=partitions)

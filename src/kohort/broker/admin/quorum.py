@@ -1,0 +1,94 @@
+"""
+DescribeQuorum (55), versions 0 to 2, and UnregisterBroker (64), version 0: a quorum of one node, which is the only broker.
+
+The catalog of topics stands for Kafka's metadata log: its end offset and leader epoch are answered for `__cluster_metadata`.
+v1 adds times, v2 messages and nodes. The node has no listener for controllers.
+
+Source: KIP-595, KIP-836, KIP-853; Kafka KafkaRaftClient.handleDescribeQuorumRequest, ClusterControlManager.unregisterBroker.
+"""
+
+from typing import Final
+from uuid import UUID
+
+from kohort.broker.catalog import Catalog
+from kohort.broker.cluster import Cluster
+from kohort.broker.ports import Context
+from kohort.machine.shard import Reply
+from kohort.model.errors import ErrorCode
+from kohort.runtime.ports import Clock
+from kohort.wire import messages as m
+
+METADATA_TOPIC: Final = "__cluster_metadata"
+_UNKNOWN: Final = "This server does not host this topic-partition."
+_LAST_BROKER: Final = "The only broker of the cluster cannot be unregistered."
+
+
+class Quorum:
+    """Handlers of both APIs."""
+
+    def __init__(self, catalog: Catalog, cluster: Cluster, clock: Clock) -> None:
+        self._catalog = catalog
+        self._cluster = cluster
+        self._clock = clock
+
+    def describe_quorum(
+        self, request: m.DescribeQuorumRequest, _context: Context, _reply: Reply[m.DescribeQuorumResponse]
+    ) -> m.DescribeQuorumResponse:
+        asked = [
+            (topic.topic_name, partition.partition_index) for topic in request.topics for partition in topic.partitions
+        ]
+        if asked != [(METADATA_TOPIC, 0)]:
+            return _refuse(request)
+        partition = m.DescribeQuorumResponsePartitionData(
+            partition_index=0,
+            error_message="",
+            leader_id=self._cluster.node_id,
+            leader_epoch=self._catalog.leader_epoch,
+            high_watermark=self._catalog.version,
+            current_voters=[self._voter()],
+        )
+        return m.DescribeQuorumResponse(
+            error_message="",
+            topics=[m.DescribeQuorumResponseTopicData(topic_name=METADATA_TOPIC, partitions=[partition])],
+            nodes=[m.DescribeQuorumResponseNode(node_id=self._cluster.node_id)],
+        )
+
+    def _voter(self) -> m.DescribeQuorumResponseReplicaState:
+        now_ms = self._clock.now_ms()
+        return m.DescribeQuorumResponseReplicaState(
+            replica_id=self._cluster.node_id,
+            replica_directory_id=UUID(int=0),
+            log_end_offset=self._catalog.version,
+            last_fetch_timestamp=now_ms,
+            last_caught_up_timestamp=now_ms,
+        )
+
+    def unregister_broker(
+        self, request: m.UnregisterBrokerRequest, _context: Context, _reply: Reply[m.UnregisterBrokerResponse]
+    ) -> m.UnregisterBrokerResponse:
+        broker_id = request.broker_id
+        if broker_id == self._cluster.node_id:
+            return m.UnregisterBrokerResponse(error_code=ErrorCode.POLICY_VIOLATION, error_message=_LAST_BROKER)
+        return m.UnregisterBrokerResponse(
+            error_code=ErrorCode.BROKER_ID_NOT_REGISTERED,
+            error_message=f"Broker ID {broker_id} is not currently registered",
+        )
+
+
+def _refuse(request: m.DescribeQuorumRequest) -> m.DescribeQuorumResponse:
+    """The answer to a request for other partitions than that of the metadata log, or for it and others."""
+    topics = [
+        m.DescribeQuorumResponseTopicData(
+            topic_name=topic.topic_name,
+            partitions=[
+                m.DescribeQuorumResponsePartitionData(
+                    partition_index=partition.partition_index,
+                    error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    error_message=_UNKNOWN,
+                )
+                for partition in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    return m.DescribeQuorumResponse(error_message="", topics=topics)
