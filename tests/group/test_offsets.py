@@ -1,18 +1,23 @@
 """Offsets of groups: commit, fetch, delete, and what transactions hold back."""
 
+from collections.abc import Generator, Iterable, Sequence
+from typing import Any
 from uuid import UUID
 
 import pytest
 
 from kohort.group.configs import GroupConfig
 from kohort.group.offsets.deletion import TopicDeletion
+from kohort.group.offsets.prepared_commits import RepeatedCommits
 from kohort.group.offsets.scan import TOMBSTONES_AT_ONCE
 from kohort.group.offsets.validation import check_fetch
 from kohort.group.records import GroupRecord
+from kohort.machine.gradual import HANDLER_STEP
 from kohort.machine.shard import Result
 from kohort.model.errors import ErrorCode, UnavailableError
 from kohort.records.values import GroupMetadataTombstone, OffsetCommit, OffsetCommitTombstone
 from kohort.testing import FixedContext, deleted_topics
+from kohort.testing.context import take_all
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.encoders import request_encoder
@@ -528,3 +533,96 @@ def test_a_tombstone_drops_what_is_pending() -> None:
         coordinator.shard.replay_end_transaction_marker(producer_id, 0, committed=True)
     assert not coordinator.shard.offsets.by_group
     assert not coordinator.shard.offsets.writers
+
+
+def steps_of(coordinator: Coordinator, request: m.OffsetCommitRequest, version: int) -> Generator[Any, None, Any]:
+    """The steps in which a long commit is handled."""
+    handler = coordinator.service.handlers()[ApiKey.OFFSET_COMMIT]
+    assert isinstance(handler, RepeatedCommits)
+    return handler.in_steps(request, FixedContext(version, "client", "/127.0.0.1"), lambda _: None)
+
+
+def commit_of(topics: Iterable[tuple[str, UUID | None, Sequence[int]]]) -> m.OffsetCommitRequest:
+    return m.OffsetCommitRequest(
+        group_id="group",
+        generation_id_or_member_epoch=-1,
+        topics=[
+            m.OffsetCommitRequestTopic(
+                name=name,
+                topic_id=topic_id,
+                partitions=[
+                    m.OffsetCommitRequestPartition(partition_index=index, committed_offset=number)
+                    for index in partitions
+                ],
+            )
+            for number, (name, topic_id, partitions) in enumerate(topics)
+        ],
+    )
+
+
+@pytest.mark.parametrize("version", [9, 10])
+@pytest.mark.parametrize("is_active", [True, False])
+@pytest.mark.parametrize(
+    "topics",
+    [
+        [("orders", (0, 1))],
+        [("orders", (0, 4, 1)), ("none", (0,)), ("payments", ()), ("orders", (2, -1, 0)), ("none", (1,)), ("orders", (9,))],
+        [("none", (0, 1)), ("orders", (7,))],
+        [("orders", ())],
+        [],
+    ],
+)  # fmt: skip
+def test_a_long_commit_is_answered_as_a_short_one(
+    topics: list[tuple[str, Sequence[int]]], version: int, is_active: bool
+) -> None:
+    found = []
+    for is_long in (False, True):
+        coordinator = Coordinator()
+        coordinator.service.is_active = is_active
+        ids = {name: topic.topic_id for name, topic in coordinator.image.by_name.items()} | {"none": UUID(int=99)}
+        request = commit_of((name if version < 10 else "", ids[name], indexes) for name, indexes in topics)
+        answers: list[m.OffsetCommitResponse] = []
+        if is_long:
+            take_all(steps_of(coordinator, request, version), answers.append)
+            coordinator.node.settle()
+        else:
+            answers.append(coordinator.ask("offset_commit", request, version=version).response)
+        found.append((answers, coordinator.records()))
+    assert found[0] == found[1]
+
+
+def test_a_long_commit_takes_effect_as_a_whole() -> None:
+    coordinator = Coordinator()
+    coordinator.service.image = coordinator.image = Image(f"t{number}" for number in range(3 * HANDLER_STEP))
+    request = commit_of((name, None, [0]) for name in coordinator.image.by_name)
+    steps = steps_of(coordinator, request, 9)
+    for _ in range(3):
+        next(steps)
+        assert "group" not in coordinator.shard.offsets.by_group
+    wait = next(steps)
+    assert len(coordinator.shard.offsets.by_group["group"]) == 3 * HANDLER_STEP
+    resumed: list[None] = []
+    wait(lambda: resumed.append(None))
+    coordinator.node.settle()
+    assert len(resumed) == 1
+    answers: list[m.OffsetCommitResponse] = []
+    for _ in range(6):
+        assert next(steps) is None
+    take_all(steps, answers.append)
+    assert [topic.partitions[0].error_code for topic in answers[0].topics] == [NONE] * (3 * HANDLER_STEP)
+
+
+def test_a_topic_that_is_deleted_while_a_long_commit_is_checked() -> None:
+    coordinator = Coordinator()
+    names = [f"t{number}" for number in range(2 * HANDLER_STEP)]
+    coordinator.service.image = coordinator.image = image = Image(names)
+    steps = steps_of(coordinator, commit_of((name, None, [0]) for name in names), 9)
+    next(steps)
+    del image.by_name["t0"]
+    image.version += 1
+    answers: list[m.OffsetCommitResponse] = []
+    take_all(steps, answers.append)
+    coordinator.node.settle()
+    codes = {topic.name: topic.partitions[0].error_code for topic in answers[0].topics}
+    assert codes == dict.fromkeys(names, NONE) | {"t0": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert ("t0", 0) not in coordinator.shard.offsets.by_group["group"]

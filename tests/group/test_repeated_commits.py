@@ -277,6 +277,8 @@ def test_what_is_kept_of_a_commit_is_not_more_than_was_counted(group: str, topic
     """With all layouts that it may have: long names come once in a request, and in each of its records."""
     coordinator = Coordinator()
     coordinator.image.by_name[topic] = Topic(topic, UUID(int=1), 10_000)
+    handler = coordinator.service.handlers()[ApiKey.OFFSET_COMMIT]
+    assert isinstance(handler, RepeatedCommits)
     context = FixedContext(9, "client", "/127.0.0.1")
     groups = [f"{number:03}{group}" for number in range(8)]
     memory = Memory()
@@ -287,7 +289,7 @@ def test_what_is_kept_of_a_commit_is_not_more_than_was_counted(group: str, topic
             frames = [frame_of(commit([(topic, range(partitions))], group=name), 9, [number]) for number in range(3)]
             *_, found = [reader.read(frame, read_request_header(frame)[4], remembered) for frame in frames]
             assert isinstance(found, TemplateMatch)
-            plan = RepeatedCommits(coordinator.service, coordinator.service.offset_commit).prepared(found, context)
+            plan = handler.prepared(found, context)
             if plan is not None:
                 for delta in range(8):
                     plan.layout(delta)

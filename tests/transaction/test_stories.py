@@ -1,18 +1,24 @@
 """Stories of transactions: what the log, the markers and the clients see, in order."""
 
+from collections.abc import Generator, Sequence
+from typing import Any
+
 import pytest
 
+from kohort.machine.gradual import HANDLER_STEP, LongHandler
 from kohort.machine.shard import EndTransaction
 from kohort.model.errors import ErrorCode, RecordTooLargeError, UnavailableError
 from kohort.model.ids import TopicPartition, coordinator_partition
 from kohort.testing import FixedContext
+from kohort.testing.context import take_all
 from kohort.transaction.events import MarkerRefused, TransactionFenced, TransactionTimedOut
 from kohort.transaction.markers import MAX_WAITING
 from kohort.transaction.records import TransactionRecordSerde
 from kohort.transaction.states import COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_COMMIT
 from kohort.wire import messages as m
+from kohort.wire.apis import ApiKey
 from kohort.wire.batches import encode_batch
-from tests.transaction.bench import ID, T0, T1, TIMEOUT_MS, Bench, transaction
+from tests.transaction.bench import ID, T0, T1, TIMEOUT_MS, Bench, Topic, transaction
 
 CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
 
@@ -634,3 +640,84 @@ def test_a_decision_that_cannot_be_written_sends_no_markers() -> None:
     assert bench.service.gauges().ongoing == 1
     assert bench.end(1000, 0)[0] is ErrorCode.NONE
     assert len(bench.markers.sent) == 1
+
+
+def steps_of(bench: Bench, request: m.AddPartitionsToTxnRequest, version: int) -> Generator[Any, None, Any]:
+    """The steps in which a long request is handled."""
+    handler = bench.service.handlers()[ApiKey.ADD_PARTITIONS_TO_TXN]
+    assert isinstance(handler, LongHandler)
+    return handler.in_steps(request, FixedContext(version), lambda _: None)
+
+
+def adding_of(
+    *topics: tuple[str, Sequence[int]], transactional_id: str = ID, epoch: int = 0, verify_only: bool = False
+) -> m.AddPartitionsToTxnTransaction:
+    return m.AddPartitionsToTxnTransaction(
+        transactional_id=transactional_id,
+        producer_id=1000,
+        producer_epoch=epoch,
+        verify_only=verify_only,
+        topics=[m.AddPartitionsToTxnTopic(name=name, partitions=indexes) for name, indexes in topics],
+    )
+
+
+@pytest.mark.parametrize("version", [3, 4, 5])
+@pytest.mark.parametrize("level", [0, 2])
+@pytest.mark.parametrize(
+    "transactions",
+    [
+        [adding_of(("t", (0, 1, 0)), ("t", (1,)))],
+        [adding_of(("t", (0, 4, 1)), ("none", (0,)))],
+        [adding_of(("__consumer_offsets", (0,)))],
+        [adding_of(("t", (0,)), epoch=7)],
+        [adding_of(("t", (0,)), transactional_id="")],
+        [adding_of()],
+        [
+            adding_of(("t", (0,))),
+            adding_of(("t", (0, 1)), verify_only=True),
+            adding_of(("t", (0,)), transactional_id="x"),
+        ],
+    ],
+)
+def test_a_long_addition_is_answered_as_a_short_one(
+    transactions: list[m.AddPartitionsToTxnTransaction], level: int, version: int
+) -> None:
+    request = m.AddPartitionsToTxnRequest(
+        transactions=transactions,
+        v3_and_below_transactional_id=transactions[0].transactional_id,
+        v3_and_below_producer_id=transactions[0].producer_id,
+        v3_and_below_producer_epoch=transactions[0].producer_epoch,
+        v3_and_below_topics=transactions[0].topics,
+    )
+    found = []
+    for is_long in (False, True):
+        bench = Bench(level=level)
+        bench.init()
+        answers: list[m.AddPartitionsToTxnResponse] = []
+        if is_long:
+            take_all(steps_of(bench, request, version), answers.append)
+            bench.settle()
+        else:
+            answers.append(bench.ask(bench.service.partitions.add_partitions_to_txn, request, version))
+        found.append((answers, bench.state(), bench.transaction().partitions))  # type: ignore[union-attr]
+    assert found[0] == found[1]
+
+
+def test_a_long_addition_takes_effect_as_a_whole() -> None:
+    bench = Bench()
+    bench.image["t"] = Topic("t", 3 * HANDLER_STEP)
+    bench.init()
+    steps = steps_of(bench, m.AddPartitionsToTxnRequest(transactions=[adding_of(("t", range(3 * HANDLER_STEP)))]), 5)
+    for _ in range(3):
+        next(steps)
+        assert bench.state() is EMPTY
+    answers: list[m.AddPartitionsToTxnResponse] = []
+    next(steps)
+    assert len(bench.transaction().partitions) == 3 * HANDLER_STEP  # type: ignore[union-attr]
+    bench.settle()
+    for _ in range(3):
+        next(steps)
+    take_all(steps, answers.append)
+    (result,) = answers[0].results_by_transaction[0].topic_results
+    assert [each.partition_index for each in result.results_by_partition] == list(range(3 * HANDLER_STEP))
+    assert {each.partition_error_code for each in result.results_by_partition} == {0}

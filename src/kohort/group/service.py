@@ -29,7 +29,7 @@ from kohort.group.offsets.transactional_commit import (
     txn_commit_refused,
     txn_offset_commit,
 )
-from kohort.machine.gradual import HANDLER_STEP, GradualHandler
+from kohort.machine.gradual import HANDLER_STEP, Awaited, GradualHandler
 from kohort.machine.response_aggregation import ResponseAggregator
 from kohort.machine.shard import Reply, Result, Runner
 from kohort.model.context import RequestContext
@@ -60,7 +60,7 @@ class GroupService(GroupFront):
     def handlers(self) -> dict[ApiKey, Callable[..., Any]]:
         """The method of each API."""
         handlers: dict[ApiKey, Callable[..., Any]] = {
-            ApiKey.OFFSET_COMMIT: RepeatedCommits(self, self.offset_commit),
+            ApiKey.OFFSET_COMMIT: RepeatedCommits(self, self.offset_commit, self.commit_in_steps),
             ApiKey.TXN_OFFSET_COMMIT: self.txn_offset_commit,
             ApiKey.OFFSET_FETCH: self.offset_fetch,
             ApiKey.OFFSET_DELETE: self.offset_delete,
@@ -158,6 +158,21 @@ class GroupService(GroupFront):
             return checked.merge(commit_refused(checked.request, ErrorCode.COORDINATOR_NOT_AVAILABLE))
         response = self._commit(checked.request, context, checked.merging(reply))
         return None if response is None else checked.merge(response)
+
+    def commit_in_steps(
+        self, request: m.OffsetCommitRequest, context: RequestContext, _reply: Reply[m.OffsetCommitResponse]
+    ) -> Generator[Any, None, m.OffsetCommitResponse]:
+        """A request with many elements. The group takes its offsets at once, as those of a short request."""
+        checked = yield from validation.check_commit_in_steps(request, context, self.image)
+        response: m.OffsetCommitResponse
+        if not checked.request.topics:
+            response = m.OffsetCommitResponse()
+        elif not self.is_active:
+            response = commit_refused(checked.request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        else:
+            awaited: Awaited[m.OffsetCommitResponse] = Awaited()
+            response = yield from awaited.get(self._commit(checked.request, context, awaited.reply))
+        return (yield from checked.merge_in_steps(response))
 
     def _commit(
         self, request: m.OffsetCommitRequest, context: RequestContext, reply: Reply[m.OffsetCommitResponse]

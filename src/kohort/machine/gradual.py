@@ -1,7 +1,7 @@
 """Handlers that work in steps."""
 
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
 H = TypeVar("H", bound=Hashable)
@@ -57,3 +57,49 @@ class GradualHandler:
 
     def __call__(self, request: Any, context: Any, reply: Any, /) -> Generator[None, None, Any]:
         return self._handler(request, context, reply)
+
+
+class LongHandler:
+    """
+    A request handler with another form for long requests, which works in steps as a `GradualHandler`. Usual requests are
+    handled by a plain call. A step of the long form may yield a function `wait(resume)`, as `Awaited` does.
+    """
+
+    def __init__(
+        self,
+        handler: Callable[[Any, Any, Any], Any],
+        in_steps: Callable[[Any, Any, Any], Generator[Any, None, Any]],
+    ) -> None:
+        self._handler = handler
+        self.in_steps = in_steps
+
+    def __call__(self, request: Any, context: Any, reply: Any, /) -> Any:
+        return self._handler(request, context, reply)
+
+
+class Awaited(Generic[T]):
+    """
+    The response of an operation for which a handler in steps waits: `yield from awaited.get(operation(awaited.reply))`.
+    """
+
+    def __init__(self) -> None:
+        self._response: T | None = None
+        self._resume: Callable[[], None] | None = None
+
+    def reply(self, response: T) -> None:
+        """Take the response, if it comes later."""
+        self._response = response
+        if self._resume is not None:
+            self._resume()
+
+    def get(self, response: T | None) -> Generator[Any, None, T]:
+        """Return the response; None as argument stands for a response that comes later."""
+        if response is not None:
+            return response
+        if self._response is None:
+            yield self._wait
+        assert self._response is not None, "the work goes on before its operation was answered"
+        return self._response
+
+    def _wait(self, resume: Callable[[], None]) -> None:
+        self._resume = resume

@@ -192,7 +192,6 @@ SPLITS: Final[dict[ApiKey, Split]] = {
         "responses",
         lambda lists: _joined_topics(lists, "partition_responses"),
     ),
-    ApiKey.ADD_PARTITIONS_TO_TXN: _flat("transactions", "results_by_transaction"),
     ApiKey.LIST_OFFSETS: _by_topic("topics", "topics"),
     ApiKey.OFFSET_DELETE: _by_topic("topics", "topics"),
     ApiKey.FIND_COORDINATOR: _flat("coordinator_keys", "coordinators"),
@@ -206,7 +205,13 @@ SPLITS: Final[dict[ApiKey, Split]] = {
 
 
 def in_parts(api_key: ApiKey, version: int, handler: Handler) -> Handler:
-    """A handler that passes a request on in parts, as a generator; the handler itself if it works in steps, or has no rule."""
+    """
+    A handler that passes a request on in parts, as a generator; the handler itself if it works in steps, or has no rule. A
+    handler with a form for long requests (`kohort.machine.gradual.LongHandler`) is replaced by this form.
+    """
+    in_steps = getattr(handler, "in_steps", None)
+    if in_steps is not None:
+        return GradualHandler(in_steps)
     rule = SPLITS.get(api_key)
     if api_key is ApiKey.OFFSET_FETCH:
         rule = _OFFSETS_OF_GROUPS if version >= _SEVERAL_GROUPS_SINCE else _OFFSETS_OF_TOPICS

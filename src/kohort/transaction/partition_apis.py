@@ -7,10 +7,11 @@ AddPartitionsToTxnManager.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
+from kohort.machine.gradual import CHUNK, HANDLER_STEP, Awaited, LongHandler, chunks
 from kohort.machine.response_aggregation import ResponseAggregator
 from kohort.machine.shard import Producer, Reply, Result, Runner
 from kohort.model.context import RequestContext
@@ -53,7 +54,7 @@ class PartitionApis:
     def handlers(self) -> dict[ApiKey, Callable[..., Any]]:
         """The method of each API."""
         return {
-            ApiKey.ADD_PARTITIONS_TO_TXN: self.add_partitions_to_txn,
+            ApiKey.ADD_PARTITIONS_TO_TXN: LongHandler(self.add_partitions_to_txn, self.add_in_steps),
             ApiKey.ADD_OFFSETS_TO_TXN: self.add_offsets_to_txn,
         }
 
@@ -74,35 +75,75 @@ class PartitionApis:
             aggregator.put(index, self._add(transaction, version, aggregator.reply_to(index)))
         return aggregator.finish()
 
+    def add_in_steps(
+        self, request: m.AddPartitionsToTxnRequest, context: RequestContext, _reply: Reply[m.AddPartitionsToTxnResponse]
+    ) -> Generator[Any, None, m.AddPartitionsToTxnResponse]:
+        """A request with many elements. Each transaction gets its partitions at once, as in a short request."""
+        version = context.api_version
+        is_of_client = version < _BATCHED_SINCE
+        transactions = [_transaction_of_client(request)] if is_of_client else request.transactions
+        awaited: Awaited[Sequence[Added]] = Awaited()
+        aggregator: ResponseAggregator[Added, Sequence[Added]] = ResponseAggregator(
+            len(transactions), list, awaited.reply
+        )
+        for index, transaction in enumerate(transactions):
+            partitions: Added = {}
+            refused: Added = {}
+            for name, indexes in _in_pieces(transaction.topics):
+                self._check(name, indexes, version, partitions, refused)
+                yield
+            aggregator.put(
+                index, self._add_checked(transaction, version, partitions, refused, aggregator.reply_to(index))
+            )
+            if index % CHUNK == 0:
+                yield
+        parts = yield from awaited.get(aggregator.finish())
+        if is_of_client:
+            return m.AddPartitionsToTxnResponse(
+                results_by_topic_v3_and_below=(yield from _by_topic_in_steps(transactions[0].topics, parts[0]))
+            )
+        if _is_unsupported(parts):
+            return _unsupported()
+        results = []
+        for index, transaction in enumerate(transactions):
+            by_topic = yield from _by_topic_in_steps(transaction.topics, parts[index])
+            results.append(_result_of(transaction, by_topic))
+            if index % HANDLER_STEP == 0:
+                yield
+        return m.AddPartitionsToTxnResponse(results_by_transaction=results)
+
     def _add_of_client(
         self, request: m.AddPartitionsToTxnRequest, version: int, reply: Reply[m.AddPartitionsToTxnResponse]
     ) -> m.AddPartitionsToTxnResponse | None:
         """The versions of clients have one transaction."""
         topics = request.v3_and_below_topics
-        added = self._add(
-            m.AddPartitionsToTxnTransaction(
-                transactional_id=request.v3_and_below_transactional_id,
-                producer_id=request.v3_and_below_producer_id,
-                producer_epoch=request.v3_and_below_producer_epoch,
-                verify_only=False,
-                topics=topics,
-            ),
-            version,
-            partial(_reply_to_client, topics, reply),
-        )
+        added = self._add(_transaction_of_client(request), version, partial(_reply_to_client, topics, reply))
         return None if added is None else _response_to_client(topics, added)
 
     def _add(self, transaction: m.AddPartitionsToTxnTransaction, version: int, reply: Reply[Added]) -> Added | None:
         partitions: Added = {}
         refused: Added = {}
         for topic in transaction.topics:
-            name = topic.name
-            for index in topic.partitions:
-                topic_partition = TopicPartition(name, index)
-                partitions[topic_partition] = _NONE
-                unusable = self._unusable(name, index, version)
-                if unusable is not None:
-                    refused[topic_partition] = unusable
+            self._check(topic.name, topic.partitions, version, partitions, refused)
+        return self._add_checked(transaction, version, partitions, refused, reply)
+
+    def _check(self, name: str, indexes: Sequence[int], version: int, partitions: Added, refused: Added) -> None:
+        """Put partitions of a topic into `partitions`, and those that cannot be added also into `refused`."""
+        for index in indexes:
+            topic_partition = TopicPartition(name, index)
+            partitions[topic_partition] = _NONE
+            unusable = self._unusable(name, index, version)
+            if unusable is not None:
+                refused[topic_partition] = unusable
+
+    def _add_checked(
+        self,
+        transaction: m.AddPartitionsToTxnTransaction,
+        version: int,
+        partitions: Added,
+        refused: Added,
+        reply: Reply[Added],
+    ) -> Added | None:
         if refused:
             return dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused
         code = self._front.refusal(transaction.transactional_id)
@@ -291,33 +332,82 @@ def _reply_to_client(
     reply(_response_to_client(topics, added))
 
 
+def _transaction_of_client(request: m.AddPartitionsToTxnRequest) -> m.AddPartitionsToTxnTransaction:
+    """The transaction of a request of the versions of clients."""
+    return m.AddPartitionsToTxnTransaction(
+        transactional_id=request.v3_and_below_transactional_id,
+        producer_id=request.v3_and_below_producer_id,
+        producer_epoch=request.v3_and_below_producer_epoch,
+        verify_only=False,
+        topics=request.v3_and_below_topics,
+    )
+
+
+def _in_pieces(topics: Sequence[m.AddPartitionsToTxnTopic]) -> Iterator[tuple[str, Sequence[int]]]:
+    """Yield name and partitions of each topic, `HANDLER_STEP` partitions at a time."""
+    for topic in topics:
+        for indexes in chunks(topic.partitions, HANDLER_STEP):
+            yield topic.name, indexes
+
+
 def _added_response(
     transactions: Sequence[m.AddPartitionsToTxnTransaction], parts: Sequence[Added]
 ) -> m.AddPartitionsToTxnResponse:
-    if any(ErrorCode.UNSUPPORTED_VERSION in codes.values() for codes in parts):
-        # Kafka's request fails as a whole.
-        return m.AddPartitionsToTxnResponse(error_code=int(ErrorCode.UNSUPPORTED_VERSION))
+    if _is_unsupported(parts):
+        return _unsupported()
     return m.AddPartitionsToTxnResponse(
         results_by_transaction=[
-            m.AddPartitionsToTxnResult(
-                transactional_id=transaction.transactional_id, topic_results=_by_topic(transaction.topics, codes)
-            )
+            _result_of(transaction, _by_topic(transaction.topics, codes))
             for transaction, codes in zip(transactions, parts, strict=True)
         ]
     )
+
+
+def _is_unsupported(parts: Sequence[Added]) -> bool:
+    return any(ErrorCode.UNSUPPORTED_VERSION in codes.values() for codes in parts)
+
+
+def _unsupported() -> m.AddPartitionsToTxnResponse:
+    """Kafka's request fails as a whole."""
+    return m.AddPartitionsToTxnResponse(error_code=int(ErrorCode.UNSUPPORTED_VERSION))
+
+
+def _result_of(
+    transaction: m.AddPartitionsToTxnTransaction, by_topic: list[m.AddPartitionsToTxnTopicResult]
+) -> m.AddPartitionsToTxnResult:
+    return m.AddPartitionsToTxnResult(transactional_id=transaction.transactional_id, topic_results=by_topic)
 
 
 def _by_topic(topics: Sequence[m.AddPartitionsToTxnTopic], codes: Added) -> list[m.AddPartitionsToTxnTopicResult]:
     """The codes in the form of the request: a partition that is listed twice is answered twice."""
     return [
         m.AddPartitionsToTxnTopicResult(
-            name=topic.name,
-            results_by_partition=[
-                m.AddPartitionsToTxnPartitionResult(
-                    partition_index=index, partition_error_code=int(codes[TopicPartition(topic.name, index)])
-                )
-                for index in topic.partitions
-            ],
+            name=topic.name, results_by_partition=_by_partition(topic.name, topic.partitions, codes)
         )
         for topic in topics
+    ]
+
+
+def _by_topic_in_steps(
+    topics: Sequence[m.AddPartitionsToTxnTopic], codes: Added
+) -> Generator[None, None, list[m.AddPartitionsToTxnTopicResult]]:
+    results = []
+    for number, topic in enumerate(topics, 1):
+        partitions: list[m.AddPartitionsToTxnPartitionResult] = []
+        for indexes in chunks(topic.partitions, HANDLER_STEP):
+            partitions += _by_partition(topic.name, indexes, codes)
+            if len(indexes) == HANDLER_STEP:
+                yield
+        results.append(m.AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=partitions))
+        if number % HANDLER_STEP == 0:
+            yield
+    return results
+
+
+def _by_partition(name: str, indexes: Sequence[int], codes: Added) -> list[m.AddPartitionsToTxnPartitionResult]:
+    return [
+        m.AddPartitionsToTxnPartitionResult(
+            partition_index=index, partition_error_code=int(codes[TopicPartition(name, index)])
+        )
+        for index in indexes
     ]

@@ -8,7 +8,7 @@ have not changed, the limit of metadata, the group and its member.
 A request that cannot be prepared, or that is not a repetition, takes the plain way.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import count, repeat
 from struct import Struct
 from typing import Any, Final, TypeAlias, overload
@@ -61,11 +61,15 @@ class RepeatedCommits:
 
     Args:
         commit: the handler of a plain request.
+        in_steps: the handler of a long request, as that of a `kohort.machine.gradual.LongHandler`.
     """
 
-    def __init__(self, front: GroupFront, commit: PlainCommit) -> None:
+    def __init__(
+        self, front: GroupFront, commit: PlainCommit, in_steps: Callable[..., Generator[Any, None, Any]]
+    ) -> None:
         self._front = front
         self._commit = commit
+        self.in_steps = in_steps
 
     def __call__(
         self, request: m.OffsetCommitRequest | TemplateMatch, context: RequestContext, reply: Reply[CommitResponse]

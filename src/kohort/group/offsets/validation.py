@@ -7,14 +7,15 @@ Source: Kafka KafkaApis.handleOffsetCommitRequest, handleTxnOffsetCommitRequest,
 handleOffsetDeleteRequest.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 from uuid import UUID
 
 import msgspec
 
 from kohort.group.offsets.fetch import topic_refused
+from kohort.machine.gradual import HANDLER_STEP, chunks
 from kohort.machine.shard import Reply
 from kohort.model.context import RequestContext
 from kohort.model.errors import ErrorCode
@@ -41,19 +42,39 @@ class CheckedCommit(msgspec.Struct, frozen=True):
     refused: Sequence[m.OffsetCommitResponseTopic]
 
     def merge(self, response: m.OffsetCommitResponse) -> m.OffsetCommitResponse:
-        merged: dict[str | UUID | None, tuple[m.OffsetCommitResponseTopic, list[m.OffsetCommitResponsePartition]]] = {}
+        merged: _Merged = {}
         for topic in (*self.refused, *response.topics):
-            key = topic.name or topic.topic_id
-            merged.setdefault(key, (topic, []))[1].extend(topic.partitions)
-        return m.OffsetCommitResponse(
-            topics=[
-                m.OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
-                for topic, partitions in merged.values()
-            ]
-        )
+            _merge(merged, topic)
+        return m.OffsetCommitResponse(topics=[_merged_topic(*found) for found in merged.values()])
+
+    def merge_in_steps(self, response: m.OffsetCommitResponse) -> Generator[None, None, m.OffsetCommitResponse]:
+        merged: _Merged = {}
+        for topics in chunks((*self.refused, *response.topics), HANDLER_STEP):
+            for topic in topics:
+                _merge(merged, topic)
+            yield
+        answered: list[m.OffsetCommitResponseTopic] = []
+        for some in chunks(list(merged.values()), HANDLER_STEP):
+            answered += [_merged_topic(*found) for found in some]
+            yield
+        return m.OffsetCommitResponse(topics=answered)
 
     def merging(self, reply: Reply[m.OffsetCommitResponse]) -> Reply[m.OffsetCommitResponse]:
         return partial(_reply_merged, self, reply)
+
+
+_Merged: TypeAlias = dict[str | UUID | None, tuple[m.OffsetCommitResponseTopic, list[m.OffsetCommitResponsePartition]]]
+"""The first entry of each topic, and the partitions of all its entries."""
+
+
+def _merge(merged: _Merged, topic: m.OffsetCommitResponseTopic) -> None:
+    merged.setdefault(topic.name or topic.topic_id, (topic, []))[1].extend(topic.partitions)
+
+
+def _merged_topic(
+    topic: m.OffsetCommitResponseTopic, partitions: list[m.OffsetCommitResponsePartition]
+) -> m.OffsetCommitResponseTopic:
+    return m.OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
 
 
 def _reply_merged(
@@ -68,17 +89,48 @@ def check_commit(request: m.OffsetCommitRequest, context: RequestContext, image:
     refused: list[m.OffsetCommitResponseTopic] = []
     accepted: list[m.OffsetCommitRequestTopic] = []
     for topic in request.topics:
-        found = topic_by_id(image, topic.topic_id) if by_id else image.topic(topic.name)
-        if by_id and found is None:
-            refused.append(_commit_refused(topic, topic.name, topic.partitions, ErrorCode.UNKNOWN_TOPIC_ID))
-            continue
-        name = found.name if found is not None else topic.name
-        known, unknown = _split(topic.partitions, found)
-        if unknown:
-            refused.append(_commit_refused(topic, name, unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-        if known:
-            accepted.append(m.OffsetCommitRequestTopic(name=name, topic_id=topic.topic_id, partitions=known))
+        _check_topic(topic, _topic_of(topic, image, by_id=by_id), accepted, refused, by_id=by_id)
     return CheckedCommit(_with_topics(request, accepted), refused)
+
+
+def check_commit_in_steps(
+    request: m.OffsetCommitRequest, context: RequestContext, image: ClusterImage
+) -> Generator[None, None, CheckedCommit]:
+    """As `check_commit`. The result holds at its return: if topics have changed since the first step, all is checked again."""
+    by_id = context.api_version >= TOPIC_IDS_SINCE
+    refused: list[m.OffsetCommitResponseTopic] = []
+    accepted: list[m.OffsetCommitRequestTopic] = []
+    version = image.version
+    for topics in chunks(request.topics, HANDLER_STEP):
+        for topic in topics:
+            _check_topic(topic, _topic_of(topic, image, by_id=by_id), accepted, refused, by_id=by_id)
+        yield
+    if image.version != version:
+        return check_commit(request, context, image)
+    return CheckedCommit(_with_topics(request, accepted), refused)
+
+
+def _topic_of(topic: m.OffsetCommitRequestTopic, image: ClusterImage, *, by_id: bool) -> TopicImage | None:
+    return topic_by_id(image, topic.topic_id) if by_id else image.topic(topic.name)
+
+
+def _check_topic(
+    topic: m.OffsetCommitRequestTopic,
+    found: TopicImage | None,
+    accepted: list[m.OffsetCommitRequestTopic],
+    refused: list[m.OffsetCommitResponseTopic],
+    *,
+    by_id: bool,
+) -> None:
+    if by_id and found is None:
+        refused.append(_commit_refused(topic, topic.name, topic.partitions, ErrorCode.UNKNOWN_TOPIC_ID))
+        return
+    name = found.name if found is not None else topic.name
+    known, unknown = _split(topic.partitions, found)
+    if unknown:
+        refused.append(_commit_refused(topic, name, unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    if known:
+        accepted.append(m.OffsetCommitRequestTopic(name=name, topic_id=topic.topic_id, partitions=known))
 
 
 def _with_topics(request: m.OffsetCommitRequest, topics: Sequence[m.OffsetCommitRequestTopic]) -> m.OffsetCommitRequest:
