@@ -492,6 +492,28 @@ def test_a_group_that_could_not_be_logged_is_not_there() -> None:
 
 
 @pytest.mark.parametrize("maker", ["commit", "join"])
+def test_a_member_that_waits_in_a_group_whose_creation_is_lost_later_is_answered(maker: str) -> None:
+    """The creation waits for its commit. The batch of the member's JoinGroup shows that the log has other records."""
+    coordinator = Coordinator()
+    coordinator.log.is_held = True
+    if maker == "commit":
+        entry = m.OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+        topics = [m.OffsetCommitRequestTopic(name="orders", partitions=[entry])]
+        first = coordinator.ask("offset_commit", m.OffsetCommitRequest(group_id="group", topics=topics))
+    else:
+        first = coordinator.join()
+    coordinator.is_burst = True
+    other = coordinator.join(group="other")
+    waiting = coordinator.join(instance="i")
+    assert [answer.is_parked for answer in (first, other, waiting)] == [True] * 3
+    coordinator.log.shift_next_append = 1
+    coordinator.is_burst = False
+    coordinator.node.settle()
+    assert not first.is_parked
+    assert (waiting.code, other.code) == (ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_COORDINATOR)
+
+
+@pytest.mark.parametrize("maker", ["commit", "join"])
 def test_who_joins_a_group_in_the_turn_that_fails_to_make_it_is_answered(maker: str) -> None:
     coordinator = Coordinator()
     coordinator.log.fail_next_append = UnavailableError("offline")

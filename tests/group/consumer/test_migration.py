@@ -477,6 +477,22 @@ def test_a_downgrade_that_cannot_be_written_is_taken_back(failure: str) -> None:
     assert set(coordinator.groups[GROUP].members) == set()
 
 
+def test_a_member_that_joined_the_classic_group_of_a_downgrade_that_cannot_be_written_joins_again() -> None:
+    """In Kafka it waits until its request times out."""
+    coordinator, c, a, b = upgraded()
+    coordinator.is_burst = True
+    c.leave()
+    parked = a.ask_join()
+    assert coordinator.groups[GROUP].kind == "classic"
+    assert parked.is_parked
+    coordinator.log.fail_next_append = StorageError("disk full")
+    coordinator.is_burst = False
+    coordinator.node.settle()
+    assert coordinator.groups[GROUP].kind == "consumer"
+    assert parked.code is ErrorCode.REBALANCE_IN_PROGRESS
+    assert (a.heartbeat(), b.heartbeat(), c.beat().code) == (ErrorCode.NONE,) * 3
+
+
 def test_an_upgrade_that_cannot_be_written_is_taken_back() -> None:
     coordinator = Coordinator()
     a, b = classic_group(coordinator)

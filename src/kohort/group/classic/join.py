@@ -81,14 +81,20 @@ def _log_new_group(
     """Log a new group, even if its first JoinGroup was refused."""
 
     def after(error: Exception | None) -> Iterable[Release]:
+        releases = [] if result.after is None else list(result.after(error))
         if error is not None:
-            registry.emit(GroupCreationFailed(group.group_id, append_error(error).name))
+            # Members that have joined since then wait in a group that nobody knows any more.
+            code = append_error(error)
+            for member in group.members.values():
+                refuse_parked_join(group, member, releases, code)
+                refuse_parked_sync(member, releases, code)
+            registry.emit(GroupCreationFailed(group.group_id, code.name))
             if registry.is_current(group):
                 registry.groups.remove(group.group_id)
             registry.timers.cancel(join_key(group.group_id))
             for member_id in (*group.members, *group.pending_members):
                 registry.cancel_session(group, member_id)
-        return () if result.after is None else result.after(error)
+        return releases
 
     return Result(creation, result.response, after=after, replayed=False)
 

@@ -150,7 +150,10 @@ def _result(
 
 
 class _Downgraded:
-    """A `kohort.machine.shard.After`: if the records could not be written, the consumer group is there again."""
+    """
+    A `kohort.machine.shard.After`: if the records could not be written, the consumer group is there again, and the members that
+    wait in the classic group join again.
+    """
 
     __slots__ = ("_armed", "_classic", "_events", "_group", "_now_ms", "_registry", "_topics")
 
@@ -178,6 +181,8 @@ class _Downgraded:
             emit_all(registry.emit, self._events)
             registry.emit(GroupConverted(group.group_id, CLASSIC))
             return ()
+        # Requests that came since then may wait in the classic group, which nobody else knows any more.
+        releases = registry.classic_groups.dismiss_parked(self._classic)
         present = registry.groups.get(group.group_id)
         if present is self._classic:
             # An earlier batch was full and ended after this operation had put the classic group in place.
@@ -189,7 +194,7 @@ class _Downgraded:
             # again, where it has no members.
             if present is not None:
                 registry.context.managers[present.kind].on_loaded(present, self._now_ms)
-            return ()
+            return releases
         for member in self._armed:
             registry.arm_timers(group, member)
-        return ()
+        return releases
