@@ -4,11 +4,11 @@ ListGroups (16), versions 0 to 5. 4 filters by state (KIP-518), 5 by type (KIP-8
 Source: Kafka GroupMetadataManager.listGroups.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from kohort.group.context import GroupContext
-from kohort.machine.gradual import HANDLER_STEP, chunks
+from kohort.machine.gradual import HANDLER_STEP, LOOK_STEP, chunks
 from kohort.wire import messages as m
 
 Listed: TypeAlias = list[m.ListGroupsResponseListedGroup]
@@ -21,11 +21,20 @@ class GroupFilter(NamedTuple):
     types: Collection[str]
 
 
-def filter_of(request: m.ListGroupsRequest) -> GroupFilter:
-    # Kafka trims names of states, but not of types.
-    return GroupFilter(
-        {state.strip().lower() for state in request.states_filter}, {type_.lower() for type_ in request.types_filter}
-    )
+def filter_of(request: m.ListGroupsRequest) -> Generator[None, None, GroupFilter]:
+    """Read the filter of a request, in steps."""
+    wanted_states: set[str] = set()
+    for states in chunks(request.states_filter, LOOK_STEP):
+        # Kafka trims names of states, but not of types.
+        wanted_states.update(state.strip().lower() for state in states)
+        if len(states) == LOOK_STEP:
+            yield
+    wanted_types: set[str] = set()
+    for types in chunks(request.types_filter, LOOK_STEP):
+        wanted_types.update(type_.lower() for type_ in types)
+        if len(types) == LOOK_STEP:
+            yield
+    return GroupFilter(wanted_states, wanted_types)
 
 
 def begin_listing(

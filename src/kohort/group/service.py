@@ -84,7 +84,7 @@ class GroupService(GroupFront):
         """
         if not self.is_active:
             return m.ListGroupsResponse(error_code=int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
-        wanted = filter_of(request)
+        wanted = yield from filter_of(request)
         groups: list[m.ListGroupsResponseListedGroup] = []
         visited = 0
         for partition in range(self.runner.partition_count):

@@ -19,6 +19,7 @@ from kohort.broker.ports import Handler, NoResponse
 from kohort.machine.gradual import GradualHandler, distinct
 from kohort.machine.response_aggregation import ResponseAggregator
 from kohort.wire.apis import ApiKey
+from kohort.wire.gradual import drain
 
 PART_ELEMENTS: Final = 250
 _STEP: Final = 1_000
@@ -275,14 +276,22 @@ def without_repeats(api_key: ApiKey, handler: Handler) -> Handler:
         return handler
     field, identity = rule
 
-    def handle(request: Any, context: Any, reply: Any) -> Any:
+    def first_of_each(request: Any) -> Generator[None, None, Any]:
         elements = getattr(request, field)
-        if len(elements) > 1:
-            first: dict[Hashable, Any] = {}
-            for element in elements:
-                first.setdefault(identity(element), element)
-            if len(first) < len(elements):
-                request = _with(request, field, tuple(first.values()))
+        first: dict[Hashable, Any] = {}
+        for number, element in enumerate(elements, 1):
+            first.setdefault(identity(element), element)
+            if number % _STEP == 0:
+                yield
+        return _with(request, field, tuple(first.values())) if len(first) < len(elements) else request
+
+    def handle(request: Any, context: Any, reply: Any) -> Any:
+        if len(getattr(request, field)) > 1:
+            request = drain(first_of_each(request))
         return handler(request, context, reply)
 
-    return GradualHandler(handle) if isinstance(handler, GradualHandler) else handle
+    def handle_in_steps(request: Any, context: Any, reply: Any) -> Generator[None, None, Any]:
+        request = yield from first_of_each(request)
+        return (yield from handler(request, context, reply))
+
+    return GradualHandler(handle_in_steps) if isinstance(handler, GradualHandler) else handle

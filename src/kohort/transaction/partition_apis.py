@@ -102,10 +102,10 @@ class PartitionApis:
             return m.AddPartitionsToTxnResponse(
                 results_by_topic_v3_and_below=(yield from _by_topic_in_steps(transactions[0].topics, parts[0]))
             )
-        if _is_unsupported(parts):
-            return _unsupported()
         results = []
         for index, transaction in enumerate(transactions):
+            if ErrorCode.UNSUPPORTED_VERSION in parts[index].values():
+                return _unsupported()
             by_topic = yield from _by_topic_in_steps(transaction.topics, parts[index])
             results.append(_result_of(transaction, by_topic))
             if index % HANDLER_STEP == 0:
@@ -353,7 +353,7 @@ def _in_pieces(topics: Sequence[m.AddPartitionsToTxnTopic]) -> Iterator[tuple[st
 def _added_response(
     transactions: Sequence[m.AddPartitionsToTxnTransaction], parts: Sequence[Added]
 ) -> m.AddPartitionsToTxnResponse:
-    if _is_unsupported(parts):
+    if any(ErrorCode.UNSUPPORTED_VERSION in codes.values() for codes in parts):
         return _unsupported()
     return m.AddPartitionsToTxnResponse(
         results_by_transaction=[
@@ -361,10 +361,6 @@ def _added_response(
             for transaction, codes in zip(transactions, parts, strict=True)
         ]
     )
-
-
-def _is_unsupported(parts: Sequence[Added]) -> bool:
-    return any(ErrorCode.UNSUPPORTED_VERSION in codes.values() for codes in parts)
 
 
 def _unsupported() -> m.AddPartitionsToTxnResponse:

@@ -6,10 +6,11 @@ An element with an unknown enumeration value closes the connection, as in Kafka,
 Source: Kafka AclApis; DescribeAclsRequest, CreateAclsRequest, DeleteAclsRequest.
 """
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from typing import Final
 
 from kohort.broker.ports import Context, NoResponse
+from kohort.machine.gradual import HANDLER_STEP, chunks
 from kohort.machine.shard import Reply
 from kohort.model.errors import ErrorCode
 from kohort.wire import messages as m
@@ -32,12 +33,14 @@ def describe_acls(
 
 def create_acls(
     request: m.CreateAclsRequest, _context: Context, _reply: Reply[m.CreateAclsResponse]
-) -> m.CreateAclsResponse | NoResponse:
-    kinds = (
-        (one.resource_type, one.resource_pattern_type, one.operation, one.permission_type) for one in request.creations
-    )
-    if not _are_known(kinds):
-        return NoResponse.CLOSE_CONNECTION
+) -> Generator[None, None, m.CreateAclsResponse | NoResponse]:
+    for creations in chunks(request.creations, HANDLER_STEP):
+        if not _are_known(
+            (one.resource_type, one.resource_pattern_type, one.operation, one.permission_type) for one in creations
+        ):
+            return NoResponse.CLOSE_CONNECTION
+        if len(creations) == HANDLER_STEP:
+            yield
     refusal = m.CreateAclsResponseAclCreationResult(
         error_code=ErrorCode.SECURITY_DISABLED, error_message=_CHANGE_REFUSAL
     )
@@ -46,9 +49,12 @@ def create_acls(
 
 def delete_acls(
     request: m.DeleteAclsRequest, _context: Context, _reply: Reply[m.DeleteAclsResponse]
-) -> m.DeleteAclsResponse | NoResponse:
-    if not _are_known(map(_kinds_of, request.filters)):
-        return NoResponse.CLOSE_CONNECTION
+) -> Generator[None, None, m.DeleteAclsResponse | NoResponse]:
+    for filters in chunks(request.filters, HANDLER_STEP):
+        if not _are_known(map(_kinds_of, filters)):
+            return NoResponse.CLOSE_CONNECTION
+        if len(filters) == HANDLER_STEP:
+            yield
     refusal = m.DeleteAclsFilterResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=_CHANGE_REFUSAL)
     return m.DeleteAclsResponse(filter_results=[refusal] * len(request.filters))
 

@@ -8,7 +8,7 @@ Source: KIP-113, KIP-827; Kafka ReplicaManager.describeLogDirs, alterReplicaLogD
 """
 
 import shutil
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -45,7 +45,8 @@ class LogDirs:
         """Describe the partitions that are asked for and exist; all for null."""
         topics = []
         count = 0
-        for name, indexes in self._wanted(request):
+        wanted = yield from self._wanted(request)
+        for name, indexes in wanted:
             found = []
             for index in indexes:
                 size_bytes = self._size_bytes(name, index)
@@ -65,13 +66,16 @@ class LogDirs:
         )
         return m.DescribeLogDirsResponse(results=[result])
 
-    def _wanted(self, request: m.DescribeLogDirsRequest) -> Iterable[tuple[str, Sequence[int]]]:
+    def _wanted(self, request: m.DescribeLogDirsRequest) -> Generator[None, None, Iterable[tuple[str, Iterable[int]]]]:
+        """Topics and partitions, each once."""
         if request.topics is None:
             return [(topic.name, range(topic.partition_count)) for topic in self._catalog.topics()]
         wanted: dict[str, dict[int, None]] = {}
-        for topic in request.topics:
+        for number, topic in enumerate(request.topics, 1):
             wanted.setdefault(topic.topic, {}).update(dict.fromkeys(topic.partitions))
-        return [(name, list(indexes)) for name, indexes in wanted.items()]
+            if number % HANDLER_STEP == 0:
+                yield
+        return wanted.items()
 
     def _size_bytes(self, name: str, index: int) -> int | None:
         """The bytes of all segments of a log; None if there is no such partition, or if its log cannot be opened."""
@@ -99,12 +103,20 @@ class LogDirs:
             is_known = directory.path == self._name
             for topic in directory.topics:
                 codes = answers.setdefault(topic.name, {})
+                count += 1
+                if count % HANDLER_STEP == 0:
+                    yield
                 for index in topic.partitions:
                     codes[index] = self._judge(topic.name, index) if is_known else ErrorCode.LOG_DIR_NOT_FOUND
                     count += 1
                     if count % HANDLER_STEP == 0:
                         yield
-        return m.AlterReplicaLogDirsResponse(results=[_altered(name, codes) for name, codes in answers.items()])
+        results = []
+        for name, codes in answers.items():
+            results.append(_altered(name, codes))
+            if len(results) % HANDLER_STEP == 0:
+                yield
+        return m.AlterReplicaLogDirsResponse(results=results)
 
     def _judge(self, name: str, index: int) -> ErrorCode:
         topic = self._catalog.topic(name)

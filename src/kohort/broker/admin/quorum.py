@@ -7,12 +7,14 @@ v1 adds times, v2 messages and nodes. The node has no listener for controllers.
 Source: KIP-595, KIP-836, KIP-853; Kafka KafkaRaftClient.handleDescribeQuorumRequest, ClusterControlManager.unregisterBroker.
 """
 
+from collections.abc import Generator
 from typing import Final
 from uuid import UUID
 
 from kohort.broker.catalog import Catalog
 from kohort.broker.cluster import Cluster
 from kohort.broker.ports import Context
+from kohort.machine.gradual import HANDLER_STEP, LOOK_STEP, chunks
 from kohort.machine.shard import Reply
 from kohort.model.errors import ErrorCode
 from kohort.runtime.ports import Clock
@@ -33,12 +35,18 @@ class Quorum:
 
     def describe_quorum(
         self, request: m.DescribeQuorumRequest, _context: Context, _reply: Reply[m.DescribeQuorumResponse]
-    ) -> m.DescribeQuorumResponse:
-        asked = [
-            (topic.topic_name, partition.partition_index) for topic in request.topics for partition in topic.partitions
-        ]
+    ) -> Generator[None, None, m.DescribeQuorumResponse]:
+        # Topics without partitions do not count.
+        asked: list[tuple[str, int]] = []
+        for topics in chunks(request.topics, LOOK_STEP):
+            for topic in topics:
+                asked += [(topic.topic_name, partition.partition_index) for partition in topic.partitions[:2]]
+            if len(asked) > 1:
+                break
+            if len(topics) == LOOK_STEP:
+                yield
         if asked != [(METADATA_TOPIC, 0)]:
-            return _refuse(request)
+            return (yield from _refuse(request))
         partition = m.DescribeQuorumResponsePartitionData(
             partition_index=0,
             error_message="",
@@ -75,20 +83,24 @@ class Quorum:
         )
 
 
-def _refuse(request: m.DescribeQuorumRequest) -> m.DescribeQuorumResponse:
+def _refuse(request: m.DescribeQuorumRequest) -> Generator[None, None, m.DescribeQuorumResponse]:
     """The answer to a request for other partitions than that of the metadata log, or for it and others."""
-    topics = [
-        m.DescribeQuorumResponseTopicData(
-            topic_name=topic.topic_name,
-            partitions=[
-                m.DescribeQuorumResponsePartitionData(
-                    partition_index=partition.partition_index,
-                    error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                    error_message=_UNKNOWN,
-                )
-                for partition in topic.partitions
-            ],
-        )
-        for topic in request.topics
-    ]
+    topics = []
+    for number, topic in enumerate(request.topics, 1):
+        refused = []
+        for partitions in chunks(topic.partitions, HANDLER_STEP):
+            refused += [_refusal(partition) for partition in partitions]
+            if len(partitions) == HANDLER_STEP:
+                yield
+        topics.append(m.DescribeQuorumResponseTopicData(topic_name=topic.topic_name, partitions=refused))
+        if number % HANDLER_STEP == 0:
+            yield
     return m.DescribeQuorumResponse(error_message="", topics=topics)
+
+
+def _refusal(partition: m.DescribeQuorumRequestPartitionData) -> m.DescribeQuorumResponsePartitionData:
+    return m.DescribeQuorumResponsePartitionData(
+        partition_index=partition.partition_index,
+        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        error_message=_UNKNOWN,
+    )

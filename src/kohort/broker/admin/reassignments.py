@@ -52,6 +52,9 @@ class Reassignments:
             answers.append(
                 m.AlterPartitionReassignmentsResponseReassignableTopicResponse(name=topic.name, partitions=found)
             )
+            count += 1
+            if count % HANDLER_STEP == 0:
+                yield
         return m.AlterPartitionReassignmentsResponse(
             allow_replication_factor_change=request.allow_replication_factor_change,
             # Kafka's message is empty without topics, else null.

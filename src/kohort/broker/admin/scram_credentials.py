@@ -5,8 +5,10 @@ Source: KIP-554; Kafka ScramPublisher, ScramImage.describe.
 """
 
 from collections import Counter
+from collections.abc import Generator
 
 from kohort.broker.ports import Context
+from kohort.machine.gradual import HANDLER_STEP, chunks
 from kohort.machine.shard import Reply
 from kohort.model.errors import ErrorCode
 from kohort.wire import messages as m
@@ -16,9 +18,16 @@ def describe_user_scram_credentials(
     request: m.DescribeUserScramCredentialsRequest,
     _context: Context,
     _reply: Reply[m.DescribeUserScramCredentialsResponse],
-) -> m.DescribeUserScramCredentialsResponse:
-    counts = Counter(user.name for user in request.users or ())
-    results = [_twice(name) if count > 1 else _absent(name) for name, count in counts.items()]
+) -> Generator[None, None, m.DescribeUserScramCredentialsResponse]:
+    counts: Counter[str] = Counter()
+    for users in chunks(request.users or (), HANDLER_STEP):
+        counts.update(user.name for user in users)
+        yield
+    results = []
+    for name, count in counts.items():
+        results.append(_twice(name) if count > 1 else _absent(name))
+        if len(results) % HANDLER_STEP == 0:
+            yield
     return m.DescribeUserScramCredentialsResponse(error_message="", results=results)
 
 
