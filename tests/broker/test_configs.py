@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from kohort.broker.configs.definitions import BROKER_KEYS, GROUP_KEYS, TOPIC_KEYS, BrokerConfig, ConfigKey, text_of
 from kohort.broker.configs.topic_configs import BROKER_SYNONYMS, TopicConfigs
+from kohort.machine.gradual import HANDLER_STEP
 from kohort.model.errors import ConfigError, ErrorCode
 from kohort.storage.log import LogConfig
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
-from tests.broker.harness import Harness, batch
+from tests.broker.harness import Asker, Harness, batch
 
 # fmt: off
 VALUES: dict[tuple[str, str], object] = {  # (topic key, text): the value; None when it is refused
@@ -309,6 +310,14 @@ def test_a_resource_that_is_given_repeatedly_is_described_once() -> None:
     ]
     response = harness.ask(ApiKey.DESCRIBE_CONFIGS, m.DescribeConfigsRequest(resources=resources))
     assert [(result.resource_name, len(result.configs)) for result in response.results[1:]] == [("t", 1), ("t", 1)]
+
+
+def test_a_resource_that_is_given_many_times_takes_few_steps() -> None:
+    harness = Harness()
+    resources = [m.DescribeConfigsResource(resource_type=BROKER, resource_name="1")] * (10 * HANDLER_STEP)
+    request = m.DescribeConfigsRequest(resources=resources)
+    steps = harness.broker.handlers[ApiKey.DESCRIBE_CONFIGS](request, Asker(4), lambda _: None)
+    assert len(list(steps)) <= 11
 
 
 # IncrementalAlterConfigs

@@ -38,10 +38,7 @@ def test_one_wrong_bit_of_a_checkpoint_file_changes_no_entry(tmp_path: Path, pos
         data = bytearray(seal(TEXT).encode())
         data[position] ^= 1 << bit
         path.write_bytes(data)
-        try:
-            assert read_offsets(path) == right
-        except CorruptError:
-            assert data[position] > 127 or position >= len(TEXT) - 1, "a bit of an entry is corrected"
+        assert read_offsets(path) == right
 
 
 @pytest.mark.parametrize("change", [("17", "71"), ("orders", "orbits"), ("9000", "90000"), ("words 12", "words 1")])

@@ -8,6 +8,7 @@ import pytest
 
 from kohort.model.errors import RecordTooLargeError, UnavailableError
 from kohort.storage.cleaning.job import LastRecord
+from kohort.storage.disklog import DiskLog
 from kohort.storage.log import LogConfig
 from kohort.storage.memory import MemoryStore
 from kohort.storage.producers import AbortedTxn, ProducerStateManager
@@ -59,6 +60,23 @@ def test_a_marker_without_a_transaction_leaves_no_trace_for_readers(tmp_path: Pa
     assert log.last_stable_offset == log.high_watermark == 1
     assert log.aborted_transactions(0, log.read(0, bytes_max=1000)) == []
     assert list(tmp_path.glob("*/*.txnindex")) == []
+    store.close()
+
+
+def test_a_checkpoint_flushes_the_index_of_aborted_transactions_with_its_directory(tmp_path: Path) -> None:
+    """Else a consumer that reads committed records gets aborted ones after a power cut."""
+    owner = Owner()
+    store = owner.disk(tmp_path)
+    log = store.open(PARTITION, TOPIC_ID, LogConfig())
+    for record in (data(), marker(committed=False)):
+        log.append(record, leader_epoch=0)
+    store.flush()
+    assert log.aborted_transactions(0, log.read(0, bytes_max=1000))
+    assert isinstance(log, DiskLog)
+    files = log.begin_checkpoint()
+    assert log.directory in files
+    assert {path.suffix for path in files} >= {".log", ".txnindex"}
+    log.end_checkpoint()
     store.close()
 
 

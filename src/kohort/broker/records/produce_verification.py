@@ -151,7 +151,6 @@ class _Request:
         "_began_ms",
         "_has_begun",
         "_is_beginning",
-        "_is_finishing",
         "_on_verified",
         "_outstanding",
         "_transactional_id",
@@ -175,22 +174,21 @@ class _Request:
         self._on_verified = on_verified
         self._verified = Verified()
         self._outstanding = len(batches)
-        self._has_begun = self._is_beginning = self._is_finishing = self._was_asked = False
+        self._has_begun = self._is_beginning = self._was_asked = False
         self._began_ms = 0
 
     def is_verified(self) -> bool:
-        """Begin if this has not begun, and return whether there is an outcome for every batch, and it has not been used."""
+        """Begin if this has not begun, and return whether there is an outcome for every batch."""
         if not self._has_begun:
             self._has_begun = self._is_beginning = True
             self._began_ms = self._verifier.clock.now_ms()
             for batch in self._batches:
                 self._ask(batch, self._began_ms)
             self._is_beginning = False
-        return self._outstanding == 0 and not self._is_finishing
+        return self._outstanding == 0
 
     def finish(self) -> bool:
         """Use the outcome; returns whether the request is still appending its batches."""
-        self._is_finishing = True
         if self._was_asked:
             self._verifier.metrics.time.record(self._verifier.clock.now_ms() - self._began_ms)
         return self._on_verified(self._verified)

@@ -212,9 +212,7 @@ def _scan(records: bytes, position: int, header: BatchHeader) -> RecordScan:
     """
     count = header.record_count
     try:
-        scan = scan_records(
-            records, position, count, must_rise=count > UNORDERED_RECORDS_MAX, headers_max=_AT_ONCE_HEADERS
-        )
+        scan = scan_records(records, position, count, must_rise=False, headers_max=_AT_ONCE_HEADERS)
     except CorruptError as error:
         raise CoordinatorError(ErrorCode.INVALID_RECORD, str(error)) from error
     except ManyHeaders:
