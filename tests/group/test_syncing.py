@@ -92,6 +92,22 @@ def test_an_assignment_of_an_earlier_generation_does_not_complete_the_next(is_wr
     assert waiting.assignment == b"new"
 
 
+def test_a_leader_that_repeats_its_request_while_it_is_written_gets_the_first_assignment() -> None:
+    """Kafka writes both, and the members get the second one after the next load."""
+    coordinator = Coordinator()
+    leader, follower = coordinator.completing(2)
+    coordinator.log.is_held = True
+    first = coordinator.sync(leader, 1, {leader: b"first", follower: b"first"})
+    again = coordinator.sync(leader, 1, {leader: b"again", follower: b"again"})
+    coordinator.log.is_held = False
+    coordinator.log.commit()
+    coordinator.node.settle()
+    assert first.code is REBALANCE
+    assert (again.code, again.assignment) == (ErrorCode.NONE, b"first")
+    coordinator.restart()
+    assert coordinator.sync(follower, 1).assignment == b"first"
+
+
 def test_an_assignment_that_cannot_be_written_starts_over() -> None:
     coordinator = Coordinator()
     leader, follower = coordinator.completing(2)

@@ -47,6 +47,7 @@ class ClassicGroup:
         state_timestamp_ms: the time of the last change of state; None if the log does not have it.
         pending_members: member ids that were assigned and are not used yet.
         pending_sync: members of this generation whose SyncGroup has not arrived.
+        stored_generation: the generation whose assignment is being written; -1 for none.
         new_member_added: a member joined during the initial delay, so the delay is extended.
         subscribed_topics: of a consumer group; None if unknown.
     """
@@ -63,6 +64,7 @@ class ClassicGroup:
     static_members: dict[str, str] = field(default_factory=dict)
     pending_members: set[str] = field(default_factory=set)
     pending_sync: set[str] = field(default_factory=set)
+    stored_generation: int = -1
     new_member_added: bool = False
     subscribed_topics: frozenset[str] | None = None
     parked_joins: int = 0

@@ -49,7 +49,9 @@ def sync_group(
     if replaced is not None:
         # Kafka never answers the earlier request.
         releases.append(Release(replaced, refused_sync(ErrorCode.REBALANCE_IN_PROGRESS)))
-    if group.is_leader(member.member_id):
+    # The leader may repeat its request, with another assignment, before the first one is written. Kafka writes the second one,
+    # too, and gives it to the members after the next load only.
+    if group.is_leader(member.member_id) and group.stored_generation != group.generation:
         return _log_assignments(registry, group, request, releases, now_ms)
     return group_result((), releases)
 
@@ -92,8 +94,11 @@ def _log_assignments(
     """
     assignments = {entry.member_id: bytes(entry.assignment) for entry in request.assignments}
     generation, leader = group.generation, request.member_id
+    group.stored_generation = generation
 
     def after(error: Exception | None) -> list[Release]:
+        if group.stored_generation == generation:
+            group.stored_generation = -1
         # Another rebalance may have started during the write.
         if group.state is not COMPLETING_REBALANCE or group.generation != generation:
             registry.emit(AssignmentDropped(group.group_id, generation, group.generation))
