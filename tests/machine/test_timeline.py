@@ -15,6 +15,12 @@ from kohort.machine.timeline import SnapshotRegistry, TimelineDict, TimelineSet,
 KEYS = st.sampled_from("abcde")
 
 
+def items_at(table: TimelineDict[str, int], epoch: int) -> dict[str, int]:
+    pairs = list(table.items_at(epoch))
+    assert [key for key, _ in pairs] == table.keys_at(epoch)
+    return dict(pairs)
+
+
 class AgainstCopies(RuleBasedStateMachine):
     """Any mix of changes, snapshots, deletions and reverts: the present and every past equal full copies."""
 
@@ -33,8 +39,8 @@ class AgainstCopies(RuleBasedStateMachine):
 
     def at(self, epoch: int) -> Any:
         return (
-            dict(self.table.items_at(epoch)),
-            dict(self.other.items_at(epoch)),
+            items_at(self.table, epoch),
+            items_at(self.other, epoch),
             set(self.elements.elements_at(epoch)),
             self.cell.get_at(epoch),
         )

@@ -44,7 +44,7 @@ def begin_listing(
     Return the number of groups in a shard and the list of those that pass the filter. Of a shard with many groups none is
     listed yet: then the third value has all ids in pieces, for `list_groups`.
     """
-    group_ids = [group_id for group_id, _ in context.groups.items_at(committed_offset)]
+    group_ids = context.groups.keys_at(committed_offset)
     if len(group_ids) <= HANDLER_STEP:
         return len(group_ids), list_groups(context, wanted, group_ids, committed_offset=committed_offset), ()
     return len(group_ids), [], list(chunks(group_ids, HANDLER_STEP))

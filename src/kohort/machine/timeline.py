@@ -295,6 +295,18 @@ class TimelineDict(dict[K, V], Generic[K, V]):
         present = zip(list(self.keys()), list(self.values()), strict=True)
         return _with_past(present, past) if past else present
 
+    def keys_at(self, epoch: int) -> list[K]:
+        """The keys at a snapshot."""
+        past: dict[K, V] = {}
+        for delta in list(self._tail.registry.deltas(self, epoch))[::-1]:
+            past.update(delta)
+        present = list(self.keys())
+        if not past:
+            return present
+        keys = [key for key in present if key not in past]
+        keys += [key for key, value in past.items() if value is not _ABSENT]
+        return keys
+
     def size_at(self, epoch: int) -> int:
         """The number of keys at a snapshot."""
         past: dict[K, V] = {}
