@@ -32,6 +32,7 @@ from kohort.server.slices import Slices, Steps
 from kohort.wire.frames import FrameReader
 from kohort.wire.guards import LongMessage
 from kohort.wire.headers import api_versions_downgrade, read_request_header
+from kohort.wire.release import long_arrays, release
 from kohort.wire.templates import Memory, TemplateCache
 
 _log = logging.getLogger("kohort.server")
@@ -241,9 +242,14 @@ def _long_steps(pending: InFlightRequest, frame: bytes, body: int, request: Any)
         response = yield from response
     if response is None or response is _CLOSE or response is _NO_OP:
         return response
-    if is_long:
-        yield
-    return (yield from route.encode(pending.correlation_id, response))
+    if not is_long:
+        return (yield from route.encode(pending.correlation_id, response))
+    yield
+    answer = yield from route.encode(pending.correlation_id, response)
+    arrays = [*long_arrays(request, route.request_schema), *long_arrays(response, route.response_schema)]
+    request = response = None
+    yield from release(arrays)
+    return answer
 
 
 class ClientConnection(asyncio.Protocol):

@@ -18,6 +18,7 @@ from kohort.wire.apis import API_KEYS, ApiKey
 from kohort.wire.encoders import GradualEncoder, gradual_response_encoder, response_encoder
 from kohort.wire.gradual import GradualReader
 from kohort.wire.readers import gradual_request_reader, request_reader
+from kohort.wire.schema import message
 from kohort.wire.templates import RepeatRead, route_repeats
 
 PIPELINED: Final = frozenset({ApiKey.PRODUCE, ApiKey.OFFSET_COMMIT, ApiKey.HEARTBEAT})
@@ -57,14 +58,17 @@ class LongRoute:
         handler: as `Route.handler`; may return a generator that returns the response.
         encode: as `Route.encode`.
         elements_max: a request with more elements is refused.
+        request_schema, response_schema: by which long messages are freed in steps.
     """
 
-    __slots__ = ("elements_max", "encode", "handler", "read")
+    __slots__ = ("elements_max", "encode", "handler", "read", "request_schema", "response_schema")
 
     def __init__(self, api_key: ApiKey, version: int, handler: Handler) -> None:
         self.read: GradualReader = gradual_request_reader(api_key, version)
         self.handler: Handler = in_parts(api_key, version, handler)
         self.encode: GradualEncoder = gradual_response_encoder(api_key, version)
+        self.request_schema = message(f"{api_key.api_name}Request")
+        self.response_schema = message(f"{api_key.api_name}Response")
         self.elements_max = WHOLE_ELEMENTS_MAX if api_key in WHOLE else REQUEST_ELEMENTS_MAX
 
 
