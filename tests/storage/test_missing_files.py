@@ -149,6 +149,27 @@ def test_a_deleted_partition_is_not_missing(base: Path, flush: str) -> None:
     store.close()
 
 
+def test_the_journal_knows_that_a_partition_of_an_older_checkpoint_was_deleted(base: Path) -> None:
+    """A power cut brings back the checkpoint from before the deletion; the directory is gone, and the journal has the deletion."""
+    owner = Owner()
+    store = owner.disk(base / "data")
+    for each in (PARTITION, OTHER):
+        store.open(each, TOPIC_ID, CONFIG).append(batch("value"), leader_epoch=0)
+    make_durable(owner, store)
+    checkpoint = base / "data" / "recovery-point-offset-checkpoint"
+    older = checkpoint.read_bytes()
+    assert PARTITION.topic.encode() in older
+    store.delete(PARTITION)
+    store.flush()
+    await_background(store)
+    abandon(store)
+    checkpoint.write_bytes(older)
+    again = Owner().disk(base / "data")
+    assert list(again.missing()) == []
+    assert again.open(PARTITION, UUID(int=8), CONFIG).end_offset == 0
+    again.close()
+
+
 def test_only_the_caller_knows_whether_a_topic_exists(base: Path) -> None:
     left_without_directory(base, "stopped")
     store = Owner().disk(base / "data")
