@@ -175,6 +175,33 @@ def test_an_append_that_lands_elsewhere_reloads_the_shard() -> None:  # [47]
     assert bench.read() == {"a": 2}
 
 
+def test_a_timer_that_a_late_failure_arms_in_a_dropped_shard_never_runs() -> None:
+    """The batch before it lands elsewhere, so the shard is dropped first, and then the operation fails."""
+    bench, ran = Bench(batch_bytes_max=300).load(), []
+    bench.put("before", ("a" * 150, 1))
+    bench.log.shift_next_append = 1
+
+    def operation(shard: TableShard, _: int) -> Result[Put, str]:
+        def after(error: Exception | None) -> tuple[()]:
+            assert error is not None
+
+            def expire(_: int) -> Result[Put, None]:
+                ran.append(shard)
+                return Result()
+
+            shard.timers.schedule("again", 100, expire)
+            return ()
+
+        return Result(shard.put("ok", ("b" * 150, 2)).records, "ok", after=after)
+
+    bench.write("late", operation)
+    bench.node.settle()
+    assert bench.answers["late"] == ["NOT_COORDINATOR"]
+    assert (bench.state(), len(bench.shards)) == (State.ACTIVE, 2)
+    bench.node.advance(1_000)
+    assert ran == []
+
+
 def test_every_active_shard_is_told_of_a_new_image() -> None:  # [27]
     bench = Bench().load()
     bench.put("a", ("gone", 1), ("stays", 1))

@@ -150,7 +150,7 @@ def test_a_deleted_partition_is_not_missing(base: Path, flush: str) -> None:
 
 
 def test_the_journal_knows_that_a_partition_of_an_older_checkpoint_was_deleted(base: Path) -> None:
-    """A power cut brings back the checkpoint from before the deletion; the directory is gone, and the journal has the deletion."""
+    """A power cut brings back the checkpoint from before the deletion; the directory is gone, the journal has the deletion."""
     owner = Owner()
     store = owner.disk(base / "data")
     for each in (PARTITION, OTHER):

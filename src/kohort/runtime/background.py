@@ -56,12 +56,13 @@ class ShardExecutor:
         self._expire = expire
         self._metrics = metrics
         self._tasks: dict[str, _Task] = {}
+        self._is_closed = False
 
     def __len__(self) -> int:
         return len(self._tasks)
 
     def schedule(self, key: str, task: Callable[[], Any], operation: Operation, /) -> bool:
-        if key in self._tasks:
+        if key in self._tasks or self._is_closed:
             return False
         scheduled = self._tasks[key] = _Task(task, operation)
         queued_ms = self._clock.now_ms()
@@ -76,7 +77,9 @@ class ShardExecutor:
         if scheduled is not None:
             scheduled.is_cancelled = True
 
-    def cancel_all(self) -> None:
+    def close(self) -> None:
+        """Cancel all tasks, and take none from now on."""
+        self._is_closed = True
         for key in list(self._tasks):
             self.cancel(key)
 

@@ -176,7 +176,7 @@ class Context(SerialExecution, Generic[S]):
         self.move_to(state)
         if self.log is not None:
             self.log.remove_listener(self.on_high_watermark)
-        cancelled = self._cancel_scheduled()
+        cancelled = self._close_scheduled()
         if self._timeout is not None:
             self._timeout.cancel()
             self._timeout = None
@@ -185,16 +185,14 @@ class Context(SerialExecution, Generic[S]):
         appender, self._appender = self._appender, None
         if appender is not None:
             self.fail(appender.close(), error)
-        # An `after` that got the failure may have scheduled timers.
-        cancelled = chain(cancelled, self._cancel_scheduled())
         while self.loading:
             self.loading.pop().set_exception(error)
         self._deliver()
         shard, self.shard = self.shard, None
         if shard is not None:
-            self._env.pending_unloads.begin(chain(self._unload_shard(shard, self._timers), cancelled), self._executor)
+            self._env.pending_unloads.begin(chain(self._unload_shard(shard), cancelled), self._executor)
 
-    def _unload_shard(self, shard: S, timers: ShardTimers | None) -> Iterator[None]:
+    def _unload_shard(self, shard: S) -> Iterator[None]:
         try:
             for release in shard.on_unloaded():
                 self._outbox.append((release.reply, release.response))
@@ -202,15 +200,12 @@ class Context(SerialExecution, Generic[S]):
                 yield
         except Exception:  # noqa: BLE001 -- the shard is dropped even if it fails to unload
             _log.exception("shard.unload_failed partition=%d", self.partition)
-        if timers is not None:
-            # `on_unloaded` may have scheduled timers.
-            yield from timers.cancel_all()
 
-    def _cancel_scheduled(self) -> Iterator[None]:
-        """Cancel timers and tasks now; the iterator frees their memory."""
+    def _close_scheduled(self) -> Iterator[None]:
+        """Cancel timers and tasks now, for good; the iterator frees their memory."""
         if self._shard_executor is not None:
-            self._shard_executor.cancel_all()
-        return iter(()) if self._timers is None else self._timers.cancel_all()
+            self._shard_executor.close()
+        return iter(()) if self._timers is None else self._timers.close()
 
     def call_soon(self, action: Callable[[], None]) -> None:
         """Run an action of the runtime in a later turn, as an event of this partition."""

@@ -50,7 +50,7 @@ class ShardTimers:
             holds when the event starts: the timer may have been cancelled while the event was queued.
     """
 
-    __slots__ = ("_armed", "_clock", "_expire", "_wheel")
+    __slots__ = ("_armed", "_clock", "_expire", "_is_closed", "_wheel")
 
     def __init__(
         self,
@@ -62,6 +62,7 @@ class ShardTimers:
         self._clock = clock
         self._expire = expire
         self._armed: dict[str, _Armed] = {}
+        self._is_closed = False
 
     def __len__(self) -> int:
         return len(self._armed)
@@ -89,6 +90,8 @@ class ShardTimers:
                 else:
                     armed.timer = self._wheel.move(timer, deadline_ms)
                 return
+        if self._is_closed:
+            return
         armed = self._armed[key] = _Armed(self, key, operation, retry=retry, backoff_ms=backoff_ms)
         armed.timer = self._wheel.arm(deadline_ms, armed.fire)
 
@@ -109,8 +112,13 @@ class ShardTimers:
         if armed is not None and armed.timer is not None:
             armed.timer.cancel()
 
-    def cancel_all(self) -> Iterator[None]:
-        """Cancel all timers now. There may be thousands: their memory is freed while the iterator is advanced."""
+    def close(self) -> Iterator[None]:
+        """
+        Cancel all timers now, and arm none from now on: an operation may fail after its shard was unloaded, and arm some.
+
+        There may be thousands of timers: their memory is freed while the iterator is advanced.
+        """
+        self._is_closed = True
         armed, self._armed = self._armed, {}
         return _free(armed)
 
