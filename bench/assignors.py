@@ -121,7 +121,7 @@ def main() -> None:
     parser.add_argument("--divisor", type=int, default=1, metavar="N", help="groups of 1/N of the size")
     arguments = parser.parse_args()
     gc.freeze()
-    gc.set_threshold(20_000, 250, 100)  # as the server does
+    gc.set_threshold(10_000, 500, 100)  # as the server does
     found = list(costs(arguments.divisor))
     if arguments.json:
         print(json.dumps([cost._asdict() | {"goal_ms": GOALS_MS.get(cost.name, 0.0)} for cost in found]))

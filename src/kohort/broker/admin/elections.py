@@ -54,7 +54,7 @@ class Elections:
     def _wanted(self, request: m.ElectLeadersRequest, *, is_refused: bool) -> Iterable[tuple[str, Iterable[int]]]:
         """Topics and partitions of a request. Null means all; Kafka names the topics then, but not partitions with a leader."""
         if request.topic_partitions is not None:
-            return [(topic.topic, topic.partitions) for topic in request.topic_partitions]
+            return ((topic.topic, topic.partitions) for topic in request.topic_partitions)
         return [] if is_refused else [(topic.name, ()) for topic in self._catalog.topics()]
 
     def _judge(self, name: str, index: int) -> m.ElectLeadersResponsePartitionResult:

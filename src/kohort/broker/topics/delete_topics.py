@@ -16,7 +16,7 @@ from kohort.broker.catalog import Catalog, CatalogChange, Topic
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.ports import CallLater, Context
 from kohort.broker.topics.creation import change_durably
-from kohort.machine.gradual import HANDLER_STEP, chunks, distinct, repeated
+from kohort.machine.gradual import HANDLER_STEP, LOOK_STEP, chunks, distinct, repeated
 from kohort.machine.response_aggregation import ResponseAggregator
 from kohort.machine.shard import Reply
 from kohort.model.errors import ErrorCode
@@ -41,7 +41,7 @@ class DeleteTopics:
         self, request: m.DeleteTopicsRequest, context: Context, reply: Reply[m.DeleteTopicsResponse]
     ) -> Generator[None, None, m.DeleteTopicsResponse | None]:
         """Find all topics, then delete some of them at a time, and answer when all are deleted durably."""
-        requested = _requested(request, context.api_version)
+        requested = yield from _requested(request, context.api_version)
         if not self._is_enabled:
             code = ErrorCode.INVALID_REQUEST if context.api_version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
             refused = [_result(n, i, code) for n, i in requested]
@@ -119,10 +119,18 @@ class DeleteTopics:
         return (topic, unknown[1]) if topic is not None else unknown
 
 
-def _requested(request: m.DeleteTopicsRequest, api_version: int) -> list[tuple[str | None, UUID | None]]:
-    if api_version >= 6:
-        return [(topic.name, topic.topic_id) for topic in request.topics]
-    return [(name, None) for name in request.topic_names]
+def _requested(
+    request: m.DeleteTopicsRequest, api_version: int
+) -> Generator[None, None, list[tuple[str | None, UUID | None]]]:
+    """Name and id of each entry."""
+    if api_version < 6:
+        return [(name, None) for name in request.topic_names]
+    requested: list[tuple[str | None, UUID | None]] = []
+    for topics in chunks(request.topics, LOOK_STEP):
+        requested += [(topic.name, topic.topic_id) for topic in topics]
+        if len(topics) == LOOK_STEP:
+            yield
+    return requested
 
 
 def _result(name: str | None, topic_id: UUID | None, code: ErrorCode, message: str | None = None) -> Result:
