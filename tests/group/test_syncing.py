@@ -387,6 +387,21 @@ def test_a_replacement_that_cannot_be_written_is_taken_back() -> None:
     assert leader not in group.members
 
 
+def test_two_replacements_that_cannot_be_written_are_taken_back() -> None:
+    coordinator = Coordinator()
+    leader, _ = coordinator.stable(2, instances=("a", "b"))
+    coordinator.is_burst = True
+    coordinator.log.fail_next_append = UnavailableError("offline")
+    answers = [coordinator.join("", instance="a") for _ in range(2)]
+    coordinator.is_burst = False
+    coordinator.node.settle()
+    assert answers[0].code is ErrorCode.FENCED_INSTANCE_ID
+    assert answers[1].code is ErrorCode.NOT_COORDINATOR
+    group = coordinator.groups["group"]
+    assert (group.leader, group.static_members["a"], group.parked_joins) == (leader, leader, 0)
+    assert coordinator.heartbeat(leader, 1, instance="a") is NONE
+
+
 def test_a_member_whose_replacement_is_taken_back_gets_a_whole_session() -> None:
     """Its own timer may end while the replacement is being written."""
     coordinator = Coordinator()

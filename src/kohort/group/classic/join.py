@@ -283,7 +283,7 @@ class _Join:
 
     def _log_replacement(self, old: ClassicMember, new: ClassicMember, old_leader: str | None) -> JoinResult:
         """Log the new id without a rebalance, then answer with the current generation."""
-        group, reply = self.group, self.reply
+        group, reply, generation = self.group, self.reply, self.group.generation
 
         def after(error: Exception | None) -> list[Release]:
             releases = self.releases
@@ -291,11 +291,14 @@ class _Join:
                 self.registry.emit(
                     StaticMemberReplaced(group.group_id, new.member_id, old.member_id, new.group_instance_id)
                 )
-            if new.join_reply is not reply:
-                return releases  # a rebalance has answered it meanwhile
-            group.unpark_join(new)
-            if error is not None:
+            is_waiting = new.join_reply is reply
+            if is_waiting:
+                group.unpark_join(new)
+            if error is not None and group.state is STABLE and group.generation == generation:
                 self._revert_replacement(old, new)
+            if not is_waiting:
+                return releases  # a rebalance has answered it meanwhile, or an upgrade of the group
+            if error is not None:
                 response = _replaced(group, new, leader=old_leader, member_id="", code=append_error(error))
             elif self.context.api_version >= SKIP_ASSIGNMENT_SINCE:
                 is_leader = group.is_leader(new.member_id)
@@ -309,8 +312,12 @@ class _Join:
         return Result((group.to_record(),), after=after, replayed=False)
 
     def _revert_replacement(self, old: ClassicMember, new: ClassicMember) -> None:
+        new.reverted_to = old
         if self.group.members.get(new.member_id) is not new:
             return
+        # A batch may have several replacements of one member, which fail in their order.
+        while old.reverted_to is not None:
+            old = old.reverted_to
         self.group.replace_static(new, old)
         self.registry.cancel_session(self.group, new.member_id)
         self.registry.arm_session(self.group, old)

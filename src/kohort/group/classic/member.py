@@ -29,6 +29,7 @@ class ClassicMember:
         is_new: added, and its first JoinGroup is not answered yet.
         join_reply: answers its parked JoinGroup; None if none is parked. Likewise `sync_reply`.
         timer_key, on_expiry: its session timer; kept because every heartbeat schedules it again.
+        reverted_to: the static member that this one had replaced, once the replacement could not be written.
     """
 
     member_id: str
@@ -44,6 +45,7 @@ class ClassicMember:
     sync_reply: Reply[m.SyncGroupResponse] | None = None
     timer_key: str = ""
     on_expiry: Callable[[int], Result[Any, None]] | None = None
+    reverted_to: "ClassicMember | None" = None
 
     @property
     def is_static(self) -> bool:
