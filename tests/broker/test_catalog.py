@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kohort.broker.catalog import CATALOG, CATALOG_ID, Catalog, CatalogChange, Topic, new_topic_id
+from kohort.broker.catalog_settings import Setting
 from kohort.model.errors import ConfigError, ErrorCode, StorageError
 from kohort.model.ids import TopicPartition
 from kohort.storage.disk import DiskStore
@@ -26,7 +27,9 @@ from tests.conftest import LONG
 
 NAMES = ["a", "b", "c"]
 OPERATIONS = st.lists(
-    st.tuples(st.sampled_from(["put", "delete", "ids", "settle"]), st.sampled_from(NAMES), st.integers(1, 3)),
+    st.tuples(
+        st.sampled_from(["put", "delete", "ids", "set", "unset", "settle"]), st.sampled_from(NAMES), st.integers(1, 3)
+    ),
     max_size=30,
 )
 
@@ -44,6 +47,9 @@ def test_a_catalog_that_was_loaded_equals_the_one_that_wrote(operations: list[tu
     model: dict[str, Topic] = {}
     results: list[ErrorCode] = []
     blocks: list[int] = []
+    quotas: dict[str, dict[str, int]] = {}
+    told: dict[str, dict[str, int] | None] = {}
+    catalog.watch_settings("quota", lambda changed: told.update({each.name: each.value for each in changed}))
     for what, name, count in operations:
         if what == "put":
             topic_id = model[name].topic_id if name in model else new_topic_id()
@@ -51,13 +57,22 @@ def test_a_catalog_that_was_loaded_equals_the_one_that_wrote(operations: list[tu
             catalog.change(CatalogChange(put=(model[name],)), results.append)
         elif what == "delete" and name in model:
             catalog.change(CatalogChange(deleted=(model.pop(name),)), results.append)
+        elif what == "set":
+            quotas[name] = {"rate": count}
+            catalog.change(CatalogChange(settings=(Setting("quota", name, quotas[name]),)), results.append)
+        elif what == "unset":
+            quotas.pop(name, None)
+            catalog.change(CatalogChange(settings=(Setting("quota", name, None),)), results.append)
         elif what == "ids":
             catalog.reserve_producer_ids(catalog.next_producer_id, count, lambda _, first: blocks.append(first))
         else:
             node.settle()
             assert state(catalog) == model
+            assert catalog.settings("quota") == quotas
+            assert {each: value for each, value in told.items() if value is not None} == quotas
     node.settle()
     loaded = Catalog(store, node.clock)
+    assert loaded.settings("quota") == loaded.newest_settings("quota") == quotas
     assert state(catalog) == state(loaded) == model
     assert {topic.topic_id for topic in model.values()} == {t.topic_id for t in loaded.topics()}
     assert set(results) <= {ErrorCode.NONE}

@@ -1,5 +1,5 @@
 """
-The catalog: topics, group configurations and producer ids of the cluster, durably.
+The catalog: topics, group configurations, producer ids and other settings of the cluster, durably.
 
 The catalog is a state machine over a log of its own, `__kohort_catalog-0`, in the same store as the logs of the topics. A
 record has the whole new state of one entry, so the log can be compacted:
@@ -9,6 +9,8 @@ record has the whole new state of one entry, so the log can be compacted:
 | `topic:<id>`      | name, id, partition count, configuration     | the topic was deleted |
 | `group:<id>`      | group id, configuration                      | -                     |
 | `producer-ids`    | the first producer id beyond all id blocks   | -                     |
+| `setting:<kind>:` | kind, name and fields (`catalog_settings`);  | the setting was       |
+| `<name>`          | for example a client quota                   | deleted               |
 
 There are two views. The newest view includes changes in progress and decides whether another change is possible. The durable
 view is what all other code sees. A change moves to the durable view, and is answered, when the high watermark has passed its
@@ -19,12 +21,20 @@ Source: Kafka's metadata log (KRaft) has this role there.
 
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import TypeAlias, TypeVar
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar
 from uuid import UUID, uuid4
 
 import msgspec
 
+from kohort.broker.catalog_settings import (
+    SETTING_PREFIX,
+    Setting,
+    SettingsListener,
+    SettingsListeners,
+    SettingsView,
+    deleted_setting,
+)
 from kohort.model.errors import ConfigError, CorruptError, ErrorCode, StorageError
 from kohort.model.ids import TopicPartition
 from kohort.model.image import ImageDelta
@@ -42,6 +52,7 @@ _VERSION = 0
 _PRODUCER_IDS = b"producer-ids"
 _TOPIC = b"topic:"
 _GROUP = b"group:"
+_SETTING = SETTING_PREFIX.encode()
 _READ_BYTES = 1 << 20
 _PRODUCER_ID_MAX = (1 << 63) - 1
 
@@ -80,6 +91,7 @@ class CatalogChange(msgspec.Struct, frozen=True):
     put: tuple[Topic, ...] = ()
     deleted: tuple[Topic, ...] = ()
     groups: tuple[ConfiguredGroup, ...] = ()
+    settings: tuple[Setting, ...] = ()
 
 
 _NO_CHANGE = CatalogChange()
@@ -98,6 +110,11 @@ class _GroupRecord(msgspec.Struct, frozen=True):
     group: ConfiguredGroup
 
 
+class _SettingRecord(msgspec.Struct, frozen=True):
+    version: int
+    setting: Setting
+
+
 class _ProducerIdsRecord(msgspec.Struct, frozen=True):
     version: int
     next_producer_id: int
@@ -110,14 +127,15 @@ class _Pending(msgspec.Struct, frozen=True):
 
 
 class _View:
-    """Topics by name and by id, group configurations by group id."""
+    """Topics by name and by id, group configurations by group id, settings."""
 
-    __slots__ = ("by_id", "by_name", "groups")
+    __slots__ = ("by_id", "by_name", "groups", "settings")
 
     def __init__(self) -> None:
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[UUID, Topic] = {}
         self.groups: dict[str, ConfiguredGroup] = {}
+        self.settings = SettingsView()
 
     def put(self, topic: Topic) -> None:
         self.by_name[topic.name] = topic
@@ -144,6 +162,8 @@ class _View:
             self.put(topic)
         for group in change.groups:
             self.groups[group.group_id] = group
+        for setting in change.settings:
+            self.settings.apply(setting)
 
 
 def topic_record(topic: Topic) -> tuple[bytes, bytes]:
@@ -163,6 +183,8 @@ def entry_key(value: bytes) -> bytes:
         return _TOPIC + _decode(value, _TopicRecord).topic.topic_id.hex.encode()
     if "group" in fields:
         return _GROUP + _decode(value, _GroupRecord).group.group_id.encode()
+    if "setting" in fields:
+        return _decode(value, _SettingRecord).setting.key
     _decode(value, _ProducerIdsRecord)
     return _PRODUCER_IDS
 
@@ -197,6 +219,7 @@ class Catalog:
         self._newest = _View()
         self._pending: deque[_Pending] = deque()
         self._listeners: list[Listener] = []
+        self._settings_listeners = SettingsListeners()
         self._next_producer_id = 0
         self._racks = () if rack is None else (rack,)
         self.is_new = self._log.end_offset == 0
@@ -237,6 +260,14 @@ class Catalog:
     def configured_groups(self) -> Iterable[ConfiguredGroup]:
         return self._durable.groups.values()
 
+    def settings(self, kind: str) -> Mapping[str, dict[str, Any]]:
+        """The settings of a kind, by name."""
+        return self._durable.settings.of_kind(kind)
+
+    def watch_settings(self, kind: str, listener: SettingsListener) -> None:
+        """Call `listener(settings)` for every change of settings of a kind, as `watch` does."""
+        self._settings_listeners.add(kind, listener)
+
     def watch(self, listener: Listener) -> None:
         """Call `listener(delta)` for every change, when it has become durable and before it is answered."""
         self._listeners.append(listener)
@@ -253,6 +284,9 @@ class Catalog:
     def newest_group(self, group_id: str) -> ConfiguredGroup:
         return self._newest.groups.get(group_id) or ConfiguredGroup(group_id)
 
+    def newest_settings(self, kind: str) -> Mapping[str, dict[str, Any]]:
+        return self._newest.settings.of_kind(kind)
+
     def newest_names(self) -> Iterable[str]:
         return self._newest.by_name.keys()
 
@@ -265,6 +299,10 @@ class Catalog:
         records += [
             (_GROUP + group.group_id.encode(), msgspec.json.encode(_GroupRecord(_VERSION, group)))
             for group in change.groups
+        ]
+        records += [
+            (setting.key, None if setting.value is None else msgspec.json.encode(_SettingRecord(_VERSION, setting)))
+            for setting in change.settings
         ]
         self._append(records, change, done)
 
@@ -310,6 +348,8 @@ class Catalog:
             if not delta.is_empty:
                 for listener in self._listeners:
                     listener(delta)
+            if pending.change.settings:
+                self._settings_listeners.notify(pending.change.settings)
             pending.done(ErrorCode.NONE)
 
     def _on_offline(self) -> None:
@@ -356,13 +396,17 @@ class Catalog:
             group = _decode(value, _GroupRecord).group
             self._durable.groups[group.group_id] = group
             self._newest.groups[group.group_id] = group
+        elif key.startswith(_SETTING):
+            setting = deleted_setting(key) if value is None else _decode(value, _SettingRecord).setting
+            self._durable.settings.apply(setting)
+            self._newest.settings.apply(setting)
         elif key == _PRODUCER_IDS:
             self._next_producer_id = _decode(value, _ProducerIdsRecord).next_producer_id
         else:
             raise _too_new(f"the key {key!r}")
 
 
-R = TypeVar("R", _TopicRecord, _GroupRecord, _ProducerIdsRecord)
+R = TypeVar("R", _TopicRecord, _GroupRecord, _ProducerIdsRecord, _SettingRecord)
 
 
 def _decode(value: bytes | None, kind: type[R]) -> R:

@@ -22,7 +22,7 @@ from kohort.storage.durability.checkpoint_formats import read_partition_metadata
 from kohort.storage.log import NO_TOPIC_ID
 from kohort.wire import batches
 
-_KEY = re.compile(rb"topic:([0-9a-f]{32})|group:|producer-ids")
+_KEY = re.compile(rb"topic:([0-9a-f]{32})|group:|producer-ids|setting:")
 _VALUE_BEGINS = b'{"version":'
 _VALUE_WITHIN = 300
 """A key is followed by its value after this many bytes at most; the name of a group is part of its key."""
