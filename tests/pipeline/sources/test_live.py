@@ -15,6 +15,8 @@ from kohort.pipeline.decode.log import Decoder, decode_directory
 from kohort.pipeline.decode.schemas import KINDS
 from kohort.pipeline.decode.segments import Segment, list_segments
 from kohort.pipeline.sources import live
+from kohort.pipeline.sources.first_unread import find_unread
+from kohort.pipeline.sources.options import SourceOptions
 from kohort.testing.served import ServedKohort
 from tests.pipeline.logbytes import batch
 
@@ -73,6 +75,25 @@ def test_logs_are_listed_with_their_ends(cluster: tuple[str, Path]) -> None:
     assert (orders.topic, orders.partition, orders.start, orders.end) == ("orders", 0, 0, RECORDS)
     logs = live.list_logs(path, partitions={0})
     assert {log.topic for log in logs} >= {"orders", "__consumer_offsets"}
+
+
+def test_the_first_unread_record_is_fetched_alone(cluster: tuple[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    path, data = cluster
+    committed, at_ms = {("orders", 0): [0, 7, RECORDS - 1, RECORDS], ("not-there", 0): [5]}, 1 << 50
+    expected = find_unread(SourceOptions.parse({"path": str(data)}), committed, at_ms=at_ms)
+    assert set(expected["orders", 0].produced_at_ms) == {0, 7, RECORDS - 1}
+    sizes: list[int] = []
+    fetch = live.fetch
+
+    def counted(*arguments: Any) -> tuple[bytes, int]:
+        piece, following = fetch(*arguments)
+        sizes.append(len(piece))
+        return piece, following
+
+    monkeypatch.setattr(live, "fetch", counted)
+    assert find_unread(SourceOptions.parse({"path": path}), committed, at_ms=at_ms) == expected
+    assert len(sizes) == 3
+    assert max(sizes) <= 16 << 10
 
 
 def test_a_log_that_was_cut_meanwhile_is_a_sentence(cluster: tuple[str, Path]) -> None:

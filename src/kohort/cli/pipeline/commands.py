@@ -46,7 +46,7 @@ def lag(
     *,
     time: Annotated[
         bool,
-        typer.Option("--time", help="Add the time that the oldest unread record waits (reads whole topics)."),
+        typer.Option("--time", help="Add the time that the oldest unread record waits."),
     ] = False,
     history: Annotated[
         bool, typer.Option("--history", help="Lag of each group after every event (reads whole topics).")

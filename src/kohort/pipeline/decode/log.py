@@ -14,6 +14,7 @@ from kohort.pipeline.decode import batch_rows, coordinator_records, groups, mark
 from kohort.pipeline.decode.batches import Corruption, Headers, Scan, scans
 from kohort.pipeline.decode.compact import LatestByKey
 from kohort.pipeline.decode.records import WINDOW_BYTES, Records, parse, windows
+from kohort.pipeline.decode.segment_ends import SegmentEnd, segment_end
 from kohort.pipeline.decode.segments import Segment
 from kohort.pipeline.decode.slices import Slice, scan_slice
 from kohort.pipeline.decode.storage import mapped
@@ -53,6 +54,9 @@ class Decoder:
             data = mapped(segment.path)
         except FileNotFoundError:
             return
+        if stretch is None and set(self.kinds) == {schemas.SEGMENT}:
+            yield self._segment(segment_end(segment, data), len(data), segment)
+            return
         yield from self.decode(data, segment, stretch)
 
     def decode(self, data: Any, segment: Segment, stretch: Slice | None = None) -> Iterator[pa.RecordBatch]:
@@ -62,16 +66,21 @@ class Decoder:
         Args:
             stretch: if given, only the rows of this slice, and no segment row.
         """
-        end = _End(segment.base_offset)
-        found_here = scans(data) if stretch is None else scan_slice(data, stretch)
-        for found in found_here:
+        end = SegmentEnd(segment.base_offset, None)
+        is_checked = self._is_checked(segment)
+        whole = scans(data, check_crc=is_checked)
+        for found in whole if stretch is None else scan_slice(data, stretch, check_crc=is_checked):
             damage = list(found.damage)
-            end.add(found)
+            end = end.behind(found)
             yield from self._found(found, segment, damage)
             if schemas.DAMAGE in self.kinds and damage:
                 yield self._damage(damage, segment)
         if schemas.SEGMENT in self.kinds and stretch is None:
             yield self._segment(end, len(data), segment)
+
+    def _is_checked(self, segment: Segment) -> bool:
+        """Tell whether the checksums of batches are checked: not if only the headers of topics' batches are needed."""
+        return segment.topic in INTERNAL_TOPICS or schemas.DAMAGE in self.kinds
 
     def _found(self, found: Scan, segment: Segment, damage: list[Corruption]) -> Iterator[pa.RecordBatch]:
         if schemas.BATCH in self.kinds and (batches := self._batches_in_time(found)):
@@ -222,7 +231,7 @@ class Decoder:
         }
         return schemas.record_batch(self.schema, count, columns)
 
-    def _segment(self, end: "_End", size_bytes: int, segment: Segment) -> pa.RecordBatch:
+    def _segment(self, end: SegmentEnd, size_bytes: int, segment: Segment) -> pa.RecordBatch:
         row = {
             "log_offset": segment.base_offset,
             "next_offset": end.next_offset,
@@ -243,23 +252,6 @@ class Decoder:
             "segment": segment.name,
         }
         return schemas.from_rows(self.schema, [{**place, **row} for row in rows])
-
-
-@dataclass(slots=True)
-class _End:
-    """
-    The next offset of a segment and its latest timestamp. The next offset of a segment without a batch is its base offset.
-    """
-
-    next_offset: int
-    timestamp_ms: int | None = None
-
-    def add(self, found: Scan) -> None:
-        if not len(found.positions):
-            return
-        self.next_offset = int(found.next_offsets[-1])
-        latest_ms = int(found.headers["max_timestamp"].max())
-        self.timestamp_ms = latest_ms if self.timestamp_ms is None else max(latest_ms, self.timestamp_ms)
 
 
 def damage_row(damage: Corruption, segment: Segment) -> dict[str, Any]:

@@ -44,14 +44,14 @@ class Slice:
     has_tail: bool = False
 
 
-def scan_slice(data: Any, stretch: Slice, *, batches_max: int = SCAN_BATCHES) -> Iterator[Scan]:
+def scan_slice(data: Any, stretch: Slice, *, check_crc: bool = True, batches_max: int = SCAN_BATCHES) -> Iterator[Scan]:
     """
     The batches of a slice in a segment's bytes, as `batches.scans`. Marks that no longer fit are not used, because compaction
     moves batches.
     """
     begin = stretch.begin.position if stretch.begin is not None and _is_there(data, stretch.begin) else 0
     until = stretch.until.position if stretch.until is not None and _is_there(data, stretch.until) else None
-    for found in scans(data, begin=begin, until=until, batches_max=batches_max):
+    for found in scans(data, check_crc=check_crc, begin=begin, until=until, batches_max=batches_max):
         base_offsets = found.headers["base_offset"].astype(np.int64)
         chosen = (base_offsets >= stretch.start) & (base_offsets < stretch.end)
         damage = [one for one in found.damage if _has_damage(one, found, base_offsets, stretch, is_whole=until is None)]

@@ -23,8 +23,9 @@ from kohort.pipeline.decode.schemas import (
 )
 from kohort.pipeline.decode.segments import list_segments, newest_segments
 from kohort.pipeline.sources import progress
+from kohort.pipeline.sources.first_unread import can_find, find_unread
 from kohort.pipeline.sources.live import is_live, list_logs
-from kohort.pipeline.sources.options import PACK_BYTES, connecting
+from kohort.pipeline.sources.options import PACK_BYTES, SourceOptions, connecting
 from kohort.pipeline.sources.positions import TopicPartition
 from kohort.pipeline.sources.topic_ids import topic_ids
 from kohort.pipeline.tables import topic_names
@@ -40,6 +41,14 @@ _BYTES_PER_SHUFFLE_PARTITION = 32 << 20
 _TASKS_PER_CORE = 2
 _TASK_BYTES_MIN = 4 << 20
 _BEGINS = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("begin_offset", pa.int64())])
+_STARTS = pa.schema(
+    [("topic", pa.string()), ("partition", pa.int32()), ("start_offset", pa.int64()), ("has_batch", pa.bool_())]
+)
+_UNREAD = pa.schema(
+    [("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("next_produced_at_ms", pa.int64())]
+)
+LOOKUPS_MAX = 50_000
+"""Committed offsets that are looked up one by one in the logs of topics; for more, all batch headers are read."""
 _COMPACT_TASK_BYTES = 256 << 20
 """The size of a task that returns only the last commit of each key: a larger task returns fewer rows."""
 
@@ -229,6 +238,37 @@ class Reading:
         if self.as_of_ms is not None:
             return as_of.ends_as_of(self.batches(topics), at_ms=self.as_of_ms)
         return end_offsets.end_offsets(self._read([SEGMENT], end_offsets.INPUT_COLUMNS, topics, newest=True))
+
+    def unread(self, offsets: Any) -> tuple[Any, Any] | None:
+        """
+        Look up the first unread record of each committed offset, without reading the logs of topics.
+
+        Returns:
+            `starts` and `unread` as `time_lag.with_time_lag` takes them; None if all batches have to be read: for an instant of
+            the past, logs in an object store, and too many offsets.
+        """
+        if self.as_of_ms is not None or not can_find(self.directory):
+            return None
+        places = offsets.select("topic", "partition", "offset").distinct().limit(LOOKUPS_MAX + 1).collect()
+        if len(places) > LOOKUPS_MAX:
+            return None
+        committed: dict[TopicPartition, list[int]] = {}
+        for topic, partition, offset in places:
+            committed.setdefault((topic, partition), []).append(offset)
+        options = SourceOptions.parse({**self.connection, "path": self.directory})
+        found = find_unread(options, committed, at_ms=self.at_ms) if committed else {}
+        starts = [
+            {"topic": topic, "partition": partition, "start_offset": one.start_offset, "has_batch": True}
+            for (topic, partition), one in found.items()
+            if one.has_batch
+        ]
+        unread = [
+            {"topic": topic, "partition": partition, "offset": offset, "next_produced_at_ms": at_ms}
+            for (topic, partition), one in found.items()
+            for offset, at_ms in one.produced_at_ms.items()
+        ]
+        frame = self._spark.createDataFrame
+        return frame(pa.Table.from_pylist(starts, _STARTS)), frame(pa.Table.from_pylist(unread, _UNREAD))
 
     def log_begins(self, topics: Collection[str] | None) -> Any:
         """Return the log start offsets of some topics, or of all: `topic`, `partition`, `begin_offset`; None for the past."""

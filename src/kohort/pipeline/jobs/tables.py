@@ -52,7 +52,10 @@ class Tables:
 
     @cached_property
     def time_lag(self) -> Any:
-        """`offset_lag` with how long the oldest unread record has waited; all of the data logs is read."""
+        """`lag` with how long the oldest unread record has waited."""
+        found = self.reading.unread(self.offsets)
+        if found is not None:
+            return time_lag.with_time_lag(self.lag, *found, at_ms=self.reading.at_ms)
         batches = self.reading.batches(_topics(self.offsets))
         begins = self.reading.log_begins(_topics(self.offsets))
         return time_lag.time_lag(self.lag, batches, at_ms=self.reading.at_ms, begins=begins)

@@ -83,6 +83,9 @@ class BronzeReading(Reading):
         found = self._read([BATCH], blocking_transactions.INPUT_COLUMNS, topics)
         return since(found, self.log_begins(topics))
 
+    def unread(self, offsets: Any) -> None:
+        """Kept rows may tell of batches that the source no longer has."""
+
     def log_begins(self, topics: Collection[str] | None) -> Any:
         if self.as_of_ms is not None:
             return None

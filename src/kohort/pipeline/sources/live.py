@@ -140,32 +140,49 @@ def read(log: LiveLog, security: Security = PLAINTEXT) -> Iterator[bytes]:
         ConfigError: the leader moved or does not answer, or the start of the log was deleted. A new read may succeed.
     """
     at = log.start
-    with open_client(Address(log.host, log.port), security) as client:
+    with open_leader(log, security) as client:
         while at < log.end:
-            piece = _fetch(client, log, at)
-            whole, following = whole_batches(piece)
-            if not whole:
-                raise ConfigError(
-                    f"{log.topic}-{log.partition} returned no batch at offset {at}; its end offset is {log.end}"
-                )
-            at = following
-            yield piece[:whole]
+            piece, at = fetch(client, log, at)
+            yield piece
 
 
-def _fetch(client: Client, log: LiveLog, at: int) -> bytes:
+def open_leader(log: LiveLog, security: Security = PLAINTEXT) -> Client:
+    """Return a client of the broker that leads a log."""
+    return open_client(Address(log.host, log.port), security)
+
+
+def fetch(client: Client, log: LiveLog, at: int, bytes_max: int = _FETCH_BYTES) -> tuple[bytes, int]:
+    """
+    Return whole batches from an offset on, at least one, and the offset behind them.
+
+    Args:
+        client: of the leader.
+        bytes_max: the approximate size; a first batch that is larger is returned too (KIP-74).
+
+    Raises:
+        ConfigError: the leader moved, or the offset was deleted. A new read may succeed.
+    """
+    piece = _fetch(client, log, at, bytes_max)
+    whole, following = whole_batches(piece)
+    if not whole:
+        raise ConfigError(f"{log.topic}-{log.partition} returned no batch at offset {at}; its end offset is {log.end}")
+    return piece[:whole], following
+
+
+def _fetch(client: Client, log: LiveLog, at: int, bytes_max: int) -> bytes:
     partition = messages.FetchRequestFetchPartition(
         partition=log.partition,
         current_leader_epoch=-1,
         fetch_offset=at,
         last_fetched_epoch=-1,
         log_start_offset=-1,
-        partition_max_bytes=_FETCH_BYTES,
+        partition_max_bytes=bytes_max,
     )
     request = messages.FetchRequest(
         replica_id=-1,
         max_wait_ms=_FETCH_WAIT_MS,
         min_bytes=1,
-        max_bytes=_FETCH_BYTES,
+        max_bytes=bytes_max,
         isolation_level=0,
         session_id=0,
         session_epoch=-1,

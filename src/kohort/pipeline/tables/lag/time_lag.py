@@ -44,9 +44,6 @@ def time_lag(latest: Any, batches: Any, *, at_ms: int, begins: Any = None) -> An
             wrong if compaction removed that batch, or if `batches` contains deleted ones.
         at_ms: the instant of `latest`; later batches are ignored.
     """
-    columns = latest.columns
-    if "end_offset" not in columns:
-        latest = latest.withColumn("end_offset", fn.lit(None).cast("bigint"))
     known = since(current(batches, at_ms=at_ms), begins).select(
         fn.col("log_topic").alias("topic"),
         fn.col("log_partition").alias("partition"),
@@ -64,18 +61,36 @@ def time_lag(latest: Any, batches: Any, *, at_ms: int, begins: Any = None) -> An
     starts = known.groupBy(*_PLACE).agg(fn.min(fn.when(is_past, fn.col("base_offset"))).alias("start_offset"))
     starts = starts.withColumn("has_batch", fn.lit(True))
     unread = _first_unread(latest.select("group", *_PLACE, "offset"), _waiting(known.where(is_past)))
-    waited = fn.greatest(fn.lit(at_ms) - fn.col("next_produced_at_ms"), fn.lit(0)).cast("bigint")
     if begins is not None:
         # A log without batches up to `at_ms` stays unknown.
         starts = starts.join(begins, on=[*_PLACE], how="left")
         known_start = fn.when(fn.col("start_offset").isNotNull(), fn.coalesce("begin_offset", "start_offset"))
         starts = starts.withColumn("start_offset", known_start).drop("begin_offset")
+    return with_time_lag(latest, starts, unread, at_ms=at_ms)
+
+
+def with_time_lag(latest: Any, starts: Any, unread: Any, *, at_ms: int) -> Any:
+    """
+    Add the time lag to latest offsets, from what is known of the logs.
+
+    Args:
+        latest: as for `time_lag`.
+        starts: `topic`, `partition`, `start_offset` (of the log; null if it has no batch up to `at_ms`) and `has_batch`.
+        unread: `group`, `topic`, `partition` and `next_produced_at_ms` where there is an unread record; or the same by
+            `offset` instead of `group`.
+        at_ms: the instant of `latest`.
+    """
+    columns = latest.columns
+    if "end_offset" not in columns:
+        latest = latest.withColumn("end_offset", fn.lit(None).cast("bigint"))
+    waited = fn.greatest(fn.lit(at_ms) - fn.col("next_produced_at_ms"), fn.lit(0)).cast("bigint")
     begin = fn.when(fn.col("has_batch"), fn.col("start_offset")).otherwise(fn.col("end_offset"))
     missing = begin - fn.col("offset")
     lost = fn.when(missing.isNotNull(), fn.greatest(missing, fn.lit(0).cast("bigint")))
+    key = "group" if "group" in unread.columns else "offset"
     return (
         latest.join(starts, on=[*_PLACE], how="left")
-        .join(unread, on=["group", *_PLACE], how="left")
+        .join(unread, on=[key, *_PLACE], how="left")
         .select(
             *columns,
             "next_produced_at_ms",
