@@ -138,12 +138,15 @@ COLUMNS: dict[str, list[Column]] = {
         _right("LOST", "records_lost"),
         *_COMMITTED,
     ],
-    "status": [
+    "verdicts": [
         *_OFFSETS[:3],
-        _left("STATUS", "status"),
+        _left("VERDICT", "verdict"),
+        _left("BURROW", "status"),
         _right("LAG", "lag"),
+        _duration("WAITING", "time_lag_ms"),
         _right("COMMITS", "commits"),
         _instant("LAST COMMIT (UTC)", "last_commit_ms"),
+        _left("WHY", "why"),
     ],
     "status_history": [
         *_OFFSETS[:3],

@@ -10,7 +10,9 @@ import typer
 from kohort.cli.pipeline.columns import show, to_json
 from kohort.cli.pipeline.options import CommandOptions, LogSource, on_source
 from kohort.cli.pipeline.tables import (
+    EXIT_FOUND,
     burrow_rules,
+    check_fail_on,
     check_logs,
     check_out,
     check_report_directory,
@@ -18,6 +20,8 @@ from kohort.cli.pipeline.tables import (
     fail,
     parse_as_of,
     read_rows,
+    read_verdicts,
+    rows_at_least,
     stderr_console,
     write_full_report,
 )
@@ -70,15 +74,36 @@ def status(
     min_distance: Annotated[
         int | None, typer.Option(metavar="SECONDS", min=0, help="Commits closer together count as one; default 0.")
     ] = None,
+    fail_on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="VERDICT",
+            help="Print partitions with this verdict or a worse one only; exit code 1 if there are any.",
+        ),
+    ] = None,
 ) -> None:
     """
-    Status of each partition by Burrow's rules.
+    Verdict on each partition, the worst first, beside its status by Burrow's rules.
 
-    It is OK, WARN, STOP, STALL or REWIND.
+    Verdicts, the mildest first: OK, WARN, STOP, STALL, REWIND, LOST. With --fail-on the exit code is 0 if no partition has that
+    verdict or a worse one, 1 if one has, 2 if the source cannot be read.
     """
     with stderr_console():
+        check_fail_on(fail_on, is_history=history)
         rules = burrow_rules(intervals, allowed_lag, min_distance)
-    _table(replace(options, rules=rules), "status_history" if history else "status")
+    options = replace(options, rules=rules)
+    if history:
+        _table(options, "status_history")
+        return
+    rows = read_verdicts(options)
+    if fail_on is None:
+        show(rows, options.as_json, "verdicts")
+        return
+    found = list(rows_at_least(rows, fail_on.upper()))
+    if found or options.as_json:
+        show(found, options.as_json, "verdicts")
+    if found:
+        raise typer.Exit(EXIT_FOUND)
 
 
 @app.command()

@@ -5,7 +5,7 @@ Tables and JSON are printed on standard output, progress and notes on standard e
 command runs, so that `kohort --help` stays fast.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from kohort.pipeline.tables.burrow.evaluator import Rules
 
 _EXIT_ERROR = 2
+EXIT_FOUND = 1
+"""The exit code of `status --fail-on` if a partition has the verdict or a worse one."""
 _LATEST_ONLY = ("offsets", "lag")
 """Tables that need only the latest offsets, not the history."""
 _DEFAULT_REPORT = Path("kohort-report.html")
@@ -148,22 +150,65 @@ def burrow_rules(intervals: int | None, allowed_lag: int | None, min_distance_s:
     return Rules(**rules) if rules else None
 
 
+def check_fail_on(verdict: str | None, *, is_history: bool) -> None:
+    """
+    Check the option --fail-on.
+
+    Raises:
+        ConfigError: there is no such verdict, or the command shows history.
+    """
+    from kohort.pipeline.tables.burrow.verdicts import SEVERITIES
+
+    if verdict is not None and is_history:
+        raise ConfigError("--fail-on judges the present; it cannot be used with --history")
+    if verdict is not None and verdict.upper() not in SEVERITIES[1:]:
+        raise ConfigError(f"--fail-on {verdict!r} is no verdict; verdicts are {', '.join(SEVERITIES[1:])}")
+
+
+def rows_at_least(rows: Sequence[dict[str, Any]], verdict: str) -> Iterator[dict[str, Any]]:
+    """Yield the rows with this verdict or a worse one."""
+    from kohort.pipeline.tables.burrow.verdicts import at_least
+
+    return at_least(rows, verdict)
+
+
 def read_rows(options: CommandOptions, name: str) -> list[dict[str, Any]]:
     """Read the rows of a table, from published tables or from logs."""
+    return read_tables(options, (name,))[name]
+
+
+def read_tables(options: CommandOptions, names: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+    """Read the rows of some tables of the same instant. --out writes the first one."""
     with stderr_console() as console:
         from kohort.pipeline.jobs import published
 
         if published.is_published(options.source):
-            return _published_rows(options, name)
+            return {name: _published_rows(options, name) for name in names}
         check_report_directory(options.report_file)
         check_out(options.out)
-        with _open_tables(options, console, name) as tables:
-            rows = _write_and_collect(tables, name, options.out)
-            if not rows:
+        first, *others = names
+        with _open_tables(options, console, first) as tables:
+            found = {first: _write_and_collect(tables, first, options.out)}
+            if not found[first]:
                 _check_group(tables, options)
+            found |= {name: _write_and_collect(tables, name, None) for name in others}
             _write_report(tables, options.report_file)
             _print_damage(tables)
-    return [row for row in rows if all(row.get(column, value) == value for column, value in options.where.items())]
+    return {name: [row for row in rows if _matches(row, options)] for name, rows in found.items()}
+
+
+def _matches(row: Mapping[str, Any], options: CommandOptions) -> bool:
+    return all(row.get(column, value) == value for column, value in options.where.items())
+
+
+def read_verdicts(options: CommandOptions) -> list[dict[str, Any]]:
+    """Read the verdict of each partition, the worst first; see `tables.burrow.verdicts`."""
+    found = read_tables(options, ("status", "time_lag", "rebalances"))
+    with stderr_console():
+        from kohort.pipeline.tables.burrow.verdicts import verdicts
+
+        allowed_lag = 0 if options.rules is None else options.rules.allowed_lag
+        return verdicts(found["time_lag"], found["status"], found["rebalances"], allowed_lag=allowed_lag)
 
 
 def _check_group(tables: "Tables", options: CommandOptions) -> None:

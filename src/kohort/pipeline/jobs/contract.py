@@ -19,7 +19,7 @@ _TABLES = {
     "lag": _LAG,
     "time_lag": f"{_LAG} next_produced_at_ms time_lag_ms records_lost",
     "lag_over_time": "group timestamp_ms lag",
-    "status": "group topic partition status lag commits last_commit_ms",
+    "status": "group topic partition status lag commits last_commit_ms is_rising",
     "status_history": "group topic partition since_ms until_ms status lag_max",
     "commit_frequency": (
         "group topic partition commits first_commit_ms last_commit_ms interval_p50_ms interval_max_ms unmoved rewinds"

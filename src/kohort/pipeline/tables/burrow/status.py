@@ -11,6 +11,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from kohort.pipeline.tables.burrow.evaluator import INTERVALS, Commit, Rules, evaluate, window
 from kohort.pipeline.tables.burrow.history import BurrowHistory
+from kohort.pipeline.tables.burrow.verdicts import is_rising
 from kohort.pipeline.tables.incarnations import last_end
 from kohort.pipeline.tables.lag import lag_over_time
 from kohort.pipeline.tables.offsets import as_of
@@ -19,7 +20,14 @@ from kohort.pipeline.tables.replayed import replayed
 _PARTITION = ("group", "topic", "partition")
 _PLACE = [("group", pa.string()), ("topic", pa.string()), ("partition", pa.int32())]
 STATUS_SCHEMA = pa.schema(
-    [*_PLACE, ("status", pa.string()), ("lag", pa.int64()), ("commits", pa.int32()), ("last_commit_ms", pa.int64())]
+    [
+        *_PLACE,
+        ("status", pa.string()),
+        ("lag", pa.int64()),
+        ("commits", pa.int32()),
+        ("last_commit_ms", pa.int64()),
+        ("is_rising", pa.bool_()),
+    ]
 )
 HISTORY_SCHEMA = pa.schema(
     [*_PLACE, ("since_ms", pa.int64()), ("until_ms", pa.int64()), ("status", pa.string()), ("lag_max", pa.int64())]
@@ -38,10 +46,9 @@ def burrow_status(
     """
     Return the status of every partition with a committed offset at `at_ms`.
 
-    Columns: `group`, `topic`, `partition`, `status`, `lag`, `commits` (in the window), `last_commit_ms`. Unlike in Burrow,
-    commits of
-    aborted transactions do not count, and a tombstone clears the window: a partition whose offset was deleted or has expired is
-    not listed.
+    Columns: `group`, `topic`, `partition`, `status`, `lag`, `commits` (in the window), `last_commit_ms`, `is_rising` (the
+    low-water mark of the lag rises over the window, see `verdicts`). Unlike in Burrow, commits of aborted transactions do not
+    count, and a tombstone clears the window: a partition whose offset was deleted or has expired is not listed.
 
     Args:
         commits: as `offset_commits` returns them.
@@ -137,4 +144,5 @@ def _evaluated(row: dict[str, Any], at_ms: int, rules: Rules) -> dict[str, Any] 
         "lag": lag,
         "commits": len(commits),
         "last_commit_ms": commits[-1].timestamp_ms,
+        "is_rising": is_rising([one.lag for one in commits]),
     }

@@ -1,0 +1,176 @@
+"""The verdicts of partitions, a table of cases: what Burrow's status misses, and what it has right."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from kohort.cli.pipeline.commands import app
+from kohort.pipeline.jobs import contract, published
+from kohort.pipeline.tables.burrow.verdicts import (
+    SEVERITIES,
+    PartitionFacts,
+    groups_with_members,
+    is_rising,
+    judge,
+    verdicts,
+    worst,
+)
+
+T = 1_795_252_834_123
+
+
+CASES: list[tuple[str, dict[str, Any], str, str]] = [
+    # case                                    facts                                                        verdict   why
+    ("nothing is left to read", {"status": "OK", "lag": 0}, "OK", ""),
+    ("nothing is left to read, no members", {"status": "OK", "lag": 0, "has_members": False}, "OK", ""),
+    ("caught up and silent", {"status": "STOP", "lag": 0}, "OK", ""),
+    ("the lag is allowed", {"status": "STOP", "lag": 5, "allowed_lag": 5}, "OK", ""),
+    ("Burrow's STOP", {"status": "STOP", "lag": 9, "has_members": True}, "STOP", "no commit for"),
+    (
+        "Burrow's STALL without members",
+        {"status": "STALL", "lag": 9, "has_members": False},
+        "STALL",
+        "repeat one offset",
+    ),
+    ("Burrow's REWIND", {"status": "REWIND", "lag": 9}, "REWIND", "went back"),
+    ("a dead group, silent for a short time", {"status": "OK", "lag": 9, "has_members": False}, "STOP", "no members"),
+    ("a dead group that Burrow warns of", {"status": "WARN", "lag": 9, "has_members": False}, "STOP", "no members"),
+    ("a group dead for more than a week", {"status": None, "lag": 9, "has_members": None}, "STOP", "has expired"),
+    ("members are unknown", {"status": "OK", "lag": 9, "has_members": None}, "OK", ""),
+    ("Burrow's WARN", {"status": "WARN", "lag": 9, "has_members": True}, "WARN", "does not shrink"),
+    ("the lag rises for hours", {"status": "OK", "lag": 9, "is_rising": True}, "WARN", "rises"),
+    ("records were deleted unread", {"status": "OK", "lag": 9, "records_lost": 4}, "LOST", "4 records"),
+    ("a commit beyond the end", {"status": "OK", "lag": 0, "offset": 9, "end_offset": 5}, "LOST", "beyond"),
+    ("a commit at the end", {"status": "OK", "lag": 0, "offset": 5, "end_offset": 5}, "OK", ""),
+    ("the log is unknown", {"status": None, "lag": None}, "OK", ""),
+]
+
+LAGS: list[tuple[list[int | None], bool]] = [
+    ([5, 6, 7, 8], True),
+    ([5, 9, 7, 12, 11, 20], True),  # single decreases, which reset Burrow's WARN
+    ([0, 90, 0, 90, 0, 90], False),  # a batch job that catches up each time
+    ([5, 5, 5, 5], False),
+    ([9, 8, 7, 6], False),
+    ([5, 9, 7, 5], False),
+    ([5, None, 6, 7], False),  # too few to tell
+    ([None, 5, None, 6, 7, 8], True),
+    ([], False),
+]
+
+
+@pytest.mark.parametrize(("case", "facts", "verdict", "why"), CASES, ids=[case[0] for case in CASES])
+def test_rules(case: str, facts: dict[str, Any], verdict: str, why: str) -> None:
+    found = judge(PartitionFacts(**facts))
+    assert found.name == verdict
+    assert why in found.why
+    assert bool(found.why) == (verdict != "OK")
+
+
+@pytest.mark.parametrize(("lags", "expected"), LAGS)
+def test_a_rising_low_water_mark(lags: list[int | None], expected: bool) -> None:
+    assert is_rising(lags) == expected
+
+
+def test_the_worst_of_some_verdicts() -> None:
+    assert worst(SEVERITIES) == "LOST"
+    assert worst(["STOP", "OK"]) == "STOP"
+    assert worst([]) == ""
+
+
+def change(group: str, log_offset: int, *members: str, event: str = "rebalanced") -> dict[str, Any]:
+    return {"group": group, "log_offset": log_offset, "event": event, "members": list(members)}
+
+
+def test_the_last_change_tells_the_members() -> None:
+    rows = [change("a", 9), change("a", 3, "one"), change("b", 4), change("b", 7, "two")]
+    assert groups_with_members(rows) == {"a": False, "b": True}
+
+
+def lag(group: str, partition: int, offset: int, end: int | None = 100, **other: Any) -> dict[str, Any]:
+    row = {"group": group, "topic": "t", "partition": partition, "offset": offset, "leader_epoch": 0, "metadata": ""}
+    row |= {"commit_timestamp_ms": T, "end_offset": end, "lag": None if end is None else max(end - offset, 0)}
+    return row | {"next_produced_at_ms": None, "time_lag_ms": 1000, "records_lost": 0} | other
+
+
+def status(group: str, partition: int, name: str, **other: Any) -> dict[str, Any]:
+    row = {"group": group, "topic": "t", "partition": partition, "status": name, "lag": 1, "commits": 3}
+    return row | {"last_commit_ms": T + 5, "is_rising": False} | other
+
+
+LAG = [lag("alive", 0, 100), lag("alive", 1, 60), lag("dead", 0, 90), lag("dead", 1, 50), lag("gone", 0, 1)]
+STATUS = [
+    status("alive", 0, "OK"),
+    status("alive", 1, "OK", is_rising=True),
+    status("dead", 0, "OK"),
+    status("dead", 1, "OK"),
+]
+REBALANCES = [change("alive", 1, "m"), change("dead", 2, "m"), change("dead", 3, event="emptied")]
+
+
+def test_the_worst_come_first() -> None:
+    rows = verdicts(LAG, STATUS, REBALANCES)
+    assert [(row["group"], row["partition"], row["verdict"], row["status"], row["lag"]) for row in rows] == [
+        ("gone", 0, "STOP", None, 99),
+        ("dead", 1, "STOP", "OK", 50),
+        ("dead", 0, "STOP", "OK", 10),
+        ("alive", 1, "WARN", "OK", 40),
+        ("alive", 0, "OK", "OK", 0),
+    ]
+    assert [row["last_commit_ms"] for row in rows][:2] == [T, T + 5]
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    """Published tables."""
+    tables = {"time_lag": LAG, "status": STATUS, "rebalances": REBALANCES, "offset_commits": [], "members": []}
+
+    def write(directory: Path) -> None:
+        for name, rows in tables.items():
+            (directory / name).mkdir()
+            columns = {column: [row.get(column) for row in rows] for column in contract.COLUMNS[name]}
+            table = pa.table(columns) if rows else pa.table({column: pa.array([], pa.string()) for column in columns})
+            pq.write_table(table, directory / name / "part-0.parquet")
+
+    published.publish(tmp_path / "out", "/a/source", write, made_of={})
+    return tmp_path / "out"
+
+
+EXITS = [
+    # options                                exit  groups that are printed
+    ((), 0, ["gone", "dead", "dead", "alive", "alive"]),
+    (("--fail-on", "WARN"), 1, ["gone", "dead", "dead", "alive"]),
+    (("--fail-on", "stop"), 1, ["gone", "dead", "dead"]),
+    (("--fail-on", "STALL"), 0, []),
+    (("--fail-on", "STOP", "--group", "alive"), 0, []),
+    (("--fail-on", "WARN", "--group", "alive"), 1, ["alive"]),
+]
+
+
+@pytest.mark.parametrize(("options", "code", "groups"), EXITS)
+def test_the_exit_code_and_what_is_printed(out: Path, options: tuple[str, ...], code: int, groups: list[str]) -> None:
+    """Nothing is printed if nothing is wrong, as cron likes it."""
+    done = CliRunner().invoke(app, ["status", str(out), *options])
+    assert done.exit_code == code, done.output
+    assert [line.split()[0] for line in done.stdout.splitlines()[1:]] == groups
+    done = CliRunner().invoke(app, ["status", str(out), *options, "--json"])
+    assert done.exit_code == code
+    assert [row["group"] for row in json.loads(done.stdout)] == groups
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--fail-on", "OK"), "'OK' is no verdict; verdicts are WARN, STOP, STALL, REWIND, LOST"),
+        (("--fail-on", "STOP", "--history"), "cannot be used with --history"),
+    ],
+)
+def test_what_cannot_be_meant(
+    out: Path, options: tuple[str, ...], sentence: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert CliRunner().invoke(app, ["status", str(out), *options]).exit_code == 2
+    assert sentence in capfd.readouterr().err
