@@ -419,18 +419,17 @@ def test_a_client_beyond_the_limit_is_accepted_when_another_one_leaves() -> None
     """Its connection waits in the listener's queue, and takes no descriptor of the broker."""
 
     async def story(node: Node, connect: Callable[[], Awaitable[Client]]) -> None:
-        assert node._listener is not None
-        node._listener._count_max = 2
+        node._connections.limits.count_max = 2
         first, second, third = [await connect() for _ in range(3)]
         for client in (first, second):
             assert (await client.ask(ApiKey.API_VERSIONS, 0, m.ApiVersionsRequest())).error_code == 0
         third.send(ApiKey.API_VERSIONS, 0, m.ApiVersionsRequest())
         for _ in range(20):
             assert (await first.ask(ApiKey.API_VERSIONS, 0, m.ApiVersionsRequest())).error_code == 0
-        assert node._connections.count == 2
+        assert node._connections.limits.count == 2
         second.writer.close()
         assert (await third.receive(ApiKey.API_VERSIONS, 0))[1].error_code == 0
-        assert node._connections.count == 2
+        assert node._connections.limits.count == 2
 
     play(story)
 

@@ -15,7 +15,7 @@ from kohort.model.image import ClusterImage, ImageDelta
 from kohort.runtime.ports import PartitionLog
 from kohort.runtime.processors import InlineProcessor
 from kohort.server.coordinators import CoordinatorEnvironment, Coordinators
-from kohort.server.metrics import gauge
+from kohort.server.metrics.families import gauge
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from tests.broker.harness import Harness

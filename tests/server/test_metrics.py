@@ -12,9 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.cli.serve import parser
-from kohort.server.metrics import gauge, log_families, producer_families
+from kohort.server.metrics.families import gauge, log_families, producer_families
+from kohort.server.metrics.scrape import REQUEST_BYTES_MAX, Scrape
 from kohort.server.node import Node
-from kohort.server.scrape import REQUEST_BYTES_MAX, Scrape
 from kohort.server.settings import Settings
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey

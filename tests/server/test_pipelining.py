@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from kohort.broker.configs.definitions import BrokerConfig
 from kohort.runtime.ready_queue import ReadyQueue
 from kohort.server.connection import ClientConnection, ClientConnections
+from kohort.server.connection_limits import ConnectionLimits
 from kohort.server.dispatch import Dispatch
 from kohort.server.slices import Slices
 from kohort.wire import messages as m
@@ -64,9 +66,11 @@ class Server:
         self._due = due
         handlers = {key: self._handle(key) for key in ApiKey}
         self.socket = Socket()
-        self.connection = ClientConnection(
-            ClientConnections(Dispatch(handlers), ReadyQueue(due.append), Slices(due.append), frame_bytes_max=1 << 20)
+        limits = ConnectionLimits(BrokerConfig({}), 10)
+        connections = ClientConnections(
+            Dispatch(handlers), ReadyQueue(due.append), Slices(due.append), limits, frame_bytes_max=1 << 20
         )
+        self.connection = ClientConnection(connections, "127.0.0.1")
         self.connection.connection_made(self.socket)
 
     def _handle(self, key: ApiKey) -> Callable[[Any, Any, Callable[[Any], None]], None]:

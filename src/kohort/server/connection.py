@@ -27,6 +27,7 @@ from kohort.model.limits import (
     WRITE_BUFFER_BYTES,
 )
 from kohort.runtime.ready_queue import ReadyQueue
+from kohort.server.connection_limits import ConnectionLimits
 from kohort.server.dispatch import Dispatch, Route
 from kohort.server.slices import Slices, Steps
 from kohort.wire.frames import FrameReader
@@ -99,9 +100,8 @@ class ClientConnections:
     The connections of a node, and the objects that they share.
 
     Attributes:
+        limits: how many connections there may be, and how many there are.
         accepted: how many connections have been accepted so far.
-        count: connections whose socket is open.
-        when_closed: called when a socket was closed.
         closing: closed connections whose client has not taken the last replies, with the time of the check that found them so.
         slow: the connections whose client has not taken more than `WRITE_BUFFER_BYTES` of replies.
         unsent_bytes: the replies of the slow connections, as of the last look at each.
@@ -109,15 +109,22 @@ class ClientConnections:
         abandoned_bytes: the requests that are worked on although their client has disconnected.
     """
 
-    def __init__(self, dispatch: Dispatch, ready_queue: ReadyQueue, slices: Slices, *, frame_bytes_max: int) -> None:
+    def __init__(
+        self,
+        dispatch: Dispatch,
+        ready_queue: ReadyQueue,
+        slices: Slices,
+        limits: ConnectionLimits,
+        *,
+        frame_bytes_max: int,
+    ) -> None:
+        self.limits = limits
         self.dispatch = dispatch
         self.slices = slices
         self.ready_queue = ready_queue
         self.frame_bytes_max = frame_bytes_max
         self.memory = Memory()
         self.open: set[ClientConnection] = set()
-        self.count = 0
-        self.when_closed: Callable[[], None] = lambda: None
         self.closing: dict[ClientConnection, float] = {}
         self.slow: set[ClientConnection] = set()
         self.unsent_bytes = 0
@@ -125,9 +132,10 @@ class ClientConnections:
         self.abandoned_bytes = 0
         self.accepted = 0
 
-    def __call__(self) -> "ClientConnection":
+    def __call__(self, host: str) -> "ClientConnection":
+        """Make the protocol of a connection from an address."""
         self.accepted += 1
-        return ClientConnection(self)
+        return ClientConnection(self, host)
 
     def fetch_bytes_left(self) -> int:
         """How many bytes of records the next Fetch response may have, so that clients that do not read share one bound."""
@@ -148,12 +156,20 @@ class ClientConnections:
                 connection.used_at = now
             elif now - connection.used_at > idle_seconds_max:
                 connection.close_idle()
+        if self.limits.excess:
+            self._close_excess()
         self._abort_stalled(now)
         for connection, since in list(self.closing.items()):
             if not since:
                 self.closing[connection] = now
             elif now - since > CLOSING_SECONDS_MAX:
                 connection.abort()
+
+    def _close_excess(self) -> None:
+        """Close connections beyond a limit that was lowered, those first that were unused longest."""
+        excess = self.limits.excess - len(self.closing)
+        for connection in sorted(self.open, key=lambda each: each.used_at)[: max(excess, 0)]:
+            connection.close_idle()
 
     def _abort_stalled(self, now: float) -> None:
         """Make room for replies: abort connections whose clients do not read, those with the most unsent bytes first."""
@@ -263,7 +279,7 @@ class ClientConnection(asyncio.Protocol):
         unsent_bytes: replies that the client has not taken, as of the last look; 0 unless the connection is slow.
     """
 
-    def __init__(self, shared: ClientConnections) -> None:
+    def __init__(self, shared: ClientConnections, host: str) -> None:
         self._shared = shared
         self._routes = shared.dispatch.routes
         self._frames = FrameReader(shared.frame_bytes_max)
@@ -284,7 +300,7 @@ class ClientConnection(asyncio.Protocol):
         self._is_flush_scheduled = False
         self._is_slow = False
         self._is_paused = False
-        self.client_host = "/0.0.0.0"
+        self.client_host = f"/{host}"
         self.was_used = True
         self.used_at = 0.0
         self.unsent_bytes = 0
@@ -299,11 +315,7 @@ class ClientConnection(asyncio.Protocol):
         # uvloop's transports have the interface of asyncio.Transport but are no subclass.
         self._transport = self._socket = transport = cast("asyncio.Transport", transport)
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
-        peer = transport.get_extra_info("peername")
-        if peer:
-            self.client_host = f"/{peer[0]}"
         self._shared.open.add(self)
-        self._shared.count += 1
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 -- asyncio's signature
         # As in Kafka, waiting requests go on without a client, except those that registered `when_abandoned`.
@@ -319,8 +331,7 @@ class ClientConnection(asyncio.Protocol):
         self._out.clear()
         self._shared.open.discard(self)
         self._shared.closing.pop(self, None)
-        self._shared.count -= 1
-        self._shared.when_closed()
+        self._shared.limits.leave(self.client_host[1:])
 
     def data_received(self, data: bytes) -> None:
         self.was_used = True

@@ -110,7 +110,7 @@ class GroupCoordinator:
         self._runtime.on_image(delta)
 
     def metrics(self) -> Iterator[Metric]:
-        from kohort.server import metrics
+        from kohort.server.metrics import families as metrics
 
         yield from metrics.group_families(self._service.gauges(), GroupCounters.total(self._counters.values()))
         yield from metrics.runtime_families("group", self._runtime.metrics())

@@ -1,5 +1,5 @@
 """
-The listener of clients: accepts connections as long as there are file descriptors for them.
+The listener of clients: accepts connections within the limits of `connection_limits` and as long as there are file descriptors.
 
 Half of the descriptors of the process are for segment files (`kohort.storage.segments.file_handles`), so clients cannot take a
 partition offline. Clients beyond the rest wait in the listener's queue until another client disconnects.
@@ -10,9 +10,11 @@ import errno
 import logging
 import socket
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from kohort.server.connection import ClientConnections
+from kohort.server.connection_limits import ConnectionLimits
 from kohort.storage.segments.file_handles import open_files_max
 
 _log = logging.getLogger("kohort.server")
@@ -36,22 +38,15 @@ def connections_max() -> int:
 
 
 class Listener:
-    """
-    One listening socket.
+    """One listening socket."""
 
-    Args:
-        count_max: connections beyond this many are not accepted.
-    """
-
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, bound: socket.socket, connections: ClientConnections, count_max: int
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, bound: socket.socket, connections: ClientConnections) -> None:
         self._loop = loop
         self._socket = bound
         self._connections = connections
-        self._count_max = count_max
+        self._limits: ConnectionLimits = connections.limits
         self._has_room = asyncio.Event()
-        connections.when_closed = self._has_room.set
+        self._limits.when_room.append(self._has_room.set)
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -75,24 +70,38 @@ class Listener:
         while True:
             await self._wait_for_room()
             try:
-                accepted, _ = await self._loop.sock_accept(self._socket)
+                accepted, peer = await self._loop.sock_accept(self._socket)
             except OSError as error:
                 if error.errno not in _NO_RESOURCES:  # the client has gone
                     continue
                 _log.warning("listener.paused error=%r", str(error), extra={"client": ""})
                 await asyncio.sleep(_RETRY_SECONDS)
                 continue
-            with suppress(OSError):
-                accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                await self._loop.connect_accepted_socket(self._connections, accepted)
+            delay = self._limits.record_accepted()
+            await self._admit(accepted, str(peer[0]))
+            if delay:
+                _log.info("listener.throttled seconds=%.3f", delay, extra={"client": ""})
+                await asyncio.sleep(delay)
+
+    async def _admit(self, accepted: socket.socket, host: str) -> None:
+        """Begin a connection, or close it if its address has too many."""
+        limits = self._limits
+        if not limits.enter(host):
+            _log.info("connection.rejected client=%s limit=%d", host, limits.host_max(host), extra={"client": host})
+            accepted.close()
+            return
+        try:
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await self._loop.connect_accepted_socket(partial(self._connections, host), accepted)
+        except OSError:  # the client has gone
+            limits.leave(host)
+            accepted.close()
 
     async def _wait_for_room(self) -> None:
-        while self._connections.count >= self._count_max:
+        limits = self._limits
+        while not limits.has_room:
             _log.warning(
-                "listener.paused connections=%d limit=%d",
-                self._connections.count,
-                self._count_max,
-                extra={"client": ""},
+                "listener.paused connections=%d limit=%d", limits.count, limits.count_max, extra={"client": ""}
             )
             self._has_room.clear()
             await self._has_room.wait()

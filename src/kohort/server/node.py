@@ -27,6 +27,7 @@ from kohort.runtime.processors import InlineProcessor
 from kohort.runtime.ready_queue import ReadyQueue
 from kohort.runtime.timers.clock import SystemClock
 from kohort.server.connection import ClientConnections
+from kohort.server.connection_limits import ConnectionLimits
 from kohort.server.coordinators import CoordinatorEnvironment, Coordinators
 from kohort.server.dispatch import Dispatch
 from kohort.server.hosted import COORDINATORS
@@ -109,6 +110,7 @@ class Node:
             Dispatch(self._broker.handlers),
             self._ready_queue,
             Slices(self._call_soon),
+            ConnectionLimits(settings.config, connections_max()),
             frame_bytes_max=settings.config.get_int("socket.request.max.bytes"),
         )
         self._listener: Listener | None = None
@@ -196,15 +198,13 @@ class Node:
         self._coordinators.load()
         settings = self._settings
         with self._binding(settings.port, "--port"):
-            self._listener = Listener(
-                self._loop, bind(settings.host, settings.port), self._connections, connections_max()
-            )
+            self._listener = Listener(self._loop, bind(settings.host, settings.port), self._connections)
         host, port = self._listener.address
         advertised_host, advertised_port = settings.advertised or (_advertised_host(host), port)
         self._cluster.host = advertised_host
         self._cluster.port = advertised_port
         if settings.metrics_port is not None:
-            from kohort.server.scrape import Scrape
+            from kohort.server.metrics.scrape import Scrape
 
             with self._binding(settings.metrics_port, "--metrics-port"):
                 self._metrics_server = await self._loop.create_server(
@@ -228,7 +228,7 @@ class Node:
             ) from error
 
     def _metrics(self) -> Iterator["Metric"]:
-        from kohort.server import metrics
+        from kohort.server.metrics import families as metrics
 
         yield from metrics.process_families(self._started_at_s)
         yield from metrics.server_families(self._connections)

@@ -118,7 +118,7 @@ class TransactionCoordinator:
         self._runtime.on_image(delta)
 
     def metrics(self) -> Iterator[Metric]:
-        from kohort.server import metrics
+        from kohort.server.metrics import families as metrics
 
         gauges = self._service.gauges()
         gauges.markers_waiting = sum(sender.waiting for sender in self._senders.values())

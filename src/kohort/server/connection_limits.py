@@ -1,0 +1,170 @@
+"""
+Limits of connections: in all, of one address, and per second.
+
+`max.connections` and `max.connection.creation.rate` make the listener wait: further clients stay in its queue. A connection
+beyond `max.connections.per.ip` is closed at once. If `max.connections` is lowered below the number of open connections, those
+that were unused longest are closed.
+
+Source: Kafka ConnectionQuotas, Rate, QuotaUtils.throttleTime.
+"""
+
+import socket
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from kohort.broker.configs.definitions import BrokerConfig
+from kohort.model.errors import ConfigError
+
+CONFIGS: Final = (
+    "max.connection.creation.rate",
+    "max.connections",
+    "max.connections.per.ip",
+    "max.connections.per.ip.overrides",
+)
+WINDOW_SECONDS: Final = 1.0
+WINDOWS: Final = 11
+"""Source: quota.window.size.seconds and quota.window.num."""
+UNLIMITED: Final = 2**31 - 1
+
+
+class ConnectionRate:
+    """
+    The rate of new connections, over at most `WINDOWS` windows.
+
+    Source: Kafka Rate over a WindowedSum: the time counts as at least `WINDOWS - 1` windows, so a burst of ten seconds' worth
+    of connections is possible after a pause.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._windows: deque[list[float]] = deque()
+        """The start of each window, and its number of connections."""
+
+    def record(self, per_second_max: int) -> float:
+        """Count a connection; return for how many seconds no further one may be accepted, at most a window."""
+        now = self._now()
+        windows = self._windows
+        while windows and now - windows[0][0] >= WINDOWS * WINDOW_SECONDS:
+            windows.popleft()
+        if not windows or now - windows[-1][0] >= WINDOW_SECONDS:
+            windows.append([now, 0])
+        windows[-1][1] += 1
+        elapsed = max(now - windows[0][0], (WINDOWS - 1) * WINDOW_SECONDS)
+        rate = sum(count for _, count in windows) / elapsed
+        if rate <= per_second_max:
+            return 0.0
+        return WINDOW_SECONDS if not per_second_max else min((rate / per_second_max - 1) * elapsed, WINDOW_SECONDS)
+
+
+class ConnectionLimits:
+    """
+    The limits, and how many connections count towards them.
+
+    Args:
+        descriptors_max: how many connections the process has file descriptors for.
+
+    Attributes:
+        count: connections whose socket is open.
+        count_max: `max.connections`, or `descriptors_max` if that is less.
+        rejected: connections that were closed because their address had too many.
+        when_room: called when a connection was closed, or a limit was changed.
+
+    Raises:
+        ConfigError: an override is invalid, or its host is unknown.
+    """
+
+    def __init__(self, config: BrokerConfig, descriptors_max: int, now: Callable[[], float] = time.monotonic) -> None:
+        self._descriptors_max = descriptors_max
+        self._rate = ConnectionRate(now)
+        self._by_host: Counter[str] = Counter()
+        self.count = 0
+        self.rejected = 0
+        self.when_room: list[Callable[[], None]] = []
+        self.configure(config)
+
+    def configure(self, config: BrokerConfig) -> None:
+        """
+        Read the limits. Open connections beyond them are closed with the next check for idle connections.
+
+        Raises:
+            ConfigError: as the constructor.
+        """
+        overrides = _overrides(config.get_str("max.connections.per.ip.overrides") or "")
+        per_host_max = config.get_int("max.connections.per.ip")
+        if per_host_max <= 0 and not overrides:
+            raise ConfigError(
+                "max.connections.per.ip can be 0 only if max.connections.per.ip.overrides names the addresses that may connect"
+            )
+        self._overrides = overrides
+        self._per_host_max = per_host_max
+        self._per_second_max = config.get_int("max.connection.creation.rate")
+        self.count_max = min(config.get_int("max.connections"), self._descriptors_max)
+        self._tell_room()
+
+    @property
+    def has_room(self) -> bool:
+        return self.count < self.count_max
+
+    @property
+    def excess(self) -> int:
+        """How many open connections are beyond `count_max`."""
+        return max(self.count - self.count_max, 0)
+
+    def host_max(self, host: str) -> int:
+        """The limit of an address."""
+        return self._overrides.get(host, self._per_host_max)
+
+    def record_accepted(self) -> float:
+        """Count an accepted connection; return for how many seconds the listener has to wait before the next one."""
+        return self._rate.record(self._per_second_max) if self._per_second_max < UNLIMITED else 0.0
+
+    def enter(self, host: str) -> bool:
+        """Count a connection; False, and not counted, if its address has too many already."""
+        if self._by_host[host] >= self.host_max(host):
+            self.rejected += 1
+            if not self._by_host[host]:
+                del self._by_host[host]
+            return False
+        self._by_host[host] += 1
+        self.count += 1
+        return True
+
+    def leave(self, host: str) -> None:
+        """Forget a connection whose socket was closed."""
+        self.count -= 1
+        self._by_host[host] -= 1
+        if not self._by_host[host]:
+            del self._by_host[host]
+        self._tell_room()
+
+    def _tell_room(self) -> None:
+        for tell in self.when_room:
+            tell()
+
+
+def _overrides(text: str) -> Mapping[str, int]:
+    """
+    Parse `host:count,host:count` into limits by address. Source: Kafka Csv.parseCsvMap, InetAddress.getByName.
+
+    Raises:
+        ConfigError: the text has another form, or a host is unknown.
+    """
+    limits: dict[str, int] = {}
+    for pair in filter(None, (each.strip() for each in text.split(","))):
+        host, separator, number = pair.rpartition(":")
+        host = host.strip().removeprefix("[").removesuffix("]")
+        if not separator or not host or not number.strip().isdecimal():
+            raise ConfigError(
+                f"max.connections.per.ip.overrides must be a list of HOST:NUMBER, for example 127.0.0.1:200,[::1]:50; "
+                f"one entry is {pair!r}"
+            )
+        try:
+            address = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0]
+        except OSError as error:
+            raise ConfigError(
+                f"max.connections.per.ip.overrides names the host {host!r}, which is unknown: {error.strerror or error}"
+            ) from None
+        limits[str(address)] = int(number)
+    return limits
