@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from kohort.conformance import coverage, library
 from kohort.conformance.comparison_run import Report
-from kohort.conformance.scenario import Scenario
+from kohort.conformance.scenarios.scenario import Scenario
 from kohort.testing.conformance import replay, unused_rules
 
 GROUP_APIS = coverage.SUBJECTS[coverage.GROUPS]

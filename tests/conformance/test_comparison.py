@@ -13,8 +13,8 @@ from kohort.conformance.deliberate import Deliberate, unused
 from kohort.conformance.library import deliberate_differences, home
 from kohort.conformance.outcome import Outcome, StepOutcome
 from kohort.conformance.recording import Recording, load, save
-from kohort.conformance.scenario import Scenario
-from kohort.conformance.script import Step
+from kohort.conformance.scenarios.scenario import Scenario
+from kohort.conformance.scenarios.script import Step
 from kohort.model.errors import ConfigError
 
 SCENARIO = Scenario(

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from kohort.conformance import coverage
-from kohort.conformance.cluster import Cluster
+from kohort.conformance.brokers.cluster import Cluster
 from kohort.conformance.compare import RECORDS, TRANSACTIONS, Comparison, Difference
 from kohort.conformance.comparison_run import (
     AGAIN_MAX,
@@ -23,9 +23,9 @@ from kohort.conformance.comparison_run import (
 )
 from kohort.conformance.lateness import LATE_MS, is_doubtful
 from kohort.conformance.outcome import Outcome, StepOutcome
-from kohort.conformance.restarting import CommonRestart
-from kohort.conformance.scenario import Scenario
-from kohort.conformance.script import Step
+from kohort.conformance.scenarios.restarting import CommonRestart
+from kohort.conformance.scenarios.scenario import Scenario
+from kohort.conformance.scenarios.script import Step
 
 LATE = LATE_MS + 1
 

@@ -3,9 +3,9 @@
 from typing import Any
 from uuid import UUID
 
+from kohort.conformance.brokers.coordinator_log import ScenarioRecords
+from kohort.conformance.brokers.offsets_log import OFFSETS_LOG
 from kohort.conformance.canon import Names
-from kohort.conformance.coordinator_log import ScenarioRecords
-from kohort.conformance.offsets_log import OFFSETS_LOG
 from kohort.records import values
 from kohort.records.serde import encode_record
 from kohort.wire.batches import BatchRecord, build_batch

@@ -1,11 +1,11 @@
 """The records that a scenario's groups leave, and records that cannot be read."""
 
+from kohort.conformance.brokers.coordinator_log import UNREADABLE, ScenarioRecords
+from kohort.conformance.brokers.offsets_log import OFFSETS_LOG
 from kohort.conformance.canon import Names
 from kohort.conformance.compare import compare
-from kohort.conformance.coordinator_log import UNREADABLE, ScenarioRecords
-from kohort.conformance.offsets_log import OFFSETS_LOG
 from kohort.conformance.outcome import Outcome
-from kohort.conformance.scenario import Scenario
+from kohort.conformance.scenarios.scenario import Scenario
 from kohort.records.serde import encode_record
 from kohort.records.values import (
     ConsumerGroupMemberMetadata,

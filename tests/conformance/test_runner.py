@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from kohort.conformance.outcome import Outcome, StepOutcome
-from kohort.conformance.scenario import Scenario
-from kohort.conformance.scenario_run import ScenarioRun, all_found
-from kohort.conformance.script import Step
+from kohort.conformance.scenarios.scenario import Scenario
+from kohort.conformance.scenarios.scenario_run import ScenarioRun, all_found
+from kohort.conformance.scenarios.script import Step
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.encoders import response_encoder

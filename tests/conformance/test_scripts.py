@@ -14,9 +14,9 @@ from kohort.conformance.generated.scenarios import (
     generated_scenarios,
     generated_transactions,
 )
-from kohort.conformance.requests import request_frame, resolve
-from kohort.conformance.scenario import Scenario, scenarios
-from kohort.conformance.script import Script, ScriptError, Step, parse_script
+from kohort.conformance.scenarios.requests import request_frame, resolve
+from kohort.conformance.scenarios.scenario import Scenario, scenarios
+from kohort.conformance.scenarios.script import Script, ScriptError, Step, parse_script
 from kohort.model.errors import ConfigError
 from kohort.model.ids import TRANSACTION_STATE, coordinator_partition
 from kohort.records.serde import CoordinatorRecordSerde

@@ -2,12 +2,12 @@
 
 from typing import Any
 
+from kohort.conformance.brokers.coordinator_log import UNREADABLE, ScenarioRecords
+from kohort.conformance.brokers.transaction_log import TRANSACTION_LOG
 from kohort.conformance.canon import Names
 from kohort.conformance.compare import TRANSACTIONS, compare
-from kohort.conformance.coordinator_log import UNREADABLE, ScenarioRecords
 from kohort.conformance.outcome import Outcome
-from kohort.conformance.scenario import Scenario
-from kohort.conformance.transaction_log import TRANSACTION_LOG
+from kohort.conformance.scenarios.scenario import Scenario
 from kohort.records.serde import encode_record
 from kohort.records.values import TransactionLog, TransactionLogPartitionsSchema, TransactionLogTombstone
 from kohort.wire.batches import BatchRecord, build_batch

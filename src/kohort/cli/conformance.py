@@ -13,11 +13,11 @@ from kohort.client.addresses import Address, parse_bootstrap
 from kohort.model.errors import ConfigError
 
 if TYPE_CHECKING:
-    from kohort.conformance.cluster import Progress
+    from kohort.conformance.brokers.cluster import Progress
     from kohort.conformance.comparison_run import Report
     from kohort.conformance.recording import Recording
-    from kohort.conformance.scenario import Scenario
-    from kohort.conformance.scenario_run import Restart
+    from kohort.conformance.scenarios.scenario import Scenario
+    from kohort.conformance.scenarios.scenario_run import Restart
 
 SHOWN = 20
 EXIT_DIFFERENT = 1
@@ -125,7 +125,7 @@ async def _run(
 ) -> "Report":
     """Run the recorded scenarios on the broker and compare."""
     from kohort.conformance import library
-    from kohort.conformance.cluster import Cluster
+    from kohort.conformance.brokers.cluster import Cluster
     from kohort.conformance.comparison_run import Recorded, compare_brokers
 
     cluster = await Cluster.connect(address.host, address.port, None if restart is None else _restarting(restart))

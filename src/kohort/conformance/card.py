@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from kohort.conformance.cluster import NO_RESTART
+from kohort.conformance.brokers.cluster import NO_RESTART
 from kohort.conformance.compare import Difference
 from kohort.conformance.comparison_run import Report
-from kohort.conformance.script import APIS
+from kohort.conformance.scenarios.script import APIS
 
 COLUMNS = ("api", "version", "answers", "same", "different", "not_served")
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
-from kohort.conformance.coordinator_log import UNREADABLE
+from kohort.conformance.brokers.coordinator_log import UNREADABLE
 from kohort.conformance.deliberate import Deliberate
 from kohort.conformance.outcome import Outcome, StepOutcome
-from kohort.conformance.scenario import Scenario
+from kohort.conformance.scenarios.scenario import Scenario
 from kohort.model.errors import ConfigError
 
 ELAPSED_TOLERANCE_MS = 1_500

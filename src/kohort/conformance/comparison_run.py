@@ -6,13 +6,13 @@ from typing import Protocol
 
 import msgspec
 
-from kohort.conformance.cluster import CONCURRENT_SCENARIOS, Cluster, Progress
+from kohort.conformance.brokers.cluster import CONCURRENT_SCENARIOS, Cluster, Progress
 from kohort.conformance.compare import Comparison, Difference, compare
 from kohort.conformance.deliberate import Deliberate
 from kohort.conformance.lateness import LATE_MS, is_doubtful, is_late
 from kohort.conformance.outcome import Outcome
-from kohort.conformance.scenario import Scenario
-from kohort.conformance.scenario_run import Lateness
+from kohort.conformance.scenarios.scenario import Scenario
+from kohort.conformance.scenarios.scenario_run import Lateness
 
 RUNS_IN_TIME = 4
 """A doubtful difference counts if it shows in this many runs in which no step was late."""

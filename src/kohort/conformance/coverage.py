@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from kohort.conformance.comparison_run import Report
-from kohort.conformance.script import APIS
+from kohort.conformance.scenarios.script import APIS
 
 COLUMNS = ("api", "scripts", "written", "generated", "scenarios", "answers", "different")
 

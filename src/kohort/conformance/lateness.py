@@ -13,10 +13,10 @@ before the request that should have arrived first. Such a difference is doubtful
 
 from collections.abc import Mapping
 
+from kohort.conformance.brokers.coordinator_log import UNREADABLE
 from kohort.conformance.compare import RECORDS, TIMING, TRANSACTIONS, Difference
-from kohort.conformance.coordinator_log import UNREADABLE
-from kohort.conformance.scenario import Scenario
-from kohort.conformance.script import Step
+from kohort.conformance.scenarios.scenario import Scenario
+from kohort.conformance.scenarios.script import Step
 
 LATE_MS = 100
 """The shortest timeout in a scenario is 200 ms."""

@@ -12,8 +12,8 @@ from kohort.conformance.generated.scenarios import (
     generated_scenarios,
     generated_transactions,
 )
-from kohort.conformance.scenario import Scenario, scenarios
-from kohort.conformance.script import DEFAULT_BROKER, ScriptError, read_scripts
+from kohort.conformance.scenarios.scenario import Scenario, scenarios
+from kohort.conformance.scenarios.script import DEFAULT_BROKER, ScriptError, read_scripts
 from kohort.model.errors import ConfigError
 
 RECORDED = "kafka-4.2.1.json.gz"

@@ -21,14 +21,14 @@ from pathlib import Path
 
 from kohort.cli.output import print_table
 from kohort.conformance import card, coverage, library
-from kohort.conformance.cluster import Cluster
+from kohort.conformance.brokers.cluster import Cluster
 from kohort.conformance.compare import compare
 from kohort.conformance.comparison_run import CONCURRENT_AGAIN, Recorded, Report, Target, compare_brokers, joined
 from kohort.conformance.deliberate import Deliberate, unused
 from kohort.conformance.outcome import Outcome
 from kohort.conformance.recording import Recording, load, save
-from kohort.conformance.scenario import Scenario
-from kohort.conformance.scenario_run import Restart
+from kohort.conformance.scenarios.scenario import Scenario
+from kohort.conformance.scenarios.scenario_run import Restart
 from kohort.model.errors import ConfigError
 from kohort.testing.kafka import RELEASE, KafkaNode, UnavailableKafkaError
 from kohort.testing.served import KOHORT, ServedKohort

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 import re2
 
-from kohort.group.consumer import topic_patterns
-from kohort.group.consumer.topic_patterns import check_pattern, match_topics
+from kohort.group.consumer.patterns import topic_patterns
+from kohort.group.consumer.patterns.topic_patterns import check_pattern, match_topics
 from kohort.model.errors import CoordinatorError
 
 DATA = Path(__file__).parents[2] / "data" / "topic-patterns-4.2.1.json"

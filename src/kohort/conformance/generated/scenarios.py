@@ -15,7 +15,7 @@ from kohort.conformance.generated.logs import write_log_scenario
 from kohort.conformance.generated.topics import write_topic_scenario
 from kohort.conformance.generated.transactions import write_transaction_scenario
 from kohort.conformance.generated.writer import ScenarioWriter
-from kohort.conformance.scenario import Scenario
+from kohort.conformance.scenarios.scenario import Scenario
 
 SCENARIOS = 280
 TRANSACTIONS = 120

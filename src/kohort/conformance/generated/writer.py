@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any, TypeVar
 
-from kohort.conformance.scenario import Scenario
-from kohort.conformance.script import APIS, DEFAULT_BROKER, Step
+from kohort.conformance.scenarios.scenario import Scenario
+from kohort.conformance.scenarios.script import APIS, DEFAULT_BROKER, Step
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ import msgspec
 
 from kohort.group.assignors.specs import NO_ASSIGNMENT, Assignment
 from kohort.group.consumer.group import ConsumerGroup
-from kohort.group.consumer.member import ConsumerMember, preferred_assignor
+from kohort.group.consumer.members.member import ConsumerMember, preferred_assignor
 from kohort.group.context import GroupContext
 from kohort.group.groups import CONSUMER, group_of_kind
 from kohort.machine.gradual import HANDLER_STEP

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from kohort.group.assignors.specs import Assignment
-from kohort.group.consumer.member import NO_EPOCH, ConsumerMember
-from kohort.group.consumer.partition_owners import PartitionOwners
+from kohort.group.consumer.assignment.partition_owners import PartitionOwners
+from kohort.group.consumer.members.member import NO_EPOCH, ConsumerMember
 from kohort.group.consumer.states import ConsumerGroupState
 from kohort.group.consumer.subscriptions import ResolvedPattern, Subscriptions
 from kohort.group.consumer.topic_index import TopicIndex

@@ -15,15 +15,15 @@ import msgspec
 
 from kohort.group.assignors.specs import Assignment
 from kohort.group.configs import ConsumerTimeouts
-from kohort.group.consumer.assignments import entries_of
+from kohort.group.consumer.assignment.assignments import entries_of
 from kohort.group.consumer.emit import AnswerParked, EmitEvents
 from kohort.group.consumer.group import ConsumerGroup
-from kohort.group.consumer.member import NO_TIMEOUT_MS, ConsumerMember
-from kohort.group.consumer.membership import check_size, dynamic_member, static_member
+from kohort.group.consumer.members.member import NO_TIMEOUT_MS, ConsumerMember
+from kohort.group.consumer.members.membership import check_size, dynamic_member, static_member
+from kohort.group.consumer.members.removal import leave, leave_for_a_while
 from kohort.group.consumer.migration.upgrade import Upgraded, upgrade
-from kohort.group.consumer.patterns import patterns_are_due
+from kohort.group.consumer.patterns.patterns import patterns_are_due
 from kohort.group.consumer.registry import ConsumerRegistry
-from kohort.group.consumer.removal import leave, leave_for_a_while
 from kohort.group.consumer.states import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, STABLE, UNREVOKED_PARTITIONS
 from kohort.group.consumer.steps import MemberSteps
 from kohort.group.groups import CONSUMER, Transition, of_another_kind, transition

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from kohort.group.consumer.assignments import assignment_of
+from kohort.group.consumer.assignment.assignments import assignment_of
 from kohort.group.consumer.classic_members.handlers import ClassicMemberHandlers
 from kohort.group.consumer.group import ConsumerGroup
-from kohort.group.consumer.member import NO_EPOCH, ConsumerMember
+from kohort.group.consumer.members.member import NO_EPOCH, ConsumerMember
+from kohort.group.consumer.members.removal import expire_member
 from kohort.group.consumer.registry import ConsumerRegistry
-from kohort.group.consumer.removal import expire_member
 from kohort.group.consumer.subscriptions import ResolvedPattern
 from kohort.group.context import GroupContext
 from kohort.group.conversion import ClassicMembers

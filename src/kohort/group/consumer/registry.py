@@ -7,10 +7,10 @@ from uuid import UUID
 from kohort.group.assignors.interface import PartitionAssignor
 from kohort.group.configs import ConsumerTimeouts
 from kohort.group.consumer.group import ConsumerGroup
-from kohort.group.consumer.member import ConsumerMember
+from kohort.group.consumer.members.member import ConsumerMember
+from kohort.group.consumer.patterns.topic_names import TopicNames
 from kohort.group.consumer.states import UNREVOKED_PARTITIONS
 from kohort.group.consumer.topic_index import TopicIndex
-from kohort.group.consumer.topic_names import TopicNames
 from kohort.group.context import GroupContext
 from kohort.group.conversion import ClassicGroups
 from kohort.group.groups import CLASSIC

@@ -7,15 +7,15 @@ Source: Kafka GroupMetadataManager.consumerGroupHeartbeat, classicGroupJoinToCon
 from collections.abc import Sequence
 
 from kohort.group.assignors.specs import NO_ASSIGNMENT, Assignment
-from kohort.group.consumer.assignments import TopicPartitions
+from kohort.group.consumer.assignment.assignments import TopicPartitions
+from kohort.group.consumer.assignment.reconciliation import reconcile
+from kohort.group.consumer.assignment.target_assignment import assign
 from kohort.group.consumer.epochs import next_epoch
 from kohort.group.consumer.group import ConsumerGroup
-from kohort.group.consumer.member import ConsumerMember
-from kohort.group.consumer.patterns import update_patterns
-from kohort.group.consumer.reconciliation import reconcile
+from kohort.group.consumer.members.member import ConsumerMember
+from kohort.group.consumer.patterns.patterns import update_patterns
 from kohort.group.consumer.records import current_record, member_record
 from kohort.group.consumer.registry import ConsumerRegistry
-from kohort.group.consumer.target_assignment import assign
 from kohort.group.events import GroupEvent, MemberJoined
 from kohort.group.records import GroupRecord
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from kohort.group.consumer.member import ConsumerMember
+from kohort.group.consumer.members.member import ConsumerMember
 from kohort.machine.timeline import SnapshotRegistry, TimelineDict
 
 NO_TOPICS: Final[frozenset[str]] = frozenset()

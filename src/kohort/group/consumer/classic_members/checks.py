@@ -6,8 +6,8 @@ throwIfGenerationIdUnmatched.
 """
 
 from kohort.group.consumer.group import ConsumerGroup
-from kohort.group.consumer.member import ConsumerMember
-from kohort.group.consumer.membership import known_member
+from kohort.group.consumer.members.member import ConsumerMember
+from kohort.group.consumer.members.membership import known_member
 from kohort.model.errors import CoordinatorError, ErrorCode
 
 

@@ -6,7 +6,7 @@ Source: Kafka GroupMetadataManager.classicGroupHeartbeatToConsumerGroup, Consume
 
 from kohort.group.consumer.classic_members.checks import classic_member
 from kohort.group.consumer.group import ConsumerGroup
-from kohort.group.consumer.member import ConsumerMember
+from kohort.group.consumer.members.member import ConsumerMember
 from kohort.group.consumer.registry import ConsumerRegistry
 from kohort.group.consumer.states import UNRELEASED_PARTITIONS, UNREVOKED_PARTITIONS
 from kohort.group.records import GroupRecord

@@ -5,10 +5,10 @@ Source: Kafka GroupMetadataManager.classicGroupLeaveToConsumerGroup.
 """
 
 from kohort.group.consumer.group import ConsumerGroup
-from kohort.group.consumer.member import ConsumerMember
-from kohort.group.consumer.membership import known_member, unknown_instance
+from kohort.group.consumer.members.member import ConsumerMember
+from kohort.group.consumer.members.membership import known_member, unknown_instance
+from kohort.group.consumer.members.removal import remove
 from kohort.group.consumer.registry import ConsumerRegistry
-from kohort.group.consumer.removal import remove
 from kohort.group.events import GroupEvent, MemberLeft
 from kohort.group.records import GroupRecord
 from kohort.machine.shard import Result

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from kohort.group.consumer.classic_members.checks import classic_member
 from kohort.group.consumer.classic_members.embedded import assignment_bytes
 from kohort.group.consumer.group import ConsumerGroup
-from kohort.group.consumer.member import ConsumerMember
+from kohort.group.consumer.members.member import ConsumerMember
 from kohort.group.consumer.registry import ConsumerRegistry
 from kohort.group.consumer.states import UNREVOKED_PARTITIONS
 from kohort.group.groups import CONSUMER

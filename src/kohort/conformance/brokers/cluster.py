@@ -17,15 +17,15 @@ from uuid import UUID
 
 import msgspec
 
-from kohort.conformance.assigned_topics import await_assignable
+from kohort.conformance.brokers.assigned_topics import await_assignable
+from kohort.conformance.brokers.control import LOST, Control
+from kohort.conformance.brokers.coordinators import Coordinators, LogEnds
 from kohort.conformance.canon import NAMESPACE, Names
 from kohort.conformance.compare import RECORDS
-from kohort.conformance.control import LOST, Control
-from kohort.conformance.coordinators import Coordinators, LogEnds
 from kohort.conformance.outcome import Outcome
-from kohort.conformance.restarting import CommonRestart
-from kohort.conformance.scenario import Scenario, asked_versions
-from kohort.conformance.scenario_run import Lateness, Restart, ScenarioRun
+from kohort.conformance.scenarios.restarting import CommonRestart
+from kohort.conformance.scenarios.scenario import Scenario, asked_versions
+from kohort.conformance.scenarios.scenario_run import Lateness, Restart, ScenarioRun
 from kohort.model.errors import ConfigError
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey

@@ -14,10 +14,10 @@ from typing import Final
 from kohort.group.consumer.emit import EmitEvents
 from kohort.group.consumer.epochs import epoch_with_patterns
 from kohort.group.consumer.group import ConsumerGroup
-from kohort.group.consumer.member import ConsumerMember
+from kohort.group.consumer.members.member import ConsumerMember
+from kohort.group.consumer.patterns.topic_patterns import check_pattern, match_topics
 from kohort.group.consumer.registry import ConsumerRegistry
 from kohort.group.consumer.subscriptions import ResolvedPattern
-from kohort.group.consumer.topic_patterns import check_pattern, match_topics
 from kohort.group.events import GroupEvent
 from kohort.group.records import GroupRecord
 from kohort.machine.shard import Executor, Release, Result

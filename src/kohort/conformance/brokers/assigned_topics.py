@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Mapping
 from itertools import count
 
-from kohort.conformance.control import Control
-from kohort.conformance.scenario import Scenario
+from kohort.conformance.brokers.control import Control
+from kohort.conformance.scenarios.scenario import Scenario
 from kohort.model.ids import coordinator_partition
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from kohort.group.assignors.specs import NO_ASSIGNMENT, Assignment
-from kohort.group.consumer.assignments import assignment_of
+from kohort.group.consumer.assignment.assignments import assignment_of
 from kohort.group.consumer.states import JOIN_EPOCH, KNOWN_STATES, LEAVE_STATIC_EPOCH, STABLE, UNKNOWN
 from kohort.model.ids import java_bucket
 from kohort.records.values import (

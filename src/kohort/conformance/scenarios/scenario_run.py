@@ -16,13 +16,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
+from kohort.conformance.brokers.connection import CLOSED, Arrival, Expected, TargetConnection
 from kohort.conformance.canon import Names, canonical_response
 from kohort.conformance.compare import WAITING
-from kohort.conformance.connection import CLOSED, Arrival, Expected, TargetConnection
 from kohort.conformance.outcome import Outcome, StepOutcome
-from kohort.conformance.requests import request_frame
-from kohort.conformance.scenario import Scenario
-from kohort.conformance.script import ScriptError, Step
+from kohort.conformance.scenarios.requests import request_frame
+from kohort.conformance.scenarios.scenario import Scenario
+from kohort.conformance.scenarios.script import ScriptError, Step
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.encoders import request_encoder

@@ -14,10 +14,10 @@ from kohort.group.assignors.specs import NO_ASSIGNMENT
 from kohort.group.consumer.emit import emit_all
 from kohort.group.consumer.epochs import epoch_without
 from kohort.group.consumer.group import ConsumerGroup
-from kohort.group.consumer.member import ConsumerMember
-from kohort.group.consumer.membership import known_member
+from kohort.group.consumer.members.member import ConsumerMember
+from kohort.group.consumer.members.membership import known_member
 from kohort.group.consumer.migration.downgrade import can_downgrade_without, downgrade_without
-from kohort.group.consumer.patterns import drop_unused_patterns
+from kohort.group.consumer.patterns.patterns import drop_unused_patterns
 from kohort.group.consumer.records import current_record, member_tombstones
 from kohort.group.consumer.registry import ConsumerRegistry
 from kohort.group.consumer.states import LEAVE_EPOCH, LEAVE_STATIC_EPOCH

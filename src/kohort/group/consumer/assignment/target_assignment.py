@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping
 from kohort.group.assignors.errors import AssignorError
 from kohort.group.assignors.interface import PartitionAssignor
 from kohort.group.assignors.specs import NO_ASSIGNMENT, Assignment, GroupSpec, MemberSpec
-from kohort.group.consumer.background_assignment import assign_in_background, is_large, is_under_way
+from kohort.group.consumer.assignment.background_assignment import assign_in_background, is_large, is_under_way
+from kohort.group.consumer.assignment.target_records import target_records
 from kohort.group.consumer.epochs import view_after
 from kohort.group.consumer.group import ConsumerGroup
-from kohort.group.consumer.member import ConsumerMember, preferred_assignor
+from kohort.group.consumer.members.member import ConsumerMember, preferred_assignor
 from kohort.group.consumer.registry import ConsumerRegistry
-from kohort.group.consumer.target_records import target_records
 from kohort.group.records import GroupRecord
 from kohort.model.errors import CoordinatorError, ErrorCode
 

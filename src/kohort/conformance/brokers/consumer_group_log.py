@@ -13,8 +13,8 @@ from uuid import UUID
 
 import msgspec
 
+from kohort.conformance.brokers.coordinator_log import Records
 from kohort.conformance.canon import Names, plain
-from kohort.conformance.coordinator_log import Records
 from kohort.records import values
 
 _BY_MEMBER: Final = (

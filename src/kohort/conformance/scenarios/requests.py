@@ -25,7 +25,7 @@ from struct import Struct
 from typing import Any
 from uuid import UUID
 
-from kohort.conformance.script import ScriptError, Step
+from kohort.conformance.scenarios.script import ScriptError, Step
 from kohort.model.ids import coordinator_partition
 from kohort.records import values
 from kohort.records.consumer_protocol import write_assignment, write_subscription

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 import msgspec
 
 from kohort.client.cluster import RETRIABLE_COORDINATOR_ERRORS
+from kohort.conformance.brokers.control import Control
+from kohort.conformance.brokers.coordinator_log import Ends, LogFormat, ScenarioRecords
+from kohort.conformance.brokers.offsets_log import OFFSETS_LOG
+from kohort.conformance.brokers.transaction_log import TRANSACTION_LOG
 from kohort.conformance.canon import NAMESPACE
-from kohort.conformance.control import Control
-from kohort.conformance.coordinator_log import Ends, LogFormat, ScenarioRecords
-from kohort.conformance.offsets_log import OFFSETS_LOG
-from kohort.conformance.transaction_log import TRANSACTION_LOG
 from kohort.model.ids import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey

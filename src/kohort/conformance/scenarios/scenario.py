@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from kohort.conformance.script import APIS, DEFAULT_BROKER, Script, Step, step_apis
+from kohort.conformance.scenarios.script import APIS, DEFAULT_BROKER, Script, Step, step_apis
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,9 +17,9 @@ from uuid import UUID
 from kohort.group.assignors.cost import assignment_cost
 from kohort.group.assignors.interface import PartitionAssignor, assign_in_steps
 from kohort.group.assignors.specs import GroupAssignment, GroupSpec
+from kohort.group.consumer.assignment.target_records import target_records
 from kohort.group.consumer.group import ConsumerGroup
 from kohort.group.consumer.registry import ConsumerRegistry
-from kohort.group.consumer.target_records import target_records
 from kohort.group.events import AssignmentFailed
 from kohort.group.records import GroupRecord
 from kohort.machine.shard import Result

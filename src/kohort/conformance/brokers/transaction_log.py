@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from kohort.conformance.brokers.coordinator_log import LogFormat
 from kohort.conformance.canon import Names
-from kohort.conformance.coordinator_log import LogFormat
 from kohort.model.ids import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kohort.records.values import TransactionLog, TransactionLogTombstone
 

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from kohort.conformance import consumer_group_log
+from kohort.conformance.brokers import consumer_group_log
+from kohort.conformance.brokers.coordinator_log import LogFormat
 from kohort.conformance.canon import Names, plain
-from kohort.conformance.coordinator_log import LogFormat
 from kohort.model.ids import CONSUMER_OFFSETS
 from kohort.records.values import (
     GroupMetadata,

@@ -13,9 +13,9 @@ from uuid import UUID
 import msgspec
 
 from kohort.group.assignors.specs import NO_ASSIGNMENT, Assignment
-from kohort.group.consumer.assignments import TopicPartitions, contains_any, of_topics, union
-from kohort.group.consumer.member import ConsumerMember
-from kohort.group.consumer.partition_owners import PartitionOwners
+from kohort.group.consumer.assignment.assignments import TopicPartitions, contains_any, of_topics, union
+from kohort.group.consumer.assignment.partition_owners import PartitionOwners
+from kohort.group.consumer.members.member import ConsumerMember
 from kohort.group.consumer.states import (
     STABLE,
     UNKNOWN,

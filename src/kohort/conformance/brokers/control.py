@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
-from kohort.conformance.connection import TargetConnection
+from kohort.conformance.brokers.connection import TargetConnection
 from kohort.model.errors import ConfigError, WireError
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey

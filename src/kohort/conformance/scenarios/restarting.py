@@ -2,7 +2,7 @@
 
 import asyncio
 
-from kohort.conformance.scenario_run import Restart
+from kohort.conformance.scenarios.scenario_run import Restart
 
 
 class CommonRestart:

@@ -1,0 +1,1 @@
+"""A broker under comparison: its connections, its coordinators and the records in their logs."""

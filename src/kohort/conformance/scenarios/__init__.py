@@ -1,0 +1,1 @@
+"""Scripts, the scenarios that follow from them, and the run of one scenario on one broker."""

@@ -1,0 +1,1 @@
+"""Regular expressions over topic names that members subscribe to."""
