@@ -20,7 +20,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-ci test-long test-compiled durations largest-requests mutants crash torture history fuzz lint compiled format serve bench bench-java bench-compare profile conformance conformance-record lock clean wheel
+.PHONY: help setup demo test test-ci test-long test-compiled durations largest-requests mutants crash torture history fuzz lint compiled format configuration serve bench bench-java bench-compare profile conformance conformance-record lock clean wheel
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -117,6 +117,9 @@ lint: $(READY) ## ruff, strict types, import rules, no circles of imports
 format: $(READY) ## format the code and apply ruff's fixes
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
+
+configuration: $(READY) ## write docs/configuration.md from the table of configurations
+	@$(BIN)/python tools/configuration_page.py
 
 serve: $(READY) ## a broker on 127.0.0.1:9092 with its data in ./kohort-data
 	@$(BIN)/kohort serve --host 127.0.0.1 --port 9092 --data-dir kohort-data

@@ -117,6 +117,21 @@ def test_later_sources_win(tmp_path: Path) -> None:
     assert [config[name] for name in names] == [2, 2, 6, 11, 8]
 
 
+def test_environment_as_in_kafkas_container_images() -> None:
+    """Variables that are no configuration are those of something else."""
+    environment = {
+        "KOHORT_NUM_PARTITIONS": "2",
+        "KOHORT_SET_NUM_PARTITIONS": "3",
+        "KOHORT_LONG": "1",
+        "KOHORT_SET_SUPER_USERS": "User:a",
+        "KOHORT_SET_MY__OWN___KEY": "x",
+        "KAFKA_NUM_IO_THREADS": "1",
+    }
+    config = BrokerConfig.load(environment=environment)
+    assert config.explicit == {"num.partitions": "2"}
+    assert sorted(config.unknown) == ["my_own-key", "super.users"]
+
+
 def test_toml(tmp_path: Path) -> None:
     file = tmp_path / "kohort.toml"
     file.write_text(
@@ -219,6 +234,15 @@ def test_describe_shows_what_was_asked_for() -> None:
     (entry,) = describe(harness, TOPIC, "t", "retention.ms", "no.such.key", include_synonyms=False).configs
     assert (entry.name, entry.config_type, entry.read_only, entry.is_sensitive) == ("retention.ms", 5, False, False)
     assert (entry.synonyms, entry.documentation) == ((), None)
+
+
+def test_describe_gives_our_documentation_of_each_key_when_it_is_asked_for() -> None:
+    harness = Harness(super_users="User:a")
+    harness.create("t")
+    for kind, name in ((TOPIC, "t"), (BROKER, "1"), (BROKER, ""), (GROUP, "g"), (METRICS, "s")):
+        for entry in describe(harness, kind, name, include_documentation=True).configs:
+            assert (entry.documentation or "").endswith(".") != (entry.name == "super.users"), entry.name
+    assert describe(harness, LOGGER, "1", include_documentation=True).configs[0].documentation is None
 
 
 def test_describe_broker() -> None:

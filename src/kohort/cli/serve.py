@@ -39,7 +39,7 @@ When the broker is ready, it prints one line on stdout:
 
   kohort ready host=127.0.0.1 port=9092 cluster_id=... data=...
 
-Broker configurations are read from --config, from the environment (KOHORT_SET_NUM_PARTITIONS=3 sets num.partitions)
+Broker configurations are read from --config, from the environment (KOHORT_NUM_PARTITIONS=3 sets num.partitions)
 and from --set; the later source wins. docs/configuration.md lists the configurations that have an effect."""
 
 _EPILOG = """\

@@ -19,6 +19,7 @@ from uuid import uuid4
 
 from kohort.broker.broker import Broker
 from kohort.broker.cluster import Cluster
+from kohort.broker.configs.definitions import BROKER_KEYS
 from kohort.broker.features import Features
 from kohort.model.errors import ConfigError
 from kohort.model.ids import uuid_text
@@ -33,7 +34,7 @@ from kohort.server.dispatch import Dispatch
 from kohort.server.hosted import COORDINATORS
 from kohort.server.listener import Listener, bind, connections_max
 from kohort.server.logs import LogWriter
-from kohort.server.settings import SUPPORTED_CONFIGS, Settings
+from kohort.server.settings import Settings
 from kohort.server.slices import Slices
 from kohort.server.timer_driver import TimerDriver
 from kohort.storage.durability.recovery import RecoveryProgress
@@ -80,7 +81,7 @@ class Node:
         self._log = log
         for key, hint in sorted(settings.config.unknown.items()):
             _log.warning("config.unknown key=%s hint=%r", key, hint)
-        for key in sorted(settings.config.explicit.keys() - SUPPORTED_CONFIGS):
+        for key in sorted(name for name in settings.config.explicit if not BROKER_KEYS[name].has_effect):
             _log.warning("config.without_effect key=%s", key)
         self._loop = loop
         self._ready_queue = ReadyQueue(loop.call_soon)

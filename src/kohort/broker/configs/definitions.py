@@ -1,24 +1,31 @@
 """
 Definitions of Kafka's configurations: keys, types, validation with Kafka's error messages; and the broker's configuration.
 
-`BrokerConfig` has the values that the operator set, over Kafka's defaults.
+`BrokerConfig` has the values that the operator set at the start and at run time, over Kafka's defaults.
 
-Source: org.apache.kafka.common.config.ConfigDef; KafkaConfig of Apache Kafka 4.2.1.
+Source: org.apache.kafka.common.config.ConfigDef of Apache Kafka 4.2.1.
 """
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 import msgspec
 
 from kohort.broker.configs import config_table
+from kohort.broker.configs.config_sources import read_sources
 from kohort.model.errors import ConfigError
-from kohort.model.properties import parse_properties
 
-ENVIRONMENT_PREFIX = "KOHORT_SET_"
+
+class UpdateMode(StrEnum):
+    """When a configuration can be changed. Source: KIP-226."""
+
+    READ_ONLY = "read-only"
+    PER_BROKER = "per-broker"
+    CLUSTER_WIDE = "cluster-wide"
+    DYNAMIC = "dynamic"
 
 
 class ConfigType(IntEnum):
@@ -47,6 +54,7 @@ class ConfigKey(msgspec.Struct, frozen=True):
     Attributes:
         default: as text; None without a default.
         valid: Kafka's description of the valid values, from which validation derives; None if any value of the type is valid.
+        has_effect: a value changes what Kohort does; other keys are validated, stored and shown only.
         is_internal: accepted, but not shown by DescribeConfigs.
     """
 
@@ -55,7 +63,9 @@ class ConfigKey(msgspec.Struct, frozen=True):
     default: str | None
     valid: str | None
     importance: str
+    has_effect: bool
     is_internal: bool
+    update_mode: UpdateMode
 
     @property
     def is_sensitive(self) -> bool:
@@ -74,16 +84,24 @@ class ConfigKey(msgspec.Struct, frozen=True):
         return value
 
 
-def _keys(rows: Iterable[config_table.Row]) -> dict[str, ConfigKey]:
-    return {
-        row[0]: ConfigKey(row[0], ConfigType[row[1]], None if row[2] == config_table.REQUIRED else row[2], *row[3:])
-        for row in rows
-    }
+def _key(row: config_table.Row) -> ConfigKey:
+    name, type_name, default, valid, importance, flags, mode = row
+    return ConfigKey(
+        name=name,
+        type=ConfigType[type_name],
+        default=None if default == config_table.REQUIRED else default,
+        valid=valid,
+        importance=importance,
+        has_effect=flags.startswith("effect"),
+        is_internal=flags.endswith("internal"),
+        update_mode=UpdateMode(mode),
+    )
 
 
-BROKER_KEYS = _keys(config_table.BROKER)
-TOPIC_KEYS = _keys(config_table.TOPIC)
-GROUP_KEYS = _keys(config_table.GROUP)
+BROKER_KEYS = {row[0]: _key(row) for row in config_table.BROKER}
+TOPIC_KEYS = {row[0]: _key(row) for row in config_table.TOPIC}
+GROUP_KEYS = {row[0]: _key(row) for row in config_table.GROUP}
+CLIENT_METRICS_KEYS = {row[0]: _key(row) for row in config_table.CLIENT_METRICS}
 
 
 def _invalid(key: ConfigKey, value: object, why: str) -> ConfigError:
@@ -181,13 +199,22 @@ def similar_key(name: str, known: Iterable[str]) -> str:
     return near[0] if near else ""
 
 
+Watcher: TypeAlias = Callable[[frozenset[str]], None]
+"""Called with the names of the configurations whose effective value may have changed."""
+
+
 class BrokerConfig:
     """
-    The broker's configuration: values that were set, over Kafka's defaults.
+    The broker's configuration: values set at run time, over values set at the start, over Kafka's defaults.
+
+    `config[name]` is the effective value at this moment. Code that keeps a value longer registers a watcher.
 
     Attributes:
-        explicit: the values that were set, as text.
+        explicit: the values that were set at the start, as text.
         unknown: keys that were set but are not Kafka's, each with the most similar key that is, or "". Kafka starts with them.
+        dynamic: the values that were set at run time for this broker, as text.
+        dynamic_defaults: the values that were set at run time for all brokers, as text. `min.insync.replicas` is always one of
+            them: since KIP-966 the controller writes it at its start.
 
     Raises:
         ConfigError: a value is invalid.
@@ -197,22 +224,52 @@ class BrokerConfig:
         explicit = explicit or {}
         self.explicit = {name: text for name, text in explicit.items() if name in BROKER_KEYS}
         self.unknown = {name: similar_key(name, BROKER_KEYS) for name in explicit if name not in BROKER_KEYS}
-        self._values: dict[str, Value] = {name: BROKER_KEYS[name].parse(text) for name, text in self.explicit.items()}
+        self._static: dict[str, Value] = {name: BROKER_KEYS[name].parse(text) for name, text in self.explicit.items()}
+        self._values = dict(self._static)
+        self._watchers: list[Watcher] = []
+        self._initial_defaults = {_MIN_ISR: self.explicit.get(_MIN_ISR) or BROKER_KEYS[_MIN_ISR].default or "1"}
+        self.dynamic: dict[str, str] = {}
+        self.dynamic_defaults = dict(self._initial_defaults)
 
     @classmethod
     def load(
         cls, *, sets: Iterable[str] = (), file: Path | None = None, environment: Mapping[str, str] | None = None
     ) -> "BrokerConfig":
         """
-        Load from a file, the environment (`KOHORT_SET_NUM_PARTITIONS=3`) and `KEY=VALUE` texts; later sources win.
+        Load from a file, the environment (`KOHORT_NUM_PARTITIONS=3`) and `KEY=VALUE` texts; later sources win.
 
         Raises:
             ConfigError: as for the class; or the file cannot be read.
         """
-        merged = read_file(file) if file else {}
-        merged |= read_environment(environment or {})
-        merged |= dict(_split_assignment(text) for text in sets)
-        return cls(merged)
+        return cls(read_sources(sets, file, environment or {}, BROKER_KEYS))
+
+    def watch(self, watcher: Watcher) -> None:
+        """Call `watcher` when values have been changed at run time."""
+        self._watchers.append(watcher)
+
+    def set_dynamic(self, dynamic: Mapping[str, str], dynamic_defaults: Mapping[str, str]) -> None:
+        """
+        Replace the values that were set at run time, and tell the watchers.
+
+        Raises:
+            ConfigError: a value is invalid. Nothing has changed then.
+        """
+        defaults = self._initial_defaults | dict(dynamic_defaults)
+        values = dict(self._static)
+        for layer in (defaults, dynamic):
+            values |= {name: BROKER_KEYS[name].parse(text) for name, text in layer.items() if name in BROKER_KEYS}
+        before = (self.dynamic, self.dynamic_defaults)
+        self.dynamic, self.dynamic_defaults = dict(dynamic), defaults
+        self._values = values
+        changed = frozenset(
+            name
+            for old, new in zip(before, (self.dynamic, self.dynamic_defaults), strict=True)
+            for name in old.keys() | new.keys()
+            if old.get(name) != new.get(name)
+        )
+        if changed:
+            for watcher in self._watchers:
+                watcher(changed)
 
     def __getitem__(self, name: str) -> Value:
         value = self._values.get(name)
@@ -247,54 +304,11 @@ class BrokerConfig:
         return value or ()
 
     def text(self, name: str) -> str | None:
-        """The value as DescribeConfigs shows it."""
-        return self.explicit.get(name, BROKER_KEYS[name].default)
+        """The effective value as DescribeConfigs shows it."""
+        for layer in (self.dynamic, self.dynamic_defaults, self.explicit):
+            if name in layer:
+                return layer[name]
+        return BROKER_KEYS[name].default
 
 
-def _split_assignment(text: str) -> tuple[str, str]:
-    name, separator, value = text.partition("=")
-    if not separator or not name.strip():
-        raise ConfigError(f"Expected KEY=VALUE, not {text!r}")
-    return name.strip(), value.strip()
-
-
-def read_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Read `KOHORT_SET_LOG_RETENTION_MS` as `log.retention.ms`. No key of Kafka's has an underscore."""
-    return {
-        name.removeprefix(ENVIRONMENT_PREFIX).lower().replace("_", "."): value
-        for name, value in sorted(environment.items())
-        if name.startswith(ENVIRONMENT_PREFIX)
-    }
-
-
-def read_file(path: Path) -> dict[str, str]:
-    """
-    Read configurations from a file: TOML if its name ends in `.toml`, else Java properties.
-
-    Raises:
-        ConfigError: the file cannot be read or parsed.
-    """
-    read: Callable[[str], dict[str, str]] = _read_toml if path.suffix == ".toml" else parse_properties
-    try:
-        return read(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"Cannot read {path}: {error.strerror}") from error
-    except ValueError as error:
-        raise ConfigError(f"Cannot parse {path}: {error}") from error
-
-
-def _read_toml(text: str) -> dict[str, str]:
-    import tomllib
-
-    return dict(_flatten("", tomllib.loads(text)))
-
-
-def _flatten(prefix: str, table: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-    for name, value in table.items():
-        match value:
-            case dict():
-                yield from _flatten(f"{prefix}{name}.", value)
-            case list():
-                yield prefix + name, ",".join(map(str, value))
-            case _:
-                yield prefix + name, text_of(value) or ""
+_MIN_ISR = "min.insync.replicas"

@@ -2,8 +2,7 @@
 DescribeConfigs (32), versions 1 to 4: v1 synonyms; v3 types and documentation; v4 is flexible.
 
 Resources are topics, this broker (by its id), the cluster's dynamic defaults (the broker with an empty name), groups, the
-broker's loggers and subscriptions of client metrics. A repeated resource is described once. The documentation of a key is
-null, as if the request had not asked for it.
+broker's loggers and subscriptions of client metrics. A repeated resource is described once. The documentation of a key is ours.
 
 Source: Kafka ConfigHelper.describeConfigs.
 """
@@ -15,10 +14,11 @@ import re
 from collections.abc import Generator, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from kohort.broker.catalog import Catalog
 from kohort.broker.cluster import Cluster
-from kohort.broker.configs.definitions import BROKER_KEYS, GROUP_KEYS, ConfigKey, ConfigType
-from kohort.broker.configs.dynamic_keys import DYNAMIC_KEYS
+from kohort.broker.configs.definitions import BROKER_KEYS, CLIENT_METRICS_KEYS, GROUP_KEYS, ConfigKey, UpdateMode
 from kohort.broker.configs.group_configs import GroupConfigs
 from kohort.broker.configs.topic_configs import BROKER_SYNONYMS, ConfigSource, Synonym, TopicConfigs
 from kohort.broker.find_coordinator import MALFORMED
@@ -46,11 +46,6 @@ RESOURCE_NAMES = {
     GROUP: "GROUP",
 }
 
-_CLIENT_METRICS_KEYS = (
-    ConfigKey("interval.ms", ConfigType.INT, "300000", None, "medium", is_internal=False),
-    ConfigKey("match", ConfigType.LIST, "", None, "medium", is_internal=False),
-    ConfigKey("metrics", ConfigType.LIST, "", None, "medium", is_internal=False),
-)
 _LEVELS = {logging.WARNING: "WARN", logging.CRITICAL: "FATAL"}
 """Levels that Kafka calls otherwise."""
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
@@ -97,6 +92,8 @@ class DescribeConfigs:
         try:
             found = self._entries(resource, include_synonyms=request.include_synonyms)
             entries = [entry for entry in found if not keys or entry.name in keys]
+            if request.include_documentation:
+                entries = _documented(resource.resource_type, entries)
         except CoordinatorError as error:
             code, message = error.code, error.message or ""
         return m.DescribeConfigsResult(
@@ -162,10 +159,9 @@ class DescribeConfigs:
                 yield _entry(key, facts[name], synonyms, include_synonyms=include_synonyms, read_only=True)
             elif not key.is_internal:
                 synonyms = self._configs.synonyms_of_broker(_FAMILIES.get(name, (name,)), first=name)
-                value = self._configs.dynamic_defaults.get(name, self._configs.broker.text(name))
-                yield _entry(
-                    key, value, synonyms, include_synonyms=include_synonyms, read_only=name not in DYNAMIC_KEYS
-                )
+                read_only = key.update_mode is UpdateMode.READ_ONLY
+                value = self._configs.broker.text(name)
+                yield _entry(key, value, synonyms, include_synonyms=include_synonyms, read_only=read_only)
         for name in self._configs.broker.unknown:
             # Kafka hides the value of a key that it does not know.
             yield m.DescribeConfigsResourceResult(
@@ -190,7 +186,7 @@ class DescribeConfigs:
         }
 
     def _dynamic_defaults(self, *, include_synonyms: bool) -> Iterable[Entry]:
-        for name, value in self._configs.dynamic_defaults.items():
+        for name, value in self._configs.broker.dynamic_defaults.items():
             synonyms = [Synonym(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER)]
             yield _entry(BROKER_KEYS[name], value, synonyms, include_synonyms=include_synonyms)
 
@@ -232,7 +228,20 @@ def _client_metrics(name: str) -> Iterable[Entry]:
     """A subscription of client metrics; none can be made, so each has the defaults. Source: ClientMetricsConfigs; a 4.2.1."""
     if not name:
         raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
-    return [_entry(key, key.default, (), include_synonyms=False) for key in _CLIENT_METRICS_KEYS]
+    return [_entry(key, key.default, (), include_synonyms=False) for key in CLIENT_METRICS_KEYS.values()]
+
+
+def _documented(resource_type: int, entries: Sequence[Entry]) -> list[Entry]:
+    """The entries with our documentation of their keys. Its import is late: few clients ask for it."""
+    from kohort.broker.configs import documentation
+
+    texts = {
+        TOPIC: documentation.TOPIC,
+        BROKER: documentation.BROKER,
+        GROUP: documentation.GROUP,
+        CLIENT_METRICS: documentation.CLIENT_METRICS,
+    }.get(resource_type, {})
+    return [msgspec.structs.replace(entry, documentation=texts.get(entry.name)) for entry in entries]
 
 
 def _entry(

@@ -72,6 +72,7 @@ class ConfigSource(IntEnum):
     STATIC_BROKER = 4
     DEFAULT = 5
     DYNAMIC_BROKER_LOGGER = 6
+    CLIENT_METRICS = 7
     GROUP = 8
 
 
@@ -92,17 +93,10 @@ class Synonym(msgspec.Struct, frozen=True):
 
 
 class TopicConfigs:
-    """
-    Topic configurations of one cluster.
-
-    Args:
-        dynamic_defaults: cluster-wide broker configurations that were set at run time. `min.insync.replicas` is always one
-            of them: since KIP-966 the controller writes it at its start.
-    """
+    """Topic configurations of one cluster, over the configuration of the broker."""
 
     def __init__(self, broker: BrokerConfig) -> None:
         self.broker = broker
-        self.dynamic_defaults = {"min.insync.replicas": broker.text("min.insync.replicas") or "1"}
 
     def synonyms_of_broker(self, names: Iterable[str], *, first: str | None = None) -> list[Synonym]:
         """
@@ -113,7 +107,8 @@ class TopicConfigs:
             first: the requested key; by default the first.
         """
         layers = (
-            (ConfigSource.DYNAMIC_DEFAULT_BROKER, self.dynamic_defaults.get),
+            (ConfigSource.DYNAMIC_BROKER, self.broker.dynamic.get),
+            (ConfigSource.DYNAMIC_DEFAULT_BROKER, self.broker.dynamic_defaults.get),
             (ConfigSource.STATIC_BROKER, self.broker.explicit.get),
             (ConfigSource.DEFAULT, lambda name: BROKER_KEYS[name].default),
         )
@@ -138,7 +133,8 @@ class TopicConfigs:
             return Effective(key, text_of(key.parse(overrides[name])), ConfigSource.TOPIC)
         for broker_name, factor in BROKER_SYNONYMS.get(name, ()):
             for source, settings in (
-                (ConfigSource.DYNAMIC_DEFAULT_BROKER, self.dynamic_defaults),
+                (ConfigSource.DYNAMIC_BROKER, self.broker.dynamic),
+                (ConfigSource.DYNAMIC_DEFAULT_BROKER, self.broker.dynamic_defaults),
                 (ConfigSource.STATIC_BROKER, self.broker.explicit),
             ):
                 if broker_name in settings:
