@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from kohort.server.settings import SUPPORTED_CONFIGS
+from kohort.broker.configs.definitions import BROKER_KEYS
 from kohort.testing.served import ServedKohort
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.timeout(7_200 if LONG or ROUNDS > ROUNDS_PER_LIFE else 
 @pytest.mark.parametrize("life", range(-(-ROUNDS // ROUNDS_PER_LIFE)))
 def test_a_life_of_kills(base: Path, life: int, rng: Random) -> None:
     ledger = Ledger()
-    settings = {key: value for key, value in SETTINGS.items() if key in SUPPORTED_CONFIGS}
+    settings = {key: value for key, value in SETTINGS.items() if BROKER_KEYS[key].has_effect}
     flush = "os" if life % 4 == 3 else "commit"
     with ServedKohort(base, {**RETENTION, **settings}, flush=flush) as broker:
         create_topic(broker)
