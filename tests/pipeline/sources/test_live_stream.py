@@ -16,8 +16,8 @@ from kohort.model.errors import ConfigError
 from kohort.pipeline.jobs import published
 from kohort.pipeline.runs.run import Run, Source
 from kohort.pipeline.runs.state import RunRequest
-from kohort.pipeline.sources.coordinator_log import open_logs
 from kohort.pipeline.sources.options import SourceOptions
+from kohort.pipeline.sources.plan import open_logs
 from kohort.pipeline.sources.stream import LogStreamReader
 from kohort.testing.served import ServedKohort
 from tests.clients.waiting import PATIENCE_S

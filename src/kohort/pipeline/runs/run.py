@@ -71,7 +71,7 @@ class Source:
         return SourceOptions.parse({**self.options, **given, "path": self.path, "bytesPerTask": str(TASK_BYTES)})
 
     def logs(self) -> Logs:
-        from kohort.pipeline.sources.coordinator_log import open_logs
+        from kohort.pipeline.sources.plan import open_logs
 
         return open_logs(self.reading())
 

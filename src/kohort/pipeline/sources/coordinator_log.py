@@ -10,7 +10,7 @@ Source: PySpark 4.3, Python Data Source API.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -18,54 +18,16 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from kohort.client.security import Security
 from kohort.model.errors import ConfigError
 from kohort.pipeline.decode import schemas
-from kohort.pipeline.decode.log import Decoder
-from kohort.pipeline.decode.segments import Segment, newest_segments, pack_segments
-from kohort.pipeline.sources import live
-from kohort.pipeline.sources.cluster import FETCHED, ClusterLogs, FetchTask, chosen_logs, split
-from kohort.pipeline.sources.directory import DirectoryLogs, chosen_segments
 from kohort.pipeline.sources.filters import narrowed
 from kohort.pipeline.sources.options import BOOTSTRAP, SECURITY, SourceOptions
-from kohort.pipeline.sources.positions import EARLIEST, LATEST
-from kohort.pipeline.sources.progress import Note
-from kohort.pipeline.sources.ranges import Logs, RangeTask, resolve
-from kohort.pipeline.sources.stream import LogStreamReader
+from kohort.pipeline.sources.plan import open_logs, tasks_of
+from kohort.pipeline.sources.stream import LogStreamReader, TaskPartition
 from kohort.pipeline.sources.tasks import read_task
 
 _STORED = "kohort.options"
 """The key of the options of a table in the metadata of a column."""
-
-
-class SegmentPack(RangeTask):
-    """A task that reads whole segments."""
-
-    def __init__(self, task: int, segments: tuple[Segment, ...]) -> None:
-        super().__init__(task, sum(segment.size_bytes for segment in segments))
-        self.segments = segments
-
-    def read(self, decoder: Decoder, note: Note) -> Iterator[pa.RecordBatch]:
-        for segment in self.segments:
-            for batch in decoder.decode_file(segment):
-                note.add(rows=batch.num_rows)
-                yield batch
-            note.add(bytes_read=segment.size_bytes)
-
-
-class LiveLogPartition(FetchTask):
-    """A task that reads the whole log of a partition of a cluster; without `is_read`, only its end offset."""
-
-    def __init__(self, task: int, log: live.LiveLog, security: Security, *, is_read: bool) -> None:
-        super().__init__(task, log, security)
-        self.is_read = is_read
-
-    def read(self, decoder: Decoder, note: Note) -> Iterator[pa.RecordBatch]:
-        if self.is_read:
-            yield from super().read(decoder, note)
-        # An empty segment at the end gives a row with the end offset.
-        log = self.log
-        yield from decoder.decode(b"", Segment(log.topic, log.partition, log.end, FETCHED, 0))
 
 
 class LogReader(DataSourceReader):  # type: ignore[misc]
@@ -74,23 +36,11 @@ class LogReader(DataSourceReader):  # type: ignore[misc]
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
 
-    def partitions(self) -> list[RangeTask]:
-        # Spark requires at least one partition.
-        return list(self._tasks()) or [SegmentPack(0, ())]
+    def partitions(self) -> list[TaskPartition]:
+        return [TaskPartition(one) for one in tasks_of(self.options)]
 
-    def read(self, partition: RangeTask) -> Iterator[pa.RecordBatch]:
-        return read_task(self.options, partition)
-
-    def _tasks(self) -> Sequence[RangeTask]:
-        options = self.options
-        if options.is_ranged:
-            return _ranged(options)
-        if live.is_live(options.path):
-            return _whole(chosen_logs(options), options)
-        segments = chosen_segments(options)
-        chosen = newest_segments(segments) if options.newest else segments
-        pack_bytes = options.task_bytes([segment.size_bytes for segment in chosen])
-        return [SegmentPack(task, pack) for task, pack in enumerate(pack_segments(chosen, pack_bytes=pack_bytes))]
+    def read(self, partition: TaskPartition) -> Iterator[pa.RecordBatch]:
+        return read_task(self.options, partition.range)
 
 
 class FilteringLogReader(LogReader):
@@ -103,33 +53,6 @@ class FilteringLogReader(LogReader):
         self.options = narrowed(self.options, filters)
         # Spark applies the filters again.
         return filters
-
-
-def _whole(logs: Sequence[live.LiveLog], options: SourceOptions) -> Sequence[RangeTask]:
-    """Return the tasks that read whole logs of a cluster. The last part of a log gives the row with its end offset."""
-    if options.newest:
-        return [LiveLogPartition(task, log, options.security, is_read=False) for task, log in enumerate(logs)]
-    ends = {(log.topic, log.partition): log.end for log in logs}
-    return [
-        LiveLogPartition(task, log, options.security, is_read=True)
-        if log.end == ends[log.topic, log.partition]
-        else FetchTask(task, log, options.security)
-        for task, log in enumerate(split(logs, options.min_partitions))
-    ]
-
-
-def _ranged(options: SourceOptions) -> Sequence[RangeTask]:
-    """Return the tasks between the offsets in the options."""
-    logs = open_logs(options)
-    bounds = logs.bounds()
-    start = resolve(options.starting, bounds, otherwise=EARLIEST)
-    end = resolve(LATEST if options.ending is None else options.ending, bounds, otherwise=LATEST)
-    return logs.tasks(start, end)
-
-
-def open_logs(options: SourceOptions) -> Logs:
-    """Open the logs of a directory or a cluster."""
-    return ClusterLogs(options) if live.is_live(options.path) else DirectoryLogs(options)
 
 
 class CoordinatorLogSource(DataSource):  # type: ignore[misc]

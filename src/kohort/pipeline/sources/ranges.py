@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
-from pyspark.sql.datasource import InputPartition
 
 from kohort.model.errors import ConfigError
 from kohort.pipeline.decode.log import Decoder
@@ -17,11 +16,10 @@ from kohort.pipeline.sources.positions import EARLIEST, LATEST, Positions, Topic
 from kohort.pipeline.sources.progress import Note
 
 
-class RangeTask(InputPartition, ABC):  # type: ignore[misc]
+class RangeTask(ABC):
     """The input of one task. Picklable. `task` is its number, `size_bytes` its approximate size, 0 if unknown."""
 
     def __init__(self, task: int, size_bytes: int = 0) -> None:
-        super().__init__(task)
         self.task = task
         self.size_bytes = size_bytes
 

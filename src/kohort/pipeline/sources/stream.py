@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -31,6 +31,14 @@ from kohort.pipeline.sources.tasks import read_task
 
 POLL_INTERVAL_S = 0.1
 """Spark polls every 10 ms while there is no new data; each poll costs a directory listing, or a request."""
+
+
+class TaskPartition(InputPartition):  # type: ignore[misc]
+    """A task behind the class that Spark requires, of a batch or a stream; `range` is the task itself."""
+
+    def __init__(self, task: RangeTask) -> None:
+        super().__init__(task.task)
+        self.range = task
 
 
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
@@ -85,13 +93,14 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
         self._idle_since_s = time.monotonic() if following == before else None
         return following.to_json()
 
-    def partitions(self, start: StreamOffset, end: StreamOffset) -> list[RangeTask]:
+    def partitions(self, start: StreamOffset, end: StreamOffset) -> list[TaskPartition]:
         begun, planned = StreamPosition.from_json(start), StreamPosition.from_json(end)
         fail_on_data_loss = self._options.fail_on_data_loss
-        return list(self.logs.tasks(*begun.readable(planned, self.logs.state(), fail_on_data_loss=fail_on_data_loss)))
+        tasks = self.logs.tasks(*begun.readable(planned, self.logs.state(), fail_on_data_loss=fail_on_data_loss))
+        return [TaskPartition(one) for one in tasks]
 
-    def read(self, partition: RangeTask) -> Iterator[pa.RecordBatch]:
-        return read_task(self._options, partition)
+    def read(self, partition: TaskPartition) -> Iterator[pa.RecordBatch]:
+        return read_task(self._options, partition.range)
 
     def _now(self) -> LogState:
         """Return the logs of now, or those at the start of the query. Waits if the previous poll found nothing."""
