@@ -184,6 +184,13 @@ class Purgatory(Generic[K]):
         """Cancel the operations that watch a key, which no longer exists, and return them."""
         return [delayed for delayed in self._watched.pop(key, []) if delayed.cancel()]
 
+    def complete_all(self) -> None:
+        """Complete every operation now, before the node stops."""
+        for waiting in list(self._watched.values()):
+            for delayed in tuple(waiting):
+                delayed.force_complete()
+        self.purge()
+
     def purge(self) -> None:
         """Remove ended operations from all watch lists."""
         self._since_purge = 0

@@ -30,6 +30,7 @@ from kohort.runtime.ready_queue import ReadyQueue
 from kohort.server.connection_limits import ConnectionLimits
 from kohort.server.dispatch import Dispatch, Route
 from kohort.server.slices import Slices, Steps
+from kohort.wire.apis import ApiKey
 from kohort.wire.frames import FrameReader
 from kohort.wire.guards import LongMessage
 from kohort.wire.headers import api_versions_downgrade, read_request_header
@@ -41,6 +42,8 @@ _log = logging.getLogger("kohort.server")
 _CLOSE: Final = NoResponse.CLOSE_CONNECTION
 _NO_OP: Final = NoResponse.NO_OP
 """Module names are free in compiled code; reading an enum's member costs as much as a call."""
+PARKED: Final = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
+"""APIs whose requests wait for other members of their group."""
 
 
 class InFlightRequest:
@@ -107,6 +110,7 @@ class ClientConnections:
         unsent_bytes: the replies of the slow connections, as of the last look at each.
         unsent_bytes_max: the bound of `unsent_bytes`.
         abandoned_bytes: the requests that are worked on although their client has disconnected.
+        is_draining: whether the node is stopping, so that no further request is taken.
     """
 
     def __init__(
@@ -130,6 +134,7 @@ class ClientConnections:
         self.unsent_bytes = 0
         self.unsent_bytes_max = UNSENT_BYTES_MAX
         self.abandoned_bytes = 0
+        self.is_draining = False
         self.accepted = 0
 
     def __call__(self, host: str) -> "ClientConnection":
@@ -178,6 +183,17 @@ class ClientConnections:
                 return
             if now - connection.used_at > STALLED_SECONDS_MAX:
                 connection.abort_stalled()
+
+    def drain(self) -> None:
+        """Take no further requests, before the node stops. Requests that have begun are answered."""
+        self.is_draining = True
+        for connection in self.open:
+            connection.drain()
+
+    @property
+    def has_begun_requests(self) -> bool:
+        """Whether requests have begun that end by themselves: requests that wait for other members of a group do not count."""
+        return any(connection.has_begun_requests for connection in self.open)
 
     def abort_all(self) -> None:
         for connection in [*self.open, *self.closing]:
@@ -599,6 +615,8 @@ class ClientConnection(asyncio.Protocol):
         else:
             self._flush()
         if self._is_paused and not self._waiting and not self._is_slow and self._transport is not None:
+            if self._shared.is_draining:
+                return
             self._is_paused = False
             self._transport.resume_reading()
 
@@ -613,6 +631,17 @@ class ClientConnection(asyncio.Protocol):
             self._out = []
             self.was_used = True
             self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+
+    def drain(self) -> None:
+        """Take no further requests, not even those that have arrived and wait."""
+        self._waiting.clear()
+        if self._transport is not None and not self._is_paused:
+            self._is_paused = True
+            self._transport.pause_reading()
+
+    @property
+    def has_begun_requests(self) -> bool:
+        return bool(self._out) or any(pending.route.api_key not in PARKED for pending in self._in_flight)
 
     # -- ending ------------------------------------------------------------------------------------------------
 

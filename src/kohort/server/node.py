@@ -2,7 +2,8 @@
 Composition of a node: builds the parts, starts them and stops them.
 
 Order of the start: the store (which recovers after a crash), the catalog, the coordinators of the existing partitions, the
-listener. Order of the stop: the listener, the long requests that have begun, the coordinators (waiting requests are answered
+listener. Order of the stop: the listener, the requests that have begun (no connection is read any more; waiting Fetch requests
+are answered with the records that there are), the coordinators (members that wait for their group are answered
 NOT_COORDINATOR), the connections (replies that are ready are sent), the store.
 """
 
@@ -47,8 +48,10 @@ _log = logging.getLogger("kohort.server")
 
 YOUNG_OBJECTS_MAX = 10_000
 """New objects that wait for a garbage collection."""
+DRAIN_SECONDS_MAX = 5.0
+"""How long a stop waits until the requests that have begun are answered; a flush may take as long (`FLUSH_MS_MIN`)."""
 STOP_SECONDS_MAX = 1.0
-"""How long a stop waits until long requests are finished, and then until the sockets have taken the last replies."""
+"""How long it waits then until the sockets have taken the last replies."""
 
 
 class Node:
@@ -261,11 +264,9 @@ class Node:
         """Stop in order; on return the data directory is closed cleanly, unless a file of it is missing."""
         if self._listener is not None:
             await self._listener.close()
-        if self._metrics_server is not None:
-            self._metrics_server.close()
         if self._idle_check is not None:
             self._idle_check.cancel()
-        await self._finish_long_requests()
+        await self._drain()
         self._coordinators.close()
         self._background.close()
         self._ready_queue.run()
@@ -275,14 +276,22 @@ class Node:
         while (self._connections.open or self._connections.closing) and self._loop.time() < deadline:
             await asyncio.sleep(0)
         self._connections.abort_all()
+        if self._metrics_server is not None:
+            self._metrics_server.close()
         self._timer_driver.close()
         self._store.close()
 
-    async def _finish_long_requests(self) -> None:
-        """Give long requests some time, as Kafka finishes the requests that it has begun; then drop them."""
-        slices = self._connections.slices
-        deadline = self._loop.time() + STOP_SECONDS_MAX
-        while len(slices) and self._loop.time() < deadline:
+    async def _drain(self) -> None:
+        """Give the requests that have begun some time, as Kafka finishes them; then drop the work on them."""
+        connections = self._connections
+        slices = connections.slices
+        connections.drain()
+        deadline = self._loop.time() + DRAIN_SECONDS_MAX
+        while self._loop.time() < deadline:
+            self._broker.fetches.complete_all()
+            self._ready_queue.run()
+            if not len(slices) and not connections.has_begun_requests:
+                break
             await asyncio.sleep(0.001)
         slices.close()
         self._computations.close()
