@@ -72,3 +72,16 @@ PATTERN_CLASSES_MAX: Final = 4
 """Unicode classes such as `\\pL` in a regular expression; each takes some milliseconds to compile."""
 PATTERN_PROGRAM_BYTES_MAX: Final = 128 * 1024
 """Memory of a compiled regular expression: about 8000 instructions."""
+
+# The exporter of the pipeline (another process than the broker)
+
+EXPORTED_PARTITIONS_MAX: Final = 100_000
+"""Partitions of groups with a committed offset that the exporter follows. Commits to further ones are dropped and counted."""
+EXPORTED_GROUPS_MAX: Final = 50_000
+"""Groups with members that the exporter follows. Records of further ones are dropped and counted."""
+EXPORTED_PENDING_COMMITS_MAX: Final = 100_000
+"""Commits of open transactions that the exporter holds. Further ones are dropped and counted."""
+EXPORTED_TRANSACTIONAL_IDS_MAX: Final = 100_000
+"""Transactional ids that the exporter follows. Records of further ones are dropped and counted."""
+EXPORTED_OPEN_TRANSACTIONS_MAX: Final = 100
+"""Open transactions that have a series of their own, the oldest ones."""

@@ -34,9 +34,10 @@ CASES: list[tuple[str, dict[str, Any], str, str]] = [
     (
         "Burrow's STALL without members",
         {"status": "STALL", "lag": 9, "has_members": False},
-        "STALL",
-        "repeat one offset",
+        "STOP",
+        "no members",
     ),
+    ("Burrow's STALL", {"status": "STALL", "lag": 9}, "STALL", "repeat one offset"),
     ("Burrow's REWIND", {"status": "REWIND", "lag": 9}, "REWIND", "went back"),
     ("a dead group, silent for a short time", {"status": "OK", "lag": 9, "has_members": False}, "STOP", "no members"),
     ("a dead group that Burrow warns of", {"status": "WARN", "lag": 9, "has_members": False}, "STOP", "no members"),

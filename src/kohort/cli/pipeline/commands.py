@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from kohort.cli.pipeline.columns import show, to_json
-from kohort.cli.pipeline.options import CommandOptions, LogSource, on_source
+from kohort.cli.pipeline.options import ClusterSource, CommandOptions, LogSource, on_source
 from kohort.cli.pipeline.tables import (
     EXIT_FOUND,
     burrow_rules,
@@ -265,6 +265,48 @@ def report(options: CommandOptions) -> None:
         check_logs(options)
         check_report_directory(options.report_file)
         write_full_report(options, console)
+
+
+@app.command()
+@on_source(source=ClusterSource, without=("as_json", "group", "as_of", "out", "report_file", "master"))
+def export(
+    options: CommandOptions,
+    *,
+    port: Annotated[
+        int, typer.Option(min=0, max=65_535, help="Port of the endpoint /metrics; 0 for any free one.")
+    ] = 9308,
+    host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
+    interval: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="Time between two polls.")] = 10.0,
+    names: Annotated[
+        str,
+        typer.Option(
+            metavar="SETS",
+            help="Names of other exporters, separated by commas: kafka_exporter, kafka-lag-exporter, kminion, burrow.",
+        ),
+    ] = "kafka_exporter,kafka-lag-exporter,kminion,burrow",
+    cluster_name: Annotated[
+        str | None, typer.Option(help="Value of the labels cluster and cluster_name; default: the id of the cluster.")
+    ] = None,
+) -> None:
+    """
+    Serve lag, rebalances and transactions to Prometheus, until SIGTERM or Ctrl-C.
+
+    Needs neither Spark nor Java. Metrics have the names of the known lag exporters, so their dashboards work.
+    """
+    from kohort.cli.pipeline.export_command import ExportOptions, serve_metrics
+
+    with stderr_console():
+        serve_metrics(ExportOptions(options.source, options.config, host, port, interval, names, cluster_name))
+
+
+@app.command()
+def dashboard() -> None:
+    """Print a Grafana dashboard for the metrics of `export`, as JSON to import."""
+    from importlib.resources import files
+
+    typer.echo(
+        files("kohort.pipeline.exporter").joinpath("grafana-dashboard.json").read_text(encoding="utf-8"), nl=False
+    )
 
 
 def _one_of(given: dict[str, bool]) -> None:

@@ -60,7 +60,7 @@ def run_pipeline(options: RunOptions, console: Any, *, every_s: float | None) ->
         if every_s is None:
             _once(running, console, options.out, store)
             return
-        with _stop_signal() as stopped:
+        with stop_signal() as stopped:
             while not stopped.is_set():
                 _once(running, console, options.out, store)
                 stopped.wait(every_s)
@@ -175,7 +175,7 @@ class LazySpark:
 
 
 @contextmanager
-def _stop_signal() -> Iterator[threading.Event]:
+def stop_signal() -> Iterator[threading.Event]:
     """Make an event that SIGINT and SIGTERM set. The current run finishes first."""
     stopped = threading.Event()
 

@@ -8,8 +8,9 @@ since Kafka 2.7 supports.
 Source: Kafka protocol guide; KIP-227 (Fetch without a session).
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from kohort.client.addresses import Address
 from kohort.client.cluster import Client
@@ -32,8 +33,16 @@ _FETCH_BYTES = 32 << 20
 _FRAME_BYTES_MAX = 256 << 20
 _FETCH_WAIT_MS = 500
 _METADATA, _LIST_OFFSETS, _FETCH = Versions(9, 12), Versions(5, 5), Versions(12, 12)
-_EARLIEST, _LATEST = -2, -1
+EARLIEST, LATEST = -2, -1
+"""Timestamps of ListOffsets for the first offset, and for the end offset."""
 _HINT = "a listener with TLS or SASL needs options: kafka.security.protocol and so on"
+
+OnProblem: TypeAlias = Callable[[str], None]
+"""Called with a sentence about a log that cannot be read."""
+
+
+def _fail(problem: str) -> None:
+    raise ConfigError(problem)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -73,19 +82,39 @@ def list_logs(
         ConfigError: no broker answers, or a partition has no leader.
     """
     with open_client(path, security) as client:
-        names = None if topics is None else [messages.MetadataRequestTopic(name=name) for name in sorted(topics)]
-        request = messages.MetadataRequest(topics=names, allow_auto_topic_creation=False)
-        metadata = client.send(ApiKey.METADATA, request, within=_METADATA)
-        brokers = {broker.node_id: Address(broker.host, broker.port) for broker in metadata.brokers}
-        led: dict[Address, list[TopicPartition]] = {}
-        for topic in metadata.topics:
-            for one in topic.partitions:
-                if partitions is None or one.partition_index in partitions:
-                    if one.leader_id not in brokers:
-                        raise ConfigError(f"{topic.name}-{one.partition_index} has no leader now")
+        return describe_logs(client, topics=topics, partitions=partitions)
+
+
+def describe_logs(
+    client: Client,
+    *,
+    topics: Collection[str] | None = None,
+    partitions: Collection[int] | None = None,
+    on_problem: OnProblem = _fail,
+) -> list[LiveLog]:
+    """
+    Return the logs of a cluster, sorted; arguments as for `list_logs`.
+
+    Args:
+        on_problem: called with a sentence about logs that cannot be described; they are left out. By default the sentence is
+            raised as a ConfigError.
+    """
+    names = None if topics is None else [messages.MetadataRequestTopic(name=name) for name in sorted(topics)]
+    request = messages.MetadataRequest(topics=names, allow_auto_topic_creation=False)
+    metadata = client.send(ApiKey.METADATA, request, within=_METADATA)
+    brokers = {broker.node_id: Address(broker.host, broker.port) for broker in metadata.brokers}
+    led: dict[Address, list[TopicPartition]] = {}
+    for topic in metadata.topics:
+        for one in topic.partitions:
+            if partitions is None or one.partition_index in partitions:
+                if one.leader_id in brokers:
                     led.setdefault(brokers[one.leader_id], []).append((topic.name, one.partition_index))
-        ids = {topic.name: uuid_text(topic.topic_id) for topic in metadata.topics if topic.topic_id}
-        return sorted(log for leader, listed in led.items() for log in _list_offsets(client, leader, listed, ids))
+                else:
+                    on_problem(f"{topic.name}-{one.partition_index} has no leader now")
+    ids = {topic.name: uuid_text(topic.topic_id) for topic in metadata.topics if topic.topic_id}
+    return sorted(
+        log for leader, listed in led.items() for log in _list_offsets(client, leader, listed, ids, on_problem)
+    )
 
 
 def open_client(source: str | Address, security: Security = PLAINTEXT) -> Client:
@@ -102,15 +131,36 @@ def open_client(source: str | Address, security: Security = PLAINTEXT) -> Client
 
 
 def _list_offsets(
-    client: Client, leader: Address, partitions: list[TopicPartition], ids: Mapping[str, str]
+    client: Client,
+    leader: Address,
+    partitions: list[TopicPartition],
+    ids: Mapping[str, str],
+    on_problem: OnProblem,
 ) -> list[LiveLog]:
-    starts, ends = (_offsets(client, leader, partitions, timestamp) for timestamp in (_EARLIEST, _LATEST))
-    return [LiveLog(*one, starts[one], ends[one], *leader, ids.get(one[0])) for one in partitions]
+    starts, ends = (
+        list_offsets(client, leader, partitions, timestamp, on_problem=on_problem) for timestamp in (EARLIEST, LATEST)
+    )
+    there = [one for one in partitions if one in starts and one in ends]
+    return [LiveLog(*one, starts[one], ends[one], *leader, ids.get(one[0])) for one in there]
 
 
-def _offsets(
-    client: Client, leader: Address, listed: list[TopicPartition], timestamp: int
+def list_offsets(
+    client: Client,
+    leader: Address,
+    listed: Collection[TopicPartition],
+    timestamp: int,
+    *,
+    is_committed: bool = False,
+    on_problem: OnProblem = _fail,
 ) -> dict[TopicPartition, int]:
+    """
+    Return offsets by partition, as the leader tells them.
+
+    Args:
+        timestamp: `EARLIEST` or `LATEST`.
+        is_committed: ask as a `read_committed` reader, whose latest offset is the last stable offset.
+        on_problem: as for `describe_logs`.
+    """
     topics = [
         messages.ListOffsetsTopic(
             name=topic,
@@ -122,13 +172,15 @@ def _offsets(
         )
         for topic in sorted({name for name, _ in listed})
     ]
-    request = messages.ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=topics)
+    request = messages.ListOffsetsRequest(replica_id=-1, isolation_level=int(is_committed), topics=topics)
     response = client.send(ApiKey.LIST_OFFSETS, request, at=leader, within=_LIST_OFFSETS)
     found: dict[TopicPartition, int] = {}
     for topic in response.topics:
         for one in topic.partitions:
-            _check(one.error_code, f"{topic.name}-{one.partition_index}")
-            found[topic.name, one.partition_index] = one.offset
+            if one.error_code:
+                on_problem(_unreadable(f"{topic.name}-{one.partition_index}", one.error_code))
+            else:
+                found[topic.name, one.partition_index] = one.offset
     return found
 
 
@@ -162,14 +214,27 @@ def fetch(client: Client, log: LiveLog, at: int, bytes_max: int = _FETCH_BYTES) 
     Raises:
         ConfigError: the leader moved, or the offset was deleted. A new read may succeed.
     """
-    piece = _fetch(client, log, at, bytes_max)
+    fetched = fetch_partition(client, log, at, bytes_max=bytes_max)
+    piece = b"" if fetched is None else bytes(fetched.records or b"")
     whole, following = whole_batches(piece)
     if not whole:
         raise ConfigError(f"{log.topic}-{log.partition} returned no batch at offset {at}; its end offset is {log.end}")
     return piece[:whole], following
 
 
-def _fetch(client: Client, log: LiveLog, at: int, bytes_max: int) -> bytes:
+def fetch_partition(
+    client: Client, log: LiveLog, at: int, *, bytes_max: int = _FETCH_BYTES, is_committed: bool = False
+) -> Any:
+    """
+    Fetch from an offset of a log on, and return the partition of the response; None if there is none.
+
+    Args:
+        bytes_max: a limit of the records; one batch is returned in any case.
+        is_committed: read as `read_committed`; the result then has `aborted_transactions`.
+
+    Raises:
+        ConfigError: the leader moved or does not answer, or the offset was deleted.
+    """
     partition = messages.FetchRequestFetchPartition(
         partition=log.partition,
         current_leader_epoch=-1,
@@ -183,20 +248,20 @@ def _fetch(client: Client, log: LiveLog, at: int, bytes_max: int) -> bytes:
         max_wait_ms=_FETCH_WAIT_MS,
         min_bytes=1,
         max_bytes=bytes_max,
-        isolation_level=0,
+        isolation_level=int(is_committed),
         session_id=0,
         session_epoch=-1,
         topics=[messages.FetchRequestFetchTopic(topic=log.topic, partitions=[partition])],
         forgotten_topics_data=[],
         rack_id="",
     )
-    response = client.send(ApiKey.FETCH, request, within=_FETCH)
+    response = client.send(ApiKey.FETCH, request, at=Address(log.host, log.port), within=_FETCH)
     _check(response.error_code, f"{log.topic}-{log.partition}")
     for topic in response.responses:
         for one in topic.partitions:
             _check(one.error_code, f"{log.topic}-{log.partition}")
-            return bytes(one.records or b"")
-    return b""
+            return one
+    return None
 
 
 def whole_batches(piece: bytes) -> tuple[int, int]:
@@ -214,4 +279,8 @@ def whole_batches(piece: bytes) -> tuple[int, int]:
 
 def _check(code: int, partition: str) -> None:
     if code:
-        raise ConfigError(f"{partition} cannot be read: {ErrorCode(code).name}")
+        raise ConfigError(_unreadable(partition, code))
+
+
+def _unreadable(partition: str, code: int) -> str:
+    return f"{partition} cannot be read: {ErrorCode(code).name}"

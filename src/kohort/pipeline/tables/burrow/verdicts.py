@@ -83,10 +83,10 @@ def judge(facts: PartitionFacts) -> Verdict:
         return Verdict(LOST, f"the committed offset {facts.offset} is beyond the log end offset {facts.end_offset}")
     if (facts.lag or 0) <= facts.allowed_lag:
         return Verdict(OK)
-    if facts.status in BAD:
-        return Verdict(facts.status, _REASONS[facts.status])
     if facts.has_members is False:
         return Verdict(STOP, "the group has no members")
+    if facts.status in BAD:
+        return Verdict(facts.status, _REASONS[facts.status])
     if facts.status is None:
         return Verdict(STOP, "the last commit has expired")
     if facts.status == WARN:

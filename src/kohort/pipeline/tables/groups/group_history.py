@@ -95,6 +95,11 @@ class GroupHistory:
     _generation: int | None = None
     _created_at_ms: int | None = None
 
+    @property
+    def open_change(self) -> Row | None:
+        """Return the last change, which later records may still alter; None before the first one."""
+        return self._open
+
     def replay(self, record: Row) -> Iterator[Row]:
         """Apply a record (columns `rebalances.INPUT_COLUMNS`); yield rows that later records cannot change."""
         if record["kind"] == GROUP_METADATA:

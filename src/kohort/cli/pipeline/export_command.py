@@ -1,0 +1,74 @@
+"""`kohort pipeline export`: an endpoint for Prometheus."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+
+from kohort.cli.pipeline.run_command import connection_options, stop_signal
+from kohort.model.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """Options of `kohort pipeline export`."""
+
+    source: str
+    config: Path | None
+    host: str
+    port: int
+    interval_s: float
+    names: str
+    cluster_name: str | None
+
+
+def serve_metrics(options: ExportOptions) -> None:
+    """
+    Poll a cluster and serve the metrics, until SIGINT or SIGTERM.
+
+    Raises:
+        ConfigError: the source is no cluster, a set of names is unknown, no broker answers the first poll, or the address is in
+            use.
+    """
+    from prometheus_client.exposition import start_http_server
+    from prometheus_client.registry import CollectorRegistry
+
+    from kohort.pipeline.exporter.exporter import Exporter
+    from kohort.pipeline.sources.live import is_live
+    from kohort.pipeline.sources.options import connecting
+
+    if not is_live(options.source):
+        raise ConfigError(
+            f"{options.source} is not a running cluster; export needs kafka://HOST:PORT. For a directory or published tables"
+            " use status --fail-on"
+        )
+    schemes = _schemes(options.names)
+    security = connecting(connection_options(options.config))
+    exporter = Exporter(options.source, security, cluster_name=options.cluster_name, schemes=schemes)
+    first = exporter.poll()
+    if not first.at_ms:
+        raise ConfigError(first.problems[-1])
+    registry = CollectorRegistry()
+    registry.register(exporter)
+    try:
+        server, thread = start_http_server(options.port, options.host, registry)
+    except OSError as exc:
+        raise ConfigError(f"{options.host}:{options.port} cannot be listened at: {exc.strerror}") from exc
+    typer.echo(f"Metrics of {options.source}: http://{options.host}:{server.server_port}/metrics", err=True)
+    with stop_signal() as stopped:
+        stopped.wait(options.interval_s)
+        exporter.run(stopped, options.interval_s)
+    server.shutdown()
+    server.server_close()
+    thread.join()
+    exporter.close()
+
+
+def _schemes(names: str) -> list[str]:
+    from kohort.pipeline.exporter.definitions import SCHEMES
+
+    chosen = [name.strip() for name in names.split(",") if name.strip()]
+    for name in chosen:
+        if name not in SCHEMES:
+            raise ConfigError(f"--names {name!r} is no set of names; they are {', '.join(SCHEMES[1:])}")
+    return chosen

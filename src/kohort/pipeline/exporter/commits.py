@@ -1,0 +1,182 @@
+"""
+The committed offsets of all groups, replayed from `__consumer_offsets` as it grows.
+
+Each partition of a group has its last commits, as Burrow keeps them, without those of open and aborted transactions. A
+tombstone removes the partition. State is held by key, so a log that was compacted gives the same state as the whole log.
+
+Source: Kafka OffsetMetadataManager.replay and replayEndTransactionMarker; Burrow's window as in `tables.burrow.evaluator`.
+"""
+
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kohort.model.limits import EXPORTED_PARTITIONS_MAX, EXPORTED_PENDING_COMMITS_MAX
+from kohort.pipeline.decode.schemas import COMMIT, MARKER
+from kohort.pipeline.tables.burrow.evaluator import INTERVALS, Commit
+
+COLUMNS = (
+    "kind",
+    "log_partition",
+    "log_offset",
+    "timestamp_ms",
+    "producer_id",
+    "transactional",
+    "group",
+    "tombstone",
+    "topic",
+    "partition",
+    "offset",
+    "control",
+)
+"""Columns to read of `kind` offset_commit and marker."""
+_SEPARATOR = "\x00"
+
+
+class GroupPartition(NamedTuple):
+    """A partition of a topic that a group commits to."""
+
+    group: str
+    topic: str
+    partition: int
+
+
+@dataclass(slots=True)
+class Committed:
+    """The commits of one partition of a group: those of the window, the newest last. `order` is the offset in the log."""
+
+    log_partition: int
+    window: deque[Commit] = field(default_factory=lambda: deque(maxlen=INTERVALS))
+
+    @property
+    def offset(self) -> int:
+        return self.window[-1].offset
+
+    @property
+    def timestamp_ms(self) -> int:
+        return self.window[-1].timestamp_ms
+
+
+@dataclass(slots=True)
+class Commits:
+    """
+    Committed offsets by group and partition.
+
+    Attributes:
+        found: the partitions with a committed offset.
+        counts: commits that took effect, by group.
+        dropped: commits of partitions beyond `EXPORTED_PARTITIONS_MAX`, and pending ones beyond their limit.
+    """
+
+    found: dict[GroupPartition, Committed] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
+    dropped: int = 0
+    _pending: dict[tuple[int, int], list[dict[str, Any]]] = field(default_factory=dict)
+    _pending_count: int = 0
+
+    def replay(self, rows: Iterable[Mapping[str, Any]], ends: Mapping[tuple[str, int], int]) -> None:
+        """
+        Apply rows (`COLUMNS`) of one log partition, in the order of the log.
+
+        Args:
+            ends: log end offsets before these commits, for the lag at each of them; a missing one is unknown.
+        """
+        for row in rows:
+            if row["kind"] == MARKER:
+                self._end_transaction(row, ends)
+            elif row["transactional"]:
+                self._hold(dict(row))
+            else:
+                self._apply(row, row["timestamp_ms"], ends)
+
+    def forget(self, log_partition: int) -> None:
+        """Forget everything that was read from one partition of the log: it began again."""
+        for key in [key for key, one in self.found.items() if one.log_partition == log_partition]:
+            self._remove(key)
+        for of_producer in [one for one in self._pending if one[0] == log_partition]:
+            self._pending_count -= len(self._pending.pop(of_producer))
+
+    def _hold(self, row: dict[str, Any]) -> None:
+        if self._pending_count >= EXPORTED_PENDING_COMMITS_MAX:
+            self.dropped += 1
+            return
+        self._pending.setdefault((row["log_partition"], row["producer_id"]), []).append(row)
+        self._pending_count += 1
+
+    def _end_transaction(self, row: Mapping[str, Any], ends: Mapping[tuple[str, int], int]) -> None:
+        held = self._pending.pop((row["log_partition"], row["producer_id"]), [])
+        self._pending_count -= len(held)
+        if row["control"] == COMMIT:
+            for one in held:
+                self._apply(one, row["timestamp_ms"], ends)
+
+    def _apply(self, row: Mapping[str, Any], at_ms: int, ends: Mapping[tuple[str, int], int]) -> None:
+        key = GroupPartition(row["group"], row["topic"], row["partition"])
+        known = self.found.get(key)
+        order = row["log_offset"]
+        if known is not None and known.window and order < known.window[-1].order:
+            # A commit of a transaction that ended after a later commit does not move the group back.
+            return
+        if row["tombstone"]:
+            self._remove(key)
+            self._drop_pending(key, row["log_partition"])
+            return
+        self.counts[key.group] += 1
+        if known is None:
+            if len(self.found) >= EXPORTED_PARTITIONS_MAX:
+                self.dropped += 1
+                return
+            known = self.found[key] = Committed(row["log_partition"])
+        end = ends.get((key.topic, key.partition))
+        lag = None if end is None else max(end - row["offset"], 0)
+        known.window.append(Commit(row["offset"], at_ms, lag, order))
+
+    def _remove(self, key: GroupPartition) -> None:
+        self.found.pop(key, None)
+
+    def _drop_pending(self, key: GroupPartition, log_partition: int) -> None:
+        """Drop pending commits before a tombstone: the commit with the greatest log offset is the current one."""
+        for producer, held in list(self._pending.items()):
+            if producer[0] == log_partition:
+                kept = [one for one in held if GroupPartition(one["group"], one["topic"], one["partition"]) != key]
+                self._pending_count -= len(held) - len(kept)
+                self._pending[producer] = kept
+
+    def forget_counts(self, groups: Iterable[str]) -> None:
+        """Forget the counters of groups that do not exist any more."""
+        for group in groups:
+            self.counts.pop(group, None)
+
+
+def newest_rows(batch: pa.RecordBatch, counts: Counter[str]) -> Iterator[dict[str, Any]]:
+    """
+    Yield the rows of a batch of offset commits that the state needs: all in transactions, and the last ones of each key.
+
+    A log of millions of commits is reduced before its rows become Python objects. `counts` gets the commits that are left out.
+    """
+    is_plain = ~batch.column("transactional").to_numpy(zero_copy_only=False).astype(np.bool_)
+    plain = batch.filter(pa.array(is_plain))
+    text = pc.cast(plain.column("partition"), pa.string())
+    keys = pc.binary_join_element_wise(plain.column("group"), plain.column("topic"), text, _SEPARATOR)
+    codes = keys.dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    order = np.argsort(codes, kind="stable")
+    ordered = codes[order]
+    is_newest = np.empty(len(codes), np.bool_)
+    is_newest[order] = np.searchsorted(ordered, ordered, side="right") - np.arange(len(codes)) <= INTERVALS
+    is_chosen = ~is_plain
+    is_chosen[is_plain] = is_newest
+    chosen = pa.array(is_chosen)
+    left_out = batch.filter(pc.and_not(pc.invert(chosen), pc.fill_null(batch.column("tombstone"), False)))
+    for group, number in zip(*_counted(left_out.column("group")), strict=True):
+        counts[group] += number
+    yield from batch.filter(chosen).to_pylist()
+
+
+def _counted(groups: pa.Array) -> tuple[list[str], list[int]]:
+    found = pc.value_counts(groups)
+    return found.field("values").to_pylist(), found.field("counts").to_pylist()

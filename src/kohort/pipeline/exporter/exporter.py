@@ -1,0 +1,223 @@
+"""The exporter: polls a cluster, and keeps the metrics of the last poll for scrapes."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from kohort.client.security import PLAINTEXT, Security
+from kohort.model.ids import CONSUMER_OFFSETS, INTERNAL_TOPICS, TRANSACTION_STATE, TopicPartition
+from kohort.pipeline.exporter.commits import Committed, GroupPartition
+from kohort.pipeline.exporter.definitions import SCHEMES
+from kohort.pipeline.exporter.follower import FAILURES, Cluster
+from kohort.pipeline.exporter.metrics import PartitionLag, Snapshot, families
+from kohort.pipeline.exporter.state import CoordinatorState, decoder
+from kohort.pipeline.exporter.transactions import OpenProducer
+from kohort.pipeline.exporter.waiting import Waiting, WaitingRecords
+from kohort.pipeline.sources.live import LiveLog
+from kohort.pipeline.tables.burrow.evaluator import EXPIRE_MS, INTERVALS, Status, evaluate
+from kohort.pipeline.tables.burrow.verdicts import PartitionFacts, Verdict, is_rising, judge
+
+INTERVAL_S = 10.0
+HANGING_GRACE_MS = 60_000
+_KNOWN_LAGS_MIN = 2
+"""Lags in the window below which Burrow's WARN is no verdict: after the start of the exporter they are unknown."""
+
+
+class Exporter(Collector):
+    """
+    The metrics of one cluster. `poll` and `run` belong to one thread; scrapes may come from any.
+
+    Attributes:
+        snapshot: the result of the last poll; None before the first one.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        security: Security = PLAINTEXT,
+        *,
+        cluster_name: str | None = None,
+        schemes: Collection[str] = SCHEMES,
+    ) -> None:
+        """
+        Args:
+            source: `kafka://HOST:PORT`, several brokers separated by commas.
+            cluster_name: the value of labels `cluster` and `cluster_name`; by default the id of the cluster.
+            schemes: sets of names, of `definitions.SCHEMES`.
+
+        Raises:
+            ConfigError: the source is not a list of brokers.
+        """
+        self.snapshot: Snapshot | None = None
+        self._cluster = Cluster(source, security)
+        self._cluster_name = cluster_name
+        self._schemes = tuple(schemes)
+        self._state = CoordinatorState()
+        self._waiting = WaitingRecords()
+        self._ends: dict[tuple[str, int], deque[int]] = {}
+        self._lags: dict[str, int] = {}
+        self._decoder = decoder()
+        self._families: Sequence[Metric] = ()
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the metrics of the last poll."""
+        return self._families
+
+    def close(self) -> None:
+        self._cluster.close()
+
+    def run(self, stopped: threading.Event, interval_s: float = INTERVAL_S) -> None:
+        """Poll until an event is set. A poll that fails as a whole is repeated after the interval."""
+        while not stopped.is_set():
+            begun_s = time.monotonic()
+            self.poll()
+            stopped.wait(max(0.0, begun_s + interval_s - time.monotonic()))
+
+    def poll(self) -> Snapshot:
+        """Read what is new, measure all lags, and make it the state of the next scrapes. Failures are among its problems."""
+        begun_s = time.monotonic()
+        self._cluster.problems = []
+        try:
+            found = self._poll()
+        except FAILURES as exc:
+            self._cluster.failed(exc)
+            before = self.snapshot or Snapshot(cluster=self._cluster_name or "", at_ms=0)
+            found = replace(before, problems=tuple(self._cluster.problems))
+        found = replace(found, took_s=time.monotonic() - begun_s)
+        self.snapshot, self._families = found, list(families(found, self._schemes))
+        return found
+
+    def _poll(self) -> Snapshot:
+        if self._cluster_name is None:
+            self._cluster_name = self._cluster.cluster_id()
+        before_ends = {place: ends[-1] for place, ends in self._ends.items()}
+        self._follow(before_ends)
+        # Ends are read after the commits, so that no commit is beyond an end.
+        logs = self._cluster.logs()
+        at_ms = int(time.time() * 1000)
+        stable_ends = self._cluster.stable_ends(logs)
+        blocked = {place: end - stable_ends.get(place, end) for place, end in _ends(logs).items()}
+        blocked = {place: records for place, records in blocked.items() if records > 0}
+        opened = self._cluster.open_transactions([log for log in logs if (log.topic, log.partition) in blocked])
+        partitions = list(self._partitions(logs, stable_ends, at_ms))
+        self._count_cost(partitions)
+        groups = self._state.memberships.groups
+        present = {one.key.group for one in partitions} | set(groups)
+        self._state.commits.forget_counts([group for group in self._state.commits.counts if group not in present])
+        return Snapshot(
+            cluster=self._cluster_name,
+            at_ms=at_ms,
+            logs=[log for log in logs if log.topic not in INTERNAL_TOPICS],
+            partitions=partitions,
+            groups=groups,
+            commits=dict(self._state.commits.counts),
+            transactions=dict(self._state.transactions.open()),
+            ended=dict(self._state.transactions.ended),
+            hanging=self._hanging(opened, at_ms),
+            blocked=blocked,
+            records=self._state.records,
+            dropped=self._state.dropped,
+            problems=tuple(self._cluster.problems),
+        )
+
+    def _follow(self, ends: Mapping[tuple[str, int], int]) -> None:
+        """Apply what was appended to the logs of the coordinators."""
+        logs = self._cluster.logs({CONSUMER_OFFSETS, TRANSACTION_STATE})
+        for piece in self._cluster.appended(logs, self._decoder):
+            if piece.begins_again:
+                self._state.forget(piece.log.topic, piece.log.partition)
+            self._state.apply(piece.log.topic, piece.rows, ends)
+        self._state.memberships.remove_deleted()
+
+    def _partitions(
+        self, logs: Collection[LiveLog], stable_ends: Mapping[tuple[str, int], int], at_ms: int
+    ) -> Iterator[PartitionLag]:
+        by_place = {(log.topic, log.partition): log for log in logs}
+        for place, end in _ends(logs).items():
+            self._ends.setdefault(place, deque(maxlen=INTERVALS)).append(end)
+        for place in [place for place in self._ends if place not in by_place]:
+            del self._ends[place]
+        behind = {
+            Waiting(TopicPartition(key.topic, key.partition), one.offset)
+            for key, one in self._state.commits.found.items()
+            if (log := by_place.get((key.topic, key.partition))) is not None and one.offset < log.end
+        }
+        self._waiting.refresh(self._cluster, by_place, sorted(behind), stable_ends)
+        names = {log.topic: log.topic_id for log in logs}
+        for key, one in self._state.commits.found.items():
+            log = by_place.get((key.topic, key.partition))
+            if log is not None:
+                yield self._partition(key, one, log, names.get(key.topic), at_ms)
+
+    def _partition(
+        self, key: GroupPartition, one: Committed, log: LiveLog, topic_id: str | None, at_ms: int
+    ) -> PartitionLag:
+        lag = max(log.end - one.offset, 0)
+        ends = self._ends[key.topic, key.partition]
+        live = [commit for commit in one.window if at_ms - commit.timestamp_ms <= EXPIRE_MS]
+        status = evaluate(live, current_lag=lag, now_ms=at_ms, ends=ends)
+        return PartitionLag(
+            key,
+            one.offset,
+            lag,
+            self._time_lag_ms(TopicPartition(key.topic, key.partition), one.offset, log, at_ms),
+            self._verdict(key, one, log, status).name,
+            status,
+            self._owner(key, topic_id),
+        )
+
+    def _verdict(self, key: GroupPartition, one: Committed, log: LiveLog, status: Status) -> Verdict:
+        lags = [commit.lag for commit in one.window]
+        is_known = sum(lag is not None for lag in lags) >= _KNOWN_LAGS_MIN
+        burrow = Status.OK if status is Status.WARN and not is_known else status
+        group = self._state.memberships.groups.get(key.group)
+        facts = PartitionFacts(
+            status=None if burrow is Status.NOTFOUND else burrow.name,
+            lag=max(log.end - one.offset, 0),
+            offset=one.offset,
+            end_offset=log.end,
+            has_members=None if group is None else bool(group.members),
+            is_rising=is_rising(lags),
+            records_lost=max(log.start - one.offset, 0),
+        )
+        return judge(facts)
+
+    def _time_lag_ms(self, place: TopicPartition, offset: int, log: LiveLog, at_ms: int) -> int | None:
+        if offset >= log.end or self._waiting.has_nothing(place, offset, log.end):
+            return 0
+        produced_ms = self._waiting.produced_ms(place, offset)
+        return None if produced_ms is None or produced_ms < 0 else max(at_ms - produced_ms, 0)
+
+    def _owner(self, key: GroupPartition, topic_id: str | None) -> tuple[str, str, str]:
+        group = self._state.memberships.groups.get(key.group)
+        if group is None:
+            return "", "", ""
+        owner = group.owners.get((key.topic, key.partition))
+        if owner is None and topic_id is not None:
+            owner = group.owners.get((topic_id, key.partition))
+        member = None if owner is None else group.members.get(owner)
+        if owner is None or member is None:
+            return "", "", ""
+        return str(member.names["client_host"]), owner, str(member.names["client_id"])
+
+    def _count_cost(self, partitions: Iterable[PartitionLag]) -> None:
+        """Add the growth of the lag since the last poll to the groups that had a rebalance since."""
+        before, self._lags = self._lags, {}
+        for one in partitions:
+            self._lags[one.key.group] = self._lags.get(one.key.group, 0) + one.lag
+        for group in self._state.memberships.take_rebalanced():
+            known = self._state.memberships.groups.get(group)
+            if known is not None and group in before:
+                known.ended.lag_cost += max(self._lags.get(group, 0) - before[group], 0)
+
+    def _hanging(self, opened: Iterable[OpenProducer], at_ms: int) -> list[OpenProducer]:
+        return list(self._state.transactions.hanging(opened, now_ms=at_ms, grace_ms=HANGING_GRACE_MS))
+
+
+def _ends(logs: Iterable[LiveLog]) -> dict[tuple[str, int], int]:
+    return {(log.topic, log.partition): log.end for log in logs}

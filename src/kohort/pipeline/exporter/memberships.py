@@ -1,0 +1,203 @@
+"""
+Groups of all kinds, replayed from `__consumer_offsets` as it grows: members, owners of partitions, rebalances.
+
+`tables.groups.group_history` replays the records of one group; this module keeps one history for each group, the totals of its
+rebalances, and the owner of each partition.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from kohort.model.limits import EXPORTED_GROUPS_MAX
+from kohort.pipeline.decode.schemas import GROUP_METADATA
+from kohort.pipeline.tables.groups.group_history import (
+    CLASSIC,
+    DELETED,
+    EMPTIED,
+    REBALANCED,
+    RECORD_TYPES,
+    GroupHistory,
+    Member,
+)
+
+COLUMNS = (
+    "kind",
+    "log_partition",
+    "log_offset",
+    "timestamp_ms",
+    "group",
+    "tombstone",
+    "protocol_type",
+    "generation",
+    "protocol",
+    "leader",
+    "state_timestamp_ms",
+    "members",
+    "record_type",
+    "member_id",
+    "value",
+)
+"""Columns to read of `kind` group_metadata and coordinator."""
+_CURRENT = "CurrentMemberAssignment"
+_UNKNOWN = "unknown"
+
+
+@dataclass(slots=True)
+class Rebalances:
+    """
+    Totals of the rebalances of one group since the start of the log.
+
+    Attributes:
+        durations_ms: of the rebalances whose duration the log tells; of classic groups at least the last phase.
+        lag_cost: the growth of the group's lag over its rebalances, between two polls.
+        last_ms: when the last one was complete, or began.
+    """
+
+    count: int = 0
+    timed: int = 0
+    durations_ms: int = 0
+    moved: int = 0
+    lag_cost: int = 0
+    last_ms: int | None = None
+    causes: Counter[str] = field(default_factory=Counter)
+
+    def add(self, change: Mapping[str, Any]) -> None:
+        """Add a row of table `rebalances`, if it is a rebalance."""
+        if change["event"] != REBALANCED:
+            return
+        self.count += 1
+        self.moved += change["moved"] or 0
+        self.last_ms = change["completed_at_ms"] or change["began_at_ms"]
+        took_ms = change["sync_ms"] if change["duration_ms"] is None else change["duration_ms"]
+        if took_ms is not None:
+            self.timed += 1
+            self.durations_ms += took_ms
+        self.causes.update(change["why"] or (_UNKNOWN,))
+
+
+@dataclass(slots=True)
+class GroupState:
+    """
+    One group.
+
+    Attributes:
+        owners: the member id of the owner of each partition, by topic name (classic) or topic id, and partition.
+        protocol: the assignor of a classic group; empty if unknown.
+        ended: the totals of the rebalances before the last one.
+        last_change_at: the log offset of the last change.
+    """
+
+    log_partition: int
+    history: GroupHistory
+    group_type: str = CLASSIC
+    protocol: str = ""
+    protocol_type: str = ""
+    owners: dict[tuple[str, int], str] = field(default_factory=dict)
+    ended: Rebalances = field(default_factory=Rebalances)
+    last_change_at: int = -1
+
+    @property
+    def rebalances(self) -> Rebalances:
+        """Return the totals with the last rebalance, also if it is not complete."""
+        totals, last = replace(self.ended, causes=Counter(self.ended.causes)), self.history.open_change
+        if last is not None:
+            totals.add(last)
+        return totals
+
+    @property
+    def members(self) -> dict[str, Member]:
+        return self.history.members
+
+    @property
+    def state(self) -> str:
+        """Return the state as far as the log tells: `Stable`, `Assigning` (a rebalance is not complete) or `Empty`."""
+        if not self.members:
+            return "Empty"
+        last = self.history.open_change
+        is_open = last is not None and last["event"] == REBALANCED and last["completed_at_ms"] is None
+        return "Assigning" if is_open else "Stable"
+
+
+@dataclass(slots=True)
+class Memberships:
+    """
+    All groups with members, or that had some.
+
+    Attributes:
+        groups: by group id.
+        rebalanced: groups with a rebalance since `take_rebalanced`.
+        dropped: records of groups beyond `EXPORTED_GROUPS_MAX`.
+    """
+
+    groups: dict[str, GroupState] = field(default_factory=dict)
+    dropped: int = 0
+    rebalanced: set[str] = field(default_factory=set)
+
+    def replay(self, row: Mapping[str, Any]) -> None:
+        """Apply one row (`COLUMNS`), in the order of the log."""
+        is_classic = row["kind"] == GROUP_METADATA
+        if not is_classic and row["record_type"] not in RECORD_TYPES:
+            return
+        group = row["group"]
+        known = self.groups.get(group)
+        if known is None:
+            if row["tombstone"]:
+                return
+            if len(self.groups) >= EXPORTED_GROUPS_MAX:
+                self.dropped += 1
+                return
+            known = self.groups[group] = GroupState(row["log_partition"], GroupHistory(group, row["log_partition"]))
+        known.group_type = CLASSIC if is_classic else RECORD_TYPES[row["record_type"]][0]
+        for change in known.history.replay(dict(row)):
+            known.ended.add(change)
+        self._own(known, row, is_classic=is_classic)
+        self._settle(group, known)
+
+    def forget(self, log_partition: int) -> None:
+        """Forget everything that was read from one partition of the log: it began again."""
+        for group in [group for group, one in self.groups.items() if one.log_partition == log_partition]:
+            del self.groups[group]
+
+    def remove_deleted(self) -> None:
+        """
+        Forget deleted groups. A conversion deletes a group and creates it again in one batch, so this is not done between rows.
+        """
+        for group, known in list(self.groups.items()):
+            last = known.history.open_change
+            if last is not None and last["event"] == DELETED:
+                del self.groups[group]
+
+    def take_rebalanced(self) -> set[str]:
+        """Return the groups with a rebalance since the last call."""
+        found, self.rebalanced = self.rebalanced, set()
+        return found
+
+    def _settle(self, group: str, known: GroupState) -> None:
+        """Look at the last change: later records may complete it, but its event is known."""
+        last = known.history.open_change
+        if last is None or last["log_offset"] == known.last_change_at:
+            return
+        known.last_change_at = last["log_offset"]
+        if last["event"] == REBALANCED:
+            self.rebalanced.add(group)
+        if last["event"] in (DELETED, EMPTIED):
+            known.owners.clear()
+
+    def _own(self, known: GroupState, row: Mapping[str, Any], *, is_classic: bool) -> None:
+        """Keep the owners of partitions."""
+        if is_classic:
+            known.protocol, known.protocol_type = row["protocol"] or "", row["protocol_type"] or ""
+            known.owners = {
+                (place["topic"], place["partition"]): member["member_id"]
+                for member in (row["members"] or () if not row["tombstone"] else ())
+                for place in member["assigned"] or ()
+            }
+        elif RECORD_TYPES[row["record_type"]][1] == _CURRENT:
+            member_id = row["member_id"]
+            known.owners = {place: owner for place, owner in known.owners.items() if owner != member_id}
+            value = None if row["tombstone"] else json.loads(row["value"])
+            for topic in (value or {}).get("assignedPartitions") or ():
+                known.owners.update({(topic["topicId"], each): member_id for each in topic["partitions"]})

@@ -1,0 +1,154 @@
+"""
+The oldest unread record of each committed offset: when it was produced. So the time lag is exact, without samples of log ends.
+
+One small fetch for each committed offset that lags behind, again when the offset changes. Transaction markers and records of
+aborted transactions do not wait for anybody; records of an open transaction do. Inside a batch the record itself is looked at.
+
+Source: Kafka CompletedFetch (the records that `read_committed` skips); `tables.lag.time_lag` has the same rules.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kohort.model.ids import TopicPartition
+from kohort.pipeline.decode.batch_rows import controls
+from kohort.pipeline.decode.batches import Scan, scan
+from kohort.pipeline.decode.records import parse, windows
+from kohort.pipeline.decode.schemas import ABORT
+from kohort.pipeline.exporter.follower import FAILURES, Cluster
+from kohort.pipeline.sources import live
+from kohort.pipeline.sources.live import LiveLog
+from kohort.wire.batch_header import CONTROL, TRANSACTIONAL
+from kohort.wire.columnar.vectors import Bools
+
+FETCHES_MAX = 5_000
+"""Fetches of one poll. Further offsets keep what is known, and are looked at in the next poll."""
+_FETCHES_OF_OFFSET_MAX = 16
+_FETCH_BYTES = 16 << 10
+
+
+class Waiting(NamedTuple):
+    """A committed offset of a log."""
+
+    place: TopicPartition
+    offset: int
+
+
+class FirstUnread(NamedTuple):
+    """
+    The search for the first unread record.
+
+    Attributes:
+        produced_ms: its timestamp; None if there is none before `searched_to`.
+        searched_to: where the search goes on.
+        is_open: the record may be of an open transaction, and wait for nobody once that is aborted.
+    """
+
+    produced_ms: int | None
+    searched_to: int
+    is_open: bool = False
+
+
+@dataclass(slots=True)
+class WaitingRecords:
+    """The first unread records of all committed offsets that lag behind; forgotten when the offset moves."""
+
+    _known: dict[Waiting, FirstUnread] = field(default_factory=dict)
+
+    def refresh(
+        self,
+        cluster: Cluster,
+        logs: Mapping[tuple[str, int], LiveLog],
+        wanted: Collection[Waiting],
+        stable_ends: Mapping[tuple[str, int], int],
+    ) -> None:
+        """
+        Search for the records of new offsets, and forget those of other offsets than `wanted`.
+
+        Args:
+            stable_ends: last stable offsets; transactions before them have ended.
+        """
+        self._known = {one: self._known[one] for one in wanted if one in self._known}
+        fetches = 0
+        for one in wanted:
+            log = logs.get(one.place)
+            known = self._known.get(one)
+            is_known = known is not None and known.produced_ms is not None and not known.is_open
+            if log is None or fetches >= FETCHES_MAX or is_known:
+                continue
+            at = max(one.offset if known is None else known.searched_to, log.start)
+            stable_end = stable_ends.get(one.place, log.end)
+            try:
+                for _ in range(_FETCHES_OF_OFFSET_MAX):
+                    if at >= log.end:
+                        break
+                    fetches += 1
+                    found = first_unread(cluster, log, at, stable_end)
+                    is_done = found.produced_ms is not None or found.searched_to <= at
+                    at = found.searched_to
+                    self._known[one] = found
+                    if is_done:
+                        break
+            except FAILURES as exc:
+                cluster.failed(exc)
+
+    def produced_ms(self, place: TopicPartition, offset: int) -> int | None:
+        """Return when the first unread record from an offset on was produced; None if it is unknown, or there is none."""
+        found = self._known.get(Waiting(place, offset))
+        return None if found is None else found.produced_ms
+
+    def has_nothing(self, place: TopicPartition, offset: int, end: int) -> bool:
+        """Tell whether everything from an offset to the end was searched, and nothing waits."""
+        found = self._known.get(Waiting(place, offset))
+        return found is not None and found.produced_ms is None and found.searched_to >= end
+
+
+def first_unread(cluster: Cluster, log: LiveLog, at: int, stable_end: int) -> FirstUnread:
+    """
+    Fetch once, and look for the first record that waits.
+
+    Raises:
+        ConfigError, WireError, OSError: the leader does not answer or has moved.
+    """
+    is_committed = at < stable_end
+    fetched = live.fetch_partition(cluster.client, log, at, bytes_max=_FETCH_BYTES, is_committed=is_committed)
+    piece = b"" if fetched is None else bytes(fetched.records or b"")
+    whole, following = live.whole_batches(piece)
+    if not whole:
+        return FirstUnread(None, at)
+    found = scan(piece[:whole], check_crc=False)
+    waits = _waits(found, [] if fetched is None else fetched.aborted_transactions or [])
+    chosen = Scan(found.data, found.positions[waits], found.headers[waits])
+    for window in windows(chosen):
+        records = parse(window)
+        unread = np.flatnonzero(records.offset >= at)
+        if len(unread):
+            return FirstUnread(int(records.timestamp_ms[unread[0]]), at, is_open=not is_committed)
+        if records.damage:
+            # Unreadable records wait too; their batch tells the latest of their times.
+            return FirstUnread(int(window.headers["max_timestamp"][0]), at, is_open=not is_committed)
+    return FirstUnread(None, following)
+
+
+def _waits(found: Scan, aborted: Sequence[Any]) -> Bools:
+    """Tell which batches have records for `read_committed` readers. Source: Kafka CompletedFetch.nextFetchedRecord."""
+    control = (found.headers["attributes"] & CONTROL) != 0
+    transactional = (found.headers["attributes"] & TRANSACTIONAL) != 0
+    waits: Bools = ~control & (found.headers["count"] > 0)
+    if not aborted:
+        return waits
+    to_come = sorted(aborted, key=lambda one: -int(one.first_offset))
+    markers = controls(found).to_pylist()
+    inside: set[int] = set()
+    for batch, next_offset in enumerate(found.next_offsets.tolist()):
+        while to_come and to_come[-1].first_offset < next_offset:
+            inside.add(to_come.pop().producer_id)
+        producer_id = int(found.headers["producer_id"][batch])
+        if control[batch] and markers[batch] == ABORT:
+            inside.discard(producer_id)
+        elif transactional[batch] and producer_id in inside:
+            waits[batch] = False
+    return waits

@@ -1,0 +1,283 @@
+"""The exporter beside a served broker: what a scrape says is what the broker's own APIs say."""
+
+import asyncio
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from prometheus_client.parser import text_string_to_metric_families
+from typer.testing import CliRunner
+
+from kohort.cli.pipeline.commands import app
+from kohort.client.cluster import Client
+from kohort.pipeline.exporter.definitions import DEFINITIONS, SCHEMES
+from kohort.pipeline.exporter.exporter import Exporter
+from kohort.testing.served import ServedKohort
+from kohort.wire import messages
+from kohort.wire.apis import ApiKey
+from tests.clients.waiting import wait_until
+
+SETTINGS = {
+    "offsets.topic.num.partitions": "3",
+    "transaction.state.log.num.partitions": "2",
+    "group.initial.rebalance.delay.ms": "0",
+    "num.partitions": "2",
+}
+ORDERS = [TopicPartition("orders", partition) for partition in (0, 1)]
+OPENED_MS = 2_000_000
+"""The timestamp of records in a transaction that is open."""
+Values = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+async def produce(bootstrap: str, count: int, partition: int = 0, topic: str = "orders") -> None:
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap)
+    await producer.start()
+    for number in range(count):
+        await producer.send_and_wait(topic, b"%d" % number, partition=partition, timestamp_ms=1_000_000 + number)
+    await producer.stop()
+
+
+async def commit(bootstrap: str, group: str, offsets: dict[TopicPartition, int]) -> None:
+    """Commit as a group without members."""
+    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, group_id=group, enable_auto_commit=False)
+    await consumer.start()
+    consumer.assign(list(offsets))
+    await consumer.commit(offsets)
+    await consumer.stop()
+
+
+async def transact(bootstrap: str, name: str, *, count: int, end: str) -> AIOKafkaProducer:
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=name)
+    await producer.start()
+    await producer.begin_transaction()
+    for number in range(count):
+        at_ms = OPENED_MS if end == "open" else 1_000_000
+        await producer.send_and_wait("orders", b"%d" % number, partition=1, timestamp_ms=at_ms)
+    if end == "commit":
+        await producer.commit_transaction()
+    elif end == "abort":
+        await producer.abort_transaction()
+    return producer
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[ServedKohort]:
+    with ServedKohort(tmp_path, SETTINGS) as served:
+        yield served
+
+
+@pytest.fixture
+def exporter(broker: ServedKohort) -> Iterator[Exporter]:
+    found = Exporter(f"kafka://{broker.bootstrap}", cluster_name="c")
+    yield found
+    found.close()
+
+
+def values(exporter: Exporter) -> Values:
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in exporter.collect()
+        for sample in family.samples
+    }
+
+
+def value(exporter: Exporter, name: str, **labels: str) -> float | None:
+    return values(exporter).get((name, tuple(sorted(labels.items()))))
+
+
+def test_lag_under_every_name(broker: ServedKohort, exporter: Exporter) -> None:
+    asyncio.run(produce(broker.bootstrap, 9))
+    asyncio.run(commit(broker.bootstrap, "g", {ORDERS[0]: 4}))
+    now = exporter.poll()
+    assert now.problems == ()
+    place = {"topic": "orders", "partition": "0"}
+    assert value(exporter, "kafka_consumergroup_lag", consumergroup="g", **place) == 5
+    assert value(exporter, "kafka_consumergroup_current_offset", consumergroup="g", **place) == 4
+    assert value(exporter, "kafka_topic_partition_current_offset", **place) == 9
+    of_group = {"cluster_name": "c", "group": "g", "state": "", "is_simple_consumer": "true"}
+    nobody = {"member_host": "", "consumer_id": "", "client_id": ""}
+    waits = value(exporter, "kafka_consumergroup_group_lag_seconds", **of_group, **place, **nobody)
+    # The record at offset 4 itself, in the middle of what was produced.
+    assert waits == now.at_ms / 1000 - 1_000.004
+    assert value(exporter, "kafka_consumergroup_group_max_lag_seconds", **of_group) == waits
+    kminion = {"group_id": "g", "topic_name": "orders", "partition_id": "0"}
+    assert value(exporter, "kminion_kafka_consumer_group_topic_partition_lag", **kminion) == 5
+    assert value(exporter, "burrow_kafka_consumer_partition_lag", cluster="c", consumer_group="g", **place) == 5
+    assert value(exporter, "burrow_kafka_consumer_lag_total", cluster="c", consumer_group="g") == 5
+    assert value(exporter, "kohort_group_commits_total", group="g") == 1
+    asyncio.run(commit(broker.bootstrap, "g", {ORDERS[0]: 9}))
+    exporter.poll()
+    assert value(exporter, "kafka_consumergroup_lag", consumergroup="g", **place) == 0
+    assert value(exporter, "kafka_consumergroup_group_lag_seconds", **of_group, **place, **nobody) == 0
+    assert value(exporter, "kohort_group_verdict", group="g") == 0
+
+
+def test_transactions(broker: ServedKohort, exporter: Exporter) -> None:
+    """Aborted records wait for nobody; an open transaction does, and holds the others back."""
+
+    async def story() -> None:
+        producers = [
+            await transact(broker.bootstrap, "first", count=2, end="abort"),
+            await transact(broker.bootstrap, "second", count=3, end="open"),
+        ]
+        await commit(broker.bootstrap, "g", {ORDERS[1]: 0})
+        wait_until(lambda: len(exporter.poll().transactions) == 1, what="the markers of the first transaction")
+        assert value(exporter, "kohort_transactions_open") == 1
+        assert value(exporter, "kohort_transactions_ended_total", outcome="aborted") == 1
+        assert value(exporter, "kohort_partition_blocked_records", topic="orders", partition="1") == 3
+        assert value(exporter, "kohort_hanging_transactions") == 0
+        opened = {"transactional_id": "second", "state": "Ongoing"}
+        assert value(exporter, "kohort_transaction_open_seconds", **opened) is not None
+        # Two records and a marker were aborted: what waits is the first record of the open transaction.
+        assert value(exporter, "kafka_consumergroup_lag", consumergroup="g", topic="orders", partition="1") == 6
+        assert exporter.snapshot is not None
+        waits = value(exporter, "kohort_group_lag_seconds", group="g")
+        assert waits == exporter.snapshot.at_ms / 1000 - OPENED_MS / 1000
+        await producers[1].abort_transaction()
+        wait_until(lambda: not exporter.poll().transactions, what="the markers")
+        assert value(exporter, "kohort_group_lag_seconds", group="g") == 0
+        assert value(exporter, "kohort_transactions_open") == 0
+        for one in producers:
+            await one.stop()
+
+    asyncio.run(story())
+
+
+def test_members_and_rebalances(broker: ServedKohort, exporter: Exporter) -> None:
+    async def story() -> None:
+        await produce(broker.bootstrap, 3)
+        consumers = [AIOKafkaConsumer("orders", bootstrap_servers=broker.bootstrap, group_id="g", client_id="first")]
+        await consumers[0].start()
+        exporter.poll()
+        assert value(exporter, "kohort_group_members", group="g", type="classic") == 1
+        assert value(exporter, "kohort_group_rebalances_total", group="g") == 1
+        assert value(exporter, "kohort_group_rebalance_causes_total", group="g", cause="joined") == 1
+        await consumers[0].commit({ORDERS[0]: 1})
+        exporter.poll()
+        (owned,) = [
+            dict(labels)
+            for name, labels in values(exporter)
+            if name == "kafka_consumergroup_group_lag" and dict(labels)["partition"] == "0"
+        ]
+        assert (owned["state"], owned["client_id"], owned["is_simple_consumer"]) == ("Stable", "first", "false")
+        assert owned["consumer_id"].startswith("first-")
+        await consumers[0].stop()
+        exporter.poll()
+        # A group without members that has lag is STOP at once.
+        assert value(exporter, "kohort_group_members", group="g", type="classic") == 0
+        assert value(exporter, "kohort_group_verdict", group="g") == 2
+
+    asyncio.run(story())
+
+
+def test_a_broker_that_restarts_and_a_topic_that_is_recreated(broker: ServedKohort, exporter: Exporter) -> None:
+    asyncio.run(produce(broker.bootstrap, 9))
+    asyncio.run(commit(broker.bootstrap, "g", {ORDERS[0]: 4}))
+    exporter.poll()
+    broker.kill()
+    failed = exporter.poll()
+    assert failed.problems
+    assert value(exporter, "kohort_exporter_up") == 0
+    # The last known values stay, so that an alert on lag does not resolve itself while the broker is away.
+    assert value(exporter, "kohort_group_lag", group="g") == 5
+    broker.start()
+    asyncio.run(produce(broker.bootstrap, 2))
+    assert exporter.poll().problems == ()
+    assert value(exporter, "kohort_group_lag", group="g") == 7
+    with Client(broker.bootstrap) as client:
+        orders = messages.DeleteTopicsRequestDeleteTopicState(name="orders")
+        client.send(
+            ApiKey.DELETE_TOPICS, messages.DeleteTopicsRequest(topic_names=["orders"], topics=[orders], timeout_ms=9000)
+        )
+    exporter.poll()
+    assert value(exporter, "kohort_group_lag", group="g") is None
+    asyncio.run(produce(broker.bootstrap, 1))
+    exporter.poll()
+    # The offset of the old topic is beyond the end of the new one, if it is still there.
+    assert value(exporter, "kohort_group_verdict", group="g") in (None, 5)
+
+
+def test_the_endpoint(broker: ServedKohort, tmp_path: Path) -> None:
+    """As it is started: no Spark, no Java; the output is Prometheus' format; SIGTERM ends it."""
+    asyncio.run(produce(broker.bootstrap, 2))
+    asyncio.run(commit(broker.bootstrap, "g", {ORDERS[0]: 1}))
+    code = "import sys; from kohort.cli.pipeline.commands import app; app(sys.argv[1:], standalone_mode=False);"
+    code += "print('pyspark' in sys.modules)"
+    source = f"kafka://{broker.bootstrap}"
+    command = [sys.executable, "-c", code, "export", source, "--port", "0", "--interval", "0.2", "--names", "kminion"]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={"PATH": "", "JAVA_HOME": "/nowhere"}
+    )
+    assert process.stderr is not None
+    line = process.stderr.readline()
+    address = re.search(r"http://\S+", line)
+    assert address is not None, line + process.stderr.read()
+    with urlopen(address[0], timeout=30) as response:
+        text = response.read().decode()
+    process.terminate()
+    out, _ = process.communicate(timeout=60)
+    assert (process.returncode, out) == (0, "False\n")
+    names = {sample.name for family in text_string_to_metric_families(text) for sample in family.samples}
+    assert "kminion_kafka_consumer_group_topic_partition_lag" in names
+    assert not any(name.startswith(("kafka_consumergroup", "burrow")) for name in names)
+    assert names <= set(DEFINITIONS)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("export", "/var/lib"), "is not a running cluster; export needs kafka://HOST:PORT"),
+        (
+            ("export", "kafka://127.0.0.1:1", "--names", "datadog"),
+            "'datadog' is no set of names; they are kafka_exporter,",
+        ),
+        (("export", "kafka://127.0.0.1:1"), "no broker answers at 127.0.0.1:1"),
+    ],
+)
+def test_what_cannot_be_meant(words: tuple[str, ...], sentence: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert CliRunner().invoke(app, words).exit_code == 2
+    assert sentence in capfd.readouterr().err
+
+
+def test_every_definition_has_a_set_of_names_and_a_meaning() -> None:
+    assert {one.scheme for one in DEFINITIONS.values()} == set(SCHEMES)
+    assert all(one.about.endswith(".") for one in DEFINITIONS.values())
+    assert all(
+        name.endswith("_total") == (one.kind == "counter") for name, one in DEFINITIONS.items() if "burrow" not in name
+    )
+
+
+def expressions(found: Any) -> Iterator[str]:
+    if isinstance(found, dict):
+        for key, inner in found.items():
+            if isinstance(inner, str) and (key == "expr" or inner.startswith("label_values(")):
+                yield inner
+            else:
+                yield from expressions(inner)
+    elif isinstance(found, list):
+        for inner in found:
+            yield from expressions(inner)
+
+
+def test_the_dashboard_names_what_is_exported() -> None:
+    """Every metric is one of ours, with labels that it has."""
+    dashboard = json.loads(CliRunner().invoke(app, ["dashboard"]).stdout)
+    told = list(expressions(dashboard["panels"])) + list(expressions(dashboard["templating"]))
+    assert len(told) > 20
+    ids = [panel["id"] for panel in dashboard["panels"]]
+    assert len(ids) == len(set(ids))
+    for expression in told:
+        names = re.findall(r"\b(?:kohort|kafka|kminion|burrow)_\w+", expression)
+        assert names, expression
+        for name in names:
+            assert name in DEFINITIONS, expression
+        for name, inside in re.findall(r"\b(\w+)\{([^}]*)\}", expression):
+            labels = set(re.findall(r"(\w+)\s*(?:=~|=|!=|!~)", inside))
+            assert labels <= set(DEFINITIONS[name].labels), expression
