@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -144,6 +145,7 @@ def serve(arguments: Sequence[str]) -> None:
     from kohort.server.settings import Settings, parse_host_port
 
     log = configure_logs(options.log_level, options.log_format)
+    raise_open_files()
     _run(
         log,
         Settings(
@@ -182,6 +184,16 @@ def _run(log: "LogWriter", settings: object) -> None:
         raise SystemExit(EXIT_FAILED)
     log.write_line("kohort stopped")
     log.flush()
+
+
+def raise_open_files() -> None:
+    """Allow as many open files as the hard limit does, for connections and segment files. The Java runtime does the same."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(OSError, ValueError):  # macOS has a lower limit than it tells
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _recovery_line() -> "Callable[[RecoveryProgress], None]":

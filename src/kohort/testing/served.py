@@ -103,13 +103,21 @@ class ServedKohort:
     @property
     def peak_bytes(self) -> int | None:
         """The peak of the resident memory of the running broker; None where the system does not tell."""
+        return self._memory("VmHWM")
+
+    @property
+    def resident_bytes(self) -> int | None:
+        """The resident memory of the running broker; None where the system does not tell."""
+        return self._memory("VmRSS")
+
+    def _memory(self, field: str) -> int | None:
         if self._process is None:
             return None
         try:
             status = Path(f"/proc/{self._process.pid}/status").read_text()
         except OSError:
             return None
-        found = re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)
+        found = re.search(rf"^{field}:\s+(\d+) kB", status, re.MULTILINE)
         return int(found[1]) << 10 if found else None
 
     def __enter__(self) -> Self:
