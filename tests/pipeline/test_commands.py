@@ -4,15 +4,20 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+from kohort.cli.pipeline import tables
 from kohort.cli.pipeline.columns import show
 from kohort.cli.pipeline.commands import app
 from kohort.model.errors import ConfigError
-from kohort.pipeline.jobs import published
+from kohort.pipeline import session
+from kohort.pipeline.jobs import publish, published
 from kohort.pipeline.session import find_java
 from kohort.testing.ports import free_ports
 
@@ -139,6 +144,7 @@ def test_a_table_with_everything_beside_it(recorded: Callable[[str], Path], tmp_
             "commit_timestamp_ms": 1795253600131,
             "end_offset": end_offset,
             "lag": end_offset - offset,
+            "is_beyond_end": False,
         }
         for partition, offset, end_offset in ((0, 1599, 1637), (1, 1598, 1636))
     ]
@@ -149,6 +155,24 @@ def test_a_table_with_everything_beside_it(recorded: Callable[[str], Path], tmp_
     assert all(line.startswith(("Skipped:", "Report:", "Reading")) for line in done.stderr.splitlines() if line.strip())
     assert "<svg" in page.read_text()
     assert [path.name for path in out.iterdir()] == ["lag"]
+
+
+@pytest.mark.spark
+def test_a_table_that_is_written_is_not_collected(
+    spark: Any, recorded: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command's memory would hold it whole."""
+    logs, out = recorded("tv1") / "logs", tmp_path / "out"
+    monkeypatch.setattr(publish, "rows", lambda frame, name: pytest.fail(f"{name} is collected"))
+    monkeypatch.setattr(tables, "_print_damage", lambda _: None)
+    monkeypatch.setattr(session, "session", lambda *_, **__: nullcontext(spark))
+    done = CliRunner().invoke(app, ["offsets", str(logs), "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    written = pq.read_table(out / "offsets").num_rows
+    assert written > 0
+    assert done.stdout == f"{out}/offsets: {written} rows\n"
+    done = CliRunner().invoke(app, ["offsets", str(logs), "--out", str(out), "--group", "nobody"])
+    assert (done.exit_code, done.stdout) == (2, "")
 
 
 def test_no_spark_master_is_a_sentence(recorded: Callable[[str], Path]) -> None:

@@ -135,11 +135,11 @@ def test_a_producer_whose_clock_is_far_ahead_moves_no_time(tables: Rows) -> None
 
 def test_a_log_that_retention_has_emptied(tables: Rows) -> None:
     """No record is left to wait for; offsets that were not read in time are lost."""
-    names = ("group", "end_offset", "lag", "next_produced_at_ms", "time_lag_ms", "records_lost")
+    names = ("group", "end_offset", "lag", "next_produced_at_ms", "time_lag_ms", "records_lost", "is_beyond_end")
     assert columns(tables["time_lag"], "emptied", *names) == [
-        ("behind", 100, 20, None, 0, 20),
-        ("beyond", 100, 0, None, 0, 0),
-        ("there", 100, 0, None, 0, 0),
+        ("behind", 100, 20, None, 0, 20, False),
+        ("beyond", 100, 0, None, 0, 0, True),
+        ("there", 100, 0, None, 0, 0, False),
     ]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kohort.pipeline import assignments, commits, lag, members, offsets, rebalances
+from kohort.pipeline import assignments, commits, lag, members, offsets, rebalances, share_state, topic_names
 from kohort.pipeline.decode import schemas
 from kohort.pipeline.jobs import published
 from kohort.pipeline.sources.options import SourceOptions
@@ -88,3 +88,29 @@ def test_frames_out_of_one_read(spark: Any, recorded: Callable[[str], Path]) -> 
     middle_ms = changes[len(changes) // 2][0]
     past = rebalances(records, as_of_ms=middle_ms).where("group = 'classic-three'")
     assert frames.tuples(past, "completed_at_ms", "event") == [one for one in changes if one[0] <= middle_ms]
+
+
+@pytest.mark.spark
+def test_functions_return_what_the_commands_print(spark: Any, recorded: Callable[[str], Path]) -> None:
+    """Names of topics, ends of logs without a record, lag of share groups."""
+    from kohort.pipeline.jobs.reading import Reading
+    from kohort.pipeline.jobs.tables import Tables
+
+    logs = str(recorded("main") / "logs")
+    printed = Tables(Reading(spark, logs))
+    reader = spark.read.format("kohort")
+    records = reader.load(logs).persist()
+    data = reader.option("topics", "*").option("kinds", "batch,segment").load(logs).persist()
+    names = topic_names(records, logs)
+    for name, mine, by in (
+        ("time_lag", lag(offsets(records), data, at_ms=printed.reading.at_ms), ("group", "topic", "partition")),
+        ("share_state", share_state(records, data, names=names), ("group", "topic_id", "partition")),
+        ("assignments", assignments(records, names=names), ("group", "first_log_offset", "member_id", "partition")),
+    ):
+        theirs = getattr(printed, name)
+        assert mine.columns == theirs.columns
+        rows = frames.rows_of(mine, *by)
+        assert rows == frames.rows_of(theirs, *by)
+        assert rows
+    assert share_state(records).columns == printed.share_state.columns
+    spark.catalog.clearCache()

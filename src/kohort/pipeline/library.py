@@ -8,7 +8,12 @@ all. They are lazy. `as_of_ms` is an instant of the past: records written later 
 
 from typing import TYPE_CHECKING, Any
 
+_ENDS = "topic string, partition int, end_offset bigint"
+_FOREVER_MS = (1 << 63) - 1
+
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kohort.pipeline.tables.burrow.evaluator import Rules
 
 
@@ -39,13 +44,13 @@ def lag(latest: Any, batches: Any, *, at_ms: int) -> Any:
 
     Args:
         latest: the result of `offsets`, for the same instant.
-        batches: `kind` batch of the topics that groups commit to, read with options `topics` and `kinds`.
+        batches: `kind` batch and segment of the topics that groups commit to, read with options `topics` and `kinds`. Without
+            rows of kind segment, the lag of a log without a batch is null.
     """
     from kohort.pipeline.tables.lag.offset_lag import lag as behind
     from kohort.pipeline.tables.lag.time_lag import time_lag
-    from kohort.pipeline.tables.offsets.as_of import ends_as_of
 
-    return time_lag(behind(latest, ends_as_of(batches, at_ms=at_ms)), batches, at_ms=at_ms)
+    return time_lag(behind(latest, _ends(batches, at_ms)), _batches(batches), at_ms=at_ms)
 
 
 def rebalances(records: Any, *, as_of_ms: int | None = None) -> Any:
@@ -62,11 +67,18 @@ def members(records: Any, *, as_of_ms: int | None = None) -> Any:
     return member_intervals(_until(records, as_of_ms).select(*INPUT_COLUMNS))
 
 
-def assignments(records: Any, *, as_of_ms: int | None = None) -> Any:
-    """Return the intervals of ownership; see `tables.groups.memberships.assignment_intervals`."""
+def assignments(records: Any, *, as_of_ms: int | None = None, names: Any = None) -> Any:
+    """
+    Return the intervals of ownership; see `tables.groups.memberships.assignment_intervals`.
+
+    Args:
+        names: the result of `topic_names`, best with the source; by default those that the records tell.
+    """
+    from kohort.pipeline.tables import topic_names as table
     from kohort.pipeline.tables.groups.memberships import INPUT_COLUMNS, assignment_intervals
 
-    return assignment_intervals(_until(records, as_of_ms).select(*INPUT_COLUMNS))
+    owned = assignment_intervals(_until(records, as_of_ms).select(*INPUT_COLUMNS))
+    return table.named(owned, topic_names(records) if names is None else names)
 
 
 def transactions(records: Any, *, as_of_ms: int | None = None) -> Any:
@@ -100,14 +112,14 @@ def lag_history(told: Any, batches: Any) -> Any:
     """
     from kohort.pipeline.tables.lag.lag_over_time import lag_over_time
 
-    return lag_over_time(told, batches)
+    return lag_over_time(told, _batches(batches))
 
 
 def statuses(told: Any, batches: Any, *, until_ms: int, rules: "Rules | None" = None) -> Any:
     """Return the history of Burrow statuses; see `tables.burrow.status.burrow_history`. Arguments as for `lag_history`."""
     from kohort.pipeline.tables.burrow.status import burrow_history
 
-    return burrow_history(told, batches, until_ms=until_ms, rules=rules)
+    return burrow_history(told, _batches(batches), until_ms=until_ms, rules=rules)
 
 
 def commit_frequency(told: Any) -> Any:
@@ -117,11 +129,20 @@ def commit_frequency(told: Any) -> Any:
     return frequency(told)
 
 
-def topic_names(records: Any) -> Any:
-    """Return topic names by topic id; see `tables.topic_names`."""
+def topic_names(records: Any, source: str | None = None, options: "Mapping[str, str] | None" = None) -> Any:
+    """
+    Return topic names by topic id; see `tables.topic_names`.
+
+    Args:
+        source: the path of the records. It names all existing topics; records name those of some commits and share groups.
+        options: how to connect to a cluster (`kafka.*`).
+    """
+    from kohort.pipeline.sources.options import connecting
+    from kohort.pipeline.sources.topic_ids import topic_ids
     from kohort.pipeline.tables import topic_names as table
 
-    return table.topic_names(records.select(*table.INPUT_COLUMNS))
+    found = table.topic_names(records.select(*table.INPUT_COLUMNS))
+    return found if source is None else table.with_known(found, topic_ids(source, connecting(options or {})))
 
 
 def partition_flapping(owned: Any, there: Any = None) -> Any:
@@ -144,11 +165,19 @@ def time_without_owner(owned: Any, *, at_ms: int) -> Any:
     return without(owned, at_ms=at_ms)
 
 
-def share_state(records: Any, *, as_of_ms: int | None = None) -> Any:
-    """Return the state of share groups; see `tables.shares.share_state`."""
+def share_state(records: Any, batches: Any = None, *, as_of_ms: int | None = None, names: Any = None) -> Any:
+    """
+    Return the state and the lag of share groups; see `tables.shares.share_state`.
+
+    Args:
+        batches: as for `lag`, of the topics of share groups; without it `end_offset` and `lag` are null.
+        names: as for `assignments`.
+    """
     from kohort.pipeline.tables.shares import share_state as table
 
-    return table.share_state(_until(records, as_of_ms).select(*table.INPUT_COLUMNS))
+    state = table.share_state(_until(records, as_of_ms).select(*table.INPUT_COLUMNS))
+    ends = state.sparkSession.createDataFrame([], _ENDS) if batches is None else _ends(batches, as_of_ms)
+    return table.share_lag(state, topic_names(records) if names is None else names, ends)
 
 
 def transaction_statistics(found: Any) -> Any:
@@ -169,7 +198,27 @@ def blocking_transactions(batches: Any, found: Any, *, at_ms: int) -> Any:
     """
     from kohort.pipeline.tables.transactions import blocking_transactions as table
 
-    return table.blocking_transactions(batches.select(*table.INPUT_COLUMNS), found, at_ms=at_ms)
+    return table.blocking_transactions(_batches(batches).select(*table.INPUT_COLUMNS), found, at_ms=at_ms)
+
+
+def _batches(rows: Any) -> Any:
+    """Return the rows of kind batch; all if the frame does not tell kinds."""
+    return rows.where("kind = 'batch'") if "kind" in rows.columns else rows
+
+
+def _ends(rows: Any, at_ms: int | None) -> Any:
+    """Return the log end offsets at an instant, from rows of kind batch, and of kind segment for logs without a batch."""
+    from pyspark.sql import functions as fn
+
+    from kohort.pipeline.tables.offsets.as_of import ends_as_of
+    from kohort.pipeline.tables.offsets.end_offsets import end_offsets
+
+    found = ends_as_of(_batches(rows), at_ms=_FOREVER_MS if at_ms is None else at_ms)
+    if "kind" not in rows.columns:
+        return found
+    place = ["log_topic", "log_partition"]
+    empty = rows.where("kind = 'segment'").join(_batches(rows).select(*place).distinct(), place, "left_anti")
+    return found.unionByName(end_offsets(empty.where(fn.col("timestamp_ms").isNull())))
 
 
 def _until(records: Any, as_of_ms: int | None) -> Any:

@@ -109,3 +109,12 @@ def in_memory(path: Path) -> int:
     at = next(row for row, line in enumerate(lines) if line.endswith(str(path)))
     rss = next(line for line in lines[at:] if line.startswith("Rss:"))
     return int(rss.split()[1]) << 10
+
+
+def test_logs_that_clients_cannot_read_have_to_be_named(tmp_path: Path) -> None:
+    """A directory has the topics that the cluster has over the wire."""
+    for name in ("__cluster_metadata-0", "__kohort_catalog-0", "orders-0"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{0:020}.log").touch()
+    assert [one.topic for one in list_segments(tmp_path)] == ["orders"]
+    assert [one.topic for one in list_segments(tmp_path, topics={"__cluster_metadata"})] == ["__cluster_metadata"]

@@ -103,6 +103,11 @@ def test_a_log_that_was_cut_meanwhile_is_a_sentence(cluster: tuple[str, Path]) -
         list(live.read(gone))
 
 
+def test_a_log_that_no_client_can_read_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"brokers do not serve __cluster_metadata to clients; read it from the data"):
+        live.list_logs("kafka://127.0.0.1:1", topics={"orders", "__cluster_metadata"})
+
+
 def test_nobody_answers() -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))

@@ -43,6 +43,11 @@ REFUSED = {
     "two places":           ({"kafka.bootstrap.servers": "h:9"},  "option kafka.bootstrap.servers and another option"),
     "two choices":          ({"topics": "a", "subscribePattern": "b"}, "topics and topicsPattern exclude each other"),
     "no pattern":           ({"subscribePattern": "("},           r"topicsPattern '\(' is no regular expression"),
+    "a slip":               ({"subscribed": "orders"},            r"did you mean subscribe\?$"),
+    "a slip in columns":    ({"columns": "ofset"},                r"did you mean offset\?$"),
+    "a slip in kinds":      ({"kinds": "batches"},                r"did you mean batch\?$"),
+    "a slip in security":   ({"kafka.sasl.mechanisms": "x"},      r"did you mean sasl.mechanism\?$"),
+    "nothing like it":      ({"zzz": "1"},                        r"and kafka\.\*$"),
     "no number":            ({"partitions": "1,two"},         "partitions are whole numbers, not '1,two'"),
 }
 # fmt: on

@@ -63,6 +63,9 @@ def test_lag_is_what_lies_between_offset_and_end(spark: Any) -> None:
     ends_schema = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("end_offset", pa.int64())])
     frame = lag(frames.of_schema(spark, LATEST, latest), frames.of_schema(spark, ends_schema, ends))
     assert frames.tuples(frame, "partition", "offset", "end_offset", "lag") == LAG
+    beyond = [(p, None if end is None else end < offset) for p, offset, end, _ in LAG]
+    assert frames.tuples(frame, "partition", "is_beyond_end") == beyond
+    assert {is_beyond for _, is_beyond in beyond} == {None, False, True}
 
 
 def commit(at_ms: int, log_offset: int, offset: int | None, **other: Any) -> frames.Row:

@@ -108,6 +108,7 @@ _OFFSETS = [
     _right("PARTITION", "partition"),
     _right("OFFSET", "offset"),
 ]
+_LAG: Column = ("LAG", "right", lambda row: "beyond end" if row["is_beyond_end"] else _field("lag")(row))
 _COMMITTED = [
     _right("LEADER EPOCH", "leader_epoch"),
     _instant("COMMITTED (UTC)", "commit_timestamp_ms"),
@@ -129,11 +130,11 @@ _REBALANCES = [
 _OWNED = [_left("GROUP", "group"), ("TOPIC", "left", _topic), _right("PARTITION", "partition")]
 COLUMNS: dict[str, list[Column]] = {
     "offsets": [*_OFFSETS, *_COMMITTED],
-    "lag": [*_OFFSETS, _right("END", "end_offset"), _right("LAG", "lag"), *_COMMITTED],
+    "lag": [*_OFFSETS, _right("END", "end_offset"), _LAG, *_COMMITTED],
     "time_lag": [
         *_OFFSETS,
         _right("END", "end_offset"),
-        _right("LAG", "lag"),
+        _LAG,
         _duration("WAITING", "time_lag_ms"),
         _right("LOST", "records_lost"),
         *_COMMITTED,

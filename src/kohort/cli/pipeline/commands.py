@@ -20,6 +20,7 @@ from kohort.cli.pipeline.tables import (
     fail,
     parse_as_of,
     read_rows,
+    read_tables,
     read_verdicts,
     rows_at_least,
     stderr_console,
@@ -185,7 +186,8 @@ def transactions(
     choices |= {"transaction_statistics": statistics}
     name = next((name for name, is_chosen in choices.items() if is_chosen), "transactions")
     rows = read_rows(replace(options, transactional_id=transactional_id), name)
-    show([row for row in rows if not hanging or row["verdict"] == "hanging"], options.as_json, name)
+    if rows is not None:
+        show([row for row in rows if not hanging or row["verdict"] == "hanging"], options.as_json, name)
 
 
 @app.command()
@@ -200,7 +202,7 @@ def export_offsets(options: CommandOptions) -> None:
     """
     from kohort.cli.groups.offset_files import csv_text
 
-    rows = read_rows(options, "offsets")
+    rows = read_tables(options, ("offsets",))["offsets"]
     if not rows:
         scope = "" if options.group is None else f" of group {options.group!r}"
         fail(f"{options.source} has no offsets{scope} to export")
@@ -318,4 +320,6 @@ def _one_of(given: dict[str, bool]) -> None:
 
 def _table(options: CommandOptions, name: str) -> None:
     """Read a table and print its rows."""
-    show(read_rows(options, name), options.as_json, name)
+    rows = read_rows(options, name)
+    if rows is not None:
+        show(rows, options.as_json, name)

@@ -172,13 +172,23 @@ def rows_at_least(rows: Sequence[dict[str, Any]], verdict: str) -> Iterator[dict
     return at_least(rows, verdict)
 
 
-def read_rows(options: CommandOptions, name: str) -> list[dict[str, Any]]:
-    """Read the rows of a table, from published tables or from logs."""
-    return read_tables(options, (name,))[name]
+def read_rows(options: CommandOptions, name: str) -> list[dict[str, Any]] | None:
+    """
+    Read the rows of a table, from published tables or from logs. With `--out` they are written instead, and the result is None:
+    a table may be larger than the memory of the command. With `--json` too they are both written and returned.
+    """
+    return read_tables(options, (name,), is_written=options.out is not None and not options.as_json).get(name)
 
 
-def read_tables(options: CommandOptions, names: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
-    """Read the rows of some tables of the same instant. --out writes the first one."""
+def read_tables(
+    options: CommandOptions, names: Sequence[str], *, is_written: bool = False
+) -> dict[str, list[dict[str, Any]]]:
+    """
+    Read the rows of some tables of the same instant. --out writes the first one.
+
+    Args:
+        is_written: the first table is written, and not returned.
+    """
     with stderr_console() as console:
         from kohort.pipeline.jobs import published
 
@@ -188,9 +198,13 @@ def read_tables(options: CommandOptions, names: Sequence[str]) -> dict[str, list
         check_out(options.out)
         first, *others = names
         with _open_tables(options, console, first) as tables:
-            found = {first: _write_and_collect(tables, first, options.out)}
-            if not found[first]:
-                _check_group(tables, options)
+            found = {}
+            if is_written:
+                _write(tables, first, options)
+            else:
+                found[first] = _write_and_collect(tables, first, options.out)
+                if not found[first]:
+                    _check_group(tables, options)
             found |= {name: _write_and_collect(tables, name, None) for name in others}
             _write_report(tables, options.report_file)
             _print_damage(tables)
@@ -309,6 +323,18 @@ def _write_and_collect(tables: "Tables", name: str, out: str | None) -> list[dic
     return publish.rows(frame, name)
 
 
+def _write(tables: "Tables", name: str, options: CommandOptions) -> None:
+    """Write a table as Parquet, and print the number of its rows."""
+    from kohort.pipeline.jobs import publish
+
+    frame = getattr(tables, name)
+    target = publish.write_parquet(frame, str(options.out), name)
+    count = publish.count(frame.sparkSession, target)
+    if not count:
+        _check_group(tables, options)
+    typer.echo(f"{target}: {count:,} rows")
+
+
 def write_full_report(options: CommandOptions, console: Any) -> None:
     """Write the HTML report of a source, and print its tables if --json is given."""
     check_out(options.out)
@@ -318,8 +344,10 @@ def write_full_report(options: CommandOptions, console: Any) -> None:
         if tables.reading.groups is None:
             # Transactions do not belong to a group.
             names.append("transactions")
-        is_shown = options.as_json or options.out is not None
-        shown = {name: _write_and_collect(tables, name, options.out) for name in names if is_shown}
+        if options.out is not None and not options.as_json:
+            for name in names:
+                _write(tables, name, options)
+        shown = {name: _write_and_collect(tables, name, options.out) for name in names if options.as_json}
         _write_report(tables, options.report_file or _DEFAULT_REPORT)
         _print_damage(tables)
     if options.as_json:

@@ -21,6 +21,10 @@ _PARTITION_DIRECTORY = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partiti
 _SEGMENT_FILE = re.compile(r"(?P<base_offset>[0-9]{20})\.log")
 
 
+NOT_SERVED = frozenset({"__cluster_metadata", "__kohort_catalog"})
+"""Logs of brokers about themselves, which clients cannot read: of every topic, they are none. They have to be named."""
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Segment:
     """
@@ -47,7 +51,7 @@ def list_segments(
     directory: str | Path, *, topics: Collection[str] | None = None, partitions: Collection[int] | None = None
 ) -> list[Segment]:
     """
-    The segment files of a data directory, sorted; None means every topic and every partition.
+    The segment files of a data directory, sorted; None means every topic that clients can read, and every partition.
 
     Args:
         directory: a path, or a URI that `storage` can open.
@@ -63,7 +67,8 @@ def list_segments(
             if match is None:
                 continue
             topic, partition = match["topic"], int(match["partition"])
-            if (topics is None or topic in topics) and (partitions is None or partition in partitions):
+            is_chosen = topic not in NOT_SERVED if topics is None else topic in topics
+            if is_chosen and (partitions is None or partition in partitions):
                 found += _segments_of(path, topic, partition)
     except OSError as exc:
         raise ConfigError(f"{root} cannot be read: {exc.strerror}") from exc

@@ -7,7 +7,7 @@ Source: docs/pipeline.md, "The tables".
 from collections.abc import Mapping
 
 _OFFSETS = "group topic partition offset leader_epoch metadata commit_timestamp_ms"
-_LAG = f"{_OFFSETS} end_offset lag"
+_LAG = f"{_OFFSETS} end_offset lag is_beyond_end"
 _REBALANCES = (
     "group group_type log_partition log_offset began_at_ms completed_at_ms event generation protocol_type protocol leader"
     " members joined left fenced changed why moved sync_ms duration_ms"

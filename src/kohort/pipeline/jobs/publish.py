@@ -51,3 +51,8 @@ def write_parquet(frame: Any, directory: str | Path, name: str) -> str:
     target = f"{str(directory).rstrip('/')}/{name}"
     frame.write.mode("overwrite").option("compression", "zstd").parquet(target)
     return target
+
+
+def count(spark: Any, target: str) -> int:
+    """Return the number of rows of a written table, from the footers of its files."""
+    return int(spark.read.parquet(target).count())

@@ -193,11 +193,7 @@ class Reading:
         named = [frame.select(*(name for name in columns if name in frame.columns)) for frame in known]
         found = topic_names.topic_names(named[0].unionByName(named[1], allowMissingColumns=True))
         # The source names existing topics, also for commits of old clients without ids; records name deleted topics.
-        here = topic_ids(self.directory, self.security)
-        if here:
-            now = self._spark.createDataFrame(sorted(here.items()), "topic_id string, topic string")
-            found = now.unionByName(found.join(now, on="topic_id", how="left_anti"))
-        return found.persist()
+        return topic_names.with_known(found, topic_ids(self.directory, self.security)).persist()
 
     @cached_property
     def share_state(self) -> Any:

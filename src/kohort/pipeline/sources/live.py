@@ -18,6 +18,7 @@ from kohort.client.connection import Versions
 from kohort.client.security import PLAINTEXT, Security
 from kohort.model.errors import ConfigError, ErrorCode
 from kohort.model.ids import uuid_text
+from kohort.pipeline.decode.segments import NOT_SERVED
 from kohort.pipeline.sources.options import SCHEME
 from kohort.pipeline.sources.positions import TopicPartition
 from kohort.wire import messages
@@ -79,8 +80,10 @@ def list_logs(
     Return the logs of a cluster, sorted. None stands for every topic, every partition. Missing topics have no log.
 
     Raises:
-        ConfigError: no broker answers, or a partition has no leader.
+        ConfigError: no broker answers, a partition has no leader, or a topic is named that clients cannot read.
     """
+    if unserved := sorted(NOT_SERVED.intersection(topics or ())):
+        raise ConfigError(f"brokers do not serve {unserved[0]} to clients; read it from the data directory of a broker")
     with open_client(path, security) as client:
         return describe_logs(client, topics=topics, partitions=partitions)
 

@@ -1,9 +1,10 @@
 """The options of `spark.read.format("kohort")`, parsed and validated once."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from difflib import get_close_matches
 
 from kohort.client.security import PLAINTEXT, SUPPORTED_CONFIGS, Security
 from kohort.model.errors import ConfigError
@@ -118,7 +119,10 @@ class SourceOptions:
         kinds = _words(given, "kinds")
         unknown = sorted(set(kinds or ()) - set(schemas.KINDS))
         if unknown:
-            raise ConfigError(f"unknown kind {unknown[0]!r}; there are {', '.join(schemas.KINDS)}")
+            raise ConfigError(
+                f"unknown kind {unknown[0]!r}; there are {', '.join(schemas.KINDS)}"
+                + suggestion(unknown[0], schemas.KINDS)
+            )
         columns = _words(given, "columns")
         chosen = _numbers(given, "partitions")
         pack_bytes = _numbers(given, "bytespertask") or [PACK_BYTES]
@@ -163,7 +167,10 @@ class SourceOptions:
         try:
             schemas.subset(columns)
         except KeyError as exc:
-            raise ConfigError(f"unknown column {exc.args[0]!r}; there are {', '.join(schemas.SCHEMA.names)}") from exc
+            names = schemas.SCHEMA.names
+            raise ConfigError(
+                f"unknown column {exc.args[0]!r}; there are {', '.join(names)}" + suggestion(exc.args[0], names)
+            ) from exc
         return replace(self, columns=columns)
 
 
@@ -186,7 +193,10 @@ def _given(options: Mapping[str, str]) -> dict[str, str]:
             found, value = "path", SCHEME + value.removeprefix(SCHEME)
         ours = aliases.get(found, found)
         if ours not in known and not ours.startswith(SECURITY):
-            raise ConfigError(f"unknown option {name}; there are {', '.join((*_OPTIONS, *_ALIASES))} and {SECURITY}*")
+            raise ConfigError(
+                f"unknown option {name}; there are {', '.join((*_OPTIONS, *_ALIASES))} and {SECURITY}*"
+                + suggestion(name, (*_OPTIONS, *_ALIASES, BOOTSTRAP, *(SECURITY + one for one in SUPPORTED_CONFIGS)))
+            )
         if ours in given:
             raise ConfigError(f"option {name} and another option both give {known.get(ours, ours)}")
         given[ours] = value
@@ -198,6 +208,13 @@ def _given(options: Mapping[str, str]) -> dict[str, str]:
         # Spark writes the path of a table so.
         given["path"] = given["path"].removeprefix("file:")
     return given
+
+
+def suggestion(name: str, names: Iterable[str]) -> str:
+    """Return the end of a sentence that suggests the name most like an unknown one; empty if none is like it."""
+    lower = {one.lower(): one for one in names}
+    found = get_close_matches(name.lower(), lower, n=1)
+    return f"; did you mean {lower[found[0]]}?" if found else ""
 
 
 def _pattern(given: Mapping[str, str]) -> str | None:
@@ -233,7 +250,10 @@ def connecting(given: Mapping[str, str]) -> Security:
     own = {name.removeprefix(SECURITY): text for name, text in given.items() if name.startswith(SECURITY)}
     unknown = sorted(own.keys() - SUPPORTED_CONFIGS)
     if unknown:
-        raise ConfigError(f"unknown option {SECURITY}{unknown[0]}; there are {', '.join(sorted(SUPPORTED_CONFIGS))}")
+        raise ConfigError(
+            f"unknown option {SECURITY}{unknown[0]}; there are {', '.join(sorted(SUPPORTED_CONFIGS))}"
+            + suggestion(unknown[0], SUPPORTED_CONFIGS)
+        )
     return Security.parse(own)
 
 

@@ -4,6 +4,7 @@ Names of topics by topic id: records of consumer, share and streams groups ident
 Offset commits carry both since Apache Kafka 4.1 (value version 4), as do the records of initialised share group topics.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from pyspark.sql import functions as fn
@@ -40,6 +41,20 @@ def topic_names(records: Any) -> Any:
     both = committed.select("topic_id", "topic").unionByName(shared)
     # A topic is never renamed. Two names of one id would be a forgery; either will do.
     return both.where(fn.col("topic").isNotNull()).groupBy("topic_id").agg(fn.min("topic").alias("topic"))
+
+
+def with_known(names: Any, known: Mapping[str, str]) -> Any:
+    """
+    Add names that the source knows; they replace those of the records.
+
+    Args:
+        names: as `topic_names` returns them.
+        known: names by topic id.
+    """
+    if not known:
+        return names
+    now = names.sparkSession.createDataFrame(sorted(known.items()), "topic_id string, topic string")
+    return now.unionByName(names.join(now, on="topic_id", how="left_anti"))
 
 
 def named(frame: Any, names: Any) -> Any:

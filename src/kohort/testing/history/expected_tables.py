@@ -67,7 +67,9 @@ class ExpectedTables:
         rows = []
         for row in self.offsets():
             end = self._log(row).next_offset
-            rows.append(row | {"end_offset": end, "lag": max(end - row["offset"], 0)})
+            rows.append(
+                row | {"end_offset": end, "lag": max(end - row["offset"], 0), "is_beyond_end": end < row["offset"]}
+            )
         return rows
 
     def time_lag(self) -> list[Row]:
