@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kohort.testing.served import ServedKohort
 from tests.clients.java_tools import JavaTools, UnavailableToolsError, java_tools
+from tests.clients.jvm import Jvm
 from tests.clients.waiting import PATIENCE_S
 
 OTHER_BROKER = os.environ.get("KOHORT_CLIENTS_BOOTSTRAP")
@@ -87,6 +88,14 @@ def java() -> JavaTools:
         return java_tools()
     except UnavailableToolsError as exc:
         pytest.skip(str(exc))
+
+
+@pytest.fixture(scope="session")
+def jvm(java: JavaTools) -> Iterator[Jvm]:
+    """A virtual machine with Apache Kafka's clients; skips without Java or Maven."""
+    del java
+    with Jvm() as made:
+        yield made
 
 
 @pytest.fixture(scope="session")

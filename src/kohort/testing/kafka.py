@@ -86,12 +86,25 @@ def kafka_jars(root: Path = ROOT) -> Path:
     Raises:
         UnavailableKafkaError: Maven is not installed, or the download failed.
     """
-    jars = root / "build" / f"kafka-{RELEASE}"
-    jars.mkdir(parents=True, exist_ok=True)
-    mark = jars / ".complete"
     pom = root / "conformance" / "pom.xml"
     if not pom.exists():
         raise UnavailableKafkaError(f"{pom}, which names Apache Kafka's release, is not here")
+    return maven_jars(pom, root / "build" / f"kafka-{RELEASE}")
+
+
+def maven_jars(pom: Path, jars: Path) -> Path:
+    """
+    The directory of the jars that a pom depends on; downloads them at first use.
+
+    Args:
+        pom: a Maven project without modules.
+        jars: the directory, created if absent.
+
+    Raises:
+        UnavailableKafkaError: Maven is not installed, or the download failed.
+    """
+    jars.mkdir(parents=True, exist_ok=True)
+    mark = jars / ".complete"
     with (jars / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not mark.exists() or mark.read_text() != pom.read_text():
@@ -103,7 +116,7 @@ def kafka_jars(root: Path = ROOT) -> Path:
 def _download(pom: Path, jars: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
-        raise UnavailableKafkaError("Maven, which fetches Apache Kafka, is not here (Debian: apt-get install maven)")
+        raise UnavailableKafkaError("Maven, which fetches Java programs, is not here (Debian: apt-get install maven)")
     done = subprocess.run(
         (
             *(maven, "--batch-mode", "--quiet", "--file", str(pom)),
@@ -116,7 +129,7 @@ def _download(pom: Path, jars: Path) -> None:
     )
     if done.returncode != 0:
         reason = next((line for line in done.stdout.splitlines() if "ERROR" in line), "no reason given")
-        raise UnavailableKafkaError(f"Maven could not fetch Apache Kafka {RELEASE}: {reason}")
+        raise UnavailableKafkaError(f"Maven could not fetch what {pom} names: {reason}")
 
 
 class KafkaNode:

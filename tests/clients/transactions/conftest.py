@@ -17,9 +17,8 @@ import pytest
 from kohort.testing.kafka import KafkaNode
 from kohort.testing.served import ServedKohort
 from tests.clients.conftest import new_topic
-from tests.clients.java_tools import JavaTools
+from tests.clients.jvm import Jvm
 from tests.clients.transactions.consumers import PYTHON_READERS, Read, with_java
-from tests.clients.transactions.jvm import Jvm
 from tests.clients.transactions.producers import PYTHON_CLIENTS, Factory, Java
 
 IS_KAFKA = os.environ.get("KOHORT_CLIENTS_BROKER") == "kafka"
@@ -73,14 +72,6 @@ def own_broker(tmp_path: Path) -> Iterator[Broker]:
     made.start()
     yield made
     made.stop()
-
-
-@pytest.fixture(scope="session")
-def jvm(java: JavaTools) -> Iterator[Jvm]:
-    """A virtual machine with Apache Kafka's clients; skips without Java or Maven."""
-    del java
-    with Jvm() as made:
-        yield made
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaPythonTopicPartition
 
-from tests.clients.transactions.jvm import Jvm
+from tests.clients.jvm import Jvm
 from tests.clients.waiting import PATIENCE_S, wait_until
 
 END = "the end"

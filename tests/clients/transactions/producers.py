@@ -17,7 +17,7 @@ from kafka import TopicPartition as KafkaPythonTopicPartition
 from kafka.structs import ConsumerGroupMetadata, OffsetAndMetadata
 from py4j.protocol import Py4JJavaError
 
-from tests.clients.transactions.jvm import Jvm
+from tests.clients.jvm import Jvm
 from tests.clients.waiting import PATIENCE_S
 
 PATIENCE_MS = PATIENCE_S * 1_000

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tests.clients.transactions.jvm import Jvm
+from tests.clients.jvm import Jvm
 
 CLOSE_S = 60
 

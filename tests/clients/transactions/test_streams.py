@@ -7,9 +7,9 @@ from random import Random
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.clients.conftest import new_topic
+from tests.clients.jvm import Jvm
 from tests.clients.transactions.conftest import Broker
 from tests.clients.transactions.consumers import END, write_end
-from tests.clients.transactions.jvm import Jvm
 from tests.clients.transactions.streams import WordCount
 from tests.clients.waiting import PATIENCE_S, wait_until
 

@@ -57,6 +57,28 @@ class Jvm:
         process.wait(STOP_TIMEOUT_S)
         self._gateway.close()
 
+    def class_object(self, name: str) -> Any:
+        """A `java.lang.Class`, by its name."""
+        return self.classes.java.lang.Class.forName(name)
+
+    def array(self, element: str, *values: Any) -> Any:
+        """A Java array, given the class of its elements."""
+        made = self._gateway.new_array(self.named(element), len(values))
+        for index, value in enumerate(values):
+            made[index] = value
+        return made
+
+    def strings(self, *values: str) -> Any:
+        """An array of strings."""
+        return self.array("java.lang.String", *values)
+
+    def named(self, name: str) -> Any:
+        """A class by its name, for its constructors and static methods."""
+        found = self.classes
+        for part in name.split("."):
+            found = getattr(found, part)
+        return found
+
     def properties(self, **settings: str) -> Any:
         """A `java.util.Properties`. Underscores in names stand for dots."""
         made = self.classes.java.util.Properties()
