@@ -44,12 +44,19 @@ class Asker(NamedTuple):
     parked: Sequence[Any] | list[Any] = ()
     """Where it is noted how to forget a request that waits."""
 
+    throttled: Sequence[int] | list[int] = ()
+    """Where the durations are noted for which the connection is not read."""
+
     later: Callable[[Callable[[], None]], Any] = VirtualNode().call_soon
     """Calls a function in a later turn."""
 
     def when_abandoned(self, forget: Callable[[], None], /) -> None:
         if isinstance(self.parked, list):
             self.parked.append(forget)
+
+    def throttle(self, throttle_ms: int, /) -> None:
+        if isinstance(self.throttled, list):
+            self.throttled.append(throttle_ms)
 
     def go_on(self, steps: Generator[Any, None, Any], reply: Callable[[Any], None], /) -> None:
         self.later(partial(take_all, steps, reply))
@@ -88,6 +95,8 @@ class Harness:
         self.node = node or VirtualNode()
         self.parked: list[Callable[[], None]] = []
         """How to forget the requests that have waited."""
+        self.throttled: list[int] = []
+        """For how long connections were throttled, request by request."""
         self.held: list[Callable[[], None]] | None = None
         self.store = store or MemoryStore(self._defer, clock=self.node.clock)
         self.cluster = Cluster(1, CLUSTER_ID, "localhost", 9092)
@@ -150,7 +159,11 @@ class Harness:
 
         frame = request_encoder(api_key, version)(7, client_id, request)[4:]
         read = request_reader(api_key, version)(frame, read_request_header(frame)[4])
-        response = handler(read, Asker(version, client_id, parked=self.parked, later=self.node.call_soon), answered)
+        response = handler(
+            read,
+            Asker(version, client_id, parked=self.parked, throttled=self.throttled, later=self.node.call_soon),
+            answered,
+        )
         if isinstance(response, Generator):
             response = drain(response)
         if response is not None:

@@ -16,6 +16,7 @@ from kohort.wire.encoders import request_encoder
 from kohort.wire.gradual import drain
 from kohort.wire.headers import read_request_header
 from kohort.wire.readers import request_reader
+from tests.broker.admin_requests import admin_requests
 from tests.broker.harness import Asker, Harness, batch, produce_request, through_wire
 from tests.broker.recorded import WIRE, frames
 from tests.conftest import LONG
@@ -107,6 +108,7 @@ def own_requests() -> list[Any]:
                 )
             ]
         ),
+        *admin_requests(),
         m.UnregisterBrokerRequest(broker_id=1),
         produce_request("t", {0: batch(b"x", b"y"), 1: batch(b"z")}),
         m.FetchRequest(topics=[m.FetchRequestFetchTopic(topic="t", partitions=[asked])], max_wait_ms=100, min_bytes=1),

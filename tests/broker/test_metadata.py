@@ -333,6 +333,18 @@ def test_client_software(software: tuple[str, str]) -> None:
     assert bool(response.api_keys) == (not response.error_code)
 
 
+SUPPORTED_FEATURES = {
+    "group.version": (0, 1),
+    "kraft.version": (0, 1),
+    "metadata.version": (7, 29),
+    "transaction.version": (0, 2),
+    "eligible.leader.replicas.version": (0, 1),
+}
+"""As Apache Kafka 4.2.1 shows them; it shows those of share and streams groups too."""
+BY_API = {"group.version", "transaction.version"}
+"""Features of coordinators, which this broker has none of."""
+
+
 @pytest.mark.parametrize("version", range(5))
 def test_api_versions_are_those_of_kafka_for_what_is_served(version: int) -> None:
     harness = Harness()
@@ -344,7 +356,17 @@ def test_api_versions_are_those_of_kafka_for_what_is_served(version: int) -> Non
         theirs = {api.api_key: (api.min_version, api.max_version) for api in kafka.api_keys}
         assert call_version >= 0
         assert {key: theirs[key] for key in shown} == shown
-    assert (response.supported_features, response.finalized_features) == ((), ())
+    supported = {each.name: (each.min_version, each.max_version) for each in response.supported_features}
+    finalized = {each.name: each.max_version_level for each in response.finalized_features}
+    assert supported.items() <= SUPPORTED_FEATURES.items()
+    assert (
+        set(supported)
+        == {name for name, (oldest, _) in SUPPORTED_FEATURES.items() if version == 4 or (version == 3 and oldest)}
+        - BY_API
+    )
+    assert finalized == (
+        {name: newest for name, (_, newest) in SUPPORTED_FEATURES.items() if name not in BY_API} if version >= 3 else {}
+    )
 
 
 def test_features_appear_with_their_apis(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -356,9 +378,10 @@ def test_features_appear_with_their_apis(monkeypatch: pytest.MonkeyPatch) -> Non
     request = m.ApiVersionsRequest(client_software_name="a", client_software_version="1")
     response = harness.ask(ApiKey.API_VERSIONS, request, version=4)
     shown = [(f.name, f.max_version_level, f.min_version_level) for f in response.finalized_features]
-    assert shown == [("group.version", 1, 1)]
+    assert [each for each in shown if each[0] in BY_API] == [("group.version", 1, 1)]
     old = harness.ask(ApiKey.API_VERSIONS, request, version=3)
-    assert (len(old.supported_features), len(old.finalized_features)) == (0, 1)
+    # Before version 4 there is no place for a feature whose levels begin at 0.
+    assert ([each.name for each in old.supported_features], len(old.finalized_features)) == (["metadata.version"], 4)
     versions = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
     assert (versions[ApiKey.END_TXN], versions[ApiKey.PRODUCE]) == ((0, 4), (0, 13))
 

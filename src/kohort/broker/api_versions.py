@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from kohort.broker.catalog import Catalog
 from kohort.broker.features import Features
 from kohort.broker.ports import Context, Handler
 from kohort.broker.served_versions import served_versions
@@ -33,9 +34,10 @@ class ApiVersions:
         handlers: the registry of handlers; may grow until the first request.
     """
 
-    def __init__(self, handlers: Mapping[ApiKey, Handler], features: Features) -> None:
+    def __init__(self, handlers: Mapping[ApiKey, Handler], features: Features, catalog: Catalog) -> None:
         self._handlers = handlers
         self._features = features
+        self._catalog = catalog
 
     def api_versions(
         self, request: m.ApiVersionsRequest, context: Context, _reply: Reply[m.ApiVersionsResponse]
@@ -53,11 +55,13 @@ class ApiVersions:
                 for key in sorted(self._handlers)
             ],
             supported_features=[
-                m.ApiVersionsResponseSupportedFeatureKey(name=feature.name, min_version=0, max_version=feature.newest)
+                m.ApiVersionsResponseSupportedFeatureKey(
+                    name=feature.name, min_version=feature.oldest, max_version=feature.newest
+                )
                 for feature in features
-                if context.api_version >= _ZERO_FEATURES_SINCE
+                if context.api_version >= _ZERO_FEATURES_SINCE or feature.oldest
             ],
-            finalized_features_epoch=0,
+            finalized_features_epoch=self._catalog.version,
             finalized_features=[
                 m.ApiVersionsResponseFinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
                 for name, level in levels.items()

@@ -8,13 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kohort.broker.admin.absent_groups import absent_group_handlers
 from kohort.broker.admin.access_rules import create_acls, delete_acls, describe_acls
-from kohort.broker.admin.client_quotas import describe_client_quotas
+from kohort.broker.admin.client_quotas import ClientQuotaApis
+from kohort.broker.admin.delegation_tokens import (
+    create_delegation_token,
+    describe_delegation_token,
+    expire_delegation_token,
+    renew_delegation_token,
+)
 from kohort.broker.admin.elections import Elections
 from kohort.broker.admin.log_dirs import LogDirs
 from kohort.broker.admin.quorum import Quorum
+from kohort.broker.admin.raft_voters import RaftVoters
 from kohort.broker.admin.reassignments import Reassignments
-from kohort.broker.admin.scram_credentials import describe_user_scram_credentials
+from kohort.broker.admin.sasl import sasl_authenticate, sasl_handshake
+from kohort.broker.admin.scram_credentials import ScramCredentials
+from kohort.broker.admin.update_features import UpdateFeatures
 from kohort.broker.api_versions import ApiVersions
 from kohort.broker.catalog import Catalog
 from kohort.broker.cluster import Cluster
@@ -29,6 +39,7 @@ from kohort.broker.find_coordinator import FindCoordinator
 from kohort.broker.log_maintenance import LogMaintenance
 from kohort.broker.partitions import Fetches, Partitions
 from kohort.broker.ports import CallLater, CoordinatorDirectory, Elsewhere, Handler, NoCoordinators, at_once
+from kohort.broker.quotas.client_quotas import ClientQuotas
 from kohort.broker.records.delete_records import DeleteRecords
 from kohort.broker.records.fetch import BYTES_MAX, Fetch
 from kohort.broker.records.large_batches import LargeBatches
@@ -94,6 +105,8 @@ class Broker:
         self.configs = TopicConfigs(config)
         self.group_configs = GroupConfigs(config)
         self.catalog = Catalog(store, clock, config.get_str("broker.rack"))
+        self.features.attach(self.catalog)
+        self.quotas = ClientQuotas(self.catalog, config, clock)
         rename_strays(store, self.catalog)
         refuse_missing(store, self.catalog)
         self.fetches: Fetches = Purgatory(
@@ -114,7 +127,8 @@ class Broker:
         self._serve_data(clock, call_later)
         self._serve_topics(call_later)
         self._serve_cluster(hosts)
-        self._serve_admin(store, clock)
+        self._serve_admin(store, clock, call_later)
+        self._serve_absent()
 
     def serve(self, api_key: ApiKey, handler: Handler) -> None:
         """Register the handler of an API, for all versions that `served_versions` names."""
@@ -125,7 +139,9 @@ class Broker:
         self.verifier = TransactionVerifier(self.verification, self.config, clock, call_later)
         self.produce = Produce(catalog, partitions, clock, call_later, self.verifier, self._large_batches)
         self.serve(ApiKey.PRODUCE, self.produce.produce)
-        fetch = Fetch(catalog, partitions, self.cluster, self.config, clock, self.fetches, self._fetch_bytes_left)
+        fetch = Fetch(
+            catalog, partitions, self.cluster, self.config, clock, self.fetches, self._fetch_bytes_left, self.quotas
+        )
         self.serve(ApiKey.FETCH, fetch.fetch)
         self.serve(ApiKey.LIST_OFFSETS, ListOffsets(partitions).list_offsets)
         self.serve(ApiKey.OFFSET_FOR_LEADER_EPOCH, OffsetForLeaderEpoch(partitions).offset_for_leader_epoch)
@@ -135,11 +151,11 @@ class Broker:
 
     def _serve_topics(self, call_later: CallLater) -> None:
         catalog, configs, creation = self.catalog, self.configs, self.creation
-        create = CreateTopics(catalog, creation, configs, self.cluster, call_later)
+        create = CreateTopics(catalog, creation, configs, self.cluster, call_later, self.quotas)
         self.serve(ApiKey.CREATE_TOPICS, GradualHandler(create.create_topics))
-        delete = DeleteTopics(catalog, self.config, call_later)
+        delete = DeleteTopics(catalog, self.config, call_later, self.quotas)
         self.serve(ApiKey.DELETE_TOPICS, GradualHandler(delete.delete_topics))
-        grow = CreatePartitions(catalog, creation, call_later)
+        grow = CreatePartitions(catalog, creation, call_later, self.quotas)
         self.serve(ApiKey.CREATE_PARTITIONS, GradualHandler(grow.create_partitions))
         describe = DescribeConfigs(catalog, configs, self.group_configs, self.cluster)
         alter = AlterConfigs(catalog, configs, self.group_configs, call_later)
@@ -158,9 +174,9 @@ class Broker:
         self.serve(ApiKey.DESCRIBE_TOPIC_PARTITIONS, GradualHandler(describe.describe_topic_partitions))
         self.serve(ApiKey.DESCRIBE_CLUSTER, cluster.describe_cluster)
         self.serve(ApiKey.FIND_COORDINATOR, find.find_coordinator)
-        self.serve(ApiKey.API_VERSIONS, ApiVersions(self.handlers, self.features).api_versions)
+        self.serve(ApiKey.API_VERSIONS, ApiVersions(self.handlers, self.features, catalog).api_versions)
 
-    def _serve_admin(self, store: LogStore, clock: Clock) -> None:
+    def _serve_admin(self, store: LogStore, clock: Clock, call_later: CallLater) -> None:
         catalog, cluster = self.catalog, self.cluster
         dirs = LogDirs(catalog, self.partitions, store.data_dir)
         self.serve(ApiKey.DESCRIBE_LOG_DIRS, GradualHandler(dirs.describe_log_dirs))
@@ -172,8 +188,28 @@ class Broker:
         quorum = Quorum(catalog, cluster, clock)
         self.serve(ApiKey.DESCRIBE_QUORUM, GradualHandler(quorum.describe_quorum))
         self.serve(ApiKey.UNREGISTER_BROKER, quorum.unregister_broker)
-        self.serve(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, GradualHandler(describe_user_scram_credentials))
-        self.serve(ApiKey.DESCRIBE_CLIENT_QUOTAS, describe_client_quotas)
+        update = UpdateFeatures(catalog, self.features, cluster, call_later)
+        self.serve(ApiKey.UPDATE_FEATURES, update.update_features)
+        scram = ScramCredentials(catalog, call_later)
+        self.serve(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, GradualHandler(scram.describe_user_scram_credentials))
+        self.serve(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, GradualHandler(scram.alter_user_scram_credentials))
+        quotas = ClientQuotaApis(catalog, call_later)
+        self.serve(ApiKey.DESCRIBE_CLIENT_QUOTAS, GradualHandler(quotas.describe_client_quotas))
+        self.serve(ApiKey.ALTER_CLIENT_QUOTAS, GradualHandler(quotas.alter_client_quotas))
         self.serve(ApiKey.DESCRIBE_ACLS, describe_acls)
         self.serve(ApiKey.CREATE_ACLS, GradualHandler(create_acls))
         self.serve(ApiKey.DELETE_ACLS, GradualHandler(delete_acls))
+
+    def _serve_absent(self) -> None:
+        """The APIs of what this broker does not have: they are refused, as by Kafka without it."""
+        voters = RaftVoters(self.cluster)
+        self.serve(ApiKey.ADD_RAFT_VOTER, voters.add_raft_voter)
+        self.serve(ApiKey.REMOVE_RAFT_VOTER, voters.remove_raft_voter)
+        self.serve(ApiKey.SASL_HANDSHAKE, sasl_handshake)
+        self.serve(ApiKey.SASL_AUTHENTICATE, sasl_authenticate)
+        self.serve(ApiKey.CREATE_DELEGATION_TOKEN, create_delegation_token)
+        self.serve(ApiKey.RENEW_DELEGATION_TOKEN, renew_delegation_token)
+        self.serve(ApiKey.EXPIRE_DELEGATION_TOKEN, expire_delegation_token)
+        self.serve(ApiKey.DESCRIBE_DELEGATION_TOKEN, describe_delegation_token)
+        for api, handler in absent_group_handlers():
+            self.serve(api, handler)

@@ -31,7 +31,9 @@ SETTINGS = {
 """Quick rebalances, short sessions and small limits, so that a scenario takes seconds."""
 
 TRANSACTION_VERSION = "transaction.version"
-FEATURES = frozenset({TRANSACTION_VERSION})
+SHARE_VERSION = "share.version"
+STREAMS_VERSION = "streams.version"
+FEATURES = frozenset({TRANSACTION_VERSION, SHARE_VERSION, STREAMS_VERSION})
 """Settings that are no configurations: the finalised levels of features, with which a broker begins."""
 
 _CONSUMER_GROUPS = {
@@ -53,6 +55,7 @@ BROKERS: dict[str, dict[str, str]] = {
     "consumer": _CONSUMER_GROUPS,
     "upgrade": _CONSUMER_GROUPS | {"group.consumer.migration.policy": "upgrade"},
     "downgrade": _CONSUMER_GROUPS | {"group.consumer.migration.policy": "downgrade"},
+    "plain": {SHARE_VERSION: "0", STREAMS_VERSION: "0"},
     "classic": {"group.coordinator.rebalance.protocols": "classic"},
 }
 """The brokers that scenarios run on, by name: settings in addition to `SETTINGS`."""

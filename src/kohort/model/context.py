@@ -22,6 +22,9 @@ class RequestContext(Protocol):
     def when_abandoned(self, forget: Callable[[], None], /) -> None:
         """Call `forget` if the client disconnects before the request is answered. For requests that may wait for long."""
 
+    def throttle(self, throttle_ms: int, /) -> None:
+        """Handle no further request of the client's connection for so many milliseconds, because of a quota."""
+
     def go_on(self, steps: Generator[Any, None, Any], reply: Callable[[Any], None], /) -> None:
         """
         Take the steps of a long work for the request in later turns, in the order of the calls, and `reply` what it returns.

@@ -12,6 +12,8 @@ BrokerId = NewType("BrokerId", int)
 CONSUMER_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"
 SHARE_GROUP_STATE = "__share_group_state"
+ANONYMOUS = "ANONYMOUS"
+"""The name of the user of a connection without authentication. Source: Kafka KafkaPrincipal.ANONYMOUS."""
 INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE})
 
 

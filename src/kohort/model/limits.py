@@ -85,3 +85,9 @@ EXPORTED_TRANSACTIONAL_IDS_MAX: Final = 100_000
 """Transactional ids that the exporter follows. Records of further ones are dropped and counted."""
 EXPORTED_OPEN_TRANSACTIONS_MAX: Final = 100
 """Open transactions that have a series of their own, the oldest ones."""
+SETTINGS_MAX: Final = 10_000
+"""Entities with client quotas; SCRAM credentials. More are POLICY_VIOLATION."""
+QUOTA_RATES_MAX: Final = 10_000
+"""Measured rates of clients and addresses that have a quota, of each kind. The least recently used one is forgotten."""
+THROTTLED_SOCKETS_MAX: Final = 1_000
+"""Accepted sockets beyond the rate of their address, which are closed within a second. Further ones are closed at once."""

@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Generator
-from typing import Any, Final, cast
+from typing import Any, Final, TypeAlias, cast
 
 from kohort.broker.ports import NoResponse
 from kohort.model.errors import WireError
@@ -44,6 +44,14 @@ _NO_OP: Final = NoResponse.NO_OP
 """Module names are free in compiled code; reading an enum's member costs as much as a call."""
 PARKED: Final = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 """APIs whose requests wait for other members of their group."""
+
+
+CallLater: TypeAlias = Callable[[float, Callable[[], None]], asyncio.TimerHandle]
+
+
+def loop_call_later(seconds: float, function: Callable[[], None]) -> asyncio.TimerHandle:
+    """Call a function later, on the running event loop."""
+    return asyncio.get_running_loop().call_later(seconds, function)
 
 
 class InFlightRequest:
@@ -87,6 +95,9 @@ class InFlightRequest:
     def when_abandoned(self, forget: Callable[[], None], /) -> None:
         self.connection.parked = self, forget
 
+    def throttle(self, throttle_ms: int, /) -> None:
+        self.connection.throttle(throttle_ms)
+
     def go_on(self, steps: Steps, reply: Callable[[Any], None], /) -> None:
         if self.chain is None:
             self.chain = deque()
@@ -110,6 +121,8 @@ class ClientConnections:
         unsent_bytes: the replies of the slow connections, as of the last look at each.
         unsent_bytes_max: the bound of `unsent_bytes`.
         abandoned_bytes: the requests that are worked on although their client has disconnected.
+        throttled: connections that are not read for a time because of a quota.
+        call_later: `call_later(seconds, function)` of the event loop.
         is_draining: whether the node is stopping, so that no further request is taken.
     """
 
@@ -121,6 +134,7 @@ class ClientConnections:
         limits: ConnectionLimits,
         *,
         frame_bytes_max: int,
+        call_later: CallLater = loop_call_later,
     ) -> None:
         self.limits = limits
         self.dispatch = dispatch
@@ -134,6 +148,8 @@ class ClientConnections:
         self.unsent_bytes = 0
         self.unsent_bytes_max = UNSENT_BYTES_MAX
         self.abandoned_bytes = 0
+        self.throttled = 0
+        self.call_later = call_later
         self.is_draining = False
         self.accepted = 0
 
@@ -315,6 +331,9 @@ class ClientConnection(asyncio.Protocol):
         self._is_handling = False
         self._is_flush_scheduled = False
         self._is_slow = False
+        self._throttle: asyncio.TimerHandle | None = None
+        self._is_held = False
+        """Whether requests wait: the client is slow, or throttled."""
         self._is_paused = False
         self.client_host = f"/{host}"
         self.was_used = True
@@ -339,6 +358,7 @@ class ClientConnection(asyncio.Protocol):
         if parked is not None and parked[0] in self._in_flight:
             parked[1]()
         self._transport = self._socket = None
+        self._drop_throttle()
         self._set_unsent(0)
         self._templates.forget()
         self._waiting.clear()
@@ -356,7 +376,7 @@ class ClientConnection(asyncio.Protocol):
         except WireError as error:
             self._refuse(error)
             return
-        if self._is_slow or self._is_handling or self._waiting:
+        if self._is_held or self._is_handling or self._waiting:
             self._waiting.extend(frames)
             self._pause_if_behind()
         elif self._in_flight or len(frames) != 1:
@@ -371,7 +391,7 @@ class ClientConnection(asyncio.Protocol):
         return False
 
     def pause_writing(self) -> None:
-        self._is_slow = True
+        self._is_slow = self._is_held = True
         if self._socket is not None:
             self._set_unsent(self._socket.get_write_buffer_size())
         if self._shared.unsent_bytes > 2 * self._shared.unsent_bytes_max:
@@ -380,6 +400,7 @@ class ClientConnection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._is_slow = False
+        self._is_held = self._throttle is not None
         self._set_unsent(0)
         self._continue()
 
@@ -405,7 +426,7 @@ class ClientConnection(asyncio.Protocol):
         self._is_handling = True
         out_bytes = 0
         for index, frame in enumerate(frames):
-            if (self._in_flight or self._is_slow) and not self._may_overlap(frame):
+            if (self._in_flight or self._is_held) and not self._may_overlap(frame):
                 self._waiting.extend(frames[index:])
                 break
             answer = self._handle_one(frame)
@@ -424,7 +445,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _may_overlap(self, frame: bytes) -> bool:
         if (
-            self._is_slow
+            self._is_held
             or self._long_works
             or len(self._in_flight) >= IN_FLIGHT_MAX
             or self._in_flight_bytes >= IN_FLIGHT_BYTES_MAX
@@ -608,20 +629,47 @@ class ClientConnection(asyncio.Protocol):
             return
         if self._is_handling:
             return
-        if self._waiting and not self._is_slow:
+        if self._waiting and not self._is_held:
             frames = list(self._waiting)
             self._waiting.clear()
             self._handle(frames)
         else:
             self._flush()
-        if self._is_paused and not self._waiting and not self._is_slow and self._transport is not None:
+        if self._is_paused and not self._waiting and not self._is_held and self._transport is not None:
             if self._shared.is_draining:
                 return
             self._is_paused = False
             self._transport.resume_reading()
 
+    def throttle(self, throttle_ms: int) -> None:
+        """
+        Handle no further request for a time. Replies are sent, also the one that tells the client of it.
+
+        Source: KIP-219; Kafka ThrottledChannel, KafkaChannel.handleChannelMuteEvent.
+        """
+        if self._transport is None:
+            return
+        if self._throttle is None:
+            self._shared.throttled += 1
+        else:
+            self._throttle.cancel()
+        self._throttle = self._shared.call_later(throttle_ms / 1_000, self._end_throttle)
+        self._is_held = True
+        self._pause_if_behind()
+
+    def _end_throttle(self) -> None:
+        self._drop_throttle()
+        self._continue()
+
+    def _drop_throttle(self) -> None:
+        if self._throttle is not None:
+            self._throttle.cancel()
+            self._throttle = None
+            self._shared.throttled -= 1
+            self._is_held = self._is_slow
+
     def _pause_if_behind(self) -> None:
-        if (self._waiting or self._is_slow) and not self._is_paused and self._transport is not None:
+        if (self._waiting or self._is_held) and not self._is_paused and self._transport is not None:
             self._is_paused = True
             self._transport.pause_reading()
 

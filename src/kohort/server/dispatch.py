@@ -6,7 +6,7 @@ built when the first request of their version arrives.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from kohort.broker.ports import Handler
 from kohort.broker.served_versions import served_versions
@@ -49,6 +49,10 @@ WHOLE: Final = frozenset(
 """APIs with a smaller bound: their requests take effect as a whole and are not split, or their elements are expensive."""
 
 
+Throttle: TypeAlias = Callable[[Handler], Handler]
+ThrottleOf: TypeAlias = Callable[[ApiKey], Throttle | None]
+
+
 class LongRoute:
     """
     How long requests of one version of one API are served: each of these works in steps, as a generator.
@@ -63,9 +67,10 @@ class LongRoute:
 
     __slots__ = ("elements_max", "encode", "handler", "read", "request_schema", "response_schema")
 
-    def __init__(self, api_key: ApiKey, version: int, handler: Handler) -> None:
+    def __init__(self, api_key: ApiKey, version: int, handler: Handler, throttle: Throttle | None) -> None:
         self.read: GradualReader = gradual_request_reader(api_key, version)
-        self.handler: Handler = in_parts(api_key, version, handler)
+        handler = in_parts(api_key, version, handler)
+        self.handler: Handler = handler if throttle is None else throttle(handler)
         self.encode: GradualEncoder = gradual_response_encoder(api_key, version)
         self.request_schema = message(f"{api_key.api_name}Request")
         self.response_schema = message(f"{api_key.api_name}Response")
@@ -75,6 +80,9 @@ class LongRoute:
 class Route:
     """
     One version of one API.
+
+    Args:
+        throttle: wraps the handler so that it throttles clients that exceed a quota; None without quotas.
 
     Attributes:
         is_gradual: whether the handler is a `GradualHandler`: every request is handled and answered in steps.
@@ -86,6 +94,8 @@ class Route:
 
     __slots__ = (
         "_long",
+        "_plain_handler",
+        "_throttle",
         "api_key",
         "encode",
         "handler",
@@ -97,23 +107,42 @@ class Route:
         "version",
     )
 
-    def __init__(self, api_key: ApiKey, version: int, handler: Handler) -> None:
+    def __init__(self, api_key: ApiKey, version: int, handler: Handler, throttle: Throttle | None = None) -> None:
         self.api_key = api_key
         self.version = version
-        self.handler = handler = without_repeats(api_key, handler)
+        self._plain_handler = handler = without_repeats(api_key, handler)
+        self.handler: Handler
+        self._throttle: Throttle | None
         self.is_gradual = isinstance(handler, GradualHandler)
-        self._long: LongRoute | None = None
+        self._long: LongRoute | None
         self.read: Callable[[bytes, int], Any] = request_reader(api_key, version)
         self.read_repeated: RepeatRead | None
         self.encode: Callable[[int, Any], bytes]
-        self.read_repeated, self.encode = route_repeats(api_key, version, handler, response_encoder(api_key, version))
-        self.is_pipelined = api_key in PIPELINED
+        self.is_pipelined: bool
         self.requests = 0
+        self.use(throttle)
+
+    def use(self, throttle: Throttle | None) -> None:
+        """
+        Handle the next requests with or without quotas.
+
+        With quotas, a connection has one request in flight, as in Kafka, and repeated requests are decoded as usual.
+        """
+        key, version, handler = self.api_key, self.version, self._plain_handler
+        self._throttle = throttle
+        self._long = None
+        self.read_repeated, self.encode = route_repeats(key, version, handler, response_encoder(key, version))
+        self.handler = handler
+        self.is_pipelined = key in PIPELINED
+        if throttle is not None:
+            self.read_repeated = None
+            self.handler = throttle(handler)
+            self.is_pipelined = False
 
     @property
     def long(self) -> LongRoute:
         if self._long is None:
-            self._long = LongRoute(self.api_key, self.version, self.handler)
+            self._long = LongRoute(self.api_key, self.version, self._plain_handler, self._throttle)
         return self._long
 
 
@@ -122,8 +151,15 @@ class Dispatch:
 
     def __init__(self, handlers: Mapping[ApiKey, Handler]) -> None:
         self._handlers = dict(handlers)
+        self._throttle_of: ThrottleOf = lambda _api_key: None
         self.routes: dict[tuple[int, int], Route] = {}
         """The routes in use so far."""
+
+    def throttle_by(self, throttle_of: ThrottleOf) -> None:
+        """Handle the next requests with the quotas of their APIs."""
+        self._throttle_of = throttle_of
+        for route in self.routes.values():
+            route.use(throttle_of(route.api_key))
 
     def route(self, api_key: int, version: int) -> Route | None:
         """
@@ -143,5 +179,5 @@ class Dispatch:
             if key is ApiKey.API_VERSIONS:
                 return None
             raise WireError(f"{key.api_name} version {version} is not served (served: {oldest} to {newest})")
-        route = self.routes[api_key, version] = Route(key, version, self._handlers[key])
+        route = self.routes[api_key, version] = Route(key, version, self._handlers[key], self._throttle_of(key))
         return route

@@ -9,10 +9,12 @@ import asyncio
 import errno
 import logging
 import socket
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Final
 
+from kohort.model.limits import THROTTLED_SOCKETS_MAX
 from kohort.server.connection import ClientConnections
 from kohort.server.connection_limits import ConnectionLimits
 from kohort.storage.segments.file_handles import open_files_max
@@ -38,9 +40,22 @@ def connections_max() -> int:
 
 
 class Listener:
-    """One listening socket."""
+    """
+    One listening socket.
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, bound: socket.socket, connections: ClientConnections) -> None:
+    Args:
+        throttle_ms: after how many milliseconds a new connection of an address is closed, because of its quota; 0 if it is not.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        bound: socket.socket,
+        connections: ClientConnections,
+        throttle_ms: Callable[[str], int] = lambda _host: 0,
+    ) -> None:
+        self._throttle_ms = throttle_ms
+        self._throttled: set[socket.socket] = set()
         self._loop = loop
         self._socket = bound
         self._connections = connections
@@ -65,6 +80,8 @@ class Listener:
             with suppress(asyncio.CancelledError):
                 await self._task
         self._socket.close()
+        for accepted in list(self._throttled):
+            self._close_throttled(accepted)
 
     async def _accept_all(self) -> None:
         while True:
@@ -85,6 +102,10 @@ class Listener:
 
     async def _admit(self, accepted: socket.socket, host: str) -> None:
         """Begin a connection, or close it if its address has too many."""
+        throttle_ms = self._throttle_ms(host)
+        if throttle_ms:
+            self._close_later(accepted, throttle_ms)
+            return
         limits = self._limits
         if not limits.enter(host):
             _log.info("connection.rejected client=%s limit=%d", host, limits.host_max(host), extra={"client": host})
@@ -96,6 +117,18 @@ class Listener:
         except OSError:  # the client has gone
             limits.leave(host)
             accepted.close()
+
+    def _close_later(self, accepted: socket.socket, throttle_ms: int) -> None:
+        """Close a connection beyond the quota of its address after a time, so that the client does not try again at once."""
+        if len(self._throttled) >= THROTTLED_SOCKETS_MAX:
+            accepted.close()
+            return
+        self._throttled.add(accepted)
+        self._loop.call_later(throttle_ms / 1_000, self._close_throttled, accepted)
+
+    def _close_throttled(self, accepted: socket.socket) -> None:
+        self._throttled.discard(accepted)
+        accepted.close()
 
     async def _wait_for_room(self) -> None:
         limits = self._limits

@@ -37,6 +37,7 @@ from kohort.server.listener import Listener, bind, connections_max
 from kohort.server.logs import LogWriter
 from kohort.server.settings import Settings
 from kohort.server.slices import Slices
+from kohort.server.throttling import throttle_for
 from kohort.server.timer_driver import TimerDriver
 from kohort.storage.durability.recovery import RecoveryProgress
 from kohort.storage.log import LogStore
@@ -110,8 +111,11 @@ class Node:
         )
         environment = CoordinatorEnvironment(self._broker, self._clock, self._call_later, self._make_processor)
         self._coordinators.start(COORDINATORS, environment)
+        self._dispatch = Dispatch(self._broker.handlers)
+        self._throttle_by_quotas()
+        self._broker.quotas.on_change = self._throttle_by_quotas
         self._connections = ClientConnections(
-            Dispatch(self._broker.handlers),
+            self._dispatch,
             self._ready_queue,
             Slices(self._call_soon),
             ConnectionLimits(settings.config, connections_max()),
@@ -121,6 +125,10 @@ class Node:
         self._metrics_server: asyncio.Server | None = None
         self._started_at_s = time.time()
         self._idle_check: asyncio.TimerHandle | None = None
+
+    def _throttle_by_quotas(self) -> None:
+        """Wrap the handlers of the APIs that have a quota now, and no others."""
+        self._dispatch.throttle_by(partial(throttle_for, self._broker.quotas))
 
     # -- building ----------------------------------------------------------------------------------------------
 
@@ -202,7 +210,12 @@ class Node:
         self._coordinators.load()
         settings = self._settings
         with self._binding(settings.port, "--port"):
-            self._listener = Listener(self._loop, bind(settings.host, settings.port), self._connections)
+            self._listener = Listener(
+                self._loop,
+                bind(settings.host, settings.port),
+                self._connections,
+                self._broker.quotas.connection_delay_ms,
+            )
         host, port = self._listener.address
         advertised_host, advertised_port = settings.advertised or (_advertised_host(host), port)
         self._cluster.host = advertised_host

@@ -47,7 +47,6 @@ class TransactionCoordinator:
         self._config = TransactionConfig(
             **{name: config.get_int(name.replace("_", ".")) for name in TransactionConfig.__struct_fields__}
         )
-        self._finalised_level = broker.features.level(TRANSACTION_VERSION)
         self._senders: dict[int, MarkerSender] = {}
         self._counters: defaultdict[int, TransactionCounters] = defaultdict(TransactionCounters)
         self._runtime = Runtime(
@@ -71,7 +70,7 @@ class TransactionCoordinator:
         )
 
     def _level(self) -> int:
-        return self._finalised_level
+        return self._broker.features.level(TRANSACTION_VERSION)
 
     def _make_shard(self, partition: int, registry: SnapshotRegistry, timers: ShardTimers) -> TransactionShard:
         sender = self._senders[partition] = MarkerSender(

@@ -16,6 +16,9 @@ class FixedContext(msgspec.Struct, frozen=True):
     def when_abandoned(self, forget: Callable[[], None], /) -> None:
         """Do nothing: this client never disconnects."""
 
+    def throttle(self, throttle_ms: int, /) -> None:
+        """Do nothing: the caller decides when it asks again."""
+
     def go_on(self, steps: Generator[Any, None, Any], reply: Callable[[Any], None], /) -> None:
         """Take all steps at once, up to one that waits."""
         take_all(steps, reply)

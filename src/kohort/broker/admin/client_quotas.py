@@ -1,55 +1,286 @@
 """
-DescribeClientQuotas (48), versions 0 and 1: there are no quotas, so a valid filter finds nothing.
+DescribeClientQuotas (48) and AlterClientQuotas (49), versions 0 and 1, of the quotas in the catalog.
 
-Source: KIP-546; Kafka ClientQuotasImage.describe, DescribeClientQuotasRequest.
+Source: KIP-546, KIP-612; Kafka ClientQuotasImage.describe, ClientQuotaControlManager, AlterClientQuotasRequest.
 """
 
-from typing import Final
+import socket
+from collections.abc import Generator, Mapping
+from typing import Any, Final
 
-from kohort.broker.ports import Context
+from kohort.broker.catalog import Catalog, CatalogChange
+from kohort.broker.catalog_settings import Setting
+from kohort.broker.ports import CallLater, Context
+from kohort.broker.quotas.entities import (
+    CLIENT_ID,
+    CONNECTION_CREATION_RATE,
+    CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
+    ENTITY_TYPES,
+    IP,
+    PRODUCER_BYTE_RATE,
+    QUOTAS,
+    REQUEST_PERCENTAGE,
+    USER,
+    Entity,
+    entity_name,
+    parse_entity,
+    quota_setting,
+)
+from kohort.broker.topics.creation import change_durably
+from kohort.machine.gradual import HANDLER_STEP, chunks
+from kohort.machine.response_aggregation import ResponseAggregator
 from kohort.machine.shard import Reply
 from kohort.model.errors import CoordinatorError, ErrorCode
+from kohort.model.limits import SETTINGS_MAX
 from kohort.wire import messages as m
 
 _EXACT, _DEFAULT, _ANY = range(3)
-_USER, _CLIENT_ID, _IP = "user", "client-id", "ip"
-_TYPES: Final = (_USER, _CLIENT_ID, _IP)
+_CLIENT_KEYS: Final = {
+    PRODUCER_BYTE_RATE: ("a LONG", (1 << 63) - 1),
+    CONSUMER_BYTE_RATE: ("a LONG", (1 << 63) - 1),
+    REQUEST_PERCENTAGE: None,
+    CONTROLLER_MUTATION_RATE: None,
+}
+"""The keys of users and client ids. An integral key has the name of its type, with its article, and the largest value."""
+_IP_KEYS: Final = {CONNECTION_CREATION_RATE: ("an INT", (1 << 31) - 1)}
+_EPSILON: Final = 1e-6
+_TIMEOUT_MS: Final = 30_000
+"""The request has no timeout. Source: the default request timeout of Kafka's clients."""
+_EMPTY: Final = "Invalid empty client quota entity"
+_COMBINED: Final = "Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId"
+"""Kafka's words."""
 
 
-def describe_client_quotas(
-    request: m.DescribeClientQuotasRequest, _context: Context, _reply: Reply[m.DescribeClientQuotasResponse]
-) -> m.DescribeClientQuotasResponse:
-    try:
-        _check(request)
-    except CoordinatorError as error:
-        return m.DescribeClientQuotasResponse(error_code=error.code, error_message=error.message, entries=None)
-    return m.DescribeClientQuotasResponse(error_message="", entries=())
+class ClientQuotaApis:
+    """Handlers of both APIs."""
+
+    def __init__(self, catalog: Catalog, call_later: CallLater) -> None:
+        self._catalog = catalog
+        self._call_later = call_later
+
+    def describe_client_quotas(
+        self, request: m.DescribeClientQuotasRequest, _context: Context, _reply: Reply[m.DescribeClientQuotasResponse]
+    ) -> Generator[None, None, m.DescribeClientQuotasResponse]:
+        try:
+            exact, specified = _check(request)
+        except CoordinatorError as error:
+            return m.DescribeClientQuotasResponse(error_code=error.code, error_message=error.message, entries=None)
+        entries = []
+        for number, (name, quotas) in enumerate(list(self._catalog.settings(QUOTAS).items()), 1):
+            entity = parse_entity(name)
+            if _matches(entity, exact, specified, is_strict=request.strict):
+                entries.append(_described(entity, quotas))
+            if number % HANDLER_STEP == 0:
+                yield
+        return m.DescribeClientQuotasResponse(error_message="", entries=entries)
+
+    def alter_client_quotas(
+        self, request: m.AlterClientQuotasRequest, _context: Context, reply: Reply[m.AlterClientQuotasResponse]
+    ) -> Generator[None, None, m.AlterClientQuotasResponse | None]:
+        """Change the quotas of each entity as a whole or not at all; some entities at a time."""
+        seen: set[str] = set()
+        parts = list(chunks(request.entries))
+        aggregator: ResponseAggregator[list[Any], m.AlterClientQuotasResponse] = ResponseAggregator(
+            len(parts),
+            lambda results: m.AlterClientQuotasResponse(entries=[each for part in results for each in part]),
+            reply,
+        )
+        for index, part in enumerate(parts):
+            decided = self._decide(part, seen)
+            aggregator.put(
+                index, self._change(decided, aggregator.reply_to(index), validate_only=request.validate_only)
+            )
+            yield
+        return aggregator.finish()
+
+    def _change(
+        self, decided: list[tuple[Entity, Setting | CoordinatorError]], reply: Reply[list[Any]], *, validate_only: bool
+    ) -> list[Any] | None:
+        settings = tuple(
+            outcome
+            for _, outcome in decided
+            if isinstance(outcome, Setting) and outcome.value != self._catalog.newest_settings(QUOTAS).get(outcome.name)
+        )
+        if validate_only or not settings:
+            return _altered(decided, ErrorCode.NONE)
+        change_durably(
+            self._catalog,
+            CatalogChange(settings=settings),
+            _TIMEOUT_MS,
+            self._call_later,
+            lambda code: reply(_altered(decided, code)),
+        )
+        return None
+
+    def _decide(self, entries: Any, seen: set[str]) -> list[tuple[Entity, Setting | CoordinatorError]]:
+        """The new quotas of each entity, or why they are refused. An entity that is given again is refused as a whole."""
+        decided: dict[str, tuple[Entity, Setting | CoordinatorError]] = {}
+        added = 0
+        for entry in entries:
+            entity = {each.entity_type: each.entity_name for each in entry.entity}
+            name = repr(sorted(entity.items(), key=lambda item: item[0]))
+            try:
+                if name in seen:
+                    raise _duplicate(entity)
+                seen.add(name)
+                setting = self._altered_setting(entity, entry.ops)
+                if setting.value is not None and setting.name not in self._catalog.newest_settings(QUOTAS):
+                    added += 1
+                    if len(self._catalog.newest_settings(QUOTAS)) + added > SETTINGS_MAX:
+                        raise CoordinatorError(
+                            ErrorCode.POLICY_VIOLATION, f"At most {SETTINGS_MAX} entities can have quotas."
+                        )
+                decided[name] = entity, setting
+            except CoordinatorError as error:
+                decided[name] = entity, error.with_traceback(None)
+        return list(decided.values())
+
+    def _altered_setting(self, entity: Entity, ops: Any) -> Setting:
+        changes: dict[str, float | None] = {}
+        for op in ops:
+            if op.key in changes:
+                raise _duplicate(entity)
+            changes[op.key] = None if op.remove else op.value
+        keys = _keys_of(entity)
+        quotas = dict(self._catalog.newest_settings(QUOTAS).get(entity_name(entity), {}))
+        for key, value in changes.items():
+            if value is None:
+                quotas.pop(key, None)
+            else:
+                _check_value(keys, key, value)
+                quotas[key] = value
+        return quota_setting(entity, quotas)
 
 
-def _check(request: m.DescribeClientQuotasRequest) -> None:
+def _duplicate(entity: Entity) -> CoordinatorError:
+    """The refusal of an entity that is given twice, or with a key given twice."""
+    names = ", ".join(f"{kind}={'null' if name is None else name}" for kind, name in entity.items())
+    message = f"Ignoring duplicate entity ClientQuotaEntity(entries={{{names}}})"
+    return CoordinatorError(ErrorCode.INVALID_REQUEST, message)
+
+
+def _keys_of(entity: Entity) -> Mapping[str, tuple[str, int] | None]:
     """
+    The keys that an entity may have.
+
+    Raises:
+        CoordinatorError: INVALID_REQUEST: there is no such entity.
+    """
+    if not entity:
+        raise CoordinatorError(ErrorCode.INVALID_REQUEST, _EMPTY)
+    for kind, name in entity.items():
+        if kind not in ENTITY_TYPES:
+            raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"Unhandled client quota entity type: {kind}")
+        if name == "":
+            raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"Empty {kind} not supported")
+    if IP not in entity:
+        return _CLIENT_KEYS
+    if USER in entity or CLIENT_ID in entity:
+        raise CoordinatorError(ErrorCode.INVALID_REQUEST, _COMBINED)
+    if not _is_address(entity[IP]):
+        raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"{entity[IP]} is not a valid IP or resolvable host.")
+    return _IP_KEYS
+
+
+def _is_address(name: str | None) -> bool:
+    """
+    Whether a name is an address. Kafka also takes a host name and looks it up, which would hold the event loop up; `localhost`
+    is the only one that Kohort knows.
+    """
+    if name is None or name == "localhost":
+        return True
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            socket.inet_pton(family, name)
+        except (OSError, ValueError):
+            continue
+        return True
+    return False
+
+
+def _check_value(keys: Mapping[str, tuple[str, int] | None], key: str, value: float) -> None:
+    """
+    Raises:
+        CoordinatorError: INVALID_REQUEST.
+    """
+    if key not in keys:
+        raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"Invalid configuration key {key}")
+    if not value > 0:
+        raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"Quota {key} must be greater than 0")
+    integral = keys[key]
+    if integral is None:
+        return
+    name, largest = integral
+    if value > largest:
+        raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"Proposed value for {key} is too large for {name}.")
+    if abs(value % 1.0) > _EPSILON:
+        raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"{key} cannot be a fractional value.")
+
+
+def _altered(
+    decided: list[tuple[Entity, Setting | CoordinatorError]], code: ErrorCode
+) -> list[m.AlterClientQuotasResponseEntryData]:
+    return [
+        m.AlterClientQuotasResponseEntryData(
+            error_code=outcome.code if isinstance(outcome, CoordinatorError) else code,
+            error_message=outcome.message if isinstance(outcome, CoordinatorError) else None,
+            entity=[
+                m.AlterClientQuotasResponseEntityData(entity_type=kind, entity_name=name)
+                for kind, name in entity.items()
+            ],
+        )
+        for entity, outcome in decided
+    ]
+
+
+def _described(entity: Entity, quotas: Mapping[str, float]) -> m.DescribeClientQuotasResponseEntryData:
+    return m.DescribeClientQuotasResponseEntryData(
+        entity=[
+            m.DescribeClientQuotasResponseEntityData(entity_type=kind, entity_name=name)
+            for kind, name in entity.items()
+        ],
+        values=[m.DescribeClientQuotasResponseValueData(key=key, value=value) for key, value in quotas.items()],
+    )
+
+
+def _matches(entity: Entity, exact: Entity, specified: set[str], *, is_strict: bool) -> bool:
+    if is_strict and len(entity) != len(exact) + len(specified):
+        return False
+    return all(kind in entity and entity[kind] == name for kind, name in exact.items()) and specified <= entity.keys()
+
+
+def _check(request: m.DescribeClientQuotasRequest) -> tuple[Entity, set[str]]:
+    """
+    The names that entities have to have by type, and the types whose names do not matter.
+
     Raises:
         CoordinatorError: INVALID_REQUEST or UNSUPPORTED_VERSION, with Kafka's message.
     """
-    seen: set[str] = set()
+    exact: dict[str, str | None] = {}
+    specified: set[str] = set()
     for component in request.components:
         kind = component.entity_type
         if not kind:
             raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Invalid empty entity type.")
-        if kind in seen:
+        if kind in exact or kind in specified:
             raise CoordinatorError(
                 ErrorCode.INVALID_REQUEST, f"Entity type {kind} cannot appear more than once in the filter."
             )
-        if kind not in _TYPES:
+        if kind not in ENTITY_TYPES:
             raise CoordinatorError(ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {kind}")
         _check_match(component.match_type, component.match)
-        seen.add(kind)
-    if _IP in seen and len(seen) > 1:
+        if component.match_type == _ANY:
+            specified.add(kind)
+        else:
+            exact[kind] = component.match
+    if (IP in exact or IP in specified) and len(exact) + len(specified) > 1:
         raise CoordinatorError(
             ErrorCode.INVALID_REQUEST,
             "Invalid entity filter component combination. IP filter component should not be used with user or clientId "
             "filter component.",
         )
+    return exact, specified
 
 
 def _check_match(match_type: int, match: str | None) -> None:

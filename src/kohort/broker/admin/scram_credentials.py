@@ -1,34 +1,195 @@
 """
-DescribeUserScramCredentials (50), version 0: no user has credentials, because there is no SASL.
+DescribeUserScramCredentials (50) and AlterUserScramCredentials (51), version 0, of the credentials in the catalog.
 
-Source: KIP-554; Kafka ScramPublisher, ScramImage.describe.
+No listener uses SASL, so the credentials have no effect. The salted password of a request is not stored: two keys are, from
+which a password can be verified.
+
+Source: KIP-554, RFC 5802; Kafka ScramControlManager, ScramImage.describe, ScramFormatter.
 """
 
+import hashlib
+import hmac
+from base64 import b64encode
 from collections import Counter
 from collections.abc import Generator
+from typing import Any, Final
 
-from kohort.broker.ports import Context
+from kohort.broker.catalog import Catalog, CatalogChange
+from kohort.broker.catalog_settings import Setting
+from kohort.broker.ports import CallLater, Context
+from kohort.broker.topics.creation import change_durably
 from kohort.machine.gradual import HANDLER_STEP, chunks
+from kohort.machine.response_aggregation import ResponseAggregator
 from kohort.machine.shard import Reply
-from kohort.model.errors import ErrorCode
+from kohort.model.errors import CoordinatorError, ErrorCode
+from kohort.model.limits import SETTINGS_MAX
 from kohort.wire import messages as m
 
+_KIND: Final = "scram"
+_HASHES: Final = {1: "sha256", 2: "sha512"}
+"""By mechanism: SCRAM-SHA-256, SCRAM-SHA-512."""
+_ITERATIONS_MIN: Final = 4_096
+_ITERATIONS_MAX: Final = 16_384
+_TIMEOUT_MS: Final = 30_000
+"""The request has no timeout. Source: the default request timeout of Kafka's clients."""
+_TWICE: Final = "A user credential cannot be altered twice in the same request"
 
-def describe_user_scram_credentials(
-    request: m.DescribeUserScramCredentialsRequest,
-    _context: Context,
-    _reply: Reply[m.DescribeUserScramCredentialsResponse],
-) -> Generator[None, None, m.DescribeUserScramCredentialsResponse]:
-    counts: Counter[str] = Counter()
-    for users in chunks(request.users or (), HANDLER_STEP):
-        counts.update(user.name for user in users)
-        yield
-    results = []
-    for name, count in counts.items():
-        results.append(_twice(name) if count > 1 else _absent(name))
-        if len(results) % HANDLER_STEP == 0:
+
+class ScramCredentials:
+    """Handlers of both APIs."""
+
+    def __init__(self, catalog: Catalog, call_later: CallLater) -> None:
+        self._catalog = catalog
+        self._call_later = call_later
+
+    def describe_user_scram_credentials(
+        self,
+        request: m.DescribeUserScramCredentialsRequest,
+        _context: Context,
+        _reply: Reply[m.DescribeUserScramCredentialsResponse],
+    ) -> Generator[None, None, m.DescribeUserScramCredentialsResponse]:
+        """Describe users that are asked for; all for null or none."""
+        by_user: dict[str, list[tuple[int, int]]] = {}
+        for number, (name, value) in enumerate(list(self._catalog.settings(_KIND).items()), 1):
+            mechanism, _, user = name.partition(":")
+            by_user.setdefault(user, []).append((int(mechanism), value["iterations"]))
+            if number % HANDLER_STEP == 0:
+                yield
+        counts: Counter[str] = Counter()
+        for users in chunks(request.users or (), HANDLER_STEP):
+            counts.update(user.name for user in users)
             yield
-    return m.DescribeUserScramCredentialsResponse(error_message="", results=results)
+        results = []
+        for user, count in (counts or dict.fromkeys(by_user, 1)).items():
+            if count > 1:
+                results.append(_twice(user))
+            else:
+                results.append(_described(user, by_user[user]) if user in by_user else _absent(user))
+            if len(results) % HANDLER_STEP == 0:
+                yield
+        return m.DescribeUserScramCredentialsResponse(error_message="", results=results)
+
+    def alter_user_scram_credentials(
+        self,
+        request: m.AlterUserScramCredentialsRequest,
+        _context: Context,
+        reply: Reply[m.AlterUserScramCredentialsResponse],
+    ) -> Generator[None, None, m.AlterUserScramCredentialsResponse | None]:
+        """Change one credential of each user; some users at a time."""
+        changes: dict[str, Setting | CoordinatorError] = {}
+        for deletions in chunks(request.deletions, HANDLER_STEP):
+            for deletion in deletions:
+                name = deletion.name
+                changes[name] = _second(changes[name]) if name in changes else self._deleted(deletion)
+            yield
+        for upsertions in chunks(request.upsertions, HANDLER_STEP):
+            for upsertion in upsertions:
+                name = upsertion.name
+                changes[name] = _second(changes[name]) if name in changes else self._upserted(upsertion)
+            yield
+        parts = list(chunks(list(changes.items())))
+        aggregator: ResponseAggregator[list[Any], m.AlterUserScramCredentialsResponse] = ResponseAggregator(
+            len(parts),
+            lambda results: m.AlterUserScramCredentialsResponse(results=[each for part in results for each in part]),
+            reply,
+        )
+        for index, part in enumerate(parts):
+            aggregator.put(index, self._change(part, aggregator.reply_to(index)))
+            yield
+        return aggregator.finish()
+
+    def _change(
+        self, changes: Any, reply: Reply[list[m.AlterUserScramCredentialsResult]]
+    ) -> list[m.AlterUserScramCredentialsResult] | None:
+        settings = tuple(change for _, change in changes if isinstance(change, Setting))
+        known = self._catalog.newest_settings(_KIND)
+        if len(known) + sum(each.value is not None and each.name not in known for each in settings) > SETTINGS_MAX:
+            full = CoordinatorError(ErrorCode.POLICY_VIOLATION, f"At most {SETTINGS_MAX} credentials can be stored.")
+            return _altered([(user, full) for user, _ in changes], ErrorCode.NONE)
+        if not settings:
+            return _altered(changes, ErrorCode.NONE)
+        change_durably(
+            self._catalog,
+            CatalogChange(settings=settings),
+            _TIMEOUT_MS,
+            self._call_later,
+            lambda code: reply(_altered(changes, code)),
+        )
+        return None
+
+    def _deleted(
+        self, deletion: m.AlterUserScramCredentialsRequestScramCredentialDeletion
+    ) -> Setting | CoordinatorError:
+        error = _refusal(deletion.name, deletion.mechanism)
+        setting = Setting(_KIND, _name(deletion.name, deletion.mechanism), None)
+        if error is None and setting.name not in self._catalog.newest_settings(_KIND):
+            message = "Attempt to delete a user credential that does not exist"
+            error = CoordinatorError(ErrorCode.RESOURCE_NOT_FOUND, message)
+        return error or setting
+
+    def _upserted(
+        self, upsertion: m.AlterUserScramCredentialsRequestScramCredentialUpsertion
+    ) -> Setting | CoordinatorError:
+        error = _refusal(upsertion.name, upsertion.mechanism)
+        if error is not None:
+            return error
+        if upsertion.iterations < _ITERATIONS_MIN:
+            return CoordinatorError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
+        if upsertion.iterations > _ITERATIONS_MAX:
+            return CoordinatorError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
+        if not upsertion.salted_password:
+            return CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR)  # Kafka has no message either.
+        stored_key, server_key = keys_of(upsertion.mechanism, upsertion.salted_password)
+        value = {
+            "iterations": upsertion.iterations,
+            "salt": b64encode(upsertion.salt).decode(),
+            "stored_key": b64encode(stored_key).decode(),
+            "server_key": b64encode(server_key).decode(),
+        }
+        return Setting(_KIND, _name(upsertion.name, upsertion.mechanism), value)
+
+
+def keys_of(mechanism: int, salted_password: bytes) -> tuple[bytes, bytes]:
+    """StoredKey and ServerKey of a salted password. Source: RFC 5802, section 3."""
+    name = _HASHES[mechanism]
+    client_key = hmac.digest(salted_password, b"Client Key", name)
+    return hashlib.new(name, client_key).digest(), hmac.digest(salted_password, b"Server Key", name)
+
+
+def _name(user: str, mechanism: int) -> str:
+    return f"{mechanism}:{user}"
+
+
+def _refusal(user: str, mechanism: int) -> CoordinatorError | None:
+    if not user:
+        return CoordinatorError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
+    if mechanism not in _HASHES:
+        return CoordinatorError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
+    return None
+
+
+def _second(first: Setting | CoordinatorError) -> CoordinatorError:
+    """The answer to a second change of one user: the error of the first one if it has one."""
+    return first if isinstance(first, CoordinatorError) else CoordinatorError(ErrorCode.DUPLICATE_RESOURCE, _TWICE)
+
+
+def _altered(changes: Any, code: ErrorCode) -> list[m.AlterUserScramCredentialsResult]:
+    return [
+        m.AlterUserScramCredentialsResult(
+            user=user,
+            error_code=change.code if isinstance(change, CoordinatorError) else code,
+            error_message=change.message if isinstance(change, CoordinatorError) else None,
+        )
+        for user, change in changes
+    ]
+
+
+def _described(user: str, credentials: list[tuple[int, int]]) -> m.DescribeUserScramCredentialsResult:
+    infos = [
+        m.DescribeUserScramCredentialsResponseCredentialInfo(mechanism=mechanism, iterations=iterations)
+        for mechanism, iterations in sorted(credentials)
+    ]
+    return m.DescribeUserScramCredentialsResult(user=user, error_message="", credential_infos=infos)
 
 
 def _twice(name: str) -> m.DescribeUserScramCredentialsResult:

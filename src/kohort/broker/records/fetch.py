@@ -23,6 +23,7 @@ from kohort.broker.cluster import Cluster
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.partitions import Fetches, Partition, Partitions
 from kohort.broker.ports import Context
+from kohort.broker.quotas.client_quotas import ClientQuotas
 from kohort.broker.records.fetch_sessions import FetchContext, FetchSessionCache, SessionPartition
 from kohort.broker.records.offset_for_leader_epoch import leader_epoch_error
 from kohort.machine.shard import Reply
@@ -61,12 +62,14 @@ class Fetch:
         clock: Clock,
         waiting: Fetches,
         bytes_left: Callable[[], int],
+        quotas: ClientQuotas,
     ) -> None:
         self._catalog = catalog
         self._partitions = partitions
         self._cluster = cluster
         self._bytes_max = config.get_int("fetch.max.bytes")
         self._bytes_left = bytes_left
+        self.quotas = quotas
         self._waiting = waiting
         self._sessions = FetchSessionCache(config.get_int("max.incremental.fetch.session.cache.slots"), clock)
 
@@ -80,7 +83,7 @@ class Fetch:
             return m.FetchResponse(error_code=error.code)
         targets = self._targets(session_context, request, api_version)
         session_context.partitions = [wanted for wanted, _ in targets]
-        read = _Read(request, api_version, session_context, targets, self)
+        read = _Read(request, context, session_context, targets, self)
         answers, is_enough = read.collect()
         if is_enough or request.max_wait_ms <= 0 or not read.has_partition:
             return read.respond(answers)
@@ -89,8 +92,15 @@ class Fetch:
         context.when_abandoned(delayed.abandon)
         return None
 
-    def bytes_max(self, request: m.FetchRequest) -> int:
-        return max(min(request.max_bytes, self._bytes_max, self._bytes_left()), 0)
+    def bytes_max(self, request: m.FetchRequest, context: Context) -> int:
+        bytes_max = max(min(request.max_bytes, self._bytes_max, self._bytes_left()), 0)
+        if not self.quotas.limits_fetch:
+            return bytes_max
+        return int(min(bytes_max, self.quotas.fetch.value_max(context.client_id)))
+
+    def withhold(self, session_context: FetchContext) -> int:
+        """The session id of the answer to a client that is throttled: it gets nothing, and asks again for the same."""
+        return self._sessions.withhold(session_context)
 
     def node_endpoint(self) -> m.FetchResponseNodeEndpoint:
         cluster = self._cluster
@@ -158,7 +168,7 @@ class _Read:
     """One request with its partitions. It can be executed repeatedly, as the partitions get more data."""
 
     request: m.FetchRequest
-    api_version: int
+    context: Context
     session_context: FetchContext
     targets: list[_Target]
     fetch: Fetch
@@ -174,13 +184,13 @@ class _Read:
     @property
     def bytes_min(self) -> int:
         """So many bytes are enough to respond."""
-        return min(self.request.min_bytes, self.fetch.bytes_max(self.request))
+        return min(self.request.min_bytes, self.fetch.bytes_max(self.request, self.context))
 
     def read_one(self, number: int, found: int) -> Data:
         """Read one of `targets`, a partition, with the room that `found` bytes of the others leave."""
         wanted, where = self.targets[number]
         assert isinstance(where, Partition)
-        bytes_left = max(self.fetch.bytes_max(self.request) - found, 0)
+        bytes_left = max(self.fetch.bytes_max(self.request, self.context) - found, 0)
         return self._read(wanted.requested, where, bytes_left, is_first=found == 0)
 
     def collect(self, number: int = -1, known: Data | None = None) -> tuple[list[Data], bool]:
@@ -190,7 +200,7 @@ class _Read:
         Args:
             number, known: the place of a partition in `targets`, and what was just read of it.
         """
-        bytes_left = self.fetch.bytes_max(self.request)
+        bytes_left = self.fetch.bytes_max(self.request, self.context)
         bytes_min = self.bytes_min
         is_urgent = False
         found = 0
@@ -212,12 +222,20 @@ class _Read:
 
     def _for_version(self, answer: Data) -> Data:
         """Replace an error code that old clients do not know. Source: KafkaApis.handleFetchRequest."""
-        if answer.error_code != ErrorCode.KAFKA_STORAGE_ERROR or self.api_version >= _STORAGE_ERRORS_SINCE:
+        if answer.error_code != ErrorCode.KAFKA_STORAGE_ERROR or self.context.api_version >= _STORAGE_ERRORS_SINCE:
             return answer
         return msgspec.structs.replace(answer, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def respond(self, answers: Sequence[Data]) -> m.FetchResponse:
-        has_leader_error = self.api_version >= _LEADER_SINCE and any(
+        quotas = self.fetch.quotas
+        if quotas.limits_fetch:
+            throttle_ms = quotas.record_fetch(self.context.client_id, sum(map(_size, answers)))
+            if throttle_ms:
+                self.context.throttle(throttle_ms)
+                return m.FetchResponse(
+                    throttle_time_ms=throttle_ms, session_id=self.fetch.withhold(self.session_context)
+                )
+        has_leader_error = self.context.api_version >= _LEADER_SINCE and any(
             answer.error_code in _LEADER_ERRORS for answer in answers
         )
         return self.session_context.respond(answers, (self.fetch.node_endpoint(),) if has_leader_error else ())
@@ -260,7 +278,7 @@ class _Read:
         )
 
     def _refuse_epoch(self, requested: Requested, code: ErrorCode, leader_epoch: int) -> Data:
-        if code not in _LEADER_ERRORS or self.api_version < _LEADER_SINCE:
+        if code not in _LEADER_ERRORS or self.context.api_version < _LEADER_SINCE:
             return _refusal(requested, code)
         leader = m.FetchResponseLeaderIdAndEpoch(leader_id=self.fetch.leader_id, leader_epoch=leader_epoch)
         return _refusal(requested, code, current_leader=leader)

@@ -153,6 +153,18 @@ class FetchContext:
             node_endpoints=node_endpoints,
         )
 
+    def withhold(self, sessions: dict[int, FetchSession]) -> int:
+        """
+        The session id of a response without data, for a client that is throttled. A session that has just begun ends.
+
+        Source: FullFetchContext.getThrottledResponse, IncrementalFetchContext.getThrottledResponse.
+        """
+        session = self._session
+        if session is None or not self._is_full:
+            return NO_SESSION if session is None else session.session_id
+        sessions.pop(session.session_id, None)
+        return NO_SESSION
+
     def _move_to_end(self, session: FetchSession, answered: Sequence[tuple[SessionPartition, Data]]) -> None:
         """Move partitions with data to the end of the reading order, so that no partition starves."""
         for partition, answer in answered:
@@ -208,6 +220,10 @@ class FetchSessionCache:
         if request.session_epoch == INITIAL_EPOCH and (session := self._make(len(partitions), uses_ids=uses_ids)):
             session.partitions = partitions
         return FetchContext(partitions.values(), session, is_full=True)
+
+    def withhold(self, context: FetchContext) -> int:
+        """The session id of a response that has no data because the client is throttled."""
+        return context.withhold(self._sessions)
 
     def _continue(self, request: m.FetchRequest, *, uses_ids: bool) -> FetchContext:
         session = self._sessions.get(request.session_id)

@@ -7,11 +7,13 @@ Source: Kafka ControllerApis.createPartitions, ReplicationControlManager.createP
 from __future__ import annotations
 
 from collections.abc import Container, Generator, Sequence
+from typing import Final
 
 import msgspec
 
 from kohort.broker.catalog import Catalog, CatalogChange, Topic
 from kohort.broker.ports import CallLater, Context
+from kohort.broker.quotas.client_quotas import ClientQuotas, Mutations
 from kohort.broker.topics.creation import PARTITIONS_PER_REQUEST_MAX, TopicCreation, change_durably
 from kohort.machine.gradual import chunks, repeated
 from kohort.machine.response_aggregation import ResponseAggregator
@@ -19,24 +21,32 @@ from kohort.machine.shard import Reply
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.wire import messages as m
 
+_STRICT_SINCE: Final = 3
+"""The first version of which a client knows THROTTLING_QUOTA_EXCEEDED."""
+
 
 class CreatePartitions:
     """Handler of CreatePartitions."""
 
-    def __init__(self, catalog: Catalog, creation: TopicCreation, call_later: CallLater) -> None:
+    def __init__(self, catalog: Catalog, creation: TopicCreation, call_later: CallLater, quotas: ClientQuotas) -> None:
         self._catalog = catalog
         self._creation = creation
         self._call_later = call_later
+        self._quotas = quotas
 
     def create_partitions(
-        self, request: m.CreatePartitionsRequest, _context: Context, reply: Reply[m.CreatePartitionsResponse]
+        self, request: m.CreatePartitionsRequest, context: Context, reply: Reply[m.CreatePartitionsResponse]
     ) -> Generator[None, None, m.CreatePartitionsResponse | None]:
         """Validate and change some topics at a time, and answer when all are durable."""
         twice = yield from repeated(topic.name for topic in request.topics)
         parts = list(chunks(list({topic.name: topic for topic in request.topics}.values())))
-        aggregator = ResponseAggregator(len(parts), _joined, reply)
+        mutations = self._quotas.mutations(context, _STRICT_SINCE)
+        aggregator: ResponseAggregator[m.CreatePartitionsResponse, m.CreatePartitionsResponse] = ResponseAggregator(
+            len(parts), lambda done: mutations.throttled(context, _joined(done)), reply
+        )
         for index, part in enumerate(parts):
-            aggregator.put(index, self._create(self._validate(part, twice), request, aggregator.reply_to(index)))
+            decided = self._validate(part, twice, mutations)
+            aggregator.put(index, self._create(decided, request, aggregator.reply_to(index)))
             yield
         return aggregator.finish()
 
@@ -59,19 +69,19 @@ class CreatePartitions:
         return None
 
     def _validate(
-        self, wanted: Sequence[m.CreatePartitionsTopic], twice: Container[str]
+        self, wanted: Sequence[m.CreatePartitionsTopic], twice: Container[str], mutations: Mutations
     ) -> dict[str, Topic | CoordinatorError]:
         decided: dict[str, Topic | CoordinatorError] = {}
         for topic in wanted:
             try:
                 if topic.name in twice:
                     raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-                decided[topic.name] = self._grow(topic)
+                decided[topic.name] = self._grow(topic, mutations)
             except CoordinatorError as error:
                 decided[topic.name] = error.with_traceback(None)
         return decided
 
-    def _grow(self, wanted: m.CreatePartitionsTopic) -> Topic:
+    def _grow(self, wanted: m.CreatePartitionsTopic, mutations: Mutations) -> Topic:
         topic = self._catalog.newest(wanted.name)
         if topic is None:
             raise CoordinatorError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -86,6 +96,7 @@ class CreatePartitions:
         if added >= PARTITIONS_PER_REQUEST_MAX:
             raise CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR)
         self._check_assignments(wanted, added)
+        mutations.record(added)
         return msgspec.structs.replace(topic, partition_count=wanted.count)
 
     def _check_assignments(self, wanted: m.CreatePartitionsTopic, added: int) -> None:

@@ -1,7 +1,7 @@
 """
 CreateTopics (19), versions 2 to 7: v5 responses with partitions, replication factor and configuration; v7 with topic id.
 
-The response is sent when every API sees the topics. Policies and quotas are not served.
+The response is sent when every API sees the topics. Policies are not served.
 
 Source: Kafka ControllerApis.createTopics, ReplicationControlManager.createTopics.
 """
@@ -9,12 +9,13 @@ Source: Kafka ControllerApis.createTopics, ReplicationControlManager.createTopic
 from __future__ import annotations
 
 from collections.abc import Container, Generator, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kohort.broker.catalog import Catalog, CatalogChange, Topic
 from kohort.broker.cluster import Cluster
 from kohort.broker.configs.topic_configs import TopicConfigs
 from kohort.broker.ports import CallLater, Context
+from kohort.broker.quotas.client_quotas import ClientQuotas, Mutations
 from kohort.broker.topics.creation import DEFAULT, PARTITIONS_PER_REQUEST_MAX, NewTopic, TopicCreation, change_durably
 from kohort.broker.topics.topic_names import RESERVED_NAMES
 from kohort.machine.gradual import LOOK_STEP, chunks, repeated
@@ -27,21 +28,31 @@ from kohort.wire import messages as m
 if TYPE_CHECKING:
     Config = m.CreateTopicsResponseCreatableTopicConfigs
 
+_STRICT_SINCE: Final = 6
+"""The first version of which a client knows THROTTLING_QUOTA_EXCEEDED."""
+
 
 class CreateTopics:
     """Handler of CreateTopics: validates each topic of a request by itself, then creates the valid ones."""
 
     def __init__(
-        self, catalog: Catalog, creation: TopicCreation, configs: TopicConfigs, cluster: Cluster, call_later: CallLater
+        self,
+        catalog: Catalog,
+        creation: TopicCreation,
+        configs: TopicConfigs,
+        cluster: Cluster,
+        call_later: CallLater,
+        quotas: ClientQuotas,
     ) -> None:
         self._catalog = catalog
         self._creation = creation
         self._configs = configs
         self._cluster = cluster
         self._call_later = call_later
+        self._quotas = quotas
 
     def create_topics(
-        self, request: m.CreateTopicsRequest, _context: Context, reply: Reply[m.CreateTopicsResponse]
+        self, request: m.CreateTopicsRequest, context: Context, reply: Reply[m.CreateTopicsResponse]
     ) -> Generator[None, None, m.CreateTopicsResponse | None]:
         """Validate and create some topics at a time, and answer when all are durable."""
         if (yield from self._is_excessive(request)):
@@ -49,9 +60,12 @@ class CreateTopics:
             return m.CreateTopicsResponse(topics=refused)
         twice = yield from repeated(topic.name for topic in request.topics)
         parts = list(chunks(list({topic.name: topic for topic in request.topics}.values())))
-        aggregator = ResponseAggregator(len(parts), _joined, reply)
+        mutations = self._quotas.mutations(context, _STRICT_SINCE)
+        aggregator: ResponseAggregator[m.CreateTopicsResponse, m.CreateTopicsResponse] = ResponseAggregator(
+            len(parts), lambda done: mutations.throttled(context, _joined(done)), reply
+        )
         for index, part in enumerate(parts):
-            decided = self._validate(part, twice)
+            decided = self._validate(part, twice, mutations)
             answer = self._create(decided, request, aggregator.reply_to(index))
             aggregator.put(index, answer)
             yield
@@ -86,7 +100,7 @@ class CreateTopics:
         return total >= PARTITIONS_PER_REQUEST_MAX
 
     def _validate(
-        self, topics: Iterable[m.CreateTopicsRequestCreatableTopic], twice: Container[str]
+        self, topics: Iterable[m.CreateTopicsRequestCreatableTopic], twice: Container[str], mutations: Mutations
     ) -> dict[str, Topic | CoordinatorError]:
         decided: dict[str, Topic | CoordinatorError] = {}
         for wanted in topics:
@@ -101,7 +115,9 @@ class CreateTopics:
                     raise CoordinatorError(
                         ErrorCode.INVALID_CONFIG, f"{len(wanted.configs)} configurations of a topic."
                     )
-                decided[wanted.name] = self._creation.validate(_new_topic(wanted))
+                topic = self._creation.validate(_new_topic(wanted))
+                mutations.record(topic.partition_count)
+                decided[wanted.name] = topic
             except CoordinatorError as error:
                 decided[wanted.name] = error.with_traceback(None)
         return decided

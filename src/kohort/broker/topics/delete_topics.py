@@ -9,22 +9,25 @@ Source: KIP-516; Kafka ControllerApis.deleteTopics.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from kohort.broker.catalog import Catalog, CatalogChange, Topic
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.ports import CallLater, Context
+from kohort.broker.quotas.client_quotas import ClientQuotas, Mutations
 from kohort.broker.topics.creation import change_durably
 from kohort.machine.gradual import HANDLER_STEP, LOOK_STEP, chunks, distinct, repeated
 from kohort.machine.response_aggregation import ResponseAggregator
 from kohort.machine.shard import Reply
-from kohort.model.errors import ErrorCode
+from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.wire import messages as m
 
 if TYPE_CHECKING:
     Result = m.DeleteTopicsResponseDeletableTopicResult
 
+_STRICT_SINCE: Final = 5
+"""The first version of which a client knows THROTTLING_QUOTA_EXCEEDED."""
 _UNKNOWN_NAME = "This server does not host this topic-partition."
 _UNKNOWN_ID = "This server does not host this topic ID."
 
@@ -32,10 +35,11 @@ _UNKNOWN_ID = "This server does not host this topic ID."
 class DeleteTopics:
     """Handler of DeleteTopics: refuses ambiguous entries and deletes the other topics in one change."""
 
-    def __init__(self, catalog: Catalog, config: BrokerConfig, call_later: CallLater) -> None:
+    def __init__(self, catalog: Catalog, config: BrokerConfig, call_later: CallLater, quotas: ClientQuotas) -> None:
         self._catalog = catalog
         self._is_enabled = config.get_bool("delete.topic.enable")
         self._call_later = call_later
+        self._quotas = quotas
 
     def delete_topics(
         self, request: m.DeleteTopicsRequest, context: Context, reply: Reply[m.DeleteTopicsResponse]
@@ -46,12 +50,15 @@ class DeleteTopics:
             code = ErrorCode.INVALID_REQUEST if context.api_version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
             refused = [_result(n, i, code) for n, i in requested]
             return m.DeleteTopicsResponse(responses=refused)
-        topics, refusals = yield from self._decide(requested)
-        if not topics:
-            return m.DeleteTopicsResponse(responses=refusals)
+        mutations = self._quotas.mutations(context, _STRICT_SINCE)
+        topics, refusals = yield from self._decide(requested, mutations)
 
         def joined(results: Sequence[list[Result]]) -> m.DeleteTopicsResponse:
-            return m.DeleteTopicsResponse(responses=refusals + [result for part in results for result in part])
+            answers = refusals + [result for part in results for result in part]
+            return mutations.throttled(context, m.DeleteTopicsResponse(responses=answers))
+
+        if not topics:
+            return joined([])
 
         parts = list(chunks(topics))
         aggregator = ResponseAggregator(len(parts), joined, reply)
@@ -80,7 +87,7 @@ class DeleteTopics:
         return None
 
     def _decide(
-        self, requested: Sequence[tuple[str | None, UUID | None]]
+        self, requested: Sequence[tuple[str | None, UUID | None]], mutations: Mutations
     ) -> Generator[None, None, tuple[list[Topic], list[Result]]]:
         twice = yield from repeated(requested)
         refusals: list[Result] = []
@@ -95,7 +102,12 @@ class DeleteTopics:
                 message = "The provided topic name maps to an ID that was already supplied."
                 refusals.append(_result(topic.name, topic.topic_id, ErrorCode.INVALID_REQUEST, message))
             elif topic is not None:
-                topics[topic.topic_id] = topic
+                try:
+                    mutations.record(topic.partition_count)
+                except CoordinatorError as error:
+                    refusals.append(_result(name, topic_id, error.code, error.message))
+                else:
+                    topics[topic.topic_id] = topic
             else:
                 refusals.append(refusal)
         return list(topics.values()), refusals

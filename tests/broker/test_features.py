@@ -1,0 +1,79 @@
+"""Levels of features: the operator's, those of UpdateFeatures, and what a restart finds."""
+
+import pytest
+
+from kohort.broker.catalog import CatalogChange
+from kohort.broker.catalog_settings import Setting
+from kohort.broker.features import FEATURES, TRANSACTION_VERSION, Features
+from kohort.model.errors import ConfigError, ErrorCode
+from kohort.wire import messages as m
+from kohort.wire.apis import ApiKey
+from tests.broker.harness import Harness
+
+
+def update(harness: Harness, name: str, level: int, upgrade_type: int = 1) -> m.UpdateFeaturesResponse:
+    wanted = m.UpdateFeaturesRequestFeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=upgrade_type)
+    return harness.ask(ApiKey.UPDATE_FEATURES, m.UpdateFeaturesRequest(timeout_ms=1_000, feature_updates=[wanted]))  # type: ignore[no-any-return]
+
+
+def shown(harness: Harness) -> tuple[dict[str, int], int]:
+    request = m.ApiVersionsRequest(client_software_name="a", client_software_version="1")
+    answer = harness.ask(ApiKey.API_VERSIONS, request)
+    return {each.name: each.max_version_level for each in answer.finalized_features}, answer.finalized_features_epoch
+
+
+def test_a_level_is_shown_with_a_higher_epoch_and_survives_a_restart() -> None:
+    harness = Harness()
+    levels, epoch = shown(harness)
+    assert update(harness, "metadata.version", 25, 2).error_code == ErrorCode.NONE
+    assert update(harness, "eligible.leader.replicas.version", 0, 3).error_code == ErrorCode.NONE
+    changed, later = shown(harness)
+    assert later > epoch
+    assert changed == {name: level for name, level in levels.items() if "replicas" not in name} | {
+        "metadata.version": 25
+    }
+    assert "eligible.leader.replicas.version" not in changed
+    again = Harness(store=harness.store, node=harness.node)
+    assert shown(again)[0] == changed
+    assert update(again, "metadata.version", 24).error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert update(again, "metadata.version", 29).error_code == ErrorCode.NONE
+
+
+def test_the_operator_decides_at_a_start() -> None:
+    harness = Harness(features=Features({TRANSACTION_VERSION: 1}))
+    harness.node.settle()
+    assert harness.broker.features.level(TRANSACTION_VERSION) == 1
+    again = Harness(store=harness.store, node=harness.node)
+    assert again.broker.features.level(TRANSACTION_VERSION) == 1
+    upgraded = Harness(store=harness.store, node=harness.node, features=Features({TRANSACTION_VERSION: 2}))
+    harness.node.settle()
+    assert upgraded.broker.features.level(TRANSACTION_VERSION) == 2
+    assert Harness(store=harness.store, node=harness.node).broker.features.level(TRANSACTION_VERSION) == 2
+
+
+def test_the_level_of_transactions_is_effective_at_once() -> None:
+    harness = Harness()
+    assert update(harness, TRANSACTION_VERSION, 1, 2).error_code == ErrorCode.NONE
+    assert harness.broker.features.level(TRANSACTION_VERSION) == 1
+
+
+def test_levels_of_a_newer_version_end_the_start() -> None:
+    harness = Harness()
+    setting = Setting("feature", TRANSACTION_VERSION, {"level": 9})
+    harness.broker.catalog.change(CatalogChange(settings=(setting,)), lambda _code: None)
+    harness.node.settle()
+    with pytest.raises(ConfigError, match="newer version of Kohort"):
+        Harness(store=harness.store, node=harness.node)
+
+
+@pytest.mark.parametrize(
+    "levels", [{"nothing": 1}, {"share.version": 1}, {"transaction.version": 3}, {"metadata.version": 6}]
+)
+def test_unknown_levels_are_refused(levels: dict[str, int]) -> None:
+    with pytest.raises(ConfigError):
+        Features(levels)
+
+
+def test_absent_features_may_be_turned_off() -> None:
+    assert Features({"share.version": 0, "streams.version": 0}).level(TRANSACTION_VERSION) == 2
+    assert {feature.name for feature in FEATURES}.isdisjoint({"share.version", "streams.version"})

@@ -1,0 +1,30 @@
+"""docs/apis.md has the versions that the code serves, beside those of Apache Kafka."""
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+from kohort.wire.apis import ApiKey
+from tests.server.test_group_coordinator import Groups
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def table() -> dict[str, Any]:
+    return runpy.run_path(str(ROOT / "tools/api_table.py"))
+
+
+def test_the_page_is_up_to_date() -> None:
+    """To refresh it: .venv/bin/python tools/api_table.py"""
+    assert (ROOT / "docs/apis.md").read_text() == table()["page"]()
+
+
+def test_an_api_has_a_handler_unless_the_page_says_that_it_is_not_served() -> None:
+    groups = Groups()
+    groups.harness.host_transactions()
+    not_served = {key for key, state in table()["STATES"].items() if state.startswith("not served")}
+    assert set(groups.harness.broker.handlers) == set(ApiKey) - not_served
+
+
+def test_kafka_lists_no_api_that_is_missing_here() -> None:
+    assert set(table()["recorded"]()) == set(ApiKey) - table()["KAFKA_WITH_A_RECEIVER"]

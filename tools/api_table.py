@@ -1,0 +1,116 @@
+"""
+Generates docs/apis.md: the versions of every API, beside those of Apache Kafka 4.2.1 (`tests/data/api-versions-4.2.1.json`).
+
+    .venv/bin/python tools/api_table.py
+
+`--check` writes nothing and fails if the page is not up to date; the test suite does the same.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from kohort.broker.served_versions import served_versions
+from kohort.wire.apis import ApiKey
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs/apis.md"
+RECORDED = ROOT / "tests/data/api-versions-4.2.1.json"
+
+HEAD = """\
+# APIs
+
+Every API of Apache Kafka's brokers, with the versions that Kohort and Apache Kafka 4.2.1 name in ApiVersions. The page is
+generated: `tools/api_table.py` reads Kohort's versions from the code, and Kafka's from its recorded answer.
+
+{differences}
+
+| key | API | Kohort | Kafka | state |
+|---|---|---|---|---|
+"""
+NO_SASL = "refused: no listener uses SASL"
+NO_SHARE = "refused as by Kafka with level 0 of `share.version`"
+NO_STREAMS = "refused as by Kafka with level 0 of `streams.version`"
+NO_SHARE_STATE = "refused: this node is no share coordinator"
+NO_ACLS = "SECURITY_DISABLED, as by Kafka without an authorizer"
+STATES = {
+    ApiKey.PRODUCE: "served from version 3 on; the versions before are listed because clients look for them, as in Kafka",
+    ApiKey.FETCH: "served; fetches of followers are refused",
+    ApiKey.INIT_PRODUCER_ID: "served, without two-phase commit (version 6)",
+    ApiKey.SASL_HANDSHAKE: NO_SASL,
+    ApiKey.SASL_AUTHENTICATE: NO_SASL,
+    ApiKey.DESCRIBE_ACLS: NO_ACLS,
+    ApiKey.CREATE_ACLS: NO_ACLS,
+    ApiKey.DELETE_ACLS: NO_ACLS,
+    ApiKey.ALTER_REPLICA_LOG_DIRS: "served; there is one log directory",
+    ApiKey.CREATE_DELEGATION_TOKEN: NO_SASL,
+    ApiKey.RENEW_DELEGATION_TOKEN: NO_SASL,
+    ApiKey.EXPIRE_DELEGATION_TOKEN: NO_SASL,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: NO_SASL,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: "served; the credentials have no effect without SASL",
+    ApiKey.DESCRIBE_QUORUM: "served; the catalog of topics stands for the metadata log",
+    ApiKey.UPDATE_FEATURES: "served; a level of `group.version` is effective at the next start",
+    ApiKey.UNREGISTER_BROKER: "refused for this broker",
+    ApiKey.SHARE_GROUP_HEARTBEAT: NO_SHARE,
+    ApiKey.SHARE_GROUP_DESCRIBE: NO_SHARE,
+    ApiKey.SHARE_FETCH: NO_SHARE,
+    ApiKey.SHARE_ACKNOWLEDGE: NO_SHARE,
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: NO_SHARE,
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: NO_SHARE,
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: NO_SHARE,
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: "not served",
+    ApiKey.PUSH_TELEMETRY: "not served",
+    ApiKey.ADD_RAFT_VOTER: "refused: the quorum has one node",
+    ApiKey.REMOVE_RAFT_VOTER: "refused: the quorum has one node",
+    ApiKey.INITIALIZE_SHARE_GROUP_STATE: NO_SHARE_STATE,
+    ApiKey.READ_SHARE_GROUP_STATE: NO_SHARE_STATE,
+    ApiKey.WRITE_SHARE_GROUP_STATE: NO_SHARE_STATE,
+    ApiKey.DELETE_SHARE_GROUP_STATE: NO_SHARE_STATE,
+    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: NO_SHARE_STATE,
+    ApiKey.STREAMS_GROUP_HEARTBEAT: NO_STREAMS,
+    ApiKey.STREAMS_GROUP_DESCRIBE: NO_STREAMS,
+}
+"""All other APIs are served in full."""
+KAFKA_WITH_A_RECEIVER = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
+"""APIs that Apache Kafka lists only if it has a receiver of client metrics, which it does not ship."""
+
+
+def recorded() -> dict[int, tuple[int, int]]:
+    """The versions in Apache Kafka's answer, by key."""
+    return {int(key): (low, high) for key, (low, high) in json.loads(RECORDED.read_text()).items()}
+
+
+def page() -> str:
+    """The text of docs/apis.md."""
+    kafka = recorded()
+    rows = []
+    differences = []
+    for key in ApiKey:
+        ours = key.oldest_advertised, served_versions(key)[1]
+        if key in KAFKA_WITH_A_RECEIVER:
+            theirs = "with a receiver of client metrics"
+        else:
+            theirs = _range(kafka[int(key)])
+            if kafka[int(key)] != ours:
+                differences.append(key.api_name)
+        rows.append(f"| {int(key)} | {key.api_name} | {_range(ours)} | {theirs} | {STATES.get(key, 'served')} |\n")
+    sentence = f"Different version ranges: {len(differences)} ({', '.join(differences) or 'none'})."
+    return HEAD.format(differences=sentence) + "".join(rows)
+
+
+def _range(versions: tuple[int, int]) -> str:
+    low, high = versions
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def main() -> int:
+    if "--check" not in sys.argv:
+        PAGE.write_text(page())
+    elif PAGE.read_text() != page():
+        print("docs/apis.md is not up to date: run .venv/bin/python tools/api_table.py", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
