@@ -53,6 +53,9 @@ def test_help_needs_no_spark() -> None:
         "transactions",
         "export-offsets",
         "run",
+        "follow",
+        "export",
+        "dashboard",
         "report",
     } <= set(CliRunner().invoke(app, ["--help"]).output.split())
 
@@ -87,7 +90,9 @@ REFUSED = [
     (("transactions", "LOGS", "--open", "--statistics"),     "--open and --statistics select different tables"),
     (("lag", "LOGS", "--report", "LOGS/nowhere/page.html"),  "the directory does not exist"),
     (("report", "LOGS", "--report", "LOGS/nowhere/x.html"),  "the directory does not exist"),
-    (("report", "OUT"),                                      "contains published tables; this command needs logs"),
+    (("report", "OUT", "--out", "LOGS/out"),                 "--out and --as-of need a data directory"),
+    (("report", "OUT", "--group", "c"),                      "was published only for groups a, b"),
+    (("follow", "OUT", "--out", "LOGS/out"),                 "contains published tables; this command needs logs"),
     (("run", "OUT", "--out", "LOGS/out"),                    "contains published tables; this command needs logs"),
     (("run", "LOGS", "--out", "LOGS/out", "--every", "5"),   "--every needs --stream"),
     (("run", "LOGS", "--out", "LOGS/out", "--groups", ","),  "--groups is empty"),

@@ -1,21 +1,54 @@
 """Group pages, owners, offenders and durations of the report; the whole of it in a real browser."""
 
+import base64
+import json
 import re
 import shutil
 import subprocess
+import zlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kohort.pipeline.report.durations import duration_bars
+from kohort.pipeline.report.groups import SECTIONS_INLINE
 from kohort.pipeline.report.owners import LANES_MAX, owners
 from kohort.pipeline.report.page import ReportData, render
 from kohort.pipeline.report.top_issues import top_issues
+from tests.conftest import LONG
 
 T = 1_795_252_834_123
+MEASURE = """{
+document.title = [document.documentElement.scrollWidth, innerWidth, document.querySelectorAll('rect').length,
+  getComputedStyle(document.body).backgroundColor].join(' ');
+const key = (e, key) => e.dispatchEvent(new KeyboardEvent('keydown', {key, bubbles: true}));
+const names = () => [...document.querySelectorAll('#index tbody tr')].filter(row => !row.hidden)
+  .map(row => row.cells[0].textContent.length);
+const told = [];
+document.querySelector('#index th button').click(); told.push(names());
+document.querySelector('#index th button').click(); told.push(names());
+search.value = 'CONSUMER stop'; search.oninput(); told.push(names());
+const chart = document.querySelector('section svg.chart');
+key(chart, 'Home'); told.push(chart.nextElementSibling.textContent);
+key(chart, 'ArrowRight'); told.push(chart.nextElementSibling.textContent);
+document.body.dataset.told = JSON.stringify(told);
+}"""
+ACTED = (
+    "[[1,28],[28,1],[1],&quot;2026-11-21 09:20:34.123 UTC: 0 records behind, up to 1 just before&quot;,"
+    "&quot;2026-11-21 09:20:34.173 UTC: 50 records behind, up to 51 just before&quot;]"
+)
+"""Lengths of the groups' names after a sort, the other way round, and a search; a chart under the keys."""
+
+
+def plain(text: str) -> str:
+    """Return a page without links."""
+    return re.sub(r"</?a[^>]*>", "", text)
+
+
 STATUSES = ("STOP", "WARN", "REWIND")
 EVIL = '<script>alert("x")</script>&'
+EVIL_TEXT = "&lt;script&gt;alert(&quot;x&quot;)&lt;/script&gt;&amp;"
 
 
 def stay(member: str, since: int, until: int | None, *, partition: int = 0, kind: str = "consumer") -> dict[str, Any]:
@@ -70,7 +103,7 @@ def test_tasks_and_their_copies_have_lines_of_their_own() -> None:
 def test_a_bar_for_each_stay_of_a_member() -> None:
     stays = [stay("a", 0, 500), stay("b", 500, None), stay("a", 0, 250, partition=1)]
     text = owners(stays, [T + 500], until_ms=T + 1000, names={"a": "first", "b": "second"})
-    assert bars(text) == [("m0", 190.0, 258.0), ("m1", 448.0, 258.0), ("m0", 190.0, 129.0)]
+    assert bars(text) == [("m0", 190.0, 259.0), ("m1", 449.0, 259.0), ("m0", 190.0, 129.5)]
     assert "first: 2026-11-21 09:20:34.123 to 2026-11-21 09:20:34.623, 500 ms" in text
     assert text.count('class="change"') == 1
     assert text.index("orders-0") < text.index("orders-1")
@@ -97,7 +130,7 @@ def test_too_many_partitions_are_said() -> None:
 def test_the_worst_come_first_and_three_of_a_kind() -> None:
     """A line for each group: three partitions of one do not hide the others."""
     lag = [{"group": f"g{at % 5}", "topic": "t", "partition": at, "lag": at} for at in range(6)]
-    nothing: dict[str, Any] = {"status": (), "flapping": (), "unowned": (), "statistics": (), "blocking": ()}
+    nothing: dict[str, Any] = {"verdicts": (), "flapping": (), "unowned": (), "statistics": (), "blocking": ()}
     assert re.findall(r"<dd>(.*?)</dd>", top_issues(lag=lag, **nothing)) == [
         "g0: 5 records in t-5",
         "g4: 4 records in t-4",
@@ -107,11 +140,16 @@ def test_the_worst_come_first_and_three_of_a_kind() -> None:
     assert "<dd>g: 9 records in 2 partitions, 5 of them in t-5</dd>" in top_issues(lag=two, **nothing)
     assert top_issues(lag=lag[:1], **nothing) == ""
     stuck = [
-        {"group": "g", "topic": "t", "partition": at, "lag": 2, "status": name} for at, name in enumerate(STATUSES)
+        {"group": "g", "topic": "t", "partition": at, "lag": 2, "verdict": name, "why": "", "time_lag_ms": 90_000}
+        for at, name in enumerate(STATUSES)
     ]
-    assert "<dd>g: REWIND, STOP, 2 partitions, 4 records behind</dd>" in top_issues(
-        lag=(), **nothing | {"status": stuck}
-    )
+    told = top_issues(lag=(), **nothing | {"verdicts": stuck})
+    assert "<dd>g: REWIND, STOP, 2 partitions, 4 records behind</dd>" in told
+    assert "<dt>Growing lag</dt><dd>g: 2 records in t-1</dd>" in told
+    assert "<dt>Longest waiting</dt><dd>g: 1.5 min in t-0</dd>" in told
+    # The group leads to its section.
+    linked = top_issues(lag=lag[5:], **nothing, links={"g0": "#group-7"})
+    assert '<dd><a href="#group-7">g0</a>: 5 records in t-5</dd>' in linked
     open_ = {"topic": "t", "partition": 0, "verdict": "ongoing", "duration_ms": 5}
     blocking = [open_, open_ | {"partition": 1, "verdict": "hanging"}]
     assert re.findall(r"<dd>(.*?)</dd>", top_issues(lag=(), **nothing | {"blocking": blocking})) == [
@@ -124,7 +162,7 @@ def test_an_empty_group_is_not_without_owners() -> None:
     told = "<dd>g: t-0 for up to 9.0 s</dd>"
     for members, until_ms, is_told in (([], None, False), ([], T + 9000, True), ([member("a", "x")], None, True)):
         data = ReportData("/", T, 1, members=members, time_without_owner=[gap | {"until_ms": until_ms}])
-        assert (told in render(data)) == is_told
+        assert (told in plain(render(data))) == is_told
 
 
 def test_durations_from_the_median_to_the_longest() -> None:
@@ -139,7 +177,9 @@ def test_durations_from_the_median_to_the_longest() -> None:
 def whole() -> ReportData:
     lag = {"group": "g", "topic": "orders", "partition": 0, "offset": 3, "leader_epoch": 0, "metadata": EVIL}
     lag |= {"commit_timestamp_ms": T, "end_offset": 1234, "lag": 1231}
-    status = {"group": "g", "topic": "orders", "partition": 0, "status": "STOP", "lag": 1231}
+    lag |= {"next_produced_at_ms": T, "time_lag_ms": 7_200_000, "records_lost": 0}
+    status = {"group": "g", "topic": "orders", "partition": 0, "status": "STOP", "lag": 1231, "commits": 3}
+    status |= {"last_commit_ms": T, "is_rising": False}
     return ReportData(
         directory="/logs",
         made_at_ms=T,
@@ -159,13 +199,13 @@ def whole() -> ReportData:
 
 def test_every_group_has_its_part_and_the_index_leads_there() -> None:
     text = render(whole())
-    ids = re.findall(r'<section id="(group-\d+)">', text)
-    assert re.findall(r'href="#(group-\d+)"', text) == ids
-    # What is in trouble comes first.
-    assert ids[0] == "group-0"
-    assert text.index('<section id="group-0"><h2>g</h2>') < text.index('<section id="group-1">')
+    ids = re.findall(r'<section id="(group-\d+)"', text)
+    index = text[text.index('id="index"') :].partition("</table>")[0]
+    assert re.findall(r'href="#(group-\d+)"', index) == ids == ["group-0", "group-1"]
+    # What is in trouble comes first: both are behind, and one of them has neither commits nor members.
+    assert re.findall(r'<h2 id="name-\d+">([^<]*)<', text) == [EVIL_TEXT, "g"]
     assert all(target.startswith("#") for target in re.findall(r'(?:href|src)="([^"]*)"', text))
-    assert "<script" not in text
+    assert text.count("<script") == 1
     assert "+12" in text
 
 
@@ -181,7 +221,7 @@ def test_a_share_group_is_behind_too() -> None:
     text = render(ReportData("/", T, 1, share_state=[shared(0), unread]))
     assert "<b>20</b>records behind" in text
     assert "<b>1</b>groups" in text
-    assert "<dt>Largest lag</dt><dd>jobs: 20 records in orders-0</dd>" in text
+    assert "<dt>Largest lag</dt><dd>jobs: 20 records in orders-0</dd>" in plain(text)
     index = text[text.index('id="groups"') : text.index("<section")]
     assert re.findall(r"<td[^>]*>([^<]*)</td>", index)[:3] == ["share", "-", "20"]
     part = text[text.index("<section") :]
@@ -198,7 +238,7 @@ def test_a_deleted_group_is_not_one_of_those_that_there_are() -> None:
     text = render(ReportData("/", T, 1, rebalances=[*gone, *there], members=[member("a", "x", T)]))
     assert "<b>1</b>groups" in text
     index = text[text.index('id="groups"') :].partition("</table>")[0]
-    assert re.findall(r'<td class="t">([^<]*)</td>', index) == ["consumer", "deleted", "consumer", "-"]
+    assert re.findall(r'<td class="t"[^>]*>([^<]*)</td>', index) == ["consumer", "deleted", "consumer", "-"]
     lag = {"group": "g", "topic": "t", "partition": 0, "offset": 3, "leader_epoch": 0, "metadata": ""}
     lag |= {"commit_timestamp_ms": T, "end_offset": 3, "lag": 0}
     assert "<b>2</b>groups" in render(ReportData("/", T, 1, rebalances=[*gone, *there], lag=[lag]))
@@ -209,17 +249,16 @@ def test_the_instant_that_the_tables_stand_for_is_said() -> None:
     assert "as of" not in render(ReportData("/", T, 1))
 
 
-@pytest.mark.parametrize(("width", "dark"), [(390, False), (1000, True)])
+STATES = [(390, False), (1280, True), *([(390, True), (1280, False)] if LONG else [])]
+
+
+@pytest.mark.parametrize(("width", "dark"), STATES)
 def test_in_a_browser(tmp_path: Path, width: int, dark: bool) -> None:
     """Nothing is wider than the screen but what scrolls in itself, and the picture is neither empty nor of one colour."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:
         pytest.skip("there is no Chromium here")
-    measure = (
-        "<script>document.title = [document.documentElement.scrollWidth, innerWidth, document.querySelectorAll('rect').length,"
-        " getComputedStyle(document.body).backgroundColor].join(' ')</script>"
-    )
-    text = render(whole()).replace("</body>", f"{measure}</body>")
+    text = render(whole()).replace("</body>", f"<script>{MEASURE}</script></body>")
     if dark:
         text = text.replace("(prefers-color-scheme: dark)", "all")
     page = tmp_path / "report.html"
@@ -239,6 +278,7 @@ def test_in_a_browser(tmp_path: Path, width: int, dark: bool) -> None:
         )
         assert done.returncode == 0, done.stderr
         if more == ("--dump-dom",):
+            assert ACTED in done.stdout, done.stdout[:500]
             found = re.search(r"<title>(\d+) (\d+) (\d+) rgb\((\d+)", done.stdout)
             assert found is not None, done.stdout[:500]
             scroll, inner, rects, red = map(int, found.groups())
@@ -246,3 +286,72 @@ def test_in_a_browser(tmp_path: Path, width: int, dark: bool) -> None:
             assert rects == 2
             assert (red < 64) == dark
     assert picture.stat().st_size > 10_000
+
+
+def test_details_of_many_groups_are_compressed_and_inserted_on_demand() -> None:
+    """The page of a thousand groups stays small: what nobody opens is neither markup nor parsed."""
+    picture = [
+        {"group": f"g{n:04}", "timestamp_ms": T + at, "lag": n, "lag_max": n}
+        for n in range(1000)
+        for at in range(0, 900, 9)
+    ]
+    text = render(ReportData("/", T, 1, lag_picture=picture))
+    assert text.count("<section") == SECTIONS_INLINE
+    assert text.count('href="#group-') >= 1000
+    more = json.loads(text.partition('id="more">')[2].partition("</script>")[0])
+    assert sorted(map(int, more)) == list(range(SECTIONS_INLINE, 1000))
+    inflated = zlib.decompress(base64.b64decode(more["999"])).decode()
+    assert inflated.startswith('<section id="group-999"')
+    assert "Lag of group g0" in inflated
+    assert len(text) < 3_000_000
+
+
+def test_charts_of_a_group_have_one_time_axis() -> None:
+    """Lag and owners begin and end at the same instant, at the same place of the picture."""
+    text = render(whole())
+    part = text[text.index('<section id="group-1"') :].partition("</section>")[0]
+    first, last, left, right = re.findall(r'data-axis="(\d+) (\d+) (\d+) (\d+)', part)[0]
+    assert (int(first), int(last)) == (T, T + 9000)
+    axis = re.findall(r'<line class="grid" x1="(\d+)" x2="(\d+)"', part)
+    assert {(left, right)} == set(axis)
+    # A rebalance is a mark on the lag chart, with its text.
+    assert part.count('<g class="rebalance"><title>2026-11-21') == 2
+
+
+def test_a_group_without_known_members_has_a_section() -> None:
+    lag = whole().lag[:1]
+    text = render(ReportData("/", T, 1, lag=lag, at_ms=T))
+    part = text[text.index("<section") :]
+    assert "None known: the log has commits of this group and no record of members." in part
+    assert '<td class="n">\N{EN DASH}</td>' in text[: text.index("<section")]
+
+
+def test_a_dead_group_with_lag_is_not_ok() -> None:
+    lag = whole().lag[0] | {"group": "g"}
+    status = whole().status[0] | {"status": "OK"}
+    gone = change(5, event="emptied", members=[])
+    text = render(ReportData("/", T, 1, lag=[lag], status=[status], rebalances=[change(0, members=[1]), gone], at_ms=T))
+    assert "STOP</b> (the group has no members)" in text
+    assert "<dt>Stuck</dt><dd>g: STOP, orders-0" in plain(text)
+
+
+def test_offsets_are_the_worst_first() -> None:
+    lag = whole().lag[0]
+    rows = [
+        lag | {"group": name, "lag": at, "offset": 100 - at, "end_offset": 100}
+        for name, at in (("a", 0), ("b", 5), ("c", 9))
+    ]
+    text = render(ReportData("/", T, 1, lag=rows, at_ms=T))
+    table = text[text.index("<h2>Offsets</h2>") :].partition("</table>")[0]
+    assert re.findall(r"</td><td>(\w)</td><td>orders", table) == ["c", "b", "a"]
+
+
+def test_views_by_topic_and_by_member() -> None:
+    data = whole()
+    text = render(data)
+    part = text[text.index('<section id="group-1"') :].partition("</section>")[0]
+    cards = dict(re.findall(r"<h3>(\w+)</h3><table[^>]*><thead>.*?</thead><tbody>(.*?)</tbody>", part))
+    cells = {title: re.findall(r"<td[^>]*>([^<]*)</td>", body) for title, body in cards.items()}
+    assert cells["Topics"] == ["orders", "STOP", "1", "1\N{NARROW NO-BREAK SPACE}231", "2.0 h"]
+    assert cells["Members"][:4] == ["second", "/h", "1\N{NARROW NO-BREAK SPACE}231", "1"]
+    assert cells["Members"][5] == "orders-0"

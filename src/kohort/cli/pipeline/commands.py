@@ -13,7 +13,6 @@ from kohort.cli.pipeline.tables import (
     EXIT_FOUND,
     burrow_rules,
     check_fail_on,
-    check_logs,
     check_out,
     check_report_directory,
     check_run,
@@ -25,6 +24,7 @@ from kohort.cli.pipeline.tables import (
     rows_at_least,
     stderr_console,
     write_full_report,
+    write_published_report,
 )
 
 app = typer.Typer(
@@ -256,17 +256,58 @@ def run(
 
 
 @app.command()
-@on_source(source=LogSource)
+@on_source(source=LogSource, without=("as_json", "as_of", "group", "out", "report_file"))
+def follow(
+    options: CommandOptions,
+    *,
+    out: Annotated[str, typer.Option("--out", metavar="DIR", help="Local directory for the tables, as for `run`.")],
+    groups: Annotated[str | None, typer.Option(metavar="NAMES", help="Only these groups, separated by commas.")] = None,
+    every: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0, help="Shortest time between two versions.")
+    ] = DEFAULT_INTERVAL_S,
+    patience: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0, help="How long the source may be unreachable.")
+    ] = 600.0,
+    max_records: Annotated[
+        int, typer.Option(min=1, help="Records of a micro-batch, which a backlog is cut into.")
+    ] = 5_000_000,
+) -> None:
+    """
+    Keep tables up to date with Structured Streaming, until SIGTERM or Ctrl-C.
+
+    Every record counts once, also if the driver or a worker is killed. Brokers may restart, and topics may be created again.
+    """
+    from kohort.cli.pipeline.follow_command import FollowOptions, follow_source
+    from kohort.cli.pipeline.run_command import local_out
+
+    group_ids = None if groups is None else frozenset(name.strip() for name in groups.split(",") if name.strip())
+    with stderr_console() as console:
+        check_run(options, group_ids, every_s=every, is_stream=True)
+        check_out(out)
+        follow_source(
+            FollowOptions(
+                options.source, local_out(out), group_ids, options.config, options.master, every, patience, max_records
+            ),
+            console,
+        )
+
+
+@app.command()
+@on_source()
 def report(options: CommandOptions) -> None:
     """
     Write an HTML report of all tables.
 
-    The file is self-contained; its default name is kohort-report.html.
+    The file is self-contained; its default name is kohort-report.html. The report of published tables reads no logs.
     """
     with stderr_console() as console:
-        check_logs(options)
+        from kohort.pipeline.jobs import published
+
         check_report_directory(options.report_file)
-        write_full_report(options, console)
+        if published.is_published(options.source):
+            write_published_report(options)
+        else:
+            write_full_report(options, console)
 
 
 @app.command()

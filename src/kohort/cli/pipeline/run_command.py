@@ -51,7 +51,7 @@ def run_pipeline(options: RunOptions, console: Any, *, every_s: float | None) ->
     store = None if options.store is None else stores.opened(options.store)
     with ExitStack() as stack:
         running = Run(
-            Source(_absolute(options.source), connection_options(options.config)),
+            Source(absolute(options.source), connection_options(options.config)),
             options.out.absolute(),
             RunRequest(options.groups, options.as_of_ms, published.TABLES if options.has_history else published.USUAL),
             LazySpark(stack, options.master, console).session,
@@ -97,13 +97,21 @@ def local_out(out: str) -> Path:
     return Path(out)
 
 
-def _absolute(source: str) -> str:
+def absolute(source: str) -> str:
+    """Return a source with an absolute path, or a URI as it is."""
     return source if "://" in source else str(Path(source).absolute())
 
 
 def _once(running: Any, console: Any, out: Path, store: Any) -> None:
     with shown_progress(console, running):
         outcome = running.once()
+    print_outcome(outcome, running, out)
+    if store is not None:
+        _stored(store, out)
+
+
+def print_outcome(outcome: Any, running: Any, out: Path) -> None:
+    """Print the result of a run."""
     for sentence in outcome.lost:
         typer.echo(f"Lost: {sentence}", err=True)
     for ended in outcome.ended:
@@ -120,8 +128,6 @@ def _once(running: Any, console: Any, out: Path, store: Any) -> None:
     )
     if outcome.is_new:
         report_missing(out, running.request.groups)
-    if store is not None:
-        _stored(store, out)
 
 
 def report_missing(out: Path, groups: frozenset[str] | None) -> None:

@@ -361,30 +361,57 @@ def _write_report(tables: "Tables", file: Path | None) -> None:
 
     from kohort.pipeline.jobs.publish import rows
     from kohort.pipeline.jobs.reading import coordinator_log_bytes
-    from kohort.pipeline.report.page import ReportData, render
+    from kohort.pipeline.report.build import report_data
 
-    # Transactions do not belong to a group, so a report on one group has none.
     reading = tables.reading
-    is_whole = reading.groups is None
-    data = ReportData(
+    data = report_data(
+        lambda name: rows(getattr(tables, name), name),
         directory=reading.directory,
         made_at_ms=int(time.time() * 1000),
+        at_ms=reading.at_ms,
         log_bytes=coordinator_log_bytes(reading.directory, security=reading.security),
-        lag=rows(tables.lag, "lag"),
-        lag_picture=rows(tables.lag_picture, "lag_picture"),
-        rebalances=rows(tables.rebalance_costs, "rebalance_costs"),
-        at_ms=tables.reading.at_ms,
-        status=rows(tables.status, "status"),
-        members=rows(tables.members, "members"),
-        assignments=rows(tables.assignments, "assignments"),
-        partition_flapping=rows(tables.partition_flapping, "partition_flapping"),
-        time_without_owner=rows(tables.time_without_owner, "time_without_owner"),
-        blocking_transactions=rows(tables.blocking_transactions, "blocking_transactions") if is_whole else (),
-        open_transactions=rows(tables.open_transactions, "open_transactions") if is_whole else (),
-        transaction_statistics=rows(tables.transaction_statistics, "transaction_statistics") if is_whole else (),
-        share_state=rows(tables.share_state, "share_state"),
-        damage=rows(tables.damage, "damage"),
+        is_whole=reading.groups is None,
     )
+    _write_page(data, file)
+
+
+def write_published_report(options: CommandOptions) -> None:
+    """
+    Write the HTML report of published tables, without reading logs.
+
+    Raises:
+        ConfigError: an option needs logs, or a table was not published.
+    """
+    import time
+
+    from kohort.pipeline.jobs import published
+    from kohort.pipeline.report.build import report_data, thinned
+
+    if options.out is not None or options.as_of is not None:
+        raise ConfigError(f"{options.source} contains published tables; --out and --as-of need a data directory")
+    _check_published_scope(options, None)
+    if options.group is not None and not published.has_group(options.source, options.group):
+        raise _no_group(options)
+
+    def rows_of(name: str) -> list[dict[str, Any]]:
+        if name == "lag_picture":
+            return thinned(published.arrow(options.source, "lag_over_time", where=options.where))
+        return published.rows(options.source, name, where=options.where)
+
+    data = report_data(
+        rows_of,
+        directory=options.source,
+        made_at_ms=int(time.time() * 1000),
+        at_ms=published.instant_of(options.source),
+        log_bytes=0,
+        is_whole=options.group is None,
+    )
+    _write_page(data, options.report_file or _DEFAULT_REPORT)
+
+
+def _write_page(data: Any, file: Path) -> None:
+    from kohort.pipeline.report.page import render
+
     try:
         file.write_text(render(data), encoding="utf-8")
     except OSError as exc:

@@ -162,6 +162,19 @@ def rows(directory: str | Path, name: str, *, where: dict[str, str] | None = Non
     return in_order(_read(directory, name, where or {}), name)
 
 
+def arrow(directory: str | Path, name: str, *, where: dict[str, str] | None = None) -> Any:
+    """Return a published table as an Arrow table, unsorted; as `rows`."""
+    return _read(directory, name, where or {})
+
+
+def instant_of(directory: str | Path) -> int:
+    """Return the instant of the tables of the current version, in milliseconds; 0 if the version does not tell."""
+    found = stores.current(stores.opened(str(directory))) if stores.is_store(directory) else current(directory)
+    told = found.fingerprint if found is not None else None
+    known = told.get("known") if isinstance(told, dict) else None
+    return int(known["at_ms"]) if isinstance(known, dict) else 0
+
+
 def offsets_as_of(directory: str | Path, at_ms: int, *, where: dict[str, str] | None = None) -> list[dict[str, Any]]:
     """Return the rows of table `offsets` at an instant, from the published commits."""
     latest: dict[tuple[str, str, int], dict[str, Any]] = {}

@@ -25,34 +25,57 @@ class Point:
     lag_max: int
 
 
-def lag_chart(points: Sequence[Point], *, label: str, until_ms: int = 0) -> str:
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A vertical line at an instant, with its text."""
+
+    at_ms: int
+    text: str
+
+
+def lag_chart(
+    points: Sequence[Point],
+    *,
+    label: str,
+    until_ms: int = 0,
+    since_ms: int | None = None,
+    left: int = _LEFT,
+    marks: Sequence[Mark] = (),
+) -> str:
     """
     Args:
         points: at least one, by ascending time.
         label: a description for screen readers.
         until_ms: the end of the time axis; after the last event the lag is constant.
+        since_ms: the start of the time axis; by default the first point.
+        left: where the time axis begins, in units of the picture. Charts with the same axis lie below each other.
+        marks: rebalances.
     """
     first_ms, last_ms = points[0].timestamp_ms, max(points[-1].timestamp_ms, until_ms)
+    first_ms = first_ms if since_ms is None else min(since_ms, first_ms)
     span_ms = max(last_ms - first_ms, 1)
     top = round_up(max(point.lag_max for point in points))
     right, bottom = WIDTH - _RIGHT, HEIGHT - _BOTTOM
 
     def x(timestamp_ms: int) -> float:
-        return _LEFT + (timestamp_ms - first_ms) / span_ms * (right - _LEFT)
+        return left + (timestamp_ms - first_ms) / span_ms * (right - left)
 
     def y(lag: int) -> float:
         return bottom - lag / top * (bottom - _TOP)
 
     line = _steps([(x(point.timestamp_ms), y(point.lag_max), y(point.lag)) for point in points], right)
-    area = f"{line}V{bottom}H{x(first_ms):.1f}Z"
+    area = f"{line}V{bottom}H{x(points[0].timestamp_ms):.1f}Z"
     last = points[-1]
+    axis = f"{first_ms} {first_ms + span_ms} {left} {right} {top} {_TOP} {bottom}"
+    described = escape(_described(label, points))
+    told = f'data-axis="{axis}" data-points="{_told(points)}"'
     parts = [
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(label)}">',
-        *_grid(top, y),
+        f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{described}" {told}>',
+        *_grid(top, y, left),
+        *(_mark(x(one.at_ms), bottom, one) for one in marks if first_ms <= one.at_ms <= last_ms),
         *_times(first_ms, last_ms, x),
         f'<path class="area" d="{area}"/>',
         f'<path class="line" d="{line}"/>',
-        *(_spot(x(point.timestamp_ms), y(point.lag), point) for point in points),
         f'<text class="now" x="{right:.1f}" y="{y(last.lag) - 6:.1f}" text-anchor="end">{number(last.lag)}</text>',
         "</svg>",
     ]
@@ -83,10 +106,10 @@ def ticks(top: int) -> list[int]:
     return [top * part // parts for part in range(parts + 1)]
 
 
-def _grid(top: int, y: Scale) -> list[str]:
+def _grid(top: int, y: Scale, left: int) -> list[str]:
     return [
-        f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>'
-        f'<text class="tick" x="{_LEFT - 6}" y="{y(value) + 4:.1f}" text-anchor="end">{brief(value)}</text>'
+        f'<line class="grid" x1="{left}" x2="{WIDTH - _RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>'
+        f'<text class="tick" x="{left - 6}" y="{y(value) + 4:.1f}" text-anchor="end">{brief(value)}</text>'
         for value in ticks(top)
     ]
 
@@ -108,7 +131,23 @@ def _times(first_ms: int, last_ms: int, x: Scale) -> list[str]:
     return labels
 
 
-def _spot(x: float, y: float, point: Point) -> str:
-    """Return an invisible shape with a tooltip."""
-    tooltip = f"{instant(point.timestamp_ms)}: lag {number(point.lag)}"
-    return f'<circle class="spot" cx="{x:.1f}" cy="{y:.1f}" r="5"><title>{tooltip}</title></circle>'
+def _mark(x: float, bottom: int, mark: Mark) -> str:
+    """Return a line with a tooltip, and a wide invisible one over it that is easier to hit."""
+    return (
+        f'<g class="rebalance"><title>{escape(mark.text)}</title><line class="change" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}"'
+        f' y2="{bottom}"/><line class="hit" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{bottom}"/></g>'
+    )
+
+
+def _told(points: Sequence[Point]) -> str:
+    """Return the points for the script of the page: milliseconds since the first one, lag, greatest lag."""
+    base = points[0].timestamp_ms
+    return f"{base} " + " ".join(f"{point.timestamp_ms - base}:{point.lag}:{point.lag_max}" for point in points)
+
+
+def _described(label: str, points: Sequence[Point]) -> str:
+    peak = max(points, key=lambda point: point.lag_max)
+    return (
+        f"{label}: {number(points[-1].lag)} records at the end, at most {number(peak.lag_max)} at"
+        f" {instant(peak.timestamp_ms)}"
+    )

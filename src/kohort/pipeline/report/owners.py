@@ -15,7 +15,9 @@ WIDTH = 720
 LANES_MAX = 40
 COLOURS = 8
 _ROW, _BAR = 18, 11
-_LEFT, _RIGHT, _TOP, _BOTTOM = 190, 14, 8, 26
+LEFT = 190
+"""Where the time axis begins."""
+_LEFT, _RIGHT, _TOP, _BOTTOM = LEFT, 12, 8, 26
 _NAME_LENGTH_MAX = 28
 
 Lane = tuple[str, int, str, str]
@@ -23,20 +25,27 @@ Lane = tuple[str, int, str, str]
 
 
 def owners(
-    stays: Sequence[dict[str, Any]], changes_ms: Sequence[int], *, until_ms: int, names: Mapping[str, str]
+    stays: Sequence[dict[str, Any]],
+    changes_ms: Sequence[int],
+    *,
+    until_ms: int,
+    names: Mapping[str, str],
+    since_ms: int | None = None,
 ) -> str:
     """
     Args:
         stays: rows of `assignments` of one group, at least one.
         changes_ms: times of rebalances, drawn as vertical lines.
         until_ms: the end of the time axis, unless all intervals ended before.
+        since_ms: the start of the time axis; by default the first interval. With it the axis ends at `until_ms` in any case.
         names: names of members, by member id.
     """
     lanes = sorted({_lane(stay) for stay in stays})
     shown = {lane: _TOP + _ROW * index for index, lane in enumerate(lanes[:LANES_MAX])}
     colours = _colours(stays, names)
     first_ms = min(stay["since_ms"] for stay in stays)
-    until_ms = max(until_ms if stay["until_ms"] is None else stay["until_ms"] for stay in stays)
+    last_ms = max(until_ms if stay["until_ms"] is None else stay["until_ms"] for stay in stays)
+    first_ms, until_ms = (first_ms, last_ms) if since_ms is None else (min(since_ms, first_ms), max(until_ms, last_ms))
     span_ms = max(until_ms - first_ms, 1)
     height = _TOP + _ROW * len(shown) + _BOTTOM
 

@@ -3,21 +3,23 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from itertools import groupby
-from typing import Any
+from typing import Any, TypeAlias
 
 from kohort.pipeline.report import groups
 from kohort.pipeline.report.chart import Point, lag_chart
 from kohort.pipeline.report.durations import duration_bars
 from kohort.pipeline.report.formatting import duration, instant, number, rebalance_duration, size
+from kohort.pipeline.report.script import SCRIPT
 from kohort.pipeline.report.style import STYLE
 from kohort.pipeline.report.timeline import timeline
 from kohort.pipeline.report.top_issues import top_issues
+from kohort.pipeline.tables.burrow.verdicts import verdicts as partition_verdicts
 
-CHARTS_MAX = 50
+Row: TypeAlias = dict[str, Any]
+
 METADATA_LENGTH_MAX = 60
-OVERVIEW_CHARTS_MAX = 6
-"""The number of charts in the overview, if every group has its own chart below."""
+CHARTS_MAX = 6
+"""The number of charts in the overview; every group has its own chart in its section."""
 ROWS_MAX = 2000
 TIMELINES_MAX = 60
 """Limits of the page, which tells how much it omits; the Parquet tables have all rows."""
@@ -58,23 +60,25 @@ class ReportData:
 
 def render(data: ReportData) -> str:
     """Return the page as HTML."""
+    verdicts = partition_verdicts(data.lag, data.status, data.rebalances)
+    listed = _groups(data, verdicts)
     return "\n".join(
         [
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>Kohort: {escape(data.directory)}</title><style>{STYLE}</style></head><body>",
-            "<h1>Consumer groups</h1>",
+            '<a class="skip" href="#groups">To the groups</a><main><h1>Consumer groups</h1>',
             _source(data),
-            _tiles(data),
+            _tiles(data, listed),
             _damage(data.damage),
-            _top_issues(data),
-            _group_index(data),
-            _charts(data),
-            _offsets(data.lag),
+            _top_issues(data, listed, verdicts),
+            groups.index(listed) if listed else "",
+            _charts(data, listed),
+            _offsets(data.lag, verdicts),
             _rebalances(data.rebalances),
             _transactions(data.transaction_statistics, data.open_transactions),
-            groups.parts(_group_pages(data), until_ms=data.at_ms),
-            "</body></html>",
+            groups.parts(listed, until_ms=data.at_ms),
+            f"</main><script>{SCRIPT}</script></body></html>",
         ]
     )
 
@@ -85,10 +89,11 @@ def _source(data: ReportData) -> str:
     return f'<p class="soft">{where}{as_of}, read {instant(data.made_at_ms)} UTC</p>'
 
 
-def _top_issues(data: ReportData) -> str:
+def _top_issues(data: ReportData, listed: Sequence[groups.GroupPage], verdicts: Sequence[Row]) -> str:
     return top_issues(
+        links=groups.links(listed),
         lag=(*data.lag, *data.share_state),
-        status=data.status,
+        verdicts=verdicts,
         flapping=data.partition_flapping,
         unowned=_relevant_gaps(data),
         statistics=data.transaction_statistics,
@@ -102,41 +107,27 @@ def _relevant_gaps(data: ReportData) -> list[dict[str, Any]]:
     return [row for row in data.time_without_owner if row["until_ms"] is not None or row["group"] in with_members]
 
 
-def _group_index(data: ReportData) -> str:
-    listed = _group_pages(data)
-    return groups.index(listed) if listed else ""
-
-
-def _group_pages(data: ReportData) -> list[groups.GroupPage]:
-    """Return the sections of groups, if there are members or share state."""
-    return _groups(data) if _has_parts(data) else []
-
-
-def _groups(data: ReportData) -> list[groups.GroupPage]:
+def _groups(data: ReportData, verdicts: Sequence[Row]) -> list[groups.GroupPage]:
     return groups.pages(
         lag=data.lag,
         picture=data.lag_picture,
         rebalances=data.rebalances,
         stays=data.assignments,
         members=data.members,
-        status=data.status,
+        verdicts=verdicts,
         share=data.share_state,
     )
 
 
-def _has_parts(data: ReportData) -> bool:
-    return bool(data.members or data.share_state)
-
-
-def _tiles(data: ReportData) -> str:
+def _tiles(data: ReportData, listed: Sequence[groups.GroupPage]) -> str:
     total_lag = sum(row["lag"] or 0 for row in (*data.lag, *data.share_state))
     finished = sum(row["event"] == "rebalanced" for row in data.rebalances)
     facts = (
-        ("groups", number(sum(not group.is_deleted for group in _groups(data)))),
+        ("groups", number(sum(not group.is_deleted for group in listed))),
         ("committed partitions", number(len(data.lag))),
         ("records behind", number(total_lag)),
         ("rebalances", number(finished)),
-        ("of coordinator log", size(data.log_bytes)),
+        *([("of coordinator log", size(data.log_bytes))] if data.log_bytes else []),
     )
     cards = "".join(f'<div class="card"><b>{value}</b>{name}</div>' for name, value in facts)
     return f'<div class="tiles">{cards}</div>'
@@ -155,38 +146,47 @@ def _damage(rows: Sequence[dict[str, Any]]) -> str:
     )
 
 
-def _charts(data: ReportData) -> str:
+def _charts(data: ReportData, listed: Sequence[groups.GroupPage]) -> str:
     """Return the lag charts of the groups with the largest lag, now or ever."""
-    series = {
-        group: [Point(row["timestamp_ms"], row["lag"], row["lag_max"]) for row in some]
-        for group, some in groupby(data.lag_picture, key=lambda row: row["group"])
-    }
+    series = {page.name: page.picture for page in listed if page.picture}
     if not series:
         return '<h2>Lag over time</h2><p class="soft">No group has committed to a topic whose log is in this directory.</p>'
-    peaks = {group: max(point.lag_max for point in points) for group, points in series.items()}
-    worst_first = sorted(series, key=lambda group: (-series[group][-1].lag, -peaks[group], group))
-    shown_max = OVERVIEW_CHARTS_MAX if _has_parts(data) else CHARTS_MAX
-    cards = "".join(_chart(group, series[group], data.at_ms) for group in worst_first[:shown_max])
-    return f"<h2>Lag over time</h2>{_left_out(len(series), shown_max, 'groups, by lag')}{cards}"
-
-
-def _chart(group: str, points: Sequence[Point], until_ms: int) -> str:
-    chart = lag_chart(points, label=f"Lag of group {group} over time", until_ms=until_ms)
-    return f'<div class="card"><h3>{escape(group)}</h3>{chart}</div>'
-
-
-def _offsets(rows: Sequence[dict[str, Any]]) -> str:
-    last = ("Committed (UTC)", "Metadata")
-    head = groups.heads("Group", "Topic", right=("Partition", "Offset", "End", "Lag"), last=last)
-    body = (
-        f"<tr><td>{escape(row['group'])}</td><td>{escape(row['topic'])}</td>"
-        f'<td class="n">{row["partition"]}</td><td class="n">{number(row["offset"])}</td>'
-        f'<td class="n">{number(row["end_offset"])}</td>'
-        f'<td class="n{" behind" if row["lag"] else ""}">{number(row["lag"])}</td>'
-        f'<td class="t">{instant(row["commit_timestamp_ms"])}</td>{_metadata(row["metadata"] or "")}</tr>'
-        for row in rows[:ROWS_MAX]
+    peaks = {group: max(row["lag_max"] for row in rows) for group, rows in series.items()}
+    worst_first = sorted(series, key=lambda group: (-series[group][-1]["lag"], -peaks[group], group))
+    addresses = groups.links(listed)
+    # All charts have the same time axis.
+    since_ms = min(rows[0]["timestamp_ms"] for rows in series.values())
+    until_ms = max(data.at_ms, *(rows[-1]["timestamp_ms"] for rows in series.values()))
+    cards = "".join(
+        _chart(group, series[group], addresses.get(group), since_ms, until_ms) for group in worst_first[:CHARTS_MAX]
     )
-    return f"<h2>Offsets</h2>{_left_out(len(rows), ROWS_MAX, 'rows')}{_table(head, body)}"
+    left_out = _left_out(len(series), CHARTS_MAX, "groups, by lag")
+    return f'<h2>Lag over time</h2>{left_out}<div class="pair">{cards}</div>'
+
+
+def _chart(group: str, rows: Sequence[Row], address: str | None, since_ms: int, until_ms: int) -> str:
+    points = [Point(row["timestamp_ms"], row["lag"], row["lag_max"]) for row in rows]
+    chart = lag_chart(points, label=f"Lag of group {group} over time", until_ms=until_ms, since_ms=since_ms)
+    name = escape(group) if address is None else f'<a href="{address}">{escape(group)}</a>'
+    return f'<div class="card"><h3>{name}</h3>{chart}</div>'
+
+
+def _offsets(rows: Sequence[Row], verdicts: Sequence[Row]) -> str:
+    """Return the committed offsets, the worst first."""
+    by_place = {(row["group"], row["topic"], row["partition"]): row for row in rows}
+    worst_first = [(by_place[row["group"], row["topic"], row["partition"]], row) for row in verdicts[:ROWS_MAX]]
+    last = ("Committed (UTC)", "Metadata")
+    numbers = ("Partition", "Offset", "End", "Lag", "Waiting")
+    head = groups.heads("Verdict", "Group", "Topic", right=numbers, last=last)
+    body = (
+        f"<tr>{groups.verdict_cell(verdict['verdict'], verdict['why'])}<td>{escape(row['group'])}</td>"
+        f'<td>{escape(row["topic"])}</td><td class="n">{row["partition"]}</td><td class="n">{number(row["offset"])}</td>'
+        f'<td class="n">{number(row["end_offset"])}</td>'
+        f'<td class="n{" behind" if row["lag"] else ""}">{number(row["lag"])}</td>{groups.wait_cell(row.get("time_lag_ms"))}'
+        f'<td class="t">{instant(row["commit_timestamp_ms"])}</td>{_metadata(row["metadata"] or "")}</tr>'
+        for row, verdict in worst_first
+    )
+    return f"<h2>Offsets</h2>{_left_out(len(rows), ROWS_MAX, 'rows, the worst')}{_table(head, body, finds=True)}"
 
 
 def _metadata(text: str) -> str:
@@ -200,22 +200,31 @@ def _rebalances(rows: Sequence[dict[str, Any]]) -> str:
     if not rows:
         return '<h2>Rebalances</h2><p class="soft">No group has left a trace here.</p>'
     shown = sorted({row["group"] for row in rows})[:TIMELINES_MAX]
-    head = groups.heads("Completed (UTC)", "Group", "Event", right=("Generation", "Members"), last=("Joined", "Left"))
-    head += groups.heads(right=("Took",))
+    head = groups.heads(
+        "Completed (UTC)", "Group", "Event", right=("Generation", "Members", "Took", "Lag"), last=("Joined", "Left")
+    )
+    newest_first = sorted(rows, key=_changed_at_ms, reverse=True)
     body = (
         f'<tr><td class="t">{instant(row["completed_at_ms"])}</td><td>{escape(row["group"])}</td>'
         f'<td class="t">{row["event"]}</td>'
         f'<td class="n">{number(row["generation"])}</td><td class="n">{len(row["members"])}</td>'
-        f"<td>{_members(row['joined'])}</td><td>{_members(row['left'])}</td>"
-        f'<td class="n">{rebalance_duration(row)}</td></tr>'
-        for row in rows[:ROWS_MAX]
+        f'<td class="n" data-v="{row["duration_ms"] or row["sync_ms"] or -1}">{rebalance_duration(row)}</td>'
+        f'<td class="n" data-v="{row.get("lag_cost") or 0}">{groups.cost(row)}</td>'
+        f"<td>{_members(row['joined'])}</td><td>{_members(row['left'])}</td></tr>"
+        for row in newest_first[:ROWS_MAX]
     )
+    left_out = _left_out(len(rows), ROWS_MAX, "rows, the newest")
     picture = timeline([row for row in rows if row["group"] in set(shown)])
     return (
         f'<h2>Rebalances</h2><p class="soft">How long a rebalance of a classic group took is known whole for its first one'
         f" only; of the others the log tells the last phase.</p>"
-        f'<div class="card scroll wide">{picture}</div>{_left_out(len(rows), ROWS_MAX, "rows")}{_table(head, body)}'
+        f'<div class="card scroll wide">{picture}</div>{left_out}{_table(head, body, finds=True)}'
     )
+
+
+def _changed_at_ms(row: Row) -> int:
+    at_ms: int | None = row["began_at_ms"] if row["completed_at_ms"] is None else row["completed_at_ms"]
+    return -1 if at_ms is None else at_ms
 
 
 def _transactions(statistics: Sequence[dict[str, Any]], open_: Sequence[dict[str, Any]]) -> str:
@@ -263,8 +272,11 @@ def _members(members: Sequence[dict[str, Any]] | None) -> str:
     return ", ".join(escape(member["instance_id"] or member["client_id"]) for member in members)
 
 
-def _table(head: str, body: Iterable[str]) -> str:
-    return f'<div class="card scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
+def _table(head: str, body: Iterable[str], *, finds: bool = False) -> str:
+    """Return a table that can be sorted, and with `finds` searched."""
+    kinds = "sorts finds" if finds else "sorts"
+    table = f'<table class="{kinds}"><thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table>'
+    return f'<div class="card scroll">{table}</div>'
 
 
 def _left_out(count: int, shown: int, what: str) -> str:

@@ -2,16 +2,16 @@
 
 STYLE = """
 :root { color-scheme: light dark; --ground: #fbfaf7; --card: #ffffff; --text: #1f2328; --soft: #656d76; --rule: #e3e1da;
-  --line: #2f6fab; --area: #2f6fab22; --good: #2c7a4b; --warn: #b3541e; --new: #7a5aa6; }
+  --line: #2f6fab; --area: #2f6fab22; --good: #2c7a4b; --warn: #a35200; --bad: #b3261e; --new: #7a5aa6; }
 .m0 { --c: #2f6fab; } .m1 { --c: #b3541e; } .m2 { --c: #2c7a4b; } .m3 { --c: #7a5aa6; } .m4 { --c: #a13d63; }
 .m5 { --c: #80722a; } .m6 { --c: #2b7f8c; } .m7 { --c: #6b6f76; }
 @media (prefers-color-scheme: dark) {
   .m0 { --c: #78b4ea; } .m1 { --c: #eda06a; } .m2 { --c: #6cc08b; } .m3 { --c: #b79ee0; } .m4 { --c: #e58fb0; }
   .m5 { --c: #d2c069; } .m6 { --c: #6cc3d0; } .m7 { --c: #a7adb5; }
   :root { --ground: #14171b; --card: #1c2026; --text: #e6e4df; --soft: #9aa3ad;
-  --rule: #313740; --line: #78b4ea; --area: #78b4ea2b; --good: #6cc08b; --warn: #eda06a; --new: #b79ee0; } }
+  --rule: #313740; --line: #78b4ea; --area: #78b4ea2b; --good: #6cc08b; --warn: #e3a857; --bad: #ff8f84; --new: #b79ee0; } }
 * { box-sizing: border-box; }
-body { margin: 0 auto; padding: 24px 16px 64px; max-width: 960px; background: var(--ground); color: var(--text);
+body { margin: 0 auto; padding: 24px 16px 64px; max-width: 1240px; background: var(--ground); color: var(--text);
   font: 15px/1.5 system-ui, sans-serif; }
 h1 { font-size: 1.5rem; margin: 0; } h2 { font-size: 1.15rem; margin: 40px 0 8px; }
 h3 { font-size: 1rem; margin: 0 0 4px; overflow-wrap: anywhere; }
@@ -19,11 +19,22 @@ p { margin: 4px 0; } .soft { color: var(--soft); } code { overflow-wrap: anywher
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(130px, 1fr)); gap: 12px; margin: 20px 0; }
 .card { background: var(--card); border: 1px solid var(--rule); border-radius: 10px; padding: 12px 14px; margin: 12px 0; }
 .tiles .card { margin: 0; } .tiles b { display: block; font-size: 1.5rem; font-variant-numeric: tabular-nums; }
-svg { display: block; width: 100%; height: auto; font: 11px system-ui, sans-serif; }
+svg { display: block; width: 100%; max-width: 1000px; height: auto; font: 11px system-ui, sans-serif; }
 .grid { stroke: var(--rule); } .tick { fill: var(--soft); } .name, .now { fill: var(--text); }
 .now { font-weight: 600; paint-order: stroke; stroke: var(--card); stroke-width: 4px; }
 .line { fill: none; stroke: var(--line); stroke-width: 1.8; stroke-linejoin: round; } .area { fill: var(--area); }
-.spot { fill: transparent; } .spot:hover { fill: var(--line); }
+.chart { cursor: crosshair; } .chart .cursor, .chart .dot { visibility: hidden; pointer-events: none; }
+.chart.on .cursor, .chart.on .dot { visibility: visible; }
+.cursor { stroke: var(--text); stroke-width: 1; } .dot { fill: var(--line); stroke: var(--card); }
+.value { min-height: 1.5em; font-size: 13px; font-variant-numeric: tabular-nums; }
+.hit { stroke: transparent; stroke-width: 9; }
+.rebalance:hover .change { stroke: var(--text); } .warned { color: var(--warn); font-weight: 600; }
+:focus-visible { outline: 2px solid var(--line); outline-offset: 2px; border-radius: 3px; } section h2:focus { outline: none; }
+.skip { position: absolute; left: -999px; } .skip:focus { left: 16px; top: 8px; background: var(--card); padding: 4px 8px; }
+th button { all: unset; cursor: pointer; } th button:focus-visible { outline: 2px solid var(--line); outline-offset: 2px; }
+th[aria-sort] button::after { content: " \\2193"; } th[aria-sort=ascending] button::after { content: " \\2191"; }
+.search input { font: inherit; color: inherit; background: var(--card); border: 1px solid var(--rule); border-radius: 8px;
+  padding: 5px 9px; width: min(22em, 70vw); } [hidden] { display: none; } a { text-underline-offset: 2px; }
 .event { stroke: var(--card); stroke-width: 1.5; fill: var(--line); } .created { fill: var(--new); }
 .emptied, .deleted { fill: var(--soft); } .replaced { fill: var(--good); }
 rect { fill: var(--c); fill-opacity: .85; } rect:hover { fill-opacity: 1; } a { color: var(--line); }
@@ -34,13 +45,15 @@ rect { fill: var(--c); fill-opacity: .85; } rect:hover { fill-opacity: 1; } a { 
 .legend .replaced { --c: var(--good); } .legend .rebalanced, .legend .converted { --c: var(--line); }
 dl { margin: 0; } dt { color: var(--soft); font-size: 13px; margin-top: 8px; } dt:first-child { margin-top: 0; }
 dd { margin: 0; overflow-wrap: anywhere; } section { border-top: 2px solid var(--rule); margin-top: 48px; }
+@media (min-width: 900px) { .pair { display: grid; grid-template-columns: 1fr 1fr; gap: 12px; }
+  .pair .card { margin: 0; min-width: 0; } }
 section h2 { overflow-wrap: anywhere; margin-top: 20px; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; font-size: 14px; }
 th { text-align: left; } th.n { text-align: right; } th { color: var(--soft); font-weight: 500; }
 th, td { padding: 5px 10px; border-bottom: 1px solid var(--rule); }
 td { vertical-align: top; overflow-wrap: anywhere; } .n { text-align: right; white-space: nowrap; overflow-wrap: normal; }
-.t { white-space: nowrap; } .behind { color: var(--warn); font-weight: 600; }
+.t { white-space: nowrap; } .behind { color: var(--bad); font-weight: 600; }
 th { white-space: nowrap; } td:not(.n):not(.t) { min-width: 9em; }
 @media (max-width: 600px) { th, td { padding: 4px 6px; } body { padding: 16px 10px 48px; } .card { padding: 10px; }
   svg { font-size: 20px; } .middle { display: none; } .wide svg { min-width: 640px; font-size: 12px; } }

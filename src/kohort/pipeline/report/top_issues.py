@@ -1,36 +1,48 @@
 """The top issues: the worst few of each kind, one line each; the partitions of a group share a line."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any, TypeAlias
 
 from kohort.pipeline.report.formatting import duration, number
 from kohort.pipeline.report.partition_names import place_name
+from kohort.pipeline.tables.burrow.verdicts import BAD, SEVERITIES, WARN
 
 SHOWN = 3
-
-_STUCK = ("STOP", "STALL", "REWIND")
 
 Row: TypeAlias = dict[str, Any]
 Weighed: TypeAlias = tuple[int, list[Row]]
 """A weight, and the rows it is the weight of."""
+Line: TypeAlias = str | tuple[str, str | None]
+"""A title, or a sentence and the group that it begins with."""
 
 
 def top_issues(
     *,
     lag: Sequence[Row],
-    status: Sequence[Row],
+    verdicts: Sequence[Row],
     flapping: Sequence[Row],
     unowned: Sequence[Row],
     statistics: Sequence[Row],
     blocking: Sequence[Row],
+    links: Mapping[str, str] | None = None,
 ) -> str:
-    """Return a card with the worst rows of each table; empty if there are none."""
-    stuck = [row for row in status if row["status"] in _STUCK]
+    """
+    Return a card with the worst rows of each table; empty if there are none.
+
+    Args:
+        verdicts: rows of `tables.burrow.verdicts`.
+        links: the address of the section of each group.
+    """
+    stuck = [row for row in verdicts if row["verdict"] in BAD]
+    rising = [row for row in verdicts if row["verdict"] == WARN]
+    stuck = [row | {"weight": (row["lag"] or 0) + 1} for row in stuck]
     late = [row | {"late_ms": row["duration_ms"]} for row in blocking if row["verdict"] != "ongoing"]
     lines = [
+        *_worst(_groups(stuck, "weight"), "Stuck", _stuck),
         *_worst(_groups(lag, "lag"), "Largest lag", _behind),
-        *_worst(_groups(stuck, "lag"), "Stuck", _stuck),
+        *_worst(_groups(verdicts, "time_lag_ms", of=max), "Longest waiting", _waiting),
+        *_worst(_groups(rising, "lag"), "Growing lag", _behind),
         *_worst(_groups(flapping, "moves"), "Frequent changes of owner", _moving),
         *_worst(_groups(unowned, "unowned_ms", of=max), "Without owner", _unowned),
         *_worst(_each(statistics, "aborted"), "Aborted transactions", _aborting),
@@ -38,12 +50,21 @@ def top_issues(
     ]
     if not lines:
         return ""
-    return f'<h2>Top issues</h2><div class="card"><dl>{"".join(lines)}</dl></div>'
+    shown = "".join(line if isinstance(line, str) else _linked(*line, links or {}) for line in lines)
+    return f'<h2>Top issues</h2><div class="card"><dl>{shown}</dl></div>'
 
 
-def _worst(weighed: Iterable[Weighed], title: str, sentence: Callable[[list[Row]], str]) -> list[str]:
-    worst = sorted(((-weight, sentence(rows)) for weight, rows in weighed if weight))[:SHOWN]
-    return [f"<dt>{title}</dt>", *(f"<dd>{escape(text)}</dd>" for _, text in worst)] if worst else []
+def _linked(sentence: str, group: str | None, links: Mapping[str, str]) -> str:
+    """Return a line; the group at its start leads to its section."""
+    if group is None or group not in links:
+        return f"<dd>{escape(sentence)}</dd>"
+    return f'<dd><a href="{links[group]}">{escape(group)}</a>{escape(sentence.removeprefix(group))}</dd>'
+
+
+def _worst(weighed: Iterable[Weighed], title: str, sentence: Callable[[list[Row]], str]) -> list[Line]:
+    worst = sorted(((-weight, sentence(rows), rows) for weight, rows in weighed if weight), key=lambda one: one[:2])
+    shown = [(text, rows[0].get("group")) for _, text, rows in worst[:SHOWN]]
+    return [f"<dt>{title}</dt>", *shown] if shown else []
 
 
 def _groups(rows: Iterable[Row], column: str, *, of: Callable[[Iterable[int]], int] = sum) -> Iterator[Weighed]:
@@ -68,10 +89,15 @@ def _behind(rows: list[Row]) -> str:
 
 
 def _stuck(rows: list[Row]) -> str:
-    statuses = ", ".join(sorted({row["status"] for row in rows}))
-    return (
-        f"{rows[0]['group']}: {statuses}, {_partitions(rows)}, {number(sum(row['lag'] for row in rows))} records behind"
-    )
+    names = sorted({row["verdict"] for row in rows}, key=SEVERITIES.index, reverse=True)
+    reasons = {row["why"] for row in rows if row["why"]}
+    why = f" ({reasons.pop()})" if len(reasons) == 1 else ""
+    behind = number(sum(row["lag"] or 0 for row in rows))
+    return f"{rows[0]['group']}: {', '.join(names)}, {_partitions(rows)}, {behind} records behind{why}"
+
+
+def _waiting(rows: list[Row]) -> str:
+    return f"{rows[0]['group']}: {duration(rows[0]['time_lag_ms'])} in {place_name(rows[0])}"
 
 
 def _moving(rows: list[Row]) -> str:

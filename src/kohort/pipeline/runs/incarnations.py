@@ -18,6 +18,7 @@ from kohort.model.ids import INTERNAL_TOPICS
 from kohort.pipeline.decode.schemas import BATCH
 from kohort.pipeline.runs.state import RunState
 from kohort.pipeline.sources.positions import TopicPartition
+from kohort.pipeline.sources.stream_offsets import StreamPosition
 from kohort.pipeline.tables.incarnations import INCARNATION
 
 Bounds = Mapping[TopicPartition, tuple[int, int]]
@@ -52,6 +53,25 @@ class EndedIncarnation:
 def changed_topics(state: RunState, topic_ids: Mapping[str, str]) -> set[str]:
     """Return the topics whose id changed since they were read."""
     return {topic for topic, was in state.topic_ids.items() if topic_ids.get(topic, was) != was}
+
+
+def limited(
+    bounds: Bounds, topic_ids: Mapping[str, str], state: RunState, until: StreamPosition
+) -> tuple[Bounds, Mapping[str, str]]:
+    """
+    Return bounds and topic ids as of an earlier end of the logs.
+
+    A topic that was created again after that end is left out: its old log has nothing left to read, and its new log is read
+    later. Offsets that were read already are within the bounds.
+    """
+    later = {topic for topic in topic_ids if until.has_other_topic(topic, topic_ids)}
+    found = {}
+    for place, (first, end) in bounds.items():
+        if place in until.offsets and place[0] not in later:
+            at = max(until.offsets[place], state.positions.get(place, 0), first)
+            # A log that is shorter than what was read of it began again.
+            found[place] = (first, min(at, end))
+    return found, {topic: topic_id for topic, topic_id in topic_ids.items() if topic not in later}
 
 
 def find_ended(state: RunState, bounds: Bounds, topic_ids: Mapping[str, str]) -> list[EndedIncarnation]:

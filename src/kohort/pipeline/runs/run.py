@@ -34,7 +34,14 @@ from kohort.pipeline.jobs.pointer import Published
 from kohort.pipeline.runs import bronze
 from kohort.pipeline.runs.affected import READ, Affected, find_affected, first_ms, latest_ms
 from kohort.pipeline.runs.carried_over import KEYS, carry_over, fits
-from kohort.pipeline.runs.incarnations import EndedIncarnation, changed_topics, find_ended, first_rows, resumed
+from kohort.pipeline.runs.incarnations import (
+    EndedIncarnation,
+    changed_topics,
+    find_ended,
+    first_rows,
+    limited,
+    resumed,
+)
 from kohort.pipeline.runs.lock import locked
 from kohort.pipeline.runs.state import Known, Part, RunRequest, RunState, check_followable
 from kohort.pipeline.sources import progress
@@ -44,6 +51,7 @@ from kohort.pipeline.sources.options import SourceOptions
 from kohort.pipeline.sources.positions import TopicPartition
 from kohort.pipeline.sources.ranges import Logs
 from kohort.pipeline.sources.sparse_index import ScannedSegment
+from kohort.pipeline.sources.stream_offsets import StreamPosition
 from kohort.pipeline.sources.topic_ids import topic_ids
 
 TASK_BYTES = 64 << 20
@@ -129,9 +137,12 @@ class Run:
         """Return how much the current run has read so far, or the last run in all."""
         return self._read if self._notes is None else progress.total(self._notes)
 
-    def once(self) -> RunOutcome:
+    def once(self, until: StreamPosition | None = None) -> RunOutcome:
         """
         Publish a new version if anything is new.
+
+        Args:
+            until: the end of what is read; None for the end of the logs. What was read before is not read again.
 
         Raises:
             ConfigError: the source cannot be read, is another one than before, or another run holds the directory.
@@ -143,6 +154,8 @@ class Run:
             bronze.Bronze(self.out).keep(self._named(before))
             bounds, ids = self._bounds(state)
             self._check(bounds)
+            if until is not None:
+                bounds, ids = limited(bounds, ids, state, until)
             ended = find_ended(state, bounds, ids)
             state = resumed(state, ended)
             lost = check_followable(state.positions, bounds)

@@ -1,0 +1,120 @@
+"""
+The script of the report: search, sort, values on hover and by keyboard, and details of groups on demand.
+
+The page is complete without it, except for the details of groups beyond the first ones, which are kept compressed. It refers to
+nothing outside the page.
+"""
+
+SCRIPT = r"""
+(() => {
+'use strict';
+const $ = (s, e = document) => e.querySelector(s), $$ = (s, e = document) => [...e.querySelectorAll(s)];
+const more = JSON.parse(($('#more') || {textContent: '{}'}).textContent);
+const utc = ms => new Date(ms).toISOString().replace('T', ' ').replace('Z', '');
+const num = n => n.toLocaleString('en').replaceAll(',', '\u202f');
+
+// Details of a group: inflated and inserted when they are asked for.
+async function open(id) {
+  if (!id) return;
+  let section = document.getElementById(id);
+  if (!section && more[id.slice(6)]) {
+    const raw = Uint8Array.from(atob(more[id.slice(6)]), c => c.charCodeAt(0));
+    const stream = new Blob([raw]).stream().pipeThrough(new DecompressionStream('deflate'));
+    const text = await new Response(stream).text();
+    $('#details').insertAdjacentHTML('beforeend', text);
+    delete more[id.slice(6)];
+    section = document.getElementById(id);
+    ready(section);
+  }
+  const title = section && ($('h2', section) || section);
+  if (title) { section.scrollIntoView(); title.tabIndex = -1; title.focus({preventScroll: true}); }
+}
+addEventListener('hashchange', () => open(decodeURIComponent(location.hash.slice(1))));
+
+// Tables: a click on a title sorts, again in the other direction.
+function sortable(table) {
+  $$('thead th', table).forEach((th, at) => {
+    const button = document.createElement('button');
+    button.type = 'button'; button.append(...th.childNodes); th.append(button);
+    button.onclick = () => {
+      const down = th.getAttribute('aria-sort') !== 'descending';
+      $$('thead th', table).forEach(one => one.removeAttribute('aria-sort'));
+      th.setAttribute('aria-sort', down ? 'descending' : 'ascending');
+      const key = row => {
+        const cell = row.cells[at];
+        if (!cell) return '';
+        const value = cell.dataset.v ?? cell.textContent;
+        const n = Number(value.replaceAll('\u202f', '').replace('\u2013', '-1'));
+        return value !== '' && !Number.isNaN(n) ? n : value.toLowerCase();
+      };
+      const rows = [...table.tBodies[0].rows].map(row => [key(row), row]);
+      rows.sort(([a], [b]) => {
+        const order = typeof a === 'number' && typeof b === 'number' ? a - b : String(a).localeCompare(String(b));
+        return down ? -order : order;
+      });
+      table.tBodies[0].append(...rows.map(([, row]) => row));
+    };
+  });
+}
+
+// Charts: the value under the pointer, or under the arrow keys.
+function chart(svg) {
+  const [first, last, left, right, top, y0, y1] = svg.dataset.axis.split(' ').map(Number);
+  const [base, ...told] = svg.dataset.points.split(' ');
+  const points = told.map(one => { const [t, lag, max] = one.split(':').map(Number); return [Number(base) + t, lag, max]; });
+  const x = t => left + (t - first) / (last - first) * (right - left), y = v => y1 - v / top * (y1 - y0);
+  const make = (name, attributes) => {
+    const e = document.createElementNS('http://www.w3.org/2000/svg', name);
+    for (const [k, v] of Object.entries(attributes)) e.setAttribute(k, v);
+    svg.append(e); return e;
+  };
+  const line = make('line', {class: 'cursor', y1: y0, y2: y1}), dot = make('circle', {class: 'dot', r: 4});
+  const text = document.createElement('p');
+  text.className = 'value soft'; text.setAttribute('aria-live', 'polite'); text.textContent = '\u00a0';
+  svg.after(text); svg.tabIndex = 0;
+  let at = points.length - 1;
+  const show = () => {
+    const [t, lag, max] = points[at];
+    for (const e of [line]) { e.setAttribute('x1', x(t)); e.setAttribute('x2', x(t)); }
+    dot.setAttribute('cx', x(t)); dot.setAttribute('cy', y(lag));
+    svg.classList.add('on');
+    text.textContent = `${utc(t)} UTC: ${num(lag)} records behind` + (max > lag ? `, up to ${num(max)} just before` : '');
+  };
+  const hide = () => { svg.classList.remove('on'); text.textContent = '\u00a0'; };
+  svg.addEventListener('pointermove', event => {
+    const box = svg.getBoundingClientRect(), here = (event.clientX - box.left) / box.width * svg.viewBox.baseVal.width;
+    const t = first + (here - left) / (right - left) * (last - first);
+    at = 0; points.forEach(([ms], i) => { if (ms <= t) at = i; }); show();
+  });
+  svg.addEventListener('pointerleave', hide); svg.addEventListener('blur', hide);
+  svg.addEventListener('keydown', event => {
+    const step = {ArrowLeft: -1, ArrowRight: 1, Home: -points.length, End: points.length, PageUp: -10, PageDown: 10}[event.key];
+    if (!step) return;
+    event.preventDefault(); at = Math.min(Math.max(at + step, 0), points.length - 1); show();
+  });
+}
+
+function ready(part) { $$('table.sorts', part).forEach(sortable); $$('svg.chart', part).forEach(chart); }
+ready(document.body);
+
+// Search: rows of groups and of offsets that have all words.
+const search = $('#search');
+if (search) {
+  const rows = $$('table.finds tbody tr'), count = $('#found');
+  const text = rows.map(row => row.textContent.toLowerCase());
+  search.oninput = () => {
+    const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    let found = 0;
+    rows.forEach((row, i) => {
+      const is = words.every(word => text[i].includes(word));
+      row.hidden = !is; if (is && row.closest('#index')) found++;
+    });
+    count.textContent = words.length ? `${num(found)} groups` : '';
+  };
+  addEventListener('keydown', event => {
+    if (event.key === '/' && document.activeElement.tagName !== 'INPUT') { event.preventDefault(); search.focus(); }
+  });
+}
+if (location.hash) open(decodeURIComponent(location.hash.slice(1)));
+})();
+"""
