@@ -105,7 +105,7 @@ def test_lag_under_every_name(broker: ServedKohort, exporter: Exporter) -> None:
     nobody = {"member_host": "", "consumer_id": "", "client_id": ""}
     waits = value(exporter, "kafka_consumergroup_group_lag_seconds", **of_group, **place, **nobody)
     # The record at offset 4 itself, in the middle of what was produced.
-    assert waits == now.at_ms / 1000 - 1_000.004
+    assert waits == (now.at_ms - 1_000_004) / 1000
     assert value(exporter, "kafka_consumergroup_group_max_lag_seconds", **of_group) == waits
     kminion = {"group_id": "g", "topic_name": "orders", "partition_id": "0"}
     assert value(exporter, "kminion_kafka_consumer_group_topic_partition_lag", **kminion) == 5
@@ -139,7 +139,7 @@ def test_transactions(broker: ServedKohort, exporter: Exporter) -> None:
         assert value(exporter, "kafka_consumergroup_lag", consumergroup="g", topic="orders", partition="1") == 6
         assert exporter.snapshot is not None
         waits = value(exporter, "kohort_group_lag_seconds", group="g")
-        assert waits == exporter.snapshot.at_ms / 1000 - OPENED_MS / 1000
+        assert waits == (exporter.snapshot.at_ms - OPENED_MS) / 1000
         await producers[1].abort_transaction()
         wait_until(lambda: not exporter.poll().transactions, what="the markers")
         assert value(exporter, "kohort_group_lag_seconds", group="g") == 0

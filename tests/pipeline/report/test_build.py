@@ -68,7 +68,7 @@ def test_a_report_of_published_tables(tmp_path: Path) -> None:
 
 def test_a_series_is_thinned_as_spark_does() -> None:
     rng = Random(5)
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"group": group, "timestamp_ms": at, "lag": rng.randrange(100)}
         for group, count in (("a", 500), ("b", 7), ("c", 1))
         for at in sorted(rng.sample(range(10_000), count))
