@@ -5,6 +5,7 @@ py4j, which comes with PySpark, calls Java by reflection, so the Java clients ne
 """
 
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -25,16 +26,20 @@ class Jvm:
         classes: Java's packages as attributes: `classes.java.util.Properties()`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, jars: Path | None = None, flags: Sequence[str] = ()) -> None:
         """
+        Args:
+            jars: the directory of the classes; Apache Kafka's by default.
+            flags: options of Java, in addition to those for a quick start.
+
         Raises:
             UnavailableKafkaError: Java or Maven is missing, or the download failed.
         """
         (jar,) = (Path(pyspark.__file__).parent / "jars").glob("py4j-*.jar")
         port, self._process = launch_gateway(
             jarpath=str(jar),
-            classpath=f"{kafka_jars()}/*",
-            javaopts=list(QUICK_START),
+            classpath=f"{jars or kafka_jars()}/*",
+            javaopts=[*QUICK_START, *flags],
             java_path=java(),
             die_on_exit=True,
             return_proc=True,
