@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from kohort.pipeline.engines.dispatch import is_local
+
 _PLACE = ("group", "topic", "partition")
 _OWNED = ("topic", "topic_id", "subtopology", "partition")
 SORTED_BY = {
@@ -49,6 +51,9 @@ def write_parquet(frame: Any, directory: str | Path, name: str) -> str:
     Spark replaces the files one by one: a reader that looks meanwhile may see neither the old table nor the new one.
     """
     target = f"{str(directory).rstrip('/')}/{name}"
+    if is_local(frame):
+        frame.write_parquet(target)
+        return target
     frame.write.mode("overwrite").option("compression", "zstd").parquet(target)
     return target
 

@@ -22,6 +22,7 @@ from kohort.pipeline.decode.schemas import (
     TRANSACTION,
 )
 from kohort.pipeline.decode.segments import list_segments, newest_segments
+from kohort.pipeline.engines.dispatch import cores
 from kohort.pipeline.sources import progress
 from kohort.pipeline.sources.first_unread import can_find, find_unread
 from kohort.pipeline.sources.live import is_live, list_logs
@@ -166,8 +167,10 @@ class Reading:
         if is_live(self.directory):
             return int(time.time() * 1000)
         ends = self._read([SEGMENT], ["log_topic", "timestamp_ms"], None, newest=True)
-        latest = ends.where("timestamp_ms is not null").groupBy("log_topic").agg({"timestamp_ms": "max"}).collect()
-        return end_of_logs(dict(latest))
+        latest = (
+            ends.where("timestamp_ms is not null").toArrow().group_by("log_topic").aggregate([("timestamp_ms", "max")])
+        )
+        return end_of_logs({row["log_topic"]: row["timestamp_ms_max"] for row in latest.to_pylist()})
 
     @cached_property
     def offset_commits(self) -> Any:
@@ -318,7 +321,7 @@ class Reading:
             size_bytes = sum(segment.size_bytes for segment in chosen)
             self.planned_bytes += size_bytes
             bytes_max = _COMPACT_TASK_BYTES if self.is_latest_only else PACK_BYTES
-            each = task_bytes(size_bytes, self._spark.sparkContext.defaultParallelism, bytes_max=bytes_max)
+            each = task_bytes(size_bytes, cores(self._spark), bytes_max=bytes_max)
             reader = reader.option("bytesPerTask", str(each))
         reader = reader.option("kinds", ",".join(kinds)).option("columns", ",".join(columns))
         reader = reader.option("newest", str(newest).lower()).options(**self.connection)

@@ -9,12 +9,13 @@ holds one incarnation only and has no such column. An incarnation begins with a 
 
 from typing import Any
 
-from pyspark.sql import functions as fn
+from kohort.pipeline.engines.dispatch import fn, over_frames
 
 INCARNATION = "log_life"
 _PLACE = ("log_topic", "log_partition")
 
 
+@over_frames
 def current(batches: Any, *, at_ms: int) -> Any:
     """Select the batches of the incarnations at an instant; `batches` has `log_topic`, `log_partition` and `timestamp_ms`."""
     if INCARNATION not in batches.columns:
@@ -23,6 +24,7 @@ def current(batches: Any, *, at_ms: int) -> Any:
     return batches.join(newest, on=[*_PLACE, INCARNATION], how="left_semi")
 
 
+@over_frames
 def last_end(frame: Any, end: str, *, where: Any = None, over: Any = None) -> Any:
     """
     Return the greatest end offset of the newest incarnation of a log, as an aggregate or over a window.

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import from_arrow_schema
+
+from kohort.pipeline.engines.dispatch import map_in_arrow
 
 ROWS_MAX = 4096
 """The size of an output batch."""
@@ -45,7 +46,7 @@ def replayed(
         yield pa.RecordBatch.from_pylist(out, schema=schema)
 
     together = frame.repartition(*keys).sortWithinPartitions(*keys, *order)
-    return together.mapInArrow(run, from_arrow_schema(schema))
+    return map_in_arrow(together, run, schema)
 
 
 def _rows(

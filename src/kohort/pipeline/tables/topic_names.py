@@ -7,18 +7,21 @@ Offset commits carry both since Apache Kafka 4.1 (value version 4), as do the re
 from collections.abc import Mapping
 from typing import Any
 
-from pyspark.sql import functions as fn
+import pyarrow as pa
 
 from kohort.pipeline.decode.schemas import COORDINATOR, OFFSET_COMMIT
+from kohort.pipeline.engines.dispatch import fn, over_frames
 
 INPUT_COLUMNS = ("kind", "topic", "topic_id", "record_type", "tombstone", "value", "log_partition", "log_offset")
 """Columns to read of `kind` offset_commit and coordinator."""
 
+_SCHEMA = pa.schema([("topic_id", pa.string()), ("topic", pa.string())])
 _SHARE_TOPICS = "ShareGroupStatePartitionMetadata"
 _TOPIC = "array<struct<topicId:string,topicName:string>>"
 _VALUE = f"struct<initializingTopics:{_TOPIC},initializedTopics:{_TOPIC}>"
 
 
+@over_frames
 def topic_names(records: Any) -> Any:
     """
     Return `topic_id` and `topic`, one row per id.
@@ -53,10 +56,12 @@ def with_known(names: Any, known: Mapping[str, str]) -> Any:
     """
     if not known:
         return names
-    now = names.sparkSession.createDataFrame(sorted(known.items()), "topic_id string, topic string")
+    rows = [{"topic_id": topic_id, "topic": topic} for topic_id, topic in sorted(known.items())]
+    now = names.sparkSession.createDataFrame(pa.Table.from_pylist(rows, _SCHEMA))
     return now.unionByName(names.join(now, on="topic_id", how="left_anti"))
 
 
+@over_frames
 def named(frame: Any, names: Any) -> Any:
     """Fill in the column `topic` of a frame with `topic` and `topic_id`, as far as the names are known."""
     known = names.withColumnRenamed("topic", "known_topic")

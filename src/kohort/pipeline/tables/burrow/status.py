@@ -5,10 +5,8 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Window
-from pyspark.sql import functions as fn
-from pyspark.sql.pandas.types import from_arrow_schema
 
+from kohort.pipeline.engines.dispatch import Window, fn, map_in_arrow, over_frames
 from kohort.pipeline.tables.burrow.evaluator import INTERVALS, Commit, Rules, evaluate, window
 from kohort.pipeline.tables.burrow.history import BurrowHistory
 from kohort.pipeline.tables.burrow.verdicts import is_rising
@@ -34,6 +32,7 @@ HISTORY_SCHEMA = pa.schema(
 )
 
 
+@over_frames
 def burrow_status(
     commits: Any,
     batches: Any,
@@ -66,9 +65,10 @@ def burrow_status(
             rows = [_evaluated(row, at_ms, settings) for row in part.to_pylist()]
             yield pa.RecordBatch.from_pylist([row for row in rows if row is not None], schema=STATUS_SCHEMA)
 
-    return joined.mapInArrow(evaluate_rows, from_arrow_schema(STATUS_SCHEMA))
+    return map_in_arrow(joined, evaluate_rows, STATUS_SCHEMA)
 
 
+@over_frames
 def burrow_history(commits: Any, batches: Any, *, until_ms: int, rules: Rules | None = None) -> Any:
     """
     Return every status of every partition up to `until_ms`. At every instant it equals `burrow_status`.

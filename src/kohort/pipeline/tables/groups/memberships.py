@@ -15,10 +15,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from pyspark.sql import Window
-from pyspark.sql import functions as fn
-
 from kohort.pipeline.decode.schemas import COORDINATOR, GROUP_METADATA
+from kohort.pipeline.engines.dispatch import Window, fn, over_frames
 
 INPUT_COLUMNS = (
     "kind",
@@ -61,6 +59,7 @@ _PLACE = "struct<member_id:string,topic:string,topic_id:string,subtopology:strin
 _NAMES = "struct<member_id:string,instance_id:string,client_id:string,client_host:string>"
 
 
+@over_frames
 def intervals(snapshots: Any, *, keys: Sequence[str]) -> Any:
     """
     Return `keys`, the fields of the items, `since_ms`, `until_ms`, `first_log_offset`.
@@ -88,6 +87,7 @@ def intervals(snapshots: Any, *, keys: Sequence[str]) -> Any:
     )
 
 
+@over_frames
 def member_intervals(records: Any) -> Any:
     """
     Return one row for every interval of a membership: `group`, `group_type`, `member_id`, `instance_id`, `client_id`,
@@ -109,6 +109,7 @@ def member_intervals(records: Any) -> Any:
     return _both(classic, modern, columns)
 
 
+@over_frames
 def assignment_intervals(records: Any) -> Any:
     """
     Return one row for every interval in which a member owned a partition or a task.

@@ -10,15 +10,14 @@ a task's state is no ownership.
 
 from typing import Any
 
-from pyspark.sql import Window
-from pyspark.sql import functions as fn
-
+from kohort.pipeline.engines.dispatch import Window, fn, over_frames
 from kohort.pipeline.tables.groups.memberships import ACTIVE, SHARE
 
 _PARTITION = ("group", "group_type", "topic", "topic_id", "subtopology", "partition")
 _FOREVER_MS = (1 << 63) - 1
 
 
+@over_frames
 def partition_flapping(assignments: Any, members: Any = None) -> Any:
     """
     Return one row per partition (or task) of a group.
@@ -55,6 +54,7 @@ def partition_flapping(assignments: Any, members: Any = None) -> Any:
     )
 
 
+@over_frames
 def time_without_owner(assignments: Any, *, at_ms: int) -> Any:
     """
     Return one row for every interval in which a partition had no owner, after its first one.

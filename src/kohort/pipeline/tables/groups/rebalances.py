@@ -23,10 +23,9 @@ ClassicGroup.currentStateTimestampOrDefault.
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Window
-from pyspark.sql import functions as fn
 
 from kohort.pipeline.decode.schemas import COORDINATOR, GROUP_METADATA
+from kohort.pipeline.engines.dispatch import Window, fn, over_frames
 from kohort.pipeline.tables.groups.group_history import (
     CREATED,
     DELETED,
@@ -88,6 +87,7 @@ INPUT_COLUMNS = (
 """Columns to read of `kind` group_metadata and coordinator."""
 
 
+@over_frames
 def rebalances(records: Any) -> Any:
     """
     Return one row for every change of a group, with its `event` and `why`. Members have no subscription or assignment.
@@ -118,6 +118,7 @@ def _history(log_partition: int, group: str) -> GroupHistory:
     return GroupHistory(group, log_partition)
 
 
+@over_frames
 def rebalance_costs(found: Any, lag_series: Any) -> Any:
     """
     Add the lag that each rebalance cost.

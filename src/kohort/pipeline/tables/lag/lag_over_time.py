@@ -15,9 +15,7 @@ producer clocks distort the result.
 
 from typing import Any
 
-from pyspark.sql import Window
-from pyspark.sql import functions as fn
-
+from kohort.pipeline.engines.dispatch import Window, fn, over_frames
 from kohort.pipeline.tables.incarnations import INCARNATION, last_end
 from kohort.pipeline.tables.offsets.offset_commits import counting
 
@@ -31,6 +29,7 @@ ORDER = ("timestamp_ms", "order", INCARNATION, "end_offset")
 """The order of the events of a partition of a group. A log that never began again has no incarnation."""
 
 
+@over_frames
 def lag_over_time(commits: Any, batches: Any, *, points: int = POINTS) -> Any:
     """
     Return the lag of each group after its events: `group`, `timestamp_ms`, `lag`.
@@ -43,6 +42,7 @@ def lag_over_time(commits: Any, batches: Any, *, points: int = POINTS) -> Any:
     return _sums(_partition_steps(_with_lag(_events(commits, batches, points=points))))
 
 
+@over_frames
 def partition_lag(commits: Any, batches: Any) -> Any:
     """
     Return the events of each partition of a group.
@@ -190,6 +190,7 @@ def _sums(steps: Any) -> Any:
     )
 
 
+@over_frames
 def thinned(series: Any, *, points: int) -> Any:
     """
     Reduce a series to at most `points` equal intervals per group: the last lag of each, and the greatest as `lag_max`.

@@ -2,11 +2,12 @@
 
 from typing import Any
 
-from pyspark.sql import functions as fn
+from kohort.pipeline.engines.dispatch import fn, over_frames
 
 _PLACE = ("log_topic", "log_partition")
 
 
+@over_frames
 def since(batches: Any, begins: Any) -> Any:
     """
     Remove the batches below the start of their log. They delay no group, and block no reader.

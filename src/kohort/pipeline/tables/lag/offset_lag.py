@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from pyspark.sql import functions as fn
+from kohort.pipeline.engines.dispatch import fn, over_frames
 
 
+@over_frames
 def lag(latest: Any, ends: Any) -> Any:
     """
     Add `end_offset`, `lag` and `is_beyond_end` to latest offsets; they are null if there is no log of the partition.

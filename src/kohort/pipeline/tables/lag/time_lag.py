@@ -15,10 +15,8 @@ Source: KIP-98 (the records that an ABORT marker ends); Kafka CompletedFetch (th
 
 from typing import Any
 
-from pyspark.sql import Window
-from pyspark.sql import functions as fn
-
 from kohort.pipeline.decode.schemas import ABORT
+from kohort.pipeline.engines.dispatch import Window, fn, over_frames
 from kohort.pipeline.tables.incarnations import current
 from kohort.pipeline.tables.lag.log_starts import since
 from kohort.pipeline.tables.offsets.as_of import BATCH_COLUMNS
@@ -28,6 +26,7 @@ INPUT_COLUMNS = BATCH_COLUMNS
 _PLACE = ("topic", "partition")
 
 
+@over_frames
 def time_lag(latest: Any, batches: Any, *, at_ms: int, begins: Any = None) -> Any:
     """
     Add the time lag to latest offsets.
@@ -69,6 +68,7 @@ def time_lag(latest: Any, batches: Any, *, at_ms: int, begins: Any = None) -> An
     return with_time_lag(latest, starts, unread, at_ms=at_ms)
 
 
+@over_frames
 def with_time_lag(latest: Any, starts: Any, unread: Any, *, at_ms: int) -> Any:
     """
     Add the time lag to latest offsets, from what is known of the logs.

@@ -6,8 +6,7 @@ The answer is exact as far as the logs reach back: compaction removes older comm
 
 from typing import Any
 
-from pyspark.sql import functions as fn
-
+from kohort.pipeline.engines.dispatch import fn, over_frames
 from kohort.pipeline.tables.incarnations import current
 
 BATCH_COLUMNS = (
@@ -26,11 +25,13 @@ BATCH_COLUMNS = (
 """Columns to read of `kind` batch, for all tables that need the logs of topics."""
 
 
+@over_frames
 def commits_as_of(commits: Any, *, at_ms: int) -> Any:
     """Select the commits and tombstones in effect at `at_ms`; `commits` as `offset_commits` returns them."""
     return commits.where(fn.col("visible_at_ms") <= at_ms)
 
 
+@over_frames
 def ends_as_of(batches: Any, *, at_ms: int) -> Any:
     """
     Return the log end offsets at `at_ms`: `topic`, `partition`, `end_offset`, by the greatest timestamp of each batch.

@@ -2,14 +2,13 @@
 
 from typing import Any
 
-from pyspark.sql import Window
-from pyspark.sql import functions as fn
-
+from kohort.pipeline.engines.dispatch import Window, fn, over_frames
 from kohort.pipeline.tables.offsets.offset_commits import counting
 
 _PARTITION = ("group", "topic", "partition")
 
 
+@over_frames
 def commit_frequency(commits: Any) -> Any:
     """
     Return one row per group and partition.

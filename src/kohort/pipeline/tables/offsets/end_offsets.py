@@ -2,12 +2,13 @@
 
 from typing import Any
 
-from pyspark.sql import functions as fn
+from kohort.pipeline.engines.dispatch import fn, over_frames
 
 INPUT_COLUMNS = ("log_topic", "log_partition", "next_offset")
 """Columns to read of `kind` segment."""
 
 
+@over_frames
 def end_offsets(segments: Any) -> Any:
     """
     Return the offset of the next record, per topic partition.

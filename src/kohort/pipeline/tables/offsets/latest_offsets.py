@@ -2,10 +2,8 @@
 
 from typing import Any
 
-from pyspark.sql import Window
-from pyspark.sql import functions as fn
-
 from kohort.pipeline.decode.schemas import COMMIT, DAMAGE, MARKER, OFFSET_COMMIT
+from kohort.pipeline.engines.dispatch import Window, fn, over_frames
 from kohort.pipeline.tables.offsets.offset_commits import counting
 
 KEY = ("log_partition", "group", "topic", "partition")
@@ -17,6 +15,7 @@ INPUT_COLUMNS = tuple(
 """Columns to read of `kind` offset_commit, marker and damage for `last_records`."""
 
 
+@over_frames
 def latest_offsets(commits: Any) -> Any:
     """
     Select the last effective commit of each key, unless a tombstone follows it; `commits` as `offset_commits` returns them.
@@ -29,6 +28,7 @@ def latest_offsets(commits: Any) -> Any:
     return _standing(_by_key(counting(commits)).agg(fn.max_by(fn.struct(*VALUE), "log_offset").alias("last")))
 
 
+@over_frames
 def last_records(records: Any) -> Any:
     """
     Reduce records to one row per key, in one pass: all that `offsets_of` and `damage_of` need.
@@ -52,11 +52,13 @@ def last_records(records: Any) -> Any:
     return _by_key(kept, damage).agg(fn.max_by(fn.when(~is_damage, fn.struct(*VALUE)), "log_offset").alias("last"))
 
 
+@over_frames
 def offsets_of(last: Any) -> Any:
     """Return the same as `latest_offsets`, from `last_records`."""
     return _standing(last.where(fn.col("damage").isNull()))
 
 
+@over_frames
 def damage_of(last: Any) -> Any:
     """Return the rows of kind damage, from `last_records`; `DAMAGE_COLUMNS`."""
     return last.where(fn.col("damage").isNotNull()).select("damage.*")

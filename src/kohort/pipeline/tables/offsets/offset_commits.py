@@ -9,10 +9,8 @@ Source: Kafka GroupCoordinatorShard.replayEndTransactionMarker, OffsetMetadataMa
 
 from typing import Any
 
-from pyspark.sql import Window
-from pyspark.sql import functions as fn
-
 from kohort.pipeline.decode.schemas import COMMIT, MARKER, OFFSET_COMMIT
+from kohort.pipeline.engines.dispatch import Window, fn, over_frames
 
 PLAIN = "plain"
 COMMITTED = "committed"
@@ -40,6 +38,7 @@ INPUT_COLUMNS = (
 """Columns to read of `kind` offset_commit and marker."""
 
 
+@over_frames
 def offset_commits(records: Any) -> Any:
     """
     Return every offset commit and tombstone with its `fate`, and `visible_at_ms`: when it took effect; null if it did not.
@@ -80,6 +79,7 @@ def offset_commits(records: Any) -> Any:
     )
 
 
+@over_frames
 def counting(commits: Any) -> Any:
     """Select the commits and tombstones that took effect."""
     return commits.where(fn.col("fate").isin(PLAIN, COMMITTED))

@@ -3,9 +3,9 @@
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import functions as fn
 
 from kohort.pipeline.decode.schemas import COORDINATOR
+from kohort.pipeline.engines.dispatch import fn, over_frames
 from kohort.pipeline.tables.replayed import replayed
 from kohort.pipeline.tables.shares.share_history import SNAPSHOT, UPDATE, ShareHistory
 
@@ -46,6 +46,7 @@ SCHEMA = pa.schema(
 )
 
 
+@over_frames
 def share_state(records: Any) -> Any:
     """
     Return one row for every partition of a share group that has a state.
@@ -71,6 +72,7 @@ def _history(_: int, group: str, topic_id: str, partition: int) -> ShareHistory:
     return ShareHistory(group, topic_id, partition)
 
 
+@over_frames
 def share_lag(state: Any, names: Any, ends: Any) -> Any:
     """
     Add `topic`, `end_offset` and `lag` to `share_state`: records from the start offset on whose delivery is not complete. Both

@@ -12,9 +12,7 @@ list the partition for it; open transactions are candidates after 15 minutes).
 
 from typing import Any
 
-from pyspark.sql import Window
-from pyspark.sql import functions as fn
-
+from kohort.pipeline.engines.dispatch import Window, fn, over_frames
 from kohort.pipeline.tables.incarnations import current
 
 INPUT_COLUMNS = (
@@ -36,6 +34,7 @@ LONG_MS = 15 * 60_000
 ONGOING, LONG, HANGING = "ongoing", "long", "hanging"
 
 
+@over_frames
 def blocking_transactions(batches: Any, found: Any, *, at_ms: int, long_ms: int = LONG_MS) -> Any:
     """
     Return one row for every transaction that is open in a partition.

@@ -13,10 +13,8 @@ Source: Kafka TransactionStateManager, TransactionCoordinator; KIP-98, KIP-890.
 
 from typing import Any
 
-from pyspark.sql import Window
-from pyspark.sql import functions as fn
-
 from kohort.pipeline.decode.schemas import TRANSACTION
+from kohort.pipeline.engines.dispatch import Window, fn, over_frames
 
 INPUT_COLUMNS = (
     "kind",
@@ -41,6 +39,7 @@ _EPOCH_BUMPED_BY_CLIENT = 2
 """From this transaction version on every transaction bumps the epoch, so a bump does not indicate fencing."""
 
 
+@over_frames
 def transactions(records: Any) -> Any:
     """
     Return one row for every transaction.
@@ -171,6 +170,7 @@ def _ended_by() -> Any:
     )
 
 
+@over_frames
 def open_transactions(found: Any, *, at_ms: int) -> Any:
     """
     Return the transactions that are not complete, one row for each of their partitions. `read_committed` consumers cannot read
@@ -201,6 +201,7 @@ def open_transactions(found: Any, *, at_ms: int) -> Any:
     )
 
 
+@over_frames
 def transaction_statistics(found: Any) -> Any:
     """
     Return one row per transactional id: `transactions`, `committed`, `aborted`, `open`, `timed_out`, `fenced`, `abort_rate` (of

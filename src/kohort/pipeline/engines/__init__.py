@@ -1,0 +1,1 @@
+"""The engines that make tables: Spark, and the local one, which needs neither Spark nor Java."""

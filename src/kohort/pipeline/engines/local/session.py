@@ -1,0 +1,170 @@
+"""
+A session of the local engine: an in-memory database, and the reader of logs with the options of Spark's source.
+
+The memory is bounded: DuckDB spills tables and intermediate results beyond its limit into temporary files.
+"""
+
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Self
+
+import duckdb
+import pyarrow as pa
+
+from kohort.pipeline.decode import schemas
+from kohort.pipeline.engines.local import functions
+from kohort.pipeline.engines.local.frames import LocalFrame
+from kohort.pipeline.sources.options import SourceOptions
+from kohort.pipeline.sources.plan import tasks_of
+from kohort.pipeline.sources.tasks import read_task
+
+_MEMORY_LIMIT = "512MiB"
+_BATCH_ROWS = 8192
+
+
+class LocalSession:
+    """Frames over an in-memory database; not thread-safe."""
+
+    kohort_expressions: ModuleType = functions
+    cores = 1
+    """Tasks that read at the same time."""
+
+    def __init__(self, *, memory_limit: str = _MEMORY_LIMIT) -> None:
+        self._scratch = tempfile.TemporaryDirectory(prefix="kohort-local-")
+        settings: dict[str, Any] = {"memory_limit": memory_limit, "temp_directory": str(Path(self._scratch.name))}
+        settings |= {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
+        self._database = duckdb.connect(config=settings)
+        self._names = count()
+        self._tables: set[str] = set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._database.close()
+        self._scratch.cleanup()
+
+    @property
+    def read(self) -> "LogReader":
+        return LogReader(self)
+
+    def createDataFrame(self, table: pa.Table) -> LocalFrame:  # noqa: N802  (Spark's name)
+        return self.from_rows(lambda: iter(table.to_batches()), table.schema)
+
+    def from_rows(self, rows: Callable[[], Iterator[pa.RecordBatch]], schema: pa.Schema) -> LocalFrame:
+        """Return a frame of rows that a function makes, at each use of the frame."""
+        return LocalFrame(self, "", (), list(schema.names), rows=rows, schema=schema)
+
+    def new_name(self) -> str:
+        return f"f{next(self._names)}"
+
+    @contextmanager
+    def reader(self, frame: LocalFrame) -> Iterator[pa.RecordBatchReader]:
+        """Run the query of a frame, and provide its rows."""
+        for one in _ancestors(frame, without=self._tables):
+            if one.is_persisted:
+                self._store(one)
+        with self._bound(frame, _reader) as (connection, sql):
+            yield connection.sql(sql).to_arrow_reader(_BATCH_ROWS)
+
+    def schema(self, frame: LocalFrame) -> pa.Schema:
+        """Return the schema of a frame. Nothing is read for it."""
+        with self._bound(frame, _no_rows) as (connection, sql):
+            return connection.sql(f"{sql} LIMIT 0").to_arrow_reader().schema
+
+    def _store(self, frame: LocalFrame) -> None:
+        with self._bound(frame, _reader) as (connection, sql):
+            connection.execute(f"CREATE TABLE {frame.name} AS {sql}")
+        self._tables.add(frame.name)
+
+    @contextmanager
+    def _bound(self, frame: LocalFrame, rows_of: Callable[[LocalFrame], Any]) -> Iterator[tuple[Any, str]]:
+        """Provide a connection that knows the rows in a query, and the query."""
+        # A result is read from its connection while another query makes the rows of a frame: each needs its own.
+        connection = self._database.cursor()
+        try:
+            parts = []
+            uses = _uses(frame, self._tables)
+            for one in _ancestors(frame, without=self._tables):
+                sql = one.sql
+                if one.rows is not None:
+                    connection.register(f"{one.name}_rows", rows_of(one))
+                    sql = f"SELECT * FROM {one.name}_rows"
+                hint = "MATERIALIZED" if uses[one.name] > 1 else "NOT MATERIALIZED"
+                parts.append(f"{one.name} AS {hint} ({sql})")
+            chain = f"WITH {', '.join(parts)} " if parts else ""
+            yield connection, f"{chain}SELECT * FROM {frame.name}"
+        finally:
+            connection.close()
+
+
+class LogReader:
+    """`spark.read.format("kohort")`."""
+
+    def __init__(self, session: LocalSession, options: Mapping[str, str] | None = None) -> None:
+        self._session, self._options = session, dict(options or {})
+
+    def format(self, _: str) -> "LogReader":
+        return self
+
+    def option(self, name: str, value: object) -> "LogReader":
+        return self.options(**{name: value})
+
+    def options(self, **values: object) -> "LogReader":
+        return LogReader(self._session, self._options | {name: str(value) for name, value in values.items()})
+
+    def load(self, path: str) -> LocalFrame:
+        """
+        Return the rows of a source.
+
+        Raises:
+            ConfigError: an option is invalid.
+        """
+        options = SourceOptions.parse({**self._options, "path": path})
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            for task in tasks_of(options):
+                yield from read_task(options, task)
+
+        return self._session.from_rows(rows, schemas.subset(options.columns))
+
+
+def _reader(frame: LocalFrame) -> pa.RecordBatchReader:
+    assert frame.rows is not None
+    return pa.RecordBatchReader.from_batches(frame.schema, frame.rows())
+
+
+def _no_rows(frame: LocalFrame) -> pa.Table:
+    assert frame.schema is not None
+    return frame.schema.empty_table()
+
+
+def _ancestors(frame: LocalFrame, *, without: Iterable[str] = ()) -> list[LocalFrame]:
+    """Return the frames that a query needs, each after those that it uses; `without` names tables, which need nothing."""
+    found: dict[str, LocalFrame] = {}
+
+    def visit(one: LocalFrame) -> None:
+        if one.name not in found and one.name not in without:
+            for parent in one.parents:
+                visit(parent)
+            found[one.name] = one
+
+    visit(frame)
+    return list(found.values())
+
+
+def _uses(frame: LocalFrame, tables: Iterable[str]) -> dict[str, int]:
+    """Count the uses of each frame in a query."""
+    uses = {one.name: 0 for one in _ancestors(frame, without=tables)}
+    for one in _ancestors(frame, without=tables):
+        for parent in one.parents:
+            if parent.name in uses:
+                uses[parent.name] += 1
+    return uses
