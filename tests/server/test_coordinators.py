@@ -49,6 +49,8 @@ class Registrar:
         deleted = [topic.name for topic in delta.deleted]
         self.told.append(("image", sorted(topic.name for topic in image.topics()), deleted))
 
+    loading = 0
+
     def metrics(self) -> Iterator[Metric]:
         yield gauge("kohort_transaction_coordinator_ids", "Transactional ids.", 7)
 

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
 
 import pytest
 from prometheus_client.metrics_core import Metric
@@ -12,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.cli.serve import parser
-from kohort.server.metrics.families import gauge, log_families, producer_families
+from kohort.server.metrics.families import gauge, late_transactions, log_families, producer_families
 from kohort.server.metrics.scrape import REQUEST_BYTES_MAX, Scrape
 from kohort.server.node import Node
 from kohort.server.settings import Settings
@@ -22,6 +23,8 @@ from tests.broker.test_read_committed import Readers
 from tests.server.test_connection import Client, commit, with_topic
 
 SECONDS_MAX = 120.0
+HOST = "127.0.0.1"
+READY = b"GET /ready HTTP/1.1\r\n\r\n"
 GET = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 BODY = b"# HELP metric About.\n# TYPE metric gauge\nmetric 1.0\n"
@@ -30,7 +33,7 @@ ANSWERS = {
     GET:                                                   (200, BODY),
     b"GET /metrics?name[]=x HTTP/1.0\r\n\r\n":             (200, BODY),
     b"HEAD /metrics HTTP/1.1\r\n\r\n":                     (200, b""),
-    b"GET / HTTP/1.1\r\n\r\n":                             (404, b"Only /metrics is served.\n"),
+    b"GET / HTTP/1.1\r\n\r\n":                             (404, b"Only /metrics, /health and /ready are served.\n"),
     b"POST /metrics HTTP/1.1\r\n\r\n":                     (405, b"Only GET is answered.\n"),
     b"GET /metrics\r\n\r\n":                               (400, b"This is not an HTTP request.\n"),
     b"\x00\x00\x00\x0a\x00\x12\r\n\r\n":                   (400, b"This is not an HTTP request.\n"),
@@ -43,6 +46,62 @@ ANSWERS = {
 @pytest.mark.parametrize("step", [1, 1 << 20])
 def test_answers(request_: bytes, step: int) -> None:
     assert asyncio.run(_scraped(request_, step, lambda: [gauge("metric", "About.", 1)])) == ANSWERS[request_]
+
+
+# fmt: off
+PROBES = {  # path, what the node finds: status and body
+    (b"/health", ""):                     (200, b'{"status": "ok"}\n'),
+    (b"/ready",  ""):                     (200, b'{"status": "ready"}\n'),
+    (b"/ready",  "The disk is full."):    (503, b'{"status": "not ready", "reasons": ["The disk is full."]}\n'),
+    (b"/health", "The disk is full."):    (200, b'{"status": "ok"}\n'),
+}
+# fmt: on
+
+
+@pytest.mark.parametrize(("path", "reason"), PROBES)
+@pytest.mark.parametrize("method", [b"GET", b"HEAD"])
+def test_probes(path: bytes, reason: str, method: bytes) -> None:
+    async def probed() -> tuple[int, bytes]:
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(lambda: Scrape(list, lambda: [reason] if reason else []), HOST, 0)
+        async with server, asyncio.timeout(SECONDS_MAX):
+            return await _ask(server.sockets[0].getsockname()[1], method + b" " + path + b" HTTP/1.1\r\n\r\n")
+
+    status, body = PROBES[path, reason]
+    assert asyncio.run(probed()) == (status, b"" if method == b"HEAD" else body)
+
+
+def test_a_node_is_ready_when_its_coordinators_are_loaded_and_its_disk_can_be_written(tmp_path: Path) -> None:
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        settings = Settings(port=0, metrics_port=0, data_dir=tmp_path / "data", config=BrokerConfig({}))
+        first = Node(settings, loop)
+        assert first.not_ready() == ["The broker is starting."]
+        host, port = await first.start()
+        client = Client(*await asyncio.open_connection(host, port))
+        await with_topic(client)
+        await client.ask(ApiKey.OFFSET_COMMIT, 9, commit(1))
+        assert first.metrics_port is not None
+        assert await _ask(first.metrics_port, READY) == (200, b'{"status": "ready"}\n')
+        stopping = loop.create_task(first.stop())
+        while not first.not_ready():
+            await asyncio.sleep(0)
+        assert first.not_ready() == ["The broker is stopping."]
+        await stopping
+        client.writer.close()
+        second = Node(settings, loop)
+        # A partition that is not empty is read in later turns.
+        second._coordinators.load()
+        assert second.not_ready() == ["The broker is starting.", "1 partitions of coordinators are being loaded."]
+        await second.start()
+        while second.not_ready():
+            await asyncio.sleep(0)
+        (tmp_path / "data").rename(tmp_path / "gone")
+        assert second.not_ready() == ["The data directory cannot be used: No such file or directory."]
+        (tmp_path / "gone").rename(tmp_path / "data")
+        await second.stop()
+
+    asyncio.run(story())
 
 
 def test_a_number_that_cannot_be_had_costs_the_scrape(caplog: pytest.LogCaptureFixture) -> None:
@@ -249,14 +308,17 @@ def test_a_transaction_is_late_when_its_producer_has_been_silent_beyond_every_ti
     readers.write(1, timestamp_ms=10_000 - age_ms, producer_id=7)
     readers.write(1, timestamp_ms=-HOUR_MS, producer_id=8)
     readers.write(1, timestamp_ms=-HOUR_MS)
-    store = readers.harness.store.metrics()
-    assert value(producer_families(store, now_ms, 900_000), "kohort_log_partitions_with_late_transactions") == late
-    assert value(producer_families(store, now_ms, 900_000), "kohort_log_producers") == 2
-    assert value(log_families(store), "kohort_log_last_stable_offset_lag") == 3
+
+    def shown(now_ms: int) -> tuple[float, float, float]:
+        store = readers.harness.store.metrics()
+        families = list(producer_families(store, late_transactions(store, now_ms, 900_000)))
+        return (
+            value(families, "kohort_log_partitions_with_late_transactions"),
+            value(families, "kohort_log_producers"),
+            value(log_families(store), "kohort_log_last_stable_offset_lag"),
+        )
+
+    assert shown(now_ms) == (late, 2, 3)
     for producer_id in (7, 8):
         readers.end(producer_id)
-    store = readers.harness.store.metrics()
-    assert (
-        value(producer_families(store, now_ms + HOUR_MS, 900_000), "kohort_log_partitions_with_late_transactions") == 0
-    )
-    assert value(log_families(store), "kohort_log_last_stable_offset_lag") == 0
+    assert shown(now_ms + HOUR_MS) == (0, 2, 0)

@@ -139,10 +139,10 @@ class Broker:
         self.verifier = TransactionVerifier(self.verification, self.config, clock, call_later)
         self.produce = Produce(catalog, partitions, clock, call_later, self.verifier, self._large_batches)
         self.serve(ApiKey.PRODUCE, self.produce.produce)
-        fetch = Fetch(
+        self.fetch = Fetch(
             catalog, partitions, self.cluster, self.config, clock, self.fetches, self._fetch_bytes_left, self.quotas
         )
-        self.serve(ApiKey.FETCH, fetch.fetch)
+        self.serve(ApiKey.FETCH, self.fetch.fetch)
         self.serve(ApiKey.LIST_OFFSETS, ListOffsets(partitions).list_offsets)
         self.serve(ApiKey.OFFSET_FOR_LEADER_EPOCH, OffsetForLeaderEpoch(partitions).offset_for_leader_epoch)
         self.serve(ApiKey.DELETE_RECORDS, DeleteRecords(partitions, call_later).delete_records)

@@ -20,6 +20,7 @@ from kohort.broker.catalog import Catalog, Topic
 from kohort.broker.configs.topic_configs import TopicConfigs
 from kohort.broker.ports import PartitionLeader
 from kohort.broker.records.produce_rules import ProduceRules
+from kohort.broker.records.traffic import TopicTraffic, Traffic
 from kohort.machine.shard import EndTransaction
 from kohort.model.errors import ErrorCode, StorageError, UnavailableError
 from kohort.model.ids import TopicPartition
@@ -40,12 +41,16 @@ class Partition:
     Attributes:
         is_deleted: its topic was deleted. Requests that still refer to the partition are answered
             UNKNOWN_TOPIC_OR_PARTITION.
+        traffic: the counters of its topic.
     """
 
-    __slots__ = ("_fetches", "_waiting", "is_deleted", "log", "rules", "topic", "topic_partition")
+    __slots__ = ("_fetches", "_waiting", "is_deleted", "log", "rules", "topic", "topic_partition", "traffic")
 
-    def __init__(self, topic: Topic, index: int, log: Log, rules: ProduceRules, fetches: Fetches) -> None:
+    def __init__(
+        self, topic: Topic, index: int, log: Log, rules: ProduceRules, fetches: Fetches, traffic: TopicTraffic
+    ) -> None:
         self.topic = topic
+        self.traffic = traffic
         self.rules = rules
         self.topic_partition = TopicPartition(topic.name, index)
         self.log = log
@@ -120,6 +125,7 @@ class Partitions:
         self._fetches = fetches
         self._catalog = catalog
         self._configs = configs
+        self.traffic = Traffic()
         self._open: dict[tuple[str, int], Partition] = {}
         self._settings: dict[str, _Settings] = {}
         catalog.watch(self._on_change)
@@ -143,7 +149,9 @@ class Partitions:
         settings = self._settings_of(topic)
         log = self._store.open(TopicPartition(name, index), topic.topic_id, settings.log_config)
         log.become_leader(max(log.leader_epoch, 0))
-        partition = self._open[name, index] = Partition(topic, index, log, settings.rules, self._fetches)
+        partition = self._open[name, index] = Partition(
+            topic, index, log, settings.rules, self._fetches, self.traffic.of(name)
+        )
         return partition
 
     def leader(self, topic: TopicImage, index: int, /) -> PartitionLeader:
@@ -182,6 +190,7 @@ class Partitions:
 
     def _delete(self, topic: TopicImage) -> None:
         self._settings.pop(topic.name, None)
+        self.traffic.forget(topic.name)
         for index in range(topic.partition_count):
             partition = self._open.pop((topic.name, index), None)
             if partition is not None:

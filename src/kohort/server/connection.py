@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Generator
+from time import perf_counter
 from typing import Any, Final, TypeAlias, cast
 
 from kohort.broker.ports import NoResponse
@@ -29,6 +30,7 @@ from kohort.model.limits import (
 from kohort.runtime.ready_queue import ReadyQueue
 from kohort.server.connection_limits import ConnectionLimits
 from kohort.server.dispatch import Dispatch, Route
+from kohort.server.metrics.latency import TIMED_AT_FIRST, TIMED_EVERY
 from kohort.server.slices import Slices, Steps
 from kohort.wire.apis import ApiKey
 from kohort.wire.frames import FrameReader
@@ -42,6 +44,7 @@ _log = logging.getLogger("kohort.server")
 _CLOSE: Final = NoResponse.CLOSE_CONNECTION
 _NO_OP: Final = NoResponse.NO_OP
 """Module names are free in compiled code; reading an enum's member costs as much as a call."""
+NOT_TIMED: Final = 0.0
 PARKED: Final = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 """APIs whose requests wait for other members of their group."""
 
@@ -62,12 +65,14 @@ class InFlightRequest:
         answer: the frame to send once it is known; empty if there is none to send.
         chain: the works that its handler left for later turns, with the function that takes the result of each.
         is_long: whether the answer is encoded in steps.
+        began_at: the time of its start, in seconds; `NOT_TIMED` for most requests.
         size_bytes: of the request; 0 until the request has its place in the order of replies.
     """
 
     __slots__ = (
         "answer",
         "api_version",
+        "began_at",
         "chain",
         "client_id",
         "connection",
@@ -77,7 +82,9 @@ class InFlightRequest:
         "size_bytes",
     )
 
-    def __init__(self, connection: "ClientConnection", route: Route, correlation_id: int, client_id: str) -> None:
+    def __init__(
+        self, connection: "ClientConnection", route: Route, correlation_id: int, client_id: str, began_at: float
+    ) -> None:
         self.connection = connection
         self.route = route
         self.api_version = route.version
@@ -86,6 +93,7 @@ class InFlightRequest:
         self.answer: bytes | None = None
         self.chain: deque[tuple[Steps, Callable[[Any], None]]] | None = None
         self.is_long = False
+        self.began_at = began_at
         self.size_bytes = 0
 
     @property
@@ -103,6 +111,10 @@ class InFlightRequest:
             self.chain = deque()
             self.connection.begin_chain(self)
         self.chain.append((steps, reply))
+
+    def record_latency(self) -> None:
+        if self.began_at != NOT_TIMED:
+            self.route.record_latency(perf_counter() - self.began_at)
 
     def reply(self, response: Any) -> None:
         """Answer the request; called once, possibly in a later turn."""
@@ -468,8 +480,9 @@ class ClientConnection(asyncio.Protocol):
             if route is None:
                 # A newer client sent an unknown version of ApiVersions: the answer has the served versions of ApiVersions.
                 return api_versions_downgrade(correlation_id)
-            route.requests += 1
-            pending = InFlightRequest(self, route, correlation_id, client_id)
+            requests = route.requests = route.requests + 1
+            began_at = perf_counter() if requests <= TIMED_AT_FIRST or not requests % TIMED_EVERY else NOT_TIMED
+            pending = InFlightRequest(self, route, correlation_id, client_id, began_at)
             read_repeated = route.read_repeated
             request = route.read(frame, body) if read_repeated is None else read_repeated(frame, body, self._templates)
             if route.is_gradual:
@@ -481,6 +494,7 @@ class ClientConnection(asyncio.Protocol):
                 self.close()
                 return None
             answer = b"" if response is _NO_OP else route.encode(correlation_id, response)
+            pending.record_latency()
             if not self._in_flight:
                 return answer
             pending.answer = answer
@@ -513,6 +527,7 @@ class ClientConnection(asyncio.Protocol):
             self._encode_long(pending, response)
             return
         pending.answer = b"" if response is _NO_OP else pending.route.encode(pending.correlation_id, response)
+        pending.record_latency()
         if not pending.size_bytes:
             # Answered before its handler returned: `_handle_one` sends the answer.
             return
@@ -573,6 +588,7 @@ class ClientConnection(asyncio.Protocol):
             return None
         if result is not None:
             pending.answer = b"" if result is _NO_OP else result
+            pending.record_latency()
         return self._enqueue(pending, size_bytes)
 
     def on_long(
@@ -590,6 +606,7 @@ class ClientConnection(asyncio.Protocol):
         else:
             if result is not None:
                 pending.answer = b"" if result is _NO_OP else result
+                pending.record_latency()
             self._release()
 
     def begin_chain(self, pending: InFlightRequest) -> None:
@@ -613,6 +630,7 @@ class ClientConnection(asyncio.Protocol):
             next(steps)
         except StopIteration as end:
             pending.answer = end.value
+            pending.record_latency()
             if pending.size_bytes:
                 self._release()
         except Exception as error:  # noqa: BLE001 -- as in `_handle_one`

@@ -79,6 +79,10 @@ class HostedCoordinator(Protocol):
     def on_image(self, image: ClusterImage, delta: ImageDelta) -> None:
         """Tell the active shards what changed in the cluster."""
 
+    @property
+    def loading(self) -> int:
+        """How many partitions are being loaded."""
+
     def metrics(self) -> Iterable[Metric]:
         """The metrics of the coordinator and of its runtime, as they are now."""
 
@@ -214,6 +218,11 @@ class Coordinators:
             self._retries.pop(key)()
 
     # -- the rest ----------------------------------------------------------------------------------------------
+
+    @property
+    def loading(self) -> int:
+        """Partitions that are being loaded, and those whose log could not be opened and is tried again."""
+        return len(self._retries) + sum(hosted.loading for hosted in self._hosted.values())
 
     def metrics(self) -> Iterator[Metric]:
         for hosted in self._hosted.values():

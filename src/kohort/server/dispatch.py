@@ -13,6 +13,7 @@ from kohort.broker.served_versions import served_versions
 from kohort.machine.gradual import GradualHandler
 from kohort.model.errors import WireError
 from kohort.model.limits import REQUEST_ELEMENTS_MAX, WHOLE_ELEMENTS_MAX
+from kohort.server.metrics.latency import TIMED_AT_FIRST, TIMED_EVERY, LatencyHistogram
 from kohort.server.splitting import in_parts, without_repeats
 from kohort.wire.apis import API_KEYS, ApiKey
 from kohort.wire.encoders import GradualEncoder, gradual_response_encoder, response_encoder
@@ -90,6 +91,7 @@ class Route:
         read_repeated: used instead of `read` if the handler takes repeated requests; compares with the connection's last ones.
         encode: encodes a response to a frame.
         requests: how many requests have been read.
+        latency: from the start of a request to its answer; includes waiting for a flush, for records or for a group.
     """
 
     __slots__ = (
@@ -101,6 +103,7 @@ class Route:
         "handler",
         "is_gradual",
         "is_pipelined",
+        "latency",
         "read",
         "read_repeated",
         "requests",
@@ -120,6 +123,7 @@ class Route:
         self.encode: Callable[[int, Any], bytes]
         self.is_pipelined: bool
         self.requests = 0
+        self.latency = LatencyHistogram()
         self.use(throttle)
 
     def use(self, throttle: Throttle | None) -> None:
@@ -138,6 +142,10 @@ class Route:
             self.read_repeated = None
             self.handler = throttle(handler)
             self.is_pipelined = False
+
+    def record_latency(self, seconds: float) -> None:
+        """Count the duration of a request that was timed, for all that were not."""
+        self.latency.record(seconds, 1 if self.requests <= TIMED_AT_FIRST else TIMED_EVERY)
 
     @property
     def long(self) -> LongRoute:

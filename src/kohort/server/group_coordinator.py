@@ -25,6 +25,7 @@ from kohort.model.ids import CONSUMER_OFFSETS, TopicPartition, uuid_text
 from kohort.model.image import ClusterImage, ImageDelta
 from kohort.runtime.ports import PartitionLog
 from kohort.runtime.runtime import Runtime
+from kohort.runtime.states import State
 from kohort.runtime.timers.shard_timers import ShardTimers
 from kohort.server.assignors import load_assignors
 from kohort.server.coordinators import CoordinatorEnvironment
@@ -110,10 +111,18 @@ class GroupCoordinator:
         self._runtime.on_image(delta)
 
     def metrics(self) -> Iterator[Metric]:
-        from kohort.server.metrics import families as metrics
+        from kohort.server.metrics import families, kafka
 
-        yield from metrics.group_families(self._service.gauges(), GroupCounters.total(self._counters.values()))
-        yield from metrics.runtime_families("group", self._runtime.metrics())
+        gauges, counters = self._service.gauges(), GroupCounters.total(self._counters.values())
+        runtime = self._runtime.metrics()
+        yield from families.group_families(gauges, counters)
+        yield from families.runtime_families("group", runtime)
+        yield from kafka.group_families(gauges, counters)
+        yield from kafka.runtime_families("group", runtime)
+
+    @property
+    def loading(self) -> int:
+        return list(self._runtime.states().values()).count(State.LOADING)
 
     def close(self) -> None:
         self._service.is_active = False

@@ -11,10 +11,12 @@ import asyncio
 import gc
 import logging
 import math
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -225,7 +227,10 @@ class Node:
 
             with self._binding(settings.metrics_port, "--metrics-port"):
                 self._metrics_server = await self._loop.create_server(
-                    lambda: Scrape(self._metrics), settings.host, settings.metrics_port, start_serving=False
+                    lambda: Scrape(self.metrics, self.not_ready),
+                    settings.host,
+                    settings.metrics_port,
+                    start_serving=False,
                 )
             await self._metrics_server.start_serving()
         self._close_idle_connections()
@@ -244,20 +249,49 @@ class Node:
                 f"choose another address with --host and {option} ({option} 0 takes a free port)"
             ) from error
 
-    def _metrics(self) -> Iterator["Metric"]:
-        from kohort.server.metrics import families as metrics
+    def metrics(self) -> Iterator["Metric"]:
+        """The families of metrics as they are now; docs/metrics.md lists them."""
+        from kohort.server.metrics import families, kafka
 
-        yield from metrics.process_families(self._started_at_s)
-        yield from metrics.server_families(self._connections)
-        yield metrics.log_family(self._log)
-        store = self._store.metrics()
-        timeout_ms = self._broker.config.get_int("transaction.max.timeout.ms")
-        yield from metrics.log_families(store)
-        yield from metrics.producer_families(store, self._clock.now_ms(), timeout_ms)
-        yield from metrics.produce_families(self._broker.produce, self._broker.verifier.metrics)
-        yield from metrics.cleaner_families(self._store.cleaner_metrics())
-        yield from metrics.purgatory_families("fetch", self._broker.fetches.metrics())
+        broker, connections = self._broker, self._connections
+        store, fetches, verification = self._store.metrics(), broker.fetches.metrics(), broker.verifier.metrics
+        cleaner = self._store.cleaner_metrics()
+        late = families.late_transactions(
+            store, self._clock.now_ms(), broker.config.get_int("transaction.max.timeout.ms")
+        )
+        yield from families.process_families(self._started_at_s)
+        yield from families.server_families(connections)
+        yield families.log_family(self._log)
+        yield from families.log_families(store)
+        yield from families.producer_families(store, late)
+        yield from families.produce_families(broker.produce, verification)
+        yield from families.cleaner_families(cleaner)
+        yield from families.purgatory_families("fetch", fetches)
         yield from self._coordinators.metrics()
+        topics = list(broker.catalog.topics())
+        partitions = sum(topic.partition_count for topic in topics)
+        state = kafka.STOPPING if connections.is_draining else kafka.RUNNING
+        yield from kafka.broker_families(store, len(topics), partitions, state, late)
+        yield from kafka.traffic_families(broker.partitions.traffic, broker.produce.invalid_offsets_or_sequences)
+        yield from kafka.request_families(connections)
+        yield from kafka.purgatory_families("Fetch", fetches)
+        yield from kafka.session_families(len(broker.fetch.sessions), broker.fetch.sessions.partition_count)
+        yield from kafka.verification_families(verification.failures, verification.time)
+        yield from kafka.log_families(store)
+        yield from kafka.cleaner_families(cleaner)
+
+    def not_ready(self) -> list[str]:
+        """The reasons for which clients should not use the node now; empty if it is ready."""
+        reasons = []
+        if self._listener is None or self._idle_check is None:
+            reasons.append("The broker is starting.")
+        if self._connections.is_draining:
+            reasons.append("The broker is stopping.")
+        if loading := self._coordinators.loading:
+            reasons.append(f"{loading} partitions of coordinators are being loaded.")
+        if self._settings.data_dir is not None and (reason := not_writable(self._settings.data_dir)):
+            reasons.append(reason)
+        return reasons
 
     @property
     def metrics_port(self) -> int | None:
@@ -314,6 +348,17 @@ class Node:
         idle_seconds_max = idle_ms / 1000 if idle_ms >= 0 else math.inf
         self._connections.close_idle(self._loop.time(), idle_seconds_max)
         self._idle_check = self._loop.call_later(idle_check_seconds(idle_seconds_max), self._close_idle_connections)
+
+
+def not_writable(directory: Path) -> str:
+    """The reason, a sentence, for which nothing can be written to a directory; empty if there is none."""
+    try:
+        disk = os.statvfs(directory)
+    except OSError as error:
+        return f"The data directory cannot be used: {error.strerror}."
+    if disk.f_flag & os.ST_RDONLY or not os.access(directory, os.W_OK):
+        return "The data directory is read-only."
+    return "" if disk.f_bavail else "The disk of the data directory is full."
 
 
 def idle_check_seconds(idle_seconds_max: float) -> float:

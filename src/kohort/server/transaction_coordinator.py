@@ -17,6 +17,7 @@ from kohort.model.ids import CONSUMER_OFFSETS, TRANSACTION_STATE, TopicPartition
 from kohort.model.image import ClusterImage, ImageDelta
 from kohort.runtime.ports import PartitionLog
 from kohort.runtime.runtime import Runtime
+from kohort.runtime.states import State
 from kohort.runtime.timers.shard_timers import ShardTimers
 from kohort.server.coordinators import CoordinatorEnvironment
 from kohort.server.transaction_events import log_transaction_event
@@ -117,13 +118,20 @@ class TransactionCoordinator:
         self._runtime.on_image(delta)
 
     def metrics(self) -> Iterator[Metric]:
-        from kohort.server.metrics import families as metrics
+        from kohort.server.metrics import families, kafka
 
         gauges = self._service.gauges()
         gauges.markers_waiting = sum(sender.waiting for sender in self._senders.values())
         gauges.markers_retrying = sum(sender.retrying for sender in self._senders.values())
-        yield from metrics.transaction_families(gauges, TransactionCounters.total(self._counters.values()))
-        yield from metrics.runtime_families("transaction", self._runtime.metrics())
+        runtime = self._runtime.metrics()
+        yield from families.transaction_families(gauges, TransactionCounters.total(self._counters.values()))
+        yield from families.runtime_families("transaction", runtime)
+        yield from kafka.transaction_families(gauges)
+        yield from kafka.runtime_families("transaction", runtime)
+
+    @property
+    def loading(self) -> int:
+        return list(self._runtime.states().values()).count(State.LOADING)
 
     def close(self) -> None:
         self._service.is_active = False

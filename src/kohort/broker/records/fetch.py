@@ -71,14 +71,15 @@ class Fetch:
         self._bytes_left = bytes_left
         self.quotas = quotas
         self._waiting = waiting
-        self._sessions = FetchSessionCache(config.get_int("max.incremental.fetch.session.cache.slots"), clock)
+        self.unknown_traffic = partitions.traffic.unknown
+        self.sessions = FetchSessionCache(config.get_int("max.incremental.fetch.session.cache.slots"), clock)
 
     def fetch(self, request: m.FetchRequest, context: Context, reply: Reply[m.FetchResponse]) -> m.FetchResponse | None:
         api_version = context.api_version
         if request.isolation_level not in (0, READ_COMMITTED):
             return _failed(request, api_version)
         try:
-            session_context = self._sessions.begin(request, uses_ids=api_version >= _TOPIC_IDS_SINCE)
+            session_context = self.sessions.begin(request, uses_ids=api_version >= _TOPIC_IDS_SINCE)
         except CoordinatorError as error:
             return m.FetchResponse(error_code=error.code)
         targets = self._targets(session_context, request, api_version)
@@ -100,7 +101,7 @@ class Fetch:
 
     def withhold(self, session_context: FetchContext) -> int:
         """The session id of the answer to a client that is throttled: it gets nothing, and asks again for the same."""
-        return self._sessions.withhold(session_context)
+        return self.sessions.withhold(session_context)
 
     def node_endpoint(self) -> m.FetchResponseNodeEndpoint:
         cluster = self._cluster
@@ -161,6 +162,19 @@ def _failed(request: m.FetchRequest, api_version: int) -> m.FetchResponse:
 
 _NOT_READ = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 """Errors of partitions whose log was not read."""
+
+_NO_FAILURES = frozenset(
+    {
+        *_NOT_READ,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+    }
+)
+"""Errors that do not count as failed Fetch requests."""
 
 
 @dataclass(slots=True)
@@ -235,10 +249,21 @@ class _Read:
                 return m.FetchResponse(
                     throttle_time_ms=throttle_ms, session_id=self.fetch.withhold(self.session_context)
                 )
+        self._count(answers)
         has_leader_error = self.context.api_version >= _LEADER_SINCE and any(
             answer.error_code in _LEADER_ERRORS for answer in answers
         )
         return self.session_context.respond(answers, (self.fetch.node_endpoint(),) if has_leader_error else ())
+
+    def _count(self, answers: Sequence[Data]) -> None:
+        """Source: Kafka ReplicaManager.readFromLog: errors of clients are no failures."""
+        for (_, where), answer in zip(self.targets, answers, strict=True):
+            traffic = where.traffic if isinstance(where, Partition) else self.fetch.unknown_traffic
+            traffic.fetch_requests += 1
+            if answer.records:
+                traffic.bytes_out += len(answer.records)
+            elif answer.error_code and answer.error_code not in _NO_FAILURES:
+                traffic.failed_fetch_requests += 1
 
     def _read(self, requested: Requested, partition: Partition, bytes_left: int, *, is_first: bool) -> Data:
         log = partition.log

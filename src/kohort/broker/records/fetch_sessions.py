@@ -235,7 +235,7 @@ class FetchSessionCache:
             raise CoordinatorError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         size = len(session.partitions)
         session.update(request)
-        if len(session.partitions) > size and self._partition_count() > self._partitions_max:
+        if len(session.partitions) > size and self.partition_count > self._partitions_max:
             # The client begins again, with a full fetch.
             del self._sessions[session.session_id]
             raise CoordinatorError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -249,7 +249,7 @@ class FetchSessionCache:
     def _make(self, size: int, *, uses_ids: bool) -> FetchSession | None:
         """Create a session; None if there is no room."""
         now_ms = self._clock.now_ms()
-        if self._partition_count() + size > self._partitions_max:
+        if self.partition_count + size > self._partitions_max:
             return None
         if len(self._sessions) >= self._slots and not self._evict(size, now_ms):
             return None
@@ -259,7 +259,9 @@ class FetchSessionCache:
         session = self._sessions[session_id] = FetchSession(session_id, uses_ids, now_ms, now_ms)
         return session
 
-    def _partition_count(self) -> int:
+    @property
+    def partition_count(self) -> int:
+        """Partitions of all sessions."""
         return sum(len(session.partitions) for session in self._sessions.values())
 
     def _evict(self, size: int, now_ms: int) -> bool:

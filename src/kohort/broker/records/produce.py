@@ -90,6 +90,19 @@ _WORK_AT_ONCE: Final = AT_ONCE_RECORDS + _PARTITION_COST
 _NOTHING_VERIFIED: Final = Verified()
 """Of requests without a transactional id: nothing is put in."""
 
+_NO_FAILURES: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+"""Errors that do not count as failed Produce requests."""
+
 _PartitionAnswer: Final = m.ProduceResponsePartitionProduceResponse
 _TopicKey = tuple[str, UUID | None]
 _Topics = dict[_TopicKey, dict[int, "Data"]]
@@ -228,9 +241,19 @@ class Produce:
         write.has_error = True
         if error.code is ErrorCode.INVALID_RECORD and has_invalid_offsets_or_sequence(data.records or b""):
             self.invalid_offsets_or_sequences += 1
+        self._count_refused(partition, data, error.code)
         reached = partition is not None and has_reached_log(error, data, write.api_version)
         start = partition.log.log_start_offset if partition and reached else NO_OFFSET
         return refusal(data.index, error, log_start_offset=start)
+
+    def _count_refused(self, partition: Partition | None, data: Data, code: ErrorCode) -> None:
+        """Source: Kafka ReplicaManager.appendRecordsToLeader: errors of clients are no failures."""
+        traffic = self._partitions.traffic.unknown if partition is None else partition.traffic
+        traffic.produce_requests += 1
+        if code is ErrorCode.MESSAGE_TOO_LARGE:
+            traffic.bytes_rejected += len(data.records or b"")
+        if code not in _NO_FAILURES:
+            traffic.failed_produce_requests += 1
 
     def _find(self, topic: str | None, index: int) -> Partition:
         """
@@ -470,6 +493,10 @@ class _Write:
             if duplicate is not None:
                 return self._answer_duplicate(partition, data, duplicate)
         end_offset = partition.append(batch)
+        traffic = partition.traffic
+        traffic.produce_requests += 1
+        traffic.messages_in += header.record_count
+        traffic.bytes_in += len(batch)
         index = data.index
         if self.acks != NONE:
             self.pending[len(self.topics) - 1, index] = partition, end_offset
@@ -482,6 +509,7 @@ class _Write:
 
     def _answer_duplicate(self, partition: Partition, data: Data, duplicate: BatchMetadata) -> Answer:
         """Answer with the offset of the batch in the log, which may not be durable yet."""
+        partition.traffic.produce_requests += 1
         if self.acks != NONE and duplicate.last_offset >= partition.log.high_watermark:
             self.pending[len(self.topics) - 1, data.index] = partition, duplicate.last_offset + 1
         return _PartitionAnswer(

@@ -5,6 +5,7 @@ Imported with `--metrics-port` only: importing prometheus-client costs a third o
 returns its families from `HostedCoordinator.metrics`; `runtime_families` has those of its runtime.
 """
 
+import math
 import os
 import time
 from collections import Counter
@@ -21,6 +22,7 @@ from kohort.runtime.metrics import Histogram, RuntimeMetrics
 from kohort.runtime.purgatory import PurgatoryMetrics
 from kohort.server.connection import ClientConnections
 from kohort.server.logs import LogWriter
+from kohort.server.metrics.latency import LatencyHistogram
 from kohort.storage.log import CleanerMetrics, StoreMetrics
 from kohort.transaction.metrics import TransactionCounters, TransactionGauges
 
@@ -66,12 +68,22 @@ def server_families(connections: ClientConnections) -> Iterator[Metric]:
     yield counter("kohort_connections_accepted_total", "Accepted connections.", connections.accepted)
     yield gauge("kohort_unsent_bytes", "Replies that slow clients have not taken.", connections.unsent_bytes)
     requests: Counter[str] = Counter()
+    latencies: dict[str, LatencyHistogram] = {}
     for route in connections.dispatch.routes.values():
         requests[route.api_key.api_name] += route.requests
+        latencies.setdefault(route.api_key.api_name, LatencyHistogram()).add(route.latency)
     family = CounterMetricFamily("kohort_requests_total", "Requests received, by API.", labels=["api"])
     for api_name, count in sorted(requests.items()):
         family.add_metric([api_name], count)
     yield family
+    about = "Connections closed because their address had too many."
+    yield counter("kohort_connections_rejected_total", about, connections.limits.rejected)
+    about = "Seconds from the start of a request to its answer, by API; includes waiting for a flush or for records."
+    histogram = HistogramMetricFamily("kohort_request_seconds", about, labels=["api"])
+    for api_name, latency in sorted(latencies.items()):
+        buckets = [("+Inf" if math.isinf(bound) else repr(bound), count) for bound, count in latency.bounded()]
+        histogram.add_metric([api_name], buckets, sum_value=latency.seconds)
+    yield histogram
 
 
 def log_family(log: LogWriter | None) -> Metric:
@@ -149,11 +161,15 @@ def log_families(metrics: StoreMetrics) -> Iterator[Metric]:
     yield counter("kohort_log_flush_seconds_total", "Total time of the flushes.", metrics.flush_time_s)
 
 
-def producer_families(metrics: StoreMetrics, now_ms: int, transaction_max_timeout_ms: int) -> Iterator[Metric]:
-    """The producers of all logs. Source: Kafka's gauges of `ReplicaManager`."""
-    yield gauge("kohort_log_producers", "Producers whose state is known.", sum(log.producers for log in metrics.logs))
+def late_transactions(metrics: StoreMetrics, now_ms: int, transaction_max_timeout_ms: int) -> int:
+    """Partitions whose first open transaction should have timed out. Source: Kafka ReplicaManager."""
     late_ms = now_ms - transaction_max_timeout_ms - _LATE_TRANSACTION_BUFFER_MS
-    late = sum(log.oldest_transaction_ms is not None and log.oldest_transaction_ms < late_ms for log in metrics.logs)
+    return sum(log.oldest_transaction_ms is not None and log.oldest_transaction_ms < late_ms for log in metrics.logs)
+
+
+def producer_families(metrics: StoreMetrics, late: int) -> Iterator[Metric]:
+    """The producers of all logs, and the number of `late_transactions`. Source: Kafka's gauges of `ReplicaManager`."""
+    yield gauge("kohort_log_producers", "Producers whose state is known.", sum(log.producers for log in metrics.logs))
     about = "Partitions whose first open transaction should have timed out; readers of committed records wait there."
     yield gauge("kohort_log_partitions_with_late_transactions", about, late)
 
