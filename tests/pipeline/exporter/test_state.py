@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from kohort.model import limits
-from kohort.model.ids import CONSUMER_OFFSETS, TRANSACTION_STATE, TopicPartition
+from kohort.model.ids import CONSUMER_OFFSETS, TopicPartition
 from kohort.pipeline.decode.segments import list_segments
 from kohort.pipeline.decode.storage import mapped
 from kohort.pipeline.exporter import commits, memberships, state, transactions
 from kohort.pipeline.exporter.commits import Commits, GroupPartition, newest_rows
 from kohort.pipeline.exporter.memberships import Memberships
-from kohort.pipeline.exporter.state import CoordinatorState, decoder
+from kohort.pipeline.exporter.state import TOPICS, CoordinatorState, decoder
 from kohort.pipeline.exporter.transactions import OpenProducer, Transactions
 from kohort.pipeline.sources.live import whole_batches
 from kohort.testing.history import History
@@ -28,7 +28,7 @@ T = 1_795_252_834_123
 def replayed(directory: Path, rng: Random) -> CoordinatorState:
     """Read the logs of coordinators segment by segment, some batches at a time."""
     found = CoordinatorState()
-    for segment in list_segments(directory, topics={CONSUMER_OFFSETS, TRANSACTION_STATE}):
+    for segment in list_segments(directory, topics=TOPICS):
         data, at = bytes(mapped(segment.path)), 0
         while at < len(data):
             whole, _ = whole_batches(data[at : at + rng.choice((300, 2_000, 1 << 20))])
@@ -61,6 +61,17 @@ def test_the_state_is_the_truth(tmp_path: Path, seed: int, is_cleaned: bool) -> 
         (name, place.topic, place.partition) for name, one in found.transactions.open() for place in one.partitions
     }
     assert opened == {(row["transactional_id"], row["topic"], row["partition"]) for row in expected.open_transactions()}
+    assert {(one.group, one.topic_id, one.partition, one.start_offset, one.done) for one in found.shares} == {
+        (
+            row["group"],
+            row["topic_id"],
+            row["partition"],
+            row["start_offset"],
+            max(row["delivery_complete_count"], 0),
+        )
+        for row in expected.share_state()
+        if row["start_offset"] >= 0
+    }
     if is_cleaned:
         return
     counts = Counter(row["group"] for row in expected.counting() if not row["tombstone"])

@@ -10,12 +10,13 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from kohort.client.security import PLAINTEXT, Security
-from kohort.model.ids import CONSUMER_OFFSETS, INTERNAL_TOPICS, TRANSACTION_STATE, TopicPartition
+from kohort.model.ids import INTERNAL_TOPICS, TopicPartition
 from kohort.pipeline.exporter.commits import Committed, GroupPartition
 from kohort.pipeline.exporter.definitions import SCHEMES
 from kohort.pipeline.exporter.follower import FAILURES, Cluster
 from kohort.pipeline.exporter.metrics import PartitionLag, Snapshot, families
-from kohort.pipeline.exporter.state import CoordinatorState, decoder
+from kohort.pipeline.exporter.shares import SharePartition
+from kohort.pipeline.exporter.state import TOPICS, CoordinatorState, decoder
 from kohort.pipeline.exporter.transactions import OpenProducer
 from kohort.pipeline.exporter.waiting import Waiting, WaitingRecords
 from kohort.pipeline.sources.live import LiveLog
@@ -127,7 +128,7 @@ class Exporter(Collector):
 
     def _follow(self, ends: Mapping[tuple[str, int], int]) -> None:
         """Apply what was appended to the logs of the coordinators."""
-        logs = self._cluster.logs({CONSUMER_OFFSETS, TRANSACTION_STATE})
+        logs = self._cluster.logs(TOPICS)
         for piece in self._cluster.appended(logs, self._decoder):
             if piece.begins_again:
                 self._state.forget(piece.log.topic, piece.log.partition)
@@ -147,8 +148,12 @@ class Exporter(Collector):
             for key, one in self._state.commits.found.items()
             if (log := by_place.get((key.topic, key.partition))) is not None and one.offset < log.end
         }
-        self._waiting.refresh(self._cluster, by_place, sorted(behind), stable_ends)
         names = {log.topic: log.topic_id for log in logs}
+        shared = list(_shared(self._state.shares, logs))
+        behind |= {Waiting(TopicPartition(log.topic, log.partition), one.start_offset) for one, log in shared}
+        self._waiting.refresh(self._cluster, by_place, sorted(behind), stable_ends)
+        for share, log in shared:
+            yield self._share_partition(share, log, at_ms)
         for key, one in self._state.commits.found.items():
             log = by_place.get((key.topic, key.partition))
             if log is not None:
@@ -170,6 +175,16 @@ class Exporter(Collector):
             status,
             self._owner(key, topic_id),
         )
+
+    def _share_partition(self, one: SharePartition, log: LiveLog, at_ms: int) -> PartitionLag:
+        lag = max(log.end - one.start_offset - one.done, 0)
+        group = self._state.memberships.groups.get(one.group)
+        has_members = None if group is None else bool(group.members)
+        verdict = judge(PartitionFacts(status=Status.OK.name, lag=lag, has_members=has_members))
+        place = TopicPartition(log.topic, log.partition)
+        time_lag_ms = self._time_lag_ms(place, one.start_offset, log, at_ms) if lag else 0
+        key = GroupPartition(one.group, log.topic, log.partition)
+        return PartitionLag(key, one.start_offset, lag, time_lag_ms, verdict.name, Status.OK)
 
     def _verdict(self, key: GroupPartition, one: Committed, log: LiveLog, status: Status) -> Verdict:
         lags = [commit.lag for commit in one.window]
@@ -217,6 +232,15 @@ class Exporter(Collector):
 
     def _hanging(self, opened: Iterable[OpenProducer], at_ms: int) -> list[OpenProducer]:
         return list(self._state.transactions.hanging(opened, now_ms=at_ms, grace_ms=HANGING_GRACE_MS))
+
+
+def _shared(shares: Iterable[SharePartition], logs: Iterable[LiveLog]) -> Iterator[tuple[SharePartition, LiveLog]]:
+    """Yield the partitions of share groups whose log exists."""
+    by_id = {(log.topic_id, log.partition): log for log in logs}
+    for one in shares:
+        log = by_id.get((one.topic_id, one.partition))
+        if log is not None:
+            yield one, log
 
 
 def _ends(logs: Iterable[LiveLog]) -> dict[tuple[str, int], int]:

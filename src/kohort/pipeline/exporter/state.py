@@ -6,14 +6,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from kohort.model.ids import CONSUMER_OFFSETS, TRANSACTION_STATE
+from kohort.model.ids import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from kohort.pipeline.decode import schemas
 from kohort.pipeline.decode.log import Decoder
-from kohort.pipeline.exporter import commits, memberships, transactions
+from kohort.pipeline.exporter import commits, memberships, shares, transactions
 from kohort.pipeline.exporter.commits import Commits, newest_rows
 from kohort.pipeline.exporter.memberships import Memberships
+from kohort.pipeline.exporter.shares import Shares
 from kohort.pipeline.exporter.transactions import Transactions
 
+TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE})
+"""The logs that the state is made of."""
 _COLUMNS_OF: Mapping[str, Sequence[str]] = {
     schemas.OFFSET_COMMIT: commits.COLUMNS,
     schemas.MARKER: commits.COLUMNS,
@@ -27,7 +30,7 @@ THINNED_ROWS = 2_000
 
 def decoder() -> Decoder:
     """Return a decoder of the rows and columns that the state needs."""
-    columns = dict.fromkeys(name for names in _COLUMNS_OF.values() for name in names)
+    columns = dict.fromkeys(name for names in (*_COLUMNS_OF.values(), shares.COLUMNS) for name in names)
     return Decoder(tuple(_COLUMNS_OF), schemas.subset(tuple(columns)))
 
 
@@ -43,20 +46,23 @@ class CoordinatorState:
     commits: Commits = field(default_factory=Commits)
     memberships: Memberships = field(default_factory=Memberships)
     transactions: Transactions = field(default_factory=Transactions)
+    shares: Shares = field(default_factory=Shares)
     records: int = 0
 
     @property
     def dropped(self) -> int:
         """Return the number of records beyond the limits."""
-        return self.commits.dropped + self.memberships.dropped + self.transactions.dropped
+        return self.commits.dropped + self.memberships.dropped + self.transactions.dropped + self.shares.dropped
 
     def forget(self, topic: str, partition: int) -> None:
         """Forget everything that was read from a log: it began again."""
         if topic == CONSUMER_OFFSETS:
             self.commits.forget(partition)
             self.memberships.forget(partition)
-        else:
+        elif topic == TRANSACTION_STATE:
             self.transactions.forget(partition)
+        else:
+            self.shares.forget(partition)
 
     def apply(
         self, topic: str, batches: Iterable[pa.RecordBatch], ends: Mapping[tuple[str, int], int] | None = None
@@ -68,7 +74,9 @@ class CoordinatorState:
             ends: log end offsets before these records, by topic and partition; see `Commits.replay`.
         """
         for row in self._rows(topic, batches):
-            if row["kind"] == schemas.TRANSACTION:
+            if topic == SHARE_GROUP_STATE:
+                self.shares.replay(row)
+            elif row["kind"] == schemas.TRANSACTION:
                 self.transactions.replay(row)
             elif row["kind"] in (schemas.OFFSET_COMMIT, schemas.MARKER):
                 self.commits.replay((row,), ends or {})
@@ -83,9 +91,9 @@ class CoordinatorState:
                 continue
             self.records += batch.num_rows
             kind = batch.column("kind")[0].as_py()
-            if topic == TRANSACTION_STATE and kind == schemas.MARKER:
+            if topic != CONSUMER_OFFSETS and kind == schemas.MARKER:
                 continue
-            some = batch.select(_COLUMNS_OF[kind])
+            some = batch.select(shares.COLUMNS if topic == SHARE_GROUP_STATE else _COLUMNS_OF[kind])
             if kind == schemas.OFFSET_COMMIT and batch.num_rows > THINNED_ROWS:
                 found += newest_rows(some, self.commits.counts)
             else:

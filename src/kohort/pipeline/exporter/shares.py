@@ -1,0 +1,77 @@
+"""
+The state of share groups, replayed from `__share_group_state` as it grows.
+
+Source: Apache Kafka 4.2.1, ShareCoordinatorShard; KIP-932, KIP-1226 (share lag is end offset - start offset - delivery complete
+count).
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from kohort.model.limits import EXPORTED_PARTITIONS_MAX
+from kohort.pipeline.tables.shares.share_history import SNAPSHOT, UPDATE, ShareHistory
+
+COLUMNS = (
+    "kind",
+    "log_partition",
+    "log_offset",
+    "timestamp_ms",
+    "group",
+    "tombstone",
+    "topic_id",
+    "partition",
+    "record_type",
+    "value",
+)
+"""Columns to read of `kind` coordinator."""
+
+
+class SharePartition(NamedTuple):
+    """A partition that a share group has a start offset in. `done`: records from the start offset on that are complete."""
+
+    group: str
+    topic_id: str
+    partition: int
+    start_offset: int
+    done: int
+
+
+@dataclass(slots=True)
+class Shares:
+    """
+    All partitions of share groups.
+
+    Attributes:
+        dropped: records of partitions beyond `EXPORTED_PARTITIONS_MAX`.
+    """
+
+    dropped: int = 0
+    _found: dict[tuple[str, str, int], tuple[int, ShareHistory]] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[SharePartition]:
+        for key, (_, history) in self._found.items():
+            if history.state is not None and history.state["start_offset"] >= 0:
+                yield SharePartition(
+                    *key, history.state["start_offset"], max(history.state["delivery_complete_count"], 0)
+                )
+
+    def replay(self, row: Mapping[str, Any]) -> None:
+        """Apply one row (`COLUMNS`), in the order of the log."""
+        if row["record_type"] not in (SNAPSHOT, UPDATE):
+            return
+        key = (row["group"], row["topic_id"], row["partition"])
+        if key not in self._found:
+            if len(self._found) >= EXPORTED_PARTITIONS_MAX:
+                self.dropped += 1
+                return
+            self._found[key] = row["log_partition"], ShareHistory(*key)
+        history = self._found[key][1]
+        for _ in history.replay(dict(row)):
+            pass
+        if history.state is None:
+            del self._found[key]
+
+    def forget(self, log_partition: int) -> None:
+        """Forget everything that was read from one partition of the log: it began again."""
+        self._found = {key: one for key, one in self._found.items() if one[0] != log_partition}
