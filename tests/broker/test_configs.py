@@ -409,7 +409,7 @@ def test_validate_only_alters_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "code"), [(TOPIC, "x", 3), (BROKER, "1", 42), (LOGGER, "1", 42), (METRICS, "x", 42), (0, "x", 42)]
+    ("kind", "name", "code"), [(TOPIC, "x", 3), (BROKER, "9", 42), (LOGGER, "1", 40), (METRICS, "x", 42), (0, "x", 42)]
 )
 def test_not_alterable(kind: int, name: str, code: int) -> None:
     assert alter(Harness(), ("retention.ms", SET, "6"), kind=kind, name=name) == code

@@ -31,6 +31,7 @@ from kohort.broker.cluster import Cluster
 from kohort.broker.configs.alter_configs import AlterConfigs
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.configs.describe_configs import DescribeConfigs
+from kohort.broker.configs.dynamic_configs import DynamicConfigs
 from kohort.broker.configs.group_configs import GroupConfigs
 from kohort.broker.configs.list_config_resources import ListConfigResources
 from kohort.broker.configs.topic_configs import TopicConfigs
@@ -105,6 +106,7 @@ class Broker:
         self.configs = TopicConfigs(config)
         self.group_configs = GroupConfigs(config)
         self.catalog = Catalog(store, clock, config.get_str("broker.rack"))
+        self.dynamic_configs = DynamicConfigs(self.catalog, config, cluster.node_id)
         self.features.attach(self.catalog)
         self.quotas = ClientQuotas(self.catalog, config, clock)
         rename_strays(store, self.catalog)
@@ -112,7 +114,7 @@ class Broker:
         self.fetches: Fetches = Purgatory(
             call_later, purge_interval=config.get_int("fetch.purgatory.purge.interval.requests")
         )
-        self.partitions = Partitions(store, self.catalog, self.configs, self.fetches)
+        self.partitions = Partitions(store, self.catalog, self.configs, self.fetches, call_later)
         self.creation = TopicCreation(self.catalog, self.configs, cluster)
         self.creation.check_internal()
         self.producer_ids = ProducerIds(self.catalog)
@@ -158,7 +160,7 @@ class Broker:
         grow = CreatePartitions(catalog, creation, call_later, self.quotas)
         self.serve(ApiKey.CREATE_PARTITIONS, GradualHandler(grow.create_partitions))
         describe = DescribeConfigs(catalog, configs, self.group_configs, self.cluster)
-        alter = AlterConfigs(catalog, configs, self.group_configs, call_later)
+        alter = AlterConfigs(catalog, configs, self.group_configs, self.dynamic_configs, self.cluster, call_later)
         listing = ListConfigResources(catalog, self.cluster)
         self.serve(ApiKey.DESCRIBE_CONFIGS, GradualHandler(describe.describe_configs))
         self.serve(ApiKey.LIST_CONFIG_RESOURCES, listing.list_config_resources)

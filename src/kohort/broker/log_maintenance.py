@@ -43,23 +43,32 @@ class LogMaintenance:
         self._clock = clock
         self._call_later = call_later
         self._interval_ms = config.get_int("log.retention.check.interval.ms")
-        self._expiration_ms = config.get_int("producer.id.expiration.ms")
+        self._config = config
         self._due: deque[TopicPartition] = deque()
         self._cancel: Cancel = call_later(
             min(config.get_int("log.initial.task.delay.ms"), self._interval_ms), self._begin
         )
-        self._backoff_ms = max(config.get_int("log.cleaner.backoff.ms"), 1)
-        self._cleaner_config = cleaner_config(config)
         self._cancel_cleaning: Cancel = lambda: None
         if config.get_bool("log.cleaner.enable"):
             self._cancel_cleaning = call_later(self._backoff_ms, self._clean)
+            config.watch(self._on_configs_changed)
 
     def close(self) -> None:
         self._cancel()
         self._cancel_cleaning()
 
+    @property
+    def _backoff_ms(self) -> int:
+        return max(self._config.get_int("log.cleaner.backoff.ms"), 1)
+
+    def _on_configs_changed(self, names: frozenset[str]) -> None:
+        """Search for logs to clean after the new interval, with the other new values. Passes that run keep the old ones."""
+        if any(name.startswith("log.cleaner.") for name in names):
+            self._cancel_cleaning()
+            self._cancel_cleaning = self._call_later(self._backoff_ms, self._clean)
+
     def _clean(self) -> None:
-        self._store.clean(self._cleaner_config)
+        self._store.clean(cleaner_config(self._config))
         self._cancel_cleaning = self._call_later(self._backoff_ms, self._clean)
 
     def _begin(self) -> None:
@@ -80,7 +89,7 @@ class LogMaintenance:
         try:
             partition = self._partitions.find(*topic_partition)
             if partition is not None:
-                partition.log.producers.expire(now_ms, self._expiration_ms)
+                partition.log.producers.expire(now_ms, self._config.get_int("producer.id.expiration.ms"))
                 if "compact" not in partition.log.config.cleanup_policy.split(","):
                     partition.log.apply_retention(now_ms)
         except (StorageError, OSError) as error:

@@ -17,8 +17,8 @@ from typing import Final, TypeAlias
 import msgspec
 
 from kohort.broker.catalog import Catalog, Topic
-from kohort.broker.configs.topic_configs import TopicConfigs
-from kohort.broker.ports import PartitionLeader
+from kohort.broker.configs.topic_configs import DEFAULTS_OF_TOPICS, TopicConfigs
+from kohort.broker.ports import CallLater, PartitionLeader
 from kohort.broker.records.produce_rules import ProduceRules
 from kohort.broker.records.traffic import TopicTraffic, Traffic
 from kohort.machine.shard import EndTransaction
@@ -28,6 +28,8 @@ from kohort.model.image import ImageDelta, TopicImage
 from kohort.runtime.purgatory import Purgatory
 from kohort.storage.log import NO_TOPIC_ID, Log, LogConfig, LogStore
 
+_TOPICS_STEP: Final = 200
+"""Topics that get a changed configuration of the broker at once."""
 _REPLICATED: Final = ErrorCode.NONE
 Replicated: TypeAlias = Callable[[ErrorCode], None]
 """Called with NONE when the high watermark has passed an offset, or with the error that prevents it."""
@@ -118,9 +120,17 @@ class Partitions:
 
     Args:
         fetches: the waiting Fetch requests.
+        call_later: runs the next step of a long change.
     """
 
-    def __init__(self, store: LogStore, catalog: Catalog, configs: TopicConfigs, fetches: Fetches) -> None:
+    def __init__(
+        self,
+        store: LogStore,
+        catalog: Catalog,
+        configs: TopicConfigs,
+        fetches: Fetches,
+        call_later: CallLater,
+    ) -> None:
         self._store = store
         self._fetches = fetches
         self._catalog = catalog
@@ -128,7 +138,11 @@ class Partitions:
         self.traffic = Traffic()
         self._open: dict[tuple[str, int], Partition] = {}
         self._settings: dict[str, _Settings] = {}
+        self._call_later = call_later
+        self._stale: deque[str] = deque()
+        """Topics that have not got the changed configuration of the broker yet."""
         catalog.watch(self._on_change)
+        configs.broker.watch(self._on_broker_configs_changed)
 
     def find(self, topic: str, index: int) -> Partition | None:
         """
@@ -187,6 +201,28 @@ class Partitions:
             topic = self._catalog.topic(changed.name)
             if topic is not None:
                 self._reconfigure(topic)
+
+    def _on_broker_configs_changed(self, names: frozenset[str]) -> None:
+        """Give the topics the new defaults, the first ones at once and thousands of others in steps."""
+        if names.isdisjoint(DEFAULTS_OF_TOPICS):
+            return
+        is_busy = bool(self._stale)
+        self._settings.clear()
+        self._stale = deque(topic.name for topic in self._catalog.topics())
+        if not is_busy:
+            self._renew_settings()
+
+    def _renew_settings(self) -> None:
+        known: dict[tuple[tuple[str, str], ...], _Settings] = {}
+        for _ in range(min(_TOPICS_STEP, len(self._stale))):
+            topic = self._catalog.topic(self._stale.popleft())
+            if topic is not None:
+                overrides = tuple(sorted(topic.configs.items()))
+                settings = known.get(overrides) or known.setdefault(overrides, self._settings_of(topic))
+                self._settings[topic.name] = settings
+                self._reconfigure(topic)
+        if self._stale:
+            self._call_later(0, self._renew_settings)
 
     def _delete(self, topic: TopicImage) -> None:
         self._settings.pop(topic.name, None)

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from kohort import __version__
-from kohort.cli import conformance, log, offsets
+from kohort.cli import config, conformance, log, offsets
 from kohort.cli.groups import write_commands as groups
 from kohort.cli.pipeline import commands as pipeline
 from kohort.cli.serve import SUMMARY as SERVE_SUMMARY
@@ -20,6 +20,7 @@ too. TLS and SASL settings are read from a --command-config FILE. --json prints 
 
 \b
   kohort serve --data-dir ./kohort-data        start a broker on 127.0.0.1:9092
+  kohort config log.retention                  show configurations, and what they mean
   kohort topics create orders --partitions 6   create a topic
   kohort groups describe billing               show members, offsets and lag
   kohort groups reset-offsets billing --topic orders --to-earliest
@@ -77,6 +78,7 @@ app.add_typer(topics.app)
 app.add_typer(groups.app)
 app.add_typer(transactions.app)
 app.command("offsets", epilog=offsets.EPILOG)(offsets.offsets)
+app.command("config", epilog=config.EPILOG)(config.config)
 app.command("conformance")(conformance.conformance)
 app.add_typer(pipeline.app)
 app.add_typer(log.app)

@@ -45,6 +45,11 @@ ABANDONED_BYTES_MAX: Final = 64 * 1024 * 1024
 CONFIGS_MAX: Final = 1_000
 """Configurations of one resource in a request. There are not as many keys, so more are INVALID_CONFIG."""
 
+CONFIG_LENGTH_MAX: Final = 32_767
+"""Characters of the name and value of one configuration of a broker or of client metrics. Longer ones are INVALID_CONFIG."""
+CLIENT_METRICS_SUBSCRIPTIONS_MAX: Final = 1_000
+"""Subscriptions of client metrics. A change that would make one more is POLICY_VIOLATION."""
+
 # Record batches
 
 DECOMPRESSED_BYTES_MAX: Final = 128 * 1024 * 1024

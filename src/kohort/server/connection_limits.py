@@ -8,6 +8,7 @@ that were unused longest are closed.
 Source: Kafka ConnectionQuotas, Rate, QuotaUtils.throttleTime.
 """
 
+import logging
 import socket
 import time
 from collections import Counter, deque
@@ -16,6 +17,8 @@ from typing import Final
 
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.model.errors import ConfigError
+
+_log = logging.getLogger("kohort.server")
 
 CONFIGS: Final = (
     "max.connection.creation.rate",
@@ -83,6 +86,7 @@ class ConnectionLimits:
         self.rejected = 0
         self.when_room: list[Callable[[], None]] = []
         self.configure(config)
+        config.watch(lambda names: None if names.isdisjoint(CONFIGS) else self._reconfigure(config))
 
     def configure(self, config: BrokerConfig) -> None:
         """
@@ -102,6 +106,12 @@ class ConnectionLimits:
         self._per_second_max = config.get_int("max.connection.creation.rate")
         self.count_max = min(config.get_int("max.connections"), self._descriptors_max)
         self._tell_room()
+
+    def _reconfigure(self, config: BrokerConfig) -> None:
+        try:
+            self.configure(config)
+        except ConfigError as error:
+            _log.error("config.not_applied error=%r", str(error))
 
     @property
     def has_room(self) -> bool:

@@ -59,6 +59,7 @@ _LZ4_BLOCK_SIZE_MASK = 0x7FFF_FFFF
 """The highest bit marks a block that is not compressed."""
 
 _ZSTD_LEVEL = 3
+_GZIP_LEVEL = -1
 
 GZIP_WINDOW_BYTES = 512
 """The first part of a second gzip member; each further part is as large as all before it."""
@@ -70,9 +71,12 @@ _BUFFER_IS_FULL = "whole buffer"
 """A part of cramjam's message."""
 
 
-def compress(data: Buffer, codec: Codec) -> bytes:
+def compress(data: Buffer, codec: Codec, level: int | None = None) -> bytes:
     """
-    Compress the records of a batch at Kafka's default level.
+    Compress the records of a batch.
+
+    Args:
+        level: of gzip, LZ4 or Zstandard, as Kafka counts; None for Kafka's default.
 
     LZ4 holds Python's global lock: it is given small pieces, so that other threads have their turns.
     """
@@ -80,19 +84,20 @@ def compress(data: Buffer, codec: Codec) -> bytes:
         case Codec.NONE:
             return bytes(data)
         case Codec.GZIP:
-            deflate = zlib.compressobj(-1, zlib.DEFLATED, 31)
+            deflate = zlib.compressobj(_GZIP_LEVEL if level is None else level, zlib.DEFLATED, 31)
             return deflate.compress(data) + deflate.flush()
         case Codec.SNAPPY:
             return _compress_xerial(data)
         case Codec.LZ4:
             # Kafka refuses dependent blocks.
-            frame = cramjam.lz4.Compressor(level=_LZ4_LEVEL, content_checksum=False, block_linked=False)
+            lz4_level = _LZ4_LEVEL if level is None else level
+            frame = cramjam.lz4.Compressor(level=lz4_level, content_checksum=False, block_linked=False)
             view = memoryview(data)
             for low in range(0, len(view), _LZ4_PIECE_BYTES):
                 frame.compress(bytes(view[low : low + _LZ4_PIECE_BYTES]))
             return bytes(frame.finish())
         case Codec.ZSTD:
-            return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL))
+            return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL if level is None else level))
 
 
 def decompress(data: Buffer, codec: int, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> bytes:

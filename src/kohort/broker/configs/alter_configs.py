@@ -1,33 +1,39 @@
 """
 IncrementalAlterConfigs (44), versions 0 and 1, and AlterConfigs (33), versions 0 to 2: the newest is flexible.
 
-IncrementalAlterConfigs changes single keys, AlterConfigs replaces all keys of a resource. Resources are topics and groups; a
-group need not exist. Configurations of brokers, loggers and client metrics cannot be changed at run time.
+IncrementalAlterConfigs changes single keys, AlterConfigs replaces all keys of a resource. Resources are topics, groups, this
+broker (by its id), all brokers (the broker with an empty name), subscriptions of client metrics, and with
+IncrementalAlterConfigs the broker's loggers. A group need not exist.
 
-Source: KIP-133, KIP-339; Kafka ControllerApis, ConfigAdminManager, ConfigurationControlManager.
+Source: KIP-133, KIP-339, KIP-412, KIP-714; Kafka ControllerApis, ConfigAdminManager, ConfigurationControlManager.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Generator, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
 from kohort.broker.catalog import Catalog, CatalogChange, ConfiguredGroup, Topic
-from kohort.broker.configs.definitions import TOPIC_KEYS, ConfigType
-from kohort.broker.configs.describe_configs import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, RESOURCE_NAMES, TOPIC
+from kohort.broker.catalog_settings import Setting
+from kohort.broker.cluster import Cluster
+from kohort.broker.configs import broker_changes, client_metrics, loggers
+from kohort.broker.configs.client_metrics import CLIENT_METRICS_KIND
+from kohort.broker.configs.definitions import BROKER_KEYS, TOPIC_KEYS, ConfigType
+from kohort.broker.configs.dynamic_configs import BROKER_KIND, DynamicConfigs
 from kohort.broker.configs.group_configs import GroupConfigs
+from kohort.broker.configs.resources import BROKER, CLIENT_METRICS, GROUP, TOPIC, canonical, node_id_of
 from kohort.broker.configs.topic_configs import TopicConfigs
 from kohort.broker.ports import CallLater, Context
 from kohort.broker.topics.creation import change_durably
 from kohort.broker.topics.topic_names import name_error
-from kohort.machine.gradual import chunks, repeated
+from kohort.machine.gradual import CHUNK, repeated
 from kohort.machine.response_aggregation import ResponseAggregator
 from kohort.machine.shard import Reply
 from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode
-from kohort.model.limits import CONFIGS_MAX
+from kohort.model.limits import CONFIG_LENGTH_MAX, CONFIGS_MAX
 from kohort.wire import messages as m
 
 if TYPE_CHECKING:
@@ -48,21 +54,11 @@ class Resource(Protocol):
     def configs(self) -> Sequence[object]: ...
 
 
-class Setting(Protocol):
-    """One key of a resource, in either request."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def value(self) -> str | None: ...
-
-
 T = TypeVar("T")
 S = TypeVar("S")
 R = TypeVar("R", bound=Resource)
-C = TypeVar("C", bound=Setting)
-Subject: TypeAlias = Topic | ConfiguredGroup
+Subject: TypeAlias = Topic | ConfiguredGroup | Setting | None
+"""The changed entry of the catalog; None if a change concerns this process only."""
 Decisions: TypeAlias = "list[tuple[Resource, Subject | CoordinatorError]]"
 
 SET = 0
@@ -70,6 +66,8 @@ DELETE = 1
 APPEND = 2
 SUBTRACT = 3
 
+SLOW_STEP = 10
+"""Subscriptions of client metrics that are changed in one step: validation may take a millisecond each."""
 TIMEOUT_MS = 30_000
 """The requests have no timeout. Source: the default request timeout of Kafka's clients."""
 
@@ -77,10 +75,20 @@ TIMEOUT_MS = 30_000
 class AlterConfigs:
     """Handler of IncrementalAlterConfigs and AlterConfigs. Each resource is changed as a whole or not at all."""
 
-    def __init__(self, catalog: Catalog, configs: TopicConfigs, groups: GroupConfigs, call_later: CallLater) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        configs: TopicConfigs,
+        groups: GroupConfigs,
+        brokers: DynamicConfigs,
+        cluster: Cluster,
+        call_later: CallLater,
+    ) -> None:
         self._catalog = catalog
         self._configs = configs
         self._groups = groups
+        self._brokers = brokers
+        self._cluster = cluster
         self._call_later = call_later
 
     def incremental_alter_configs(
@@ -115,11 +123,11 @@ class AlterConfigs:
         reply: Reply[T],
     ) -> Generator[None, None, T | None]:
         """Validate and change some resources at a time, and answer when all changes are durable."""
-        twice = yield from repeated((resource.resource_type, resource.resource_name) for resource in request.resources)
-        parts = list(chunks(request.resources))
+        twice = yield from repeated((each.resource_type, each.resource_name) for each in request.resources)
+        parts = list(_parts(request.resources))
         aggregator: ResponseAggregator[list[Any], T] = ResponseAggregator(len(parts), response, reply)
         for index, part in enumerate(parts):
-            decided = self._validate_all(part, altered, twice)
+            decided = self._validate_all(part, altered, twice, validate_only=request.validate_only)
             changed = self._change(decided, respond, aggregator.reply_to(index), validate_only=request.validate_only)
             aggregator.put(index, changed)
             yield
@@ -133,17 +141,23 @@ class AlterConfigs:
         *,
         validate_only: bool,
     ) -> T | None:
-        topics = tuple(outcome for _, outcome in decided if isinstance(outcome, Topic))
+        outcomes = [outcome for _, outcome in decided if not isinstance(outcome, CoordinatorError)]
+        topics = tuple(each for each in outcomes if isinstance(each, Topic))
         groups = tuple(
-            outcome
-            for _, outcome in decided
-            if isinstance(outcome, ConfiguredGroup) and outcome != self._catalog.newest_group(outcome.group_id)
+            each
+            for each in outcomes
+            if isinstance(each, ConfiguredGroup) and each != self._catalog.newest_group(each.group_id)
         )
-        if validate_only or not (topics or groups):
+        settings = tuple(
+            each
+            for each in outcomes
+            if isinstance(each, Setting) and each.value != self._catalog.newest_settings(each.kind).get(each.name)
+        )
+        if validate_only or not (topics or groups or settings):
             return response(decided, ErrorCode.NONE)
         change_durably(
             self._catalog,
-            CatalogChange(put=topics, groups=groups),
+            CatalogChange(put=topics, groups=groups, settings=settings),
             TIMEOUT_MS,
             self._call_later,
             lambda code: reply(response(decided, code)),
@@ -155,6 +169,8 @@ class AlterConfigs:
         resources: Sequence[R],
         altered: Callable[[Mapping[str, str], R], dict[str, str]],
         twice: Container[tuple[int, str]],
+        *,
+        validate_only: bool,
     ) -> Decisions:
         decisions: Decisions = []
         for resource in resources:
@@ -165,6 +181,24 @@ class AlterConfigs:
                     raise CoordinatorError(
                         ErrorCode.INVALID_CONFIG, f"{len(resource.configs)} configurations of one resource."
                     )
+                decisions.append((resource, self._decide(resource, altered, validate_only=validate_only)))
+            except CoordinatorError as error:
+                # A traceback would make a cycle, which only the garbage collector frees.
+                decisions.append((resource, error.with_traceback(None)))
+        return decisions
+
+    def _decide(
+        self, resource: R, altered: Callable[[Mapping[str, str], R], dict[str, str]], *, validate_only: bool
+    ) -> Subject:
+        """
+        Validate the change of a resource and return its new entry of the catalog.
+
+        Raises:
+            CoordinatorError: the resource does not exist, or cannot be changed so.
+        """
+        _check_changes(resource.configs)
+        match resource.resource_type:
+            case 2 | 32:
                 subject = self._subject(resource)
                 configs = altered(subject.configs if subject else {}, resource)
                 self._validate(resource, configs)
@@ -172,25 +206,58 @@ class AlterConfigs:
                     raise CoordinatorError(
                         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource.resource_name}' does not exist."
                     )
-                decisions.append((resource, msgspec.structs.replace(subject, configs=configs)))
-            except CoordinatorError as error:
-                # A traceback would make a cycle, which only the garbage collector frees.
-                decisions.append((resource, error.with_traceback(None)))
-        return decisions
+                return msgspec.structs.replace(subject, configs=configs)
+            case 4:
+                return self._decide_broker(resource, altered)
+            case 8 if altered == self._altered:
+                self._alter_loggers(resource, validate_only=validate_only)
+                return None
+            case 16:
+                name = resource.resource_name
+                configs = altered(self._catalog.newest_settings(CLIENT_METRICS_KIND).get(name, {}), resource)
+                _check_length(configs)
+                client_metrics.validate(self._catalog, name, configs)
+                return Setting(CLIENT_METRICS_KIND, name, dict(configs) or None)
+            case kind:
+                raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
 
-    def _subject(self, resource: Resource) -> Subject | None:
+    def _decide_broker(self, resource: R, altered: Callable[[Mapping[str, str], R], dict[str, str]]) -> Setting:
+        for_all = not resource.resource_name
+        if not for_all:
+            self._check_node_id(resource.resource_name, "Unexpected broker id, expected {}, but received {}")
+        name = canonical(resource)
+        configs = altered(self._brokers.newest(name), resource)
+        _check_length(configs)
+        broker_changes.check(self._configs.broker, configs, for_all=for_all)
+        changed: list[Any] = list(resource.configs)
+        broker_changes.check_min_isr(configs, [each.name for each in changed], for_all=for_all)
+        return Setting(BROKER_KIND, name, dict(configs) or None)
+
+    def _alter_loggers(self, resource: Resource, *, validate_only: bool) -> None:
+        changes: list[Any] = list(resource.configs)
+        self._check_node_id(resource.resource_name, "Unexpected node id. Expected {}, but received {}")
+        loggers.check_changes(changes)
+        if not validate_only:
+            loggers.apply_changes(changes)
+
+    def _check_node_id(self, name: str, message: str) -> None:
+        node_id = node_id_of(name)
+        if node_id is None:
+            raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
+        if node_id not in self._cluster.nodes:
+            raise CoordinatorError(ErrorCode.INVALID_REQUEST, message.format(self._cluster.node_id, node_id))
+
+    def _subject(self, resource: Resource) -> Topic | ConfiguredGroup | None:
         """
         Find the topic or group; None for a topic that does not exist. Kafka reports that after all other errors.
 
         Raises:
-            CoordinatorError: the resource cannot be changed.
+            CoordinatorError: the group has no name.
         """
         if resource.resource_type == GROUP:
             if not resource.resource_name:
                 raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
             return self._catalog.newest_group(resource.resource_name)
-        if resource.resource_type != TOPIC:
-            raise _not_alterable(resource.resource_type)
         return self._catalog.newest(resource.resource_name)
 
     def _validate(self, resource: Resource, configs: dict[str, str]) -> None:
@@ -212,62 +279,108 @@ class AlterConfigs:
             raise CoordinatorError(ErrorCode.INVALID_CONFIG, str(error)) from error
 
     def _altered(self, old: Mapping[str, str], resource: IncrementalResource) -> dict[str, str]:
-        _check_changes(resource.configs, may_be_null=lambda change: change.config_operation == DELETE)
         configs = dict(old)
         for change in resource.configs:
-            self._alter(configs, change)
+            self._alter(resource.resource_type, configs, change)
         return configs
 
-    def _alter(self, configs: dict[str, str], change: Change) -> None:
+    def _alter(self, resource_type: int, configs: dict[str, str], change: Change) -> None:
         match change.config_operation:
             case 0:
                 configs[change.name] = change.value or ""
             case 1:
                 configs.pop(change.name, None)
             case 2:
-                self._alter_list(configs, change, lambda old, new: old + [item for item in new if item not in old])
+                self._alter_list(
+                    resource_type, configs, change, lambda old, new: old + [item for item in new if item not in old]
+                )
             case 3:
-                self._alter_list(configs, change, lambda old, new: [item for item in old if item not in new])
+                self._alter_list(
+                    resource_type, configs, change, lambda old, new: [item for item in old if item not in new]
+                )
+            case operation if resource_type == BROKER:
+                raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"Unknown operations type {operation}")
             case _:
                 raise CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR)  # Kafka has no message either.
 
     def _alter_list(
-        self, configs: dict[str, str], change: Change, combine: Callable[[list[str], list[str]], list[str]]
+        self,
+        resource_type: int,
+        configs: dict[str, str],
+        change: Change,
+        combine: Callable[[list[str], list[str]], list[str]],
     ) -> None:
-        """Combine a list with the effective value of the key. Source: Kafka ConfigurationControlManager."""
-        key = TOPIC_KEYS.get(change.name)
-        if key is None or key.type is not ConfigType.LIST:
-            what = "APPEND" if change.config_operation == APPEND else "SUBTRACT"
-            raise CoordinatorError(
-                ErrorCode.INVALID_CONFIG, f"Can't {what} to key {change.name} because its type is not LIST."
-            )
-        old = self._configs.value(change.name, configs).value or ""
+        """
+        Combine a list with the effective value of a topic's key, or with the value that is set for the broker.
+
+        Source: Kafka ConfigurationControlManager, ConfigAdminManager.prepareIncrementalConfigs.
+        """
+        if resource_type == BROKER:
+            old = _broker_list(configs, change)
+        else:
+            key = TOPIC_KEYS.get(change.name) if resource_type == TOPIC else None
+            if key is None or key.type is not ConfigType.LIST:
+                what = "APPEND" if change.config_operation == APPEND else "SUBTRACT"
+                raise CoordinatorError(
+                    ErrorCode.INVALID_CONFIG, f"Can't {what} to key {change.name} because its type is not LIST."
+                )
+            old = self._configs.value(change.name, configs).value or ""
         combined = combine(_split(old), _split(change.value or ""))
         configs[change.name] = ",".join(combined)
 
 
+def _broker_list(configs: Mapping[str, str], change: Change) -> str:
+    key = BROKER_KEYS.get(change.name)
+    if key is None:
+        raise CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR)  # Kafka has no message either.
+    if key.type is not ConfigType.LIST:
+        what = "append" if change.config_operation == APPEND else "subtract"
+        raise CoordinatorError(
+            ErrorCode.INVALID_CONFIG, f"Config value {what} is not allowed for config key: {change.name}"
+        )
+    return configs.get(change.name, key.default or "")
+
+
+def _parts(resources: Sequence[R]) -> Iterator[Sequence[R]]:
+    """Resources to change in one step each. A broker is alone, because it may be given under two names: 1 and 01."""
+    low = slow = 0
+    for high, resource in enumerate(resources, 1):
+        slow += resource.resource_type == CLIENT_METRICS
+        if slow == SLOW_STEP or high - low == CHUNK or resource.resource_type == BROKER:
+            yield resources[low:high]
+            low, slow = high, 0
+    if low < len(resources) or not resources:
+        yield resources[low:]
+
+
+def _check_length(configs: Mapping[str, str]) -> None:
+    """Bound what clients can store under names of their own."""
+    if len(configs) > CONFIGS_MAX:
+        raise CoordinatorError(ErrorCode.INVALID_CONFIG, f"{len(configs)} configurations of one resource.")
+    for name, text in configs.items():
+        if len(name) + len(text) > CONFIG_LENGTH_MAX:
+            raise CoordinatorError(
+                ErrorCode.INVALID_CONFIG, f"A configuration with {len(name) + len(text)} characters is too long."
+            )
+
+
 def _replaced(_old: Mapping[str, str], resource: m.AlterConfigsRequestAlterConfigsResource) -> dict[str, str]:
-    _check_changes(resource.configs, may_be_null=lambda _: False)
     return {config.name: config.value or "" for config in resource.configs}
 
 
-def _check_changes(changes: Sequence[C], *, may_be_null: Callable[[C], bool]) -> None:
+def _check_changes(changes: Sequence[Any]) -> None:
+    """Refuse a key that is given twice, and null, which only a deletion may have."""
     if len({change.name for change in changes}) < len(changes):
         raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
-    null = [change.name for change in changes if change.value is None and not may_be_null(change)]
+    null = [
+        change.name for change in changes if change.value is None and getattr(change, "config_operation", SET) != DELETE
+    ]
     if null:
         raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(null)}")
 
 
 def _split(text: str) -> list[str]:
     return [item.strip() for item in text.split(",") if item.strip()]
-
-
-def _not_alterable(resource_type: int) -> CoordinatorError:
-    if resource_type in (BROKER, BROKER_LOGGER, CLIENT_METRICS):
-        what = RESOURCE_NAMES[resource_type]
-        return CoordinatorError(ErrorCode.INVALID_REQUEST, f"Configurations of {what} cannot be changed at run time.")
-    return CoordinatorError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
 
 
 def _responses(respond: Callable[..., S], decisions: Decisions, code: ErrorCode) -> list[S]:

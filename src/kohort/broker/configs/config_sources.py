@@ -5,7 +5,7 @@ The environment follows the convention of Kafka's container images: `KOHORT_NUM_
 written as an underscore, an underscore as two, a dash as three.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,10 +28,17 @@ def read_sources(
     Raises:
         ConfigError: the file cannot be read, or a text is not `KEY=VALUE`.
     """
-    merged = read_file(file) if file else {}
-    merged |= read_environment(environment, known)
-    merged |= dict(_split_assignment(text) for text in sets)
-    return merged
+    return {key: value for _, values in named_sources(sets, file, environment, known) for key, value in values.items()}
+
+
+def named_sources(
+    sets: Iterable[str], file: Path | None, environment: Mapping[str, str], known: Collection[str]
+) -> Iterator[tuple[str, dict[str, str]]]:
+    """The name of each source and what it sets; later sources win. Arguments and errors: as `read_sources`."""
+    if file is not None:
+        yield str(file), read_file(file)
+    yield "environment", read_environment(environment, known)
+    yield "command line", dict(_split_assignment(text) for text in sets)
 
 
 def _split_assignment(text: str) -> tuple[str, str]:

@@ -8,6 +8,7 @@ Source: org.apache.kafka.common.config.ConfigDef of Apache Kafka 4.2.1.
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from enum import IntEnum, StrEnum
 from pathlib import Path
 from typing import TypeAlias
@@ -156,7 +157,9 @@ def _validate(key: ConfigKey, value: Value) -> None:
 
 
 def _validate_range(key: ConfigKey, value: float, least: str, most: str | None, other: str | None) -> None:
-    if other is not None and value == int(other):
+    if other is not None:
+        if value != int(other) and not float(least) <= value <= float(most or "inf"):
+            raise _invalid(key, value, f"Value must be between {least} and {most} or equal to {other}")
         return
     if value < float(least):
         raise _invalid(key, value, f"Value must be at least {least}")
@@ -213,8 +216,8 @@ class BrokerConfig:
         explicit: the values that were set at the start, as text.
         unknown: keys that were set but are not Kafka's, each with the most similar key that is, or "". Kafka starts with them.
         dynamic: the values that were set at run time for this broker, as text.
-        dynamic_defaults: the values that were set at run time for all brokers, as text. `min.insync.replicas` is always one of
-            them: since KIP-966 the controller writes it at its start.
+        dynamic_defaults: the values that were set at run time for all brokers, as text, over `initial_defaults`.
+        initial_defaults: `min.insync.replicas`: since KIP-966 the controller sets it for all brokers at its start.
 
     Raises:
         ConfigError: a value is invalid.
@@ -227,9 +230,9 @@ class BrokerConfig:
         self._static: dict[str, Value] = {name: BROKER_KEYS[name].parse(text) for name, text in self.explicit.items()}
         self._values = dict(self._static)
         self._watchers: list[Watcher] = []
-        self._initial_defaults = {_MIN_ISR: self.explicit.get(_MIN_ISR) or BROKER_KEYS[_MIN_ISR].default or "1"}
+        self.initial_defaults = {_MIN_ISR: self.explicit.get(_MIN_ISR) or BROKER_KEYS[_MIN_ISR].default or "1"}
         self.dynamic: dict[str, str] = {}
-        self.dynamic_defaults = dict(self._initial_defaults)
+        self.dynamic_defaults = dict(self.initial_defaults)
 
     @classmethod
     def load(
@@ -254,7 +257,7 @@ class BrokerConfig:
         Raises:
             ConfigError: a value is invalid. Nothing has changed then.
         """
-        defaults = self._initial_defaults | dict(dynamic_defaults)
+        defaults = self.initial_defaults | dict(dynamic_defaults)
         values = dict(self._static)
         for layer in (defaults, dynamic):
             values |= {name: BROKER_KEYS[name].parse(text) for name, text in layer.items() if name in BROKER_KEYS}
@@ -270,6 +273,18 @@ class BrokerConfig:
         if changed:
             for watcher in self._watchers:
                 watcher(changed)
+
+    def with_dynamic(self, dynamic: Mapping[str, str], dynamic_defaults: Mapping[str, str]) -> "BrokerConfig":
+        """
+        A configuration with other values at run time, without watchers.
+
+        Raises:
+            ConfigError: a value is invalid.
+        """
+        config = copy(self)
+        config._watchers = []
+        config.set_dynamic(dynamic, dynamic_defaults)
+        return config
 
     def __getitem__(self, name: str) -> Value:
         value = self._values.get(name)
@@ -305,10 +320,10 @@ class BrokerConfig:
 
     def text(self, name: str) -> str | None:
         """The effective value as DescribeConfigs shows it."""
-        for layer in (self.dynamic, self.dynamic_defaults, self.explicit):
+        for layer in (self.dynamic, self.dynamic_defaults):
             if name in layer:
-                return layer[name]
-        return BROKER_KEYS[name].default
+                return text_of(BROKER_KEYS[name].parse(layer[name]))
+        return self.explicit.get(name, BROKER_KEYS[name].default)
 
 
 _MIN_ISR = "min.insync.replicas"

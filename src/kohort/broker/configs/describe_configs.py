@@ -9,8 +9,6 @@ Source: Kafka ConfigHelper.describeConfigs.
 
 from __future__ import annotations
 
-import logging
-import re
 from collections.abc import Generator, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -18,8 +16,19 @@ import msgspec
 
 from kohort.broker.catalog import Catalog
 from kohort.broker.cluster import Cluster
-from kohort.broker.configs.definitions import BROKER_KEYS, CLIENT_METRICS_KEYS, GROUP_KEYS, ConfigKey, UpdateMode
+from kohort.broker.configs import loggers
+from kohort.broker.configs.broker_changes import known_key
+from kohort.broker.configs.client_metrics import CLIENT_METRICS_KIND
+from kohort.broker.configs.definitions import (
+    BROKER_KEYS,
+    CLIENT_METRICS_KEYS,
+    GROUP_KEYS,
+    ConfigKey,
+    UpdateMode,
+    text_of,
+)
 from kohort.broker.configs.group_configs import GroupConfigs
+from kohort.broker.configs.resources import BROKER, CLIENT_METRICS, GROUP, TOPIC, canonical, node_id_of
 from kohort.broker.configs.topic_configs import BROKER_SYNONYMS, ConfigSource, Synonym, TopicConfigs
 from kohort.broker.find_coordinator import MALFORMED
 from kohort.broker.ports import Context
@@ -31,25 +40,6 @@ from kohort.wire import messages as m
 
 if TYPE_CHECKING:
     Entry = m.DescribeConfigsResourceResult
-
-TOPIC = 2
-BROKER = 4
-BROKER_LOGGER = 8
-CLIENT_METRICS = 16
-GROUP = 32
-
-RESOURCE_NAMES = {
-    TOPIC: "TOPIC",
-    BROKER: "BROKER",
-    BROKER_LOGGER: "BROKER_LOGGER",
-    CLIENT_METRICS: "CLIENT_METRICS",
-    GROUP: "GROUP",
-}
-
-_LEVELS = {logging.WARNING: "WARN", logging.CRITICAL: "FATAL"}
-"""Levels that Kafka calls otherwise."""
-_INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
-_DIGITS_MAX = 20
 
 _FAMILIES = {
     name: tuple(broker for broker, _ in brokers)
@@ -76,7 +66,7 @@ class DescribeConfigs:
         results: dict[Hashable, m.DescribeConfigsResult] = {}
         for number, resource in enumerate(request.resources):
             keys = frozenset(resource.configuration_keys or ())
-            identity = (resource.resource_type, _canonical(resource), keys)
+            identity = (resource.resource_type, canonical(resource), keys)
             if identity not in results:
                 results[identity] = self._describe(resource, request, keys)
                 yield
@@ -121,7 +111,7 @@ class DescribeConfigs:
                 self._check_broker(resource.resource_name, "")
                 return _loggers()
             case 16:
-                return _client_metrics(resource.resource_name)
+                return self._client_metrics(resource.resource_name, include_synonyms=include_synonyms)
             case _:
                 raise CoordinatorError(ErrorCode.INVALID_REQUEST, MALFORMED)
 
@@ -142,9 +132,10 @@ class DescribeConfigs:
         ]
 
     def _check_broker(self, name: str, other: str = "or empty string, ") -> None:
-        if not _INTEGER.fullmatch(name) or len(name) > _DIGITS_MAX:
+        node_id = node_id_of(name)
+        if node_id is None:
             raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
-        if int(name) != self._cluster.node_id:
+        if node_id not in self._cluster.nodes:
             expected = self._cluster.node_id
             raise CoordinatorError(
                 ErrorCode.INVALID_REQUEST,
@@ -162,17 +153,27 @@ class DescribeConfigs:
                 read_only = key.update_mode is UpdateMode.READ_ONLY
                 value = self._configs.broker.text(name)
                 yield _entry(key, value, synonyms, include_synonyms=include_synonyms, read_only=read_only)
-        for name in self._configs.broker.unknown:
-            # Kafka hides the value of a key that it does not know.
-            yield m.DescribeConfigsResourceResult(
-                name=name,
-                value=None,
-                read_only=True,
-                config_source=ConfigSource.STATIC_BROKER,
-                is_sensitive=True,
-                config_type=0,
-                documentation=None,
-            )
+        yield from self._others(include_synonyms=include_synonyms)
+
+    def _others(self, *, include_synonyms: bool) -> Iterable[Entry]:
+        """Keys that have no definition under their name: of plug-ins, and of single listeners."""
+        broker = self._configs.broker
+        layers = (
+            (ConfigSource.DYNAMIC_BROKER, broker.dynamic),
+            (ConfigSource.DYNAMIC_DEFAULT_BROKER, broker.dynamic_defaults),
+            (ConfigSource.STATIC_BROKER, broker.unknown),
+        )
+        for name in dict.fromkeys(name for _, layer in layers for name in layer if name not in BROKER_KEYS):
+            synonyms = [Synonym(name, layer[name], source) for source, layer in layers if name in layer]
+            yield self._other(name, synonyms, include_synonyms=include_synonyms)
+
+    def _other(self, name: str, synonyms: Sequence[Synonym], *, include_synonyms: bool) -> Entry:
+        key = known_key(name)
+        if key is None or synonyms[0].source is ConfigSource.STATIC_BROKER:
+            return _unknown(name, synonyms[:1], include_synonyms=include_synonyms)
+        key = msgspec.structs.replace(key, name=name)
+        value = text_of(key.parse(synonyms[0].value or ""))
+        return _entry(key, value, synonyms, include_synonyms=include_synonyms, read_only=True)
 
     def _broker_facts(self) -> dict[str, str]:
         """Default values of keys that a Kafka broker requires or determines at its start."""
@@ -186,9 +187,26 @@ class DescribeConfigs:
         }
 
     def _dynamic_defaults(self, *, include_synonyms: bool) -> Iterable[Entry]:
-        for name, value in self._configs.broker.dynamic_defaults.items():
-            synonyms = [Synonym(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER)]
-            yield _entry(BROKER_KEYS[name], value, synonyms, include_synonyms=include_synonyms)
+        for name, text in self._configs.broker.dynamic_defaults.items():
+            synonyms = [Synonym(name, text, ConfigSource.DYNAMIC_DEFAULT_BROKER)]
+            if name in BROKER_KEYS:
+                value = text_of(BROKER_KEYS[name].parse(text))
+                yield _entry(BROKER_KEYS[name], value, synonyms, include_synonyms=include_synonyms)
+            else:
+                yield self._other(name, synonyms, include_synonyms=include_synonyms)
+
+    def _client_metrics(self, name: str, *, include_synonyms: bool) -> Iterable[Entry]:
+        """A subscription of client metrics, which need not exist. Source: ClientMetricsConfigs; a 4.2.1."""
+        if not name:
+            raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
+        configs = self._catalog.settings(CLIENT_METRICS_KIND).get(name, {})
+        for key in CLIENT_METRICS_KEYS.values():
+            if key.name in configs:
+                text = text_of(key.parse(configs[key.name]))
+                synonyms = [Synonym(key.name, text, ConfigSource.CLIENT_METRICS)]
+                yield _entry(key, text, synonyms, include_synonyms=include_synonyms)
+            else:
+                yield _entry(key, key.default, (), include_synonyms=False)
 
     def _group(self, name: str, *, include_synonyms: bool) -> list[Entry]:
         """Describe a group. The source of a value that is not set for the group is the default, even if the broker sets it."""
@@ -203,32 +221,30 @@ class DescribeConfigs:
         return entries
 
 
-def _canonical(resource: m.DescribeConfigsResource) -> str | int:
-    """The identity of a resource: 1 and 01 are one broker."""
-    name = resource.resource_name
-    is_number = resource.resource_type == BROKER and len(name) <= _DIGITS_MAX and _INTEGER.fullmatch(name)
-    return int(name) if is_number else name
-
-
 def _loggers() -> Iterable[Entry]:
     """The loggers of the broker with their levels. Source: LoggingController; a 4.2.1."""
-    names = sorted(name for name in logging.Logger.manager.loggerDict if name.partition(".")[0] == "kohort")
-    for name in ("root", *names):
-        level = logging.getLogger(None if name == "root" else name).getEffectiveLevel()
+    for name, level in loggers.levels():
         yield m.DescribeConfigsResourceResult(
             name=name,
-            value=_LEVELS.get(level, logging.getLevelName(level)),
+            value=level,
             config_source=ConfigSource.DYNAMIC_BROKER_LOGGER,
             config_type=0,
             documentation=None,
         )
 
 
-def _client_metrics(name: str) -> Iterable[Entry]:
-    """A subscription of client metrics; none can be made, so each has the defaults. Source: ClientMetricsConfigs; a 4.2.1."""
-    if not name:
-        raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
-    return [_entry(key, key.default, (), include_synonyms=False) for key in CLIENT_METRICS_KEYS.values()]
+def _unknown(name: str, synonyms: Sequence[Synonym], *, include_synonyms: bool) -> Entry:
+    """A key without a definition: Kafka hides its value."""
+    return m.DescribeConfigsResourceResult(
+        name=name,
+        value=None,
+        read_only=True,
+        config_source=synonyms[0].source,
+        is_sensitive=True,
+        synonyms=_shown_synonyms(synonyms, is_sensitive=True) if include_synonyms else (),
+        config_type=0,
+        documentation=None,
+    )
 
 
 def _documented(resource_type: int, entries: Sequence[Entry]) -> list[Entry]:
@@ -259,14 +275,14 @@ def _entry(
         read_only=read_only,
         config_source=synonyms[0].source if synonyms else ConfigSource.DEFAULT,
         is_sensitive=is_sensitive,
-        synonyms=[
-            m.DescribeConfigsSynonym(
-                name=synonym.name, value=None if is_sensitive else synonym.value, source=synonym.source
-            )
-            for synonym in synonyms
-        ]
-        if include_synonyms
-        else (),
+        synonyms=_shown_synonyms(synonyms, is_sensitive=is_sensitive) if include_synonyms else (),
         config_type=key.type,
         documentation=None,
     )
+
+
+def _shown_synonyms(synonyms: Sequence[Synonym], *, is_sensitive: bool) -> list[m.DescribeConfigsSynonym]:
+    return [
+        m.DescribeConfigsSynonym(name=each.name, value=None if is_sensitive else each.value, source=each.source)
+        for each in synonyms
+    ]

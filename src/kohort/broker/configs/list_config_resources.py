@@ -6,7 +6,8 @@ Source: KIP-1142; Kafka KafkaApis.handleListConfigResources.
 
 from kohort.broker.catalog import Catalog
 from kohort.broker.cluster import Cluster
-from kohort.broker.configs.describe_configs import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
+from kohort.broker.configs.client_metrics import CLIENT_METRICS_KIND
+from kohort.broker.configs.resources import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from kohort.broker.ports import Context
 from kohort.machine.shard import Reply
 from kohort.model.errors import ErrorCode
@@ -43,4 +44,6 @@ class ListConfigResources:
             return [group.group_id for group in self._catalog.configured_groups()]
         if kind == TOPIC:
             return [topic.name for topic in self._catalog.topics()]
-        return [] if kind == CLIENT_METRICS else [str(self._cluster.node_id)]
+        if kind == CLIENT_METRICS:
+            return sorted(self._catalog.settings(CLIENT_METRICS_KIND))
+        return [str(node_id) for node_id in self._cluster.nodes]

@@ -58,6 +58,9 @@ _SAME_NAME = (
 BROKER_SYNONYMS = _RENAMED | {name: ((name, 1),) for name in _SAME_NAME}
 """Topic key to broker keys. The other keys (throttled replicas, tiered storage) exist for topics only."""
 
+DEFAULTS_OF_TOPICS = frozenset(name for brokers in BROKER_SYNONYMS.values() for name, _ in brokers)
+"""Broker keys whose value topics have, unless they have their own."""
+
 VISIBLE_KEYS: tuple[ConfigKey, ...] = tuple(key for _, key in sorted(TOPIC_KEYS.items()) if not key.is_internal)
 
 _LOG_CONFIG_KEYS = {field: field.replace("_", ".") for field in LogConfig.__struct_fields__}
@@ -139,6 +142,8 @@ class TopicConfigs:
             ):
                 if broker_name in settings:
                     text = settings[broker_name]
+                    if source is not ConfigSource.STATIC_BROKER:
+                        text = text_of(key.parse(text)) or ""
                     return Effective(key, text if factor == 1 else str(int(text) * factor), source)
         return Effective(key, key.default, ConfigSource.DEFAULT)
 

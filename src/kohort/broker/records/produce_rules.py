@@ -17,6 +17,7 @@ class ProduceRules(msgspec.Struct, frozen=True):
 
     Attributes:
         codec: None if the producer's compression is kept.
+        level: at which the broker compresses by the codec; None for a codec without levels.
         takes_as_it_is: derived: an uncompressed batch is appended without a change if its records and timestamps are allowed.
             True for a topic without configuration.
     """
@@ -26,9 +27,14 @@ class ProduceRules(msgspec.Struct, frozen=True):
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
     codec: int | None
+    level: int | None = None
     takes_as_it_is: bool = False
+    compresses_slowly: bool = False
+    """Derived: the level is above that of a codec's usual speed."""
 
     def __post_init__(self) -> None:
+        is_slow = self.codec is not None and self.level is not None and self.level > _USUAL_LEVELS[self.codec]
+        msgspec.structs.force_setattr(self, "compresses_slowly", is_slow)
         is_plain = not self.is_compacted and not self.is_log_append_time and self.codec is None
         msgspec.structs.force_setattr(self, "takes_as_it_is", is_plain and self.timestamp_before_max_ms >= LONG_MAX)
 
@@ -36,18 +42,24 @@ class ProduceRules(msgspec.Struct, frozen=True):
     def of(cls, configs: TopicConfigs, overrides: dict[str, str]) -> ProduceRules:
         values: dict[str, object] = {name.replace(".", "_"): configs.parsed(name, overrides) for name in _RULES}
         policy = configs.parsed("cleanup.policy", overrides)
+        codec = str(values["compression_type"])
         return msgspec.convert(
             {
                 "is_compacted": isinstance(policy, tuple) and "compact" in policy,
                 "is_log_append_time": values["message_timestamp_type"] == "LogAppendTime",
                 "timestamp_before_max_ms": values["message_timestamp_before_max_ms"],
                 "timestamp_after_max_ms": values["message_timestamp_after_max_ms"],
-                "codec": _CODECS.get(str(values["compression_type"])),
+                "codec": _CODECS.get(codec),
+                "level": configs.parsed(f"compression.{codec}.level", overrides) if codec in _WITH_LEVELS else None,
             },
             cls,
         )
 
 
+_USUAL_LEVELS = {int(Codec.GZIP): 6, int(Codec.LZ4): 9, int(Codec.ZSTD): 9}
+"""Above them compression takes 3 to 50 times as long as at the default level."""
+_WITH_LEVELS = ("gzip", "lz4", "zstd")
+"""Source: KIP-390."""
 _RULES = (
     "message.timestamp.type",
     "message.timestamp.before.max.ms",

@@ -39,6 +39,8 @@ AT_ONCE_BYTES: Final = 1 << 20
 """Records that are decompressed at once: at most 4 ms (gzip)."""
 _AT_ONCE_COMPRESSED_BYTES: Final = 1 << 15
 """Records that are compressed at once, for topics with another codec: at most 4 ms (LZ4)."""
+_AT_ONCE_SLOWLY_BYTES: Final = 1 << 12
+"""The same for high levels of compression: at most 2 ms (Zstandard)."""
 
 _ERRORS_LISTED: Final = 3
 _INT16: Final = Struct(">h")
@@ -105,7 +107,7 @@ def validate_batch(
             checked.check(place, reader)
         latest_ms = checked.finish()
     if needs_codec(header, rules):
-        if len(records) > _AT_ONCE_COMPRESSED_BYTES:
+        if len(records) > (_AT_ONCE_SLOWLY_BYTES if rules.compresses_slowly else _AT_ONCE_COMPRESSED_BYTES):
             raise LargeBatch
         return stored_form(data, header, rules, now_ms, latest_ms, packed_records(records, position, rules))
     return stored_form(data, header, rules, now_ms, latest_ms, None)
@@ -159,7 +161,7 @@ def packed_records(records: Buffer, position: int, rules: ProduceRules) -> bytes
     The records stay as they are. Kafka encodes them again, which gives the same bytes for batches of the usual clients.
     """
     assert rules.codec is not None, "needs_codec"
-    return compress(memoryview(records)[position:], Codec(rules.codec))
+    return compress(memoryview(records)[position:], Codec(rules.codec), rules.level)
 
 
 def stored_form(

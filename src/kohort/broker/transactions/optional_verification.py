@@ -19,7 +19,7 @@ class OptionalVerification:
 
     def __init__(self, verification: Verification, config: BrokerConfig) -> None:
         self._verification = verification
-        self._is_enabled = config.get_bool("transaction.partition.verification.enable")
+        self._config = config
 
     def verify(
         self,
@@ -28,7 +28,7 @@ class OptionalVerification:
         verified: Callable[[CoordinatorError | None], None],
         /,
     ) -> None:
-        if producer.adds_partition or self._is_enabled:
+        if producer.adds_partition or self._config.get_bool("transaction.partition.verification.enable"):
             self._verification.verify(topic_partition, producer, verified)
         else:
             verified(None)

@@ -1,0 +1,271 @@
+"""
+Which changes of broker configurations are allowed at run time, and with which message Kafka refuses the others.
+
+A change is for one broker, or for all (the broker with an empty name). Keys that Kohort does not know are accepted, as in
+Kafka: they may be configurations of a plug-in.
+
+Source: KIP-226; Kafka DynamicBrokerConfig.validate and its reconfigurables, ConfigAdminManager, KafkaConfig.validateValues,
+ConfigurationControlManager; texts of a 4.2.1.
+"""
+
+import ipaddress
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from kohort.broker.configs.definitions import BROKER_KEYS, BrokerConfig, ConfigKey, ConfigType, UpdateMode
+from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode
+
+MIN_ISR: Final = "min.insync.replicas"
+
+_LISTENER_PREFIX: Final = re.compile(r"listener\.name\.[^.]+\.(.+)")
+_MECHANISM_SUFFIXES: Final = (
+    "sasl.jaas.config",
+    "sasl.login.callback.handler.class",
+    "sasl.login.class",
+    "sasl.server.callback.handler.class",
+    "connections.max.reauth.ms",
+)
+"""Configurations of a listener that may also have the name of a SASL mechanism."""
+_SETTABLE: Final = frozenset({"config.providers"})
+"""Read-only keys that Kafka does not refuse."""
+_PER_LISTENER: Final = frozenset(
+    {
+        "ssl.key.password",
+        "ssl.keystore.certificate.chain",
+        "ssl.keystore.key",
+        "ssl.keystore.location",
+        "ssl.keystore.password",
+        "ssl.keystore.type",
+        "ssl.truststore.certificates",
+        "ssl.truststore.location",
+        "ssl.truststore.password",
+        "ssl.truststore.type",
+    }
+)
+_FIXED: Final = frozenset({"listeners", "listener.security.protocol.map"})
+"""Kafka can add listeners at run time; Kohort cannot."""
+_THREADS: Final = (
+    "num.io.threads",
+    "num.network.threads",
+    "num.replica.fetchers",
+    "num.recovery.threads.per.data.dir",
+    "background.threads",
+    "remote.log.reader.threads",
+    "remote.log.manager.copier.thread.pool.size",
+    "remote.log.manager.expiration.thread.pool.size",
+    "remote.log.manager.follower.thread.pool.size",
+)
+_CLEANER_THREADS: Final = "log.cleaner.threads"
+_DEDUPE: Final = "log.cleaner.dedupe.buffer.size"
+_PER_IP: Final = "max.connections.per.ip"
+_OVERRIDES: Final = "max.connections.per.ip.overrides"
+_RECONFIGURATION: Final = (
+    "Invalid value org.apache.kafka.common.config.ConfigException: {} for configuration Invalid dynamic configuration"
+)
+
+
+def known_key(name: str) -> ConfigKey | None:
+    """The definition of a key, also behind the prefix of a listener; None if the key is unknown."""
+    match = _LISTENER_PREFIX.fullmatch(name)
+    if match is None:
+        return BROKER_KEYS.get(name)
+    found = BROKER_KEYS.get(match[1])
+    if found is None:
+        found = next((BROKER_KEYS[each] for each in _MECHANISM_SUFFIXES if match[1].endswith("." + each)), None)
+    return found
+
+
+def check(config: BrokerConfig, configs: Mapping[str, str], *, for_all: bool) -> None:
+    """
+    Check the configurations that one broker, or all brokers, would have.
+
+    Args:
+        config: the present configuration of this broker.
+
+    Raises:
+        CoordinatorError: INVALID_REQUEST with Kafka's message.
+    """
+    try:
+        _check_names(configs)
+        for name, text in configs.items():
+            key = known_key(name)
+            if key is not None:
+                _check_class(key, key.parse(text))
+        if for_all:
+            _refuse(
+                (name for name in configs if _is_per_broker(name)),
+                "Cannot update these configs at default cluster level, broker id must be specified",
+            )
+        _check_values(config, configs, for_all=for_all)
+    except ConfigError as error:
+        raise CoordinatorError(ErrorCode.INVALID_REQUEST, str(error)) from error
+
+
+def check_min_isr(configs: Mapping[str, str], changed: Iterable[str], *, for_all: bool) -> None:
+    """
+    Check `min.insync.replicas`, which only the cluster has while eligible leader replicas are enabled, and which it keeps.
+
+    Args:
+        changed: keys that the request names.
+
+    Raises:
+        CoordinatorError: INVALID_CONFIG with Kafka's message.
+    """
+    if not for_all and MIN_ISR in changed:
+        raise CoordinatorError(
+            ErrorCode.INVALID_CONFIG, f"Broker-level {MIN_ISR} cannot be altered while ELR is enabled."
+        )
+    if for_all and MIN_ISR not in configs:
+        raise CoordinatorError(
+            ErrorCode.INVALID_CONFIG, f"Cluster-level {MIN_ISR} cannot be removed while ELR is enabled."
+        )
+
+
+def _check_names(configs: Mapping[str, str]) -> None:
+    read_only = (
+        name
+        for name in configs
+        if name not in _SETTABLE and name in BROKER_KEYS and BROKER_KEYS[name].update_mode is UpdateMode.READ_ONLY
+    )
+    _refuse(read_only, "Cannot update these configs dynamically")
+    _refuse(
+        (name for name in configs if name in _PER_LISTENER),
+        "These security configs can be dynamically updated only per-listener using the listener prefix",
+        collection="HashSet",
+    )
+
+
+def _refuse(names: Iterable[str], message: str, collection: str = "Set") -> None:
+    """Refuse names, sorted. Kafka lists several in the order of a hash table."""
+    found = sorted(names)
+    if found:
+        raise ConfigError(f"{message}: {collection if len(found) <= 4 else 'HashSet'}({', '.join(found)})")
+
+
+def _is_per_broker(name: str) -> bool:
+    """Whether only one broker can have a key: one of a listener, unless all brokers can have it without a listener's prefix."""
+    key = known_key(name)
+    mode = None if key is None else key.update_mode
+    is_of_listener = _LISTENER_PREFIX.fullmatch(name) is not None
+    return mode is UpdateMode.PER_BROKER or (is_of_listener and mode is not UpdateMode.CLUSTER_WIDE)
+
+
+def _check_class(key: ConfigKey, value: object) -> None:
+    """Refuse the names of classes: there is no Java here to load them."""
+    if key.type is ConfigType.CLASS and value not in ("", key.default):
+        raise ConfigError(f"Invalid value {value} for configuration {key.name}: Class {value} could not be found.")
+
+
+def _check_values(config: BrokerConfig, configs: Mapping[str, str], *, for_all: bool) -> None:
+    """Check values that depend on others. Values that stay as they are do not count: the start has accepted them."""
+    defaults, own = (configs, config.dynamic) if for_all else (config.dynamic_defaults, configs)
+    new = config.with_dynamic(own, defaults)
+    changed = {name for name in BROKER_KEYS if new.text(name) != config.text(name)}
+    for name in sorted(_FIXED & changed):
+        raise ConfigError(f"{name} cannot be changed while the broker runs. Start it with another value.")
+    _check_logs(new, changed)
+    _check_connections(new, changed)
+    _check_threads(config, new, changed)
+    _check_reconfiguration(new, changed)
+
+
+def _check_logs(new: BrokerConfig, changed: set[str]) -> None:
+    if "log.roll.ms" in changed and (new["log.roll.ms"] is not None and new.get_int("log.roll.ms") < 1):
+        raise ConfigError("requirement failed: log.roll.ms must be greater than or equal to 1")
+    jitter = "log.roll.jitter.ms"
+    if jitter in changed and (new[jitter] is not None and new.get_int(jitter) < 0):
+        raise ConfigError(f"requirement failed: {jitter} must be greater than or equal to 0")
+    if "log.retention.ms" in changed and new["log.retention.ms"] == 0:
+        raise ConfigError("requirement failed: log.retention.ms must be unlimited (-1) or, greater than or equal to 1")
+    if not changed.isdisjoint({_CLEANER_THREADS, _DEDUPE}):
+        threads = new.get_int(_CLEANER_THREADS)
+        if threads == 0:
+            raise ConfigError("/ by zero")
+        if new.get_int(_DEDUPE) // threads <= 1024 * 1024:
+            raise ConfigError(f"requirement failed: {_DEDUPE} must be at least 1MB per cleaner thread.")
+
+
+def _check_connections(new: BrokerConfig, changed: set[str]) -> None:
+    if changed.isdisjoint({_PER_IP, _OVERRIDES}):
+        return
+    overrides = new.get_str(_OVERRIDES) or ""
+    if not overrides and new.get_int(_PER_IP) == 0:
+        raise ConfigError(f"requirement failed: {_PER_IP} can be set to zero only if {_OVERRIDES} property is set.")
+    for pair in filter(None, (each.strip() for each in overrides.split(","))):
+        host, separator, number = pair.rpartition(":")
+        if not separator:
+            raise ConfigError(
+                f"Error parsing configuration property '{_OVERRIDES}': begin 0, end -1, length {len(pair)}"
+            )
+        if not re.fullmatch(r"[+-]?[0-9]{1,10}", number.strip(), re.ASCII):
+            raise ConfigError(f'For input string: "{number.strip()}"')
+        try:
+            ipaddress.ip_address(host.strip().removeprefix("[").removesuffix("]"))
+        except ValueError:
+            raise ConfigError(
+                f"{host.strip()!r} in {_OVERRIDES} is not an address. Host names can be given at the start only."
+            ) from None
+
+
+def _check_threads(old: BrokerConfig, new: BrokerConfig, changed: set[str]) -> None:
+    """A number of threads may at most double or halve. Source: DynamicThreadPool.validateReconfiguration, LogCleaner."""
+    for name in _THREADS:
+        if name not in changed:
+            continue
+        was, count = old.get_int(name), new.get_int(name)
+        message = f"Dynamic thread count update validation failed for {name}={count}, "
+        if count < was // 2:
+            message += f"value should be at least half the current value {was}"
+        elif count > was * 2:
+            message += f"value should not be greater than double the current value {was}"
+        else:
+            continue
+        raise ConfigError(_RECONFIGURATION.format(message))
+    if _CLEANER_THREADS in changed:
+        was, count = old.get_int(_CLEANER_THREADS), new.get_int(_CLEANER_THREADS)
+        message = "Log cleaner threads cannot be "
+        if count < was // 2:
+            message += f"reduced to less than half the current value {was}"
+        elif count > was * 2:
+            message += f"increased to more than double the current value {was}"
+        else:
+            return
+        raise ConfigError(_RECONFIGURATION.format(message))
+
+
+def _check_reconfiguration(new: BrokerConfig, changed: set[str]) -> None:
+    for name in ("max.connections", "max.connection.creation.rate"):
+        if name in changed and new.get_int(name) == 0:
+            raise ConfigError(_RECONFIGURATION.format(f"Invalid {name} 0"))
+    for local, whole, other in (
+        ("log.local.retention.ms", "log.retention.ms", _retention_ms(new)),
+        ("log.local.retention.bytes", "log.retention.bytes", new.get_int("log.retention.bytes")),
+    ):
+        value = new.get_int(local)
+        if not changed.isdisjoint({local, whole}) and value != -2 and other != -1 and (value == -1 or value > other):
+            why = (
+                f"Value must not be -1 as {whole} value is set as {other}."
+                if value == -1
+                else f"Value must not be more than {whole} property value: {other}"
+            )
+            raise ConfigError(_RECONFIGURATION.format(f"Invalid value {value} for configuration {local}: {why}"))
+    default = BROKER_KEYS["metric.reporters"].default
+    if "metric.reporters" in changed and not set(new.get_list("metric.reporters")) <= {default}:
+        message = (
+            "Validation of dynamic config update of Set(metric.reporters) failed with class class "
+            "kafka.server.DynamicMetricsReporters"
+        )
+        raise ConfigError(_RECONFIGURATION.format(message))
+
+
+def _retention_ms(config: BrokerConfig) -> int:
+    """Source: KafkaConfig.logRetentionTimeMillis: negative values mean no limit."""
+    for name, factor in (
+        ("log.retention.ms", 1),
+        ("log.retention.minutes", 60_000),
+        ("log.retention.hours", 3_600_000),
+    ):
+        if config[name] is not None:
+            return max(config.get_int(name) * factor, -1)
+    return -1

@@ -1,0 +1,284 @@
+"""
+Configurations of brokers, loggers and client metrics that are changed at run time: effects, sources, restarts, bounds.
+
+`tests/tables/test_config_changes.py` has the table of allowed and refused changes. Source: KIP-226, KIP-412, KIP-714.
+"""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kohort.broker.configs import client_metrics
+from kohort.broker.configs.client_metrics import Subscription, subscriptions
+from kohort.model.errors import ErrorCode
+from kohort.model.limits import CLIENT_METRICS_SUBSCRIPTIONS_MAX, CONFIG_LENGTH_MAX, CONFIGS_MAX
+from kohort.storage.disk import DiskStore
+from kohort.storage.log import CleanerConfig
+from kohort.testing.virtual import VirtualNode
+from kohort.wire import messages as m
+from kohort.wire.apis import ApiKey
+from tests.broker.harness import Harness
+from tests.broker.test_configs import BROKER, DELETE, LOGGER, METRICS, SET, TOPIC, alter, describe, shown
+
+DYNAMIC, DYNAMIC_DEFAULT, STATIC, DEFAULT = 2, 3, 4, 5
+
+
+def set_broker(harness: Harness, name: str, key: str, value: str | None) -> None:
+    operation = DELETE if value is None else SET
+    assert alter(harness, (key, operation, value), kind=BROKER, name=name) == 0
+
+
+# Sources
+
+
+def test_the_broker_goes_before_all_brokers_before_the_start_before_the_default() -> None:
+    harness = Harness(log_retention_ms="3")
+    harness.create("t")
+    steps = (
+        ("", "2", "2", DYNAMIC_DEFAULT),
+        ("1", "1", "1", DYNAMIC),
+        ("", "4", "1", DYNAMIC),
+        ("1", None, "4", DYNAMIC_DEFAULT),
+        ("", None, "3", STATIC),
+    )
+    for name, value, effective, source in steps:
+        set_broker(harness, name, "log.retention.ms", value)
+        assert shown(describe(harness, BROKER, "1"), "log.retention.ms")[:2] == (effective, source)
+        assert shown(describe(harness, TOPIC, "t"), "retention.ms")[:2] == (effective, source)
+        assert harness.broker.config.get_int("log.retention.ms") == int(effective)
+
+
+def test_synonyms_of_a_changed_configuration() -> None:
+    harness = Harness(log_retention_ms="3")
+    harness.create("t")
+    set_broker(harness, "", "log.retention.ms", "2")
+    set_broker(harness, "1", "log.retention.ms", " 1 ")
+    synonyms = [
+        ("log.retention.ms", " 1 ", DYNAMIC),
+        ("log.retention.ms", "2", DYNAMIC_DEFAULT),
+        ("log.retention.ms", "3", STATIC),
+        ("log.retention.hours", "168", DEFAULT),
+    ]
+    assert shown(describe(harness, BROKER, "1"), "log.retention.ms") == ("1", DYNAMIC, synonyms)
+    assert shown(describe(harness, TOPIC, "t"), "retention.ms") == ("1", DYNAMIC, synonyms)
+    assert shown(describe(harness, BROKER, ""), "log.retention.ms") == (
+        "2",
+        DYNAMIC_DEFAULT,
+        [("log.retention.ms", "2", DYNAMIC_DEFAULT)],
+    )
+
+
+def test_keys_of_listeners_and_plug_ins_are_kept_and_read_only() -> None:
+    harness = Harness()
+    prefix = "listener.name.plaintext.ssl.keystore."
+    for key in (f"{prefix}location", f"{prefix}password", "my.password"):
+        set_broker(harness, "1", key, "x")
+    entries = {entry.name: entry for entry in describe(harness, BROKER, "1").configs}
+    found = {
+        name.removeprefix(prefix): (
+            entry.value,
+            entry.config_source,
+            entry.read_only,
+            entry.is_sensitive,
+            entry.config_type,
+        )
+        for name, entry in entries.items()
+        if name.startswith(prefix) or name == "my.password"
+    }
+    assert found == {
+        "location": ("x", DYNAMIC, True, False, 2),
+        "password": (None, DYNAMIC, True, True, 9),
+        "my.password": (None, DYNAMIC, True, True, 0),
+    }
+
+
+# Effects
+
+
+def test_a_new_default_reaches_the_logs_of_topics_without_their_own_value() -> None:
+    harness = Harness()
+    harness.create("plain")
+    harness.create("own", max_message_bytes="2000")
+    for topic in ("plain", "own"):
+        harness.write(topic, b"x" * 1000)
+    set_broker(harness, "", "message.max.bytes", "500")
+    answers = {topic: answer.error_code for topic in ("plain", "own") for answer in produce(harness, topic)}
+    assert answers == {"plain": ErrorCode.MESSAGE_TOO_LARGE, "own": 0}
+    harness.create("new")
+    assert [answer.error_code for answer in produce(harness, "new")] == [ErrorCode.MESSAGE_TOO_LARGE]
+    set_broker(harness, "", "message.max.bytes", None)
+    assert [answer.error_code for answer in produce(harness, "plain")] == [0]
+
+
+def produce(harness: Harness, topic: str) -> list[m.ProduceResponsePartitionProduceResponse]:
+    from tests.broker.harness import batch
+
+    return list(harness.produce(topic, {0: batch(b"x" * 1000)}))
+
+
+def test_thousands_of_topics_get_a_new_default_in_steps() -> None:
+    harness = Harness()
+    for number in range(450):
+        harness.create(f"t{number}")
+        harness.write(f"t{number}", b"x")
+    catalog = harness.broker.catalog
+    set_broker(harness, "1", "log.segment.bytes", "1048577")
+    harness.node.advance(1)
+    partitions = [harness.broker.partitions.find(topic.name, 0) for topic in catalog.topics()]
+    assert {each.log.config.segment_bytes for each in partitions if each} == {1_048_577}
+
+
+def test_verification_and_the_expiry_of_producers_follow_their_configuration() -> None:
+    harness = Harness()
+    assert harness.broker.config.get_bool("transaction.partition.verification.enable")
+    set_broker(harness, "1", "transaction.partition.verification.enable", "false")
+    assert not harness.broker.config.get_bool("transaction.partition.verification.enable")
+    set_broker(harness, "", "producer.id.expiration.ms", "1")
+    assert harness.broker.config.get_int("producer.id.expiration.ms") == 1
+
+
+def test_a_changed_interval_of_the_cleaner_counts_from_the_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = Harness(log_cleaner_backoff_ms="1000000")
+    cleaned: list[int] = []
+
+    def clean(config: CleanerConfig) -> None:
+        cleaned.append(config.threads)
+
+    monkeypatch.setattr(harness.store, "clean", clean)
+    set_broker(harness, "1", "log.cleaner.threads", "2")
+    set_broker(harness, "1", "log.cleaner.backoff.ms", "10")
+    harness.node.advance(10)
+    assert cleaned == [2]
+
+
+# Restarts
+
+
+def test_changes_survive_a_restart(tmp_path: Path) -> None:
+    node = VirtualNode()
+
+    def opened() -> Harness:
+        store = DiskStore(
+            tmp_path,
+            defer=node.defer,
+            call_soon_threadsafe=node.call_soon,
+            flush="os",
+            node_id=1,
+            clock=node.clock,
+            cluster_id="kohort",
+        )
+        return Harness(store=store, node=node)
+
+    harness = opened()
+    set_broker(harness, "1", "message.max.bytes", "500")
+    set_broker(harness, "", "min.insync.replicas", "2")
+    set_broker(harness, "", "no.such.key", "x")
+    assert alter(harness, ("interval.ms", SET, "100"), kind=METRICS, name="s") == 0
+    before = [describe(harness, *resource) for resource in ((BROKER, "1"), (BROKER, ""), (METRICS, "s"))]
+    harness.store.close()
+    harness = opened()
+    assert [describe(harness, *resource) for resource in ((BROKER, "1"), (BROKER, ""), (METRICS, "s"))] == before
+    assert harness.broker.config.get_int("message.max.bytes") == 500
+    assert shown(before[1], "min.insync.replicas")[0] == "2"
+    harness.store.close()
+
+
+# Loggers
+
+
+@pytest.fixture
+def logger() -> Iterator[logging.Logger]:
+    found = logging.getLogger("kohort.broker")
+    yield found
+    found.setLevel(logging.NOTSET)
+
+
+def test_levels_of_loggers(logger: logging.Logger) -> None:
+    harness = Harness()
+    steps = (("TRACE", 5), ("DEBUG", 10), ("FATAL", logging.CRITICAL), (None, logging.NOTSET))
+    for level, number in steps:
+        assert alter(harness, (logger.name, DELETE if level is None else SET, level), kind=LOGGER, name="1") == 0
+        assert logger.level == number
+        if level is not None:
+            assert shown(describe(harness, LOGGER, "1"), logger.name)[:2] == (level, 6)
+
+
+def test_a_refused_change_of_one_logger_changes_none(logger: logging.Logger) -> None:
+    changes = ((logger.name, SET, "DEBUG"), ("no.such.logger", SET, "DEBUG"))
+    assert alter(Harness(), *changes, kind=LOGGER, name="1") == ErrorCode.INVALID_CONFIG
+    assert logger.level == logging.NOTSET
+
+
+# Client metrics
+
+
+def test_subscriptions_of_client_metrics() -> None:
+    harness = Harness()
+    catalog = harness.broker.catalog
+    assert subscriptions(catalog) == []
+    changes = (
+        ("metrics", SET, "org.apache.kafka.consumer., *"),
+        ("match", SET, "client_id=app-.*,client_software_name=x"),
+    )
+    assert alter(harness, *changes, kind=METRICS, name="s") == 0
+    assert alter(harness, ("interval.ms", SET, "100"), kind=METRICS, name="a") == 0
+    first, second = subscriptions(catalog)
+    assert first == Subscription("a", 100, (), {})
+    assert (second.name, second.interval_ms, second.metrics) == ("s", 300_000, ("org.apache.kafka.consumer.", "*"))
+    assert [bool(second.match["client_id"].fullmatch(text)) for text in ("app-1", "my-app-1")] == [True, False]
+    assert listed(harness) == ["a", "s"]
+    assert alter(harness, *((key, DELETE, None) for key in ("metrics", "match")), kind=METRICS, name="s") == 0
+    assert listed(harness) == ["a"]
+
+
+def listed(harness: Harness) -> list[str]:
+    request = m.ListConfigResourcesRequest()
+    resources = harness.ask(ApiKey.LIST_CONFIG_RESOURCES, request, version=0).config_resources
+    return [resource.resource_name for resource in resources]
+
+
+def test_sources_of_a_subscription() -> None:
+    harness = Harness()
+    assert alter(harness, ("match", SET, " client_id = a "), kind=METRICS, name="s") == 0
+    result = describe(harness, METRICS, "s")
+    assert shown(result, "match") == ("client_id = a", 7, [("match", "client_id = a", 7)])
+    assert shown(result, "interval.ms") == ("300000", DEFAULT, [])
+
+
+# Bounds
+
+
+def test_what_clients_can_store_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = Harness()
+    long = "x" * CONFIG_LENGTH_MAX
+    assert alter(harness, ("my.key", SET, long), kind=BROKER, name="1") == ErrorCode.INVALID_CONFIG
+    assert alter(harness, ("metrics", SET, long), kind=METRICS, name="s") == ErrorCode.INVALID_CONFIG
+    for low in range(0, CONFIGS_MAX, 500):
+        many = [(f"my.key{low + number}", SET, "x") for number in range(500)]
+        assert alter(harness, *many, kind=BROKER, name="1") == 0
+    assert alter(harness, ("my.key", SET, "x"), kind=BROKER, name="1") == ErrorCode.INVALID_CONFIG
+    entries = ",".join(["client_id=a"] * 33)
+    assert alter(harness, ("match", SET, entries), kind=METRICS, name="s") == ErrorCode.INVALID_CONFIG
+    monkeypatch.setattr(client_metrics, "CLIENT_METRICS_SUBSCRIPTIONS_MAX", 1)
+    assert CLIENT_METRICS_SUBSCRIPTIONS_MAX > 1
+    assert alter(harness, ("interval.ms", SET, "100"), kind=METRICS, name="a") == 0
+    assert alter(harness, ("interval.ms", SET, "200"), kind=METRICS, name="a") == 0
+    assert alter(harness, ("interval.ms", SET, "100"), kind=METRICS, name="b") == ErrorCode.POLICY_VIOLATION
+
+
+def test_one_broker_under_two_names_is_changed_twice() -> None:
+    harness = Harness()
+    change = m.IncrementalAlterConfigsRequestAlterableConfig
+    resource = m.IncrementalAlterConfigsRequestAlterConfigsResource
+    resources = [
+        resource(resource_type=BROKER, resource_name=name, configs=[change(name=key, config_operation=SET, value="9")])
+        for name, key in (("1", "num.io.threads"), ("01", "num.network.threads"), ("+1", "log.cleaner.backoff.ms"))
+    ]
+    # As in Kafka, the number of network threads may at most double.
+    codes = harness.ask(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS, m.IncrementalAlterConfigsRequest(resources=resources)
+    ).responses
+    assert [answer.error_code for answer in codes] == [0, ErrorCode.INVALID_REQUEST, 0]
+    assert harness.broker.config.dynamic == {"num.io.threads": "9", "log.cleaner.backoff.ms": "9"}

@@ -1,0 +1,44 @@
+"""
+Changes of configurations of brokers, loggers and client metrics are allowed and refused as by Apache Kafka 4.2.1.
+
+`record_config_changes` asked Kafka.
+"""
+
+import json
+from typing import Any
+
+from kohort.wire.apis import ApiKey
+from tests.broker.harness import Harness
+from tests.tables.config_change_cases import CASES
+from tests.tables.record_config_changes import RECORDED, ask
+
+OURS = {
+    "listeners",
+    "listener.security.protocol.map",
+    "max.connections.per.ip.overrides x.invalid:5",
+    "max.connections.per.ip.overrides [::1]:5,127.0.0.1: 6",
+}
+"""
+Deliberate: listeners stay as they are while the broker runs, host names of overrides are resolved at the start only, and
+addresses of IPv6 may be in brackets.
+"""
+
+
+def test_each_change_alone() -> None:
+    harness = Harness()
+    recorded = json.loads(RECORDED.read_text())
+    assert set(recorded) == set(CASES)
+
+    def send(api_key: ApiKey, version: int, request: Any) -> Any:
+        return harness.ask(api_key, request, version=version)
+
+    different = {
+        name: (answer, recorded[name])
+        for name, case in CASES.items()
+        if not is_ours(case.changes) and (answer := ask(case, "kohort.broker", send)) != recorded[name]
+    }
+    assert different == {}
+
+
+def is_ours(changes: tuple[tuple[str, int, str | None], ...]) -> bool:
+    return any(name in OURS or f"{name} {value}" in OURS for name, _, value in changes)
