@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from kohort.broker.broker import Broker
-from kohort.broker.cluster import Cluster
+from kohort.broker.cluster import DEFAULT_LISTENER, Cluster, Endpoint, RegisteredBroker
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.features import Features
 from kohort.broker.ports import Elsewhere, MarkerWriter, NoResponse, at_once
@@ -41,6 +41,7 @@ class Asker(NamedTuple):
     api_version: int
     client_id: str = "test"
     client_host: str = "/127.0.0.1"
+    listener: str = "PLAINTEXT"
     parked: Sequence[Any] | list[Any] = ()
     """Where it is noted how to forget a request that waits."""
 
@@ -90,6 +91,7 @@ class Harness:
         verification: Verification | None = None,
         features: Features | None = None,
         elsewhere: Elsewhere = at_once,
+        racks: Sequence[str | None] = (None,),
         **settings: Any,
     ) -> None:
         self.node = node or VirtualNode()
@@ -99,7 +101,10 @@ class Harness:
         """For how long connections were throttled, request by request."""
         self.held: list[Callable[[], None]] | None = None
         self.store = store or MemoryStore(self._defer, clock=self.node.clock)
-        self.cluster = Cluster(1, CLUSTER_ID, "localhost", 9092)
+        self.cluster = Cluster(1, CLUSTER_ID, "localhost", 9092, racks[0])
+        for number, rack in enumerate(racks[1:], 2):
+            broker = self.cluster.register(RegisteredBroker(number, rack))
+            broker.endpoints[DEFAULT_LISTENER] = Endpoint("localhost", 9091 + number)
         config = BrokerConfig({name.replace("_", "."): value for name, value in settings.items()})
         self.coordinators = Hosted({CONSUMER_OFFSETS: None})
         self.broker = Broker(
@@ -146,8 +151,10 @@ class Harness:
             self.node.defer(action)
         self.node.settle()
 
-    def begin(self, api_key: ApiKey, request: Any, *, version: int | None = None, client_id: str = "test") -> list[Any]:
-        handler = self.broker.handlers[api_key]
+    def begin(
+        self, api_key: ApiKey, request: Any, *, version: int | None = None, client_id: str = "test", at: int = 1
+    ) -> list[Any]:
+        handler = self.broker.apis[at].handlers[api_key]
         oldest, newest = served_versions(api_key)
         version = newest if version is None else version
         assert oldest <= version <= newest
@@ -170,8 +177,14 @@ class Harness:
             answered(response)
         return answers
 
-    def ask(self, api_key: ApiKey, request: Any, *, version: int | None = None, client_id: str = "test") -> Any:
-        answers = self.begin(api_key, request, version=version, client_id=client_id)
+    def ask(
+        self, api_key: ApiKey, request: Any, *, version: int | None = None, client_id: str = "test", at: int = 1
+    ) -> Any:
+        """
+        Args:
+            at: the broker that is asked.
+        """
+        answers = self.begin(api_key, request, version=version, client_id=client_id, at=at)
         self.node.settle()
         assert len(answers) == 1, answers
         return answers[0]

@@ -204,8 +204,10 @@ LEADER_EPOCHS = {  # known to the client, of a leader at epoch 3: code, and whet
 @pytest.mark.parametrize("leader_epoch", LEADER_EPOCHS)
 def test_leader_epochs(leader_epoch: int) -> None:
     harness = filled(b"a")
-    log = harness.broker.partitions.find("t", 0).log  # type: ignore[union-attr]
-    log.become_leader(3)
+    partition = harness.broker.partitions.find("t", 0)
+    assert partition is not None
+    partition.begin_epoch(3)
+    log = partition.log
     request = fetch_request(asked(current_leader_epoch=leader_epoch), topic_id=log.topic_id)
     response = harness.ask(ApiKey.FETCH, request, version=16)
     (data,) = response.responses[0].partitions
@@ -232,7 +234,7 @@ DIVERGING = {  # (last fetched epoch, offset) of a log with epoch 0 up to 2 and 
 @pytest.mark.parametrize("client", DIVERGING)
 def test_diverging_epochs(client: tuple[int, int]) -> None:
     harness = filled(b"a", b"b")
-    harness.broker.partitions.find("t", 0).log.become_leader(3)  # type: ignore[union-attr]
+    harness.broker.partitions.find("t", 0).begin_epoch(3)  # type: ignore[union-attr]
     harness.write("t", b"c")
     last_fetched_epoch, offset = client
     code, diverging = DIVERGING[client]

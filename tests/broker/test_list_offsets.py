@@ -16,7 +16,7 @@ def filled() -> Harness:
     harness.create("t")
     for timestamp_ms in (100, 300):
         harness.write("t", b"x", timestamp_ms=timestamp_ms)
-    harness.broker.partitions.find("t", 0).log.become_leader(5)  # type: ignore[union-attr]
+    harness.broker.partitions.find("t", 0).begin_epoch(5)  # type: ignore[union-attr]
     for timestamp_ms in (200, 300):
         harness.write("t", b"x", timestamp_ms=timestamp_ms)
     return harness

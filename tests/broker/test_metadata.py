@@ -6,6 +6,7 @@ from uuid import UUID
 import pytest
 
 from kohort.broker import served_versions
+from kohort.broker.cluster import DEFAULT_LISTENER, Endpoint
 from kohort.model.errors import ErrorCode
 from kohort.model.ids import TRANSACTION_STATE
 from kohort.wire import messages as m
@@ -166,8 +167,9 @@ def test_recorded_answers_of_apache_kafka() -> None:
     for version, request, expected in recorded(ApiKey.METADATA):
         named = [topic for topic in expected.topics if topic.error_code == 0]
         harness = Harness(auto_create_topics_enable="false")
-        harness.cluster.cluster_id, harness.cluster.port = expected.cluster_id, expected.brokers[0].port
-        harness.cluster.host = expected.brokers[0].host
+        harness.cluster.cluster_id = expected.cluster_id
+        address = Endpoint(expected.brokers[0].host, expected.brokers[0].port)
+        harness.cluster.here.endpoints[DEFAULT_LISTENER] = address
         if any(topic.error_code == 0 and topic.partitions[0].leader_epoch > 0 for topic in named):
             continue
         ids = {topic.name: harness.create(topic.name, len(topic.partitions)) for topic in named}

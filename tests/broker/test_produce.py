@@ -325,7 +325,7 @@ def test_invalid_offsets_and_sequences_are_counted(case: str) -> None:
     harness.create("t")
     harness.produce("t", {0: batch(b"v", producer_id=7, producer_epoch=0, base_sequence=0)})
     harness.produce("t", {0: records})
-    assert harness.broker.produce.invalid_offsets_or_sequences == count
+    assert harness.broker.apis[1].produce.invalid_offsets_or_sequences == count
 
 
 @pytest.mark.parametrize("version", range(3, 13))

@@ -77,7 +77,10 @@ def test_a_directory_of_another_broker_is_left_alone(tmp_path: Path, caplog: pyt
 
 
 def test_a_log_of_a_deleted_topic_says_nothing_of_its_namesake(tmp_path: Path) -> None:
-    """A crash between the deletion and the renaming: clients who hear of the old one's leader epoch believe no lower one."""
+    """
+    A crash between the deletion and the renaming: clients who hear of the old one's leader epoch believe no lower one. The
+    start raises the epochs of all partitions by 2.
+    """
     harness = started(tmp_path)
     topic_id = harness.create("kept", 2)
     log = harness.store.open(KEPT, UUID(int=9), LogConfig())
@@ -88,6 +91,6 @@ def test_a_log_of_a_deleted_topic_says_nothing_of_its_namesake(tmp_path: Path) -
     wanted = m.MetadataRequest(topics=[m.MetadataRequestTopic(name="kept")])
     for _ in range(2):
         (topic,) = harness.ask(ApiKey.METADATA, wanted).topics
-        assert [(data.error_code, data.leader_id, data.leader_epoch) for data in topic.partitions] == [(0, 1, 0)] * 2
+        assert [(data.error_code, data.leader_id, data.leader_epoch) for data in topic.partitions] == [(0, 1, 2)] * 2
         assert harness.store.open(KEPT, topic_id, LogConfig()).end_offset == 0
     harness.store.close()

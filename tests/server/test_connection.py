@@ -308,7 +308,7 @@ def test_forty_clients_that_never_read_share_one_bound() -> None:
             reader.writer.transport.pause_reading()  # type: ignore[attr-defined]
             for _ in range(8):
                 reader.send(ApiKey.FETCH, 12, request)
-        requests = connections.dispatch
+        (requests,) = connections.dispatches
         while sum(route.requests for route in requests.routes.values() if route.api_key is ApiKey.FETCH) < READERS:
             await asyncio.sleep(0)
         for _ in range(100):

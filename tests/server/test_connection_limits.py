@@ -231,8 +231,7 @@ def test_a_client_that_ends_its_side_gives_back_its_waiting_fetch() -> None:
 
 def test_a_reset_before_the_first_byte_is_no_connection() -> None:
     async def story(node: Node, connect: Connect) -> None:
-        assert node._listener is not None
-        with socket.create_connection(node._listener.address) as reset:
+        with socket.create_connection(node.bound[1][0]) as reset:
             reset.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         assert await is_served(await connect())
         while node._connections.limits.count > 1:

@@ -10,11 +10,12 @@ from prometheus_client.metrics_core import Metric
 from kohort.broker.ports import Handler
 from kohort.machine.shard import EndTransaction
 from kohort.model.errors import ErrorCode
-from kohort.model.ids import TRANSACTION_STATE, TopicPartition
+from kohort.model.ids import TRANSACTION_STATE
 from kohort.model.image import ClusterImage, ImageDelta
 from kohort.runtime.ports import PartitionLog
 from kohort.runtime.processors import InlineProcessor
 from kohort.server.coordinators import CoordinatorEnvironment, Coordinators
+from kohort.server.local_runner import Leads
 from kohort.server.metrics.families import gauge
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
@@ -30,7 +31,7 @@ class Registrar:
         self.environment = environment
         self.told: list[Any] = []
 
-    def handlers(self) -> Mapping[ApiKey, Handler]:
+    def handlers(self, _leads: Leads | None = None) -> Mapping[ApiKey, Handler]:
         return {ApiKey.LIST_TRANSACTIONS: lambda *_: m.ListTransactionsResponse(unknown_state_filters=["asked"])}
 
     def marker_writer(self, partition: int, end: EndTransaction, done: Callable[[ErrorCode], None], /) -> None:
@@ -132,18 +133,18 @@ def test_a_second_load_announces_newer_leader_epochs_only(caplog: pytest.LogCapt
     host = Host()
     host.find()
     host.told()
-    log = host.harness.store.get(TopicPartition(TRANSACTION_STATE, 1))
-    assert log is not None
-    log.become_leader(5)
+    partition = host.harness.broker.partitions.find(TRANSACTION_STATE, 1)
+    assert partition is not None
+    partition.begin_epoch(5)
     with caplog.at_level(logging.INFO, "kohort.server"):
         host.coordinators.load()
         host.coordinators.load()
         assert host.told() == [("load", 1, f"{TRANSACTION_STATE}-1", 5)]
-        log.leader_epoch = 3  # type: ignore[misc]
+        partition.leader_epoch = 3
         host.coordinators.load()
     assert host.told() == []
     assert caplog.messages == [
-        f"coordinator.new_epoch partition={TRANSACTION_STATE}-1 leader_epoch=5",
+        f"coordinator.new_epoch partition={TRANSACTION_STATE}-1 leader_epoch=5 broker=1",
         f"coordinator.stale_epoch_ignored partition={TRANSACTION_STATE}-1 leader_epoch=3 known=5",
     ]
 

@@ -124,7 +124,7 @@ def test_every_answered_request_is_counted_once_however_it_is_answered() -> None
         await client.ask(ApiKey.FETCH, 12, m.FetchRequest(topics=[topic], max_bytes=1, min_bytes=1, max_wait_ms=1))
         for offset in range(5):
             await client.ask(ApiKey.OFFSET_COMMIT, 9, commit(offset))
-        routes = node._connections.dispatch.routes.values()
+        routes = node._connections.routes
         assert {route.api_key: (route.requests, route.latency.count) for route in routes} == {
             route.api_key: (route.requests, route.requests) for route in routes
         }
@@ -139,7 +139,7 @@ def test_of_many_requests_every_eighth_is_timed_and_counts_for_eight() -> None:
             client.send(ApiKey.API_VERSIONS, 0, m.ApiVersionsRequest())
         for _ in range(TIMED_AT_FIRST + 100 * TIMED_EVERY):
             await client.receive(ApiKey.API_VERSIONS, 0)
-        (route,) = node._connections.dispatch.routes.values()
+        (route,) = node._connections.routes
         assert route.latency.count == route.requests == TIMED_AT_FIRST + 100 * TIMED_EVERY
 
     played(story)

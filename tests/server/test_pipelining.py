@@ -9,7 +9,7 @@ import pytest
 
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.runtime.ready_queue import ReadyQueue
-from kohort.server.connection import ClientConnection, ClientConnections
+from kohort.server.connection import ClientConnections, ServedEndpoint
 from kohort.server.connection_limits import ConnectionLimits
 from kohort.server.dispatch import Dispatch
 from kohort.server.slices import Slices
@@ -67,10 +67,11 @@ class Server:
         handlers = {key: self._handle(key) for key in ApiKey}
         self.socket = Socket()
         limits = ConnectionLimits(BrokerConfig({}), 10)
+        dispatch = Dispatch(handlers)
         connections = ClientConnections(
-            Dispatch(handlers), ReadyQueue(due.append), Slices(due.append), limits, frame_bytes_max=1 << 20
+            [dispatch], ReadyQueue(due.append), Slices(due.append), limits, frame_bytes_max=1 << 20
         )
-        self.connection = ClientConnection(connections, "127.0.0.1")
+        self.connection = connections.accept(ServedEndpoint(1, "PLAINTEXT", dispatch), "127.0.0.1")
         self.connection.connection_made(self.socket)
 
     def _handle(self, key: ApiKey) -> Callable[[Any, Any, Callable[[Any], None]], None]:

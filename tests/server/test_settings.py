@@ -36,6 +36,7 @@ def test_what_is_no_address_is_said_with_the_option(text: str) -> None:
 
 VALIDATED_ONLY = {
     "share.coordinator.state.topic.num.partitions",
+    "share.coordinator.state.topic.replication.factor",
     *(
         f"group.{kind}.{bound}{name}"
         for kind, names in (

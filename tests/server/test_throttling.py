@@ -10,7 +10,7 @@ import pytest
 
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.runtime.ready_queue import ReadyQueue
-from kohort.server.connection import ClientConnection, ClientConnections
+from kohort.server.connection import ClientConnections, ServedEndpoint
 from kohort.server.connection_limits import ConnectionLimits
 from kohort.server.dispatch import Dispatch
 from kohort.server.slices import Slices
@@ -60,14 +60,14 @@ class Client:
         broker.quotas.on_change = self._apply
         self.socket = ReadSocket()
         self.connections = ClientConnections(
-            self.dispatch,
+            [self.dispatch],
             ReadyQueue(node.call_soon),
             Slices(node.call_soon),
             ConnectionLimits(BrokerConfig({}), 10),
             frame_bytes_max=1 << 20,
             call_later=self._call_later,
         )
-        self.connection = ClientConnection(self.connections, "127.0.0.1")
+        self.connection = self.connections.accept(ServedEndpoint(1, "PLAINTEXT", self.dispatch), "127.0.0.1")
         self.connection.connection_made(cast("asyncio.BaseTransport", self.socket))
 
     def _apply(self) -> None:
@@ -162,8 +162,8 @@ def test_producers_with_a_quota_have_one_request_in_flight() -> None:
 def test_the_time_of_requests_is_limited_for_every_api(request_of: tuple[ApiKey, Any]) -> None:
     client = Client()
     client.harness.broker.serve(ApiKey.HEARTBEAT, lambda *_: m.HeartbeatResponse(error_code=25))
-    client.dispatch = client.connections.dispatch = Dispatch(client.harness.broker.handlers)
-    client.connection = ClientConnection(client.connections, "127.0.0.1")
+    client.dispatch = Dispatch(client.harness.broker.handlers)
+    client.connection = client.connections.accept(ServedEndpoint(1, "PLAINTEXT", client.dispatch), "127.0.0.1")
     client.connection.connection_made(cast("asyncio.BaseTransport", client.socket))
     alter(client.harness, {"user": None}, request_percentage=1e-9)
     client.send(request_of)

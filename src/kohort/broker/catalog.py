@@ -6,11 +6,15 @@ record has the whole new state of one entry, so the log can be compacted:
 
 | key               | value (JSON, `version` 0)                    | tombstone             |
 |-------------------|----------------------------------------------|-----------------------|
-| `topic:<id>`      | name, id, partition count, configuration     | the topic was deleted |
+| `topic:<id>`      | name, id, partition count, configuration,    | the topic was deleted |
+|                   | replicas and leaders                         |                       |
 | `group:<id>`      | group id, configuration                      | -                     |
 | `producer-ids`    | the first producer id beyond all id blocks   | -                     |
 | `setting:<kind>:` | kind, name and fields (`catalog_settings`);  | the setting was       |
 | `<name>`          | for example a client quota                   | deleted               |
+
+Leader epochs rise with every start of the process, without a record for each partition: a setting counts the starts, and the
+record of a topic has the number of the start to which its leader epochs refer.
 
 There are two views. The newest view includes changes in progress and decides whether another change is possible. The durable
 view is what all other code sees. A change moves to the durable view, and is answered, when the high watermark has passed its
@@ -35,6 +39,8 @@ from kohort.broker.catalog_settings import (
     SettingsView,
     deleted_setting,
 )
+from kohort.broker.cluster import Cluster
+from kohort.broker.replicas import PartitionState
 from kohort.model.errors import ConfigError, CorruptError, ErrorCode, StorageError
 from kohort.model.ids import TopicPartition
 from kohort.model.image import ImageDelta
@@ -50,27 +56,36 @@ CATALOG_ID = UUID(int=0x6B6F686F72740000000000000001)
 _CATALOG_CONFIG = LogConfig(cleanup_policy="compact", max_message_bytes=(1 << 31) - 1)
 _VERSION = 0
 _PRODUCER_IDS = b"producer-ids"
+_STARTS = "starts"
 _TOPIC = b"topic:"
 _GROUP = b"group:"
 _SETTING = SETTING_PREFIX.encode()
 _READ_BYTES = 1 << 20
 _PRODUCER_ID_MAX = (1 << 63) - 1
 
+EPOCHS_PER_START = 2
+"""By how much a start raises the leader epochs: the end of the process before it and the election at the start are one each."""
+
 _log = logging.getLogger("kohort.broker")
 
 
-class Topic(msgspec.Struct, frozen=True):
+class Topic(msgspec.Struct, frozen=True, omit_defaults=True):
     """
     One topic.
 
     Attributes:
         configs: the topic's own configurations, as text in the form in which they were set.
+        start: the start of the process to which the leader epochs refer.
+        partitions: replicas and leader of each partition. Empty if the first broker has had the only replica of every partition
+            since the topic was created.
     """
 
     name: str
     topic_id: UUID
     partition_count: int
     configs: dict[str, str] = {}
+    start: int = 0
+    partitions: tuple[PartitionState, ...] = ()
 
 
 class ConfiguredGroup(msgspec.Struct, frozen=True):
@@ -202,17 +217,18 @@ class Catalog:
     The catalog of one node. Implements `kohort.model.image.ClusterImage` with the durable view.
 
     Args:
-        rack: of the node; None if it has none.
+        cluster: the brokers. Default: one without a rack.
 
     Attributes:
         is_new: whether the store had no catalog at the start.
+        starts: how often the process was started on a store with a catalog.
 
     Raises:
         ConfigError: the catalog was written by a newer version.
         StorageError: the catalog's log cannot be read, or is damaged.
     """
 
-    def __init__(self, store: LogStore, clock: Clock, rack: str | None = None) -> None:
+    def __init__(self, store: LogStore, clock: Clock, cluster: Cluster | None = None) -> None:
         self._log = store.open(CATALOG, CATALOG_ID, _CATALOG_CONFIG)
         self._clock = clock
         self._durable = _View()
@@ -221,13 +237,22 @@ class Catalog:
         self._listeners: list[Listener] = []
         self._settings_listeners = SettingsListeners()
         self._next_producer_id = 0
-        self._racks = () if rack is None else (rack,)
+        self._cluster = Cluster(1, "") if cluster is None else cluster
+        self.starts = 0
         self.is_new = self._log.end_offset == 0
         self._load(self._log)
         self._version = self._log.end_offset
         self._log.become_leader(max(self._log.leader_epoch, 0))
         self._log.add_listener(self._on_high_watermark)
         self._log.when_offline(self._on_offline)
+        if not self.is_new:
+            self._begin_start()
+
+    def _begin_start(self) -> None:
+        """Raise the leader epochs of all partitions. A start before this record is durable has announced nothing that lasts."""
+        self.starts = self._durable.settings.of_kind(_STARTS).get("", {}).get("count", 0) + 1
+        change = CatalogChange(settings=(Setting(_STARTS, "", {"count": self.starts}),))
+        self.change(change, lambda _: None)
 
     # -- the durable view --------------------------------------------------------------------------------------
 
@@ -241,8 +266,30 @@ class Catalog:
         """The leader epoch of the catalog's log."""
         return self._log.leader_epoch
 
-    def racks(self, _topic_id: UUID, _partition: int, /) -> Collection[str]:
-        return self._racks
+    def racks(self, topic_id: UUID, partition: int, /) -> Collection[str]:
+        topic = self._durable.by_id.get(topic_id)
+        brokers = self._cluster.brokers
+        replicas = () if topic is None else self.state(topic, partition).replicas
+        found = (brokers[replica].rack for replica in replicas if replica in brokers)
+        return [rack for rack in found if rack is not None]
+
+    def state(self, topic: Topic, index: int) -> PartitionState:
+        """Replicas and leader of a partition, with the leader epoch of this start of the process."""
+        epochs = EPOCHS_PER_START * (self.starts - topic.start)
+        if not topic.partitions:
+            only = (self._cluster.first,)
+            return PartitionState(only, only, only[0], epochs)
+        state = topic.partitions[index]
+        return msgspec.structs.replace(state, leader_epoch=state.leader_epoch + epochs) if epochs else state
+
+    def states(self, topic: Topic) -> tuple[PartitionState, ...]:
+        """The states of all partitions, with the leader epochs of this start of the process."""
+        return tuple(self.state(topic, index) for index in range(topic.partition_count))
+
+    def with_states(self, topic: Topic, states: Iterable[PartitionState]) -> Topic:
+        """The topic with other replicas or leaders. Leader epochs are those of this start of the process."""
+        partitions = tuple(states)
+        return msgspec.structs.replace(topic, partition_count=len(partitions), start=self.starts, partitions=partitions)
 
     def topic(self, name: str) -> Topic | None:
         return self._durable.by_name.get(name)

@@ -1,14 +1,14 @@
 """
-The cluster as clients see it, and DescribeCluster (60), versions 0 to 2: v1 endpoint type, v2 fenced brokers.
+The brokers of the cluster as clients see them, and DescribeCluster (60), versions 0 to 2: v1 endpoint type, v2 fenced brokers.
 
-There is no controller endpoint, and no broker is ever fenced.
+There is no controller endpoint. A broker of a cluster of virtual brokers that was stopped is fenced.
 
-Source: KIP-700, KIP-919, KIP-1073; Kafka KafkaApis.handleDescribeCluster.
+Source: KIP-700, KIP-919, KIP-1073; Kafka KafkaApis.handleDescribeCluster, ClusterControlManager, BrokerRegistration.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from kohort.broker.ports import Context
 from kohort.machine.shard import Reply
@@ -23,23 +23,108 @@ TOPIC_OPERATIONS = 3576
 """All operations on a topic as a bit field: Kafka's answer without an authorizer."""
 CLUSTER_OPERATIONS = 8096
 
+DEFAULT_LISTENER: Final = "PLAINTEXT"
+
 _BROKERS = 1
 _CONTROLLERS = 2
 
 
-@dataclass
-class Cluster:
-    """The node and its cluster. Host and port are set when the listener is bound."""
+class Endpoint(NamedTuple):
+    """An address that clients are told."""
 
-    node_id: int
-    cluster_id: str
-    host: str = "localhost"
-    port: int = 9092
-    rack: str | None = None
+    host: str
+    port: int
+
+
+class RegisteredBroker:
+    """
+    One broker of the cluster.
+
+    Attributes:
+        endpoints: the advertised addresses by name of the listener. Set when the listeners are bound.
+        is_fenced: whether the broker is stopped: it leads no partition and is in no ISR.
+    """
+
+    def __init__(self, node_id: int, rack: str | None = None) -> None:
+        self.node_id = node_id
+        self.rack = rack
+        self.endpoints: dict[str, Endpoint] = {}
+        self.is_fenced = False
+
+    def endpoint(self, listener: str) -> Endpoint | None:
+        """The address on a listener; None if the broker has no listener of this name."""
+        return self.endpoints.get(listener)
+
+
+class Cluster:
+    """
+    The brokers of the cluster, seen from one of them. Views from other brokers share the registrations (`seen_from`).
+
+    Attributes:
+        node_id: the broker whose clients ask.
+        brokers: all registered brokers by id, in the order of ids.
+    """
+
+    def __init__(
+        self, node_id: int, cluster_id: str, host: str = "localhost", port: int = 9092, rack: str | None = None
+    ) -> None:
+        self.node_id = node_id
+        self.cluster_id = cluster_id
+        self.brokers: dict[int, RegisteredBroker] = {}
+        self.register(RegisteredBroker(node_id, rack)).endpoints[DEFAULT_LISTENER] = Endpoint(host, port)
+
+    def register(self, broker: RegisteredBroker) -> RegisteredBroker:
+        """Add a broker, or bring back one that was unregistered."""
+        self.brokers[broker.node_id] = broker
+        for node_id in sorted(self.brokers):
+            self.brokers[node_id] = self.brokers.pop(node_id)
+        return broker
+
+    def seen_from(self, node_id: int) -> Cluster:
+        """The same cluster for the clients of one of its brokers."""
+        if node_id == self.node_id:
+            return self
+        view = Cluster(node_id, self.cluster_id)
+        view.brokers = self.brokers
+        return view
+
+    @property
+    def here(self) -> RegisteredBroker:
+        """The broker whose clients ask."""
+        return self.brokers[self.node_id]
 
     @property
     def nodes(self) -> tuple[int, ...]:
-        return (self.node_id,)
+        """The ids of all registered brokers."""
+        return tuple(self.brokers)
+
+    @property
+    def first(self) -> int:
+        """The id of the first broker, which has the partitions of a cluster of one."""
+        return next(iter(self.brokers))
+
+    @property
+    def controller(self) -> int:
+        """The broker that leads the quorum: the first one that runs."""
+        return next((broker.node_id for broker in self.brokers.values() if not broker.is_fenced), self.first)
+
+    def is_active(self, node_id: int) -> bool:
+        """Whether a broker is registered and not fenced."""
+        broker = self.brokers.get(node_id)
+        return broker is not None and not broker.is_fenced
+
+    def endpoint(self, node_id: int, listener: str) -> Endpoint | None:
+        """The address of a running broker on a listener; None if it is stopped, or has no listener of this name."""
+        broker = self.brokers.get(node_id)
+        return None if broker is None or broker.is_fenced else broker.endpoint(listener)
+
+    def live(self, listener: str) -> list[tuple[RegisteredBroker, Endpoint]]:
+        """The running brokers with a listener of this name, and their addresses."""
+        return [
+            (broker, endpoint)
+            for broker in self.brokers.values()
+            if not broker.is_fenced and (endpoint := broker.endpoint(listener)) is not None
+        ]
 
     def describe_cluster(
         self,
@@ -52,7 +137,18 @@ class Cluster:
         return m.DescribeClusterResponse(
             cluster_id=self.cluster_id,
             controller_id=self.node_id,
-            brokers=(m.DescribeClusterBroker(broker_id=self.node_id, host=self.host, port=self.port, rack=self.rack),),
+            brokers=[
+                m.DescribeClusterBroker(
+                    broker_id=broker.node_id,
+                    host=endpoint.host,
+                    port=endpoint.port,
+                    rack=broker.rack,
+                    is_fenced=broker.is_fenced,
+                )
+                for broker in self.brokers.values()
+                if (request.include_fenced_brokers or not broker.is_fenced)
+                and (endpoint := broker.endpoint(context.listener)) is not None
+            ],
             cluster_authorized_operations=CLUSTER_OPERATIONS
             if request.include_cluster_authorized_operations
             else NO_AUTHORIZED_OPERATIONS,

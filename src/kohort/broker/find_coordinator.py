@@ -13,8 +13,9 @@ from __future__ import annotations
 from enum import IntEnum
 
 from kohort.broker.catalog import Catalog
-from kohort.broker.cluster import NO_NODE_ID, Cluster
-from kohort.broker.ports import Context, CoordinatorDirectory, Leadership
+from kohort.broker.cluster import NO_NODE_ID, Cluster, Endpoint
+from kohort.broker.leadership import Leadership
+from kohort.broker.ports import Context, CoordinatorDirectory
 from kohort.broker.topics.creation import TopicCreation
 from kohort.machine.shard import Reply
 from kohort.model.errors import ErrorCode
@@ -50,6 +51,7 @@ _MESSAGES = {
 }
 """Error messages of versions 1 to 3; they have one for success, too."""
 
+_NOWHERE = Endpoint("", -1)
 _BATCHED_SINCE = 4
 _SHARE_SINCE = 6
 
@@ -75,16 +77,14 @@ class FindCoordinator:
         self, request: m.FindCoordinatorRequest, context: Context, _reply: Reply[m.FindCoordinatorResponse]
     ) -> m.FindCoordinatorResponse:
         if context.api_version < _BATCHED_SINCE:
-            code = self._find(request.key_type, request.key, context.api_version)
-            node_id, host, port = self._node(code)
+            code, node_id, (host, port) = self._node(request.key_type, request.key, context)
             return m.FindCoordinatorResponse(
                 error_code=code, error_message=_MESSAGES[code], node_id=node_id, host=host, port=port
             )
         message = "" if request.key_type in CoordinatorType._value2member_map_ else MALFORMED
         coordinators = []
         for key in request.coordinator_keys:
-            code = self._find(request.key_type, key, context.api_version)
-            node_id, host, port = self._node(code)
+            code, node_id, (host, port) = self._node(request.key_type, key, context)
             coordinators.append(
                 m.FindCoordinatorResponseCoordinator(
                     key=key,
@@ -97,10 +97,18 @@ class FindCoordinator:
             )
         return m.FindCoordinatorResponse(coordinators=coordinators)
 
-    def _node(self, code: ErrorCode) -> tuple[int, str, int]:
-        return (NO_NODE_ID, "", -1) if code else (self._cluster.node_id, self._cluster.host, self._cluster.port)
+    def _node(self, key_type: int, key: str, context: Context) -> tuple[ErrorCode, int, Endpoint]:
+        """The error, or the broker and its address on the listener of the request."""
+        node_id = self._find(key_type, key, context.api_version)
+        if isinstance(node_id, ErrorCode):
+            return node_id, NO_NODE_ID, _NOWHERE
+        endpoint = self._cluster.endpoint(node_id, context.listener)
+        if endpoint is None:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE, NO_NODE_ID, _NOWHERE
+        return ErrorCode.NONE, node_id, endpoint
 
-    def _find(self, key_type: int, key: str, api_version: int) -> ErrorCode:
+    def _find(self, key_type: int, key: str, api_version: int) -> ErrorCode | int:
+        """The id of the broker that leads the partition of a key, or an error."""
         try:
             kind = CoordinatorType(key_type)
         except ValueError:
@@ -115,8 +123,8 @@ class FindCoordinator:
             self._creation.auto_create(name)
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         index = coordinator_partition(key, topic.partition_count)
-        is_offline = self._leadership.leader(topic, index).is_offline
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE if is_offline else ErrorCode.NONE
+        leader = self._leadership.leader(topic, index)
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE if leader.is_offline else leader.leader_id
 
 
 def _is_share_key(key: str) -> bool:

@@ -1,5 +1,8 @@
 """
-The partitions of topics: their logs, opened at first use, and the requests that wait for them.
+The partitions of topics: their logs, opened at first use, the requests that wait for them, and who leads them.
+
+All brokers of the process share one `Partitions`. The handlers of each broker see it through `LocalPartitions`, the one place
+where a request for a partition that another broker leads is refused.
 
 A `Partition` is a log with two kinds of waiting requests. A Produce request waits until the high watermark passes an offset;
 these waits are in offset order, so that only the first ones are checked. A Fetch request waits for enough bytes in several
@@ -17,16 +20,26 @@ from typing import Final, TypeAlias
 import msgspec
 
 from kohort.broker.catalog import Catalog, Topic
+from kohort.broker.cluster import Cluster
 from kohort.broker.configs.topic_configs import DEFAULTS_OF_TOPICS, TopicConfigs
-from kohort.broker.ports import CallLater, PartitionLeader
+from kohort.broker.leadership import PartitionLeader
+from kohort.broker.ports import CallLater
 from kohort.broker.records.produce_rules import ProduceRules
 from kohort.broker.records.traffic import TopicTraffic, Traffic
+from kohort.broker.replicas import NO_LEADER, PartitionState
 from kohort.machine.shard import EndTransaction
-from kohort.model.errors import ErrorCode, StorageError, UnavailableError
+from kohort.model.errors import (
+    CoordinatorError,
+    ErrorCode,
+    NotLeaderError,
+    NotReplicaError,
+    StorageError,
+    UnavailableError,
+)
 from kohort.model.ids import TopicPartition
 from kohort.model.image import ImageDelta, TopicImage
 from kohort.runtime.purgatory import Purgatory
-from kohort.storage.log import NO_TOPIC_ID, Log, LogConfig, LogStore
+from kohort.storage.log import NO_EPOCH, NO_OFFSET, NO_TOPIC_ID, Log, LogConfig, LogStore
 
 _TOPICS_STEP: Final = 200
 """Topics that get a changed configuration of the broker at once."""
@@ -38,18 +51,41 @@ Fetches: TypeAlias = "Purgatory[Partition]"
 
 class Partition:
     """
-    One partition that this node leads.
+    One partition.
 
     Attributes:
+        leader_id, leader_epoch: of the broker that leads it.
+        replicas: the brokers that have it; consumers may fetch from each of them.
+        isr_count: the number of in-sync replicas.
         is_deleted: its topic was deleted. Requests that still refer to the partition are answered
             UNKNOWN_TOPIC_OR_PARTITION.
         traffic: the counters of its topic.
     """
 
-    __slots__ = ("_fetches", "_waiting", "is_deleted", "log", "rules", "topic", "topic_partition", "traffic")
+    __slots__ = (
+        "_fetches",
+        "_waiting",
+        "is_deleted",
+        "isr_count",
+        "leader_epoch",
+        "leader_id",
+        "log",
+        "replicas",
+        "rules",
+        "topic",
+        "topic_partition",
+        "traffic",
+    )
 
     def __init__(
-        self, topic: Topic, index: int, log: Log, rules: ProduceRules, fetches: Fetches, traffic: TopicTraffic
+        self,
+        topic: Topic,
+        index: int,
+        log: Log,
+        rules: ProduceRules,
+        fetches: Fetches,
+        traffic: TopicTraffic,
+        state: PartitionState,
     ) -> None:
         self.topic = topic
         self.traffic = traffic
@@ -59,8 +95,28 @@ class Partition:
         self._waiting: deque[tuple[int, Replicated]] = deque()
         self._fetches = fetches
         self.is_deleted = False
+        self._set(state)
         log.add_listener(self._on_high_watermark)
         log.when_offline(self._on_offline)
+
+    def _set(self, state: PartitionState) -> None:
+        self.leader_id = state.leader
+        self.replicas = state.replicas
+        self.isr_count = len(state.isr)
+        # A log that lost records began a leader epoch by itself.
+        self.leader_epoch = max(state.leader_epoch, self.log.leader_epoch)
+
+    def on_state(self, state: PartitionState) -> None:
+        """Take another leader or other replicas. Waiting Fetch requests that their broker may not answer now are refused."""
+        is_moved = state.leader != self.leader_id or state.replicas != self.replicas
+        self._set(state)
+        if is_moved:
+            self._fetches.check_and_complete(self)
+
+    def begin_epoch(self, leader_epoch: int) -> None:
+        """Begin a leader epoch at the end of the log. Raises: as `Log.become_leader`."""
+        self.log.become_leader(leader_epoch)
+        self.leader_epoch = leader_epoch
 
     def check(self) -> None:
         """
@@ -70,13 +126,33 @@ class Partition:
         if self.log.refusal is not None:
             raise UnavailableError(self.log.refusal)
 
+    def check_isr(self) -> None:
+        """
+        Raises:
+            CoordinatorError: NOT_ENOUGH_REPLICAS. `min.insync.replicas` counts up to the number of replicas.
+
+        Source: Kafka Partition.appendRecordsToLeader, effectiveMinIsr.
+        """
+        if self.isr_count < min(self.rules.min_insync_replicas, len(self.replicas)):
+            raise CoordinatorError(ErrorCode.NOT_ENOUGH_REPLICAS)
+
     def append(self, batch: bytes | bytearray) -> int:
         """Append a batch; returns the new end offset. Raises: as `PartitionLog.append`."""
-        return self.log.append(batch, leader_epoch=self.log.leader_epoch)
+        return self.log.append(batch, leader_epoch=self.leader_epoch)
 
     def append_marker(self, end: EndTransaction, timestamp_ms: int) -> int:
         """Append a transaction marker; returns the new end offset. Raises: as `PartitionLog.append_marker`."""
-        return self.log.append_marker(end, leader_epoch=self.log.leader_epoch, timestamp_ms=timestamp_ms)
+        return self.log.append_marker(end, leader_epoch=self.leader_epoch, timestamp_ms=timestamp_ms)
+
+    def epoch_for_offset(self, offset: int) -> int:
+        """The leader epoch of the record at `offset`; the log has the present one from its next append on."""
+        return self.leader_epoch if offset >= self.log.end_offset else self.log.epoch_for_offset(offset)
+
+    def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
+        """As `Log.end_offset_for_epoch`, with the present leader epoch."""
+        if leader_epoch >= self.leader_epoch:
+            return (leader_epoch, self.log.end_offset) if leader_epoch == self.leader_epoch else (NO_EPOCH, NO_OFFSET)
+        return self.log.end_offset_for_epoch(min(leader_epoch, self.log.leader_epoch))
 
     def when_replicated(self, end_offset: int, replicated: Replicated) -> None:
         """
@@ -116,7 +192,7 @@ class _Settings(msgspec.Struct, frozen=True):
 
 class Partitions:
     """
-    All partitions of the catalog's topics. Implements `kohort.broker.ports.Leadership`.
+    All partitions of the catalog's topics. Implements `kohort.broker.leadership.Leadership`.
 
     Args:
         fetches: the waiting Fetch requests.
@@ -128,15 +204,18 @@ class Partitions:
         store: LogStore,
         catalog: Catalog,
         configs: TopicConfigs,
+        cluster: Cluster,
         fetches: Fetches,
         call_later: CallLater,
     ) -> None:
+        self._cluster = cluster
         self._store = store
         self._fetches = fetches
         self._catalog = catalog
         self._configs = configs
         self.traffic = Traffic()
-        self._open: dict[tuple[str, int], Partition] = {}
+        self.opened: dict[tuple[str, int], Partition] = {}
+        """By topic and index."""
         self._settings: dict[str, _Settings] = {}
         self._call_later = call_later
         self._stale: deque[str] = deque()
@@ -151,39 +230,61 @@ class Partitions:
         Raises:
             StorageError: the log cannot be opened, or has failed.
         """
-        partition = self._open.get((topic, index)) or self._open_log(topic, index)
+        partition = self.opened.get((topic, index)) or self.open(topic, index)
         if partition is not None:
             partition.check()
         return partition
 
-    def _open_log(self, name: str, index: int) -> Partition | None:
+    def find_led(self, topic: str, index: int) -> Partition | None:
+        """As `find`; also raises NotLeaderError if no broker leads the partition."""
+        partition = self.find(topic, index)
+        if partition is not None and partition.leader_id == NO_LEADER:
+            raise NotLeaderError(f"no broker leads {partition.topic_partition}")
+        return partition
+
+    def open(self, name: str, index: int) -> Partition | None:
+        """Open the log of a partition; None if there is no such topic or index. Raises: StorageError as `find`."""
         topic = self._catalog.topic(name)
         if topic is None or not 0 <= index < topic.partition_count:
             return None
         settings = self._settings_of(topic)
         log = self._store.open(TopicPartition(name, index), topic.topic_id, settings.log_config)
         log.become_leader(max(log.leader_epoch, 0))
-        partition = self._open[name, index] = Partition(
-            topic, index, log, settings.rules, self._fetches, self.traffic.of(name)
+        state = self._catalog.state(topic, index)
+        partition = self.opened[name, index] = Partition(
+            topic, index, log, settings.rules, self._fetches, self.traffic.of(name), state
         )
         return partition
 
-    def leader(self, topic: TopicImage, index: int, /) -> PartitionLeader:
+    def leader(self, topic: Topic, index: int, /) -> PartitionLeader:
         """
-        Describe the leader of a partition, without opening its log.
+        Describe the leader and the replicas of a partition, without opening its log.
 
-        Kafka's controller begins a new leader epoch when a partition goes offline. Here the epoch stays: the next start would
-        announce an older epoch, which clients ignore as stale metadata. For the same reason the epoch of a deleted topic's
-        log, which a crash may have left under this name, is not announced.
+        Kafka's controller begins a new leader epoch when a partition goes offline. Here the epoch stays: if a later request can
+        open the log, the partition has its leader again, in an epoch that clients would ignore as stale metadata. The epoch of
+        a deleted topic's log, which a crash may have left under this name, is not announced.
         """
-        partition = self._open.get((topic.name, index))
+        state = self._catalog.state(topic, index)
+        leader_epoch = state.leader_epoch
+        partition = self.opened.get((topic.name, index))
         try:
             log = partition.log if partition else self._store.get(TopicPartition(topic.name, index))
         except StorageError:
-            return PartitionLeader(0, is_offline=True)
-        if log is None or log.topic_id not in (topic.topic_id, NO_TOPIC_ID):
-            return PartitionLeader(0)
-        return PartitionLeader(max(log.leader_epoch, 0), log.refusal is not None)
+            return _offline(state, leader_epoch)
+        if log is not None and log.topic_id in (topic.topic_id, NO_TOPIC_ID):
+            leader_epoch = max(leader_epoch, log.leader_epoch)
+            if log.refusal is not None:
+                return _offline(state, leader_epoch)
+        is_active = self._cluster.is_active
+        return PartitionLeader(
+            state.leader,
+            leader_epoch,
+            state.replicas,
+            state.isr,
+            [replica for replica in state.replicas if not is_active(replica)],
+            state.elr,
+            () if state.last_known_leader == NO_LEADER else (state.last_known_leader,),
+        )
 
     def _settings_of(self, topic: Topic) -> _Settings:
         """The parsed configuration of a topic, cached until it changes."""
@@ -228,15 +329,78 @@ class Partitions:
         self._settings.pop(topic.name, None)
         self.traffic.forget(topic.name)
         for index in range(topic.partition_count):
-            partition = self._open.pop((topic.name, index), None)
+            partition = self.opened.pop((topic.name, index), None)
             if partition is not None:
                 partition.on_deleted()
             self._store.delete(TopicPartition(topic.name, index))
 
     def _reconfigure(self, topic: Topic) -> None:
         for index in range(topic.partition_count):
-            partition = self._open.get((topic.name, index))
+            partition = self.opened.get((topic.name, index))
             if partition is not None:
                 partition.topic = topic
                 settings = self._settings_of(topic)
                 partition.rules, partition.log.config = settings.rules, settings.log_config
+                partition.on_state(self._catalog.state(topic, index))
+
+
+def _offline(state: PartitionState, leader_epoch: int) -> PartitionLeader:
+    """A partition whose log cannot be used: all replicas share it."""
+    replicas = state.replicas
+    return PartitionLeader(NO_LEADER, leader_epoch, replicas, (), replicas, replicas, replicas)
+
+
+class LocalPartitions:
+    """The partitions as the handlers of one broker see them."""
+
+    def __init__(self, partitions: Partitions, node_id: int) -> None:
+        self._partitions = partitions
+        self._opened = partitions.opened
+        self.traffic = partitions.traffic
+        self.node_id = node_id
+
+    def find(self, topic: str, index: int) -> Partition | None:
+        """
+        Find a partition that this broker leads; None if there is no such topic or index.
+
+        Raises:
+            NotLeaderError: another broker leads it, or no broker.
+            StorageError: the log cannot be opened, or has failed.
+        """
+        partition = self._opened.get((topic, index)) or self._partitions.open(topic, index)
+        if partition is not None:
+            if partition.leader_id != self.node_id:
+                raise self._refusal(partition)
+            partition.check()
+        return partition
+
+    def find_replica(self, topic: str, index: int) -> Partition | None:
+        """
+        Find a partition of which this broker has a replica; None if there is no such topic or index.
+
+        Raises:
+            NotLeaderError: this broker has no replica.
+            StorageError: the log cannot be opened, or has failed.
+        """
+        partition = self._opened.get((topic, index)) or self._partitions.open(topic, index)
+        if partition is not None:
+            if self.node_id not in partition.replicas:
+                raise self._refusal(partition)
+            partition.check()
+        return partition
+
+    def check(self, partition: Partition, *, is_leader_asked: bool) -> None:
+        """
+        Check again, some time after `find` or `find_replica`.
+
+        Raises: as these.
+        """
+        if partition.leader_id != self.node_id and (is_leader_asked or self.node_id not in partition.replicas):
+            raise self._refusal(partition)
+        partition.check()
+
+    def _refusal(self, partition: Partition) -> NotLeaderError:
+        where, leader = partition.topic_partition, partition.leader_id
+        if self.node_id in partition.replicas:
+            return NotLeaderError(f"broker {self.node_id} does not lead {where}; its leader is {leader}")
+        return NotReplicaError(f"broker {self.node_id} has no replica of {where}; its leader is {leader}")

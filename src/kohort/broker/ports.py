@@ -8,13 +8,12 @@ input: they answer the protocol's error.
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from kohort.machine.ports import Verification
 from kohort.machine.shard import EndTransaction, Reply
 from kohort.model.context import RequestContext
 from kohort.model.errors import ErrorCode
-from kohort.model.image import TopicImage
 
 Cancel: TypeAlias = Callable[[], None]
 """Cancels a scheduled call; without effect once the call was made."""
@@ -43,24 +42,6 @@ class NoResponse(Enum):
 Context: TypeAlias = RequestContext
 
 Handler: TypeAlias = Callable[[Any, Context, Reply[Any]], Any]
-
-
-class PartitionLeader(NamedTuple):
-    """
-    The leader of a partition, as clients see it.
-
-    Attributes:
-        is_offline: the partition has no leader: its log failed or cannot be opened.
-    """
-
-    leader_epoch: int
-    is_offline: bool = False
-
-
-class Leadership(Protocol):
-    """The leaders of partitions. With one broker the leader is this node, or no node."""
-
-    def leader(self, topic: TopicImage, index: int, /) -> PartitionLeader: ...
 
 
 class MarkerWriter(Protocol):

@@ -6,6 +6,7 @@ import typer
 
 from kohort import __version__
 from kohort.cli import config, conformance, log, offsets
+from kohort.cli.brokers import commands as brokers
 from kohort.cli.groups import write_commands as groups
 from kohort.cli.pipeline import commands as pipeline
 from kohort.cli.serve import SUMMARY as SERVE_SUMMARY
@@ -22,6 +23,7 @@ too. TLS and SASL settings are read from a --command-config FILE. --json prints 
   kohort serve --data-dir ./kohort-data        start a broker on 127.0.0.1:9092
   kohort config log.retention                  show configurations, and what they mean
   kohort topics create orders --partitions 6   create a topic
+  kohort brokers stop 2                        stop one of `kohort serve --brokers 3`
   kohort groups describe billing               show members, offsets and lag
   kohort groups reset-offsets billing --topic orders --to-earliest
   kohort transactions find-hanging             find transactions that block consumers for ever
@@ -74,6 +76,7 @@ def _serve(context: typer.Context) -> None:
     serve(context.args)
 
 
+app.add_typer(brokers.app)
 app.add_typer(topics.app)
 app.add_typer(groups.app)
 app.add_typer(transactions.app)

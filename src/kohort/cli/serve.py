@@ -18,11 +18,15 @@ from typing import TYPE_CHECKING, Any
 from kohort.model.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
+    from kohort.broker.cluster import Endpoint
     from kohort.server.logs import LogWriter
+    from kohort.server.node import Node
     from kohort.storage.durability.recovery import RecoveryProgress
 
+BROKERS_MAX = 16
+"""Virtual brokers of one process."""
 EXIT_FAILED = 1
 """Exit code after a disk failure, and if the stop finds acknowledged data missing."""
 SWITCH_INTERVAL_SECONDS = 0.0001
@@ -47,6 +51,7 @@ _EPILOG = """\
 examples:
   kohort serve --data-dir ./data
   kohort serve --memory --port 0 --set num.partitions=3 --set group.initial.rebalance.delay.ms=0
+  kohort serve --memory --brokers 3 --racks a,b,c
   kohort serve --data-dir ./data --host 0.0.0.0 --advertised broker.example:9092"""
 
 
@@ -80,6 +85,17 @@ def parser() -> argparse.ArgumentParser:
         "--metrics-port",
         type=_port,
         help="serve /metrics for Prometheus on this port; 0 picks a free port (default: no metrics)",
+    )
+    brokers = options.add_argument_group("virtual brokers")
+    brokers.add_argument(
+        "--brokers",
+        type=_broker_count,
+        default=1,
+        metavar="N",
+        help=f"present N brokers over one store, with successive ids and ports; at most {BROKERS_MAX} (default: 1)",
+    )
+    brokers.add_argument(
+        "--racks", metavar="RACK,...", help="rack of each broker, separated by commas (default: broker.rack for all)"
     )
     data = options.add_argument_group("storage (give one of the two)")
     data.add_argument(
@@ -119,6 +135,21 @@ def parser() -> argparse.ArgumentParser:
     return options
 
 
+def _broker_count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= BROKERS_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of brokers: give a number from 1 to {BROKERS_MAX}")
+    return int(text)
+
+
+def _racks(text: str | None, brokers: int) -> tuple[str, ...]:
+    racks = tuple(rack.strip() for rack in text.split(",")) if text else ()
+    if racks and (len(racks) != brokers or not all(racks)):
+        raise ConfigError(
+            f"--racks has {len(racks)} racks for --brokers {brokers}; give each broker one, such as a,b,c"
+        )
+    return racks
+
+
 def _port(text: str) -> int:
     if not text.isdecimal() or int(text) > 65_535:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port: give a number from 0 to 65535")
@@ -151,6 +182,8 @@ def serve(arguments: Sequence[str]) -> None:
         Settings(
             host=options.host,
             port=options.port,
+            brokers=options.brokers,
+            racks=_racks(options.racks, options.brokers),
             advertised=parse_host_port(options.advertised, "--advertised") if options.advertised else None,
             metrics_port=options.metrics_port,
             data_dir=options.data_dir,
@@ -218,6 +251,20 @@ def _recovery_line() -> "Callable[[RecoveryProgress], None]":
     return show
 
 
+def _addresses(node: "Node") -> "Iterator[tuple[str, str]]":
+    """What the ready line says of several brokers and of several listeners."""
+    if len(node.bound) > 1:
+        yield "brokers", ",".join(f"{node_id}@{_text(bound[0])}" for node_id, bound in node.bound.items())
+    if any(len(bound) > 1 for bound in node.bound.values()):
+        yield "listeners", ",".join(_text(endpoint) for bound in node.bound.values() for endpoint in bound)
+    if node.control_path is not None:
+        yield "control", str(node.control_path)
+
+
+def _text(endpoint: "Endpoint") -> str:
+    return f"[{endpoint.host}]:{endpoint.port}" if ":" in endpoint.host else f"{endpoint.host}:{endpoint.port}"
+
+
 async def _serve(settings: object, log: "LogWriter") -> tuple[list[str], str | None]:
     """Serve until a signal or a failure; return the reasons of the failure, and what the stop found missing."""
     from kohort.server.node import Node
@@ -241,7 +288,8 @@ async def _serve(settings: object, log: "LogWriter") -> tuple[list[str], str | N
         host, port = await node.start()
         where = "memory" if settings.data_dir is None else str(settings.data_dir)
         metrics = "" if node.metrics_port is None else f" metrics_port={node.metrics_port}"
-        print(f"kohort ready host={host} port={port} cluster_id={node.cluster_id} data={where}{metrics}", flush=True)
+        more = metrics + "".join(f" {name}={value}" for name, value in _addresses(node))
+        print(f"kohort ready host={host} port={port} cluster_id={node.cluster_id} data={where}{more}", flush=True)
         await stopping.wait()
     finally:
         await node.stop()

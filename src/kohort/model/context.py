@@ -19,6 +19,10 @@ class RequestContext(Protocol):
     def client_host(self) -> str:
         """The client's address in Java's form, "/127.0.0.1"; group metadata has it in this form."""
 
+    @property
+    def listener(self) -> str:
+        """The name of the listener on which the request arrived; clients are told the addresses of the same listener."""
+
     def when_abandoned(self, forget: Callable[[], None], /) -> None:
         """Call `forget` if the client disconnects before the request is answered. For requests that may wait for long."""
 

@@ -228,6 +228,16 @@ class FencedError(StorageError):
     code: ClassVar[ErrorCode] = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
+class NotLeaderError(StorageError):
+    """Another broker leads the partition, or no broker does."""
+
+    code: ClassVar[ErrorCode] = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+class NotReplicaError(NotLeaderError):
+    """The broker has no replica of the partition."""
+
+
 class UnavailableError(StorageError):
     """The log is closed or offline."""
 

@@ -11,9 +11,9 @@ Source: Kafka SocketServer, Processor, KafkaChannel.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from time import perf_counter
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from kohort.broker.ports import NoResponse
 from kohort.model.errors import WireError
@@ -100,6 +100,10 @@ class InFlightRequest:
     def client_host(self) -> str:
         return self.connection.client_host
 
+    @property
+    def listener(self) -> str:
+        return self.connection.endpoint.listener
+
     def when_abandoned(self, forget: Callable[[], None], /) -> None:
         self.connection.parked = self, forget
 
@@ -121,11 +125,20 @@ class InFlightRequest:
         self.connection.on_response(self, response)
 
 
+class ServedEndpoint(NamedTuple):
+    """One listener of one broker."""
+
+    node_id: int
+    listener: str
+    dispatch: Dispatch
+
+
 class ClientConnections:
     """
-    The connections of a node, and the objects that they share.
+    The connections of all brokers of a process, and the objects that they share.
 
     Attributes:
+        dispatches: of the brokers.
         limits: how many connections there may be, and how many there are.
         accepted: how many connections have been accepted so far.
         closing: closed connections whose client has not taken the last replies, with the time of the check that found them so.
@@ -140,7 +153,7 @@ class ClientConnections:
 
     def __init__(
         self,
-        dispatch: Dispatch,
+        dispatches: Sequence[Dispatch],
         ready_queue: ReadyQueue,
         slices: Slices,
         limits: ConnectionLimits,
@@ -149,7 +162,7 @@ class ClientConnections:
         call_later: CallLater = loop_call_later,
     ) -> None:
         self.limits = limits
-        self.dispatch = dispatch
+        self.dispatches = dispatches
         self.slices = slices
         self.ready_queue = ready_queue
         self.frame_bytes_max = frame_bytes_max
@@ -165,10 +178,15 @@ class ClientConnections:
         self.is_draining = False
         self.accepted = 0
 
-    def __call__(self, host: str) -> "ClientConnection":
-        """Make the protocol of a connection from an address."""
+    @property
+    def routes(self) -> list[Route]:
+        """The routes in use so far, of all brokers."""
+        return [route for dispatch in self.dispatches for route in list(dispatch.routes.values())]
+
+    def accept(self, endpoint: ServedEndpoint, host: str) -> "ClientConnection":
+        """Make the protocol of a connection from an address, which was accepted at an endpoint."""
         self.accepted += 1
-        return ClientConnection(self, host)
+        return ClientConnection(self, endpoint, host)
 
     def fetch_bytes_left(self) -> int:
         """How many bytes of records the next Fetch response may have, so that clients that do not read share one bound."""
@@ -317,15 +335,17 @@ class ClientConnection(asyncio.Protocol):
     The server's side of one client's socket.
 
     Attributes:
+        endpoint: where the client connected.
         parked: the last request that is to be forgotten if the client disconnects, and the function that forgets it.
         was_used: since the last idle check.
         used_at: time of the last idle check that found the connection used, by the loop's clock.
         unsent_bytes: replies that the client has not taken, as of the last look; 0 unless the connection is slow.
     """
 
-    def __init__(self, shared: ClientConnections, host: str) -> None:
+    def __init__(self, shared: ClientConnections, endpoint: ServedEndpoint, host: str) -> None:
         self._shared = shared
-        self._routes = shared.dispatch.routes
+        self.endpoint = endpoint
+        self._routes = endpoint.dispatch.routes
         self._frames = FrameReader(shared.frame_bytes_max)
         self._waiting: deque[bytes] = deque()
         """Frames that wait until the requests in flight are answered."""
@@ -476,7 +496,7 @@ class ClientConnection(asyncio.Protocol):
         body = 0
         try:
             api_key, api_version, correlation_id, client_id, body = read_request_header(frame)
-            route = self._routes.get((api_key, api_version)) or self._shared.dispatch.route(api_key, api_version)
+            route = self._routes.get((api_key, api_version)) or self.endpoint.dispatch.route(api_key, api_version)
             if route is None:
                 # A newer client sent an unknown version of ApiVersions: the answer has the served versions of ApiVersions.
                 return api_versions_downgrade(correlation_id)

@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 
 from kohort.broker.broker import Broker
+from kohort.broker.partitions import Partition
 from kohort.broker.ports import CallLater, Cancel, Handler, MarkerWriter
+from kohort.broker.replicas import NO_LEADER
 from kohort.machine.ports import Verification
 from kohort.model.errors import StorageError
 from kohort.model.image import ClusterImage, ImageDelta
 from kohort.runtime.ports import Clock, Defer, PartitionLog
 from kohort.runtime.processors import Processor
+from kohort.server.local_runner import Leads
 from kohort.storage.log import Log
 from kohort.wire.apis import ApiKey
 
@@ -55,8 +58,13 @@ class HostedCoordinator(Protocol):
     def topic(self) -> str:
         """The internal topic that holds the coordinator's records; a shard runs on each of its partitions."""
 
-    def handlers(self) -> Mapping[ApiKey, Handler]:
-        """The handlers of the coordinator's APIs."""
+    def handlers(self, leads: Leads | None = None) -> Mapping[ApiKey, Handler]:
+        """
+        Make the handlers of the coordinator's APIs, for one broker.
+
+        Args:
+            leads: whether the broker leads a partition of the topic. None for a broker that leads all.
+        """
 
     @property
     def marker_writer(self) -> MarkerWriter | None:
@@ -106,8 +114,10 @@ class Coordinators:
         self._hosted: dict[str, HostedCoordinator] = {}
         self.verification: Verification | None = None
         """See `kohort.broker.ports.CoordinatorDirectory.verification`; set by `start`."""
-        self._epochs: dict[str, dict[int, int]] = {}
-        """By topic: the leader epochs of the loaded partitions."""
+        self._led: dict[str, dict[int, tuple[int, int]]] = {}
+        """By topic: leader and leader epoch of the loaded partitions."""
+        self._watched: dict[tuple[str, int], Log] = {}
+        """By topic and partition: the log whose failure unloads the partition."""
         self._retries: dict[tuple[str, int], Cancel] = {}
         """By topic and partition: cancels the next attempt to open a log."""
 
@@ -118,11 +128,17 @@ class Coordinators:
         for make in factories:
             hosted = make(environment)
             self._hosted[hosted.topic] = hosted
-            self._epochs[hosted.topic] = {}
-            for api_key, handler in hosted.handlers().items():
-                self._broker.serve(api_key, handler)
+            self._led[hosted.topic] = {}
+            for node_id, apis in self._broker.apis.items():
+                leads = partial(self._leads, hosted.topic, node_id) if len(self._broker.apis) > 1 else None
+                for api_key, handler in hosted.handlers(leads).items():
+                    apis.serve(api_key, handler)
             self.verification = self.verification or hosted.verification
         self._broker.catalog.watch(self._on_delta)
+
+    def _leads(self, topic: str, node_id: int, partition: int) -> bool:
+        led = self._led[topic].get(partition)
+        return led is not None and led[0] == node_id
 
     # -- the broker's directory --------------------------------------------------------------------------------
 
@@ -148,7 +164,7 @@ class Coordinators:
         for topic, hosted in self._hosted.items():
             if topic in deleted:
                 self._stop_retries(topic)
-                for partition in sorted(self._epochs[topic]):
+                for partition in sorted(self._led[topic]):
                     self._unload(hosted, partition, "deleted")
             if topic in changed:
                 self._load(hosted)
@@ -178,37 +194,44 @@ class Coordinators:
             self._retries[hosted.topic, partition] = self._call_later(delay_ms, again)
             return
         if found is not None:
-            self._lead(hosted, partition, found.log)
+            self._lead(hosted, partition, found)
 
     def _retry(self, hosted: HostedCoordinator, partition: int, attempt: int, reason: str) -> None:
         del self._retries[hosted.topic, partition]
         self._load_partition(hosted, partition, attempt, reason)
 
-    def _lead(self, hosted: HostedCoordinator, partition: int, log: Log) -> None:
-        epochs, leader_epoch = self._epochs[hosted.topic], max(log.leader_epoch, 0)
-        known = epochs.get(partition)
-        if known == leader_epoch:
+    def _lead(self, hosted: HostedCoordinator, partition: int, found: Partition) -> None:
+        """Load a partition at its leader. A partition whose leader is another broker than before is unloaded first."""
+        led, leader, log = self._led[hosted.topic], (found.leader_id, found.leader_epoch), found.log
+        known = led.get(partition)
+        if known == leader:
             return
-        fields = f"partition={hosted.topic}-{partition} leader_epoch={leader_epoch}"
+        fields = f"partition={hosted.topic}-{partition} leader_epoch={found.leader_epoch}"
+        if known is not None and known[0] != found.leader_id:
+            self._unload(hosted, partition, "moved")
+        if found.leader_id == NO_LEADER:
+            return
         if known is None:
             _log.debug("coordinator.load %s", fields)
-            log.when_offline(partial(self._defer, partial(self._unload, hosted, partition, "offline")))
-        elif leader_epoch > known:
-            _log.info("coordinator.new_epoch %s", fields)
+        elif found.leader_epoch > known[1]:
+            _log.info("coordinator.new_epoch %s broker=%d", fields, found.leader_id)
         else:
-            _log.warning("coordinator.stale_epoch_ignored %s known=%d", fields, known)
+            _log.warning("coordinator.stale_epoch_ignored %s known=%d", fields, known[1])
             return
-        epochs[partition] = leader_epoch
-        hosted.load(partition, log, leader_epoch)
+        if self._watched.get((hosted.topic, partition)) is not log:
+            self._watched[hosted.topic, partition] = log
+            log.when_offline(partial(self._defer, partial(self._unload, hosted, partition, "offline")))
+        led[partition] = leader
+        hosted.load(partition, log, found.leader_epoch)
 
     def _unload(self, hosted: HostedCoordinator, partition: int, reason: str) -> None:
-        leader_epoch = self._epochs[hosted.topic].pop(partition, None)
-        if leader_epoch is not None:
+        led = self._led[hosted.topic].pop(partition, None)
+        if led is not None:
             _log.info(
                 "coordinator.unload partition=%s-%d leader_epoch=%d reason=%s",
                 hosted.topic,
                 partition,
-                leader_epoch,
+                led[1],
                 reason,
             )
             hosted.unload(partition, None)

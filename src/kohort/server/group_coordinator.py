@@ -30,6 +30,7 @@ from kohort.runtime.timers.shard_timers import ShardTimers
 from kohort.server.assignors import load_assignors
 from kohort.server.coordinators import CoordinatorEnvironment
 from kohort.server.group_events import log_group_event
+from kohort.server.local_runner import Leads, LocalRunner
 from kohort.wire.apis import ApiKey
 from kohort.wire.compression import Codec
 
@@ -68,6 +69,8 @@ class GroupCoordinator:
             load_buffer_bytes=config.get_int("offsets.load.buffer.size"),
         )
         self._service = GroupService(self._runtime, self._config, broker.catalog)
+        self._services = [self._service]
+        """Of all brokers, and one that sees all shards."""
 
     def _make_shard(self, partition: int, registry: SnapshotRegistry, timers: ShardTimers) -> GroupShard:
         return GroupShard(
@@ -88,8 +91,12 @@ class GroupCoordinator:
     def _verify(self, partition: int, producer: Producer, verified: Callable[[Exception | None], None]) -> None:
         self._verification.verify(TopicPartition(self.topic, partition), producer, verified)
 
-    def handlers(self) -> Mapping[ApiKey, Handler]:
-        return self._service.handlers()
+    def handlers(self, leads: Leads | None = None) -> Mapping[ApiKey, Handler]:
+        if leads is None:
+            return self._service.handlers()
+        service = GroupService(LocalRunner(self._runtime, leads), self._config, self._catalog)
+        self._services.append(service)
+        return service.handlers()
 
     def marker_writer(self, partition: int, end: EndTransaction, done: Callable[[ErrorCode], None], /) -> None:
         """Commit or drop the pending offsets of a transaction in one partition."""
@@ -125,7 +132,8 @@ class GroupCoordinator:
         return list(self._runtime.states().values()).count(State.LOADING)
 
     def close(self) -> None:
-        self._service.is_active = False
+        for service in self._services:
+            service.is_active = False
         self._runtime.close()
 
 

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final
 
 from kohort.model.limits import THROTTLED_SOCKETS_MAX
-from kohort.server.connection import ClientConnections
+from kohort.server.connection import ClientConnections, ServedEndpoint
 from kohort.server.connection_limits import ConnectionLimits
 from kohort.storage.segments.file_handles import open_files_max
 
@@ -41,7 +41,7 @@ def connections_max() -> int:
 
 class Listener:
     """
-    One listening socket.
+    One listening socket of one broker.
 
     Args:
         throttle_ms: after how many milliseconds a new connection of an address is closed, because of its quota; 0 if it is not.
@@ -52,6 +52,7 @@ class Listener:
         loop: asyncio.AbstractEventLoop,
         bound: socket.socket,
         connections: ClientConnections,
+        endpoint: ServedEndpoint,
         throttle_ms: Callable[[str], int] = lambda _host: 0,
     ) -> None:
         self._throttle_ms = throttle_ms
@@ -59,6 +60,7 @@ class Listener:
         self._loop = loop
         self._socket = bound
         self._connections = connections
+        self._endpoint = endpoint
         self._limits: ConnectionLimits = connections.limits
         self._has_room = asyncio.Event()
         self._limits.when_room.append(self._has_room.set)
@@ -73,13 +75,18 @@ class Listener:
         self._socket.listen(BACKLOG)
         self._task = self._loop.create_task(self._accept_all(), name="kohort-listener")
 
+    def abort(self) -> None:
+        """Close a listener that was not started."""
+        self._limits.when_room.remove(self._has_room.set)
+        self._socket.close()
+
     async def close(self) -> None:
         """Stop accepting; clients in the queue are refused."""
         if self._task is not None:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
                 await self._task
-        self._socket.close()
+        self.abort()
         for accepted in list(self._throttled):
             self._close_throttled(accepted)
 
@@ -113,7 +120,7 @@ class Listener:
             return
         try:
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            await self._loop.connect_accepted_socket(partial(self._connections, host), accepted)
+            await self._loop.connect_accepted_socket(partial(self._connections.accept, self._endpoint, host), accepted)
         except OSError:  # the client has gone
             limits.leave(host)
             accepted.close()
@@ -142,13 +149,20 @@ class Listener:
 
 def bind(host: str, port: int) -> socket.socket:
     """
-    Bind a socket of either IP version.
+    Bind a socket of either IP version; an empty host means all addresses of both.
 
     Raises:
         OSError: the address is not available.
     """
+    if not host and socket.has_dualstack_ipv6():
+        both = socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=BACKLOG)
+        both.setblocking(False)
+        return both
     family, kind, protocol, _, address = socket.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        host or "0.0.0.0",
+        port,
+        type=socket.SOCK_STREAM,
+        flags=socket.AI_PASSIVE,
     )[0]
     bound = socket.socket(family, kind, protocol)
     try:

@@ -13,7 +13,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -21,21 +21,23 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from kohort.broker.broker import Broker
-from kohort.broker.cluster import Cluster
+from kohort.broker.cluster import Cluster, Endpoint, RegisteredBroker
 from kohort.broker.configs.definitions import BROKER_KEYS
 from kohort.broker.features import Features
-from kohort.model.errors import ConfigError
+from kohort.model.errors import ConfigError, ErrorCode, UnavailableError
 from kohort.model.ids import uuid_text
 from kohort.runtime.background import BackgroundThread
 from kohort.runtime.processors import InlineProcessor
 from kohort.runtime.ready_queue import ReadyQueue
 from kohort.runtime.timers.clock import SystemClock
+from kohort.server.addresses import listener_addresses
+from kohort.server.broker_listeners import BrokerListeners
 from kohort.server.connection import ClientConnections
 from kohort.server.connection_limits import ConnectionLimits
 from kohort.server.coordinators import CoordinatorEnvironment, Coordinators
 from kohort.server.dispatch import Dispatch
 from kohort.server.hosted import COORDINATORS
-from kohort.server.listener import Listener, bind, connections_max
+from kohort.server.listener import connections_max
 from kohort.server.logs import LogWriter
 from kohort.server.settings import Settings
 from kohort.server.slices import Slices
@@ -46,6 +48,8 @@ from kohort.storage.log import LogStore
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
+
+    from kohort.server.control import Control
 
 _log = logging.getLogger("kohort.server")
 
@@ -59,7 +63,7 @@ STOP_SECONDS_MAX = 1.0
 
 class Node:
     """
-    One broker in one process, on one event loop.
+    The brokers of one process, on one event loop: one, or several virtual brokers over one store.
 
     Args:
         on_failure: called with the reason, a sentence, when a flush has failed. Nothing is acknowledged from then on; stop the
@@ -96,9 +100,7 @@ class Node:
         self._background = BackgroundThread()
         self._computations = BackgroundThread()
         self._store = self._make_store()
-        self._cluster = Cluster(
-            node_id=self._node_id, cluster_id=self._cluster_id, rack=settings.config.get_str("broker.rack")
-        )
+        self._cluster = self._make_cluster()
         self._coordinators = Coordinators(self._ready_queue.defer)
         self._broker = Broker(
             self._store,
@@ -113,24 +115,42 @@ class Node:
         )
         environment = CoordinatorEnvironment(self._broker, self._clock, self._call_later, self._make_processor)
         self._coordinators.start(COORDINATORS, environment)
-        self._dispatch = Dispatch(self._broker.handlers)
+        self._dispatches = {node_id: Dispatch(apis.handlers) for node_id, apis in self._broker.apis.items()}
         self._throttle_by_quotas()
         self._broker.quotas.on_change = self._throttle_by_quotas
         self._connections = ClientConnections(
-            self._dispatch,
+            list(self._dispatches.values()),
             self._ready_queue,
             Slices(self._call_soon),
             ConnectionLimits(settings.config, connections_max()),
             frame_bytes_max=settings.config.get_int("socket.request.max.bytes"),
         )
-        self._listener: Listener | None = None
+        addresses = listener_addresses(
+            settings.config, settings.host, settings.port, settings.advertised, settings.brokers
+        )
+        self._listeners = {
+            node_id: BrokerListeners(
+                loop,
+                self._cluster.brokers[node_id],
+                [address.of_broker(number) for address in addresses],
+                dispatch,
+                self._connections,
+                self._broker.quotas.connection_delay_ms,
+            )
+            for number, (node_id, dispatch) in enumerate(self._dispatches.items())
+        }
+        self.bound: dict[int, list[Endpoint]] = {}
+        """By broker: the addresses of its listeners. Set by `start`."""
+        self._control: Control | None = None
+        self._registered = dict(self._cluster.brokers)
         self._metrics_server: asyncio.Server | None = None
         self._started_at_s = time.time()
         self._idle_check: asyncio.TimerHandle | None = None
 
     def _throttle_by_quotas(self) -> None:
         """Wrap the handlers of the APIs that have a quota now, and no others."""
-        self._dispatch.throttle_by(partial(throttle_for, self._broker.quotas))
+        for dispatch in self._dispatches.values():
+            dispatch.throttle_by(partial(throttle_for, self._broker.quotas))
 
     # -- building ----------------------------------------------------------------------------------------------
 
@@ -138,6 +158,15 @@ class Node:
     def _node_id(self) -> int:
         """The node id; 1 by default, as in Kafka's quick start. Kafka itself has no default."""
         return self._settings.config.get_int("node.id") if "node.id" in self._settings.config.explicit else 1
+
+    def _make_cluster(self) -> Cluster:
+        """The brokers: the ids that follow the first one's are those of the others."""
+        settings = self._settings
+        racks = settings.racks or (settings.config.get_str("broker.rack"),) * settings.brokers
+        cluster = Cluster(self._node_id, self._cluster_id, rack=racks[0])
+        for number in range(1, settings.brokers):
+            cluster.register(RegisteredBroker(self._node_id + number, racks[number]))
+        return cluster
 
     def _make_store(self) -> LogStore:
         settings = self._settings
@@ -211,17 +240,7 @@ class Node:
         """
         self._coordinators.load()
         settings = self._settings
-        with self._binding(settings.port, "--port"):
-            self._listener = Listener(
-                self._loop,
-                bind(settings.host, settings.port),
-                self._connections,
-                self._broker.quotas.connection_delay_ms,
-            )
-        host, port = self._listener.address
-        advertised_host, advertised_port = settings.advertised or (_advertised_host(host), port)
-        self._cluster.host = advertised_host
-        self._cluster.port = advertised_port
+        self.bound = {node_id: listeners.bind() for node_id, listeners in self._listeners.items()}
         if settings.metrics_port is not None:
             from kohort.server.metrics.scrape import Scrape
 
@@ -235,7 +254,15 @@ class Node:
             await self._metrics_server.start_serving()
         self._close_idle_connections()
         _configure_garbage_collector()
-        self._listener.start()
+        for listeners in self._listeners.values():
+            listeners.start()
+        if settings.brokers > 1:
+            from kohort.server.control import Control, control_path
+
+            commands = {"stop": self.stop_broker, "start": self.start_broker}
+            self._control = Control(control_path(self._cluster_id), commands)
+            await self._control.start()
+        host, port = self.bound[self._node_id][0]
         return host, port
 
     @contextmanager
@@ -255,6 +282,8 @@ class Node:
 
         broker, connections = self._broker, self._connections
         store, fetches, verification = self._store.metrics(), broker.fetches.metrics(), broker.verifier.metrics
+        apis = broker.apis.values()
+        invalid = sum(each.produce.invalid_offsets_or_sequences for each in apis)
         cleaner = self._store.cleaner_metrics()
         late = families.late_transactions(
             store, self._clock.now_ms(), broker.config.get_int("transaction.max.timeout.ms")
@@ -264,7 +293,7 @@ class Node:
         yield families.log_family(self._log)
         yield from families.log_families(store)
         yield from families.producer_families(store, late)
-        yield from families.produce_families(broker.produce, verification)
+        yield from families.produce_families(invalid, verification)
         yield from families.cleaner_families(cleaner)
         yield from families.purgatory_families("fetch", fetches)
         yield from self._coordinators.metrics()
@@ -272,10 +301,12 @@ class Node:
         partitions = sum(topic.partition_count for topic in topics)
         state = kafka.STOPPING if connections.is_draining else kafka.RUNNING
         yield from kafka.broker_families(store, len(topics), partitions, state, late)
-        yield from kafka.traffic_families(broker.partitions.traffic, broker.produce.invalid_offsets_or_sequences)
+        yield from kafka.traffic_families(broker.partitions.traffic, invalid)
         yield from kafka.request_families(connections)
         yield from kafka.purgatory_families("Fetch", fetches)
-        yield from kafka.session_families(len(broker.fetch.sessions), broker.fetch.sessions.partition_count)
+        yield from kafka.session_families(
+            sum(len(each.fetch.sessions) for each in apis), sum(each.fetch.sessions.partition_count for each in apis)
+        )
         yield from kafka.verification_families(verification.failures, verification.time)
         yield from kafka.log_families(store)
         yield from kafka.cleaner_families(cleaner)
@@ -283,7 +314,7 @@ class Node:
     def not_ready(self) -> list[str]:
         """The reasons for which clients should not use the node now; empty if it is ready."""
         reasons = []
-        if self._listener is None or self._idle_check is None:
+        if self._idle_check is None:
             reasons.append("The broker is starting.")
         if self._connections.is_draining:
             reasons.append("The broker is stopping.")
@@ -307,10 +338,67 @@ class Node:
         """A sentence about data that the stop found missing."""
         return self._store.missing_data
 
+    @property
+    def control_path(self) -> Path | None:
+        """The socket that takes the commands of `kohort brokers`; None without one."""
+        return None if self._control is None else self._control.path
+
+    async def stop_broker(self, node_id: int) -> None:
+        """
+        Stop a virtual broker: its leaders move to other in-sync replicas, then its listeners and connections close.
+
+        Raises:
+            ConfigError: there is no such broker, or it is stopped already.
+            StorageError: the new leaders could not be written.
+        """
+        broker = self._known_broker(node_id)
+        if broker.is_fenced:
+            raise ConfigError(f"broker {node_id} is stopped already")
+        await self._changed(partial(self._broker.replication.fence, node_id))
+        await self._listeners[node_id].close()
+        self._listeners[node_id].disconnect()
+        self._broker.apis[node_id].on_stopped()
+        _log.info("broker.stopped broker=%d", node_id)
+
+    async def start_broker(self, node_id: int) -> None:
+        """
+        Start a virtual broker that was stopped: it joins the in-sync replicas of its partitions.
+
+        Raises:
+            ConfigError: there is no such broker, it runs already, or its address is taken.
+            StorageError: the new in-sync replicas could not be written.
+        """
+        broker = self._known_broker(node_id)
+        if not broker.is_fenced:
+            raise ConfigError(f"broker {node_id} runs already")
+        listeners = self._listeners[node_id]
+        listeners.bind()
+        await self._changed(partial(self._broker.replication.unfence, broker))
+        listeners.start()
+        _log.info("broker.started broker=%d", node_id)
+
+    def _known_broker(self, node_id: int) -> RegisteredBroker:
+        broker = self._registered.get(node_id)
+        if broker is None:
+            known = ", ".join(map(str, self._registered))
+            raise ConfigError(f"there is no broker {node_id}; the brokers of this process are {known}")
+        return broker
+
+    async def _changed(self, begin: Callable[[Callable[[ErrorCode], None]], Generator[None, None, None]]) -> None:
+        """Take the steps of a change of leaders, and wait until it is durable."""
+        done: asyncio.Future[ErrorCode] = self._loop.create_future()
+        for _ in begin(done.set_result):
+            await asyncio.sleep(0)
+        code = await done
+        if code:
+            raise UnavailableError(f"the change of leaders was not written: {code.name}; see the log of the process")
+
     async def stop(self) -> None:
         """Stop in order; on return the data directory is closed cleanly, unless a file of it is missing."""
-        if self._listener is not None:
-            await self._listener.close()
+        if self._control is not None:
+            await self._control.close()
+        for listeners in self._listeners.values():
+            await listeners.close()
         if self._idle_check is not None:
             self._idle_check.cancel()
         await self._drain()
@@ -364,11 +452,6 @@ def not_writable(directory: Path) -> str:
 def idle_check_seconds(idle_seconds_max: float) -> float:
     """The interval of checks for idle connections. These are closed at most two intervals late: 5 % of the time, or 0.01 s."""
     return min(max(idle_seconds_max / 40, 0.005), 5.0)
-
-
-def _advertised_host(host: str) -> str:
-    """The host that clients are told: the loopback address if the node listens on all interfaces."""
-    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
 
 
 def _configure_garbage_collector() -> None:

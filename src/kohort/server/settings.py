@@ -13,6 +13,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """
     Attributes:
         port: 0 takes a free port.
+        brokers: how many brokers the process presents. Their ids and ports follow those of the first one.
+        racks: of the brokers; empty if all have `broker.rack`.
         advertised: host and port that clients are told; None for the address of the listener.
         metrics_port: port of the metrics listener on the same host; 0 takes a free port, None serves no metrics.
         data_dir: None keeps everything in memory.
@@ -23,6 +25,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     host: str = "127.0.0.1"
     port: int = 9092
+    brokers: int = 1
+    racks: tuple[str, ...] = ()
     advertised: tuple[str, int] | None = None
     metrics_port: int | None = None
     data_dir: Path | None = None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from kohort.broker.features import TRANSACTION_VERSION
 from kohort.broker.ports import Handler
 from kohort.machine.ports import Verification
-from kohort.machine.shard import EndTransaction
+from kohort.machine.shard import EndTransaction, Runner
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import ErrorCode
 from kohort.model.ids import CONSUMER_OFFSETS, TRANSACTION_STATE, TopicPartition
@@ -20,6 +20,7 @@ from kohort.runtime.runtime import Runtime
 from kohort.runtime.states import State
 from kohort.runtime.timers.shard_timers import ShardTimers
 from kohort.server.coordinators import CoordinatorEnvironment
+from kohort.server.local_runner import Leads, LocalRunner
 from kohort.server.transaction_events import log_transaction_event
 from kohort.transaction.config import TransactionConfig
 from kohort.transaction.markers import MarkerSender
@@ -60,14 +61,20 @@ class TransactionCoordinator:
             write_timeout_ms=WRITE_TIMEOUT_MS,
             load_buffer_bytes=config.get_int("transaction.state.log.load.buffer.size"),
         )
-        self._service = TransactionService(
-            self._runtime,
+        self._clock = environment.clock
+        self._service = self._make_service(self._runtime)
+        self._services = [self._service]
+        """Of all brokers, and one that sees all shards."""
+
+    def _make_service(self, runner: Runner[TransactionShard]) -> TransactionService:
+        return TransactionService(
+            runner,
             self._config,
-            broker.catalog,
-            broker.producer_ids,
+            self._broker.catalog,
+            self._broker.producer_ids,
             self._remaining,
-            environment.clock.now_ms,
-            partial(broker.creation.internal_partition_count, CONSUMER_OFFSETS),
+            self._clock.now_ms,
+            partial(self._broker.creation.internal_partition_count, CONSUMER_OFFSETS),
         )
 
     def _level(self) -> int:
@@ -97,8 +104,12 @@ class TransactionCoordinator:
         sender = self._senders.get(partition)
         return None if sender is None else sender.remaining(transactional_id)
 
-    def handlers(self) -> Mapping[ApiKey, Handler]:
-        return self._service.handlers()
+    def handlers(self, leads: Leads | None = None) -> Mapping[ApiKey, Handler]:
+        if leads is None:
+            return self._service.handlers()
+        service = self._make_service(LocalRunner(self._runtime, leads))
+        self._services.append(service)
+        return service.handlers()
 
     def marker_writer(self, _partition: int, _end: EndTransaction, done: Callable[[ErrorCode], None], /) -> None:
         """Write nothing: a client may name this topic in a transaction, but it cannot write to it."""
@@ -134,5 +145,6 @@ class TransactionCoordinator:
         return list(self._runtime.states().values()).count(State.LOADING)
 
     def close(self) -> None:
-        self._service.is_active = False
+        for service in self._services:
+            service.is_active = False
         self._runtime.close()

@@ -12,6 +12,7 @@ class FixedContext(msgspec.Struct, frozen=True):
     api_version: int
     client_id: str = ""
     client_host: str = ""
+    listener: str = "PLAINTEXT"
 
     def when_abandoned(self, forget: Callable[[], None], /) -> None:
         """Do nothing: this client never disconnects."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from kohort.broker.catalog import Catalog
-from kohort.broker.partitions import Partitions
+from kohort.broker.partitions import LocalPartitions
 from kohort.broker.ports import Context
 from kohort.machine.gradual import HANDLER_STEP
 from kohort.machine.shard import Reply
@@ -33,7 +33,7 @@ class LogDirs:
         directory: with the logs; None if they are in memory.
     """
 
-    def __init__(self, catalog: Catalog, partitions: Partitions, directory: Path | None) -> None:
+    def __init__(self, catalog: Catalog, partitions: LocalPartitions, directory: Path | None) -> None:
         self._catalog = catalog
         self._partitions = partitions
         self._directory = directory
@@ -78,9 +78,9 @@ class LogDirs:
         return wanted.items()
 
     def _size_bytes(self, name: str, index: int) -> int | None:
-        """The bytes of all segments of a log; None if there is no such partition, or if its log cannot be opened."""
+        """The bytes of all segments of a log; None without a replica here, or if its log cannot be opened."""
         try:
-            partition = self._partitions.find(name, index)
+            partition = self._partitions.find_replica(name, index)
         except StorageError:
             return None
         return None if partition is None else partition.log.size_bytes
@@ -120,8 +120,10 @@ class LogDirs:
 
     def _judge(self, name: str, index: int) -> ErrorCode:
         topic = self._catalog.topic(name)
-        exists = topic is not None and 0 <= index < topic.partition_count
-        return ErrorCode.NONE if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if topic is None or not 0 <= index < topic.partition_count:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        is_here = self._partitions.node_id in self._catalog.state(topic, index).replicas
+        return ErrorCode.NONE if is_here else ErrorCode.REPLICA_NOT_AVAILABLE
 
 
 def _altered(name: str, codes: dict[int, ErrorCode]) -> m.AlterReplicaLogDirsResponseAlterReplicaLogDirTopicResult:

@@ -1,8 +1,9 @@
 """
-DescribeQuorum (55), versions 0 to 2, and UnregisterBroker (64), version 0: a quorum of one node, which is the only broker.
+DescribeQuorum (55), versions 0 to 2, and UnregisterBroker (64), version 0: every broker is a voter, and the first
+running one leads.
 
 The catalog of topics stands for Kafka's metadata log: its end offset and leader epoch are answered for `__cluster_metadata`.
-v1 adds times, v2 messages and nodes. The node has no listener for controllers.
+v1 adds times, v2 messages and nodes. Voters have no listener for controllers.
 
 Source: KIP-595, KIP-836, KIP-853; Kafka KafkaRaftClient.handleDescribeQuorumRequest, ClusterControlManager.unregisterBroker.
 """
@@ -22,6 +23,7 @@ from kohort.wire import messages as m
 
 METADATA_TOPIC: Final = "__cluster_metadata"
 _UNKNOWN: Final = "This server does not host this topic-partition."
+_RUNS: Final = "A running broker cannot be unregistered; stop it first."
 _LAST_BROKER: Final = "The only broker of the cluster cannot be unregistered."
 
 
@@ -50,21 +52,21 @@ class Quorum:
         partition = m.DescribeQuorumResponsePartitionData(
             partition_index=0,
             error_message="",
-            leader_id=self._cluster.node_id,
+            leader_id=self._cluster.controller,
             leader_epoch=self._catalog.leader_epoch,
             high_watermark=self._catalog.version,
-            current_voters=[self._voter()],
+            current_voters=[self._voter(node_id) for node_id in self._cluster.nodes],
         )
         return m.DescribeQuorumResponse(
             error_message="",
             topics=[m.DescribeQuorumResponseTopicData(topic_name=METADATA_TOPIC, partitions=[partition])],
-            nodes=[m.DescribeQuorumResponseNode(node_id=self._cluster.node_id)],
+            nodes=[m.DescribeQuorumResponseNode(node_id=node_id) for node_id in self._cluster.nodes],
         )
 
-    def _voter(self) -> m.DescribeQuorumResponseReplicaState:
+    def _voter(self, node_id: int) -> m.DescribeQuorumResponseReplicaState:
         now_ms = self._clock.now_ms()
         return m.DescribeQuorumResponseReplicaState(
-            replica_id=self._cluster.node_id,
+            replica_id=node_id,
             replica_directory_id=UUID(int=0),
             log_end_offset=self._catalog.version,
             last_fetch_timestamp=now_ms,
@@ -75,8 +77,15 @@ class Quorum:
         self, request: m.UnregisterBrokerRequest, _context: Context, _reply: Reply[m.UnregisterBrokerResponse]
     ) -> m.UnregisterBrokerResponse:
         broker_id = request.broker_id
-        if broker_id == self._cluster.node_id:
-            return m.UnregisterBrokerResponse(error_code=ErrorCode.POLICY_VIOLATION, error_message=_LAST_BROKER)
+        broker = self._cluster.brokers.get(broker_id)
+        if broker is not None and not broker.is_fenced:
+            return m.UnregisterBrokerResponse(
+                error_code=ErrorCode.POLICY_VIOLATION,
+                error_message=_LAST_BROKER if len(self._cluster.brokers) == 1 else _RUNS,
+            )
+        if broker is not None:
+            del self._cluster.brokers[broker_id]
+            return m.UnregisterBrokerResponse(error_message=None)
         return m.UnregisterBrokerResponse(
             error_code=ErrorCode.BROKER_ID_NOT_REGISTERED,
             error_message=f"Broker ID {broker_id} is not currently registered",

@@ -1,51 +1,88 @@
 """
 AlterPartitionReassignments (45), versions 0 and 1, and ListPartitionReassignments (46), version 0.
 
-There is one broker, so a partition can only be assigned to where it is, and no reassignment is ever under way. v1 of Alter may
-forbid a change of the replication factor.
+All replicas share one log, so a reassignment is complete at once unless the broker of an added replica is stopped. v1 of Alter
+may forbid a change of the replication factor.
 
 Source: KIP-455, KIP-860; Kafka ReplicationControlManager.alterPartitionReassignments, validateManualPartitionAssignment.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 
-from kohort.broker.catalog import Catalog
+from kohort.broker.catalog import Catalog, CatalogChange, Topic
 from kohort.broker.cluster import Cluster
-from kohort.broker.ports import Context
+from kohort.broker.ports import CallLater, Context
+from kohort.broker.replicas import PartitionState, cancelled, original_replicas, reassigned
+from kohort.broker.replication import ReplicationControl
+from kohort.broker.topics.creation import change_durably
 from kohort.machine.gradual import HANDLER_STEP
 from kohort.machine.shard import Reply
-from kohort.model.errors import ErrorCode
+from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.wire import messages as m
+
+_Ongoing = m.ListPartitionReassignmentsResponseOngoingTopicReassignment
+_Judged = m.AlterPartitionReassignmentsResponseReassignablePartitionResponse
 
 
 class Reassignments:
     """Handlers of both APIs."""
 
-    def __init__(self, catalog: Catalog, cluster: Cluster) -> None:
+    def __init__(self, catalog: Catalog, cluster: Cluster, control: ReplicationControl, call_later: CallLater) -> None:
         self._catalog = catalog
         self._cluster = cluster
+        self._control = control
+        self._call_later = call_later
 
     def list_partition_reassignments(
         self,
-        _request: m.ListPartitionReassignmentsRequest,
+        request: m.ListPartitionReassignmentsRequest,
         _context: Context,
         _reply: Reply[m.ListPartitionReassignmentsResponse],
-    ) -> m.ListPartitionReassignmentsResponse:
-        return m.ListPartitionReassignmentsResponse(error_message=None)
+    ) -> Generator[None, None, m.ListPartitionReassignmentsResponse]:
+        found = []
+        count = 0
+        for topic, indexes in self._wanted(request):
+            ongoing = []
+            for index in indexes:
+                state = self._catalog.state(topic, index)
+                if state.is_reassigned:
+                    ongoing.append(_ongoing(index, state))
+                count += 1
+                if count % HANDLER_STEP == 0:
+                    yield
+            if ongoing:
+                found.append(_Ongoing(name=topic.name, partitions=ongoing))
+            count += 1
+            if count % HANDLER_STEP == 0:
+                yield
+        return m.ListPartitionReassignmentsResponse(error_message=None, topics=found)
+
+    def _wanted(self, request: m.ListPartitionReassignmentsRequest) -> Iterable[tuple[Topic, Iterable[int]]]:
+        """The partitions that are asked for and exist; all for null. Topics of a single broker have no reassignments."""
+        if request.topics is None:
+            topics = list(self._catalog.topics())
+            return ((topic, range(topic.partition_count)) for topic in topics if topic.partitions)
+        return (
+            (topic, [index for index in asked.partition_indexes if 0 <= index < topic.partition_count])
+            for asked in request.topics
+            if (topic := self._catalog.topic(asked.name)) is not None
+        )
 
     def alter_partition_reassignments(
         self,
         request: m.AlterPartitionReassignmentsRequest,
         _context: Context,
-        _reply: Reply[m.AlterPartitionReassignmentsResponse],
-    ) -> Generator[None, None, m.AlterPartitionReassignmentsResponse]:
-        """Judge each partition by itself."""
+        reply: Reply[m.AlterPartitionReassignmentsResponse],
+    ) -> Generator[None, None, m.AlterPartitionReassignmentsResponse | None]:
+        """Judge each partition by itself, and answer when the changes are durable."""
         answers = []
+        moved: dict[str, Topic] = {}
+        may_resize = request.allow_replication_factor_change
         count = 0
         for topic in request.topics:
             found = []
             for wanted in topic.partitions:
-                found.append(self._judge(topic.name, wanted))
+                found.append(self._judge(topic.name, wanted, moved, may_resize=may_resize))
                 count += 1
                 if count % HANDLER_STEP == 0:
                     yield
@@ -55,44 +92,98 @@ class Reassignments:
             count += 1
             if count % HANDLER_STEP == 0:
                 yield
-        return m.AlterPartitionReassignmentsResponse(
-            allow_replication_factor_change=request.allow_replication_factor_change,
-            # Kafka's message is empty without topics, else null.
-            error_message=None if answers else "",
-            responses=answers,
-        )
+
+        def response(code: ErrorCode = ErrorCode.NONE) -> m.AlterPartitionReassignmentsResponse:
+            return m.AlterPartitionReassignmentsResponse(
+                allow_replication_factor_change=may_resize,
+                error_code=code,
+                # Kafka's message is empty without topics, else null.
+                error_message=None if answers else "",
+                responses=answers,
+            )
+
+        if not moved:
+            return response()
+        change = CatalogChange(put=tuple(moved.values()))
+        change_durably(self._catalog, change, request.timeout_ms, self._call_later, lambda code: reply(response(code)))
+        return None
 
     def _judge(
-        self, name: str, wanted: m.AlterPartitionReassignmentsRequestReassignablePartition
-    ) -> m.AlterPartitionReassignmentsResponseReassignablePartitionResponse:
+        self,
+        name: str,
+        wanted: m.AlterPartitionReassignmentsRequestReassignablePartition,
+        moved: dict[str, Topic],
+        *,
+        may_resize: bool,
+    ) -> _Judged:
+        """Reassign one partition; the topic to write goes into `moved`."""
         index = wanted.partition_index
-        topic = self._catalog.topic(name)
-        code, message = ErrorCode.NONE, None
+        try:
+            topic = self._reassign(moved.get(name) or self._catalog.newest(name), name, wanted, may_resize=may_resize)
+        except CoordinatorError as error:
+            return _Judged(partition_index=index, error_code=error.code, error_message=error.message)
+        if topic is not None:
+            moved[name] = topic
+        return _Judged(partition_index=index, error_code=ErrorCode.NONE, error_message=None)
+
+    def _reassign(
+        self,
+        topic: Topic | None,
+        name: str,
+        wanted: m.AlterPartitionReassignmentsRequestReassignablePartition,
+        *,
+        may_resize: bool,
+    ) -> Topic | None:
+        """
+        The topic to write; None if nothing changes.
+
+        Raises:
+            CoordinatorError: the partition cannot be reassigned.
+        """
+        index, target = wanted.partition_index, wanted.replicas
         if topic is None:
-            code, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {name}."
-        elif not 0 <= index < topic.partition_count:
-            code, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {name}:{index}."
-        elif wanted.replicas is None:
-            code = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
-        else:
-            message = self._refuse(wanted.replicas)
-            if message is not None:
-                code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
-        return m.AlterPartitionReassignmentsResponseReassignablePartitionResponse(
-            partition_index=index, error_code=code, error_message=message
+            raise CoordinatorError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {name}.")
+        if not 0 <= index < topic.partition_count:
+            raise CoordinatorError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {name}:{index}.")
+        state = self._catalog.state(topic, index)
+        is_active = self._control.is_active
+        if target is None:
+            if not state.is_reassigned:
+                raise CoordinatorError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+            return self._control.moved(
+                topic, lambda state, min_isr: cancelled(state, is_active, min_isr=min_isr), [index]
+            )
+        message = self._refuse(target)
+        if message is not None:
+            raise CoordinatorError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+        origin = original_replicas(state)
+        if not may_resize and len(target) != len(origin):
+            raise CoordinatorError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"The replication factor is changed from {len(origin)} to {len(target)}",
+            )
+        return self._control.moved(
+            topic, lambda state, min_isr: reassigned(state, target, is_active, min_isr=min_isr), [index]
         )
 
     def _refuse(self, replicas: Sequence[int]) -> str | None:
-        """The reason why a partition cannot have these replicas; None if it has them already."""
+        """The reason why a partition cannot have these replicas."""
         if not replicas:
             return "The manual partition assignment includes an empty replica list."
-        unknown = sorted(set(replicas) - {self._cluster.node_id})
-        if unknown and unknown[0] < self._cluster.node_id:
-            return _not_registered(unknown[0])
-        if replicas.count(self._cluster.node_id) > 1:
-            return f"The manual partition assignment includes the broker {self._cluster.node_id} more than once."
-        return _not_registered(unknown[0]) if unknown else None
+        last = None
+        for replica in sorted(replicas):
+            if replica not in self._cluster.brokers:
+                return f"The manual partition assignment includes broker {replica}, but no such broker is registered."
+            if replica == last:
+                return f"The manual partition assignment includes the broker {replica} more than once."
+            last = replica
+        return None
 
 
-def _not_registered(broker_id: int) -> str:
-    return f"The manual partition assignment includes broker {broker_id}, but no such broker is registered."
+def _ongoing(index: int, state: PartitionState) -> m.ListPartitionReassignmentsResponseOngoingPartitionReassignment:
+    return m.ListPartitionReassignmentsResponseOngoingPartitionReassignment(
+        partition_index=index,
+        replicas=state.replicas,
+        adding_replicas=state.adding,
+        removing_replicas=state.removing,
+    )

@@ -244,7 +244,7 @@ class AlterConfigs:
         node_id = node_id_of(name)
         if node_id is None:
             raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
-        if node_id not in self._cluster.nodes:
+        if node_id != self._cluster.node_id:
             raise CoordinatorError(ErrorCode.INVALID_REQUEST, message.format(self._cluster.node_id, node_id))
 
     def _subject(self, resource: Resource) -> Topic | ConfiguredGroup | None:

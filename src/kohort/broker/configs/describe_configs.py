@@ -183,7 +183,9 @@ class DescribeConfigs:
             "broker.id": str(cluster.node_id),
             "process.roles": "broker,controller",
             "controller.listener.names": "CONTROLLER",
-            "advertised.listeners": f"PLAINTEXT://{cluster.host}:{cluster.port}",
+            "advertised.listeners": ",".join(
+                f"{name}://{host}:{port}" for name, (host, port) in cluster.here.endpoints.items()
+            ),
         }
 
     def _dynamic_defaults(self, *, include_synonyms: bool) -> Iterable[Entry]:

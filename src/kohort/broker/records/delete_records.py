@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from kohort.broker.partitions import Partition, Partitions
+from kohort.broker.partitions import LocalPartitions, Partition
 from kohort.broker.ports import CallLater, Cancel, Context
 from kohort.machine.shard import Reply
 from kohort.model.errors import CoordinatorError, ErrorCode, StorageError
@@ -26,7 +26,7 @@ NO_LOW_WATERMARK = -1
 class DeleteRecords:
     """Handler of DeleteRecords."""
 
-    def __init__(self, partitions: Partitions, call_later: CallLater) -> None:
+    def __init__(self, partitions: LocalPartitions, call_later: CallLater) -> None:
         self._partitions = partitions
         self._call_later = call_later
 

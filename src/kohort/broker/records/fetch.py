@@ -5,9 +5,10 @@ diverging epochs; v13 topic ids; v15 replica state; v16 node endpoints; v17 dire
 A request that finds fewer than `min_bytes` waits in the purgatory until its partitions have more, at most `max_wait_ms`.
 Batches are sent as they were appended, whole and undecoded.
 
-Incremental fetch sessions are in `fetch_sessions`. There are no followers: the fetch of a replica is refused.
+Incremental fetch sessions are in `fetch_sessions`. From v11 on, consumers may fetch from every replica, and the leader names
+the replica in the client's rack if a replica selector is configured. Replicas share one log: the fetch of a replica is refused.
 
-Source: KIP-74, KIP-227, KIP-320, KIP-516; Kafka ReplicaManager.fetchMessages, DelayedFetch.
+Source: KIP-74, KIP-227, KIP-320, KIP-392, KIP-516, KIP-951; Kafka ReplicaManager.fetchMessages, DelayedFetch.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ import msgspec
 from kohort.broker.catalog import Catalog
 from kohort.broker.cluster import Cluster
 from kohort.broker.configs.definitions import BrokerConfig
-from kohort.broker.partitions import Fetches, Partition, Partitions
+from kohort.broker.leadership import Leadership
+from kohort.broker.partitions import Fetches, LocalPartitions, Partition
 from kohort.broker.ports import Context
 from kohort.broker.quotas.client_quotas import ClientQuotas
 from kohort.broker.records.fetch_sessions import FetchContext, FetchSessionCache, SessionPartition
@@ -46,6 +48,13 @@ _STORAGE_ERRORS_SINCE = 6
 _LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 """Errors that come with the current leader, and from `_LEADER_SINCE` on with its address."""
 _LEADER_SINCE = 16
+_FOLLOWERS_SINCE = 11
+"""The version from which on a request names the client's rack, and followers answer it."""
+
+RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+"""The only value of `replica.selector.class`. Source: KIP-392."""
+
+_NO_REPLICA = -1
 
 _Target = tuple[SessionPartition, Partition | ErrorCode]
 
@@ -56,7 +65,8 @@ class Fetch:
     def __init__(
         self,
         catalog: Catalog,
-        partitions: Partitions,
+        partitions: LocalPartitions,
+        leadership: Leadership,
         cluster: Cluster,
         config: BrokerConfig,
         clock: Clock,
@@ -66,7 +76,9 @@ class Fetch:
     ) -> None:
         self._catalog = catalog
         self._partitions = partitions
+        self._leadership = leadership
         self._cluster = cluster
+        self._is_rack_aware = config.get_str("replica.selector.class") == RACK_AWARE
         self._bytes_max = config.get_int("fetch.max.bytes")
         self._bytes_left = bytes_left
         self.quotas = quotas
@@ -103,36 +115,70 @@ class Fetch:
         """The session id of the answer to a client that is throttled: it gets nothing, and asks again for the same."""
         return self.sessions.withhold(session_context)
 
-    def node_endpoint(self) -> m.FetchResponseNodeEndpoint:
-        cluster = self._cluster
-        return m.FetchResponseNodeEndpoint(
-            node_id=cluster.node_id, host=cluster.host, port=cluster.port, rack=cluster.rack
-        )
+    def node_endpoints(self, answers: Sequence[Data], listener: str) -> list[m.FetchResponseNodeEndpoint]:
+        """The addresses of the leaders that answers with errors name."""
+        found = []
+        for leader_id in {answer.current_leader.leader_id for answer in answers if answer.error_code in _LEADER_ERRORS}:
+            endpoint = self._cluster.endpoint(leader_id, listener)
+            if endpoint is not None:
+                rack = self._cluster.brokers[leader_id].rack
+                found.append(
+                    m.FetchResponseNodeEndpoint(node_id=leader_id, host=endpoint.host, port=endpoint.port, rack=rack)
+                )
+        return found
 
-    @property
-    def leader_id(self) -> int:
-        return self._cluster.node_id
+    def current_leader(self, name: str, index: int) -> m.FetchResponseLeaderIdAndEpoch:
+        topic = self._catalog.topic(name)
+        if topic is None or not 0 <= index < topic.partition_count:
+            return m.FetchResponseLeaderIdAndEpoch()
+        leader = self._leadership.leader(topic, index)
+        return m.FetchResponseLeaderIdAndEpoch(leader_id=leader.leader_id, leader_epoch=leader.leader_epoch)
+
+    def check(self, partition: Partition, api_version: int) -> None:
+        """
+        Raises:
+            NotLeaderError: this broker does not lead the partition; from v11 on, it has no replica.
+            StorageError: the log has failed.
+        """
+        self._partitions.check(partition, is_leader_asked=api_version < _FOLLOWERS_SINCE)
+
+    def preferred_replica(self, partition: Partition, request: m.FetchRequest, api_version: int) -> int | None:
+        """
+        The replica from which the client is to fetch; None for this one.
+
+        Source: Kafka ReplicaManager.findPreferredReadReplica, RackAwareReplicaSelector; all replicas have all records here.
+        """
+        rack = request.rack_id
+        is_leader = partition.leader_id == self._partitions.node_id
+        if not self._is_rack_aware or not rack or api_version < _FOLLOWERS_SINCE or not is_leader:
+            return None
+        cluster = self._cluster
+        near = [replica for replica in partition.replicas if cluster.is_active(replica)]
+        near = [replica for replica in near if cluster.brokers[replica].rack == rack]
+        return max(near) if near and partition.leader_id not in near else None
 
     def _targets(self, session_context: FetchContext, request: m.FetchRequest, api_version: int) -> list[_Target]:
         """Pair each requested partition with its `Partition`, or with an error; pairs with an error come last."""
         refusal = _refuse_all(request, api_version)
         find = self._find_by_id if api_version >= _TOPIC_IDS_SINCE else self._find
-        targets = [(wanted, refusal or find(wanted)) for wanted in session_context.partitions]
+        targets = [(wanted, refusal or find(wanted, api_version)) for wanted in session_context.partitions]
         return sorted(targets, key=lambda target: isinstance(target[1], ErrorCode))
 
-    def _find(self, wanted: SessionPartition) -> Partition | ErrorCode:
+    def _find(self, wanted: SessionPartition, api_version: int) -> Partition | ErrorCode:
+        local = self._partitions
+        find = local.find_replica if api_version >= _FOLLOWERS_SINCE else local.find
         try:
-            partition = self._partitions.find(wanted.name or "", wanted.requested.partition)
+            partition = find(wanted.name or "", wanted.requested.partition)
         except StorageError as error:
             return error.code
         return partition or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    def _find_by_id(self, wanted: SessionPartition) -> Partition | ErrorCode:
+    def _find_by_id(self, wanted: SessionPartition, api_version: int) -> Partition | ErrorCode:
         """Find a partition by topic id. A session knows the name of a deleted topic, which a new topic may have by now."""
         topic = self._catalog.topic_by_id(wanted.topic_id) if wanted.topic_id else None
         if topic is not None:
             wanted.name = topic.name
-            return self._find(wanted)
+            return self._find(wanted, api_version)
         if wanted.name is None:
             return ErrorCode.UNKNOWN_TOPIC_ID
         is_taken = self._catalog.topic(wanted.name) is not None
@@ -231,14 +277,21 @@ class _Read:
                 found += size
                 bytes_left = max(bytes_left - size, 0)
                 is_urgent |= _is_urgent(answer)
-            answers.append(self._for_version(answer))
+            answers.append(self._for_version(answer, wanted) if answer.error_code else answer)
         return answers, is_urgent or found >= bytes_min
 
-    def _for_version(self, answer: Data) -> Data:
-        """Replace an error code that old clients do not know. Source: KafkaApis.handleFetchRequest."""
-        if answer.error_code != ErrorCode.KAFKA_STORAGE_ERROR or self.context.api_version >= _STORAGE_ERRORS_SINCE:
+    def _for_version(self, answer: Data, wanted: SessionPartition) -> Data:
+        """
+        Replace an error code that old clients do not know, and tell new ones the leader.
+
+        Source: KafkaApis.handleFetchRequest.
+        """
+        if answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR and self.context.api_version < _STORAGE_ERRORS_SINCE:
+            return msgspec.structs.replace(answer, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if answer.error_code not in _LEADER_ERRORS or self.context.api_version < _LEADER_SINCE:
             return answer
-        return msgspec.structs.replace(answer, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        leader = self.fetch.current_leader(wanted.name or "", answer.partition_index)
+        return msgspec.structs.replace(answer, current_leader=leader)
 
     def respond(self, answers: Sequence[Data]) -> m.FetchResponse:
         quotas = self.fetch.quotas
@@ -250,10 +303,10 @@ class _Read:
                     throttle_time_ms=throttle_ms, session_id=self.fetch.withhold(self.session_context)
                 )
         self._count(answers)
-        has_leader_error = self.context.api_version >= _LEADER_SINCE and any(
-            answer.error_code in _LEADER_ERRORS for answer in answers
-        )
-        return self.session_context.respond(answers, (self.fetch.node_endpoint(),) if has_leader_error else ())
+        endpoints: Sequence[m.FetchResponseNodeEndpoint] = ()
+        if self.context.api_version >= _LEADER_SINCE:
+            endpoints = self.fetch.node_endpoints(answers, self.context.listener)
+        return self.session_context.respond(answers, endpoints)
 
     def _count(self, answers: Sequence[Data]) -> None:
         """Source: Kafka ReplicaManager.readFromLog: errors of clients are no failures."""
@@ -272,10 +325,13 @@ class _Read:
         if requested.partition_max_bytes < 0:
             return _refusal(requested, ErrorCode.UNKNOWN_SERVER_ERROR)
         try:
-            partition.check()
+            self.fetch.check(partition, self.context.api_version)
             known_epoch = requested.current_leader_epoch
-            if known_epoch >= 0 and (code := leader_epoch_error(known_epoch, log.leader_epoch)):
-                return self._refuse_epoch(requested, code, log.leader_epoch)
+            if known_epoch >= 0 and (code := leader_epoch_error(known_epoch, partition.leader_epoch)):
+                return _refusal(requested, code)
+            preferred = self.fetch.preferred_replica(partition, self.request, self.context.api_version)
+            if preferred is not None:
+                return _elsewhere(requested, log, preferred)
             if requested.last_fetched_epoch >= 0 and (diverging := _diverging(requested, partition)):
                 return diverging
             if not log.log_start_offset <= requested.fetch_offset <= log.end_offset:
@@ -302,20 +358,31 @@ class _Read:
             records=records,
         )
 
-    def _refuse_epoch(self, requested: Requested, code: ErrorCode, leader_epoch: int) -> Data:
-        if code not in _LEADER_ERRORS or self.context.api_version < _LEADER_SINCE:
-            return _refusal(requested, code)
-        leader = m.FetchResponseLeaderIdAndEpoch(leader_id=self.fetch.leader_id, leader_epoch=leader_epoch)
-        return _refusal(requested, code, current_leader=leader)
-
 
 def _size(answer: Data) -> int:
     return len(answer.records or b"")
 
 
 def _is_urgent(answer: Data) -> bool:
-    """Whether a request is answered at once, however few bytes there are: an error, or a truncated log."""
-    return answer.error_code != 0 or answer.diverging_epoch.epoch != NO_EPOCH
+    """Whether a request is answered at once, however few bytes there are: an error, a truncated log, another replica."""
+    return (
+        answer.error_code != 0
+        or answer.diverging_epoch.epoch != NO_EPOCH
+        or answer.preferred_read_replica != _NO_REPLICA
+    )
+
+
+def _elsewhere(requested: Requested, log: Log, preferred: int) -> Data:
+    """The answer that sends a client to another replica."""
+    return m.FetchResponsePartitionData(
+        partition_index=requested.partition,
+        high_watermark=log.high_watermark,
+        last_stable_offset=log.last_stable_offset,
+        log_start_offset=log.log_start_offset,
+        aborted_transactions=None,
+        preferred_read_replica=preferred,
+        records=b"",
+    )
 
 
 def _aborted(log: Log, offset: int, records: bytes) -> list[m.FetchResponseAbortedTransaction]:
@@ -329,7 +396,6 @@ def _refusal(
     requested: Requested,
     code: ErrorCode,
     *,
-    current_leader: m.FetchResponseLeaderIdAndEpoch | None = None,
     aborted_transactions: tuple[()] | None = None,
 ) -> Data:
     """An answer with an error. Aborted transactions are null if the log refused the read, empty if it was not read."""
@@ -338,7 +404,6 @@ def _refusal(
         error_code=code,
         high_watermark=-1,
         aborted_transactions=aborted_transactions,
-        current_leader=current_leader or m.FetchResponseLeaderIdAndEpoch(),
         records=b"",
     )
 
@@ -350,7 +415,7 @@ def _diverging(requested: Requested, partition: Partition) -> Data | None:
     Source: Kafka Partition.readRecords.
     """
     log = partition.log
-    epoch, end_offset = log.end_offset_for_epoch(requested.last_fetched_epoch)
+    epoch, end_offset = partition.end_offset_for_epoch(requested.last_fetched_epoch)
     if epoch == NO_EPOCH or end_offset < 0:
         return _refusal(requested, ErrorCode.OFFSET_OUT_OF_RANGE)
     if epoch == requested.last_fetched_epoch and end_offset >= requested.fetch_offset:

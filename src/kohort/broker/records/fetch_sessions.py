@@ -75,6 +75,7 @@ class SessionPartition:
             or answer.log_start_offset != self.log_start_offset
             or answer.error_code != 0
             or answer.diverging_epoch.epoch != NO_EPOCH
+            or answer.preferred_read_replica >= 0
         )
         self.high_watermark = -1 if answer.error_code else answer.high_watermark
         self.log_start_offset = answer.log_start_offset
@@ -199,6 +200,10 @@ class FetchSessionCache:
 
     def __len__(self) -> int:
         return len(self._sessions)
+
+    def clear(self) -> None:
+        """Forget all sessions."""
+        self._sessions.clear()
 
     def begin(self, request: m.FetchRequest, *, uses_ids: bool) -> FetchContext:
         """

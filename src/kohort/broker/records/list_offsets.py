@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from kohort.broker.partitions import Partition, Partitions
+from kohort.broker.partitions import LocalPartitions, Partition
 from kohort.broker.ports import Context
 from kohort.broker.records.offset_for_leader_epoch import leader_epoch_error
 from kohort.machine.shard import Reply
@@ -34,7 +34,7 @@ _READ_COMMITTED = 1
 class ListOffsets:
     """Handler of ListOffsets: finds offsets by timestamp, among the records that the client may read."""
 
-    def __init__(self, partitions: Partitions) -> None:
+    def __init__(self, partitions: LocalPartitions) -> None:
         self._partitions = partitions
 
     def list_offsets(
@@ -65,7 +65,7 @@ class ListOffsets:
             partition = self._partitions.find(topic, requested.partition_index)
             if partition is None:
                 return _refusal(requested, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            if code := leader_epoch_error(requested.current_leader_epoch, partition.log.leader_epoch):
+            if code := leader_epoch_error(requested.current_leader_epoch, partition.leader_epoch):
                 return _refusal(requested, code)
             found = _find(partition, requested.timestamp, request)
         except StorageError as error:
@@ -91,10 +91,10 @@ def _find(partition: Partition, timestamp: int, request: m.ListOffsetsRequest) -
         bound = log.high_watermark
     match timestamp:
         case -1:
-            return TimestampOffset(bound, NO_TIMESTAMP, log.leader_epoch)
+            return TimestampOffset(bound, NO_TIMESTAMP, partition.leader_epoch)
         case -2 | -4:
             start = log.log_start_offset
-            return TimestampOffset(start, NO_TIMESTAMP, log.epoch_for_offset(start))
+            return TimestampOffset(start, NO_TIMESTAMP, partition.epoch_for_offset(start))
         case -5 | -6:
             return TimestampOffset(-1, NO_TIMESTAMP, -1)
         case -3:

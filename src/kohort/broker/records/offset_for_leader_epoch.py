@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kohort.broker.partitions import Partitions
+from kohort.broker.partitions import LocalPartitions
 from kohort.broker.ports import Context
 from kohort.machine.shard import Reply
 from kohort.model.errors import ErrorCode, StorageError
@@ -30,7 +30,7 @@ def leader_epoch_error(known: int, current: int) -> ErrorCode | None:
 class OffsetForLeaderEpoch:
     """Handler of OffsetForLeaderEpoch: the end offset of a leader epoch, by which a client detects a truncation."""
 
-    def __init__(self, partitions: Partitions) -> None:
+    def __init__(self, partitions: LocalPartitions) -> None:
         self._partitions = partitions
 
     def offset_for_leader_epoch(
@@ -56,9 +56,9 @@ class OffsetForLeaderEpoch:
             return m.OffsetForLeaderEpochResponseEpochEndOffset(
                 partition=requested.partition, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             )
-        if code := leader_epoch_error(requested.current_leader_epoch, partition.log.leader_epoch):
+        if code := leader_epoch_error(requested.current_leader_epoch, partition.leader_epoch):
             return _refusal(requested, code)
-        leader_epoch, end_offset = partition.log.end_offset_for_epoch(requested.leader_epoch)
+        leader_epoch, end_offset = partition.end_offset_for_epoch(requested.leader_epoch)
         return m.OffsetForLeaderEpochResponseEpochEndOffset(
             partition=requested.partition, leader_epoch=leader_epoch, end_offset=end_offset
         )

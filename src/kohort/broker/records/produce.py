@@ -23,7 +23,9 @@ from uuid import UUID
 import msgspec
 
 from kohort.broker.catalog import Catalog
-from kohort.broker.partitions import Partition, Partitions
+from kohort.broker.cluster import Cluster
+from kohort.broker.leadership import Leadership
+from kohort.broker.partitions import LocalPartitions, Partition
 from kohort.broker.ports import CallLater, Cancel, Context, NoResponse
 from kohort.broker.records.large_batches import LargeBatches, Steps
 from kohort.broker.records.produce_refusals import (
@@ -74,6 +76,7 @@ ALL: Final = -1
 NONE: Final = 0
 _ACKS: Final = (ALL, NONE, 1)
 _TOPIC_IDS_SINCE: Final = 13
+_LEADER_SINCE: Final = 10
 
 FLUSH_MS_MIN: Final = 5_000
 """
@@ -114,7 +117,9 @@ class Produce:
     def __init__(
         self,
         catalog: Catalog,
-        partitions: Partitions,
+        partitions: LocalPartitions,
+        leadership: Leadership,
+        cluster: Cluster,
         clock: Clock,
         call_later: CallLater,
         verifier: TransactionVerifier,
@@ -122,6 +127,8 @@ class Produce:
     ) -> None:
         self._catalog = catalog
         self._partitions = partitions
+        self._leadership = leadership
+        self._cluster = cluster
         self._clock = clock
         self._call_later = call_later
         self._verifier = verifier
@@ -215,10 +222,10 @@ class Produce:
             )
             if partition.is_deleted:
                 raise CoordinatorError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            partition.check()
+            self._partitions.check(partition, is_leader_asked=True)
             return write.store(partition, data, header, batch)
         except (CoordinatorError, StorageError) as error:
-            return self._refused(write, partition, data, error)
+            return self._refused(write, partition, data, error, topic)
 
     def _name(self, name: str, topic_id: UUID | None, api_version: int) -> str | None:
         """The name of the topic; None if no topic has the id."""
@@ -233,10 +240,15 @@ class Produce:
             partition = self._find(topic, data.index)
             return write.append(partition, data)
         except (CoordinatorError, StorageError) as error:
-            return self._refused(write, partition, data, error)
+            return self._refused(write, partition, data, error, topic)
 
     def _refused(
-        self, write: _Write, partition: Partition | None, data: Data, error: CoordinatorError | StorageError
+        self,
+        write: _Write,
+        partition: Partition | None,
+        data: Data,
+        error: CoordinatorError | StorageError,
+        topic: str | None,
     ) -> Answer:
         write.has_error = True
         if error.code is ErrorCode.INVALID_RECORD and has_invalid_offsets_or_sequence(data.records or b""):
@@ -244,7 +256,25 @@ class Produce:
         self._count_refused(partition, data, error.code)
         reached = partition is not None and has_reached_log(error, data, write.api_version)
         start = partition.log.log_start_offset if partition and reached else NO_OFFSET
-        return refusal(data.index, error, log_start_offset=start)
+        answer = refusal(data.index, error, log_start_offset=start)
+        if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and write.api_version >= _LEADER_SINCE:
+            return self._tell_leader(write, topic or "", answer)
+        return answer
+
+    def _tell_leader(self, write: _Write, name: str, answer: Answer) -> Answer:
+        """Name the leader of the partition, with its address. Source: KIP-951."""
+        topic = self._catalog.topic(name)
+        if topic is None:
+            return answer
+        leader_id, leader_epoch, *_ = self._leadership.leader(topic, answer.index)
+        endpoint = self._cluster.endpoint(leader_id, write.context.listener)
+        if endpoint is not None:
+            rack = self._cluster.brokers[leader_id].rack
+            write.endpoints[leader_id] = m.ProduceResponseNodeEndpoint(
+                node_id=leader_id, host=endpoint.host, port=endpoint.port, rack=rack
+            )
+        leader = m.ProduceResponseLeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch)
+        return msgspec.structs.replace(answer, current_leader=leader)
 
     def _count_refused(self, partition: Partition | None, data: Data, code: ErrorCode) -> None:
         """Source: Kafka ReplicaManager.appendRecordsToLeader: errors of clients are no failures."""
@@ -259,7 +289,7 @@ class Produce:
         """
         Raises:
             CoordinatorError: there is no such partition.
-            StorageError: the partition is offline.
+            StorageError: the partition is offline, or another broker leads it.
         """
         if topic is None:
             raise CoordinatorError(ErrorCode.UNKNOWN_TOPIC_ID)
@@ -378,6 +408,7 @@ class _Write:
 
     Attributes:
         verified: the outcome of the verification of the transactional batches.
+        endpoints: the leaders of the partitions that this broker does not lead.
         is_in_steps: whether batches are appended in later turns.
 
     Source: Kafka DelayedProduce.
@@ -393,6 +424,7 @@ class _Write:
         "acks",
         "api_version",
         "context",
+        "endpoints",
         "has_error",
         "is_in_steps",
         "now_ms",
@@ -418,6 +450,7 @@ class _Write:
         self.pending: dict[tuple[int, int], tuple[Partition, int]] = {}
         """By place of the topic in the response and partition index: the partition, and the end offset to wait for."""
         self.verified = _NOTHING_VERIFIED
+        self.endpoints: dict[int, m.ProduceResponseNodeEndpoint] = {}
 
     def begin_topic(self, name: str, topic_id: UUID | None) -> list[Answer]:
         """Begin the answer for a topic; returns the answers for its partitions, to be filled."""
@@ -474,6 +507,8 @@ class _Write:
         batch_bytes_max = partition.log.config.max_message_bytes
         header = validate_produced(records, api_version=self.api_version, batch_bytes_max=batch_bytes_max)
         self.check_topic(partition)
+        if self.acks == ALL and partition.isr_count < partition.rules.min_insync_replicas:
+            partition.check_isr()
         size = header.length + LOG_OVERHEAD_BYTES
         if size < len(records):
             records = records[:size]
@@ -530,6 +565,8 @@ class _Write:
             )
 
     def response(self) -> m.ProduceResponse:
+        if self.endpoints:
+            return m.ProduceResponse(responses=self.topics, node_endpoints=list(self.endpoints.values()))
         return m.ProduceResponse(responses=self.topics)
 
     def wait(self, reply: Reply[m.ProduceResponse], call_later: CallLater) -> None:

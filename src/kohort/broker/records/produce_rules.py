@@ -16,6 +16,7 @@ class ProduceRules(msgspec.Struct, frozen=True):
     The rules of one topic.
 
     Attributes:
+        min_insync_replicas: with fewer in-sync replicas, batches with acks -1 are refused.
         codec: None if the producer's compression is kept.
         level: at which the broker compresses by the codec; None for a codec without levels.
         takes_as_it_is: derived: an uncompressed batch is appended without a change if its records and timestamps are allowed.
@@ -27,6 +28,7 @@ class ProduceRules(msgspec.Struct, frozen=True):
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
     codec: int | None
+    min_insync_replicas: int = 1
     level: int | None = None
     takes_as_it_is: bool = False
     compresses_slowly: bool = False
@@ -49,6 +51,7 @@ class ProduceRules(msgspec.Struct, frozen=True):
                 "is_log_append_time": values["message_timestamp_type"] == "LogAppendTime",
                 "timestamp_before_max_ms": values["message_timestamp_before_max_ms"],
                 "timestamp_after_max_ms": values["message_timestamp_after_max_ms"],
+                "min_insync_replicas": values["min_insync_replicas"],
                 "codec": _CODECS.get(codec),
                 "level": configs.parsed(f"compression.{codec}.level", overrides) if codec in _WITH_LEVELS else None,
             },
@@ -65,4 +68,5 @@ _RULES = (
     "message.timestamp.before.max.ms",
     "message.timestamp.after.max.ms",
     "compression.type",
+    "min.insync.replicas",
 )

@@ -97,7 +97,12 @@ class CreatePartitions:
             raise CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR)
         self._check_assignments(wanted, added)
         mutations.record(added)
-        return msgspec.structs.replace(topic, partition_count=wanted.count)
+        if not topic.partitions and topic.start == self._catalog.starts and self._creation.is_alone:
+            return msgspec.structs.replace(topic, partition_count=wanted.count)
+        states = self._catalog.states(topic)
+        assigned = None if wanted.assignments is None else [each.broker_ids for each in wanted.assignments]
+        new = self._creation.place(topic, assigned or added, len(states[0].replicas))
+        return self._catalog.with_states(topic, (*states, *new))
 
     def _check_assignments(self, wanted: m.CreatePartitionsTopic, added: int) -> None:
         if wanted.assignments is None:

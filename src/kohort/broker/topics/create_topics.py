@@ -155,7 +155,7 @@ class CreateTopics:
             topic_id=topic.topic_id,
             error_message=None,
             num_partitions=topic.partition_count,
-            replication_factor=len(self._cluster.nodes),
+            replication_factor=len(self._catalog.state(topic, 0).replicas),
             configs=configs,
         )
 

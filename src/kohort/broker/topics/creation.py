@@ -15,6 +15,7 @@ from kohort.broker.catalog import Catalog, CatalogChange, Topic, new_topic_id
 from kohort.broker.cluster import Cluster
 from kohort.broker.configs.topic_configs import TopicConfigs
 from kohort.broker.ports import CallLater
+from kohort.broker.replicas import NO_LEADER, PartitionState, first_state, placed
 from kohort.broker.topics.topic_names import colliding, name_error
 from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode
 from kohort.model.ids import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
@@ -56,6 +57,11 @@ class TopicCreation:
         self._refused: set[tuple[str, str]] = set()
         """Internal topics that could not be created, with the error message: these errors are logged once."""
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether the cluster has one broker."""
+        return len(self._cluster.brokers) == 1
+
     def check_internal(self) -> None:
         """
         Check that the internal topics can be created. Apache Kafka starts even if they cannot; groups then wait for their
@@ -81,7 +87,36 @@ class TopicCreation:
         """
         self._check_name(new_topic.name)
         configs = self._check_configs(new_topic)
-        return Topic(new_topic.name, self._new_id(), self._partition_count(new_topic), configs)
+        count, factor = self._counts(new_topic)
+        topic = Topic(new_topic.name, self._new_id(), count, configs, self._catalog.starts)
+        if self.is_alone:
+            return topic
+        assigned = [tuple(brokers) for _, brokers in sorted(new_topic.assignments)]
+        return self._catalog.with_states(topic, self.place(topic, assigned or count, factor))
+
+    def place(self, topic: Topic, wanted: int | Sequence[Sequence[int]], factor: int) -> list[PartitionState]:
+        """
+        The states of new partitions of a topic.
+
+        Args:
+            wanted: the number of partitions, or the brokers of each.
+
+        Raises:
+            CoordinatorError: the brokers of a partition are all stopped.
+        """
+        cluster = self._cluster
+        if isinstance(wanted, int):
+            brokers = [(broker.node_id, broker.rack) for broker in cluster.brokers.values()]
+            wanted = placed(brokers, wanted, factor, topic.topic_id.int, cluster.is_active)
+        states = [first_state(replicas, cluster.is_active) for replicas in wanted]
+        for index, state in enumerate(states):
+            if state.leader == NO_LEADER:
+                raise CoordinatorError(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                    f"All brokers specified in the manual partition assignment for partition {index} are fenced or in "
+                    "controlled shutdown.",
+                )
+        return states
 
     def _check_name(self, name: str) -> None:
         if self._catalog.newest(name) is not None:
@@ -105,18 +140,22 @@ class TopicCreation:
             raise CoordinatorError(ErrorCode.INVALID_CONFIG, str(error)) from error
         return configs
 
-    def _partition_count(self, new_topic: NewTopic) -> int:
+    def _counts(self, new_topic: NewTopic) -> tuple[int, int]:
+        """The number of partitions and the replication factor."""
         if new_topic.assignments:
-            return self._assigned_count(new_topic)
+            return self._assigned_count(new_topic), len(new_topic.assignments[0][1])
         self._check_replication_factor(new_topic.replication_factor)
         if new_topic.partition_count < DEFAULT or new_topic.partition_count == 0:
             raise CoordinatorError(
                 ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
             )
-        self._check_brokers(new_topic.replication_factor)
+        factor = new_topic.replication_factor
+        if factor == DEFAULT:
+            factor = self._configs.broker.get_int("default.replication.factor")
+        self._check_brokers(factor)
         if new_topic.partition_count == DEFAULT:
-            return self._configs.broker.get_int("num.partitions")
-        return new_topic.partition_count
+            return self._configs.broker.get_int("num.partitions"), factor
+        return new_topic.partition_count, factor
 
     def _check_replication_factor(self, factor: int) -> None:
         if factor < DEFAULT or factor == 0:
@@ -210,18 +249,20 @@ class TopicCreation:
             return NewTopic(name, replication_factor=broker.get_int("default.replication.factor"))
         configs = dict(internal.configs)
         configs |= {key: broker.text(broker_key) for key, broker_key in internal.configs_of_broker}
-        return NewTopic(name, broker.get_int(internal.partition_count_key), configs=configs)
+        factor = min(broker.get_int(internal.replication_factor_key), len(self._cluster.brokers))
+        return NewTopic(name, broker.get_int(internal.partition_count_key), factor, configs=configs)
 
 
 @dataclass(frozen=True, slots=True)
 class _Internal:
     """
-    Configuration of an internal topic at its creation. Its replication factor is the number of brokers.
+    Configuration of an internal topic at its creation. Its replication factor is at most the number of brokers.
 
     Source: Kafka GroupCoordinatorService, TransactionCoordinator, ShareCoordinatorService.
     """
 
     partition_count_key: str
+    replication_factor_key: str
     configs: dict[str, str | None]
     configs_of_broker: tuple[tuple[str, str], ...]
 
@@ -229,11 +270,13 @@ class _Internal:
 _INTERNAL = {
     CONSUMER_OFFSETS: _Internal(
         "offsets.topic.num.partitions",
+        "offsets.topic.replication.factor",
         {"cleanup.policy": "compact", "compression.type": "producer"},
         (("segment.bytes", "offsets.topic.segment.bytes"),),
     ),
     TRANSACTION_STATE: _Internal(
         "transaction.state.log.num.partitions",
+        "transaction.state.log.replication.factor",
         {"cleanup.policy": "compact", "compression.type": "uncompressed", "unclean.leader.election.enable": "false"},
         (
             ("min.insync.replicas", "transaction.state.log.min.isr"),
@@ -242,6 +285,7 @@ _INTERNAL = {
     ),
     SHARE_GROUP_STATE: _Internal(
         "share.coordinator.state.topic.num.partitions",
+        "share.coordinator.state.topic.replication.factor",
         {"cleanup.policy": "delete", "compression.type": "producer", "retention.ms": "-1"},
         (
             ("min.insync.replicas", "share.coordinator.state.topic.min.isr"),

@@ -11,9 +11,10 @@ from heapq import merge
 from typing import TYPE_CHECKING
 
 from kohort.broker.catalog import Catalog, Topic
-from kohort.broker.cluster import NO_NODE_ID, TOPIC_OPERATIONS, Cluster
+from kohort.broker.cluster import TOPIC_OPERATIONS
 from kohort.broker.configs.definitions import BrokerConfig
-from kohort.broker.ports import Context, Leadership
+from kohort.broker.leadership import Leadership
+from kohort.broker.ports import Context
 from kohort.broker.topics.topic_names import name_error
 from kohort.machine.gradual import CHUNK, HANDLER_STEP, LOOK_STEP, chunks
 from kohort.machine.shard import Reply
@@ -28,10 +29,9 @@ if TYPE_CHECKING:
 class DescribeTopicPartitions:
     """Handler of DescribeTopicPartitions."""
 
-    def __init__(self, catalog: Catalog, leadership: Leadership, cluster: Cluster, config: BrokerConfig) -> None:
+    def __init__(self, catalog: Catalog, leadership: Leadership, config: BrokerConfig) -> None:
         self._catalog = catalog
         self._leadership = leadership
-        self._cluster = cluster
         self._limit = config.get_int("max.request.partition.size.limit")
 
     def describe_topic_partitions(
@@ -86,18 +86,16 @@ class DescribeTopicPartitions:
 
     def _partition(self, topic: Topic, index: int) -> m.DescribeTopicPartitionsResponsePartition:
         """Describe one partition. An offline partition has no leader, no error and an eligible replica. Source: KIP-966."""
-        nodes = self._cluster.nodes
-        leader_epoch, is_offline = self._leadership.leader(topic, index)
-        online, offline = ((), nodes) if is_offline else (nodes, ())
+        leader = self._leadership.leader(topic, index)
         return m.DescribeTopicPartitionsResponsePartition(
             partition_index=index,
-            leader_id=NO_NODE_ID if is_offline else self._cluster.node_id,
-            leader_epoch=leader_epoch,
-            replica_nodes=nodes,
-            isr_nodes=online,
-            eligible_leader_replicas=offline,
-            last_known_elr=offline,
-            offline_replicas=offline,
+            leader_id=leader.leader_id,
+            leader_epoch=leader.leader_epoch,
+            replica_nodes=leader.replicas,
+            isr_nodes=leader.isr,
+            eligible_leader_replicas=leader.elr,
+            last_known_elr=leader.last_known_elr,
+            offline_replicas=leader.offline,
         )
 
 

@@ -3,7 +3,7 @@ Metadata (3), versions 0 to 13: v1 null for all topics, controller and internal 
 auto-creation; v5 offline replicas; v7 leader epoch; v8 authorized operations; v10 topic ids; v12 requests by topic id; v13 an
 error of the whole response.
 
-The cluster has one listener. A partition whose disk failed has no leader.
+Brokers have the addresses of the listener on which the request arrived. A partition whose disk failed has no leader.
 
 Source: KIP-516, KIP-951; Kafka KafkaApis.handleTopicMetadataRequest, KRaftMetadataCache.
 """
@@ -11,7 +11,7 @@ Source: KIP-516, KIP-951; Kafka KafkaApis.handleTopicMetadataRequest, KRaftMetad
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from kohort.broker.catalog import Catalog, Topic
@@ -23,7 +23,8 @@ from kohort.broker.cluster import (
     Cluster,
 )
 from kohort.broker.configs.definitions import BrokerConfig
-from kohort.broker.ports import Context, Leadership
+from kohort.broker.leadership import Leadership
+from kohort.broker.ports import Context
 from kohort.broker.topics.creation import TopicCreation
 from kohort.broker.topics.topic_names import name_error
 from kohort.machine.gradual import HANDLER_STEP, LOOK_STEP
@@ -34,6 +35,10 @@ from kohort.wire import messages as m
 
 if TYPE_CHECKING:
     Steps = Generator[None, None, list[m.MetadataResponseTopic]]
+
+
+_ALL_REPLICAS_SINCE = 1
+"""Before, replicas of stopped brokers are left out, with an error."""
 
 
 class Metadata:
@@ -55,22 +60,20 @@ class Metadata:
     ) -> Generator[None, None, m.MetadataResponse]:
         refusal = yield from _refuse(request, context.api_version)
         if refusal:
-            return self._response(request, [_refused(topic, refusal) for topic in request.topics or ()], refusal)
-        topics = yield from self._topics(request, context.api_version)
-        return self._response(request, topics, ErrorCode.NONE)
+            refused = [_refused(topic, refusal) for topic in request.topics or ()]
+            return m.MetadataResponse(topics=refused, error_code=refusal)
+        topics = yield from self._topics(request, context)
+        return self._response(request, topics, context.listener)
 
     def _response(
-        self, request: m.MetadataRequest, topics: Sequence[m.MetadataResponseTopic], error: ErrorCode
+        self, request: m.MetadataRequest, topics: Sequence[m.MetadataResponseTopic], listener: str
     ) -> m.MetadataResponse:
         cluster = self._cluster
-        if error:
-            return m.MetadataResponse(topics=topics, error_code=error)
         return m.MetadataResponse(
-            brokers=(
-                m.MetadataResponseBroker(
-                    node_id=cluster.node_id, host=cluster.host, port=cluster.port, rack=cluster.rack
-                ),
-            ),
+            brokers=[
+                m.MetadataResponseBroker(node_id=broker.node_id, host=host, port=port, rack=broker.rack)
+                for broker, (host, port) in cluster.live(listener)
+            ],
             cluster_id=cluster.cluster_id,
             controller_id=cluster.node_id,
             topics=topics,
@@ -79,11 +82,16 @@ class Metadata:
             else NO_AUTHORIZED_OPERATIONS,
         )
 
-    def _topics(self, request: m.MetadataRequest, api_version: int) -> Steps:
-        operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NO_AUTHORIZED_OPERATIONS
+    def _topics(self, request: m.MetadataRequest, context: Context) -> Steps:
+        api_version = context.api_version
+        look = _Look(
+            TOPIC_OPERATIONS if request.include_topic_authorized_operations else NO_AUTHORIZED_OPERATIONS,
+            frozenset(broker.node_id for broker, _ in self._cluster.live(context.listener)),
+            api_version >= _ALL_REPLICAS_SINCE,
+        )
         wanted = request.topics
         if wanted is None or (not wanted and api_version == 0):
-            return (yield from self._all(operations))
+            return (yield from self._all(look))
         ids: dict[UUID, None] = {}
         names: dict[str, None] = {}
         for number, topic in enumerate(wanted):
@@ -94,44 +102,42 @@ class Metadata:
             else:
                 names[topic.name or ""] = None
         if ids:
-            return (yield from self._by_id(ids, operations))
+            return (yield from self._by_id(ids, look))
         may_create = self._may_create and (request.allow_auto_topic_creation or api_version < 4)
-        return (yield from self._by_name(names, operations, may_create=may_create))
+        return (yield from self._by_name(names, look, may_create=may_create))
 
-    def _all(self, operations: int) -> Steps:
-        return (
-            yield from self._by_name([topic.name for topic in self._catalog.topics()], operations, may_create=False)
-        )
+    def _all(self, look: _Look) -> Steps:
+        return (yield from self._by_name([topic.name for topic in self._catalog.topics()], look, may_create=False))
 
-    def _by_id(self, ids: Iterable[UUID], operations: int) -> Steps:
+    def _by_id(self, ids: Iterable[UUID], look: _Look) -> Steps:
         """Describe topics by id; existing topics come first."""
         known, unknown = [], []
         for number, topic_id in enumerate(ids):
             if number % HANDLER_STEP == HANDLER_STEP - 1:
                 yield
             if topic := self._catalog.topic_by_id(topic_id):
-                known.append((yield from self._known(topic, operations)))
+                known.append((yield from self._known(topic, look)))
             else:
                 unknown.append(
                     m.MetadataResponseTopic(
                         error_code=ErrorCode.UNKNOWN_TOPIC_ID,
                         name=None,
                         topic_id=topic_id,
-                        topic_authorized_operations=operations,
+                        topic_authorized_operations=look.operations,
                     )
                 )
         return known + unknown
 
-    def _by_name(self, names: Iterable[str], operations: int, *, may_create: bool) -> Steps:
+    def _by_name(self, names: Iterable[str], look: _Look, *, may_create: bool) -> Steps:
         """Describe topics by name; existing topics come first."""
         known, unknown = [], []
         for number, name in enumerate(names):
             if number % HANDLER_STEP == HANDLER_STEP - 1:
                 yield
             if topic := self._catalog.topic(name):
-                known.append((yield from self._known(topic, operations)))
+                known.append((yield from self._known(topic, look)))
             else:
-                unknown.append(self._missing(name, operations, may_create=may_create))
+                unknown.append(self._missing(name, look.operations, may_create=may_create))
         return known + unknown
 
     def _missing(self, name: str, operations: int, *, may_create: bool) -> m.MetadataResponseTopic:
@@ -148,7 +154,7 @@ class Metadata:
             topic_authorized_operations=operations,
         )
 
-    def _known(self, topic: Topic, operations: int) -> Generator[None, None, m.MetadataResponseTopic]:
+    def _known(self, topic: Topic, look: _Look) -> Generator[None, None, m.MetadataResponseTopic]:
         partitions: list[m.MetadataResponsePartition] = []
         for low in range(0, topic.partition_count, HANDLER_STEP):
             if self._described >= HANDLER_STEP:
@@ -156,36 +162,52 @@ class Metadata:
                 yield
             high = min(low + HANDLER_STEP, topic.partition_count)
             self._described += high - low
-            partitions += [self._partition(topic, index) for index in range(low, high)]
+            partitions += [self._partition(topic, index, look) for index in range(low, high)]
         return m.MetadataResponseTopic(
             name=topic.name,
             topic_id=topic.topic_id,
             is_internal=topic.name in INTERNAL_TOPICS,
             partitions=partitions,
-            topic_authorized_operations=operations,
+            topic_authorized_operations=look.operations,
         )
 
-    def _partition(self, topic: Topic, index: int) -> m.MetadataResponsePartition:
+    def _partition(self, topic: Topic, index: int, look: _Look) -> m.MetadataResponsePartition:
         """Source: KRaftMetadataCache.partitionMetadata; a 4.2.1 of which one log directory failed."""
-        nodes = self._cluster.nodes
-        leader_epoch, is_offline = self._leadership.leader(topic, index)
-        if is_offline:
-            return m.MetadataResponsePartition(
-                error_code=ErrorCode.LEADER_NOT_AVAILABLE,
-                partition_index=index,
-                leader_id=NO_NODE_ID,
-                leader_epoch=leader_epoch,
-                replica_nodes=nodes,
-                isr_nodes=(),
-                offline_replicas=nodes,
-            )
+        leader = self._leadership.leader(topic, index)
+        leader_id, code = leader.leader_id, ErrorCode.NONE
+        replicas, isr = leader.replicas, leader.isr
+        if not look.has_all_replicas:
+            replicas = [replica for replica in replicas if replica in look.live]
+            isr = [replica for replica in isr if replica in look.live]
+        if leader_id not in look.live:
+            code = ErrorCode.LEADER_NOT_AVAILABLE if leader.is_offline else ErrorCode.LISTENER_NOT_FOUND
+            leader_id = NO_NODE_ID
+        elif len(replicas) < len(leader.replicas) or len(isr) < len(leader.isr):
+            code = ErrorCode.REPLICA_NOT_AVAILABLE
         return m.MetadataResponsePartition(
+            error_code=code,
             partition_index=index,
-            leader_id=self._cluster.node_id,
-            leader_epoch=leader_epoch,
-            replica_nodes=nodes,
-            isr_nodes=nodes,
+            leader_id=leader_id,
+            leader_epoch=leader.leader_epoch,
+            replica_nodes=replicas,
+            isr_nodes=isr,
+            offline_replicas=leader.offline,
         )
+
+
+class _Look(NamedTuple):
+    """
+    How one request sees the cluster.
+
+    Attributes:
+        operations: the authorized operations to answer.
+        live: the brokers with an address on the listener of the request.
+        has_all_replicas: whether replicas of stopped brokers are named.
+    """
+
+    operations: int
+    live: frozenset[int]
+    has_all_replicas: bool
 
 
 def _refuse(request: m.MetadataRequest, api_version: int) -> Generator[None, None, ErrorCode | None]:

@@ -7,7 +7,7 @@ Source: KIP-664; Kafka KafkaApis.handleDescribeProducersRequest, UnifiedLog.acti
 from __future__ import annotations
 
 from kohort.broker.catalog import Catalog
-from kohort.broker.partitions import Partitions
+from kohort.broker.partitions import LocalPartitions
 from kohort.broker.ports import Context
 from kohort.broker.topics.topic_names import name_error
 from kohort.machine.shard import Reply
@@ -23,7 +23,7 @@ _NO_TRANSACTION = -1
 class DescribeProducers:
     """Handler of DescribeProducers, with which an admin finds hanging transactions."""
 
-    def __init__(self, catalog: Catalog, partitions: Partitions) -> None:
+    def __init__(self, catalog: Catalog, partitions: LocalPartitions) -> None:
         self._catalog = catalog
         self._partitions = partitions
 
@@ -46,7 +46,7 @@ class DescribeProducers:
                 return _refusal(index, ErrorCode.INVALID_TOPIC_EXCEPTION, invalid)
             return _refusal(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NOT_HOSTED)
         try:
-            partition = self._partitions.find(topic, index)
+            partition = self._partitions.find_replica(topic, index)
         except StorageError as error:
             return _refusal(index, error.code, None)
         if partition is None:

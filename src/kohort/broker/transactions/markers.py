@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from kohort.broker.partitions import Partitions
+from kohort.broker.partitions import Partition
 from kohort.broker.ports import CoordinatorDirectory
 from kohort.machine.shard import EndTransaction
-from kohort.model.errors import CoordinatorError, ErrorCode, StorageError
+from kohort.model.errors import CoordinatorError, ErrorCode, NotLeaderError, NotReplicaError, StorageError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Clock
 
@@ -31,17 +31,29 @@ _NO_COORDINATOR = frozenset(
 
 
 class LocalMarkers:
-    """The `kohort.machine.ports.Markers` of one node."""
+    """
+    The `kohort.machine.ports.Markers` of one process, or of one of its brokers.
 
-    def __init__(self, partitions: Partitions, clock: Clock, coordinators: CoordinatorDirectory) -> None:
-        self._partitions = partitions
+    Args:
+        find: finds a partition that has a leader, or that is led by the broker.
+    """
+
+    def __init__(
+        self, find: Callable[[str, int], Partition | None], clock: Clock, coordinators: CoordinatorDirectory
+    ) -> None:
+        self._find = find
         self._clock = clock
         self._coordinators = coordinators
 
     def write(self, topic_partition: TopicPartition, end: EndTransaction, done: Done, /) -> None:
         topic, index = topic_partition
         try:
-            partition = self._partitions.find(topic, index)
+            partition = self._find(topic, index)
+        except NotReplicaError:
+            partition = None
+        except NotLeaderError as error:
+            done(error.code)
+            return
         except StorageError:
             # An offline partition has no leader. Source: a 4.2.1 of which one log directory failed.
             partition = None

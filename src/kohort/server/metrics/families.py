@@ -14,7 +14,6 @@ from pathlib import Path
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from kohort.broker.records.produce import Produce
 from kohort.broker.records.produce_verification import VerificationMetrics
 from kohort.group.kinds import KINDS
 from kohort.group.metrics import GroupCounters, GroupGauges
@@ -69,7 +68,7 @@ def server_families(connections: ClientConnections) -> Iterator[Metric]:
     yield gauge("kohort_unsent_bytes", "Replies that slow clients have not taken.", connections.unsent_bytes)
     requests: Counter[str] = Counter()
     latencies: dict[str, LatencyHistogram] = {}
-    for route in connections.dispatch.routes.values():
+    for route in connections.routes:
         requests[route.api_key.api_name] += route.requests
         latencies.setdefault(route.api_key.api_name, LatencyHistogram()).add(route.latency)
     family = CounterMetricFamily("kohort_requests_total", "Requests received, by API.", labels=["api"])
@@ -174,12 +173,12 @@ def producer_families(metrics: StoreMetrics, late: int) -> Iterator[Metric]:
     yield gauge("kohort_log_partitions_with_late_transactions", about, late)
 
 
-def produce_families(produce: Produce, verification: VerificationMetrics) -> Iterator[Metric]:
+def produce_families(invalid: int, verification: VerificationMetrics) -> Iterator[Metric]:
     """Produce. Source: Kafka's meters of `BrokerTopicMetrics` and `AddPartitionsToTxnManager`."""
     yield counter(
         "kohort_produce_invalid_offset_or_sequence_total",
         "Batches refused for their offsets or their sequence number.",
-        produce.invalid_offsets_or_sequences,
+        invalid,
     )
     prefix = "kohort_transaction_verification"
     about = "Partitions that the transaction coordinator refused."

@@ -132,7 +132,7 @@ def request_families(connections: ClientConnections) -> Iterator[Metric]:
     """RequestMetrics, and the connections of the listener."""
     requests: Counter[tuple[str, str]] = Counter()
     latencies: dict[str, LatencyHistogram] = {}
-    for route in list(connections.dispatch.routes.values()):
+    for route in connections.routes:
         for name in _NAMES.get(route.api_key, (route.api_key.api_name,)):
             requests[name, str(route.version)] += route.requests
             latencies.setdefault(name, LatencyHistogram()).add(route.latency)

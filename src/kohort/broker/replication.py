@@ -1,0 +1,165 @@
+"""
+The controller's part of replication: which broker leads a partition when brokers stop, start, or are told to by an admin.
+
+Every change is one of the catalog, made from its newest view, and takes effect everywhere when it is durable.
+
+Source: Kafka ReplicationControlManager.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Iterable
+from typing import Final, TypeAlias
+
+from kohort.broker.catalog import Catalog, CatalogChange, Topic
+from kohort.broker.cluster import Cluster, RegisteredBroker
+from kohort.broker.configs.topic_configs import TopicConfigs
+from kohort.broker.replicas import Election, PartitionState, caught_up, change, fenced
+from kohort.model.errors import ErrorCode
+
+_log = logging.getLogger("kohort.broker")
+
+PARTITIONS_STEP: Final = 500
+"""Partitions that are looked at in one step."""
+
+Transition: TypeAlias = Callable[[PartitionState, int], PartitionState]
+"""`transition(state, min_isr) -> state`; the same object if nothing changes."""
+
+
+class ReplicationControl:
+    """Leaders and in-sync replicas of all partitions."""
+
+    def __init__(self, catalog: Catalog, configs: TopicConfigs, cluster: Cluster) -> None:
+        self._catalog = catalog
+        self._configs = configs
+        self._cluster = cluster
+
+    def min_isr(self, topic: Topic) -> int:
+        """`min.insync.replicas` of a topic."""
+        value = self._configs.parsed("min.insync.replicas", topic.configs)
+        return value if isinstance(value, int) else 1
+
+    def is_active(self, node_id: int) -> bool:
+        return self._cluster.is_active(node_id)
+
+    # -- brokers -----------------------------------------------------------------------------------------------
+
+    def heal(self) -> None:
+        """At the start all brokers run: bring partitions back whose replicas were stopped when the process ended."""
+        if len(self._cluster.brokers) == 1 and not any(topic.partitions for topic in self._catalog.topics()):
+            return
+        for _ in self._apply(self._caught_up, lambda _: None):
+            pass
+
+    def fence(self, node_id: int, done: Callable[[ErrorCode], None]) -> Generator[None, None, None]:
+        """
+        Move the leaders of a broker that stops, and take it out of all ISRs, in steps.
+
+        Args:
+            done: called once, when the changes are durable, or with the error of one that could not be written.
+        """
+        self._cluster.brokers[node_id].is_fenced = True
+        _log.info("broker.fenced broker=%d", node_id)
+        yield from self._apply(lambda state, min_isr: fenced(state, node_id, self.is_active, min_isr=min_isr), done)
+
+    def unfence(self, broker: RegisteredBroker, done: Callable[[ErrorCode], None]) -> Generator[None, None, None]:
+        """
+        Take a broker back into the ISRs of its partitions, and let it lead those without a leader, in steps.
+
+        Args:
+            done: as for `fence`.
+        """
+        self._cluster.register(broker)
+        broker.is_fenced = False
+        _log.info("broker.unfenced broker=%d", broker.node_id)
+        yield from self._apply(self._caught_up, done)
+
+    def _caught_up(self, state: PartitionState, min_isr: int) -> PartitionState:
+        return caught_up(state, self.is_active, min_isr=min_isr)
+
+    def _apply(self, transition: Transition, done: Callable[[ErrorCode], None]) -> Generator[None, None, None]:
+        """Apply a transition to all partitions, some at a time."""
+        pending = _Pending(done)
+        names = list(self._catalog.newest_names())
+        changed: list[Topic] = []
+        visited = 0
+        for name in names:
+            topic = self._catalog.newest(name)
+            if topic is None:
+                continue
+            moved = self.moved(topic, transition)
+            if moved is not None:
+                changed.append(moved)
+            visited += topic.partition_count
+            if visited >= PARTITIONS_STEP:
+                self._write(changed, pending)
+                changed, visited = [], 0
+                yield
+        self._write(changed, pending)
+        pending.end()
+
+    def _write(self, changed: Iterable[Topic], pending: _Pending) -> None:
+        put = tuple(changed)
+        if put:
+            pending.begin()
+            self._catalog.change(CatalogChange(put=put), pending.on_done)
+
+    def moved(self, topic: Topic, transition: Transition, indexes: Iterable[int] | None = None) -> Topic | None:
+        """
+        A topic after a transition of its partitions; None if nothing changes.
+
+        Args:
+            indexes: the partitions to change; None for all.
+        """
+        min_isr = self.min_isr(topic)
+        states = list(self._catalog.states(topic))
+        has_changed = False
+        for index in range(len(states)) if indexes is None else indexes:
+            new = transition(states[index], min_isr)
+            has_changed |= new is not states[index]
+            states[index] = new
+        return self._catalog.with_states(topic, states) if has_changed else None
+
+    # -- admins ------------------------------------------------------------------------------------------------
+
+    def elect(self, topic: Topic, index: int, election: Election) -> tuple[ErrorCode, Topic]:
+        """
+        Elect the leader of a partition. Returns an error, or the topic to write.
+
+        Source: ReplicationControlManager.electLeader.
+        """
+        state = self._catalog.state(topic, index)
+        if (state.leader == state.replicas[0]) if election is Election.PREFERRED else state.leader >= 0:
+            return ErrorCode.ELECTION_NOT_NEEDED, topic
+        moved = self.moved(topic, lambda state, min_isr: self._elected(state, min_isr, election), [index])
+        if moved is not None:
+            return ErrorCode.NONE, moved
+        if election is Election.PREFERRED:
+            return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, topic
+        return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, topic
+
+    def _elected(self, state: PartitionState, min_isr: int, election: Election) -> PartitionState:
+        led = change(state, self.is_active, min_isr=min_isr, election=election)
+        return state if led is state else caught_up(led, self.is_active, min_isr=min_isr)
+
+
+class _Pending:
+    """Counts changes that are written, and tells when the last one is durable."""
+
+    def __init__(self, done: Callable[[ErrorCode], None]) -> None:
+        self._done = done
+        self._count = 1
+        self._code = ErrorCode.NONE
+
+    def begin(self) -> None:
+        self._count += 1
+
+    def on_done(self, code: ErrorCode) -> None:
+        self._code = self._code or code
+        self.end()
+
+    def end(self) -> None:
+        self._count -= 1
+        if not self._count:
+            self._done(self._code)

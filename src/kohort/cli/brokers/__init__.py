@@ -1,0 +1,1 @@
+"""`kohort brokers`: list, stop and start brokers, move leaders and coordinators."""

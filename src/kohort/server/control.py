@@ -1,0 +1,144 @@
+"""
+The control socket of a process with several brokers: `kohort brokers stop` and `start` have no API of Kafka.
+
+A Unix socket in a directory that only the user of the process may enter; clients of the brokers cannot reach it. One JSON
+object a line: `{"stop": 2}` or `{"start": 2}` is answered with `{"error": null}`, or with a sentence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from kohort.model.errors import ConfigError, KohortError
+
+LINE_BYTES_MAX: Final = 4096
+IDLE_SECONDS_MAX: Final = 60.0
+
+
+class ControlAnswer(msgspec.Struct, frozen=True):
+    """
+    Attributes:
+        error: a sentence; None if the command was carried out.
+    """
+
+    error: str | None = None
+
+
+def control_directory() -> Path:
+    """
+    The directory of the control sockets of this user; created if it does not exist.
+
+    Raises:
+        ConfigError: another user could enter it.
+    """
+    directory = Path(tempfile.gettempdir()) / f"kohort-{os.getuid()}"
+    with suppress(FileExistsError):
+        directory.mkdir(mode=0o700)
+    status = directory.lstat()
+    is_own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
+    if not is_own:
+        raise ConfigError(
+            f"{directory} may be used by other users; remove it, or set TMPDIR to a directory of your own"
+        )
+    return directory
+
+
+def control_path(cluster_id: str) -> Path:
+    """The control socket of the cluster with this id. Raises: as `control_directory`."""
+    return control_directory() / f"{cluster_id.replace('/', '_')}.sock"
+
+
+class Control:
+    """
+    Args:
+        path: of the socket; an old one is replaced.
+        commands: by name: a function of a broker id. It raises KohortError with a sentence if it cannot be carried out.
+    """
+
+    def __init__(self, path: Path, commands: Mapping[str, Callable[[int], Awaitable[None]]]) -> None:
+        self.path = path
+        self._commands = commands
+        self._server: asyncio.Server | None = None
+        self._one_at_a_time = asyncio.Lock()
+
+    async def start(self) -> None:
+        with suppress(FileNotFoundError):
+            self.path.unlink()
+        self._server = await asyncio.start_unix_server(self._serve, self.path, limit=LINE_BYTES_MAX)
+        self.path.chmod(0o600)
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            with suppress(FileNotFoundError):
+                self.path.unlink()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(IDLE_SECONDS_MAX):
+                answer = await self._answer(await reader.readline())
+                writer.write(msgspec.json.encode(answer) + b"\n")
+                await writer.drain()
+        except (OSError, TimeoutError, ValueError):  # the peer has gone, says nothing, or too much
+            pass
+        finally:
+            writer.close()
+
+    async def _answer(self, line: bytes) -> ControlAnswer:
+        try:
+            command = msgspec.json.decode(line, type=dict[str, int])
+        except msgspec.MsgspecError as error:
+            return ControlAnswer(f"the command is not JSON of a known form: {error}")
+        if len(command) != 1 or not command.keys() <= self._commands.keys():
+            return ControlAnswer(f"there are the commands {', '.join(self._commands)}; the line is {line[:100]!r}")
+        ((name, node_id),) = command.items()
+        try:
+            async with self._one_at_a_time:
+                await self._commands[name](node_id)
+        except KohortError as error:
+            return ControlAnswer(str(error))
+        return ControlAnswer()
+
+
+def send_command(path: Path, name: str, node_id: int, timeout_s: float) -> None:
+    """
+    Send a command to a process and wait until it is carried out. Blocks.
+
+    Raises:
+        ConfigError: no process listens, or it refused the command.
+    """
+    import socket
+
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(timeout_s)
+        try:
+            connection.connect(str(path))
+            connection.sendall(msgspec.json.encode({name: node_id}) + b"\n")
+            line = _read_line(connection)
+        except OSError as error:
+            raise ConfigError(
+                f"no process takes commands at {path}: {error.strerror or error}; only `kohort serve --brokers N` of the same "
+                "user on this machine does, with N above 1"
+            ) from error
+    answer: Any = msgspec.json.decode(line, type=ControlAnswer) if line else ControlAnswer("the process ended")
+    if answer.error is not None:
+        raise ConfigError(answer.error)
+
+
+def _read_line(connection: Any) -> bytes:
+    line = b""
+    while not line.endswith(b"\n"):
+        data = connection.recv(LINE_BYTES_MAX)
+        if not data:
+            return b""
+        line += data
+    return line
