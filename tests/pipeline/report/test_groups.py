@@ -15,6 +15,7 @@ from kohort.pipeline.report.durations import duration_bars
 from kohort.pipeline.report.groups import SECTIONS_INLINE
 from kohort.pipeline.report.owners import LANES_MAX, owners
 from kohort.pipeline.report.page import ReportData, render
+from kohort.pipeline.report.timeline import most_changed, timeline
 from kohort.pipeline.report.top_issues import top_issues
 from tests.conftest import LONG
 
@@ -355,3 +356,9 @@ def test_views_by_topic_and_by_member() -> None:
     assert cells["Topics"] == ["orders", "STOP", "1", "1\N{NARROW NO-BREAK SPACE}231", "2.0 h"]
     assert cells["Members"][:4] == ["second", "/h", "1\N{NARROW NO-BREAK SPACE}231", "1"]
     assert cells["Members"][5] == "orders-0"
+
+
+def test_the_timeline_has_the_most_changed_groups_first() -> None:
+    rows = [change(at) | {"group": name} for name, count in (("a", 1), ("b", 3), ("c", 2)) for at in range(count)]
+    assert most_changed(rows) == ["b", "c", "a"]
+    assert re.findall(r'class="name"[^>]*>(\w)<', timeline(rows)) == ["b", "c", "a"]

@@ -58,6 +58,7 @@ LAGS: list[tuple[list[int | None], bool]] = [
     ([5, 5, 5, 5], False),
     ([9, 8, 7, 6], False),
     ([5, 9, 7, 5], False),
+    ([5, 6, 5, 20], False),  # a peak, from the same low-water mark
     ([5, None, 6, 7], False),  # too few to tell
     ([None, 5, None, 6, 7, 8], True),
     ([], False),

@@ -11,7 +11,7 @@ from kohort.pipeline.report.durations import duration_bars
 from kohort.pipeline.report.formatting import duration, instant, number, rebalance_duration, size
 from kohort.pipeline.report.script import SCRIPT
 from kohort.pipeline.report.style import STYLE
-from kohort.pipeline.report.timeline import timeline
+from kohort.pipeline.report.timeline import most_changed, timeline
 from kohort.pipeline.report.top_issues import top_issues
 from kohort.pipeline.tables.burrow.verdicts import verdicts as partition_verdicts
 
@@ -199,7 +199,7 @@ def _metadata(text: str) -> str:
 def _rebalances(rows: Sequence[dict[str, Any]]) -> str:
     if not rows:
         return '<h2>Rebalances</h2><p class="soft">No group has left a trace here.</p>'
-    shown = sorted({row["group"] for row in rows})[:TIMELINES_MAX]
+    shown = most_changed(rows)[:TIMELINES_MAX]
     head = groups.heads(
         "Completed (UTC)", "Group", "Event", right=("Generation", "Members", "Took", "Lag"), last=("Joined", "Left")
     )

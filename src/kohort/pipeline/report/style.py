@@ -46,7 +46,7 @@ rect { fill: var(--c); fill-opacity: .85; } rect:hover { fill-opacity: 1; } a { 
 dl { margin: 0; } dt { color: var(--soft); font-size: 13px; margin-top: 8px; } dt:first-child { margin-top: 0; }
 dd { margin: 0; overflow-wrap: anywhere; } section { border-top: 2px solid var(--rule); margin-top: 48px; }
 @media (min-width: 900px) { .pair { display: grid; grid-template-columns: 1fr 1fr; gap: 12px; }
-  .pair .card { margin: 0; min-width: 0; } }
+  .pair .card { margin: 0; min-width: 0; } .pair svg { font-size: 15px; } }
 section h2 { overflow-wrap: anywhere; margin-top: 20px; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; font-size: 14px; }

@@ -1,5 +1,6 @@
 """Rebalances on a line per group, as SVG."""
 
+from collections import Counter
 from collections.abc import Sequence
 from html import escape
 from typing import Any
@@ -17,7 +18,7 @@ def timeline(rows: Sequence[dict[str, Any]]) -> str:
     Args:
         rows: of the table of rebalances, at least one.
     """
-    groups = sorted({row["group"] for row in rows})
+    groups = most_changed(rows)
     first_ms = min(_at_ms(row) for row in rows)
     span_ms = max(max(_at_ms(row) for row in rows) - first_ms, 1)
     height = _TOP + _ROW * len(groups) + _BOTTOM
@@ -44,6 +45,12 @@ def timeline(rows: Sequence[dict[str, Any]]) -> str:
         text = clock(at_ms, span_ms=span_ms)
         parts.append(f'<text class="tick" x="{x}" y="{height - 8}" text-anchor="{anchor}">{text}</text>')
     return "".join([*parts, "</svg>", _legend(rows)])
+
+
+def most_changed(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the groups of rows of the table of rebalances, those with the most changes first."""
+    counts = Counter(row["group"] for row in rows)
+    return sorted(counts, key=lambda group: (-counts[group], group))
 
 
 def _legend(rows: Sequence[dict[str, Any]]) -> str:
