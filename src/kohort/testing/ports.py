@@ -28,6 +28,21 @@ def free_ports(count: int) -> list[int]:
     raise OSError(f"no {count} ports between {_LOWEST} and {_HIGHEST} are free")
 
 
+def free_port_range(count: int) -> range:
+    """
+    Return successive ports of 127.0.0.1 without a listener, for virtual brokers. None of them was returned by the last calls.
+
+    Raises:
+        OSError: there are not enough.
+    """
+    for first in _RANDOM.sample(range(_LOWEST, _HIGHEST + 2 - count), 1_000):
+        ports = range(first, first + count)
+        if not any(port in _given for port in ports) and all(map(_is_free, ports)):
+            _given.extend(ports)
+            return ports
+    raise OSError(f"no {count} successive ports between {_LOWEST} and {_HIGHEST} are free")
+
+
 def _is_free(port: int) -> bool:
     with socket.socket() as attempt:
         try:

@@ -1,4 +1,4 @@
-"""`kohort serve` as a child process on a free port. Its exit code and its log are checked when it ends."""
+"""`kohort serve` as a child process on free ports. Its exit code and its log are checked when it ends."""
 
 import os
 import re
@@ -11,7 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from kohort.testing.ports import free_ports
+from kohort.server.control import send_command
+from kohort.testing.ports import free_port_range
 
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 300.0
@@ -30,7 +31,7 @@ class ServerFailedError(AssertionError):
 
 class ServedKohort:
     """
-    One broker on one data directory. As a context manager, it starts on entry and stops on exit.
+    One broker, or several virtual brokers, on one data directory. As a context manager, it starts on entry and stops on exit.
 
     Every end of the process, by `stop` or `kill`, checks the log entries written since the last check: an entry of level ERROR
     or with a traceback raises `ServerFailedError`, unless it matches a pattern of `expected`.
@@ -38,7 +39,8 @@ class ServedKohort:
     Attributes:
         data_dir: the broker's data.
         log: the file with its log, of all starts.
-        port: the same for every start.
+        port: the same for every start; the port of the first broker.
+        ports: of all brokers, by broker id.
         expected: regular expressions; a log entry that one of them matches may be an error. Tests may append to the list.
     """
 
@@ -51,6 +53,8 @@ class ServedKohort:
         flush: str = "commit",
         expected: Sequence[str] = (),
         features: Mapping[str, int] | None = None,
+        brokers: int = 1,
+        racks: Sequence[str] = (),
     ) -> None:
         """
         Args:
@@ -60,12 +64,17 @@ class ServedKohort:
             flush: when a write is acknowledged: `commit`, after it is flushed; `os`, when the operating system has it.
             expected: patterns of log entries that are no failure.
             features: finalised levels of features by name; the newest levels by default.
+            brokers: how many virtual brokers the process presents; `stop_broker` and `start_broker` stop and start one of them.
+            racks: of the brokers.
         """
         directory.mkdir(parents=True, exist_ok=True)
         self.data_dir = directory / "data"
         self.log = directory / "kohort.log"
         self.expected = list(expected)
-        (self.port,) = free_ports(1)
+        ports = free_port_range(brokers)
+        self.port = ports[0]
+        self.ports = dict(enumerate(ports, 1))
+        self._control: Path | None = None
         self._command = [
             *command,
             "serve",
@@ -80,12 +89,39 @@ class ServedKohort:
             self._command += ["--set", f"{key}={value}"]
         for name, level in (features or {}).items():
             self._command += ["--feature", f"{name}={level}"]
+        if brokers > 1:
+            self._command += ["--brokers", str(brokers)]
+        if racks:
+            self._command += ["--racks", ",".join(racks)]
         self._process: subprocess.Popen[bytes] | None = None
         self._checked_bytes = 0
 
     @property
     def bootstrap(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        """The addresses of all brokers, separated by commas."""
+        return ",".join(f"127.0.0.1:{port}" for port in self.ports.values())
+
+    def stop_broker(self, node_id: int) -> None:
+        """
+        Stop one of several brokers: its leaders and coordinators move to others, its connections close.
+
+        Raises:
+            ConfigError: there is no such broker, or it is stopped.
+        """
+        self._send("stop", node_id)
+
+    def start_broker(self, node_id: int) -> None:
+        """
+        Start a broker that was stopped, at the same port. Leaders stay where they are.
+
+        Raises:
+            ConfigError: there is no such broker, or it runs.
+        """
+        self._send("start", node_id)
+
+    def _send(self, command: str, node_id: int) -> None:
+        assert self._control is not None, "the process runs and presents several brokers"
+        send_command(self._control, command, node_id, START_TIMEOUT_S)
 
     @property
     def is_running(self) -> bool:
@@ -146,6 +182,8 @@ class ServedKohort:
         if not line.startswith("kohort ready "):
             self._end(is_forced=True)
             raise RuntimeError(f"kohort serve did not become ready:\n{line}{self.log_tail()}")
+        control = re.search(r" control=(.+)$", line.strip())
+        self._control = Path(control[1]) if control else None
         return self
 
     def spawn(self) -> None:

@@ -1,0 +1,196 @@
+"""
+Clients survive the stop of each of three brokers in turn.
+
+An idempotent producer writes while brokers stop and start; every acknowledged record is read once. Groups of both protocols go
+on at the next coordinator with their committed offsets.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from kafka import KafkaConsumer, KafkaProducer
+
+from kohort.testing.served import ServedKohort
+from tests.clients.conftest import QUICK_REBALANCES
+from tests.clients.waiting import PATIENCE_S, wait_until
+
+BROKERS = (1, 2, 3)
+PARTITIONS = 3
+ROUND = 300
+"""Records that are written around each stop and each start."""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedKohort]:
+    directory: Path = tmp_path_factory.mktemp("virtual")
+    with ServedKohort(directory, QUICK_REBALANCES, brokers=len(BROKERS)) as served:
+        yield served
+
+
+def create(cluster: ServedKohort, name: str) -> str:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    admin.create_topics([NewTopic(name, PARTITIONS, len(BROKERS))])[name].result(PATIENCE_S)
+    return name
+
+
+def roll(cluster: ServedKohort, between: Callable[[], None]) -> None:
+    """Stop and start each broker in turn."""
+    for broker in BROKERS:
+        cluster.stop_broker(broker)
+        between()
+        cluster.start_broker(broker)
+        between()
+
+
+class Writer:
+    """An idempotent librdkafka producer that counts its records from 0."""
+
+    def __init__(self, cluster: ServedKohort, topic: str) -> None:
+        self._topic = topic
+        self._next = 0
+        self.acknowledged: set[int] = set()
+        self.refused: list[KafkaError] = []
+        self._producer = Producer(
+            {"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True, "linger.ms": 1, "retry.backoff.ms": 10}
+        )
+
+    def write(self) -> None:
+        for number in range(self._next, self._next + ROUND):
+            self._producer.produce(
+                self._topic, str(number).encode(), partition=number % PARTITIONS, on_delivery=self._on
+            )
+        self._next += ROUND
+        self._producer.poll(0)
+
+    def _on(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self.refused.append(error)
+        else:
+            self.acknowledged.add(int(message.value() or b""))
+
+    def flush(self) -> int:
+        """Wait until all records are acknowledged; their number."""
+        assert (self._producer.flush(PATIENCE_S), self.refused) == (0, [])
+        assert self.acknowledged == set(range(self._next))
+        return self._next
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_librdkafka_neither_loses_nor_repeats_a_record(cluster: ServedKohort, protocol: str) -> None:
+    topic = create(cluster, f"rolled-{protocol}")
+    writer = Writer(cluster, topic)
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "group.id": topic,
+            "group.protocol": protocol,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "reconnect.backoff.max.ms": 200,
+        }
+    )
+    consumer.subscribe([topic])
+    read: list[int] = []
+
+    def poll() -> None:
+        message = consumer.poll(0.1)
+        if message is not None and message.error() is None:
+            read.append(int(message.value() or b""))
+
+    def write_and_read() -> None:
+        writer.write()
+        had = len(read)
+        wait_until(lambda: poll() or len(read) >= had + ROUND // 2, what="half of what was written")
+
+    writer.write()
+    roll(cluster, write_and_read)
+    count = writer.flush()
+    wait_until(lambda: poll() or len(read) >= count, what=lambda: f"{len(read)} of {count} records")
+    assert sorted(read) == list(range(count))
+    consumer.commit(asynchronous=False)
+    consumer.close()
+    again = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": topic, "group.protocol": protocol})
+    for broker in BROKERS:
+        cluster.stop_broker(broker)
+        committed = again.committed([TopicPartition(topic, index) for index in range(PARTITIONS)], PATIENCE_S)
+        assert sum(place.offset for place in committed) == count
+        cluster.start_broker(broker)
+    again.close()
+
+
+def test_aiokafka_writes_and_reads_through_a_roll(cluster: ServedKohort) -> None:
+    topic = create(cluster, "rolled-aiokafka")
+
+    async def story() -> list[int]:
+        producer = AIOKafkaProducer(bootstrap_servers=cluster.bootstrap, enable_idempotence=True, retry_backoff_ms=20)
+        consumer = AIOKafkaConsumer(
+            topic,
+            bootstrap_servers=cluster.bootstrap,
+            group_id=topic,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            retry_backoff_ms=20,
+        )
+        await producer.start()
+        await consumer.start()
+        read = []
+        written = 0
+        for broker in BROKERS:
+            for change in (cluster.stop_broker, cluster.start_broker):
+                await asyncio.to_thread(change, broker)
+                for number in range(written, written + 10):
+                    await producer.send_and_wait(topic, str(number).encode(), partition=number % PARTITIONS)
+                written += 10
+        while len(read) < written:
+            message = await asyncio.wait_for(consumer.getone(), PATIENCE_S)
+            read.append(int(message.value))
+        await consumer.commit()
+        await consumer.stop()
+        await producer.stop()
+        return read
+
+    read = asyncio.run(story())
+    assert sorted(read) == list(range(60))
+
+
+def test_kafka_python_writes_and_reads_through_a_roll(cluster: ServedKohort) -> None:
+    topic = create(cluster, "rolled-kafka-python")
+    producer = KafkaProducer(
+        bootstrap_servers=cluster.bootstrap.split(","), acks="all", retries=1000, retry_backoff_ms=20
+    )
+    consumer = KafkaConsumer(
+        topic,
+        bootstrap_servers=cluster.bootstrap.split(","),
+        group_id=topic,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        retry_backoff_ms=20,
+    )
+    written: list[int] = []
+    read: list[int] = []
+
+    def write() -> None:
+        sent = [
+            producer.send(topic, str(len(written) + number).encode(), partition=number % PARTITIONS)
+            for number in range(9)
+        ]
+        for future in sent:
+            future.get(PATIENCE_S)
+        written.extend(range(len(written), len(written) + len(sent)))
+
+    def poll() -> None:
+        for messages in consumer.poll(100).values():
+            read.extend(int(message.value) for message in messages)
+
+    write()
+    roll(cluster, write)
+    # A producer without sequence numbers may repeat a record whose acknowledgement was lost, as with Apache Kafka.
+    wait_until(lambda: poll() or set(read) == set(written), what="all records")
+    consumer.commit()
+    consumer.close()
+    producer.close()
