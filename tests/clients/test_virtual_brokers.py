@@ -98,9 +98,7 @@ def test_librdkafka_neither_loses_nor_repeats_a_record(cluster: ServedKohort, pr
     read: list[int] = []
 
     def poll() -> None:
-        message = consumer.poll(0.1)
-        if message is not None and message.error() is None:
-            read.append(int(message.value() or b""))
+        read.extend(int(message.value() or b"") for message in consumer.consume(ROUND, 0.1) if message.error() is None)
 
     def write_and_read() -> None:
         writer.write()

@@ -30,7 +30,7 @@ class ListenerAddress(msgspec.Struct, frozen=True):
     Attributes:
         host: "" for all addresses of both IP versions.
         port: of the first broker; 0 takes a free port.
-        advertised: host and port that clients are told; None for the address of the listener.
+        advertised: host and port that clients are told, port 0 for that of the listener; None for the address of the listener.
         is_advertised: whether clients are told of the listener.
     """
 
@@ -46,7 +46,7 @@ class ListenerAddress(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(
             self,
             port=self.port + number if self.port else 0,
-            advertised=None if advertised is None else (advertised[0], advertised[1] + number),
+            advertised=(advertised[0], advertised[1] + number) if advertised and advertised[1] else advertised,
         )
 
 

@@ -65,8 +65,8 @@ class BrokerListeners:
             bound.append(Endpoint(host, port))
             self._addresses[number] = msgspec.structs.replace(address, port=port)
             if address.is_advertised:
-                told = address.advertised or (_advertised_host(host), port)
-                self._broker.endpoints[address.name] = Endpoint(*told)
+                told_host, told_port = address.advertised or (_advertised_host(host), port)
+                self._broker.endpoints[address.name] = Endpoint(told_host, told_port or port)
         return bound
 
     def start(self) -> None:
