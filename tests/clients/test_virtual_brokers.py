@@ -97,18 +97,19 @@ def test_librdkafka_neither_loses_nor_repeats_a_record(cluster: ServedKohort, pr
     consumer.subscribe([topic])
     read: list[int] = []
 
-    def poll() -> None:
+    def count_read() -> int:
         read.extend(int(message.value() or b"") for message in consumer.consume(ROUND, 0.1) if message.error() is None)
+        return len(read)
 
     def write_and_read() -> None:
         writer.write()
         had = len(read)
-        wait_until(lambda: poll() or len(read) >= had + ROUND // 2, what="half of what was written")
+        wait_until(lambda: count_read() >= had + ROUND // 2, what="half of what was written")
 
     writer.write()
     roll(cluster, write_and_read)
     count = writer.flush()
-    wait_until(lambda: poll() or len(read) >= count, what=lambda: f"{len(read)} of {count} records")
+    wait_until(lambda: count_read() >= count, what=lambda: f"{len(read)} of {count} records")
     assert sorted(read) == list(range(count))
     consumer.commit(asynchronous=False)
     consumer.close()
@@ -136,7 +137,7 @@ def test_aiokafka_writes_and_reads_through_a_roll(cluster: ServedKohort) -> None
         )
         await producer.start()
         await consumer.start()
-        read = []
+        read: list[int] = []
         written = 0
         for broker in BROKERS:
             for change in (cluster.stop_broker, cluster.start_broker):
@@ -181,14 +182,15 @@ def test_kafka_python_writes_and_reads_through_a_roll(cluster: ServedKohort) -> 
             future.get(PATIENCE_S)
         written.extend(range(len(written), len(written) + len(sent)))
 
-    def poll() -> None:
+    def values_read() -> set[int]:
         for messages in consumer.poll(100).values():
             read.extend(int(message.value) for message in messages)
+        return set(read)
 
     write()
     roll(cluster, write)
     # A producer without sequence numbers may repeat a record whose acknowledgement was lost, as with Apache Kafka.
-    wait_until(lambda: poll() or set(read) == set(written), what="all records")
+    wait_until(lambda: values_read() == set(written), what="all records")
     consumer.commit()
     consumer.close()
     producer.close()

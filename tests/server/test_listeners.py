@@ -3,7 +3,6 @@
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -159,16 +158,19 @@ def test_commands_to_wrong_brokers_are_refused() -> None:
     async def story(node: Node, _connect: Connect) -> None:
         path = node.control_path
         assert path is not None
-        send = partial(asyncio.to_thread, send_command, path, timeout_s=SECONDS_MAX)
+
+        async def send(name: str, node_id: int) -> None:
+            await asyncio.to_thread(send_command, path, name, node_id, SECONDS_MAX)
+
         with pytest.raises(ConfigError, match="broker 2 runs already"):
-            await send(name="start", node_id=2)
-        await send(name="stop", node_id=2)
+            await send("start", 2)
+        await send("stop", 2)
         with pytest.raises(ConfigError, match="broker 2 is stopped already"):
-            await send(name="stop", node_id=2)
+            await send("stop", 2)
         with pytest.raises(ConfigError, match="there is no broker 4; the brokers of this process are 1, 2, 3"):
-            await send(name="stop", node_id=4)
+            await send("stop", 4)
         with pytest.raises(ConfigError, match="there are the commands stop, start"):
-            await send(name="kill", node_id=1)
+            await send("kill", 1)
 
     play(story, brokers=3)
 
