@@ -19,6 +19,10 @@ from kohort.cli.pipeline.commands import app
 from kohort.client.cluster import Client
 from kohort.pipeline.exporter.definitions import DEFINITIONS, SCHEMES
 from kohort.pipeline.exporter.exporter import Exporter
+from kohort.pipeline.exporter.follower import FAILURES_MAX, Cluster
+from kohort.pipeline.exporter.state import decoder
+from kohort.pipeline.sources.live import LiveLog
+from kohort.testing.ports import free_ports
 from kohort.testing.served import ServedKohort
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey
@@ -281,3 +285,17 @@ def test_the_dashboard_names_what_is_exported() -> None:
         for name, inside in re.findall(r"\b(\w+)\{([^}]*)\}", expression):
             labels = set(re.findall(r"(\w+)\s*(?:=~|=|!=|!~)", inside))
             assert labels <= set(DEFINITIONS[name].labels), expression
+
+
+def test_a_leader_that_fails_again_and_again_is_left_alone_until_the_next_poll() -> None:
+    """A failure may take as long as a timeout; other leaders are asked."""
+    (port,) = free_ports(1)
+    down = [LiveLog("t", partition, 0, 5, "127.0.0.1", port) for partition in range(10)]
+    cluster = Cluster(f"kafka://127.0.0.1:{port}")
+    assert list(cluster.appended(down, decoder())) == []
+    assert len(cluster.problems) == FAILURES_MAX
+    assert cluster.is_down(down[0])
+    assert not cluster.is_down(LiveLog("t", 0, 0, 5, "127.0.0.1", port + 1))
+    cluster.begin()
+    assert not cluster.is_down(down[0])
+    assert cluster.problems == []

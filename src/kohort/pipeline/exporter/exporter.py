@@ -82,7 +82,7 @@ class Exporter(Collector):
     def poll(self) -> Snapshot:
         """Read what is new, measure all lags, and make it the state of the next scrapes. Failures are among its problems."""
         begun_s = time.monotonic()
-        self._cluster.problems = []
+        self._cluster.begin()
         try:
             found = self._poll()
         except FAILURES as exc:

@@ -5,9 +5,10 @@ A log that was deleted and created again, or truncated below what was read, begi
 does not matter: a poll ends when the log returns no further batch, not at a record that compaction may have removed.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
 
@@ -27,7 +28,11 @@ from kohort.wire.apis import ApiKey
 
 FAILURES = (ConfigError, CoordinatorError, WireError, OSError)
 """What a request to a broker may raise; the next poll may succeed."""
+FAILURES_MAX = 3
+"""Failures of one leader in a poll, after which its other logs wait for the next poll."""
 _SEGMENT = "fetched"
+
+Leader: TypeAlias = tuple[str, int]
 
 
 class Position(NamedTuple):
@@ -51,7 +56,7 @@ class Cluster:
     A running cluster, with connections that stay open between polls.
 
     Attributes:
-        problems: sentences about logs and brokers that could not be read since `refresh`.
+        problems: sentences about logs and brokers that could not be read since `begin`.
         positions: how far each followed log was read.
     """
 
@@ -60,6 +65,16 @@ class Cluster:
     problems: list[str] = field(default_factory=list)
     positions: dict[TopicPartition, Position] = field(default_factory=dict)
     _client: Client | None = None
+    _failures: Counter[Leader] = field(default_factory=Counter)
+
+    def begin(self) -> None:
+        """Begin a poll: forget the problems of the last one."""
+        self.problems = []
+        self._failures.clear()
+
+    def is_down(self, log: LiveLog) -> bool:
+        """Tell whether the leader of a log failed too often in this poll. Each failure may take as long as a timeout."""
+        return self._failures[log.host, log.port] >= FAILURES_MAX
 
     @property
     def client(self) -> Client:
@@ -95,6 +110,8 @@ class Cluster:
     def appended(self, logs: Collection[LiveLog], decoder: Decoder) -> Iterator[Appended]:
         """Yield what was appended to some logs since the last call, piece by piece. A log that cannot be read is a problem."""
         for log in logs:
+            if self.is_down(log):
+                continue
             place = TopicPartition(log.topic, log.partition)
             before = self.positions.get(place)
             begins_again = before is not None and _is_other(before, log)
@@ -111,7 +128,7 @@ class Cluster:
                     self.positions[place] = Position(at, log.topic_id)
                     yield Appended(log, rows, begins_again=False)
             except FAILURES as exc:
-                self.failed(exc)
+                self.failed(exc, log)
 
     def stable_ends(self, logs: Collection[LiveLog]) -> dict[tuple[str, int], int]:
         """Return the last stable offset of each log: the first record of its oldest open transaction, or its end."""
@@ -135,6 +152,8 @@ class Cluster:
         """Return the transactions that are open in some logs, as their leaders tell (DescribeProducers)."""
         found: list[OpenProducer] = []
         for log in logs:
+            if self.is_down(log):
+                continue
             request = messages.DescribeProducersRequest(
                 topics=[
                     messages.DescribeProducersRequestTopicRequest(name=log.topic, partition_indexes=[log.partition])
@@ -143,7 +162,7 @@ class Cluster:
             try:
                 response = self.client.send(ApiKey.DESCRIBE_PRODUCERS, request, at=Address(log.host, log.port))
             except FAILURES as exc:
-                self.failed(exc)
+                self.failed(exc, log)
                 continue
             found += [
                 OpenProducer(TopicPartition(log.topic, log.partition), producer.producer_id, producer.last_timestamp)
@@ -154,9 +173,11 @@ class Cluster:
             ]
         return found
 
-    def failed(self, exc: Exception) -> None:
-        """Note a failure. Connections are made anew, because a broker may have been restarted."""
+    def failed(self, exc: Exception, log: LiveLog | None = None) -> None:
+        """Note a failure, at the leader of a log. Connections are made anew, because a broker may have been restarted."""
         self.problems.append(str(exc))
+        if log is not None:
+            self._failures[log.host, log.port] += 1
         self.close()
 
     def _read(self, log: LiveLog, at: int, decoder: Decoder) -> tuple[list[pa.RecordBatch], int | None]:

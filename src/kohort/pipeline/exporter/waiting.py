@@ -77,7 +77,7 @@ class WaitingRecords:
             log = logs.get(one.place)
             known = self._known.get(one)
             is_known = known is not None and known.produced_ms is not None and not known.is_open
-            if log is None or fetches >= FETCHES_MAX or is_known:
+            if log is None or cluster.is_down(log) or fetches >= FETCHES_MAX or is_known:
                 continue
             at = max(one.offset if known is None else known.searched_to, log.start)
             stable_end = stable_ends.get(one.place, log.end)
@@ -93,7 +93,7 @@ class WaitingRecords:
                     if is_done:
                         break
             except FAILURES as exc:
-                cluster.failed(exc)
+                cluster.failed(exc, log)
 
     def produced_ms(self, place: TopicPartition, offset: int) -> int | None:
         """Return when the first unread record from an offset on was produced; None if it is unknown, or there is none."""

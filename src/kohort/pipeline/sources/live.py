@@ -164,26 +164,28 @@ def list_offsets(
         is_committed: ask as a `read_committed` reader, whose latest offset is the last stable offset.
         on_problem: as for `describe_logs`.
     """
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in listed:
+        by_topic.setdefault(topic, []).append(partition)
     topics = [
         messages.ListOffsetsTopic(
             name=topic,
             partitions=[
                 messages.ListOffsetsPartition(partition_index=partition, current_leader_epoch=-1, timestamp=timestamp)
-                for name, partition in listed
-                if name == topic
+                for partition in partitions
             ],
         )
-        for topic in sorted({name for name, _ in listed})
+        for topic, partitions in sorted(by_topic.items())
     ]
     request = messages.ListOffsetsRequest(replica_id=-1, isolation_level=int(is_committed), topics=topics)
     response = client.send(ApiKey.LIST_OFFSETS, request, at=leader, within=_LIST_OFFSETS)
     found: dict[TopicPartition, int] = {}
-    for topic in response.topics:
-        for one in topic.partitions:
+    for told in response.topics:
+        for one in told.partitions:
             if one.error_code:
-                on_problem(_unreadable(f"{topic.name}-{one.partition_index}", one.error_code))
+                on_problem(_unreadable(f"{told.name}-{one.partition_index}", one.error_code))
             else:
-                found[topic.name, one.partition_index] = one.offset
+                found[told.name, one.partition_index] = one.offset
     return found
 
 
