@@ -299,3 +299,14 @@ def test_a_leader_that_fails_again_and_again_is_left_alone_until_the_next_poll()
     cluster.begin()
     assert not cluster.is_down(down[0])
     assert cluster.problems == []
+
+
+GUIDE = Path(__file__).parents[3] / "docs" / "howto" / "monitor-groups.md"
+
+
+def test_the_alerts_of_the_guide_name_what_is_exported() -> None:
+    told = re.findall(r"^\s*expr: (.*)$", GUIDE.read_text(), re.MULTILINE)
+    assert len(told) == 5
+    for expression in told:
+        (name,) = re.findall(r"kohort_\w+", expression)
+        assert name in DEFINITIONS
