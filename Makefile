@@ -121,6 +121,9 @@ format: $(READY) ## format the code and apply ruff's fixes
 configuration: $(READY) ## write docs/configuration.md from the table of configurations
 	@$(BIN)/python tools/configuration_page.py
 
+metrics: $(READY) ## write docs/metrics.md from the metrics of a node
+	@$(BIN)/python tools/metrics_page.py
+
 serve: $(READY) ## a broker on 127.0.0.1:9092 with its data in ./kohort-data
 	@$(BIN)/kohort serve --host 127.0.0.1 --port 9092 --data-dir kohort-data
 

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from kohort import __version__
-from kohort.cli import config, conformance, log, offsets
+from kohort.cli import config, conformance, log, offsets, top
 from kohort.cli.brokers import commands as brokers
 from kohort.cli.groups import write_commands as groups
 from kohort.cli.pipeline import commands as pipeline
@@ -27,6 +27,7 @@ too. TLS and SASL settings are read from a --command-config FILE. --json prints 
   kohort groups describe billing               show members, offsets and lag
   kohort groups reset-offsets billing --topic orders --to-earliest
   kohort transactions find-hanging             find transactions that block consumers for ever
+  kohort top                                   watch what a broker does
   kohort log dump FILE                         print a segment or an index
   kohort conformance --html card.html          compare a broker with Apache Kafka
   kohort pipeline --help                       explain what groups did, from their logs
@@ -82,6 +83,7 @@ app.add_typer(groups.app)
 app.add_typer(transactions.app)
 app.command("offsets", epilog=offsets.EPILOG)(offsets.offsets)
 app.command("config", epilog=config.EPILOG)(config.config)
+app.command("top")(top.top)
 app.command("conformance")(conformance.conformance)
 app.add_typer(pipeline.app)
 app.add_typer(log.app)

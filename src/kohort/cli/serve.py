@@ -229,6 +229,17 @@ def raise_open_files() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
+def notify_service_manager(state: str) -> None:
+    """Tell systemd about the service (`Type=notify`): "READY=1" or "STOPPING=1". Source: sd_notify(3)."""
+    address = os.environ.get("NOTIFY_SOCKET")
+    if not address:
+        return
+    import socket
+
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.sendto(state.encode(), f"\0{address[1:]}" if address.startswith("@") else address)
+
+
 def _recovery_line() -> "Callable[[RecoveryProgress], None]":
     """Make a callback that shows the progress of recovery on a terminal."""
     shown_at = [0.0]
@@ -290,7 +301,9 @@ async def _serve(settings: object, log: "LogWriter") -> tuple[list[str], str | N
         metrics = "" if node.metrics_port is None else f" metrics_port={node.metrics_port}"
         more = metrics + "".join(f" {name}={value}" for name, value in _addresses(node))
         print(f"kohort ready host={host} port={port} cluster_id={node.cluster_id} data={where}{more}", flush=True)
+        notify_service_manager("READY=1")
         await stopping.wait()
+        notify_service_manager("STOPPING=1")
     finally:
         await node.stop()
     return failures, node.missing_data

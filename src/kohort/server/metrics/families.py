@@ -7,6 +7,7 @@ returns its families from `HostedCoordinator.metrics`; `runtime_families` has th
 
 import math
 import os
+import resource
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -59,6 +60,8 @@ def process_families(started_at_s: float) -> Iterator[Metric]:
         resident = int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         yield gauge("process_resident_memory_bytes", "Resident memory.", resident)
         yield gauge("process_open_fds", "Open files and sockets.", len(os.listdir(_OPEN_FILES)))
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    yield gauge("process_max_fds", "How many files and sockets may be open.", limit)
 
 
 def server_families(connections: ClientConnections) -> Iterator[Metric]:
