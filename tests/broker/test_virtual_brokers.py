@@ -9,7 +9,7 @@ from kohort.model.errors import ErrorCode
 from kohort.model.ids import CONSUMER_OFFSETS
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
-from tests.broker.harness import batch, produce_request
+from tests.broker.harness import Harness, batch, produce_request
 from tests.broker.virtual_cluster import BROKERS, VirtualCluster
 
 LEADER, FOLLOWER, OTHER = BROKERS
@@ -417,6 +417,46 @@ def test_partitions_without_a_running_replica_have_no_leader() -> None:
     cluster.start(2)
     state = cluster.state("t")
     assert (state.leader_id, state.leader_epoch, state.isr_nodes) == (2, 2, (2,))
+
+
+def test_a_large_topic_moves_in_steps_and_keeps_what_is_changed_meanwhile() -> None:
+    cluster = VirtualCluster()
+    wanted = m.CreateTopicsRequestCreatableTopic(name="t", num_partitions=1_500, replication_factor=3)
+    cluster.ask(ApiKey.CREATE_TOPICS, m.CreateTopicsRequest(topics=[wanted], timeout_ms=1000))
+    codes: list[ErrorCode] = []
+    steps = cluster.broker.replication.fence(1, codes.append)
+    next(steps)
+    cluster.node.settle()
+    config = m.IncrementalAlterConfigsRequestAlterableConfig(name="retention.ms", config_operation=0, value="1")
+    resource = m.IncrementalAlterConfigsRequestAlterConfigsResource(
+        resource_type=2, resource_name="t", configs=[config]
+    )
+    request = m.IncrementalAlterConfigsRequest(resources=[resource])
+    assert cluster.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, request, at=2).responses[0].error_code == 0
+    for _ in steps:
+        cluster.node.settle()
+    cluster.node.settle()
+    topic = cluster.broker.catalog.topic("t")
+    assert topic is not None
+    assert (codes, topic.configs) == ([NONE], {"retention.ms": "1"})
+    assert {(state.replicas[0] == 1, state.leader_epoch, 1 in state.isr) for state in topic.partitions} == {
+        (True, 1, False),
+        (False, 0, False),
+    }
+
+
+def test_fewer_brokers_lead_what_they_have_replicas_of() -> None:
+    """A data directory of three brokers is started with one."""
+    cluster = VirtualCluster()
+    cluster.assign("t", (2, 1, 3), (2, 3))
+    cluster.ask(ApiKey.PRODUCE, produce(), version=12, at=2)
+    alone = Harness(store=cluster.store, node=cluster.node)
+    alone.node.settle()
+    (topic,) = alone.ask(ApiKey.METADATA, m.MetadataRequest(topics=[m.MetadataRequestTopic(name="t")])).topics
+    assert [(one.leader_id, one.isr_nodes) for one in topic.partitions] == [(1, (1,)), (-1, ())]
+    assert [one.offline_replicas for one in topic.partitions] == [(2, 3), (2, 3)]
+    assert alone.produce("t", {0: batch(b"b")})[0].error_code == 0
+    assert alone.produce("t", {1: batch(b"b")})[0].error_code == NOT_LEADER
 
 
 def test_a_stopped_broker_is_shown_as_fenced() -> None:

@@ -88,7 +88,7 @@ class ReplicationControl:
             topic = self._catalog.newest(name)
             if topic is None:
                 continue
-            moved = self.moved(topic, transition)
+            moved = yield from self._moved(topic, transition)
             if moved is not None:
                 changed.append(moved)
             visited += topic.partition_count
@@ -104,6 +104,26 @@ class ReplicationControl:
         if put:
             pending.begin()
             self._catalog.change(CatalogChange(put=put), pending.on_done)
+
+    def _moved(self, topic: Topic, transition: Transition) -> Generator[None, None, Topic | None]:
+        """As `moved`, in steps; begins again if the topic changes between two of them."""
+        newest: Topic | None = topic
+        while newest is not None:
+            topic, min_isr = newest, self.min_isr(newest)
+            states: list[PartitionState] = []
+            has_changed = False
+            for index in range(topic.partition_count):
+                if index and index % PARTITIONS_STEP == 0:
+                    yield
+                    newest = self._catalog.newest_by_id(topic.topic_id)
+                    if newest is not topic:
+                        break
+                state = self._catalog.state(topic, index)
+                states.append(transition(state, min_isr))
+                has_changed |= states[-1] is not state
+            else:
+                return self._catalog.with_states(topic, states) if has_changed else None
+        return None
 
     def moved(self, topic: Topic, transition: Transition, indexes: Iterable[int] | None = None) -> Topic | None:
         """

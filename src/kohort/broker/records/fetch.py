@@ -30,6 +30,7 @@ from kohort.broker.records.fetch_sessions import FetchContext, FetchSessionCache
 from kohort.broker.records.offset_for_leader_epoch import leader_epoch_error
 from kohort.machine.shard import Reply
 from kohort.model.errors import CoordinatorError, ErrorCode, StorageError
+from kohort.model.limits import FETCH_SESSION_PARTITIONS_MAX
 from kohort.runtime.ports import Clock
 from kohort.runtime.purgatory import Delayed
 from kohort.storage.log import NO_EPOCH, Log
@@ -78,13 +79,15 @@ class Fetch:
         self._partitions = partitions
         self._leadership = leadership
         self._cluster = cluster
-        self._is_rack_aware = config.get_str("replica.selector.class") == RACK_AWARE
+        self.node_id = partitions.node_id
+        self.is_rack_aware = config.get_str("replica.selector.class") == RACK_AWARE
         self._bytes_max = config.get_int("fetch.max.bytes")
         self._bytes_left = bytes_left
         self.quotas = quotas
         self._waiting = waiting
         self.unknown_traffic = partitions.traffic.unknown
-        self.sessions = FetchSessionCache(config.get_int("max.incremental.fetch.session.cache.slots"), clock)
+        slots = config.get_int("max.incremental.fetch.session.cache.slots")
+        self.sessions = FetchSessionCache(slots, clock, FETCH_SESSION_PARTITIONS_MAX // len(cluster.brokers))
 
     def fetch(self, request: m.FetchRequest, context: Context, reply: Reply[m.FetchResponse]) -> m.FetchResponse | None:
         api_version = context.api_version
@@ -134,10 +137,12 @@ class Fetch:
         leader = self._leadership.leader(topic, index)
         return m.FetchResponseLeaderIdAndEpoch(leader_id=leader.leader_id, leader_epoch=leader.leader_epoch)
 
-    def check(self, partition: Partition, api_version: int) -> None:
+    def check_follower(self, partition: Partition, api_version: int) -> None:
         """
+        Check a partition that another broker leads.
+
         Raises:
-            NotLeaderError: this broker does not lead the partition; from v11 on, it has no replica.
+            NotLeaderError: before v11; from v11 on, if this broker has no replica.
             StorageError: the log has failed.
         """
         self._partitions.check(partition, is_leader_asked=api_version < _FOLLOWERS_SINCE)
@@ -149,8 +154,7 @@ class Fetch:
         Source: Kafka ReplicaManager.findPreferredReadReplica, RackAwareReplicaSelector; all replicas have all records here.
         """
         rack = request.rack_id
-        is_leader = partition.leader_id == self._partitions.node_id
-        if not self._is_rack_aware or not rack or api_version < _FOLLOWERS_SINCE or not is_leader:
+        if not rack or api_version < _FOLLOWERS_SINCE or partition.leader_id != self.node_id:
             return None
         cluster = self._cluster
         near = [replica for replica in partition.replicas if cluster.is_active(replica)]
@@ -325,13 +329,17 @@ class _Read:
         if requested.partition_max_bytes < 0:
             return _refusal(requested, ErrorCode.UNKNOWN_SERVER_ERROR)
         try:
-            self.fetch.check(partition, self.context.api_version)
+            if partition.leader_id == self.fetch.node_id:
+                partition.check()
+            else:
+                self.fetch.check_follower(partition, self.context.api_version)
             known_epoch = requested.current_leader_epoch
             if known_epoch >= 0 and (code := leader_epoch_error(known_epoch, partition.leader_epoch)):
                 return _refusal(requested, code)
-            preferred = self.fetch.preferred_replica(partition, self.request, self.context.api_version)
-            if preferred is not None:
-                return _elsewhere(requested, log, preferred)
+            if self.fetch.is_rack_aware:
+                preferred = self.fetch.preferred_replica(partition, self.request, self.context.api_version)
+                if preferred is not None:
+                    return _elsewhere(requested, log, preferred)
             if requested.last_fetched_epoch >= 0 and (diverging := _diverging(requested, partition)):
                 return diverging
             if not log.log_start_offset <= requested.fetch_offset <= log.end_offset:
