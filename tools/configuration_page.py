@@ -66,7 +66,8 @@ Notes:
   (`consumer.session.timeout.ms`), which takes effect with the next heartbeat of each member. The broker does not start unless each
   default is within its limits and the heartbeat interval is below the session timeout. A value that a group has set stays in force
   if the limits change later, as in Kafka.
-- `log.flush.interval.messages`: concerns `--flush os`; without it every record is flushed before it is acknowledged.
+- `log.flush.interval.messages`, `log.flush.interval.ms`, `flush.messages`, `flush.ms`: concern `--flush os`; without it every record is
+  flushed before it is acknowledged. As in Kafka, `flush.ms` acts only if `log.flush.scheduler.interval.ms` is set, at its interval.
 - `log.initial.task.delay.ms`: at most the interval of the check.
 - `max.connections`: file descriptors are a limit, too ([limits](limits.md)).
 - `offset.metadata.max.bytes`: counts UTF-16 code units, as Kafka does.

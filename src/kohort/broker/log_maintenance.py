@@ -18,7 +18,7 @@ from kohort.broker.ports import CallLater, Cancel
 from kohort.model.errors import StorageError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Clock
-from kohort.storage.log import CleanerConfig, LogStore
+from kohort.storage.log import LONG_MAX, CleanerConfig, LogStore
 
 _log = logging.getLogger("kohort.broker")
 
@@ -48,6 +48,10 @@ class LogMaintenance:
         self._cancel: Cancel = call_later(
             min(config.get_int("log.initial.task.delay.ms"), self._interval_ms), self._begin
         )
+        self._flush_interval_ms = config.get_int("log.flush.scheduler.interval.ms")
+        self._cancel_flushing: Cancel = lambda: None
+        if self._flush_interval_ms < LONG_MAX:
+            self._cancel_flushing = call_later(config.get_int("log.initial.task.delay.ms"), self._flush)
         self._cancel_cleaning: Cancel = lambda: None
         if config.get_bool("log.cleaner.enable"):
             self._cancel_cleaning = call_later(self._backoff_ms, self._clean)
@@ -56,6 +60,12 @@ class LogMaintenance:
     def close(self) -> None:
         self._cancel()
         self._cancel_cleaning()
+        self._cancel_flushing()
+
+    def _flush(self) -> None:
+        """Source: Kafka LogManager, the task kafka-log-flusher."""
+        self._store.flush_aged()
+        self._cancel_flushing = self._call_later(max(self._flush_interval_ms, 1), self._flush)
 
     @property
     def _backoff_ms(self) -> int:

@@ -565,6 +565,9 @@ class DiskStore:
     def flush(self) -> None:
         self._flush_coordinator.flush()
 
+    def flush_aged(self) -> None:
+        self._flush_coordinator.flush_aged(self._clock.now_ms())
+
     def clean(self, config: CleanerConfig) -> None:
         self.cleaner.config = config
         if self.offline_reason is None:

@@ -60,6 +60,7 @@ class DiskLog(LogBase):
         journal_batch_prefix: the same for entries of one batch whose header and records are separate pieces.
         flush_batch: the flush batch that `flush_batch_bytes` counts this log's bytes of; both belong to the flush coordinator.
         flushed_offset: the offset up to which `flush.messages` had the log flushed; belongs to the flush coordinator.
+        flushed_ms: the time when `flush.messages` or `flush.ms` had the log flushed; belongs to the flush coordinator.
         is_dirty: whether the log changed since the last checkpoint began.
         is_deleted: whether the log was removed from the store.
     """
@@ -92,6 +93,7 @@ class DiskLog(LogBase):
         self.flush_batch: object = None
         self.flush_batch_bytes = 0
         self.flushed_offset = self.end_offset
+        self.flushed_ms = clock.now_ms()
         self.is_dirty = False
         self.is_deleted = False
         self._clock = clock
@@ -171,7 +173,7 @@ class DiskLog(LogBase):
             write_partition_metadata(self.directory, self.topic_id)
         segment = Segment(self.directory, self.end_offset, self.config, created_ms=self._clock.now_ms())
         segment.handles = self.handles
-        segment.create()
+        segment.create(preallocated_bytes=self.config.segment_bytes if self.config.preallocate else 0)
         if active is not None:
             try:
                 active.write_indexes()
@@ -537,5 +539,8 @@ class DiskLog(LogBase):
     def close(self, refusal: str) -> None:
         if self.refusal is None:
             self.refusal = refusal
+        if self._active is not None:
+            with suppress(OSError):
+                self._active.give_back_space()
         for segment in self._segments:
             segment.close()

@@ -47,6 +47,8 @@ class LogConfig(msgspec.Struct, frozen=True):
     message_timestamp_type: str = "CreateTime"
     cleanup_policy: str = "delete"
     flush_messages: int = LONG_MAX
+    flush_ms: int = LONG_MAX
+    preallocate: bool = False
     retention_ms: int = 604_800_000
     retention_bytes: int = -1
     delete_retention_ms: int = 86_400_000
@@ -279,6 +281,13 @@ class LogStore(Protocol):
 
     def delete(self, topic_partition: TopicPartition) -> None:
         """Close the log and remove its data; a missing partition is no error."""
+
+    def flush_aged(self) -> None:
+        """
+        Flush the logs with unflushed data that were not flushed for their topic's `flush.ms`, in the background.
+
+        Source: Kafka LogManager.flushDirtyLogs.
+        """
 
     def clean(self, config: CleanerConfig) -> None:
         """

@@ -73,6 +73,9 @@ class MemoryStore:
             log.refusal = f"{topic_partition} was deleted"
             self.cleaner.forget(topic_partition)
 
+    def flush_aged(self) -> None:
+        """Nothing is ever unflushed."""
+
     def clean(self, config: CleanerConfig) -> None:
         if not self._is_closed:
             self.cleaner.clean(config)

@@ -202,8 +202,22 @@ class FlushCoordinator:
             self._defer(self._end_turn)
         self._flush_batch.ends[log] = log.end_offset
         if log.end_offset - log.flushed_offset >= log.config.flush_messages:
-            log.flushed_offset = log.end_offset
-            self._flush_batch.bulk.add(log)
+            self._flush_with_batch(log, self._clock.now_ms())
+
+    def _flush_with_batch(self, log: DiskLog, now_ms: int) -> None:
+        log.flushed_offset, log.flushed_ms = log.end_offset, now_ms
+        self._flush_batch.bulk.add(log)
+
+    def flush_aged(self, now_ms: int) -> None:
+        """Flush the files of logs that were not flushed for their `flush.ms`. With the journal, nothing waits for a flush."""
+        if self._is_journaled or self.offline_reason is not None:
+            return
+        for log in self._dirty:
+            if log.refusal is None and not log.is_deleted and now_ms - log.flushed_ms >= log.config.flush_ms:
+                if not self._flush_batch.ends:
+                    self._defer(self._end_turn)
+                self._flush_batch.ends[log] = log.end_offset
+                self._flush_with_batch(log, now_ms)
 
     def on_delete(self, log: DiskLog) -> None:
         """Note a deletion, so that recovery does not restore the log."""

@@ -89,6 +89,8 @@ class Segment:
         self.was_touched = False
         """Whether the file was read or written lately; `handles` clears it."""
         self._fd = -1
+        self._reserved_bytes = 0
+        """How large the file was reserved to become."""
         self._since_index_bytes = 0
         self._recent_offsets: list[int] = []
         """Base offsets and positions of the batches since the last index entry, so that a read at the tail needs no walk."""
@@ -96,10 +98,30 @@ class Segment:
 
     # Writing
 
-    def create(self) -> None:
-        """Make the file; an existing one (empty, or with data that was never acknowledged) is emptied."""
+    def create(self, *, preallocated_bytes: int = 0) -> None:
+        """
+        Make the file; an existing one (empty, or with data that was never acknowledged) is emptied.
+
+        Args:
+            preallocated_bytes: disk space to reserve, if the file system can.
+        """
         self._fd = self._open_file(_NEW)
         self._count_open()
+        if preallocated_bytes:
+            from kohort.storage.segments import preallocation
+
+            if preallocation.reserve(self._fd, preallocated_bytes):
+                self._reserved_bytes = preallocated_bytes
+
+    def give_back_space(self) -> None:
+        """Give back what is left of the reserved space: nothing more is appended."""
+        if self._reserved_bytes > self.size_bytes:
+            from kohort.storage.segments import preallocation
+
+            if self._fd < 0:
+                self.open()
+            preallocation.give_back(self._fd, self._reserved_bytes)
+        self._reserved_bytes = 0
 
     def _open_file(self, flags: int) -> int:
         """Open the file. If the process may not open more, other segments' files are closed for it."""
@@ -216,6 +238,7 @@ class Segment:
     def release(self) -> None:
         """Drop the indexes from memory and close the files; the next access opens them again."""
         self._recent_offsets, self._recent_positions = [], []
+        self.give_back_space()
         self.index.release()
         self.time_index.release()
         self.close()
