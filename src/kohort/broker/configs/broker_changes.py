@@ -8,7 +8,6 @@ Source: KIP-226; Kafka DynamicBrokerConfig.validate and its reconfigurables, Con
 ConfigurationControlManager; texts of a 4.2.1.
 """
 
-import ipaddress
 import re
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -192,6 +191,9 @@ def _check_connections(new: BrokerConfig, changed: set[str]) -> None:
     overrides = new.get_str(_OVERRIDES) or ""
     if not overrides and new.get_int(_PER_IP) == 0:
         raise ConfigError(f"requirement failed: {_PER_IP} can be set to zero only if {_OVERRIDES} property is set.")
+    # Imported late: few brokers have overrides.
+    import ipaddress
+
     for pair in filter(None, (each.strip() for each in overrides.split(","))):
         host, separator, number = pair.rpartition(":")
         if not separator:
