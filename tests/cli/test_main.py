@@ -33,6 +33,7 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     "words",
     [
         [],
+        ["config"],
         ["topics"],
         ["topics", "list"],
         ["topics", "describe"],

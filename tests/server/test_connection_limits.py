@@ -93,6 +93,18 @@ def test_connections_in_all(count_max: str, descriptors: int, count: int, has_ro
     assert (limits.has_room, limits.excess) == (has_room, excess)
 
 
+def test_a_limit_that_is_changed_at_run_time_holds_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    config = BrokerConfig({MAX: "5"})
+    limits = ConnectionLimits(config, 100)
+    tells: list[int] = []
+    limits.when_room.append(lambda: tells.append(limits.count_max))
+    config.set_dynamic({MAX: "7", OVERRIDES: "127.0.0.1:2"}, {})
+    assert (limits.count_max, limits.host_max("127.0.0.1"), tells) == (7, 2, [7])
+    config.set_dynamic({OVERRIDES: "nobody.invalid:2"}, {})
+    assert "config.not_applied" in caplog.text
+    assert (limits.count_max, limits.host_max("127.0.0.1")) == (7, 2)
+
+
 @pytest.mark.parametrize(("per_second", "arrivals", "pause"), THROTTLED)
 def test_new_connections_a_second(per_second: int, arrivals: list[float], pause: float) -> None:
     """Source: Kafka Rate.measure, QuotaUtils.boundedThrottleTime with quota.window.num 11 of a second each."""
