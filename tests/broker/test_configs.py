@@ -242,7 +242,7 @@ def test_describe_gives_our_documentation_of_each_key_when_it_is_asked_for() -> 
     for kind, name in ((TOPIC, "t"), (BROKER, "1"), (BROKER, ""), (GROUP, "g"), (METRICS, "s")):
         for entry in describe(harness, kind, name, include_documentation=True).configs:
             assert (entry.documentation or "").endswith(".") != (entry.name == "super.users"), entry.name
-    assert describe(harness, LOGGER, "1", include_documentation=True).configs[0].documentation is None
+    assert describe(harness, LOGGER, "1", include_documentation=True).configs[0].documentation == ""
 
 
 def test_describe_broker() -> None:

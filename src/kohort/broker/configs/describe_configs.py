@@ -28,7 +28,15 @@ from kohort.broker.configs.definitions import (
     text_of,
 )
 from kohort.broker.configs.group_configs import GroupConfigs
-from kohort.broker.configs.resources import BROKER, CLIENT_METRICS, GROUP, TOPIC, canonical, node_id_of
+from kohort.broker.configs.resources import (
+    BROKER,
+    BROKER_LOGGER,
+    CLIENT_METRICS,
+    GROUP,
+    TOPIC,
+    canonical,
+    node_id_of,
+)
 from kohort.broker.configs.topic_configs import BROKER_SYNONYMS, ConfigSource, Synonym, TopicConfigs
 from kohort.broker.find_coordinator import MALFORMED
 from kohort.broker.ports import Context
@@ -82,7 +90,7 @@ class DescribeConfigs:
         try:
             found = self._entries(resource, include_synonyms=request.include_synonyms)
             entries = [entry for entry in found if not keys or entry.name in keys]
-            if request.include_documentation:
+            if request.include_documentation and resource.resource_type != BROKER_LOGGER:
                 entries = _documented(resource.resource_type, entries)
         except CoordinatorError as error:
             code, message = error.code, error.message or ""
@@ -170,7 +178,7 @@ class DescribeConfigs:
     def _other(self, name: str, synonyms: Sequence[Synonym], *, include_synonyms: bool) -> Entry:
         key = known_key(name)
         if key is None or synonyms[0].source is ConfigSource.STATIC_BROKER:
-            return _unknown(name, synonyms[:1], include_synonyms=include_synonyms)
+            return _unknown(name, synonyms, include_synonyms=include_synonyms)
         key = msgspec.structs.replace(key, name=name)
         value = text_of(key.parse(synonyms[0].value or ""))
         return _entry(key, value, synonyms, include_synonyms=include_synonyms, read_only=True)
@@ -231,7 +239,7 @@ def _loggers() -> Iterable[Entry]:
             value=level,
             config_source=ConfigSource.DYNAMIC_BROKER_LOGGER,
             config_type=0,
-            documentation=None,
+            documentation="",
         )
 
 
