@@ -228,7 +228,7 @@ class AlterConfigs:
         name = canonical(resource)
         configs = altered(self._brokers.newest(name), resource)
         _check_length(configs)
-        broker_changes.check(self._configs.broker, configs, for_all=for_all)
+        broker_changes.check(self._brokers.config_of(self._cluster.node_id), configs, for_all=for_all)
         changed: list[Any] = list(resource.configs)
         broker_changes.check_min_isr(configs, [each.name for each in changed], for_all=for_all)
         return Setting(BROKER_KIND, name, dict(configs) or None)

@@ -23,10 +23,12 @@ from kohort.broker.configs.definitions import (
     BROKER_KEYS,
     CLIENT_METRICS_KEYS,
     GROUP_KEYS,
+    BrokerConfig,
     ConfigKey,
     UpdateMode,
     text_of,
 )
+from kohort.broker.configs.dynamic_configs import DynamicConfigs
 from kohort.broker.configs.group_configs import GroupConfigs
 from kohort.broker.configs.resources import (
     BROKER,
@@ -61,10 +63,18 @@ _FAMILIES = {
 class DescribeConfigs:
     """Handler of DescribeConfigs."""
 
-    def __init__(self, catalog: Catalog, configs: TopicConfigs, groups: GroupConfigs, cluster: Cluster) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        configs: TopicConfigs,
+        groups: GroupConfigs,
+        brokers: DynamicConfigs,
+        cluster: Cluster,
+    ) -> None:
         self._catalog = catalog
         self._configs = configs
         self._groups = groups
+        self._brokers = brokers
         self._cluster = cluster
 
     def describe_configs(
@@ -143,7 +153,7 @@ class DescribeConfigs:
         node_id = node_id_of(name)
         if node_id is None:
             raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
-        if node_id not in self._cluster.nodes:
+        if node_id != self._cluster.node_id:
             expected = self._cluster.node_id
             raise CoordinatorError(
                 ErrorCode.INVALID_REQUEST,
@@ -152,20 +162,21 @@ class DescribeConfigs:
 
     def _broker(self, *, include_synonyms: bool) -> Iterable[Entry]:
         facts = self._broker_facts()
+        broker = self._brokers.config_of(self._cluster.node_id)
+        configs = TopicConfigs(broker)
         for name, key in BROKER_KEYS.items():
-            if name in facts and name not in self._configs.broker.explicit:
+            if name in facts and name not in broker.explicit:
                 synonyms = [Synonym(name, facts[name], ConfigSource.STATIC_BROKER)]
                 yield _entry(key, facts[name], synonyms, include_synonyms=include_synonyms, read_only=True)
             elif not key.is_internal:
-                synonyms = self._configs.synonyms_of_broker(_FAMILIES.get(name, (name,)), first=name)
+                synonyms = configs.synonyms_of_broker(_FAMILIES.get(name, (name,)), first=name)
                 read_only = key.update_mode is UpdateMode.READ_ONLY
-                value = self._configs.broker.text(name)
+                value = broker.text(name)
                 yield _entry(key, value, synonyms, include_synonyms=include_synonyms, read_only=read_only)
-        yield from self._others(include_synonyms=include_synonyms)
+        yield from self._others(broker, include_synonyms=include_synonyms)
 
-    def _others(self, *, include_synonyms: bool) -> Iterable[Entry]:
+    def _others(self, broker: BrokerConfig, *, include_synonyms: bool) -> Iterable[Entry]:
         """Keys that have no definition under their name: of plug-ins, and of single listeners."""
-        broker = self._configs.broker
         layers = (
             (ConfigSource.DYNAMIC_BROKER, broker.dynamic),
             (ConfigSource.DYNAMIC_DEFAULT_BROKER, broker.dynamic_defaults),

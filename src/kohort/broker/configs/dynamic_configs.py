@@ -25,7 +25,9 @@ _log = logging.getLogger("kohort.broker")
 
 class DynamicConfigs:
     """
-    Applies the catalog's broker configurations to `config`.
+    Applies the catalog's broker configurations to `config`, which all brokers of the process share.
+
+    The values of its first broker have an effect. Those of other virtual brokers are kept and shown.
 
     A value that this version refuses, which another version has stored, is logged and has no effect, as in Kafka.
     """
@@ -42,6 +44,13 @@ class DynamicConfigs:
         """The configurations that a broker, or all brokers, will have when all changes in progress are durable."""
         stored = self._catalog.newest_settings(BROKER_KIND).get(name, {})
         return (self._config.initial_defaults if name == ALL_BROKERS else {}) | dict(stored)
+
+    def config_of(self, node_id: int) -> BrokerConfig:
+        """The configuration of one broker."""
+        if str(node_id) == self._node_id:
+            return self._config
+        stored = self._catalog.settings(BROKER_KIND)
+        return self._config.with_dynamic(_valid(stored.get(str(node_id), {})), self._config.dynamic_defaults)
 
     def _on_change(self, _settings: list[Setting]) -> None:
         self._apply()
