@@ -15,7 +15,7 @@ from kohort.broker.catalog_settings import Setting
 from kohort.broker.configs import client_metrics
 from kohort.broker.configs.client_metrics import Subscription, subscriptions
 from kohort.broker.configs.dynamic_configs import BROKER_KIND
-from kohort.model.errors import ErrorCode
+from kohort.model.errors import ConfigError, ErrorCode
 from kohort.model.limits import CLIENT_METRICS_SUBSCRIPTIONS_MAX, CONFIG_LENGTH_MAX, CONFIGS_MAX
 from kohort.storage.disk import DiskStore
 from kohort.storage.log import CleanerConfig
@@ -170,6 +170,27 @@ def test_a_changed_interval_of_the_cleaner_counts_from_the_change(monkeypatch: p
     set_broker(harness, "1", "log.cleaner.backoff.ms", "10")
     harness.node.advance(10)
     assert cleaned == [2]
+
+
+# Starts
+
+# fmt: off
+REFUSED_STARTS = {
+    ("log_retention_ms", "0"): "log.retention.ms must be unlimited (-1) or, greater than or equal to 1",
+    ("log_roll_ms", "0"): "log.roll.ms must be greater than or equal to 1",
+    ("log_roll_jitter_ms", "-1"): "log.roll.jitter.ms must be greater than or equal to 0",
+    ("log_cleaner_dedupe_buffer_size", "1048576"): "log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread.",
+}
+# fmt: on
+
+
+@pytest.mark.parametrize("setting", REFUSED_STARTS)
+def test_a_start_is_refused_as_by_kafka(setting: tuple[str, str]) -> None:
+    """Source: Kafka AbstractKafkaConfig.validateValues."""
+    name, value = setting
+    with pytest.raises(ConfigError) as refused:
+        Harness(store=None, **{name: value})  # type: ignore[arg-type]
+    assert str(refused.value) == f"requirement failed: {REFUSED_STARTS[setting]}"
 
 
 # Restarts

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from kohort.broker.apis import BrokerApis
 from kohort.broker.catalog import Catalog
 from kohort.broker.cluster import Cluster
+from kohort.broker.configs.broker_changes import check_start
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.configs.dynamic_configs import DynamicConfigs
 from kohort.broker.configs.group_configs import GroupConfigs
@@ -68,6 +69,7 @@ class Broker:
         fetch_bytes_left: Callable[[], int] = lambda: BYTES_MAX,
         elsewhere: Elsewhere = at_once,
     ) -> None:
+        check_start(config)
         self.config = config
         self.features = Features() if features is None else features
         self.cluster = cluster

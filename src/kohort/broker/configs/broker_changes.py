@@ -101,6 +101,16 @@ def check(config: BrokerConfig, configs: Mapping[str, str], *, for_all: bool) ->
         raise CoordinatorError(ErrorCode.INVALID_REQUEST, str(error)) from error
 
 
+def check_start(config: BrokerConfig) -> None:
+    """
+    Check the values that the operator has set against each other, as a start of Kafka does.
+
+    Raises:
+        ConfigError: with Kafka's message.
+    """
+    _check_logs(config, set(config.explicit))
+
+
 def check_min_isr(configs: Mapping[str, str], changed: Iterable[str], *, for_all: bool) -> None:
     """
     Check `min.insync.replicas`, which only the cluster has while eligible leader replicas are enabled, and which it keeps.
