@@ -193,6 +193,18 @@ def test_a_start_is_refused_as_by_kafka(setting: tuple[str, str]) -> None:
     assert str(refused.value) == f"requirement failed: {REFUSED_STARTS[setting]}"
 
 
+def test_the_log_names_changed_configurations(caplog: pytest.LogCaptureFixture) -> None:
+    harness = Harness()
+    with caplog.at_level(logging.INFO, "kohort.broker"):
+        for key, value in (("log.cleaner.threads", "2"), ("num.io.threads", "9"), ("my\nkey", "x")):
+            set_broker(harness, "1", key, value)
+    assert [line.getMessage() for line in caplog.records] == [
+        "config.changed key='log.cleaner.threads'",
+        "config.without_effect key=num.io.threads",
+        r"config.changed key='my\nkey'",
+    ]
+
+
 # Restarts
 
 

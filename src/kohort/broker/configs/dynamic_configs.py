@@ -39,6 +39,7 @@ class DynamicConfigs:
         catalog.watch_settings(BROKER_KIND, self._on_change)
         if catalog.settings(BROKER_KIND):
             self._apply()
+        config.watch(_log_change)
 
     def newest(self, name: str) -> dict[str, str]:
         """The configurations that a broker, or all brokers, will have when all changes in progress are durable."""
@@ -58,6 +59,12 @@ class DynamicConfigs:
     def _apply(self) -> None:
         stored = self._catalog.settings(BROKER_KIND)
         self._config.set_dynamic(*(_valid(stored.get(name, {})) for name in (self._node_id, ALL_BROKERS)))
+
+
+def _log_change(names: frozenset[str]) -> None:
+    for name in sorted(names):
+        has_effect = name not in BROKER_KEYS or BROKER_KEYS[name].has_effect
+        _log.info("config.changed key=%r", name) if has_effect else _log.warning("config.without_effect key=%s", name)
 
 
 def _valid(configs: Mapping[str, Any]) -> dict[str, str]:
