@@ -7,6 +7,7 @@ import typer
 from kohort import __version__
 from kohort.cli import config, conformance, log, offsets, top
 from kohort.cli.brokers import commands as brokers
+from kohort.cli.completion import ServeCommand
 from kohort.cli.groups import write_commands as groups
 from kohort.cli.pipeline import commands as pipeline
 from kohort.cli.serve import SUMMARY as SERVE_SUMMARY
@@ -38,7 +39,6 @@ Exit codes: 0; 1 when `log verify` finds damage or `conformance` a difference; 2
 app = typer.Typer(
     name="kohort",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     help="A Kafka-compatible coordinator in Python: broker, command line, and Spark over its logs.",
@@ -70,6 +70,7 @@ def _options(
 @app.command(
     "serve",
     help=SERVE_SUMMARY,
+    cls=ServeCommand,
     add_help_option=False,
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
 )

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from kohort.cli.cluster import open_client, with_cluster_options
+from kohort.cli.completion import complete_groups
 from kohort.cli.groups.queries import describe_group, offset_rows
 from kohort.cli.options import AsJson
 from kohort.cli.output import print_json, print_table
@@ -15,7 +16,7 @@ COLUMNS = ("group", "topic", "partition", "offset", "leader_epoch", "metadata", 
 
 @with_cluster_options
 def offsets(
-    group: Annotated[str, typer.Argument(metavar="GROUP", help="Group id.")],
+    group: Annotated[str, typer.Argument(metavar="GROUP", autocompletion=complete_groups, help="Group id.")],
     is_json: AsJson = False,
 ) -> None:
     """Show committed offsets and lag of a group."""

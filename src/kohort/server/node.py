@@ -300,7 +300,7 @@ class Node:
         topics = list(broker.catalog.topics())
         partitions = sum(topic.partition_count for topic in topics)
         state = kafka.STOPPING if connections.is_draining else kafka.RUNNING
-        yield from kafka.broker_families(store, len(topics), partitions, state, late)
+        yield from kafka.broker_families(store, len(topics), partitions, state, late, len(self._cluster.brokers))
         yield from kafka.traffic_families(broker.partitions.traffic, invalid)
         yield from kafka.request_families(connections)
         yield from kafka.purgatory_families("Fetch", fetches)

@@ -12,6 +12,7 @@ import typer
 
 from kohort.cli.brokers import leaders
 from kohort.cli.cluster import open_client, with_cluster_options
+from kohort.cli.completion import complete_groups, complete_topics
 from kohort.cli.options import AsJson
 from kohort.cli.output import print_json, print_table
 from kohort.client.cluster import CoordinatorKind
@@ -79,7 +80,7 @@ def start(broker: BrokerId, control: ControlSocket = None, is_json: AsJson = Fal
 @app.command("move-leader", epilog="Example: kohort brokers move-leader orders 0 2")
 @with_cluster_options
 def move_leader(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic name.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=complete_topics, help="Topic name.")],
     partition: Annotated[int, typer.Argument(metavar="PARTITION", help="Partition index.")],
     broker: BrokerId,
     is_json: AsJson = False,
@@ -94,7 +95,9 @@ def move_leader(
 @with_cluster_options
 def move_coordinator(
     broker: BrokerId,
-    group: Annotated[str | None, typer.Option("--group", metavar="GROUP", help="Group id.")] = None,
+    group: Annotated[
+        str | None, typer.Option("--group", metavar="GROUP", autocompletion=complete_groups, help="Group id.")
+    ] = None,
     transactional_id: Annotated[
         str | None, typer.Option("--transactional-id", metavar="ID", help="Transactional id.")
     ] = None,

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from kohort.cli.cluster import open_client, with_cluster_options
+from kohort.cli.completion import complete_groups
 from kohort.cli.groups import queries
 from kohort.cli.groups.queries import Group, GroupMember
 from kohort.cli.groups.waiting import Reconciling, Wait, find_waits
@@ -56,7 +57,9 @@ def list_groups(
 @app.command(epilog="Example: kohort groups describe billing --json")
 @with_cluster_options
 def describe(
-    names: Annotated[list[str] | None, typer.Argument(metavar="GROUP", help="Group ids.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="GROUP", autocompletion=complete_groups, help="Group ids.")
+    ] = None,
     is_json: AsJson = False,
     with_all: Annotated[bool, typer.Option("--all", help="Every classic and consumer group.")] = False,
 ) -> None:

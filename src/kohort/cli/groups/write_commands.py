@@ -14,6 +14,7 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 from kohort.cli.cluster import open_client, with_cluster_options
+from kohort.cli.completion import complete_groups, complete_topics
 from kohort.cli.groups.commands import app
 from kohort.cli.groups.offset_files import FileOffset, csv_text, read_offsets
 from kohort.cli.groups.queries import consumer_group_ids, describe_group, fetch_committed
@@ -47,11 +48,16 @@ from kohort.model.ids import TopicPartition
 
 __all__ = ("app",)
 
-Names = Annotated[list[str] | None, typer.Argument(metavar="GROUP", help="Group ids.")]
+Names = Annotated[list[str] | None, typer.Argument(metavar="GROUP", autocompletion=complete_groups, help="Group ids.")]
 AllGroups = Annotated[bool, typer.Option("--all-groups", help="All groups of consumers.")]
 TopicScope = Annotated[
     list[str] | None,
-    typer.Option("--topic", metavar="TOPIC[:0,1]", help="A topic, or some of its partitions; repeatable."),
+    typer.Option(
+        "--topic",
+        metavar="TOPIC[:0,1]",
+        autocompletion=complete_topics,
+        help="A topic, or some of its partitions; repeatable.",
+    ),
 ]
 AllTopics = Annotated[bool, typer.Option("--all-topics", help="All partitions with a committed offset of the group.")]
 Execute = Annotated[bool, typer.Option("--execute", help="Write the offsets.")]
@@ -183,6 +189,7 @@ def import_offsets(
         typer.Option(
             "--group",
             metavar="GROUP",
+            autocompletion=complete_groups,
             help="Only this group; repeatable. For a file without groups: the group to import into.",
         ),
     ] = None,
@@ -203,7 +210,7 @@ def import_offsets(
 @app.command("delete-offsets", epilog="Example: kohort groups delete-offsets billing --topic orders:0,1")
 @with_cluster_options
 def delete_offsets_(
-    name: Annotated[str, typer.Argument(metavar="GROUP", help="Group id.")],
+    name: Annotated[str, typer.Argument(metavar="GROUP", autocompletion=complete_groups, help="Group id.")],
     is_json: AsJson = False,
     topic: TopicScope = None,
     all_topics: AllTopics = False,

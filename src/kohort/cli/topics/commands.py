@@ -5,6 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from kohort.cli.cluster import open_client, with_cluster_options
+from kohort.cli.completion import complete_topics
 from kohort.cli.options import AsJson
 from kohort.cli.output import print_json, print_table
 from kohort.cli.topics import queries
@@ -22,7 +23,7 @@ app = typer.Typer(
     epilog="Example: kohort topics create orders --partitions 6 --config cleanup.policy=compact",
 )
 
-Names = Annotated[list[str], typer.Argument(metavar="TOPIC", help="Topic names.")]
+Names = Annotated[list[str], typer.Argument(metavar="TOPIC", autocompletion=complete_topics, help="Topic names.")]
 
 
 @app.command("list", epilog="Example: kohort topics list --json")

@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 from kohort.cli.cluster import open_client, with_cluster_options
+from kohort.cli.completion import complete_topics, complete_transactional_ids
 from kohort.cli.options import AsJson
 from kohort.cli.output import print_json, print_table
 from kohort.cli.transactions import queries
@@ -27,7 +28,7 @@ app = typer.Typer(
     epilog="Example: kohort transactions find-hanging --topic orders",
 )
 
-Topic = Annotated[str, typer.Option("--topic", metavar="TOPIC", help="Topic name.")]
+Topic = Annotated[str, typer.Option("--topic", metavar="TOPIC", autocompletion=complete_topics, help="Topic name.")]
 Partition: TypeAlias = Annotated[int, typer.Option("--partition", min=0, metavar="N", help="Partition number.")]
 AnyPartition: TypeAlias = Annotated[
     int | None, typer.Option("--partition", min=0, metavar="N", help="Only this partition.")
@@ -87,7 +88,12 @@ def list_transactions(
 @app.command(epilog="Example: kohort transactions describe shop-1")
 @with_cluster_options
 def describe(
-    names: Annotated[list[str] | None, typer.Argument(metavar="TRANSACTIONAL_ID", help="Transactional ids.")] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="TRANSACTIONAL_ID", autocompletion=complete_transactional_ids, help="Transactional ids."
+        ),
+    ] = None,
     is_json: AsJson = False,
     with_all: Annotated[bool, typer.Option("--all", help="Every transactional id.")] = False,
 ) -> None:

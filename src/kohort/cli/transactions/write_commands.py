@@ -5,6 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from kohort.cli.cluster import open_client, with_cluster_options
+from kohort.cli.completion import complete_transactional_ids
 from kohort.cli.groups.reset_targets import duration_ms
 from kohort.cli.options import AsJson
 from kohort.cli.output import print_json, print_table
@@ -78,7 +79,10 @@ def abort(
 @app.command("force-terminate", epilog="Example: kohort transactions force-terminate shop-1")
 @with_cluster_options
 def force_terminate_(
-    name: Annotated[str, typer.Argument(metavar="TRANSACTIONAL_ID", help="Transactional id.")],
+    name: Annotated[
+        str,
+        typer.Argument(metavar="TRANSACTIONAL_ID", autocompletion=complete_transactional_ids, help="Transactional id."),
+    ],
     is_json: AsJson = False,
 ) -> None:
     """

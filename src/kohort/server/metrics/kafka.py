@@ -153,7 +153,9 @@ def request_families(connections: ClientConnections) -> Iterator[Metric]:
     yield _counter(f"{prefix}connection-close-total", "Closed connections.", (LISTENER, closed))
 
 
-def broker_families(metrics: StoreMetrics, topics: int, partitions: int, state: int, late: int) -> Iterator[Metric]:
+def broker_families(
+    metrics: StoreMetrics, topics: int, partitions: int, state: int, late: int, brokers: int
+) -> Iterator[Metric]:
     """
     ReplicaManager, KafkaServer and KafkaController.
 
@@ -161,6 +163,7 @@ def broker_families(metrics: StoreMetrics, topics: int, partitions: int, state: 
         topics, partitions: those of the catalog; this broker leads all of them.
         state: the state of the broker.
         late: partitions with late transactions.
+        brokers: the brokers of the process that run.
     """
     offline = sum(log.is_offline for log in metrics.logs)
     manager = "kafka.server:type=ReplicaManager,name="
@@ -174,7 +177,7 @@ def broker_families(metrics: StoreMetrics, topics: int, partitions: int, state: 
     yield _gauge("kafka.server:type=KafkaServer,name=BrokerState", "3 if running, 6 while stopping.", state)
     controller = "kafka.controller:type=KafkaController,name="
     yield _gauge(f"{controller}ActiveControllerCount", "1: this process keeps the catalog of topics.", 1)
-    yield _gauge(f"{controller}ActiveBrokerCount", "Brokers.", 1)
+    yield _gauge(f"{controller}ActiveBrokerCount", "Brokers that run.", brokers)
     yield _gauge(f"{controller}GlobalTopicCount", "Topics.", topics)
     yield _gauge(f"{controller}GlobalPartitionCount", "Partitions.", partitions)
     yield _gauge(f"{controller}OfflinePartitionsCount", "Partitions without a leader.", offline)
