@@ -52,6 +52,11 @@ def test_a_broker_stops(before: PartitionState, broker: int, min_isr: int, after
     assert fenced(before, broker, (ALL - {broker}).__contains__, min_isr=min_isr) == after
 
 
+def test_an_eligible_replica_leads_only_if_no_replica_is_in_sync() -> None:
+    before = state("123", "12", 1, 0, "3")
+    assert fenced(before, 1, {3}.__contains__, min_isr=3) == state("123", "2", NO_LEADER, 1, "31")
+
+
 def test_a_leader_is_never_a_stopped_broker() -> None:
     first = fenced(state("123", "123", 1), 1, {3}.__contains__, min_isr=1)
     assert (first.leader, first.isr) == (3, (2, 3))
