@@ -19,6 +19,7 @@ from kohort.model.errors import ConfigError, ErrorCode
 from kohort.model.limits import CLIENT_METRICS_SUBSCRIPTIONS_MAX, CONFIG_LENGTH_MAX, CONFIGS_MAX
 from kohort.storage.disk import DiskStore
 from kohort.storage.log import CleanerConfig
+from kohort.storage.memory import MemoryStore
 from kohort.testing.virtual import VirtualNode
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
@@ -165,7 +166,8 @@ def test_a_changed_interval_of_the_cleaner_counts_from_the_change(monkeypatch: p
     def clean(config: CleanerConfig) -> None:
         cleaned.append(config.threads)
 
-    monkeypatch.setattr(harness.store, "clean", clean)
+    assert isinstance(harness.store, MemoryStore)
+    monkeypatch.setattr(harness.store.cleaner, "clean", clean)
     set_broker(harness, "1", "log.cleaner.threads", "2")
     set_broker(harness, "1", "log.cleaner.backoff.ms", "10")
     harness.node.advance(10)
