@@ -313,8 +313,10 @@ def test_what_clients_can_store_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
         many = [(f"my.key{low + number}", SET, "x") for number in range(500)]
         assert alter(harness, *many, kind=BROKER, name="1") == 0
     assert alter(harness, ("my.key", SET, "x"), kind=BROKER, name="1") == ErrorCode.INVALID_CONFIG
-    entries = ",".join(["client_id=a"] * 33)
-    assert alter(harness, ("match", SET, entries), kind=METRICS, name="s") == ErrorCode.INVALID_CONFIG
+    for entry, number in (("client_id=a", 16), (r"client_id=\pL", 4)):
+        for count, code in ((number, 0), (number + 1, ErrorCode.INVALID_CONFIG)):
+            entries = ",".join([entry] * count)
+            assert alter(harness, ("match", SET, entries), kind=METRICS, name="s", validate_only=True) == code
     monkeypatch.setattr(client_metrics, "CLIENT_METRICS_SUBSCRIPTIONS_MAX", 1)
     assert CLIENT_METRICS_SUBSCRIPTIONS_MAX > 1
     assert alter(harness, ("interval.ms", SET, "100"), kind=METRICS, name="a") == 0

@@ -49,6 +49,8 @@ CONFIG_LENGTH_MAX: Final = 32_767
 """Characters of the name and value of one configuration of a broker or of client metrics. Longer ones are INVALID_CONFIG."""
 CLIENT_METRICS_SUBSCRIPTIONS_MAX: Final = 1_000
 """Subscriptions of client metrics. A change that would make one more is POLICY_VIOLATION."""
+CLIENT_METRICS_PATTERNS_MAX: Final = 16
+"""Expressions of a subscription, with at most `PATTERN_CLASSES_MAX` Unicode classes together. More are INVALID_CONFIG."""
 
 # Record batches
 

@@ -66,8 +66,6 @@ DELETE = 1
 APPEND = 2
 SUBTRACT = 3
 
-SLOW_STEP = 10
-"""Subscriptions of client metrics that are changed in one step: validation may take a millisecond each."""
 TIMEOUT_MS = 30_000
 """The requests have no timeout. Source: the default request timeout of Kafka's clients."""
 
@@ -342,13 +340,15 @@ def _broker_list(configs: Mapping[str, str], change: Change) -> str:
 
 
 def _parts(resources: Sequence[R]) -> Iterator[Sequence[R]]:
-    """Resources to change in one step each. A broker is alone, because it may be given under two names: 1 and 01."""
-    low = slow = 0
+    """
+    Resources to change in one step each. A broker is alone, because it may be given under two names: 1 and 01. So is a
+    subscription of client metrics: compiling its expressions takes milliseconds.
+    """
+    low = 0
     for high, resource in enumerate(resources, 1):
-        slow += resource.resource_type == CLIENT_METRICS
-        if slow == SLOW_STEP or high - low == CHUNK or resource.resource_type == BROKER:
+        if high - low == CHUNK or resource.resource_type in (BROKER, CLIENT_METRICS):
             yield resources[low:high]
-            low, slow = high, 0
+            low = high
     if low < len(resources) or not resources:
         yield resources[low:]
 

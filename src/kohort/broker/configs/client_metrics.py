@@ -16,7 +16,12 @@ import msgspec
 from kohort.broker.catalog import Catalog
 from kohort.broker.configs.definitions import CLIENT_METRICS_KEYS
 from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode
-from kohort.model.limits import CLIENT_METRICS_SUBSCRIPTIONS_MAX, PATTERN_LENGTH_MAX
+from kohort.model.limits import (
+    CLIENT_METRICS_PATTERNS_MAX,
+    CLIENT_METRICS_SUBSCRIPTIONS_MAX,
+    PATTERN_CLASSES_MAX,
+    PATTERN_LENGTH_MAX,
+)
 
 CLIENT_METRICS_KIND: Final = "client-metrics"
 """The kind of the catalog's setting; its name is that of the subscription, and its fields are the configurations."""
@@ -25,7 +30,6 @@ INTERVAL_DEFAULT_MS: Final = 300_000
 _INTERVAL_MIN_MS: Final = 100
 _INTERVAL_MAX_MS: Final = 3_600_000
 _PROGRAM_BYTES_MAX: Final = 1 << 16
-_PATTERNS_MAX: Final = 32
 
 MATCH_NAMES: Final = frozenset(
     {
@@ -119,8 +123,10 @@ def _parse_match(patterns: tuple[str, ...]) -> dict[str, Any]:
         ConfigError: an entry is not `NAME=EXPRESSION`, or the expression is invalid.
     """
     compiled: dict[str, Any] = {}
-    if len(patterns) > _PATTERNS_MAX:
-        raise ConfigError(f"Illegal client matching pattern: more than {_PATTERNS_MAX} entries")
+    if len(patterns) > CLIENT_METRICS_PATTERNS_MAX:
+        raise ConfigError(f"Illegal client matching pattern: more than {CLIENT_METRICS_PATTERNS_MAX} entries")
+    if sum(entry.lower().count(r"\p") for entry in patterns) > PATTERN_CLASSES_MAX:
+        raise ConfigError(f"Illegal client matching pattern: more than {PATTERN_CLASSES_MAX} Unicode classes")
     for entry in patterns:
         # Imported late: few clusters have subscriptions.
         import re2
