@@ -15,6 +15,11 @@ from tempfile import TemporaryDirectory
 
 SMOKE = Path(__file__).with_name("smoke_broker.py")
 PLAIN_TAG = "py3-none-any"
+WITHOUT_PIPELINE = """
+import importlib.util, sys
+found = [name for name in ("duckdb", "numpy", "pandas", "pyarrow", "pyspark", "pytest") if importlib.util.find_spec(name)]
+sys.exit(f"the wheel installs {', '.join(found)}, which only its extras need" if found else 0)
+"""
 
 
 def check(wheel: Path) -> None:
@@ -41,6 +46,7 @@ def check(wheel: Path) -> None:
         version = run(str(kohort), "--version", at=directory).strip()
         if not version.endswith(f"({build})"):
             sys.exit(f"{wheel.name}: kohort --version says {version!r}, expected the {build} build")
+        run(str(python), "-I", "-c", WITHOUT_PIPELINE, at=directory)
         run(str(python), "-I", str(SMOKE), str(kohort), at=directory)
     print(f"{wheel.name}: {version} serves; {time.monotonic() - started:.0f} s")
 

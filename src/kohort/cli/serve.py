@@ -84,7 +84,9 @@ def parser() -> argparse.ArgumentParser:
     where.add_argument(
         "--metrics-port",
         type=_port,
-        help="serve /metrics for Prometheus on this port; 0 picks a free port (default: no metrics)",
+        metavar="PORT",
+        help="serve /metrics, /health and /ready on this port, for Prometheus, probes and `kohort top`; 0 picks a free port "
+        "(default: none)",
     )
     brokers = options.add_argument_group("virtual brokers")
     brokers.add_argument(

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 DEFAULT_METRICS = "127.0.0.1:9404"
+EPILOG = "Example: kohort serve --memory --metrics-port 9404, then: kohort top"
 TIMEOUT_S = 5.0
 LOGS_SHOWN = 10
 _QUANTILES = (0.5, 0.99)

@@ -299,8 +299,10 @@ class Node:
         yield from self._coordinators.metrics()
         topics = list(broker.catalog.topics())
         partitions = sum(topic.partition_count for topic in topics)
+        brokers = self._cluster.brokers
+        fenced = sum(broker.is_fenced for broker in brokers.values())
         state = kafka.STOPPING if connections.is_draining else kafka.RUNNING
-        yield from kafka.broker_families(store, len(topics), partitions, state, late, len(self._cluster.brokers))
+        yield from kafka.broker_families(store, len(topics), partitions, state, late, len(brokers) - fenced, fenced)
         yield from kafka.traffic_families(broker.partitions.traffic, invalid)
         yield from kafka.request_families(connections)
         yield from kafka.purgatory_families("Fetch", fetches)

@@ -144,10 +144,9 @@ def hang_(
     run `kohort transactions abort`. With --group the members of this group cannot fetch their offset until then.
 
     The partition's leader must accept transactional records that no coordinator knows. Brokers before Kafka 3.6 do. Later
-    brokers, and Kohort, do if they run with transaction.partition.verification.enable=false. Kafka can change this at run time:
-    --switch-verification-off does so for a moment, on the leader (or the coordinator of the group) only, and needs the right to
-    alter its configuration. Meanwhile the broker verifies no producer. Kohort cannot change it at run time: start it with
-    --set transaction.partition.verification.enable=false.
+    brokers, and Kohort, do with transaction.partition.verification.enable=false. --switch-verification-off sets this for a
+    moment, on the leader (or the coordinator of the group) only, and needs the right to alter its configuration. Meanwhile the
+    broker verifies no producer.
     """
     place = TopicPartition(topic, partition)
     if group is not None and (records is not None or age is not None):

@@ -154,7 +154,7 @@ def request_families(connections: ClientConnections) -> Iterator[Metric]:
 
 
 def broker_families(
-    metrics: StoreMetrics, topics: int, partitions: int, state: int, late: int, brokers: int
+    metrics: StoreMetrics, topics: int, partitions: int, state: int, late: int, brokers: int, fenced: int
 ) -> Iterator[Metric]:
     """
     ReplicaManager, KafkaServer and KafkaController.
@@ -163,7 +163,7 @@ def broker_families(
         topics, partitions: those of the catalog; this broker leads all of them.
         state: the state of the broker.
         late: partitions with late transactions.
-        brokers: the brokers of the process that run.
+        brokers, fenced: the brokers of the process that run, and those that were stopped.
     """
     offline = sum(log.is_offline for log in metrics.logs)
     manager = "kafka.server:type=ReplicaManager,name="
@@ -178,6 +178,7 @@ def broker_families(
     controller = "kafka.controller:type=KafkaController,name="
     yield _gauge(f"{controller}ActiveControllerCount", "1: this process keeps the catalog of topics.", 1)
     yield _gauge(f"{controller}ActiveBrokerCount", "Brokers that run.", brokers)
+    yield _gauge(f"{controller}FencedBrokerCount", "Brokers that were stopped.", fenced)
     yield _gauge(f"{controller}GlobalTopicCount", "Topics.", topics)
     yield _gauge(f"{controller}GlobalPartitionCount", "Partitions.", partitions)
     yield _gauge(f"{controller}OfflinePartitionsCount", "Partitions without a leader.", offline)
