@@ -6,6 +6,8 @@ on at the next coordinator with their committed offsets.
 """
 
 import asyncio
+import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,7 +19,9 @@ from kafka import KafkaConsumer, KafkaProducer
 
 from kohort.testing.served import ServedKohort
 from tests.clients.conftest import QUICK_REBALANCES
+from tests.clients.java_tools import JavaTools
 from tests.clients.waiting import PATIENCE_S, wait_until
+from tests.conftest import NIGHTLY
 
 BROKERS = (1, 2, 3)
 PARTITIONS = 3
@@ -194,3 +198,68 @@ def test_kafka_python_writes_and_reads_through_a_roll(cluster: ServedKohort) -> 
     consumer.commit()
     consumer.close()
     producer.close()
+
+
+LEADER_ELECTION = "org.apache.kafka.tools.LeaderElectionCommand"
+REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+TOPICS = "org.apache.kafka.tools.TopicCommand"
+QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
+
+
+@NIGHTLY
+def test_kafkas_tools_move_leaders_and_replicas(cluster: ServedKohort, java: JavaTools, tmp_path: Path) -> None:
+    topic = create(cluster, "moved-by-tools")
+    where = ("--bootstrap-server", cluster.bootstrap)
+    for broker in BROKERS:
+        cluster.stop_broker(broker)
+        cluster.start_broker(broker)
+    elected = java.run(LEADER_ELECTION, *where, "--election-type", "preferred", "--all-topic-partitions")
+    assert "Successfully completed leader election (PREFERRED)" in elected
+    described = java.run(TOPICS, *where, "--describe", "--topic", topic)
+    found = re.findall(r"Leader: (\d)\s+Replicas: (\d),", described)
+    assert len(found) == PARTITIONS
+    assert all(leader == preferred for leader, preferred in found), described
+    plan = {"version": 1, "partitions": [{"topic": topic, "partition": 0, "replicas": [3]}]}
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    file = ("--reassignment-json-file", str(tmp_path / "plan.json"))
+    assert "Successfully started partition reassignment" in java.run(REASSIGN, *where, *file, "--execute")
+    assert f"Reassignment of partition {topic}-0 is completed." in java.run(REASSIGN, *where, *file, "--verify")
+    described = java.run(TOPICS, *where, "--describe", "--topic", topic)
+    assert re.search(r"Partition: 0\s+Leader: 3\s+Replicas: 3\s+Isr: 3\b", described), described
+    quorum = java.run(QUORUM, *where, "describe", "--status")
+    assert re.search(r"LeaderId:\s+1\b", quorum), quorum
+
+
+def test_transactions_of_librdkafka_are_whole_through_a_roll(cluster: ServedKohort) -> None:
+    topic = create(cluster, "rolled-transactions")
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": topic, "retry.backoff.ms": 10})
+    producer.init_transactions(PATIENCE_S)
+    written = 0
+
+    def transact() -> None:
+        nonlocal written
+        for is_committed in (True, False, True):
+            producer.begin_transaction()
+            for number in range(written, written + PARTITIONS):
+                value = str(number) if is_committed else "aborted"
+                producer.produce(topic, value.encode(), partition=number % PARTITIONS)
+            if is_committed:
+                producer.commit_transaction(PATIENCE_S)
+                written += PARTITIONS
+            else:
+                producer.abort_transaction(PATIENCE_S)
+
+    roll(cluster, transact)
+    consumer = Consumer(
+        {"bootstrap.servers": cluster.bootstrap, "group.id": topic, "isolation.level": "read_committed"}
+    )
+    consumer.assign([TopicPartition(topic, index, 0) for index in range(PARTITIONS)])
+    read: list[int] = []
+
+    def count_read() -> int:
+        read.extend(int(message.value() or b"") for message in consumer.consume(ROUND, 0.1) if message.error() is None)
+        return len(read)
+
+    wait_until(lambda: count_read() >= written, what=lambda: f"{len(read)} of {written} records")
+    assert sorted(read) == list(range(written))
+    consumer.close()
