@@ -1,6 +1,8 @@
 """Large batches over a socket: the event loop goes on, and order, disconnection and the stop are as for small ones."""
 
 import asyncio
+import gc
+import struct
 import time
 from collections.abc import Awaitable, Callable
 
@@ -10,7 +12,9 @@ from kohort.model.limits import ABANDONED_BYTES_MAX
 from kohort.server.node import Node
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
+from kohort.wire.batches import write_crc
 from kohort.wire.compression import Codec
+from kohort.wire.room import Room
 from tests.broker.harness import batch, produce_request
 from tests.server.test_connection import Client, play, with_topic
 
@@ -18,6 +22,14 @@ LARGE = batch(bytes(24 << 20), compression=Codec.GZIP)
 TOO_LARGE = batch(bytes(130 << 20), compression=Codec.ZSTD)
 STEP_SECONDS_MAX = 0.02
 """Processor time of the loop's thread between two of its turns."""
+
+
+def cut(records: bytes) -> bytes:
+    """The batch without its last bytes, with the right length and checksum."""
+    shorter = bytearray(records[:-100])
+    shorter[8:12] = struct.pack(">i", len(shorter) - 12)
+    write_crc(shorter)
+    return bytes(shorter)
 
 
 def send(client: Client, records: bytes, *, acks: int = -1) -> int:
@@ -94,6 +106,31 @@ def test_the_batch_of_a_client_that_disconnects_is_appended(acks: int) -> None:
         assert node._connections.abandoned_bytes == 0
 
     play(story)
+
+
+@pytest.mark.parametrize("records", [TOO_LARGE, cut(LARGE)], ids=["too large", "damaged"])
+def test_batches_that_cannot_be_decompressed_share_one_room(records: bytes) -> None:
+    """33 kB would cost 128 MiB until a rare collection of garbage, each time that they are sent."""
+
+    async def story(_: Node, connect: Callable[[], Awaitable[Client]]) -> None:
+        client = await connect()
+        await with_topic(client)
+        gc.disable()
+        try:
+            before = rooms()
+            for _number in range(4):
+                send(client, records)
+                assert (await receive(client))[1] != 0
+            assert rooms() - before <= 1
+        finally:
+            gc.enable()
+
+    play(story)
+
+
+def rooms() -> int:
+    """The rooms that take memory now."""
+    return sum(isinstance(each, Room) for each in gc.get_objects())
 
 
 def test_the_abandoned_batches_are_bounded() -> None:

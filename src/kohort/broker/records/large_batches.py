@@ -76,8 +76,8 @@ class LargeBatches:
             return stored_form(data, header, rules, now_ms, latest_ms, packed)
         # A work that is dropped leaves the room to its thread.
         room, self._room = self._room or Room(), None
-        records = yield from self._decompressed(room, data, header)
         try:
+            records = yield from self._decompressed(room, data, header)
             latest_ms = yield from validate_in_steps(records, header, rules, now_ms, where=where)
             packed = yield from self._packed(records, 0, header, rules)
         except CoordinatorError:
@@ -129,6 +129,11 @@ class _Job(Generic[T]):
         Raises:
             Exception: what the function raised.
         """
-        if self._error is not None:
-            raise self._error
-        return self._results[0]
+        error, self._error = self._error, None
+        if error is None:
+            return self._results[0]
+        try:
+            raise error
+        finally:
+            # The traceback of the error has this frame and that of the thread, which refer to the error and to the room.
+            del error
