@@ -237,6 +237,63 @@ def test_apis_of_transactions(api_key: ApiKey, version: int, make: Callable[[], 
     assert codes == {broker: code if broker == here else NOT_COORDINATOR for broker in BROKERS}
 
 
+def commit_in_transaction() -> m.TxnOffsetCommitRequest:
+    partition = m.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+    topic = m.TxnOffsetCommitRequestTopic(name="t", partitions=[partition])
+    return m.TxnOffsetCommitRequest(
+        transactional_id="x", group_id=GROUP, producer_id=1, generation_id=-1, topics=[topic]
+    )
+
+
+def test_offsets_of_transactions_are_taken_by_the_coordinator_of_their_group() -> None:
+    cluster = filled()
+    cluster.coordinator(GROUP)
+    cluster.coordinator("x", 1)
+    here = cluster.coordinator(GROUP)
+    codes = {
+        broker: code_of(cluster.ask(ApiKey.TXN_OFFSET_COMMIT, commit_in_transaction(), version=4, at=broker))
+        for broker in BROKERS
+    }
+    assert all((code == NOT_COORDINATOR) == (broker != here) for broker, code in codes.items())
+
+
+def test_partitions_are_added_by_the_coordinator_of_their_transaction() -> None:
+    cluster = filled()
+    cluster.coordinator("x", 1)
+    here = cluster.coordinator("x", 1)
+    codes = {}
+    for broker in BROKERS:
+        response = cluster.ask(ApiKey.ADD_PARTITIONS_TO_TXN, add_partitions(), version=3, at=broker)
+        (result,) = response.results_by_topic_v3_and_below[0].results_by_partition
+        codes[broker] = result.partition_error_code
+    expected = dict.fromkeys(BROKERS, NOT_COORDINATOR) | {here: ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+    assert codes == expected
+
+
+LOCAL = {
+    *(api_key for api_key, *_ in (*OF_PARTITIONS, *OF_GROUPS, *OF_TRANSACTIONS)),
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.DESCRIBE_LOG_DIRS,
+    ApiKey.LIST_GROUPS,
+    ApiKey.LIST_TRANSACTIONS,
+    ApiKey.TXN_OFFSET_COMMIT,
+    ApiKey.WRITE_TXN_MARKERS,
+}
+"""APIs whose answer depends on the broker. Each has a test here."""
+
+
+def test_every_other_api_has_the_same_answer_at_every_broker() -> None:
+    cluster = filled()
+    served = [set(cluster.broker.apis[broker].handlers) for broker in BROKERS]
+    assert served[0] == served[1] == served[2]
+    for api_key in sorted(served[0] - LOCAL):
+        request = getattr(m, f"{api_key.api_name}Request")()
+        answers = [cluster.ask(api_key, request, at=broker) for broker in BROKERS]
+        if api_key in (ApiKey.METADATA, ApiKey.DESCRIBE_CLUSTER):
+            answers = [answer.brokers for answer in answers]
+        assert answers[0] == answers[1] == answers[2], api_key
+
+
 def test_a_producer_without_transactions_gets_its_id_of_any_broker() -> None:
     cluster = VirtualCluster()
     request = m.InitProducerIdRequest(transactional_id=None, producer_id=-1, producer_epoch=-1)
