@@ -31,6 +31,10 @@ def settings_requests() -> list[Any]:
             cluster_id=None, timeout_ms=1, voter_id=2, voter_directory_id=TOPIC_ID, listeners=[listener]
         ),
         m.RemoveRaftVoterRequest(cluster_id=None, voter_id=2, voter_directory_id=TOPIC_ID),
+        m.GetTelemetrySubscriptionsRequest(client_instance_id=TOPIC_ID),
+        m.PushTelemetryRequest(
+            client_instance_id=TOPIC_ID, subscription_id=1, terminating=True, compression_type=1, metrics=b"x"
+        ),
     ]
 
 

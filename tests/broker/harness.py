@@ -16,6 +16,7 @@ from kohort.broker.features import Features
 from kohort.broker.ports import Elsewhere, MarkerWriter, NoResponse, at_once
 from kohort.broker.served_versions import served_versions
 from kohort.machine.ports import Verification
+from kohort.model.context import ClientInformation
 from kohort.model.ids import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kohort.runtime.processors import InlineProcessor
 from kohort.server.coordinators import CoordinatorEnvironment, Coordinators
@@ -50,6 +51,14 @@ class Asker(NamedTuple):
 
     later: Callable[[Callable[[], None]], Any] = VirtualNode().call_soon
     """Calls a function in a later turn."""
+
+    client: ClientInformation = ClientInformation("tests", "1.0", 4711)
+
+    def identify(self, software_name: str, software_version: str, /) -> None:
+        pass
+
+    def when_disconnected(self, forget: Callable[[], None], /) -> None:
+        pass
 
     def when_abandoned(self, forget: Callable[[], None], /) -> None:
         if isinstance(self.parked, list):

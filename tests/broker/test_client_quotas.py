@@ -130,6 +130,8 @@ def test_a_fetch_beyond_the_quota_is_answered_without_records_and_again_later() 
     assert (answer.error_code, answer.responses, answer.session_id) == (0, (), 0)
     assert harness.throttled == [answer.throttle_time_ms]
     assert 9_000 < answer.throttle_time_ms < 11_000
+    # The bytes that the client did not get do not count.
+    assert fetch(harness).throttle_time_ms == answer.throttle_time_ms
     harness.node.advance(11_000)
     assert fetch(harness).throttle_time_ms == 0
 

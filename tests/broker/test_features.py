@@ -46,6 +46,7 @@ def test_the_operator_decides_at_a_start() -> None:
     again = Harness(store=harness.store, node=harness.node)
     assert again.broker.features.level(TRANSACTION_VERSION) == 1
     upgraded = Harness(store=harness.store, node=harness.node, features=Features({TRANSACTION_VERSION: 2}))
+    assert upgraded.broker.features.level(TRANSACTION_VERSION) == 2
     harness.node.settle()
     assert upgraded.broker.features.level(TRANSACTION_VERSION) == 2
     assert Harness(store=harness.store, node=harness.node).broker.features.level(TRANSACTION_VERSION) == 2

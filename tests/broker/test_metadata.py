@@ -357,6 +357,8 @@ def test_api_versions_are_those_of_kafka_for_what_is_served(version: int) -> Non
     for call_version, _, kafka in recorded(ApiKey.API_VERSIONS)[:3]:
         theirs = {api.api_key: (api.min_version, api.max_version) for api in kafka.api_keys}
         assert call_version >= 0
+        # Kafka lists the APIs of client telemetry only if a receiver of metrics is configured.
+        theirs |= {ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: (0, 0), ApiKey.PUSH_TELEMETRY: (0, 0)}
         assert {key: theirs[key] for key in shown} == shown
     supported = {each.name: (each.min_version, each.max_version) for each in response.supported_features}
     finalized = {each.name: each.max_version_level for each in response.finalized_features}

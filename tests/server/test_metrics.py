@@ -187,6 +187,8 @@ def test_a_node_shows_what_it_does() -> None:
 
 NAMES = """
     kohort_connections kohort_connections_accepted kohort_unsent_bytes kohort_log_lines_dropped
+    kohort_throttled_connections kohort_telemetry_instances kohort_telemetry_pushes kohort_telemetry_refused
+    kohort_telemetry_unknown_subscriptions kohort_telemetry_dropped
     kohort_group_coordinator_background_processing_time_ms
     kohort_group_coordinator_background_queue_time_ms kohort_group_coordinator_batch_flush_time_ms
     kohort_group_coordinator_batch_linger_time_ms kohort_group_coordinator_classic_groups

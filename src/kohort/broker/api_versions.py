@@ -45,6 +45,8 @@ class ApiVersions:
         software = (request.client_software_name, request.client_software_version)
         if context.api_version >= _SOFTWARE_SINCE and not all(map(_SOFTWARE.fullmatch, software)):
             return m.ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+        if context.api_version >= _SOFTWARE_SINCE:
+            context.identify(*software)
         features = self._features.supported(self._handlers)
         levels = {feature.name: self._features.level(feature.name) for feature in features}
         return m.ApiVersionsResponse(

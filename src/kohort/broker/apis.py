@@ -150,6 +150,9 @@ class BrokerApis:
         quorum = Quorum(catalog, cluster, clock)
         self.serve(ApiKey.DESCRIBE_QUORUM, GradualHandler(quorum.describe_quorum))
         self.serve(ApiKey.UNREGISTER_BROKER, quorum.unregister_broker)
+        telemetry = shared.telemetry
+        self.serve(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, telemetry.get_telemetry_subscriptions)
+        self.serve(ApiKey.PUSH_TELEMETRY, GradualHandler(telemetry.push_telemetry))
         update = UpdateFeatures(catalog, shared.features, cluster, shared.call_later)
         self.serve(ApiKey.UPDATE_FEATURES, update.update_features)
         scram = ScramCredentials(catalog, shared.call_later)

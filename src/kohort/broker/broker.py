@@ -25,6 +25,7 @@ from kohort.broker.records.fetch import BYTES_MAX
 from kohort.broker.records.large_batches import LargeBatches
 from kohort.broker.records.produce_verification import TransactionVerifier
 from kohort.broker.replication import ReplicationControl
+from kohort.broker.telemetry.telemetry import Telemetry
 from kohort.broker.topics.creation import TopicCreation
 from kohort.broker.topics.strays import refuse_missing, rename_strays
 from kohort.broker.transactions.markers import LocalMarkers
@@ -102,6 +103,7 @@ class Broker:
         self.coordinators = hosts
         self.fetch_bytes_left = fetch_bytes_left
         self.large_batches = LargeBatches(elsewhere)
+        self.telemetry = Telemetry(self.catalog, config, clock)
         self.apis = {node_id: BrokerApis(self, cluster.seen_from(node_id)) for node_id in cluster.nodes}
         """The handlers of each broker, by its id."""
 

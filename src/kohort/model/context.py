@@ -1,7 +1,15 @@
 """The context of a request: facts from its header and its connection."""
 
 from collections.abc import Callable, Generator
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
+
+
+class ClientInformation(NamedTuple):
+    """The library of a client, as its ApiVersions names it, and the port of its connection."""
+
+    software_name: str = "unknown"
+    software_version: str = "unknown"
+    port: int = 0
 
 
 class RequestContext(Protocol):
@@ -22,6 +30,16 @@ class RequestContext(Protocol):
     @property
     def listener(self) -> str:
         """The name of the listener on which the request arrived; clients are told the addresses of the same listener."""
+
+    @property
+    def client(self) -> ClientInformation:
+        """The library of the client."""
+
+    def identify(self, software_name: str, software_version: str, /) -> None:
+        """Note the library of the client, for the later requests of its connection."""
+
+    def when_disconnected(self, forget: Callable[[], None], /) -> None:
+        """Call `forget` when the client's connection ends. A later call replaces it."""
 
     def when_abandoned(self, forget: Callable[[], None], /) -> None:
         """Call `forget` if the client disconnects before the request is answered. For requests that may wait for long."""

@@ -92,9 +92,26 @@ EXPORTED_TRANSACTIONAL_IDS_MAX: Final = 100_000
 """Transactional ids that the exporter follows. Records of further ones are dropped and counted."""
 EXPORTED_OPEN_TRANSACTIONS_MAX: Final = 100
 """Open transactions that have a series of their own, the oldest ones."""
+
+# Settings, quotas and telemetry of clients
+
 SETTINGS_MAX: Final = 10_000
 """Entities with client quotas; SCRAM credentials. More are POLICY_VIOLATION."""
 QUOTA_RATES_MAX: Final = 10_000
 """Measured rates of clients and addresses that have a quota, of each kind. The least recently used one is forgotten."""
 THROTTLED_SOCKETS_MAX: Final = 1_000
 """Accepted sockets beyond the rate of their address, which are closed within a second. Further ones are closed at once."""
+CLIENT_INSTANCES_MAX: Final = 16_384
+"""Instances of clients that ask for subscriptions of metrics. The least recently used one is forgotten. As in Kafka."""
+TELEMETRY_UNPACKED_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Decompressed metrics of one push. More are refused."""
+TELEMETRY_POINTS_MAX: Final = 2_000
+"""Data points of one push. Further ones are dropped."""
+TELEMETRY_SERIES_MAX: Final = 20_000
+"""Pushed metrics with different names or labels that /metrics shows. Further ones are dropped."""
+TELEMETRY_NAMES_MAX: Final = 1_000
+"""Names of these metrics. Metrics with further ones are dropped."""
+TELEMETRY_ATTRIBUTES_MAX: Final = 16
+"""Labels of a pushed metric. Further ones are left out."""
+TELEMETRY_TEXT_LENGTH_MAX: Final = 200
+"""Characters of a name, a label or its value. Metrics with longer names are dropped; labels are cut."""

@@ -10,12 +10,14 @@ Source: Kafka SocketServer, Processor, KafkaChannel.
 
 import asyncio
 import logging
+import sys
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from time import perf_counter
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from kohort.broker.ports import NoResponse
+from kohort.model.context import ClientInformation
 from kohort.model.errors import WireError
 from kohort.model.limits import (
     ABANDONED_BYTES_MAX,
@@ -49,6 +51,8 @@ PARKED: Final = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 """APIs whose requests wait for other members of their group."""
 
 
+UNKNOWN_SOFTWARE: Final = ("unknown", "unknown")
+SOFTWARE_LENGTH_MAX: Final = 100
 CallLater: TypeAlias = Callable[[float, Callable[[], None]], asyncio.TimerHandle]
 
 
@@ -104,8 +108,18 @@ class InFlightRequest:
     def listener(self) -> str:
         return self.connection.endpoint.listener
 
+    def when_disconnected(self, forget: Callable[[], None], /) -> None:
+        self.connection.forget = forget
+
     def when_abandoned(self, forget: Callable[[], None], /) -> None:
         self.connection.parked = self, forget
+
+    @property
+    def client(self) -> ClientInformation:
+        return self.connection.client
+
+    def identify(self, software_name: str, software_version: str, /) -> None:
+        self.connection.identify(software_name, software_version)
 
     def throttle(self, throttle_ms: int, /) -> None:
         self.connection.throttle(throttle_ms)
@@ -336,6 +350,7 @@ class ClientConnection(asyncio.Protocol):
 
     Attributes:
         endpoint: where the client connected.
+        forget: called when the connection ends; None if nothing is to be forgotten.
         parked: the last request that is to be forgotten if the client disconnects, and the function that forgets it.
         was_used: since the last idle check.
         used_at: time of the last idle check that found the connection used, by the loop's clock.
@@ -368,6 +383,8 @@ class ClientConnection(asyncio.Protocol):
         """Whether requests wait: the client is slow, or throttled."""
         self._is_paused = False
         self.client_host = f"/{host}"
+        self._software = UNKNOWN_SOFTWARE
+        self.forget: Callable[[], None] | None = None
         self.was_used = True
         self.used_at = 0.0
         self.unsent_bytes = 0
@@ -375,6 +392,16 @@ class ClientConnection(asyncio.Protocol):
     @property
     def is_open(self) -> bool:
         return self._transport is not None
+
+    @property
+    def client(self) -> ClientInformation:
+        peer = None if self._socket is None else self._socket.get_extra_info("peername")
+        return ClientInformation(*self._software, port=peer[1] if peer else 0)
+
+    def identify(self, software_name: str, software_version: str) -> None:
+        """Note the client's library; the few that there are share one object."""
+        software = sys.intern(software_name[:SOFTWARE_LENGTH_MAX]), sys.intern(software_version[:SOFTWARE_LENGTH_MAX])
+        self._software = software
 
     # -- asyncio -----------------------------------------------------------------------------------------------
 
@@ -389,6 +416,9 @@ class ClientConnection(asyncio.Protocol):
         parked, self.parked = self.parked, None
         if parked is not None and parked[0] in self._in_flight:
             parked[1]()
+        if self.forget is not None:
+            self.forget()
+            self.forget = None
         self._transport = self._socket = None
         self._drop_throttle()
         self._set_unsent(0)

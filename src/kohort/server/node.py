@@ -296,6 +296,7 @@ class Node:
         yield from families.produce_families(invalid, verification)
         yield from families.cleaner_families(cleaner)
         yield from families.purgatory_families("fetch", fetches)
+        yield from families.telemetry_families(broker.telemetry, self._clock.now_ms())
         yield from self._coordinators.metrics()
         topics = list(broker.catalog.topics())
         partitions = sum(topic.partition_count for topic in topics)

@@ -5,6 +5,8 @@ from typing import Any
 
 import msgspec
 
+from kohort.model.context import ClientInformation
+
 
 class FixedContext(msgspec.Struct, frozen=True):
     """A `kohort.model.context.RequestContext` with fixed values."""
@@ -13,6 +15,13 @@ class FixedContext(msgspec.Struct, frozen=True):
     client_id: str = ""
     client_host: str = ""
     listener: str = "PLAINTEXT"
+    client: ClientInformation = ClientInformation()
+
+    def identify(self, software_name: str, software_version: str, /) -> None:
+        """Do nothing: the context is of one request."""
+
+    def when_disconnected(self, forget: Callable[[], None], /) -> None:
+        """Do nothing: this client never disconnects."""
 
     def when_abandoned(self, forget: Callable[[], None], /) -> None:
         """Do nothing: this client never disconnects."""

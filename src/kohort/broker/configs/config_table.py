@@ -349,7 +349,7 @@ BROKER: Final[tuple[Row, ...]] = (
     ("ssl.truststore.location", "STRING", None, None, "MEDIUM", "shown", "per-broker"),
     ("ssl.truststore.password", "PASSWORD", None, None, "MEDIUM", "shown", "per-broker"),
     ("ssl.truststore.type", "STRING", "JKS", None, "MEDIUM", "shown", "per-broker"),
-    ("telemetry.max.bytes", "INT", "1048576", "[1,...]", "LOW", "shown", "read-only"),
+    ("telemetry.max.bytes", "INT", "1048576", "[1,...]", "LOW", "effect", "read-only"),
     ("transaction.abort.timed.out.transaction.cleanup.interval.ms", "INT", "10000", "[1,...]", "LOW", "effect", "read-only"),
     ("transaction.max.timeout.ms", "INT", "900000", "[1,...]", "HIGH", "effect", "read-only"),
     ("transaction.partition.verification.enable", "BOOLEAN", "true", None, "LOW", "effect", "cluster-wide"),

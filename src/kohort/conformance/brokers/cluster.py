@@ -12,7 +12,7 @@ import asyncio
 import secrets
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
@@ -40,6 +40,13 @@ _FEWER = 6
 NO_RESTART = "(no way to restart the broker)"
 
 Progress = Callable[[int, int], None]
+
+
+UNLISTED: Final = {"GetTelemetrySubscriptions": (0, 0), "PushTelemetry": (0, 0)}
+"""
+APIs that Apache Kafka answers, and lists only if a receiver of client metrics is configured. A broker that lists
+ListConfigResources, which names the subscriptions of client metrics, is taken to answer them too.
+"""
 
 
 class Cluster:
@@ -211,7 +218,8 @@ class Cluster:
     def _lacking(self, scenario: Scenario) -> str:
         """The first API version of the scenario that the broker does not serve; empty if it serves all."""
         for api, version in asked_versions(scenario):
-            oldest, newest = self.versions.get(api, (0, -1))
+            unlisted = UNLISTED if "ListConfigResources" in self.versions else {}
+            oldest, newest = self.versions.get(api) or unlisted.get(api, (0, -1))
             if not oldest <= version <= newest:
                 return f"{api} v{version}"
         return ""

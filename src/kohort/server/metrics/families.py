@@ -16,6 +16,7 @@ from pathlib import Path
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from kohort.broker.records.produce_verification import VerificationMetrics
+from kohort.broker.telemetry.telemetry import Telemetry
 from kohort.group.kinds import KINDS
 from kohort.group.metrics import GroupCounters, GroupGauges
 from kohort.runtime.metrics import Histogram, RuntimeMetrics
@@ -68,6 +69,8 @@ def server_families(connections: ClientConnections) -> Iterator[Metric]:
     """The listener: connections, and requests by API."""
     yield gauge("kohort_connections", "Open connections of clients.", len(connections.open))
     yield counter("kohort_connections_accepted_total", "Accepted connections.", connections.accepted)
+    about = "Connections that are not read for a time, because their client has exceeded a quota."
+    yield gauge("kohort_throttled_connections", about, connections.throttled)
     yield gauge("kohort_unsent_bytes", "Replies that slow clients have not taken.", connections.unsent_bytes)
     requests: Counter[str] = Counter()
     latencies: dict[str, LatencyHistogram] = {}
@@ -86,6 +89,26 @@ def server_families(connections: ClientConnections) -> Iterator[Metric]:
         buckets = [("+Inf" if math.isinf(bound) else repr(bound), count) for bound, count in latency.bounded()]
         histogram.add_metric([api_name], buckets, sum_value=latency.seconds)
     yield histogram
+
+
+def telemetry_families(telemetry: Telemetry, now_ms: int) -> Iterator[Metric]:
+    """Client telemetry (KIP-714), and the metrics that clients have pushed."""
+    yield gauge("kohort_telemetry_instances", "Instances of clients with subscriptions.", len(telemetry.instances))
+    yield counter("kohort_telemetry_pushes_total", "Accepted pushes of clients.", telemetry.pushes)
+    yield counter("kohort_telemetry_refused_total", "Pushes that could not be read.", telemetry.refused)
+    about = "Pushes for a subscription that has changed."
+    yield counter("kohort_telemetry_unknown_subscriptions_total", about, telemetry.unknown_subscriptions)
+    about = "Pushed data points for which there was no room."
+    yield counter("kohort_telemetry_dropped_total", about, telemetry.received.dropped)
+    families: dict[str, Metric] = {}
+    for series in telemetry.received.series(now_ms):
+        family = families.get(series.name)
+        if family is None:
+            kind = "counter" if series.is_counter else "gauge"
+            family = families[series.name] = Metric(series.name, "Pushed by clients.", kind)
+        name = f"{series.name.removesuffix('_total')}_total" if series.is_counter else series.name
+        family.add_sample(name, dict(series.labels), series.value)
+    yield from families.values()
 
 
 def log_family(log: LogWriter | None) -> Metric:
