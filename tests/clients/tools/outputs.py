@@ -1,0 +1,105 @@
+"""
+What the tools print, without that which differs from run to run.
+
+`python -m tests.clients.tools.outputs` asks Apache Kafka, and keeps its answers for the tests; names of subjects restrict it.
+"""
+
+import json
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+from kohort.testing.kafka import KafkaNode
+from tests.clients.jvm import Jvm
+from tests.clients.tools.calls import FILES, SUBJECTS, TOOLS, Call
+from tests.clients.tools.runner import Outcome, ToolRunner
+
+RECORDED = Path(__file__).parents[2] / "data" / "clients" / "tools-4.2.1.json"
+SETTINGS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "3",
+    "transaction.state.log.num.partitions": "3",
+}
+"""Of either broker."""
+
+Output = dict[str, int | list[str]]
+"""Exit code, lines of stdout and of stderr."""
+
+_VARIABLE = (
+    (r"\x1b\[[0-9;]*m", ""),
+    (r"(127\.0\.0\.1|localhost):\d+", "ADDRESS"),
+    (r"(?<=topicId=)[\w-]{22}|(?<=TopicId: )[\w-]{22}|(?<=Cluster ID: )\S+|(?<=ClusterId: )\S+", "ID"),
+    (r'(?<="topicId":")[\w-]{22}', "ID"),
+    (r"-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "-UUID"),
+    (r"\b1[789]\d{11}\b", "TIME"),
+    (r'(?<="logDir":")[^"]*|(?<="log_dirs":\[")/[^"]*', "DIRECTORY"),
+    (r"(?<=127.0.0.1) +\d+ +null", "PORT null"),
+    # The tools print producer ids in columns, and in the values of the transaction log.
+    (r'(?<=performance 1 )\d+|(?<=1 performance )\d+|\d+(?= 1 0 -1 TIME)|(?<="producerId":)\d+', "PRODUCER"),
+    (r"(?<=TIME )\d+$", "MS"),
+    # A controller within the broker has no directory and no listener of its own.
+    (r'(?<=LeaderEpoch: )\d+|(?<=HighWatermark: )\d+|, "directoryId".*(?=})', ""),
+    (r"(?<=^1 )[\w-]{22} \d+ ", ""),
+    (r"\d+ ms ago", "AGO"),
+    (r"(?<= Epoch: )\d+", "EPOCH"),
+)
+"""Patterns, and the words that stand for what they match."""
+_FIGURES = ((r"\d\d:\d\d:\d\d:\d{3}|\d+\.\d+|(?<== )\d+|\d+(?= ms)|(?<=, )\d{1,3}(?=, )", "N"),)
+_MEASURING = ("producer-perf-test", "consumer-perf-test", "e2e-latency")
+
+
+def normalized(call: Call, outcome: Outcome) -> Output:
+    return {"code": outcome.code, "out": _lines(call, outcome.out), "err": _lines(call, outcome.err)}
+
+
+def _lines(call: Call, text: str) -> list[str]:
+    # Formatters of coordinator records write no ends of lines.
+    lines = [
+        each for each in text.replace('}{"key"', '}\n{"key"').splitlines() if not each.startswith(("\tat ", "\t... "))
+    ]
+    kept = [
+        line
+        for line in (_plain(call, each) for each in lines)
+        if line and call.shown in line and not (call.hidden and re.search(call.hidden, line))
+    ]
+    return sorted(kept) if call.is_sorted else kept
+
+
+def _plain(call: Call, line: str) -> str:
+    line = " ".join(line.split())
+    for pattern, word in (*_VARIABLE, *(_FIGURES if call.tool in _MEASURING else ())):
+        line = re.sub(pattern, word, line)
+    return line.strip()
+
+
+def run(runner: ToolRunner, bootstrap: str, calls: tuple[Call, ...], directory: Path) -> list[Output]:
+    """Run the calls of a subject, one after the other."""
+    files = {name: str(directory / f"{name}.json") for name in FILES}
+    for name, path in files.items():
+        Path(path).write_text(FILES[name])
+    return [
+        normalized(call, runner.run(TOOLS[call.tool], call.arguments(bootstrap, files), call.stdin, call.until))
+        for call in calls
+    ]
+
+
+def recorded(subject: str) -> list[Output]:
+    """What Apache Kafka's answers made the tools print."""
+    outputs: list[Output] = json.loads(RECORDED.read_text())[subject]
+    return outputs
+
+
+def main(subjects: list[str]) -> None:
+    found = json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
+    with tempfile.TemporaryDirectory() as directory, Jvm() as jvm, KafkaNode(Path(directory), SETTINGS) as node:
+        runner = ToolRunner(jvm)
+        for subject in subjects or SUBJECTS:
+            found[subject] = run(runner, node.bootstrap, SUBJECTS[subject], Path(directory))
+            RECORDED.parent.mkdir(exist_ok=True)
+            known = {name: found[name] for name in SUBJECTS if name in found}
+            RECORDED.write_text(json.dumps(known, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
