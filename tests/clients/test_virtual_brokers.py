@@ -17,7 +17,10 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer, KafkaProducer
 
+from kohort.client.cluster import Client
 from kohort.testing.served import ServedKohort
+from kohort.wire import messages as m
+from kohort.wire.apis import ApiKey
 from tests.clients.conftest import QUICK_REBALANCES
 from tests.clients.java_tools import JavaTools
 from tests.clients.waiting import PATIENCE_S, wait_until
@@ -263,3 +266,42 @@ def test_transactions_of_librdkafka_are_whole_through_a_roll(cluster: ServedKoho
     wait_until(lambda: count_read() >= written, what=lambda: f"{len(read)} of {written} records")
     assert sorted(read) == list(range(written))
     consumer.close()
+
+
+@NIGHTLY
+def test_a_killed_process_starts_with_all_brokers_and_all_records(cluster: ServedKohort) -> None:
+    topic = create(cluster, "killed")
+    writer = Writer(cluster, topic)
+    writer.write()
+    count = writer.flush()
+    cluster.stop_broker(2)
+    before = leaders(cluster, topic)
+    cluster.kill()
+    cluster.start()
+    after = leaders(cluster, topic)
+    assert all(after[index][1] >= before[index][1] + 2 for index in before)
+    assert all(isr == 3 for *_, isr in after.values()), "the broker that was stopped runs again"
+    writer.write()
+    assert writer.flush() == count + ROUND
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": topic})
+    consumer.assign([TopicPartition(topic, index, 0) for index in range(PARTITIONS)])
+    read: list[int] = []
+
+    def count_read() -> int:
+        read.extend(int(message.value() or b"") for message in consumer.consume(ROUND, 0.1) if message.error() is None)
+        return len(read)
+
+    wait_until(lambda: count_read() >= count + ROUND, what=lambda: f"{len(read)} records")
+    assert sorted(read) == list(range(count + ROUND))
+    consumer.close()
+
+
+def leaders(cluster: ServedKohort, topic: str) -> dict[int, tuple[int, int, int]]:
+    """By partition: leader, leader epoch and the number of in-sync replicas."""
+    with Client(cluster.bootstrap) as client:
+        request = m.MetadataRequest(topics=[m.MetadataRequestTopic(name=topic)])
+        (found,) = client.send(ApiKey.METADATA, request).topics
+    return {
+        partition.partition_index: (partition.leader_id, partition.leader_epoch, len(partition.isr_nodes))
+        for partition in found.partitions
+    }

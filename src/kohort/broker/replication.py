@@ -34,6 +34,8 @@ class ReplicationControl:
         self._catalog = catalog
         self._configs = configs
         self._cluster = cluster
+        self.is_healing = False
+        """Whether the changes of the start are not durable yet. Until then partitions may be shown without a leader."""
 
     def min_isr(self, topic: Topic) -> int:
         """`min.insync.replicas` of a topic."""
@@ -49,8 +51,12 @@ class ReplicationControl:
         """At the start all brokers run: bring partitions back whose replicas were stopped when the process ended."""
         if len(self._cluster.brokers) == 1 and not any(topic.partitions for topic in self._catalog.topics()):
             return
-        for _ in self._apply(self._caught_up, lambda _: None):
+        self.is_healing = True
+        for _ in self._apply(self._caught_up, self._on_healed):
             pass
+
+    def _on_healed(self, _code: ErrorCode) -> None:
+        self.is_healing = False
 
     def fence(self, node_id: int, done: Callable[[ErrorCode], None]) -> Generator[None, None, None]:
         """

@@ -239,6 +239,8 @@ class Node:
             ConfigError: the address is not available.
         """
         self._coordinators.load()
+        while self._broker.replication.is_healing:
+            await asyncio.sleep(0.001)
         settings = self._settings
         self.bound = {node_id: listeners.bind() for node_id, listeners in self._listeners.items()}
         if settings.metrics_port is not None:
