@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import resource
+import socket
 import struct
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from kohort.broker.configs.definitions import BrokerConfig
+from kohort.model.limits import COUNTED_BYTES_MIN
 from kohort.server.listener import connections_max
 from kohort.server.node import Node, idle_check_seconds
 from kohort.server.settings import Settings
@@ -330,6 +332,52 @@ def test_forty_clients_that_never_read_share_one_bound() -> None:
         assert len(connections.open) < READERS + 1
         got = await client.ask(ApiKey.FETCH, 12, request)
         assert len(got.responses[0].partitions[0].records) > 1 << 19
+
+    play(story)
+
+
+def test_clients_that_each_leave_one_answer_share_the_bound() -> None:
+    """An answer below `WRITE_BUFFER_BYTES` does not make a client slow, but thousands of clients may ask for one."""
+
+    async def story(node: Node, connect: Callable[[], Awaitable[Client]]) -> None:
+        client = await connect()
+        await with_topic(client)
+        await client.ask(ApiKey.PRODUCE, 9, produce_request("t", {0: batch(bytes(900_000))}))
+        connections = node._connections
+        connections.unsent_bytes_max = 8 << 20
+        partition = m.FetchRequestFetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+        topic = m.FetchRequestFetchTopic(topic="t", partitions=[partition])
+        request = m.FetchRequest(topics=[topic], max_bytes=1 << 20, min_bytes=1)
+        frame = request_encoder(ApiKey.FETCH, 12)(1, "test", request)
+        loop = asyncio.get_running_loop()
+        readers = []
+        for number in range(READERS):
+            reader = socket.socket()
+            reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            reader.setblocking(False)
+            await loop.sock_connect(reader, client.writer.get_extra_info("peername"))
+            # The system takes some answers; how many, is its affair.
+            await loop.sock_sendall(reader, frame * (1 + number % 8))
+            readers.append(reader)
+        (dispatch,) = connections.dispatches
+        fetches = 0
+        while fetches < READERS or fetches != sum(route.requests for route in dispatch.routes.values()):
+            fetches = sum(route.requests for route in dispatch.routes.values())
+            for _ in range(10):
+                await asyncio.sleep(0)
+        held = sum(each._socket.get_write_buffer_size() for each in connections.open if each._socket is not None)
+        assert held > READERS * COUNTED_BYTES_MIN, "the answers of some clients wait"
+        assert (
+            held - READERS * COUNTED_BYTES_MIN
+            <= connections.unsent_bytes
+            <= 2 * connections.unsent_bytes_max + (2 << 20)
+        )
+        assert (await client.ask(ApiKey.API_VERSIONS, 0, m.ApiVersionsRequest())).error_code == 0
+        for reader in readers:
+            reader.close()
+        while len(connections.open) > 1:
+            await asyncio.sleep(0)
+        assert connections.unsent_bytes == 0
 
     play(story)
 

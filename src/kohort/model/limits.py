@@ -13,11 +13,13 @@ LOG_WAITING_BYTES_MAX: Final = 4 * 1024 * 1024
 
 WRITE_BUFFER_BYTES: Final = 1024 * 1024
 """Unsent replies of one connection. Beyond it the client is slow: its next requests are not read until it has caught up."""
+COUNTED_BYTES_MIN: Final = 64 * 1024
+"""Unsent replies of one connection that are not counted for `UNSENT_BYTES_MAX`."""
 UNSENT_BYTES_MAX: Final = 256 * 1024 * 1024
 """
-Unsent replies of all slow connections. Beyond it, Fetch responses have at most `FETCH_BYTES_ALWAYS` of records (or one batch),
-and clients that take nothing for `STALLED_SECONDS_MAX` are disconnected. At twice the size, a client that becomes slow is
-disconnected at once.
+Unsent replies of all connections with more than `COUNTED_BYTES_MIN`. Beyond it, Fetch responses have at most
+`FETCH_BYTES_ALWAYS` of records (or one batch), and clients that take nothing for `STALLED_SECONDS_MAX` are disconnected. At
+twice the size, a client that leaves a large answer is disconnected at once.
 """
 FETCH_BYTES_ALWAYS: Final = 1024 * 1024
 STALLED_SECONDS_MAX: Final = 10.0

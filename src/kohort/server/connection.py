@@ -22,6 +22,7 @@ from kohort.model.errors import WireError
 from kohort.model.limits import (
     ABANDONED_BYTES_MAX,
     CLOSING_SECONDS_MAX,
+    COUNTED_BYTES_MIN,
     FETCH_BYTES_ALWAYS,
     IN_FLIGHT_BYTES_MAX,
     IN_FLIGHT_MAX,
@@ -156,8 +157,8 @@ class ClientConnections:
         limits: how many connections there may be, and how many there are.
         accepted: how many connections have been accepted so far.
         closing: closed connections whose client has not taken the last replies, with the time of the check that found them so.
-        slow: the connections whose client has not taken more than `WRITE_BUFFER_BYTES` of replies.
-        unsent_bytes: the replies of the slow connections, as of the last look at each.
+        slow: the connections whose client has not taken more than `COUNTED_BYTES_MIN` of replies.
+        unsent_bytes: the replies of these connections, as of the last look at each.
         unsent_bytes_max: the bound of `unsent_bytes`.
         abandoned_bytes: the requests that are worked on although their client has disconnected.
         throttled: connections that are not read for a time because of a quota.
@@ -205,6 +206,13 @@ class ClientConnections:
     def fetch_bytes_left(self) -> int:
         """How many bytes of records the next Fetch response may have, so that clients that do not read share one bound."""
         return max(self.unsent_bytes_max - self.unsent_bytes, FETCH_BYTES_ALWAYS)
+
+    def is_overfull(self) -> bool:
+        """Whether unsent replies take twice their bound, also after a new look at all of them."""
+        if self.unsent_bytes > 2 * self.unsent_bytes_max:
+            for connection in list(self.slow):
+                connection.check_progress()
+        return self.unsent_bytes > 2 * self.unsent_bytes_max
 
     def close_idle(self, now: float, idle_seconds_max: float) -> None:
         """
@@ -354,7 +362,7 @@ class ClientConnection(asyncio.Protocol):
         parked: the last request that is to be forgotten if the client disconnects, and the function that forgets it.
         was_used: since the last idle check.
         used_at: time of the last idle check that found the connection used, by the loop's clock.
-        unsent_bytes: replies that the client has not taken, as of the last look; 0 unless the connection is slow.
+        unsent_bytes: replies that the client has not taken, as of the last look; 0 unless they are counted.
     """
 
     def __init__(self, shared: ClientConnections, endpoint: ServedEndpoint, host: str) -> None:
@@ -448,6 +456,8 @@ class ClientConnection(asyncio.Protocol):
             answer = self._handle_one(frames[0])
             if answer and self._transport is not None:
                 self._transport.write(answer)
+                if len(answer) > COUNTED_BYTES_MIN:
+                    self._count_unsent()
 
     def eof_received(self) -> bool:
         return False
@@ -474,6 +484,15 @@ class ClientConnection(asyncio.Protocol):
             shared.slow.add(self)
         else:
             shared.slow.discard(self)
+
+    def _count_unsent(self) -> None:
+        """Count a large answer that the client has not taken, although the client is not slow yet: there may be many."""
+        if self._is_slow or self._socket is None:
+            return
+        unsent_bytes = self._socket.get_write_buffer_size()
+        self._set_unsent(unsent_bytes if unsent_bytes > COUNTED_BYTES_MIN else 0)
+        if self.unsent_bytes and self._shared.is_overfull():
+            self.abort_stalled()
 
     def check_progress(self) -> None:
         """Note how much a slow client has taken since the last check; a client that takes something is not idle."""
@@ -589,6 +608,8 @@ class ClientConnection(asyncio.Protocol):
             if pending.answer:
                 self.was_used = True
                 self._transport.write(pending.answer)
+                if len(pending.answer) > COUNTED_BYTES_MIN:
+                    self._count_unsent()
             return
         self._release()
 
@@ -746,7 +767,10 @@ class ClientConnection(asyncio.Protocol):
         if out and self._transport is not None:
             self._out = []
             self.was_used = True
-            self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+            answer = out[0] if len(out) == 1 else b"".join(out)
+            self._transport.write(answer)
+            if len(answer) > COUNTED_BYTES_MIN:
+                self._count_unsent()
 
     def drain(self) -> None:
         """Take no further requests, not even those that have arrived and wait."""
