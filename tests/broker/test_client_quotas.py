@@ -211,6 +211,16 @@ def test_connections_of_an_address_are_delayed_beyond_its_rate() -> None:
     assert quotas.connection_delay_ms("10.0.0.1") == 0
 
 
+@pytest.mark.parametrize(
+    ("name", "host"),
+    [("localhost", "127.0.0.1"), ("0:0:0:0:0:0:0:1", "::1"), ("FE80::A", "fe80::a"), ("10.0.0.1", "10.0.0.1")],
+)
+def test_an_address_has_its_quota_however_it_was_written(name: str, host: str) -> None:
+    harness = Harness()
+    alter(harness, {"ip": name}, connection_creation_rate=1)
+    assert [harness.broker.quotas.connection_delay_ms(host) > 0 for _ in range(11)] == [False] * 10 + [True]
+
+
 def test_quotas_survive_a_restart_and_are_enforced_at_once() -> None:
     harness = Harness()
     alter(harness, {"client-id": "c"}, producer_byte_rate=10)

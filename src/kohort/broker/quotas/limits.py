@@ -9,6 +9,7 @@ Source: Kafka ClientQuotaManager.DefaultQuotaCallback.
 
 from collections.abc import Mapping
 from enum import Enum
+from ipaddress import ip_address
 from typing import Final, TypeAlias
 
 from kohort.broker.quotas.entities import CLIENT_ID, IP, USER, Entity
@@ -61,12 +62,21 @@ def _part(entity: Entity, kind: str) -> _Part:
     return DEFAULT if name is None else name
 
 
+def _address(name: str | None) -> str | None:
+    """The usual text of an address; None is the default entity."""
+    if name is None:
+        return None
+    return str(ip_address("127.0.0.1" if name == "localhost" else name))
+
+
 class AddressLimits:
     """The limits of one key by address."""
 
     def __init__(self, key: str, quotas: Mapping[str, Mapping[str, float]], entities: Mapping[str, Entity]) -> None:
         self._limits = {
-            entities[name][IP]: values[key] for name, values in quotas.items() if key in values and IP in entities[name]
+            _address(entities[name][IP]): values[key]
+            for name, values in quotas.items()
+            if key in values and IP in entities[name]
         }
 
     def __bool__(self) -> bool:
