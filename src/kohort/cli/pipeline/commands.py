@@ -30,7 +30,7 @@ from kohort.cli.pipeline.tables import (
 app = typer.Typer(
     name="pipeline",
     no_args_is_help=True,
-    help="Explain groups from coordinator logs, with Spark.",
+    help="Explain groups from coordinator logs: small ones in this process, large ones with Spark.",
 )
 
 DEFAULT_INTERVAL_S = 10.0
@@ -212,7 +212,7 @@ def export_offsets(options: CommandOptions) -> None:
 
 
 @app.command()
-@on_source(source=LogSource, without=("as_json", "group", "out", "report_file"))
+@on_source(source=LogSource, without=("as_json", "group", "out", "report_file", "engine", "is_verbose"))
 def run(
     options: CommandOptions,
     *,

@@ -36,7 +36,19 @@ Out: TypeAlias = Annotated[
 Report: TypeAlias = Annotated[
     Path | None, typer.Option("--report", metavar="FILE", help="Write an HTML report with charts.")
 ]
-Master: TypeAlias = Annotated[str | None, typer.Option(metavar="URL", help="Spark master; default local[*].")]
+Master: TypeAlias = Annotated[
+    str | None, typer.Option(metavar="URL", help="Spark master, for Spark; default local[*].")
+]
+Engine: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        metavar="ENGINE",
+        help="spark, local (in this process, without Java), or auto: local for logs up to 200 MB.",
+    ),
+]
+Verbose: TypeAlias = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Say on standard error which engine is used, and why.")
+]
 AsOf: TypeAlias = Annotated[
     str | None,
     typer.Option(
@@ -56,7 +68,9 @@ class CommandOptions:
     out: str | None = None
     report_file: Path | None = None
     config: Path | None = None
+    engine: str = "auto"
     master: str | None = None
+    is_verbose: bool = False
     transactional_id: str | None = None
     rules: "Rules | None" = None
 
@@ -111,6 +125,8 @@ def _options(
     out: Out = None,
     report_file: Report = None,
     config: CommandConfig = None,
+    engine: Engine = "auto",
     master: Master = None,
+    is_verbose: Verbose = False,
 ) -> None:
     """Declare the shared options. Only the signature is used."""

@@ -1,5 +1,5 @@
 """
-Execution of `kohort pipeline` commands: read tables from logs with Spark, or from published tables without Spark.
+Execution of `kohort pipeline` commands: read tables from logs, in this process or with Spark, or from published tables.
 
 Tables and JSON are printed on standard output, progress and notes on standard error. Spark and the pipeline are imported when a
 command runs, so that `kohort --help` stays fast.
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _EXIT_ERROR = 2
 EXIT_FOUND = 1
 """The exit code of `status --fail-on` if a partition has the verdict or a worse one."""
+_OF_SPARK = ("pyspark", "py4j", "pandas")
 _LATEST_ONLY = ("offsets", "lag")
 """Tables that need only the latest offsets, not the history."""
 _DEFAULT_REPORT = Path("kohort-report.html")
@@ -48,7 +49,8 @@ def _errors_as_sentences(console: Any) -> Iterator[None]:
     try:
         yield
     except ImportError as exc:
-        text = f"kohort pipeline: {exc.name} is missing: pip install 'kohort[pipeline]'"
+        extra = "pipeline" if exc.name in _OF_SPARK else "tables"
+        text = f"kohort pipeline: {exc.name} is missing: pip install 'kohort[{extra}]'"
         console.print(text, markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(_EXIT_ERROR) from exc
     except Exception as exc:
@@ -275,41 +277,62 @@ def _check_published_scope(options: CommandOptions, at_ms: int | None) -> None:
 
 @contextmanager
 def _open_tables(options: CommandOptions, console: Any, name: str = "offsets") -> Iterator["Tables"]:
-    """Start Spark, show progress, and provide the tables of a source."""
+    """Start an engine, show progress, and provide the tables of a source."""
     import tempfile
 
     from kohort.cli.pipeline.run_command import connection_options
     from kohort.model.ids import CONSUMER_OFFSETS, TRANSACTION_STATE
-    from kohort.pipeline.jobs.reading import SHORT_BYTES, Reading, coordinator_log_bytes, shuffle_partitions
+    from kohort.pipeline.engines.choice import choose
+    from kohort.pipeline.jobs.reading import SHORT_BYTES, Reading, coordinator_log_bytes
     from kohort.pipeline.sources.live import is_live
     from kohort.pipeline.sources.options import connecting
 
     as_of_ms = parse_as_of(options.as_of)
     source = options.source if is_live(options.source) else str(Path(options.source).absolute())
     connection = connection_options(options.config) if is_live(options.source) else {}
+    security = connecting(connection)
     topic = TRANSACTION_STATE if "transaction" in name else CONSUMER_OFFSETS
-    log_bytes = coordinator_log_bytes(options.source, topic, security=connecting(connection))
+    log_bytes = coordinator_log_bytes(options.source, topic, security=security)
+    needs = "report" if options.report_file is not None else name
+    chosen = choose(
+        options.engine, source, needs, is_past=as_of_ms is not None, master=options.master, security=security
+    )
+    if options.is_verbose:
+        typer.echo(f"Engine: {'local' if chosen.is_local else 'spark'} ({chosen.reason})", err=True)
     with ExitStack() as stack:
         from kohort.pipeline.jobs.tables import Tables
-        from kohort.pipeline.session import session
 
-        notes = stack.enter_context(tempfile.TemporaryDirectory(prefix="kohort-progress-"))
-        parts, is_short = shuffle_partitions(log_bytes), log_bytes < SHORT_BYTES
-        with console.status("Starting Spark ..."):
-            spark = stack.enter_context(session(options.master, shuffle_partitions=parts, is_short=is_short))
-        # A report contains history.
-        is_latest_only = name in _LATEST_ONLY and options.report_file is None
+        notes = None
+        if not chosen.is_local or log_bytes >= SHORT_BYTES:
+            notes = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kohort-progress-")))
         reading = Reading(
-            spark,
+            _session(stack, options, console, log_bytes, is_local=chosen.is_local),
             source,
             group=options.group,
             as_of_ms=as_of_ms,
-            progress_directory=Path(notes),
-            is_latest_only=is_latest_only,
+            progress_directory=notes,
+            # A report contains history.
+            is_latest_only=name in _LATEST_ONLY and options.report_file is None,
             connection=connection,
         )
-        stack.enter_context(shown_progress(console, reading))
+        if notes is not None:
+            stack.enter_context(shown_progress(console, reading))
         yield Tables(reading, rules=options.rules)
+
+
+def _session(stack: ExitStack, options: CommandOptions, console: Any, log_bytes: int, *, is_local: bool) -> Any:
+    """Start a session of the chosen engine."""
+    if is_local:
+        from kohort.pipeline.engines.local.session import LocalSession, spare_pandas
+
+        spare_pandas()
+        return stack.enter_context(LocalSession())
+    from kohort.pipeline.jobs.reading import SHORT_BYTES, shuffle_partitions
+    from kohort.pipeline.session import session
+
+    parts, is_short = shuffle_partitions(log_bytes), log_bytes < SHORT_BYTES
+    with console.status("Starting Spark ..."):
+        return stack.enter_context(session(options.master, shuffle_partitions=parts, is_short=is_short))
 
 
 def _write_and_collect(tables: "Tables", name: str, out: str | None) -> list[dict[str, Any]]:
@@ -423,5 +446,5 @@ def _print_damage(tables: "Tables") -> None:
     """Print what could not be read."""
     from kohort.pipeline.jobs.publish import rows
 
-    for row in rows(tables.damage, "damage"):
+    for row in rows(tables.reading.damage_met(), "damage"):
         print_damage(row)

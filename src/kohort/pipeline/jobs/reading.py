@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Collection, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import Any
 
@@ -183,10 +183,10 @@ class Reading:
 
     @cached_property
     def member_records(self) -> Any:
-        """The records of members and assignments."""
-        return self._of_group(
-            self._read((GROUP_METADATA, COORDINATOR), rebalances.INPUT_COLUMNS, [CONSUMER_OFFSETS])
-        ).persist()
+        """The records of members and assignments, and damage."""
+        columns = dict.fromkeys((*rebalances.INPUT_COLUMNS, *latest_offsets.DAMAGE_COLUMNS))
+        kinds = (GROUP_METADATA, COORDINATOR, DAMAGE)
+        return self._of_group(self._read(kinds, list(columns), [CONSUMER_OFFSETS])).persist()
 
     @cached_property
     def topic_names(self) -> Any:
@@ -212,8 +212,13 @@ class Reading:
     @cached_property
     def transactions(self) -> Any:
         """Every transaction in the transaction coordinator's log."""
-        found = self._read([TRANSACTION], transactions.INPUT_COLUMNS, [TRANSACTION_STATE])
-        return transactions.transactions(found).persist()
+        return transactions.transactions(self.transaction_records.select(*transactions.INPUT_COLUMNS)).persist()
+
+    @cached_property
+    def transaction_records(self) -> Any:
+        """The records of the transaction coordinator's log, and damage."""
+        columns = dict.fromkeys((*transactions.INPUT_COLUMNS, *latest_offsets.DAMAGE_COLUMNS))
+        return self._read((TRANSACTION, DAMAGE), list(columns), [TRANSACTION_STATE]).persist()
 
     @property
     def all_transactions(self) -> Any:
@@ -230,7 +235,17 @@ class Reading:
         """Return the damage in the coordinator's log."""
         if self.is_latest_only:
             return latest_offsets.damage_of(self.last_records)
-        return self.records.where(self.records["kind"] == DAMAGE).select(*latest_offsets.DAMAGE_COLUMNS)
+        return _damage_of(self.records)
+
+    def damage_met(self) -> Any:
+        """Return the damage in what was read so far, without another read; `damage` if nothing was read."""
+        read = [name for name in ("records", "member_records", "transaction_records") if name in self.__dict__]
+        if self.is_latest_only or not read:
+            return self.damage()
+        # The same log was read for the first two.
+        logs = [name for name in read if name != "member_records" or "records" not in read]
+        first, *others = (_damage_of(getattr(self, name)) for name in logs)
+        return reduce(lambda found, one: found.unionByName(one), others, first)
 
     def end_offsets(self, topics: Collection[str]) -> Any:
         """Return the log end offsets of some topics."""
@@ -335,3 +350,7 @@ class Reading:
             self._notes.append(notes)
             reader = reader.option("progressDir", str(notes))
         return reader.load(self.directory)
+
+
+def _damage_of(records: Any) -> Any:
+    return records.where(records["kind"] == DAMAGE).select(*latest_offsets.DAMAGE_COLUMNS)
