@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kohort.model.errors import ConfigError
-from tests.conftest import LONG
+from tests.conftest import LONG, NIGHTLY
 
 ARCHIVES = Path(__file__).parent.parent / "data" / "pipeline"
 
@@ -59,3 +59,15 @@ def spark() -> Iterator[Any]:
             for name, value in () if LONG else QUICK.items():
                 running.conf.set(name, value)
             yield running
+
+
+@pytest.fixture(scope="module", params=["local", pytest.param("spark", marks=[NIGHTLY, pytest.mark.spark])])
+def engine(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A session of each engine; in `.ci/run` of the local one only. `engines/test_equal.py` compares both there."""
+    if request.param == "spark":
+        yield request.getfixturevalue("spark")
+        return
+    from kohort.pipeline.engines.local.session import LocalSession
+
+    with LocalSession() as session:
+        yield session

@@ -10,13 +10,15 @@ from kohort.pipeline.decode import schemas
 Row = dict[str, Any]
 
 
-def records(spark: Any, columns: Sequence[str], rows: Iterable[Row]) -> Any:
+def records(engine: Any, columns: Sequence[str], rows: Iterable[Row]) -> Any:
     """A frame of some of the decoder's columns; what a row does not name is null."""
-    return of_schema(spark, schemas.subset(columns), rows)
+    return of_schema(engine, schemas.subset(columns), rows)
 
 
-def of_schema(spark: Any, schema: pa.Schema, rows: Iterable[Row]) -> Any:
-    return spark.createDataFrame(pa.Table.from_pylist([{**dict.fromkeys(schema.names), **row} for row in rows], schema))
+def of_schema(engine: Any, schema: pa.Schema, rows: Iterable[Row]) -> Any:
+    return engine.createDataFrame(
+        pa.Table.from_pylist([{**dict.fromkeys(schema.names), **row} for row in rows], schema)
+    )
 
 
 def rows_of(frame: Any, *sorted_by: str) -> list[Row]:

@@ -77,7 +77,7 @@ def test_a_directory_without_a_coordinator_log_is_a_sentence(tmp_path: Path) -> 
 
 
 def test_no_java_is_a_sentence(recorded: Callable[[str], Path], tmp_path: Path) -> None:
-    done = kohort_pipeline("offsets", str(recorded("tv1") / "logs"), JAVA_HOME=str(tmp_path))
+    done = kohort_pipeline("offsets", str(recorded("tv1") / "logs"), "--engine", "spark", JAVA_HOME=str(tmp_path))
     assert (done.returncode, done.stdout) == (2, "")
     assert "there is no Java in JAVA_HOME" in done.stderr
     assert done.stderr.count("\n") == 1
@@ -163,20 +163,21 @@ def test_a_table_with_everything_beside_it(recorded: Callable[[str], Path], tmp_
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize("engine", ["local", "spark"])
 def test_a_table_that_is_written_is_not_collected(
-    spark: Any, recorded: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: Any, recorded: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str
 ) -> None:
     """The command's memory would hold it whole."""
     logs, out = recorded("tv1") / "logs", tmp_path / "out"
     monkeypatch.setattr(publish, "rows", lambda frame, name: pytest.fail(f"{name} is collected"))
     monkeypatch.setattr(tables, "_print_damage", lambda _: None)
     monkeypatch.setattr(session, "session", lambda *_, **__: nullcontext(spark))
-    done = CliRunner().invoke(app, ["offsets", str(logs), "--out", str(out)])
+    done = CliRunner().invoke(app, ["offsets", str(logs), "--engine", engine, "--out", str(out)])
     assert done.exit_code == 0, done.output
     written = pq.read_table(out / "offsets").num_rows
     assert written > 0
     assert done.stdout == f"{out}/offsets: {written} rows\n"
-    done = CliRunner().invoke(app, ["offsets", str(logs), "--out", str(out), "--group", "nobody"])
+    done = CliRunner().invoke(app, ["offsets", str(logs), "--engine", engine, "--out", str(out), "--group", "nobody"])
     assert (done.exit_code, done.stdout) == (2, "")
 
 

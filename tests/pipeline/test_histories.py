@@ -14,7 +14,7 @@ from kohort.testing.history import History
 from kohort.testing.history.expected_tables import ExpectedTables
 from tests.conftest import LONG, NIGHTLY
 
-pytestmark = [pytest.mark.spark, NIGHTLY]
+pytestmark = NIGHTLY
 
 Row = dict[str, Any]
 Told = tuple[Tables, list[History]]
@@ -56,26 +56,26 @@ CLEANED_SHORT = ("offset_commits", "offsets", "lag_over_time", "share_state", "b
 """Of each kind of log one; the others are made of these."""
 
 
-def tables(spark: Any, directory: Path, histories: list[History]) -> Told:
+def tables(engine: Any, directory: Path, histories: list[History]) -> Told:
     for history in histories:
         history.write(directory, torn=history.seed % 3 == 0)
-    return Tables(Reading(spark, directory)), histories
+    return Tables(Reading(engine, directory)), histories
 
 
 @pytest.fixture(scope="module")
-def whole(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Told:
+def whole(engine: Any, tmp_path_factory: pytest.TempPathFactory) -> Told:
     histories = [History(seed, partition=at) for at, seed in enumerate(range(SEEDS))]
-    return tables(spark, tmp_path_factory.mktemp("whole"), histories)
+    return tables(engine, tmp_path_factory.mktemp("whole"), histories)
 
 
 @pytest.fixture(scope="module")
-def cleaned(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Told:
+def cleaned(engine: Any, tmp_path_factory: pytest.TempPathFactory) -> Told:
     """Cleaned at any moment, with and without tombstones, the topics' logs cut."""
     histories = [History(seed, partition=at) for at, seed in enumerate(range(1000, 1000 + SEEDS))]
     for history in histories:
         history.clean(share=history.world.rng.random(), drop_tombstones=history.seed % 2 == 0)
         history.expire_data(share=history.world.rng.random())
-    return tables(spark, tmp_path_factory.mktemp("cleaned"), histories)
+    return tables(engine, tmp_path_factory.mktemp("cleaned"), histories)
 
 
 def rows_of(told: Told, name: str) -> tuple[list[Row], list[Row]]:
@@ -161,7 +161,7 @@ def test_after_cleaning_the_last_transaction_of_an_id_is_told(cleaned: Told) -> 
         }
 
 
-def test_statuses_over_time_are_those_of_every_instant(spark: Any, whole: Told) -> None:
+def test_statuses_over_time_are_those_of_every_instant(engine: Any, whole: Told) -> None:
     found, histories = whole
     history = publish.rows(found.status_history, "status_history")
     assert {"OK", "WARN", "STOP", "STALL", "REWIND"} <= {row["status"] for row in history}

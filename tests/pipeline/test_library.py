@@ -32,12 +32,11 @@ def test_every_kind_option_and_table_is_documented() -> None:
         assert f"`{name}`" in text, name
 
 
-@pytest.mark.spark
-def test_published_tables_have_the_documented_columns(spark: Any, recorded: Callable[[str], Path]) -> None:
+def test_published_tables_have_the_documented_columns(engine: Any, recorded: Callable[[str], Path]) -> None:
     from kohort.pipeline.jobs.reading import Reading
     from kohort.pipeline.jobs.tables import Tables
 
-    tables = Tables(Reading(spark, recorded("tv1") / "logs"))
+    tables = Tables(Reading(engine, recorded("tv1") / "logs"))
     text = DOCS.read_text(encoding="utf-8").split("## The tables")[1]
     rows = {
         name: re.findall(r"`(\w+)`", rest)

@@ -15,9 +15,6 @@ from kohort.pipeline.jobs import contract, publish, published
 from kohort.pipeline.jobs.reading import Reading
 from kohort.pipeline.jobs.tables import Tables
 from kohort.testing.history import History
-from tests.conftest import LONG
-
-pytestmark = pytest.mark.spark
 
 COMMANDS = {
     "offsets": ("offsets",),
@@ -39,7 +36,7 @@ COMMANDS = {
     "transaction_statistics": ("transactions", "--statistics"),
 }
 DOCS = Path(__file__).parents[3] / "docs" / "pipeline.md"
-CHOSEN = tuple(COMMANDS) if LONG else tuple(COMMANDS)[:4]
+CHOSEN = tuple(COMMANDS)
 ALONE = """import sys
 from kohort.cli.pipeline.commands import app
 app(sys.argv[1:], standalone_mode=False)
@@ -48,10 +45,10 @@ print('pyspark' in sys.modules)
 
 
 @pytest.fixture(scope="module")
-def told(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Tables, Path]:
+def told(engine: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Tables, Path]:
     logs, out = tmp_path_factory.mktemp("logs"), tmp_path_factory.mktemp("out")
     History(8).write(logs)
-    tables = Tables(Reading(spark, logs))
+    tables = Tables(Reading(engine, logs))
 
     def write(directory: Path) -> None:
         for name in CHOSEN:

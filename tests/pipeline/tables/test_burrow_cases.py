@@ -7,15 +7,12 @@ Times are seconds. Every case has a partition of its own; all are judged in one 
 from typing import Any
 
 import pyarrow as pa
-import pytest
 
 from kohort.pipeline.tables.burrow.evaluator import Rules
 from kohort.pipeline.tables.burrow.status import burrow_history, burrow_status
 from kohort.pipeline.tables.lag import lag_over_time
 from tests.conftest import LONG
 from tests.pipeline import frames
-
-pytestmark = pytest.mark.spark
 
 COMMITS = pa.schema(
     [
@@ -70,7 +67,7 @@ CASES: dict[str, tuple[list[tuple[int, int]], list[tuple[int, Any]], str | None]
 # fmt: on
 
 
-def built(spark: Any) -> tuple[Any, Any]:
+def built(engine: Any) -> tuple[Any, Any]:
     commits: list[frames.Row] = []
     batches: list[frames.Row] = []
     for group, (produced, committed, _) in CASES.items():
@@ -87,20 +84,20 @@ def built(spark: Any) -> tuple[Any, Any]:
         for at, end in produced:
             place = {"log_topic": group, "log_partition": 0}
             batches.append(place | {"timestamp_ms": (BASE_S + at) * 1000, "next_offset": end})
-    return frames.of_schema(spark, COMMITS, commits), frames.records(spark, lag_over_time.INPUT_COLUMNS, batches)
+    return frames.of_schema(engine, COMMITS, commits), frames.records(engine, lag_over_time.INPUT_COLUMNS, batches)
 
 
 def expected() -> dict[str, str]:
     return {group: status for group, (_, _, status) in CASES.items() if status is not None}
 
 
-def test_at_an_instant(spark: Any) -> None:
-    found = burrow_status(*built(spark), at_ms=(BASE_S + AT) * 1000)
+def test_at_an_instant(engine: Any) -> None:
+    found = burrow_status(*built(engine), at_ms=(BASE_S + AT) * 1000)
     assert dict(frames.tuples(found, "group", "status")) == expected()
 
 
-def test_in_history(spark: Any) -> None:
-    found = burrow_history(*built(spark), until_ms=(BASE_S + AT) * 1000)
+def test_in_history(engine: Any) -> None:
+    found = burrow_history(*built(engine), until_ms=(BASE_S + AT) * 1000)
     now = {
         group: status for group, until, status in frames.tuples(found, "group", "until_ms", "status") if until is None
     }
@@ -122,8 +119,8 @@ SETTINGS = [
 # fmt: on
 
 
-def test_any_window(spark: Any) -> None:
-    commits, batches = built(spark)
+def test_any_window(engine: Any) -> None:
+    commits, batches = built(engine)
     at_ms = (BASE_S + AT) * 1000
     # The short version has the settings that change how time is looked at.
     for rules, group, status in SETTINGS if LONG else SETTINGS[-4:]:

@@ -4,12 +4,9 @@ import json
 from typing import Any
 
 import pyarrow as pa
-import pytest
 
 from kohort.pipeline.tables.groups import memberships, ownership
 from tests.pipeline import frames
-
-pytestmark = pytest.mark.spark
 
 
 def classic(log_offset: int, at_ms: int, members: dict[str, list[int]] | None) -> frames.Row:
@@ -48,8 +45,8 @@ HISTORY = [
 ]
 
 
-def test_stays_in_a_classic_group(spark: Any) -> None:
-    frame = memberships.member_intervals(frames.records(spark, memberships.INPUT_COLUMNS, HISTORY))
+def test_stays_in_a_classic_group(engine: Any) -> None:
+    frame = memberships.member_intervals(frames.records(engine, memberships.INPUT_COLUMNS, HISTORY))
     assert frames.tuples(frame, "group_type", "member_id", "client_id", "since_ms", "until_ms") == [
         ("classic", "a", "A", 20, 40),
         ("classic", "a", "A", 50, 60),
@@ -58,8 +55,8 @@ def test_stays_in_a_classic_group(spark: Any) -> None:
     ]
 
 
-def test_partitions_in_a_classic_group(spark: Any) -> None:
-    frame = memberships.assignment_intervals(frames.records(spark, memberships.INPUT_COLUMNS, HISTORY))
+def test_partitions_in_a_classic_group(engine: Any) -> None:
+    frame = memberships.assignment_intervals(frames.records(engine, memberships.INPUT_COLUMNS, HISTORY))
     assert frames.tuples(frame, "member_id", "topic", "partition", "since_ms", "until_ms") == [
         ("a", "t", 0, 20, 40),
         ("a", "t", 0, 50, 60),
@@ -70,7 +67,7 @@ def test_partitions_in_a_classic_group(spark: Any) -> None:
     ]
 
 
-def test_members_of_groups_that_the_coordinator_assigns(spark: Any) -> None:
+def test_members_of_groups_that_the_coordinator_assigns(engine: Any) -> None:
     name = {"instanceId": "i", "clientId": "x", "clientHost": "/h", "rackId": None}
     rows = [
         modern(0, 10, "ConsumerGroupMemberMetadata", "a", name),
@@ -82,7 +79,7 @@ def test_members_of_groups_that_the_coordinator_assigns(spark: Any) -> None:
         modern(5, 50, "StreamsGroupMemberMetadata", "s", name),
         modern(6, 60, "ShareGroupMemberMetadata", "q", {"clientId": "y", "clientHost": "/h"}),
     ]
-    frame = memberships.member_intervals(frames.records(spark, memberships.INPUT_COLUMNS, rows))
+    frame = memberships.member_intervals(frames.records(engine, memberships.INPUT_COLUMNS, rows))
     assert frames.tuples(frame, "group_type", "member_id", "instance_id", "client_id", "since_ms", "until_ms") == [
         ("consumer", "a", "i", "x", 10, 30),
         ("consumer", "a", "i", "x", 40, None),
@@ -97,7 +94,7 @@ def tasks(role: str, subtopology: str, *partitions: int) -> dict[str, Any]:
     return {"memberEpoch": 3, f"{role}Tasks": listed}
 
 
-def test_tasks_of_streams_groups(spark: Any) -> None:
+def test_tasks_of_streams_groups(engine: Any) -> None:
     kind = "StreamsGroupCurrentMemberAssignment"
     rows = [
         modern(0, 10, kind, "a", tasks("active", "0", 0, 1)),
@@ -107,7 +104,7 @@ def test_tasks_of_streams_groups(spark: Any) -> None:
         modern(3, 40, kind, "b", tasks("active", "0", 1) | tasks("standby", "1", 0)),
         modern(4, 50, kind, "a", None),
     ]
-    frame = memberships.assignment_intervals(frames.records(spark, memberships.INPUT_COLUMNS, rows))
+    frame = memberships.assignment_intervals(frames.records(engine, memberships.INPUT_COLUMNS, rows))
     assert frames.tuples(frame, "member_id", "subtopology", "partition", "role", "since_ms", "until_ms") == [
         ("a", "0", 0, "active", 10, 50),
         ("a", "0", 1, "active", 10, 30),
@@ -128,7 +125,7 @@ def test_tasks_of_streams_groups(spark: Any) -> None:
     assert frames.tuples(moved, "subtopology", "partition", "stays", "moves") == [("0", 0, 1, 0), ("0", 1, 2, 1)]
 
 
-def test_a_static_member_that_comes_back_is_the_same_owner(spark: Any) -> None:
+def test_a_static_member_that_comes_back_is_the_same_owner(engine: Any) -> None:
     """Restarting it moves nothing; another one does, and so does whoever has no instance id."""
     stays = [
         ("a1", 0, 10, 0),
@@ -152,14 +149,16 @@ def test_a_static_member_that_comes_back_is_the_same_owner(spark: Any) -> None:
     ]
     there = pa.schema([("group", text), ("member_id", text), ("instance_id", text)])
     members: list[frames.Row] = [{"group": "g", "member_id": who, "instance_id": name} for who, name in names.items()]
-    found = ownership.partition_flapping(frames.of_schema(spark, owned, rows), frames.of_schema(spark, there, members))
+    found = ownership.partition_flapping(
+        frames.of_schema(engine, owned, rows), frames.of_schema(engine, there, members)
+    )
     assert frames.tuples(found, "partition", "stays", "owners", "moves", "returns") == [
         (0, 4, 2, 2, 1),
         (1, 2, 2, 1, 0),
     ]
 
 
-def test_partitions_of_groups_that_the_coordinator_assigns(spark: Any) -> None:
+def test_partitions_of_groups_that_the_coordinator_assigns(engine: Any) -> None:
     kind = "ConsumerGroupCurrentMemberAssignment"
     rows = [
         modern(0, 10, kind, "a", assignment("T", 0, 1)),
@@ -167,7 +166,7 @@ def test_partitions_of_groups_that_the_coordinator_assigns(spark: Any) -> None:
         modern(2, 30, kind, "b", assignment("T", 1)),
         modern(3, 40, kind, "a", None),
     ]
-    frame = memberships.assignment_intervals(frames.records(spark, memberships.INPUT_COLUMNS, rows))
+    frame = memberships.assignment_intervals(frames.records(engine, memberships.INPUT_COLUMNS, rows))
     assert frames.tuples(frame, "group_type", "member_id", "topic_id", "partition", "since_ms", "until_ms") == [
         ("consumer", "a", "T", 0, 10, 40),
         ("consumer", "a", "T", 1, 10, 20),

@@ -2,13 +2,9 @@
 
 from typing import Any
 
-import pytest
-
 from kohort.pipeline.tables.offsets.latest_offsets import latest_offsets
 from kohort.pipeline.tables.offsets.offset_commits import INPUT_COLUMNS, offset_commits
 from tests.pipeline import frames
-
-pytestmark = pytest.mark.spark
 
 T = 1_000_000
 
@@ -27,7 +23,7 @@ def marker(log_offset: int, pid: int, control: str, *, log: int = 0) -> frames.R
     return row | {"timestamp_ms": T + log_offset, "producer_id": pid, "transactional": True, "control": control}
 
 
-def test_every_transaction_is_judged_by_its_own_marker(spark: Any) -> None:
+def test_every_transaction_is_judged_by_its_own_marker(engine: Any) -> None:
     rows = [
         commit(0, 10),
         commit(1, 11, pid=1),
@@ -44,7 +40,7 @@ def test_every_transaction_is_judged_by_its_own_marker(spark: Any) -> None:
         marker(10, 2, "COMMIT"),
     ]
     got = frames.tuples(
-        offset_commits(frames.records(spark, INPUT_COLUMNS, rows)),
+        offset_commits(frames.records(engine, INPUT_COLUMNS, rows)),
         "log_partition",
         "log_offset",
         "fate",
@@ -88,11 +84,11 @@ LATEST = {  # rows of one group and partition, and the offset that is left
 # fmt: on
 
 
-def test_the_latest_offset_that_counts(spark: Any) -> None:
+def test_the_latest_offset_that_counts(engine: Any) -> None:
     rows = [
         {**row, "group": name} if row["kind"] == "offset_commit" else row for name in LATEST for row in spread(name)
     ]
-    commits = offset_commits(frames.records(spark, INPUT_COLUMNS, rows))
+    commits = offset_commits(frames.records(engine, INPUT_COLUMNS, rows))
     got = {row["group"]: row["offset"] for row in frames.rows_of(latest_offsets(commits), "group")}
     assert got == {name: offset for name, (_, offset) in LATEST.items() if offset is not None}
 
@@ -102,14 +98,14 @@ def spread(name: str) -> list[frames.Row]:
     return [{**row, "log_partition": list(LATEST).index(name)} for row in LATEST[name][0]]
 
 
-def test_all_fields_are_those_of_the_last_commit(spark: Any) -> None:
+def test_all_fields_are_those_of_the_last_commit(engine: Any) -> None:
     rows = [
         commit(0, 5, metadata="old", leader_epoch=1),
         commit(1, 7, metadata="new \x00 \N{SNOWMAN}", leader_epoch=2, commit_timestamp_ms=77),
         commit(2, 9, topic="other", partition=4, metadata=None),
         commit(3, 1, group="another"),
     ]
-    commits = offset_commits(frames.records(spark, INPUT_COLUMNS, rows))
+    commits = offset_commits(frames.records(engine, INPUT_COLUMNS, rows))
     names = ("group", "topic", "partition", "offset", "leader_epoch", "metadata", "commit_timestamp_ms")
     assert latest_offsets(commits).columns == list(names)
     assert [tuple(row.values()) for row in frames.rows_of(latest_offsets(commits), "group", "topic")] == [

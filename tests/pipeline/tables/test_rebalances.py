@@ -2,12 +2,8 @@
 
 from typing import Any
 
-import pytest
-
 from kohort.pipeline.tables.groups.rebalances import INPUT_COLUMNS, rebalances
 from tests.pipeline import frames
-
-pytestmark = pytest.mark.spark
 
 T = 1_000_000
 
@@ -67,10 +63,10 @@ def letters(members: list[frames.Row] | None) -> str | None:
     return None if members is None else "".join(member["client_id"] for member in members)
 
 
-def test_what_happened_to_a_group(spark: Any) -> None:
+def test_what_happened_to_a_group(engine: Any) -> None:
     rows = [row for row, *_ in HISTORY + COMPACTED]
     other = [{"kind": "offset_commit", "group": "g", "log_offset": 1, "log_partition": 0}]
-    frame = rebalances(frames.records(spark, INPUT_COLUMNS, [*reversed(rows), *other]))
+    frame = rebalances(frames.records(engine, INPUT_COLUMNS, [*reversed(rows), *other]))
     got = [
         (
             row["event"],
@@ -85,8 +81,8 @@ def test_what_happened_to_a_group(spark: Any) -> None:
     assert got == [tuple(expected) for _, *expected in HISTORY + COMPACTED]
 
 
-def test_members_come_without_their_bytes(spark: Any) -> None:
-    frame = rebalances(frames.records(spark, INPUT_COLUMNS, [record(0, 1, "A")]))
+def test_members_come_without_their_bytes(engine: Any) -> None:
+    frame = rebalances(frames.records(engine, INPUT_COLUMNS, [record(0, 1, "A")]))
     (row,) = frames.rows_of(frame, "log_offset")
     assert row["joined"] == [
         {"member_id": "id-A", "instance_id": "static-A", "client_id": "A", "client_host": "/127.0.0.1"}

@@ -3,13 +3,10 @@
 from typing import Any
 
 import pyarrow as pa
-import pytest
 
 from kohort.pipeline.tables.burrow.status import burrow_status
 from kohort.pipeline.tables.offsets import as_of, commit_frequency, latest_offsets
 from tests.pipeline import frames
-
-pytestmark = pytest.mark.spark
 
 COMMITS = pa.schema(
     [
@@ -39,8 +36,8 @@ def batch(base: int, following: int, at_ms: int, *, control: bool = False, parti
     return row | {"timestamp_ms": at_ms, "is_control": control}
 
 
-def batches(spark: Any, rows: list[frames.Row]) -> Any:
-    return frames.records(spark, as_of.BATCH_COLUMNS, rows)
+def batches(engine: Any, rows: list[frames.Row]) -> Any:
+    return frames.records(engine, as_of.BATCH_COLUMNS, rows)
 
 
 # fmt: off
@@ -55,7 +52,7 @@ INSTANTS = [
 # fmt: on
 
 
-def test_offsets_as_of_an_instant(spark: Any) -> None:
+def test_offsets_as_of_an_instant(engine: Any) -> None:
     history = [
         commit(0, 10, 3),
         commit(1, 25, 7, fate="committed"),
@@ -63,40 +60,40 @@ def test_offsets_as_of_an_instant(spark: Any) -> None:
         commit(3, 30, None),
         commit(4, 40, 9),
     ]
-    commits = frames.of_schema(spark, COMMITS, history)
+    commits = frames.of_schema(engine, COMMITS, history)
     for at_ms, offsets in INSTANTS:
         latest = latest_offsets.latest_offsets(as_of.commits_as_of(commits, at_ms=at_ms))
         assert [offset for (offset,) in frames.tuples(latest, "offset")] == offsets, at_ms
 
 
-def test_the_end_of_a_log_as_of_an_instant(spark: Any) -> None:
-    log = batches(spark, [batch(0, 10, 100), batch(10, 15, 200), batch(0, 4, 150, partition=1)])
+def test_the_end_of_a_log_as_of_an_instant(engine: Any) -> None:
+    log = batches(engine, [batch(0, 10, 100), batch(10, 15, 200), batch(0, 4, 150, partition=1)])
     ends = [frames.tuples(as_of.ends_as_of(log, at_ms=at), "partition", "end_offset") for at in (99, 100, 200)]
     assert ends == [[], [(0, 10)], [(0, 15), (1, 4)]]
 
 
-def test_how_often_a_group_commits(spark: Any) -> None:
+def test_how_often_a_group_commits(engine: Any) -> None:
     told = [(10, 3), (20, 5), (40, 5), (45, 4), (50, 9)]
     rows = [commit(index, at_ms, offset) for index, (at_ms, offset) in enumerate(told)]
     rows += [commit(5, None, 9, fate="aborted"), commit(6, 60, None), commit(7, 10, 1, group="once")]
-    frame = commit_frequency.commit_frequency(frames.of_schema(spark, COMMITS, rows))
+    frame = commit_frequency.commit_frequency(frames.of_schema(engine, COMMITS, rows))
     assert [tuple(row.values()) for row in frames.rows_of(frame, "group")] == [
         ("g", "t", 0, 5, 10, 50, 5, 20, 1, 1),
         ("once", "t", 0, 1, 10, 10, None, None, 0, 0),
     ]
 
 
-def test_between_commits_no_time_is_negative(spark: Any) -> None:
+def test_between_commits_no_time_is_negative(engine: Any) -> None:
     """Of two interleaved transactions the one that committed first completed last; intervals are those of time."""
     rows = [commit(0, 30, 3, fate="committed"), commit(1, 20, 5, fate="committed"), commit(2, 70, 6)]
-    frame = commit_frequency.commit_frequency(frames.of_schema(spark, COMMITS, rows))
+    frame = commit_frequency.commit_frequency(frames.of_schema(engine, COMMITS, rows))
     names = ("commits", "first_commit_ms", "last_commit_ms", "interval_p50_ms", "interval_max_ms", "unmoved", "rewinds")
     assert frames.tuples(frame, *names) == [(3, 20, 70, 10, 40, 0, 0)]
 
 
-def test_burrow_of_the_past(spark: Any) -> None:
+def test_burrow_of_the_past(engine: Any) -> None:
     second = 1000
-    log = batches(spark, [batch(10 * at, 10 * at + 10, at * second) for at in range(200)])
+    log = batches(engine, [batch(10 * at, 10 * at + 10, at * second) for at in range(200)])
     rows: list[frames.Row] = []
     for at in range(0, 60, 5):
         # One keeps up, one falls behind, one stands still, one stops at 30 s, one is deleted.
@@ -108,7 +105,7 @@ def test_burrow_of_the_past(spark: Any) -> None:
             rows.append(commit(len(rows), at * second, at, group="stopped"))
     rows.append(commit(len(rows), 59 * second, None, group="deleted"))
     rows.append(commit(len(rows) + 1, None, 9999, group="behind", fate="aborted"))
-    commits = frames.of_schema(spark, COMMITS, rows)
+    commits = frames.of_schema(engine, COMMITS, rows)
     at_60 = frames.tuples(burrow_status(commits, log, at_ms=60 * second), "group", "status", "lag", "commits")
     assert at_60 == [
         ("ahead", "OK", 50, 10),

@@ -9,8 +9,6 @@ import pytest
 from kohort.pipeline.tables.lag.time_lag import INPUT_COLUMNS, time_lag
 from tests.pipeline import frames
 
-pytestmark = pytest.mark.spark
-
 NOW_MS = 500
 LATEST = pa.schema([("group", pa.string()), ("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())])
 
@@ -100,7 +98,7 @@ CASES: list[Case] = [
 
 
 @pytest.fixture(scope="module")
-def told(spark: Any) -> dict[str, frames.Row]:
+def told(engine: Any) -> dict[str, frames.Row]:
     """Every case in a partition of its own, read at once."""
     groups = [
         {"group": name, "topic": "t", "partition": at, "offset": offset}
@@ -110,7 +108,7 @@ def told(spark: Any) -> dict[str, frames.Row]:
     groups.append({"group": "unknown", "topic": "t", "partition": len(CASES), "offset": 0})
     groups.append({"group": "later", "topic": "t", "partition": len(CASES) + 1, "offset": 0})
     log.append(plain(0, 5, NOW_MS + 1) | {"log_partition": len(CASES) + 1})
-    found = time_lag(frames.of_schema(spark, LATEST, groups), frames.records(spark, INPUT_COLUMNS, log), at_ms=NOW_MS)
+    found = time_lag(frames.of_schema(engine, LATEST, groups), frames.records(engine, INPUT_COLUMNS, log), at_ms=NOW_MS)
     return {row["group"]: row for row in frames.rows_of(found, "group")}
 
 
@@ -129,10 +127,10 @@ def test_of_a_log_that_is_not_there_nothing_is_told(told: dict[str, frames.Row],
     assert (row["next_produced_at_ms"], row["time_lag_ms"], row["records_lost"]) == (None, None, None)
 
 
-def test_several_groups_of_a_partition(spark: Any) -> None:
+def test_several_groups_of_a_partition(engine: Any) -> None:
     groups = [{"group": f"g{offset}", "topic": "t", "partition": 0, "offset": offset} for offset in (0, 5, 12, 17)]
     log = [row | {"log_partition": 0} for row in INTERLEAVED]
-    found = time_lag(frames.of_schema(spark, LATEST, groups), frames.records(spark, INPUT_COLUMNS, log), at_ms=NOW_MS)
+    found = time_lag(frames.of_schema(engine, LATEST, groups), frames.records(engine, INPUT_COLUMNS, log), at_ms=NOW_MS)
     assert frames.tuples(found, "group", "next_produced_at_ms") == [
         ("g0", 110),
         ("g12", 140),

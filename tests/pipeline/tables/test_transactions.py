@@ -7,8 +7,6 @@ import pytest
 from kohort.pipeline.tables.transactions import transactions as table
 from tests.pipeline import frames
 
-pytestmark = pytest.mark.spark
-
 T = 1_700_000_000_000
 PLACES = [{"topic": "t", "partition": 0}, {"topic": "t", "partition": 1}]
 
@@ -47,11 +45,11 @@ def step(
     }
 
 
-def found(spark: Any, rows: list[frames.Row]) -> Any:
-    return table.transactions(frames.records(spark, table.INPUT_COLUMNS, rows))
+def found(engine: Any, rows: list[frames.Row]) -> Any:
+    return table.transactions(frames.records(engine, table.INPUT_COLUMNS, rows))
 
 
-def test_what_damage_has_taken_joins_no_transactions(spark: Any) -> None:
+def test_what_damage_has_taken_joins_no_transactions(engine: Any) -> None:
     """The end of the first and the begin of the second lie in a range that cannot be read; each is told by its own time."""
     rows = [
         step(0, "Ongoing", 10, start_ms=10, places=2),
@@ -63,7 +61,7 @@ def test_what_damage_has_taken_joins_no_transactions(spark: Any) -> None:
         step(0, "PrepareCommit", 10, start_ms=10, places=1, name="prepared"),
         step(5, "Empty", 60, name="prepared"),
     ]
-    frame = found(spark, rows)
+    frame = found(engine, rows)
     assert frames.tuples(frame, "transactional_id", "start_ms", "state", "outcome", "duration_ms") == [
         ("prepared", T + 10, "CompleteCommit", "committed", None),
         ("tx", T + 10, None, None, None),
@@ -76,7 +74,7 @@ def test_what_damage_has_taken_joins_no_transactions(spark: Any) -> None:
     assert told == [("prepared", 1, 0, 0.0), ("tx", 3, 1, 1.0)]
 
 
-def test_a_transaction_from_its_begin_to_its_markers(spark: Any) -> None:
+def test_a_transaction_from_its_begin_to_its_markers(engine: Any) -> None:
     rows = [
         step(0, "Empty", 0),
         step(1, "Ongoing", 10, start_ms=10, places=1),
@@ -84,7 +82,7 @@ def test_a_transaction_from_its_begin_to_its_markers(spark: Any) -> None:
         step(3, "PrepareCommit", 30, start_ms=10, places=2, epoch=1),
         step(4, "CompleteCommit", 40, start_ms=10, epoch=1),
     ]
-    (row,) = frames.rows_of(found(spark, rows), "first_log_offset")
+    (row,) = frames.rows_of(found(engine, rows), "first_log_offset")
     assert row == {
         "log_partition": 0,
         "transactional_id": "tx",
@@ -120,17 +118,17 @@ ENDS = [
 # fmt: on
 
 
-def test_who_ended_it(spark: Any) -> None:
+def test_who_ended_it(engine: Any) -> None:
     rows: list[frames.Row] = []
     for index, (version, state, epoch, at_ms, _, _) in enumerate(ENDS):
         name = f"tx-{index}"
         rows.append(step(10 * index, "Ongoing", 100, start_ms=100, places=1, version=version, name=name))
         rows.append(step(10 * index + 1, state, at_ms, start_ms=100, places=1, version=version, epoch=epoch, name=name))
-    got = frames.tuples(found(spark, rows), "transactional_id", "outcome", "ended_by")
+    got = frames.tuples(found(engine, rows), "transactional_id", "outcome", "ended_by")
     assert got == [(f"tx-{index}", end[4], end[5]) for index, end in enumerate(ENDS)]
 
 
-def test_one_transaction_follows_another(spark: Any) -> None:
+def test_one_transaction_follows_another(engine: Any) -> None:
     rows = [
         step(0, "Ongoing", 10, start_ms=10, places=1),
         step(1, "PrepareAbort", 20, start_ms=10, places=1),
@@ -141,19 +139,19 @@ def test_one_transaction_follows_another(spark: Any) -> None:
         step(5, "Empty", 60),
         step(6, "Ongoing", 70, start_ms=70, places=2),
     ]
-    got = frames.tuples(found(spark, rows), "first_log_offset", "last_log_offset", "start_ms", "outcome")
+    got = frames.tuples(found(engine, rows), "first_log_offset", "last_log_offset", "start_ms", "outcome")
     # An id has one open transaction at most; how the one before its tombstone ended is not told.
     assert got == [(0, 2, T + 10, "aborted"), (3, 3, T + 40, None), (6, 6, T + 70, "open")]
 
 
-def test_of_a_compacted_transaction_the_end_is_left(spark: Any) -> None:
+def test_of_a_compacted_transaction_the_end_is_left(engine: Any) -> None:
     rows = [step(5, "CompleteCommit", 40, start_ms=10), step(9, "Ongoing", 70, start_ms=70, places=1)]
     columns = ("first_log_offset", "outcome", "duration_ms", "producer_epoch", "partitions")
-    got = [tuple(row[name] for name in columns) for row in frames.rows_of(found(spark, rows), "first_log_offset")]
+    got = [tuple(row[name] for name in columns) for row in frames.rows_of(found(engine, rows), "first_log_offset")]
     assert got == [(5, "committed", 31, None, None), (9, "open", None, 0, PLACES[:1])]
 
 
-def test_open_transactions_hold_partitions_back(spark: Any) -> None:
+def test_open_transactions_hold_partitions_back(engine: Any) -> None:
     rows = [
         step(0, "Ongoing", 10, start_ms=10, places=2, name="long"),
         step(1, "Ongoing", 900, start_ms=900, places=1, name="short"),
@@ -162,7 +160,7 @@ def test_open_transactions_hold_partitions_back(spark: Any) -> None:
         step(4, "Ongoing", 970, start_ms=970, places=1, name="done"),
         step(5, "CompleteCommit", 980, start_ms=970, name="done"),
     ]
-    frame = table.open_transactions(found(spark, rows), at_ms=T + 1011)
+    frame = table.open_transactions(found(engine, rows), at_ms=T + 1011)
     assert frames.tuples(frame, "transactional_id", "topic", "partition", "age_ms", "is_overdue", "state") == [
         ("long", "t", 0, 1001, True, "Ongoing"),
         ("long", "t", 1, 1001, True, "Ongoing"),
@@ -171,7 +169,7 @@ def test_open_transactions_hold_partitions_back(spark: Any) -> None:
     ]
 
 
-def test_statistics(spark: Any) -> None:
+def test_statistics(engine: Any) -> None:
     rows = [
         row
         for index, end in enumerate(("Commit", "Abort", "Commit", "Commit"))
@@ -182,7 +180,7 @@ def test_statistics(spark: Any) -> None:
         )
     ]
     rows.append(step(50, "Ongoing", 300, start_ms=300, places=1))
-    (row,) = frames.rows_of(table.transaction_statistics(found(spark, rows)), "transactional_id")
+    (row,) = frames.rows_of(table.transaction_statistics(found(engine, rows)), "transactional_id")
     assert row == {
         "transactional_id": "tx",
         "transactions": 5,
@@ -216,9 +214,9 @@ def test_statistics(spark: Any) -> None:
     ],
 )
 def test_the_epoch_where_only_the_end_is_left(
-    spark: Any, state: str, version: int, epoch: int, expected: int | None
+    engine: Any, state: str, version: int, epoch: int, expected: int | None
 ) -> None:
     (row,) = frames.rows_of(
-        found(spark, [step(9, state, 30, start_ms=10, version=version, epoch=epoch)]), "log_partition"
+        found(engine, [step(9, state, 30, start_ms=10, version=version, epoch=epoch)]), "log_partition"
     )
     assert row["producer_epoch"] == expected

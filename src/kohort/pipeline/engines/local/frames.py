@@ -6,9 +6,7 @@ several others use is computed once. A persisted frame becomes a table of the se
 """
 
 import re
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -154,15 +152,17 @@ class LocalFrame:
         return self._derived(f"SELECT * FROM {self.name} LIMIT {rows}", self.columns)
 
     def write_parquet(self, directory: str) -> None:
-        """Write one file into a directory, replacing the previous ones."""
+        """Write one file into a directory, local or in an object store of Arrow; the previous files are deleted."""
         import pyarrow.parquet as pq
+        from pyarrow.fs import FileSystem, LocalFileSystem
 
-        target = Path(directory)
-        shutil.rmtree(target, ignore_errors=True)
-        target.mkdir(parents=True)
+        system, path = FileSystem.from_uri(directory) if "://" in directory else (LocalFileSystem(), directory)
+        system.create_dir(path, recursive=True)
+        system.delete_dir_contents(path)
         with (
             self.session.reader(self) as batches,
-            pq.ParquetWriter(target / _PARQUET, batches.schema, compression="zstd") as writer,
+            system.open_output_stream(f"{path}/{_PARQUET}") as stream,
+            pq.ParquetWriter(stream, batches.schema, compression="zstd") as writer,
         ):
             for batch in batches:
                 writer.write_batch(batch)

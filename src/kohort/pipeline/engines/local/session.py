@@ -56,8 +56,8 @@ class LocalSession:
         self._scratch.cleanup()
 
     @property
-    def read(self) -> "LogReader":
-        return LogReader(self)
+    def read(self) -> "SourceReader":
+        return SourceReader(self)
 
     def createDataFrame(self, table: pa.Table) -> LocalFrame:  # noqa: N802  (Spark's name)
         return self.from_rows(lambda: iter(table.to_batches()), table.schema)
@@ -109,20 +109,20 @@ class LocalSession:
             connection.close()
 
 
-class LogReader:
-    """`spark.read.format("kohort")`."""
+class SourceReader:
+    """`spark.read`: of logs by `format("kohort")`, and of Parquet files."""
 
     def __init__(self, session: LocalSession, options: Mapping[str, str] | None = None) -> None:
         self._session, self._options = session, dict(options or {})
 
-    def format(self, _: str) -> "LogReader":
+    def format(self, _: str) -> "SourceReader":
         return self
 
-    def option(self, name: str, value: object) -> "LogReader":
+    def option(self, name: str, value: object) -> "SourceReader":
         return self.options(**{name: value})
 
-    def options(self, **values: object) -> "LogReader":
-        return LogReader(self._session, self._options | {name: str(value) for name, value in values.items()})
+    def options(self, **values: object) -> "SourceReader":
+        return SourceReader(self._session, self._options | {name: str(value) for name, value in values.items()})
 
     def load(self, path: str) -> LocalFrame:
         """
@@ -140,6 +140,13 @@ class LogReader:
                 give_back()
 
         return self._session.from_rows(rows, schemas.subset(options.columns))
+
+    def parquet(self, path: str) -> LocalFrame:
+        """Return the rows of the Parquet files in a directory, local or in an object store of Arrow."""
+        import pyarrow.dataset as ds
+
+        found = ds.dataset(path, format="parquet")
+        return self._session.from_rows(lambda: iter(found.to_batches()), found.schema)
 
 
 def spare_pandas() -> None:
