@@ -4,7 +4,7 @@ Kohort in a minute: `make demo`, or `python examples/demo.py`.
 Starts a broker on a new directory, produces records, and runs a consumer group with aiokafka, kafka-python and confluent-kafka
 as members, each in its own process (demo_members.py). One member leaves, one is killed. Then the broker is killed while members
 commit, and started again. A transactional application (demo_application.py) is killed in the middle of a transaction, and
-resumed. At the end, Spark explains from the broker's logs what happened.
+resumed. At the end, the pipeline explains from the broker's logs what happened.
 
 Every claim is checked. If one does not hold, the exit code is 1.
 """
@@ -55,8 +55,6 @@ from demo_queries import (
 from demo_transactions import transact, transaction_table
 from rich.console import Console
 from rich.table import Table
-
-from kohort.model.errors import ConfigError
 
 MEMBERS: Final = ("aiokafka", "kafka-python", "confluent-kafka")
 MARKER: Final = ".kohort-demo"
@@ -179,20 +177,13 @@ def end(narrator: Narrator, broker: Broker, members: dict[str, Member], orders: 
 
 def why_no_pipeline() -> str | None:
     """Return why the pipeline cannot run; None if it can."""
-    if importlib.util.find_spec("pyspark") is None:
-        return "PySpark is not installed (pip install 'kohort[pipeline]')"
-    from kohort.pipeline.session import find_java
-
-    try:
-        find_java()
-    except ConfigError as error:
-        return str(error)
-    return None
+    missing = next((name for name in ("duckdb", "pyarrow", "numpy") if importlib.util.find_spec(name) is None), None)
+    return None if missing is None else f"{missing} is not installed (pip install 'kohort[tables]')"
 
 
 def explain(narrator: Narrator, broker: Broker, runs: list[Application], report: Path) -> dict[str, Any]:
     """Run the pipeline on the directory of the running broker, and compare its tables with the broker's answers."""
-    narrator.step("Read the broker's logs with Spark")
+    narrator.step("Read the broker's logs")
     expected = lag_over_the_wire(broker)
     command = [KOHORT, "pipeline", "report", str(broker.data_dir), "--json", "--report", str(report)]
     # Progress is printed on standard error.
@@ -324,7 +315,7 @@ def main() -> int:
         help="emptied first (default ./kohort-demo)",
     )
     parser.add_argument("--keep", action="store_true", help="keep the broker running at the end, until Ctrl-C")
-    parser.add_argument("--no-pipeline", action="store_true", help="skip Spark")
+    parser.add_argument("--no-pipeline", action="store_true", help="skip the tables of the broker's logs")
     parser.add_argument(
         "--json", action="store_true", help="print the pipeline's tables as JSON, and progress on standard error"
     )

@@ -3,17 +3,20 @@ Install each wheel into a bare virtual environment, with its runtime dependencie
 
 Usage: python tools/check_wheels.py dist/*.whl
 
-The compiled wheel must have a platform tag and the plain one `py3-none-any`; `kohort --version` must name the build.
+With the extra `tables`, the pipeline has to answer without Spark and Java. The compiled wheel must have a platform tag and the
+plain one `py3-none-any`; `kohort --version` must name the build.
 """
 
 import os
 import subprocess
 import sys
+import tarfile
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 SMOKE = Path(__file__).with_name("smoke_broker.py")
+LOGS = Path(__file__).parents[1] / "tests" / "data" / "pipeline" / "tv1.tar.xz"
 PLAIN_TAG = "py3-none-any"
 WITHOUT_PIPELINE = """
 import importlib.util, sys
@@ -48,7 +51,32 @@ def check(wheel: Path) -> None:
             sys.exit(f"{wheel.name}: kohort --version says {version!r}, expected the {build} build")
         run(str(python), "-I", "-c", WITHOUT_PIPELINE, at=directory)
         run(str(python), "-I", str(SMOKE), str(kohort), at=directory)
+        check_tables(wheel, python, Path(directory))
     print(f"{wheel.name}: {version} serves; {time.monotonic() - started:.0f} s")
+
+
+def check_tables(wheel: Path, python: Path, directory: Path) -> None:
+    """Check that the extra `tables` answers questions about logs: PySpark is not installed, and Java is not found."""
+    wanted = f"{wheel.absolute()}[tables]"
+    run(str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", wanted, at=str(directory))
+    with tarfile.open(LOGS) as archive:
+        archive.extractall(directory, filter="data")
+    environment = {"JAVA_HOME": str(directory / "nowhere"), "PATH": str(python.parent)}
+    for question in (("offsets",), ("lag", "--time"), ("rebalances",), ("transactions", "--statistics")):
+        command, *options = question
+        kohort = str(python.with_name("kohort"))
+        done = subprocess.run(
+            [kohort, "pipeline", command, str(directory / "logs"), *options],
+            cwd=directory,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode or done.stdout.count("\n") < 2:
+            sys.exit(
+                f"{wheel.name}: kohort pipeline {' '.join(question)} fails without Spark:\n{done.stdout}{done.stderr}"
+            )
 
 
 def run(*command: str, at: str) -> str:
