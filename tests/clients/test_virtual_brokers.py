@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer, KafkaProducer
 
+from kohort.broker.records.fetch import RACK_AWARE
 from kohort.client.cluster import Client
 from kohort.testing.served import ServedKohort
 from kohort.wire import messages as m
@@ -27,6 +28,7 @@ from tests.clients.waiting import PATIENCE_S, wait_until
 from tests.conftest import NIGHTLY
 
 BROKERS = (1, 2, 3)
+RACKS = ("a", "b", "c")
 PARTITIONS = 3
 ROUND = 300
 """Records that are written around each stop and each start."""
@@ -35,7 +37,8 @@ ROUND = 300
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedKohort]:
     directory: Path = tmp_path_factory.mktemp("virtual")
-    with ServedKohort(directory, QUICK_REBALANCES, brokers=len(BROKERS)) as served:
+    properties = QUICK_REBALANCES | {"replica.selector.class": RACK_AWARE}
+    with ServedKohort(directory, properties, brokers=len(BROKERS), racks=RACKS) as served:
         yield served
 
 
@@ -265,6 +268,49 @@ def test_transactions_of_librdkafka_are_whole_through_a_roll(cluster: ServedKoho
 
     wait_until(lambda: count_read() >= written, what=lambda: f"{len(read)} of {written} records")
     assert sorted(read) == list(range(written))
+    consumer.close()
+
+
+def test_librdkafka_fetches_from_the_replica_in_its_rack(cluster: ServedKohort) -> None:
+    topic = create(cluster, "fetched-nearby")
+    writer = Writer(cluster, topic)
+    writer.write()
+    fetched_from: dict[str, int] = {}
+    led_by: set[int] = set()
+
+    def on_statistics(text: str) -> None:
+        for index, partition in json.loads(text)["topics"].get(topic, {"partitions": {}})["partitions"].items():
+            fetched_from[index] = partition["broker"]
+            led_by.add(partition["leader"])
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "group.id": topic,
+            "client.rack": "b",
+            "statistics.interval.ms": 100,
+            "stats_cb": on_statistics,
+        }
+    )
+    consumer.assign([TopicPartition(topic, index, 0) for index in range(PARTITIONS)])
+    read: list[int] = []
+
+    def is_near() -> bool:
+        read.extend(int(message.value() or b"") for message in consumer.consume(ROUND, 0.1) if message.error() is None)
+        return [fetched_from.get(str(index)) for index in range(PARTITIONS)] == [2] * PARTITIONS
+
+    def has_all(count: int) -> bool:
+        is_near()
+        return len(read) >= count
+
+    wait_until(is_near, what=lambda: f"fetches from {fetched_from}")
+    assert led_by >= set(BROKERS)
+    cluster.stop_broker(2)
+    writer.write()
+    count = writer.flush()
+    wait_until(lambda: has_all(count), what=lambda: f"{len(read)} of {count} records")
+    assert sorted(read) == list(range(count))
+    cluster.start_broker(2)
     consumer.close()
 
 
