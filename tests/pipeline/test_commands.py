@@ -92,6 +92,7 @@ REFUSED = [
     (("report", "LOGS", "--report", "LOGS/nowhere/x.html"),  "the directory does not exist"),
     (("report", "OUT", "--out", "LOGS/out"),                 "--out and --as-of need a data directory"),
     (("report", "OUT", "--group", "c"),                      "was published only for groups a, b"),
+    (("follow", "kafka://127.0.0.1:1", "--out", "LOGS/out"), "no broker answers at 127.0.0.1:1"),
     (("follow", "OUT", "--out", "LOGS/out"),                 "contains published tables; this command needs logs"),
     (("run", "OUT", "--out", "LOGS/out"),                    "contains published tables; this command needs logs"),
     (("run", "LOGS", "--out", "LOGS/out", "--every", "5"),   "--every needs --stream"),
