@@ -10,6 +10,7 @@ from kohort.conformance.deliberate import Deliberate
 from kohort.conformance.generated.scenarios import (
     generated_consumer_groups,
     generated_scenarios,
+    generated_settings,
     generated_transactions,
 )
 from kohort.conformance.scenarios.scenario import Scenario, scenarios
@@ -93,6 +94,7 @@ def all_scenarios(directory: Path) -> list[Scenario]:
         *generated_scenarios(),
         *generated_transactions(),
         *generated_consumer_groups(),
+        *generated_settings(),
     ]
     unknown = sorted({scenario.broker for scenario in found} - BROKERS.keys())
     if unknown:

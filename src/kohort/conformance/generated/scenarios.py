@@ -12,6 +12,7 @@ from random import Random
 from kohort.conformance.generated.consumer_groups import write_consumer_group_scenario
 from kohort.conformance.generated.groups import write_group_scenario
 from kohort.conformance.generated.logs import write_log_scenario
+from kohort.conformance.generated.settings import write_settings_scenario
 from kohort.conformance.generated.topics import write_topic_scenario
 from kohort.conformance.generated.transactions import write_transaction_scenario
 from kohort.conformance.generated.writer import ScenarioWriter
@@ -22,6 +23,8 @@ TRANSACTIONS = 120
 """Scenarios of transactions, in addition."""
 CONSUMER_GROUPS = 160
 """Scenarios of consumer groups, in addition."""
+SETTINGS = 24
+"""Scenarios of client quotas and SCRAM credentials, in addition."""
 
 _KINDS: tuple[tuple[str, Callable[[ScenarioWriter], None]], ...] = (
     ("group", write_group_scenario),
@@ -48,6 +51,13 @@ def generated_consumer_groups(count: int = CONSUMER_GROUPS) -> Iterator[Scenario
         writer = ScenarioWriter(Random(f"kohort consumer groups {seed}"))
         write_consumer_group_scenario(writer)
         yield writer.scenario(f"generated-consumer-groups/{seed}", f"random members of a consumer group, seed {seed}")
+
+
+def generated_settings(count: int = SETTINGS) -> Iterator[Scenario]:
+    for seed in range(count):
+        writer = ScenarioWriter(Random(f"kohort settings {seed}"))
+        write_settings_scenario(writer)
+        yield writer.scenario(f"generated-settings/{seed}", f"random quotas and credentials, seed {seed}")
 
 
 def generated_scenario(seed: int) -> Scenario:
