@@ -282,8 +282,8 @@ def _open_tables(options: CommandOptions, console: Any, name: str = "offsets") -
 
     from kohort.cli.pipeline.run_command import connection_options
     from kohort.model.ids import CONSUMER_OFFSETS, TRANSACTION_STATE
-    from kohort.pipeline.engines.choice import choose
-    from kohort.pipeline.jobs.reading import SHORT_BYTES, Reading, coordinator_log_bytes
+    from kohort.pipeline.engines.choice import LOCAL_BYTES_MAX, choose
+    from kohort.pipeline.jobs.reading import Reading, coordinator_log_bytes
     from kohort.pipeline.sources.live import is_live
     from kohort.pipeline.sources.options import connecting
 
@@ -303,7 +303,8 @@ def _open_tables(options: CommandOptions, console: Any, name: str = "offsets") -
         from kohort.pipeline.jobs.tables import Tables
 
         notes = None
-        if not chosen.is_local or log_bytes >= SHORT_BYTES:
+        # The local engine ends before progress is worth a thread, unless it was chosen for large logs.
+        if not chosen.is_local or log_bytes > LOCAL_BYTES_MAX:
             notes = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kohort-progress-")))
         reading = Reading(
             _session(stack, options, console, log_bytes, is_local=chosen.is_local),

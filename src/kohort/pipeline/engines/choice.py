@@ -17,7 +17,7 @@ from kohort.pipeline.sources.live import is_live, list_logs
 
 AUTO, LOCAL, SPARK = "auto", "local", "spark"
 ENGINES = (AUTO, LOCAL, SPARK)
-LOCAL_BYTES_MAX = 200 << 20
+LOCAL_BYTES_MAX = 200_000_000
 """Logs up to this size are read by the local engine, unless another one is chosen."""
 _RECORD_BYTES = 100
 """An estimate, of commits."""
