@@ -19,6 +19,10 @@ from confluent_kafka.admin import (
     OffsetSpec,
     ResourcePatternType,
     ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
 )
 
 from tests.clients.admins.rows import Row
@@ -60,6 +64,8 @@ _ACL = (
     AclOperation.READ,
     AclPermissionType.ALLOW,
 )
+
+_SCRAM = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4_096)
 
 ROWS: tuple[Row, ...] = (
     ("create_topics, bad name", lambda a: a.create_topics([NewTopic("not a name", 1, 1)])),
@@ -130,6 +136,19 @@ ROWS: tuple[Row, ...] = (
     ("delete_acls", lambda a: a.delete_acls([AclBindingFilter(*_ACL)])),
     ("describe_user_scram_credentials", lambda a: a.describe_user_scram_credentials(["nobody"])),
     ("describe_user_scram_credentials, all", lambda a: a.describe_user_scram_credentials()),
+    (
+        "alter_user_scram_credentials",
+        lambda a: a.alter_user_scram_credentials([UserScramCredentialUpsertion("u", _SCRAM, b"secret", b"salt")]),
+    ),
+    ("describe_user_scram_credentials, known", lambda a: a.describe_user_scram_credentials(["u"])),
+    (
+        "alter_user_scram_credentials, delete",
+        lambda a: a.alter_user_scram_credentials([UserScramCredentialDeletion("u", ScramMechanism.SCRAM_SHA_256)]),
+    ),
+    (
+        "alter_user_scram_credentials, unknown",
+        lambda a: a.alter_user_scram_credentials([UserScramCredentialDeletion("u", ScramMechanism.SCRAM_SHA_256)]),
+    ),
     ("describe_cluster", lambda a: a.describe_cluster(include_authorized_operations=True)),
     ("delete_topics", lambda a: a.delete_topics([TOPIC, f"{TOPIC}-2", "no-such"])),
 )

@@ -17,6 +17,8 @@ from kafka.admin import (
     OffsetSpec,
     ResourcePattern,
     ResourceType,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
 )
 from kafka.structs import OffsetAndMetadata
 
@@ -125,6 +127,15 @@ ROWS: tuple[Row, ...] = (
     ("delete_acls", lambda a: a.delete_acls([_acl(ACLFilter)])),
     ("describe_user_scram_credentials", lambda a: a.describe_user_scram_credentials(["nobody"])),
     ("describe_user_scram_credentials, all", lambda a: a.describe_user_scram_credentials()),
+    (
+        "alter_user_scram_credentials",
+        lambda a: a.alter_user_scram_credentials([UserScramCredentialUpsertion("v", "SCRAM-SHA-512", "secret")]),
+    ),
+    ("describe_user_scram_credentials, known", lambda a: a.describe_user_scram_credentials(["v"])),
+    (
+        "alter_user_scram_credentials, delete",
+        lambda a: a.alter_user_scram_credentials([UserScramCredentialDeletion("v", "SCRAM-SHA-512")]),
+    ),
     ("delete_topics", lambda a: a.delete_topics([TOPIC])),
     ("delete_topics, again", lambda a: a.delete_topics([TOPIC], raise_errors=False)),
 )

@@ -89,7 +89,7 @@ _KEYED = "--reader-property parse.key=true --reader-property key.separator=:"
 _TEN_LINES = "".join(f"{number % 4}:{number}\n" for number in range(10))
 _ALL = "--from-beginning --timeout-ms 60000"
 
-_NOT_SERVED = "Sasl|DelegationToken|Scram|Share|Streams|RaftVoter"
+_NOT_SERVED = "Sasl|DelegationToken|Scram|Share|Streams|RaftVoter|Telemetry"
 
 SUBJECTS: dict[str, tuple[Call, ...]] = {
     "topics": (
@@ -417,6 +417,17 @@ SUBJECTS: dict[str, tuple[Call, ...]] = {
             " --formatter org.apache.kafka.tools.consumer.TransactionLogMessageFormatter",
             shown="watched-id",
         ),
+    ),
+    "streams-reset": (
+        Call("topics --create --topic streams-in --partitions 2"),
+        Call("topics --create --topic counting-store-changelog --partitions 2"),
+        Call(f"console-producer --topic streams-in {_KEYED}", stdin="a:one\n"),
+        Call(
+            "consumer-groups --group counting --reset-offsets --topic streams-in --to-latest --execute", is_sorted=True
+        ),
+        Call("streams-application-reset --application-id counting --input-topics streams-in --force", is_sorted=True),
+        Call("topics --list --topic 'counting.*'"),
+        Call("consumer-groups --group counting --describe", is_sorted=True),
     ),
     "compatibility": (
         Call("topics --create --topic compatible --partitions 1"),
