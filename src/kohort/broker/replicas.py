@@ -172,13 +172,12 @@ def reassigned(state: PartitionState, target: Sequence[int], is_active: IsActive
     """
     Begin to move a partition to other replicas, which completes at once if the brokers of the added ones run.
 
-    A reassignment in progress is replaced: its added replicas that the new one does not want are removed.
+    A reassignment in progress is replaced: replicas that it has added are kept until the new one is complete.
 
     Source: ReplicationControlManager.changePartitionReassignment.
     """
-    origin = original_replicas(state)
-    removing = tuple(sorted(set(origin) - set(target)))
-    adding = tuple(sorted(set(target) - set(origin)))
+    removing = tuple(sorted(set(state.replicas) - set(target)))
+    adding = tuple(sorted(set(target) - set(state.replicas)))
     kept = (*target, *removing)
     begun = change(
         state,
@@ -198,6 +197,11 @@ def cancelled(state: PartitionState, is_active: IsActive, *, min_isr: int) -> Pa
     isr = tuple(replica for replica in state.isr if replica in origin)
     reverted = change(state, is_active, min_isr=min_isr, isr=isr, replicas=origin, adding=(), removing=())
     return caught_up(reverted, is_active, min_isr=min_isr)
+
+
+def may_cancel(state: PartitionState) -> bool:
+    """Whether an in-sync replica is left if a reassignment is cancelled. Source: PartitionReassignmentRevert.unclean."""
+    return any(replica not in state.adding for replica in state.isr)
 
 
 def original_replicas(state: PartitionState) -> Ids:

@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterable, Sequence
 from kohort.broker.catalog import Catalog, CatalogChange, Topic
 from kohort.broker.cluster import Cluster
 from kohort.broker.ports import CallLater, Context
-from kohort.broker.replicas import PartitionState, cancelled, original_replicas, reassigned
+from kohort.broker.replicas import PartitionState, cancelled, may_cancel, original_replicas, reassigned
 from kohort.broker.replication import ReplicationControl
 from kohort.broker.topics.creation import change_durably
 from kohort.machine.gradual import HANDLER_STEP
@@ -150,6 +150,12 @@ class Reassignments:
         if target is None:
             if not state.is_reassigned:
                 raise CoordinatorError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+            if not may_cancel(state):
+                raise CoordinatorError(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                    f"Unable to revert partition assignment for {name}:{index} because it would require an unclean leader "
+                    "election.",
+                )
             return self._control.moved(
                 topic, lambda state, min_isr: cancelled(state, is_active, min_isr=min_isr), [index]
             )
