@@ -57,6 +57,7 @@ def test_help_needs_no_spark() -> None:
         "export",
         "dashboard",
         "report",
+        "schema",
     } <= set(CliRunner().invoke(app, ["--help"]).output.split())
 
 
@@ -103,6 +104,10 @@ REFUSED = [
     (("lag", "LOGS", "--out", "/dev/full/x"),                "cannot be written to /dev/full/x: /dev/full is not a directory"),
     (("report", "LOGS", "--out", "/dev/full/x"),             "cannot be written to /dev/full/x: /dev/full is not a directory"),
     (("run", "LOGS", "--out", "/dev/full/x"),                "cannot be written to /dev/full/x: /dev/full is not a directory"),
+    (("lag", "LOGS", "--out", "OUT/x", "--master", "spark://h:1"),  "a directory of this machine, and the executors of spark://h:1"),
+    (("report", "LOGS", "--out", "OUT/x", "--master", "yarn"), "into their own; name a place that all of them reach"),
+    (("run", "LOGS", "--out", "OUT/x", "--master", "k8s://h"), "hdfs://, s3a://, or file://"),
+    (("schema", "lags"),                                     "there is no table 'lags'; there are offsets, lag, time_lag"),
     (("lag", "LOGS", "--as-of", "2999-01-01"),               "--as-of 2999-01-01 is in the future: it is 20"),
     (("lag", "LOGS", "--as-of", "9" * 30),                   "is in the future"),
     (("lag", "LOGS", "--as-of", "yesterday"),                "'yesterday' is not a time"),

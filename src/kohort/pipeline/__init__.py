@@ -25,6 +25,7 @@ from kohort.pipeline.library import (
     topic_names,
     transaction_statistics,
     transactions,
+    typed,
 )
 
 __all__ = [
@@ -47,4 +48,5 @@ __all__ = [
     "topic_names",
     "transaction_statistics",
     "transactions",
+    "typed",
 ]

@@ -14,31 +14,33 @@ _FOREVER_MS = (1 << 63) - 1
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pyspark.sql import DataFrame
+
     from kohort.pipeline.tables.burrow.evaluator import Rules
 
 
-def decode_kv(frame: Any) -> Any:
+def decode_kv(frame: "DataFrame") -> "DataFrame":
     """Decode a frame of Spark's own Kafka connector; see `sources.kafka_connector` for its limits."""
     from kohort.pipeline.sources.kafka_connector import decode_kv
 
     return decode_kv(frame)
 
 
-def offsets(records: Any, *, as_of_ms: int | None = None) -> Any:
+def offsets(records: "DataFrame", *, as_of_ms: int | None = None) -> "DataFrame":
     """Return the committed offsets of each group; see `tables.offsets.latest_offsets`."""
     from kohort.pipeline.tables.offsets.latest_offsets import latest_offsets
 
     return latest_offsets(commits(records, as_of_ms=as_of_ms))
 
 
-def commits(records: Any, *, as_of_ms: int | None = None) -> Any:
+def commits(records: "DataFrame", *, as_of_ms: int | None = None) -> "DataFrame":
     """Return every offset commit and tombstone with its fate; see `tables.offsets.offset_commits`."""
     from kohort.pipeline.tables.offsets.offset_commits import INPUT_COLUMNS, offset_commits
 
     return offset_commits(_until(records, as_of_ms).select(*INPUT_COLUMNS))
 
 
-def lag(latest: Any, batches: Any, *, at_ms: int) -> Any:
+def lag(latest: "DataFrame", batches: "DataFrame", *, at_ms: int) -> "DataFrame":
     """
     Return the lag of each group, in records and in time; see `tables.lag`.
 
@@ -53,21 +55,21 @@ def lag(latest: Any, batches: Any, *, at_ms: int) -> Any:
     return time_lag(behind(latest, _ends(batches, at_ms)), _batches(batches), at_ms=at_ms)
 
 
-def rebalances(records: Any, *, as_of_ms: int | None = None) -> Any:
+def rebalances(records: "DataFrame", *, as_of_ms: int | None = None) -> "DataFrame":
     """Return the changes of groups and their causes; see `tables.groups.rebalances`."""
     from kohort.pipeline.tables.groups import rebalances as table
 
     return table.rebalances(_until(records, as_of_ms).select(*table.INPUT_COLUMNS))
 
 
-def members(records: Any, *, as_of_ms: int | None = None) -> Any:
+def members(records: "DataFrame", *, as_of_ms: int | None = None) -> "DataFrame":
     """Return the intervals of memberships; see `tables.groups.memberships.member_intervals`."""
     from kohort.pipeline.tables.groups.memberships import INPUT_COLUMNS, member_intervals
 
     return member_intervals(_until(records, as_of_ms).select(*INPUT_COLUMNS))
 
 
-def assignments(records: Any, *, as_of_ms: int | None = None, names: Any = None) -> Any:
+def assignments(records: "DataFrame", *, as_of_ms: int | None = None, names: "DataFrame | None" = None) -> "DataFrame":
     """
     Return the intervals of ownership; see `tables.groups.memberships.assignment_intervals`.
 
@@ -81,28 +83,28 @@ def assignments(records: Any, *, as_of_ms: int | None = None, names: Any = None)
     return table.named(owned, topic_names(records) if names is None else names)
 
 
-def transactions(records: Any, *, as_of_ms: int | None = None) -> Any:
+def transactions(records: "DataFrame", *, as_of_ms: int | None = None) -> "DataFrame":
     """Return every transaction with its outcome; see `tables.transactions.transactions`."""
     from kohort.pipeline.tables.transactions import transactions as table
 
     return table.transactions(_until(records, as_of_ms).select(*table.INPUT_COLUMNS))
 
 
-def open_transactions(records: Any, *, at_ms: int) -> Any:
+def open_transactions(records: "DataFrame", *, at_ms: int) -> "DataFrame":
     """Return the transactions that were not complete at an instant, one row per partition."""
     from kohort.pipeline.tables.transactions import transactions as table
 
     return table.open_transactions(transactions(records, as_of_ms=at_ms), at_ms=at_ms)
 
 
-def rebalance_costs(found: Any, lag_series: Any) -> Any:
+def rebalance_costs(found: "DataFrame", lag_series: "DataFrame") -> "DataFrame":
     """Add the lag that each rebalance cost, from `lag_history`; see `tables.groups.rebalances.rebalance_costs`."""
     from kohort.pipeline.tables.groups import rebalances as table
 
     return table.rebalance_costs(found, lag_series)
 
 
-def lag_history(told: Any, batches: Any) -> Any:
+def lag_history(told: "DataFrame", batches: "DataFrame") -> "DataFrame":
     """
     Return the lag of every group after every event; see `tables.lag.lag_over_time`.
 
@@ -115,21 +117,23 @@ def lag_history(told: Any, batches: Any) -> Any:
     return lag_over_time(told, _batches(batches))
 
 
-def statuses(told: Any, batches: Any, *, until_ms: int, rules: "Rules | None" = None) -> Any:
+def statuses(told: "DataFrame", batches: "DataFrame", *, until_ms: int, rules: "Rules | None" = None) -> "DataFrame":
     """Return the history of Burrow statuses; see `tables.burrow.status.burrow_history`. Arguments as for `lag_history`."""
     from kohort.pipeline.tables.burrow.status import burrow_history
 
     return burrow_history(told, _batches(batches), until_ms=until_ms, rules=rules)
 
 
-def commit_frequency(told: Any) -> Any:
+def commit_frequency(told: "DataFrame") -> "DataFrame":
     """Return how often groups commit, from the result of `commits`; see `tables.offsets.commit_frequency`."""
     from kohort.pipeline.tables.offsets.commit_frequency import commit_frequency as frequency
 
     return frequency(told)
 
 
-def topic_names(records: Any, source: str | None = None, options: "Mapping[str, str] | None" = None) -> Any:
+def topic_names(
+    records: "DataFrame", source: str | None = None, options: "Mapping[str, str] | None" = None
+) -> "DataFrame":
     """
     Return topic names by topic id; see `tables.topic_names`.
 
@@ -145,7 +149,7 @@ def topic_names(records: Any, source: str | None = None, options: "Mapping[str, 
     return found if source is None else table.with_known(found, topic_ids(source, connecting(options or {})))
 
 
-def partition_flapping(owned: Any, there: Any = None) -> Any:
+def partition_flapping(owned: "DataFrame", there: "DataFrame | None" = None) -> "DataFrame":
     """
     Return how often partitions changed their owner; see `tables.groups.ownership`.
 
@@ -158,14 +162,20 @@ def partition_flapping(owned: Any, there: Any = None) -> Any:
     return flapping(owned, there)
 
 
-def time_without_owner(owned: Any, *, at_ms: int) -> Any:
+def time_without_owner(owned: "DataFrame", *, at_ms: int) -> "DataFrame":
     """Return when partitions had no owner, from the result of `assignments`; see `tables.groups.ownership`."""
     from kohort.pipeline.tables.groups.ownership import time_without_owner as without
 
     return without(owned, at_ms=at_ms)
 
 
-def share_state(records: Any, batches: Any = None, *, as_of_ms: int | None = None, names: Any = None) -> Any:
+def share_state(
+    records: "DataFrame",
+    batches: "DataFrame | None" = None,
+    *,
+    as_of_ms: int | None = None,
+    names: "DataFrame | None" = None,
+) -> "DataFrame":
     """
     Return the state and the lag of share groups; see `tables.shares.share_state`.
 
@@ -180,14 +190,14 @@ def share_state(records: Any, batches: Any = None, *, as_of_ms: int | None = Non
     return table.share_lag(state, topic_names(records) if names is None else names, ends)
 
 
-def transaction_statistics(found: Any) -> Any:
+def transaction_statistics(found: "DataFrame") -> "DataFrame":
     """Return statistics per transactional id, from the result of `transactions`; see `tables.transactions.transactions`."""
     from kohort.pipeline.tables.transactions import transactions as table
 
     return table.transaction_statistics(found)
 
 
-def blocking_transactions(batches: Any, found: Any, *, at_ms: int) -> Any:
+def blocking_transactions(batches: "DataFrame", found: "DataFrame", *, at_ms: int) -> "DataFrame":
     """
     Transactions that are open in the logs of topics, the hanging ones of KIP-664 among them; see
     `tables.blocking_transactions`.
@@ -199,6 +209,21 @@ def blocking_transactions(batches: Any, found: Any, *, at_ms: int) -> Any:
     from kohort.pipeline.tables.transactions import blocking_transactions as table
 
     return table.blocking_transactions(_batches(batches).select(*table.INPUT_COLUMNS), found, at_ms=at_ms)
+
+
+def typed(frame: "DataFrame", table: str) -> "DataFrame":
+    """
+    Return a table with timestamps for instants (`commit_timestamp_ms` becomes `commit_timestamp`), and with comments.
+
+    Args:
+        table: its name, see docs/pipeline-columns.md.
+
+    Raises:
+        ConfigError: there is no such table.
+    """
+    from kohort.pipeline.jobs.publish import typed as with_types
+
+    return with_types(frame, table)
 
 
 def _batches(rows: Any) -> Any:

@@ -50,10 +50,13 @@ _SERIAL_CORES_MAX = 2
 # Bounds checks at each value cost a tenth of the time; all Arrow batches come from our workers. Spark checks for null itself.
 _ARROW_OPTIONS = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 _DAEMON = "kohort.pipeline.sources.worker_daemon"
-# A base, and the rows and pages of one task per core: 1 GiB on two cores. All tables of 30 million commits did not fit into
-# 768 MiB.
-_HEAP_BASE_MIB = 768
+# A base, and the rows and pages of one task per core. All tables of 10 million commits (676 MB) fit into 512 MiB on two cores.
+# The larger base was measured with 30 million.
+_HEAP_BASE_MIB = 256
+_HEAP_BASE_LARGE_MIB = 768
 _HEAP_MIB_PER_CORE = 128
+_LARGE_PARTITIONS = 32
+"""Logs with more shuffle partitions, see `jobs.reading.shuffle_partitions`, are large: 1 GiB."""
 _LOCAL = re.compile(r"local(?:\[(?P<cores>\*|\d+)(?:,\d+)?\])?")
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*\d+\s*,\s*(?P<cores>\d+)\s*,\s*\d+\s*\]")
 _SPARK_HEAP = "SPARK_DRIVER_MEMORY"
@@ -156,6 +159,8 @@ def _settings(master: str, scratch: Path, shuffle_partitions: int, *, is_short: 
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(shuffle_partitions),
+        # Blocks on disk are read in pieces: mapped ones count as memory of the JVM.
+        "spark.storage.memoryMapThreshold": "1g",
     }
     if master.startswith("local"):
         settings["spark.driver.bindAddress"] = settings["spark.driver.host"] = "127.0.0.1"
@@ -168,7 +173,7 @@ def _settings(master: str, scratch: Path, shuffle_partitions: int, *, is_short: 
         # For `local-cluster`; other clusters have their own executor options.
         settings["spark.executor.extraJavaOptions"] = " ".join(work)
     if (cores := cores_of(master)) is not None and not os.environ.get(_SPARK_HEAP):
-        settings["spark.driver.memory"] = f"{heap_mib(cores)}m"
+        settings["spark.driver.memory"] = f"{heap_mib(cores, shuffle_partitions=shuffle_partitions)}m"
     settings["spark.driver.extraJavaOptions"] = " ".join(java_options)
     return settings
 
@@ -188,13 +193,14 @@ def cores_of(master: str) -> int | None:
     return (os.cpu_count() or 1) if found["cores"] == "*" else int(found["cores"] or 1)
 
 
-def heap_mib(cores: int) -> int:
+def heap_mib(cores: int, *, shuffle_partitions: int = 1) -> int:
     """
-    Return the maximum heap of a local session.
+    Return the maximum heap of a local session, for the size of the logs.
 
     Spark's default is 1 GiB for any number of cores, too little for sixteen.
     """
-    return _HEAP_BASE_MIB + _HEAP_MIB_PER_CORE * cores
+    base = _HEAP_BASE_MIB if shuffle_partitions <= _LARGE_PARTITIONS else _HEAP_BASE_LARGE_MIB
+    return base + _HEAP_MIB_PER_CORE * cores
 
 
 def _start(master: str, app_name: str, settings: dict[str, str], noise: Path) -> Any:

@@ -102,6 +102,14 @@ def test_entries_below_an_offset(tmp_path: Path) -> None:
     assert entries == {0: None, 3: None, 4: first, 7: first, 8: second, 99: second}
 
 
+def test_an_entry_of_a_damaged_batch_is_not_used(tmp_path: Path) -> None:
+    """Damage before the last entry has to be found by those who read from there."""
+    log = b"".join([*BATCHES[:3], BATCHES[3][:-1] + b"?", *BATCHES[4:]])
+    found = written(tmp_path, log=log, offsets=OFFSETS, times=TIMES)
+    assert entry_before(found, mapped(found.path), BASE + 99) is None
+    assert segment_end(found) == WHOLE
+
+
 def test_segment_rows_are_read_so_too(tmp_path: Path) -> None:
     found = written(tmp_path, log=NOISE + b"".join(BATCHES[3:]), offsets=OFFSETS, times=TIMES)
     (row,) = Decoder(kinds=(schemas.SEGMENT,)).decode_file(found)

@@ -20,6 +20,12 @@ def show(rows: list[Row], as_json: bool, name: str) -> None:
     typer.echo("\n".join(_aligned(rows, COLUMNS[name])) if rows else f"no {name.replace('_', ' ')}")
 
 
+def show_schema(rows: list[Row]) -> None:
+    """Print the columns of tables: `table`, `name`, `kind`, `comment`."""
+    names = (("TABLE", "table"), ("COLUMN", "name"), ("TYPE", "kind"), ("MEANING", "comment"))
+    typer.echo("\n".join(_aligned(rows, [_left(title, name) for title, name in names])))
+
+
 def to_json(value: Any) -> str:
     """Encode JSON. Bytes become hexadecimal digits."""
     return json.dumps(value, default=bytes.hex)

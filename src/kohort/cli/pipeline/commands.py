@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kohort.cli.pipeline.columns import show, to_json
+from kohort.cli.pipeline.columns import show, show_schema, to_json
 from kohort.cli.pipeline.options import ClusterSource, CommandOptions, LogSource, on_source
 from kohort.cli.pipeline.tables import (
     EXIT_FOUND,
@@ -246,7 +246,7 @@ def run(
     with stderr_console() as console:
         check_run(options, group_ids, every_s=every, is_stream=is_stream)
         as_of_ms = parse_as_of(options.as_of)
-        check_out(out)
+        check_out(out, options.master)
         run_options = RunOptions(
             options.source, local_out(out), group_ids, as_of_ms, is_anew, options.config, options.master, history, store
         )
@@ -350,6 +350,28 @@ def dashboard() -> None:
     typer.echo(
         files("kohort.pipeline.exporter").joinpath("grafana-dashboard.json").read_text(encoding="utf-8"), nl=False
     )
+
+
+@app.command()
+def schema(
+    table: Annotated[str | None, typer.Argument(metavar="TABLE", help="Name of a table; default all tables.")] = None,
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON with the types of Spark SQL.")] = False,
+) -> None:
+    """Columns of the tables: name, type, meaning."""
+    with stderr_console():
+        from kohort.pipeline.jobs.contract import COLUMNS as TABLES
+        from kohort.pipeline.jobs.schema import columns_of
+
+        found = {name: columns_of(name) for name in (TABLES if table is None else [table])}
+    if as_json:
+        told = {
+            name: [{"name": one.name, "type": one.sql, "kind": one.kind, "comment": one.comment} for one in columns]
+            for name, columns in found.items()
+        }
+        typer.echo(to_json(told if table is None else told[table]))
+        return
+    show_schema([{"table": name, **one._asdict()} for name, columns in found.items() for one in columns])
 
 
 def _one_of(given: dict[str, bool]) -> None:

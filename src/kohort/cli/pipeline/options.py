@@ -31,7 +31,16 @@ ClusterSource: TypeAlias = Annotated[
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Group: TypeAlias = Annotated[str | None, typer.Option(help="Only this group.")]
 Out: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="DIR", help="Write the tables as Parquet files below this directory.")
+    str | None,
+    typer.Option(
+        metavar="DIR", help="Write the tables below this directory, or with table:SCHEMA into Spark's catalog."
+    ),
+]
+FileFormat: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--format", metavar="NAME", help="With --out: parquet (default), or what Spark has: delta, iceberg, orc."
+    ),
 ]
 Report: TypeAlias = Annotated[
     Path | None, typer.Option("--report", metavar="FILE", help="Write an HTML report with charts.")
@@ -66,6 +75,7 @@ class CommandOptions:
     group: str | None = None
     as_of: str | None = None
     out: str | None = None
+    file_format: str | None = None
     report_file: Path | None = None
     config: Path | None = None
     engine: str = "auto"
@@ -92,8 +102,10 @@ def on_source(
         without: shared options that the command does not have.
     """
 
+    hidden = {*without, *(("file_format",) if "out" in without else ())}
+
     def decorated(command: Callable[..., None]) -> Callable[..., None]:
-        shared = {name: one for name, one in inspect.signature(_options).parameters.items() if name not in without}
+        shared = {name: one for name, one in inspect.signature(_options).parameters.items() if name not in hidden}
         shared["source"] = shared["source"].replace(annotation=source)
         own = [one for one in inspect.signature(command).parameters.values() if one.name != "options"]
 
@@ -123,6 +135,7 @@ def _options(
     group: Group = None,
     as_of: AsOf = None,
     out: Out = None,
+    file_format: FileFormat = None,
     report_file: Report = None,
     config: CommandConfig = None,
     engine: Engine = "auto",

@@ -16,6 +16,8 @@ from kohort.client.security import SUPPORTED_CONFIGS, read_properties
 from kohort.model.errors import ConfigError
 
 POLL_INTERVAL_S = 1.0
+_SHARED = "file://"
+"""The begin of a directory that all executors of a cluster mount."""
 
 
 @dataclass(frozen=True)
@@ -85,11 +87,13 @@ def connection_options(config: Path | None) -> dict[str, str]:
 
 def local_out(out: str) -> Path:
     """
-    Parse --out.
+    Parse --out; `file://DIR` is a directory that all executors of a cluster mount.
 
     Raises:
         ConfigError: it is a URI of an object store.
     """
+    if out.startswith(_SHARED):
+        return Path(out.removeprefix(_SHARED))
     if "://" in out:
         raise ConfigError(
             f"--out {out} must be a local directory, which keeps the state of the run; use --out DIR --store {out}"

@@ -97,17 +97,25 @@ def check_report_directory(report_file: Path | None) -> None:
         raise ConfigError(f"the report cannot be written to {report_file}: the directory does not exist")
 
 
-def check_out(out: str | Path | None) -> None:
+def check_out(out: str | Path | None, master: str | None = None) -> None:
     """
-    Check that tables can be written to a local directory, before the logs are read.
+    Check that tables can be written to a directory, before the logs are read.
 
     Raises:
-        ConfigError: a part of the path is a file, or the directory cannot be written to.
+        ConfigError: a part of the path is a file, the directory cannot be written to, or the executors of a cluster would write
+            into directories of their own machines.
     """
     import os
 
-    if out is None or "://" in str(out):
+    from kohort.pipeline.jobs.publish import CATALOG
+
+    if out is None or "://" in str(out) or str(out).startswith(CATALOG):
         return
+    if master is not None and not master.startswith("local"):
+        raise ConfigError(
+            f"{out} is a directory of this machine, and the executors of {master} would write into their own; name a place"
+            f" that all of them reach: hdfs://, s3a://, or file://{Path(out).absolute()} if they all mount it"
+        )
     target = Path(out).absolute()
     there = next(path for path in (target, *target.parents) if path.exists())
     if not there.is_dir():
@@ -197,14 +205,14 @@ def read_tables(
         if published.is_published(options.source):
             return {name: _published_rows(options, name) for name in names}
         check_report_directory(options.report_file)
-        check_out(options.out)
+        check_out(options.out, options.master)
         first, *others = names
         with _open_tables(options, console, first) as tables:
             found = {}
             if is_written:
                 _write(tables, first, options)
             else:
-                found[first] = _write_and_collect(tables, first, options.out)
+                found[first] = _write_and_collect(tables, first, options.out, options.file_format)
                 if not found[first]:
                     _check_group(tables, options)
             found |= {name: _write_and_collect(tables, name, None) for name in others}
@@ -336,14 +344,16 @@ def _session(stack: ExitStack, options: CommandOptions, console: Any, log_bytes:
         return stack.enter_context(session(options.master, shuffle_partitions=parts, is_short=is_short))
 
 
-def _write_and_collect(tables: "Tables", name: str, out: str | None) -> list[dict[str, Any]]:
-    """Collect the rows of a table, and write them as Parquet if `out` is given."""
+def _write_and_collect(
+    tables: "Tables", name: str, out: str | None, file_format: str | None = None
+) -> list[dict[str, Any]]:
+    """Collect the rows of a table, and write them if `out` is given."""
     from kohort.pipeline.jobs import publish
 
     frame = getattr(tables, name)
     if out is not None:
         frame = frame.persist()
-        publish.write_parquet(frame, out, name)
+        publish.write_table(frame, out, name, file_format=file_format or publish.PARQUET)
     return publish.rows(frame, name)
 
 
@@ -351,9 +361,10 @@ def _write(tables: "Tables", name: str, options: CommandOptions) -> None:
     """Write a table as Parquet, and print the number of its rows."""
     from kohort.pipeline.jobs import publish
 
-    frame = getattr(tables, name)
-    target = publish.write_parquet(frame, str(options.out), name)
-    count = publish.count(frame.sparkSession, target)
+    frame, out, file_format = getattr(tables, name), str(options.out), options.file_format or publish.PARQUET
+    target = publish.write_table(frame, out, name, file_format=file_format)
+    is_table = out.startswith(publish.CATALOG)
+    count = publish.count(frame.sparkSession, target, file_format=file_format, is_table=is_table)
     if not count:
         _check_group(tables, options)
     typer.echo(f"{target}: {count:,} rows")
@@ -361,7 +372,7 @@ def _write(tables: "Tables", name: str, options: CommandOptions) -> None:
 
 def write_full_report(options: CommandOptions, console: Any) -> None:
     """Write the HTML report of a source, and print its tables if --json is given."""
-    check_out(options.out)
+    check_out(options.out, options.master)
     with _open_tables(options, console, "report") as tables:
         _check_group(tables, options)
         names = ["offsets", "lag", "lag_over_time", "rebalances", "damage"]
@@ -371,7 +382,11 @@ def write_full_report(options: CommandOptions, console: Any) -> None:
         if options.out is not None and not options.as_json:
             for name in names:
                 _write(tables, name, options)
-        shown = {name: _write_and_collect(tables, name, options.out) for name in names if options.as_json}
+        shown = {
+            name: _write_and_collect(tables, name, options.out, options.file_format)
+            for name in names
+            if options.as_json
+        }
         _write_report(tables, options.report_file or _DEFAULT_REPORT)
         _print_damage(tables)
     if options.as_json:

@@ -55,6 +55,19 @@ def is_local(frame: Any) -> bool:
     return getattr(type(frame), _EXPRESSIONS, None) is not None
 
 
+def kept(frame: Any) -> Any:
+    """
+    Keep the rows of a frame that several tables need.
+
+    Spark keeps them on disk: in memory they take most of the heap, and the system caches the files.
+    """
+    if is_local(frame):
+        return frame.persist()
+    from pyspark import StorageLevel
+
+    return frame.persist(StorageLevel.DISK_ONLY)
+
+
 def cores(session: Any) -> int:
     """Return how many tasks of a session run at the same time."""
     return int(session.cores if is_local(session) else session.sparkContext.defaultParallelism)

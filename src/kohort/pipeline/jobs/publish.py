@@ -1,10 +1,15 @@
-"""Output of tables: Parquet files, and rows for the terminal or a report."""
+"""Output of tables: files and tables that Spark writes, and rows for the terminal or a report."""
 
 from pathlib import Path
 from typing import Any
 
+from kohort.model.errors import ConfigError
 from kohort.pipeline.engines.dispatch import is_local
 
+PARQUET = "parquet"
+CATALOG = "table:"
+"""The begin of a target that is a schema of Spark's catalog."""
+_NO_FORMAT = "[DATA_SOURCE_NOT_FOUND]"
 _PLACE = ("group", "topic", "partition")
 _OWNED = ("topic", "topic_id", "subtopology", "partition")
 SORTED_BY = {
@@ -50,14 +55,86 @@ def write_parquet(frame: Any, directory: str | Path, name: str) -> str:
 
     Spark replaces the files one by one: a reader that looks meanwhile may see neither the old table nor the new one.
     """
-    target = f"{str(directory).rstrip('/')}/{name}"
+    return write_table(frame, str(directory), name)
+
+
+def write_table(frame: Any, out: str, name: str, *, file_format: str = PARQUET) -> str:
+    """
+    Write a table with comments, replacing the previous one, and return where it is.
+
+    Args:
+        out: a directory that Spark can write to; or `table:SCHEMA` for a table in a schema of Spark's catalog.
+        file_format: `parquet`, or the name of another format that Spark can write: `delta`, `iceberg`.
+
+    Raises:
+        ConfigError: Spark does not have the format.
+    """
     if is_local(frame):
-        frame.write_parquet(target)
-        return target
-    frame.write.mode("overwrite").option("compression", "zstd").parquet(target)
+        return _write_locally(frame, out, name, file_format)
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    schema = out.removeprefix(CATALOG)
+    target = f"{schema}.{name}" if out.startswith(CATALOG) else f"{out.rstrip('/')}/{name}"
+    writer = commented(frame, name).write.mode("overwrite").format(file_format)
+    if file_format == PARQUET:
+        writer = writer.option("compression", "zstd")
+    try:
+        writer.saveAsTable(target) if out.startswith(CATALOG) else writer.save(target)
+    except (PySparkException, Py4JError) as exc:
+        if _NO_FORMAT not in str(exc):
+            raise
+        raise ConfigError(
+            f"Spark has no format {file_format!r}; name its package in PYSPARK_SUBMIT_ARGS (--packages ... pyspark-shell)"
+        ) from exc
     return target
 
 
-def count(spark: Any, target: str) -> int:
-    """Return the number of rows of a written table, from the footers of its files."""
-    return int(spark.read.parquet(target).count())
+def _write_locally(frame: Any, out: str, name: str, file_format: str) -> str:
+    if file_format != PARQUET or out.startswith(CATALOG):
+        raise ConfigError(f"--out {out} --format {file_format} needs Spark: --engine spark")
+    target = f"{out.rstrip('/')}/{name}"
+    frame.write_parquet(target)
+    return target
+
+
+def commented(frame: Any, name: str) -> Any:
+    """Return a table whose columns carry their descriptions as comments."""
+    return _described(frame, name, is_typed=False)
+
+
+def typed(frame: Any, name: str) -> Any:
+    """
+    Return a table with comments, and with timestamps for instants: `commit_timestamp_ms` becomes `commit_timestamp`.
+
+    Raises:
+        ConfigError: there is no such table.
+    """
+    return _described(frame, name, is_typed=True)
+
+
+def _described(frame: Any, name: str, *, is_typed: bool) -> Any:
+    from pyspark.sql import functions as fn
+
+    from kohort.pipeline.jobs.schema import INSTANT, columns_of
+
+    known = {one.name: one for one in columns_of(name)}
+    columns = []
+    for column in frame.columns:
+        if column not in known:
+            columns.append(fn.col(column))
+            continue
+        is_instant = is_typed and known[column].kind == INSTANT
+        value = fn.timestamp_millis(column) if is_instant else fn.col(column)
+        shown = column.removesuffix("_ms") if is_instant else column
+        columns.append(value.alias(shown, metadata={"comment": known[column].comment}))
+    return frame.select(*columns)
+
+
+def count(spark: Any, target: str, *, file_format: str = PARQUET, is_table: bool = False) -> int:
+    """Return the number of rows of a written table; of Parquet from the footers of its files."""
+    if is_local(spark):
+        import pyarrow.dataset as ds
+
+        return int(ds.dataset(target, format=PARQUET).count_rows())
+    return int((spark.table(target) if is_table else spark.read.format(file_format).load(target)).count())

@@ -22,7 +22,7 @@ from kohort.pipeline.decode.schemas import (
     TRANSACTION,
 )
 from kohort.pipeline.decode.segments import list_segments, newest_segments
-from kohort.pipeline.engines.dispatch import cores
+from kohort.pipeline.engines.dispatch import cores, is_local, kept
 from kohort.pipeline.sources import progress
 from kohort.pipeline.sources.first_unread import can_find, find_unread
 from kohort.pipeline.sources.live import is_live, list_logs
@@ -148,13 +148,13 @@ class Reading:
     def records(self) -> Any:
         """Offset commits, markers and damage of the coordinator's log."""
         columns = (*offset_commits.INPUT_COLUMNS, "topic_id", *latest_offsets.DAMAGE_COLUMNS)
-        return self._of_group(self._read(_COMMIT_KINDS, list(dict.fromkeys(columns)), [CONSUMER_OFFSETS])).persist()
+        return kept(self._of_group(self._read(_COMMIT_KINDS, list(dict.fromkeys(columns)), [CONSUMER_OFFSETS])))
 
     @cached_property
     def last_records(self) -> Any:
         """The last effective commit of each key, and the damage; see `latest_offsets.last_records`."""
         records = self._read(_COMMIT_KINDS, latest_offsets.INPUT_COLUMNS, [CONSUMER_OFFSETS])
-        return latest_offsets.last_records(self._of_group(records)).persist()
+        return kept(latest_offsets.last_records(self._of_group(records)))
 
     @cached_property
     def at_ms(self) -> int:
@@ -186,7 +186,7 @@ class Reading:
         """The records of members and assignments, and damage."""
         columns = dict.fromkeys((*rebalances.INPUT_COLUMNS, *latest_offsets.DAMAGE_COLUMNS))
         kinds = (GROUP_METADATA, COORDINATOR, DAMAGE)
-        return self._of_group(self._read(kinds, list(columns), [CONSUMER_OFFSETS])).persist()
+        return kept(self._of_group(self._read(kinds, list(columns), [CONSUMER_OFFSETS])))
 
     @cached_property
     def topic_names(self) -> Any:
@@ -196,13 +196,13 @@ class Reading:
         named = [frame.select(*(name for name in columns if name in frame.columns)) for frame in known]
         found = topic_names.topic_names(named[0].unionByName(named[1], allowMissingColumns=True))
         # The source names existing topics, also for commits of old clients without ids; records name deleted topics.
-        return topic_names.with_known(found, topic_ids(self.directory, self.security)).persist()
+        return kept(topic_names.with_known(found, topic_ids(self.directory, self.security)))
 
     @cached_property
     def share_state(self) -> Any:
         """The state of share groups."""
         found = self._read([COORDINATOR], share_state.INPUT_COLUMNS, [SHARE_GROUP_STATE])
-        return share_state.share_state(self._of_group(found)).persist()
+        return kept(share_state.share_state(self._of_group(found)))
 
     @cached_property
     def all_batches(self) -> Any:
@@ -212,13 +212,13 @@ class Reading:
     @cached_property
     def transactions(self) -> Any:
         """Every transaction in the transaction coordinator's log."""
-        return transactions.transactions(self.transaction_records.select(*transactions.INPUT_COLUMNS)).persist()
+        return kept(transactions.transactions(self.transaction_records.select(*transactions.INPUT_COLUMNS)))
 
     @cached_property
     def transaction_records(self) -> Any:
         """The records of the transaction coordinator's log, and damage."""
         columns = dict.fromkeys((*transactions.INPUT_COLUMNS, *latest_offsets.DAMAGE_COLUMNS))
-        return self._read((TRANSACTION, DAMAGE), list(columns), [TRANSACTION_STATE]).persist()
+        return kept(self._read((TRANSACTION, DAMAGE), list(columns), [TRANSACTION_STATE]))
 
     @property
     def all_transactions(self) -> Any:
@@ -303,7 +303,7 @@ class Reading:
         """Return every batch of some topics."""
         chosen = tuple(sorted(topics))
         if chosen not in self._batches:
-            self._batches[chosen] = self._read([BATCH], as_of.BATCH_COLUMNS, chosen).persist()
+            self._batches[chosen] = kept(self._read([BATCH], as_of.BATCH_COLUMNS, chosen))
         return self._batches[chosen]
 
     def progress(self) -> progress.Progress:
@@ -329,27 +329,29 @@ class Reading:
     def _load(
         self, kinds: Sequence[str], columns: Sequence[str], topics: Collection[str] | None, *, newest: bool
     ) -> Any:
-        reader = self._spark.read.format("kohort").option("topics", "*" if topics is None else ",".join(sorted(topics)))
+        options = {**self.connection, "path": self.directory, "kinds": ",".join(kinds), "columns": ",".join(columns)}
+        options |= {"topics": "*" if topics is None else ",".join(sorted(topics)), "newest": str(newest).lower()}
         if not is_live(self.directory):
             segments = list_segments(self.directory, topics=topics)
             chosen = newest_segments(segments) if newest else segments
             size_bytes = sum(segment.size_bytes for segment in chosen)
             self.planned_bytes += size_bytes
             bytes_max = _COMPACT_TASK_BYTES if self.is_latest_only else PACK_BYTES
-            each = task_bytes(size_bytes, cores(self._spark), bytes_max=bytes_max)
-            reader = reader.option("bytesPerTask", str(each))
-        reader = reader.option("kinds", ",".join(kinds)).option("columns", ",".join(columns))
-        reader = reader.option("newest", str(newest).lower()).options(**self.connection)
+            options["bytesPerTask"] = str(task_bytes(size_bytes, cores(self._spark), bytes_max=bytes_max))
         if self.is_latest_only:
-            reader = reader.option("compact", "true")
+            options["compact"] = "true"
             # Compaction must not see commits after the instant of the tables.
-            reader = reader if self.as_of_ms is None else reader.option("to", str(self.as_of_ms + 1))
+            options |= {} if self.as_of_ms is None else {"to": str(self.as_of_ms + 1)}
         if self._progress_directory is not None:
             notes = self._progress_directory / str(len(self._notes))
             notes.mkdir(parents=True)
             self._notes.append(notes)
-            reader = reader.option("progressDir", str(notes))
-        return reader.load(self.directory)
+            options["progressDir"] = str(notes)
+        if is_local(self._spark):
+            return self._spark.read.format("kohort").options(**options).load(self.directory)
+        from kohort.pipeline.sources.coordinator_log import frame_of
+
+        return frame_of(self._spark, SourceOptions.parse(options))
 
 
 def _damage_of(records: Any) -> Any:

@@ -3,6 +3,7 @@
 from functools import cached_property
 from typing import Any
 
+from kohort.pipeline.engines.dispatch import kept
 from kohort.pipeline.jobs.reading import Reading
 from kohort.pipeline.tables import topic_names
 from kohort.pipeline.tables.burrow.evaluator import Rules
@@ -32,7 +33,7 @@ class Tables:
         """Committed offsets of each group."""
         if self.reading.is_latest_only:
             return latest_offsets.offsets_of(self.reading.last_records)
-        return latest_offsets.latest_offsets(self.reading.offset_commits).persist()
+        return kept(latest_offsets.latest_offsets(self.reading.offset_commits))
 
     @cached_property
     def lag(self) -> Any:
@@ -93,7 +94,7 @@ class Tables:
     def assignments(self) -> Any:
         """Intervals of ownership."""
         owned = memberships.assignment_intervals(self.reading.member_records)
-        return topic_names.named(owned, self.reading.topic_names).persist()
+        return kept(topic_names.named(owned, self.reading.topic_names))
 
     @cached_property
     def partition_flapping(self) -> Any:
@@ -136,7 +137,7 @@ class Tables:
     @cached_property
     def rebalances(self) -> Any:
         """Changes of groups and their causes."""
-        return self.reading.rebalances().persist()
+        return kept(self.reading.rebalances())
 
     @cached_property
     def rebalance_costs(self) -> Any:

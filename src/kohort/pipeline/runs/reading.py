@@ -17,6 +17,7 @@ from kohort.pipeline.decode.schemas import (
     SEGMENT,
     TRANSACTION,
 )
+from kohort.pipeline.engines.dispatch import kept
 from kohort.pipeline.jobs.reading import Reading
 from kohort.pipeline.runs.affected import VALUES_MAX, Affected
 from kohort.pipeline.runs.bronze import Bronze
@@ -75,7 +76,7 @@ class BronzeReading(Reading):
         if not names:
             return found
         before = self._spark.createDataFrame(sorted(names.items()), "topic_id string, topic string")
-        return found.unionByName(before.join(found, on="topic_id", how="left_anti")).persist()
+        return kept(found.unionByName(before.join(found, on="topic_id", how="left_anti")))
 
     @cached_property
     def all_batches(self) -> Any:

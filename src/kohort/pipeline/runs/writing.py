@@ -24,9 +24,9 @@ from kohort.pipeline.sources.ranges import RangeTask
 from kohort.pipeline.sources.tasks import read_task
 from kohort.pipeline.tables.incarnations import INCARNATION
 
-ROW_GROUP_ROWS = 1 << 18
+ROW_GROUP_ROWS = 1 << 17
 ROW_GROUP_ROWS_MIN = 4096
-ROW_GROUP_BYTES = 64 << 20
+ROW_GROUP_BYTES = 32 << 20
 """Rows of a row group are held in memory: the group is written when either limit is reached."""
 _KIND, _TOPIC, _PARTITION = "kind", "log_topic", "log_partition"
 _SCHEMA = schemas.SCHEMA.remove(schemas.SCHEMA.get_field_index(_KIND)).append(pa.field(INCARNATION, pa.int32()))

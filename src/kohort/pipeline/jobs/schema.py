@@ -1,0 +1,198 @@
+"""
+The type and the meaning of every column of every table: the comments of written columns, `kohort pipeline schema`, and the page
+docs/pipeline-columns.md are made of these lines.
+
+A column of the same name has the same meaning in all tables, unless the table has a line of its own.
+
+Source: `jobs.contract` has the names and their order.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from kohort.model.errors import ConfigError
+from kohort.pipeline.jobs.contract import COLUMNS
+
+INSTANT = "instant"
+"""Milliseconds since 1970, UTC; a timestamp in typed frames."""
+DURATION = "duration"
+"""Milliseconds."""
+_SQL = {INSTANT: "bigint", DURATION: "bigint"}
+_MEMBERS = "array<struct<member_id:string,instance_id:string,client_id:string,client_host:string>>"
+
+_LINES = """
+group                    | string   | group id
+topic                    | string   | topic name; null if only its id is known
+partition                | int      | partition of the topic
+offset                   | bigint   | committed offset: the next one that the group reads
+leader_epoch             | int      | leader epoch of the last record that was read; -1 if the client gave none
+metadata                 | string   | metadata that the client gave with the commit
+commit_timestamp_ms      | instant  | when the client committed
+end_offset               | bigint   | log end offset; null if there is no log of the partition
+lag                      | bigint   | records from the committed offset to the log end offset; 0 beyond the end
+is_beyond_end            | boolean  | the log ends below the committed offset
+next_produced_at_ms      | instant  | when the oldest unread record was produced; null if there is none
+time_lag_ms              | duration | how long the oldest unread record has waited; null if the log is unknown
+records_lost             | bigint   | offsets below the log start that the group had not read
+timestamp_ms             | instant  | when the lag changed
+status                   | string   | by Burrow's rules: OK, WARN, STOP, STALL or REWIND
+commits                  | bigint   | effective commits
+last_commit_ms           | instant  | when the last commit took effect
+is_rising                | boolean  | the lag has grown over the whole window
+since_ms                 | instant  | begin of the interval
+until_ms                 | instant  | end of the interval; null if it lasts
+lag_max                  | bigint   | greatest lag in the interval
+first_commit_ms          | instant  | when the first commit took effect
+interval_p50_ms          | duration | median time between commits
+interval_max_ms          | duration | longest time between commits
+unmoved                  | bigint   | commits of the offset before
+rewinds                  | bigint   | commits of a smaller offset
+log_partition            | int      | partition of the coordinator's log
+log_offset               | bigint   | offset of the record in the coordinator's log
+tombstone                | boolean  | the offset was deleted or expired
+fate                     | string   | plain, committed, aborted or pending
+visible_at_ms            | instant  | when the commit took effect; null if it did not
+group_type               | string   | classic, consumer, share or streams
+began_at_ms              | instant  | begin of the rebalance; null if the log does not tell
+completed_at_ms          | instant  | completion; null if there was none
+event                    | string   | created, rebalanced, replaced, emptied, converted or deleted
+generation               | int      | generation, or group epoch
+protocol_type            | string   | protocol type of a classic group
+protocol                 | string   | assignor
+leader                   | string   | member id of the leader of a classic group
+members                  | MEMBERS  | members after the change
+joined                   | MEMBERS  | members that joined
+left                     | MEMBERS  | members that left, or whose session expired
+fenced                   | MEMBERS  | members that were replaced under the same instance id
+changed                  | MEMBERS  | members with another subscription
+why                      | array<string> | causes: joined, left, fenced, subscription, metadata, rejoined
+moved                    | int      | partitions, or active tasks, with another owner
+sync_ms                  | duration | time of the last phase
+duration_ms              | duration | whole duration; null if the log does not tell
+lag_before               | bigint   | lag of the group at the begin of the rebalance
+lag_after                | bigint   | lag of the group at its completion
+lag_cost                 | bigint   | growth of the lag during the rebalance
+member_id                | string   | member id
+instance_id              | string   | group instance id of a static member
+client_id                | string   | client id
+client_host              | string   | host of the client
+first_log_offset         | bigint   | offset of the first record in the coordinator's log
+topic_id                 | string   | topic id
+subtopology              | string   | subtopology of a task of a streams group
+role                     | string   | active, standby or warmup, for tasks of streams groups
+stays                    | bigint   | intervals with an owner
+owners                   | bigint   | different owners
+moves                    | bigint   | changes of the owner
+returns                  | bigint   | moves to an earlier owner
+held_p50_ms              | duration | median time with one owner
+held_min_ms              | duration | shortest time with one owner
+first_since_ms           | instant  | when the partition first had an owner
+unowned_ms               | duration | time without an owner
+start_offset             | bigint   | first offset
+delivery_complete_count  | int      | records from the start offset on whose delivery is complete; -1 if unknown
+batches                  | array<struct<first_offset:bigint,last_offset:bigint,state:string,deliveries:int>> | batches in flight
+state_epoch              | int      | epoch of the share state
+written_at_ms            | instant  | when the state was written
+transactional_id         | string   | transactional id; null if it is not known
+producer_id              | bigint   | producer id
+producer_epoch           | smallint | producer epoch
+transaction_version      | smallint | transaction version of the client
+timeout_ms               | int      | transaction timeout in milliseconds
+partitions               | array<struct<topic:string,partition:int>> | partitions of the transaction
+start_ms                 | instant  | begin of the transaction
+prepared_at_ms           | instant  | when the outcome was decided
+markers_ms               | duration | time from the decision to the completion
+state                    | string   | state of the transaction
+outcome                  | string   | committed, aborted, or open; null if damage hides it
+ended_by                 | string   | client, timeout or fence; null if the log does not tell
+last_log_offset          | bigint   | offset of the last record in the coordinator's log
+age_ms                   | duration | time since the begin of the transaction
+is_overdue               | boolean  | open for longer than its timeout
+last_timestamp_ms        | instant  | last record of the transaction in the log
+verdict                  | string   | hanging, long or ongoing
+blocked_records          | bigint   | offsets that read_committed consumers cannot read
+transactions             | bigint   | number of transactions
+committed                | bigint   | committed ones
+aborted                  | bigint   | aborted ones
+open                     | bigint   | open ones
+timed_out                | bigint   | aborted by timeout
+abort_rate               | double   | share of the completed transactions that were aborted
+duration_p50_ms          | duration | median duration
+duration_p95_ms          | duration | 95th percentile of the durations
+duration_p99_ms          | duration | 99th percentile of the durations
+duration_max_ms          | duration | longest duration
+producer_ids             | bigint   | different producer ids
+log_topic                | string   | topic of the log
+segment                  | string   | name of the segment file
+position                 | bigint   | position in the file
+size_bytes               | bigint   | size of the range
+problem                  | string   | what is wrong
+
+transaction_statistics.fenced             | bigint | aborted by fencing
+damage.log_offset                         | bigint | offset of the record; null if it is not known
+share_state.start_offset                  | bigint | first offset that is not done; -1 if nothing was read yet
+share_state.lag                           | bigint | records from the start offset on whose delivery is not complete (KIP-1226)
+blocking_transactions.start_offset        | bigint | first offset of the transaction in the log
+lag_over_time.lag                         | bigint | sum over the partitions of the group
+status.commits                            | int    | commits in the window
+"""
+
+
+class Column(NamedTuple):
+    """
+    A column of a table.
+
+    Attributes:
+        kind: a type of Spark SQL, or `INSTANT` or `DURATION`.
+    """
+
+    name: str
+    kind: str
+    comment: str
+
+    @property
+    def sql(self) -> str:
+        """The type of the stored column."""
+        return _SQL.get(self.kind, self.kind)
+
+
+def _parsed() -> dict[str, Column]:
+    found = {}
+    for line in filter(None, _LINES.splitlines()):
+        name, kind, comment = (word.strip() for word in line.split("|"))
+        found[name] = Column(name.rpartition(".")[2], kind.replace("MEMBERS", _MEMBERS), comment)
+    return found
+
+
+_COLUMNS = _parsed()
+
+
+def columns_of(table: str) -> tuple[Column, ...]:
+    """
+    Return the columns of a table, in order.
+
+    Raises:
+        ConfigError: there is no such table.
+    """
+    if table not in COLUMNS:
+        raise ConfigError(f"there is no table {table!r}; there are {', '.join(COLUMNS)}")
+    return tuple(_COLUMNS.get(f"{table}.{name}") or _COLUMNS[name] for name in COLUMNS[table])
+
+
+def page(tables: Mapping[str, tuple[str, ...]] = COLUMNS) -> str:
+    """Return the page of all tables and columns, in Markdown."""
+    lines = [
+        "# Columns of the pipeline's tables",
+        "",
+        "`kohort pipeline schema TABLE` prints these lines, with `--json` also the types of Spark SQL. An *instant* is a",
+        "`bigint` in milliseconds since 1970 (UTC), a *duration* a `bigint` in milliseconds. `typed(frame, table)` of",
+        "`kohort.pipeline` makes timestamps of instants. Written tables carry the descriptions as comments.",
+    ]
+    for table in tables:
+        lines += ["", f"## {table}", "", "| column | type | meaning |", "|---|---|---|"]
+        lines += [f"| `{one.name}` | {_shown(one.kind)} | {one.comment} |" for one in columns_of(table)]
+    return "\n".join(lines) + "\n"
+
+
+def _shown(kind: str) -> str:
+    return kind if kind in _SQL else f"`{kind}`"
