@@ -15,7 +15,7 @@ from kohort.broker.telemetry.otlp import DataPoint, read_metrics
 from kohort.broker.telemetry.received import ReceivedMetrics
 from kohort.model.errors import CorruptError, ErrorCode
 from kohort.wire import messages as m
-from kohort.wire.apis import ApiKey
+from kohort.wire.apis import API_KEYS, ApiKey
 from kohort.wire.compression import Codec, compress
 from tests.broker.harness import Harness
 from tests.broker.otlp_messages import field, gauge, histogram, message, total
@@ -66,6 +66,22 @@ def values(harness: Harness) -> dict[str, float]:
         " ".join([series.name, *(f"{key}={text}" for key, text in series.labels[2:])]): series.value
         for series in harness.broker.telemetry.received.series(now_ms)
     }
+
+
+def test_the_apis_are_listed_while_there_is_a_subscription() -> None:
+    """A client that finds them asks for its subscriptions, and librdkafka logs that it did."""
+    telemetry = {ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY}
+    harness = subscribed()
+
+    def listed() -> set[ApiKey]:
+        request = m.ApiVersionsRequest(client_software_name="a", client_software_version="1")
+        return telemetry & {
+            API_KEYS[api.api_key] for api in harness.ask(ApiKey.API_VERSIONS, request, version=4).api_keys
+        }
+
+    assert listed() == telemetry
+    subscribe(harness, "all")
+    assert listed() == set()
 
 
 def test_a_client_without_a_subscription_is_to_push_nothing() -> None:

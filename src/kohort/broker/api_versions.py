@@ -1,8 +1,9 @@
 """
 ApiVersions (18), versions 0 to 4: v3 client software, features; v4 features that begin at 0.
 
-The response lists the APIs that have a handler. A feature is listed if its APIs are served, because clients choose their
-protocol by it. The server itself answers an unknown version of ApiVersions, with a body of version 0.
+The response lists the APIs that have a handler. Those of client telemetry are listed only while there is a subscription:
+clients that find them ask for theirs. A feature is listed if its APIs are served, because clients choose their protocol by it.
+The server itself answers an unknown version of ApiVersions, with a body of version 0.
 
 Source: KIP-35, KIP-511, KIP-584, KIP-1022; Kafka DefaultApiVersionManager, ApiVersionsRequest.isValid.
 """
@@ -13,6 +14,7 @@ import re
 from collections.abc import Mapping
 
 from kohort.broker.catalog import Catalog
+from kohort.broker.configs.client_metrics import CLIENT_METRICS_KIND
 from kohort.broker.features import Features
 from kohort.broker.ports import Context, Handler
 from kohort.broker.served_versions import served_versions
@@ -23,6 +25,7 @@ from kohort.wire.apis import ApiKey
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?", re.ASCII)
 _SOFTWARE_SINCE = 3
+_TELEMETRY = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
 _ZERO_FEATURES_SINCE = 4
 
 
@@ -48,6 +51,7 @@ class ApiVersions:
         if context.api_version >= _SOFTWARE_SINCE:
             context.identify(*software)
         features = self._features.supported(self._handlers)
+        hidden = () if self._catalog.settings(CLIENT_METRICS_KIND) else _TELEMETRY
         levels = {feature.name: self._features.level(feature.name) for feature in features}
         return m.ApiVersionsResponse(
             api_keys=[
@@ -55,6 +59,7 @@ class ApiVersions:
                     api_key=key, min_version=key.oldest_advertised, max_version=served_versions(key)[1]
                 )
                 for key in sorted(self._handlers)
+                if key not in hidden
             ],
             supported_features=[
                 m.ApiVersionsResponseSupportedFeatureKey(

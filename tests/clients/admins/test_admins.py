@@ -11,8 +11,6 @@ from tests.clients.differences import differences
 
 UNSUPPORTED = (
     r"/describe_features/(share|streams)\.version",
-    # Kafka lists the APIs of client telemetry only with a receiver of metrics.
-    r"/(api_versions|get_broker_version_data)/(71|72)",
     # A controller within the broker has no listener of its own.
     r"/describe_metadata_quorum/nodes/0/listeners",
 )
