@@ -148,7 +148,7 @@ class SimulatedProducer:
         self._added.clear()
         self._commits = chance.random() < 0.7
         for _ in range(chance.choice((1, 1, 2, 3, 5))):
-            if chance.random() < 0.65:
+            if chance.random() < 0.5:
                 self._plan_produce(chance.randrange(PARTITIONS[TOPIC]), chance.choice((1, 1, 3)))
             else:
                 self._plan_commit(chance.choice(GROUPS), chance.randrange(PARTITIONS[TOPIC]))
