@@ -104,8 +104,9 @@ class Cluster:
         steady = [scenario for scenario in scenarios if not scenario.restarts]
         try:
             await self._warm_up()
-            await self._run_all([scenario for scenario in steady if not scenario.alone], concurrent, outcomes)
+            # Those that run alone come first: some list everything that a broker has, and others leave quotas and credentials.
             await self._run_all([scenario for scenario in steady if scenario.alone], 1, outcomes)
+            await self._run_all([scenario for scenario in steady if not scenario.alone], concurrent, outcomes)
             await self._run_restarting([scenario for scenario in scenarios if scenario.restarts], outcomes)
             records = await self._coordinators.records(self._ends)
         except LOST as exc:
