@@ -265,7 +265,7 @@ def _recovery_line() -> "Callable[[RecoveryProgress], None]":
 
 
 def _addresses(node: "Node") -> "Iterator[tuple[str, str]]":
-    """What the ready line says of several brokers and of several listeners."""
+    """The part of the ready line about several brokers and several listeners."""
     if len(node.bound) > 1:
         yield "brokers", ",".join(f"{node_id}@{_text(bound[0])}" for node_id, bound in node.bound.items())
     if any(len(bound) > 1 for bound in node.bound.values()):

@@ -62,7 +62,7 @@ class _Throttled:
 
 
 class _Work:
-    """What one request costs."""
+    """The cost of one request."""
 
     __slots__ = ("_context", "_quotas", "_size_bytes", "took_ns")
 

@@ -104,7 +104,7 @@ class Cluster:
         steady = [scenario for scenario in scenarios if not scenario.restarts]
         try:
             await self._warm_up()
-            # Those that run alone come first: some list everything that a broker has, and others leave quotas and credentials.
+            # Scenarios that run alone come first: some list all that a broker has, and generated ones leave quotas behind.
             await self._run_all([scenario for scenario in steady if scenario.alone], 1, outcomes)
             await self._run_all([scenario for scenario in steady if not scenario.alone], concurrent, outcomes)
             await self._run_restarting([scenario for scenario in scenarios if scenario.restarts], outcomes)

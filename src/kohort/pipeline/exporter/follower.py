@@ -27,7 +27,7 @@ from kohort.wire import messages
 from kohort.wire.apis import ApiKey
 
 FAILURES = (ConfigError, CoordinatorError, WireError, OSError)
-"""What a request to a broker may raise; the next poll may succeed."""
+"""Errors of a request to a broker; the next poll may succeed."""
 FAILURES_MAX = 3
 """Failures of one leader in a poll, after which its other logs wait for the next poll."""
 _SEGMENT = "fetched"
