@@ -63,6 +63,12 @@ def test_headers_that_close_the_connection(what: str) -> None:
         read_request_header(REFUSED[what])
 
 
+def test_a_frame_that_ends_in_the_client_id_is_refused_though_its_beginning_is_known() -> None:
+    assert read_request_header(header(12, 3, b"m"))[3] == "m"
+    with pytest.raises(WireError, match="inside its client id"):
+        read_request_header(header(12, 3, b"me")[:11])
+
+
 def test_many_client_ids_do_not_pile_up() -> None:
     for number in range(10_000):
         assert read_request_header(header(12, 3, b"%d" % number))[3] == str(number)

@@ -53,8 +53,10 @@ def read_request_header(frame: bytes) -> RequestHeader:
         client_id, offset = "", 10
     else:
         offset = 10 + length
+        if offset > len(frame):
+            raise WireError("a request ends inside its client id")
         encoded = frame[10:offset]
-        client_id = _client_ids.get(encoded, "") or _new_client_id(encoded, length)
+        client_id = _client_ids.get(encoded, "") or _new_client_id(encoded)
     if is_flexible:
         if offset < len(frame) and frame[offset] == 0:
             offset += 1
@@ -72,14 +74,12 @@ def _unknown(api: int) -> tuple[int, int, bool]:
     raise WireError(f"version {api_version} of the API with key {api_key} is not served")
 
 
-def _new_client_id(encoded: bytes, length: int) -> str:
-    if len(encoded) != length:
-        raise WireError("a request ends inside its client id")
+def _new_client_id(encoded: bytes) -> str:
     try:
         client_id = encoded.decode()
     except UnicodeDecodeError:
         raise WireError("a client id is not UTF-8") from None
-    if length <= _CLIENT_ID_BYTES_MAX:
+    if len(encoded) <= _CLIENT_ID_BYTES_MAX:
         if len(_client_ids) >= _CLIENT_IDS_MAX:
             _client_ids.clear()
         _client_ids[encoded] = client_id
