@@ -46,11 +46,18 @@ def read_frame(connection: socket.socket) -> bytes:
 
     Raises:
         ConnectionError: the server closed the connection.
+        TimeoutError: the server sends nothing, because it has no room for the connection, for example.
     """
     data = b""
     wanted = 4
     while len(data) < wanted:
-        chunk = connection.recv(65_536)
+        connection.settimeout(READY_SECONDS_MAX)
+        try:
+            chunk = connection.recv(65_536)
+        except TimeoutError:
+            raise TimeoutError(f"the server sent nothing for {READY_SECONDS_MAX:.0f} s") from None
+        finally:
+            connection.settimeout(None)
         if not chunk:
             raise ConnectionError("the server closed the connection")
         data += chunk

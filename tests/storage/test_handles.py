@@ -176,4 +176,4 @@ for limit in (40, 100, 1000):
     print(open_files_max())
 """
     command = [sys.executable, "-c", code]
-    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.split() == ["20", "50", "500"]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.split() == ["10", "25", "250"]

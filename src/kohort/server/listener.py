@@ -1,7 +1,7 @@
 """
 The listener of clients: accepts connections within the limits of `connection_limits` and as long as there are file descriptors.
 
-Half of the descriptors of the process are for segment files (`kohort.storage.segments.file_handles`), so clients cannot take a
+A quarter of the descriptors of the process is for segment files (`kohort.storage.segments.file_handles`), so clients cannot take a
 partition offline. Clients beyond the rest wait in the listener's queue until another client disconnects.
 """
 
