@@ -115,7 +115,7 @@ def profile(console: Console, arguments: argparse.Namespace) -> None:
 
 
 def run_benchmark(console: Console, arguments: argparse.Namespace, plan: Plan) -> int:
-    """Run the measures, print and write the results. Returns 1 if a measure of Kohort failed."""
+    """Run the measures, print each part when it is done, and write the results. Returns 1 if a measure of Kohort failed."""
     _raise_descriptors()
     # SIGTERM ends the context managers, which stop the servers and remove their directories.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -125,22 +125,24 @@ def run_benchmark(console: Console, arguments: argparse.Namespace, plan: Plan) -
         taken: Report = measure_all(
             chosen(arguments), rivals, plan, lambda measure: status.update(f"{measure.flush}: {measure.title()}")
         )
+        main_results = [it for it in taken.results if not it.measure.growth]
+        growth = [it for it in taken.results if it.measure.growth]
+        for results in (main_results, growth):
+            if results:
+                console.print(report.table(results, taken.refused))
         started = (
             [] if arguments.no_start or arguments.only in {FIGURES, ALONE} else starts(rivals, plan, status.update)
         )
+        if started:
+            console.print(report.starts_table(started))
         scale = SMALL if arguments.quick else Scale()
         once = figures(rivals, scale, status.update) if wants_figures(arguments) else []
+        if once:
+            console.print(report.figures_table(once))
         if wants_alone(arguments):
-            once += alone(status.update)
-    main_results = [it for it in taken.results if not it.measure.growth]
-    growth = [it for it in taken.results if it.measure.growth]
-    for results in (main_results, growth):
-        if results:
-            console.print(report.table(results, taken.refused))
-    if once:
-        console.print(report.figures_table(once))
-    if started:
-        console.print(report.starts_table(started))
+            lone = alone(status.update)
+            console.print(report.figures_table(lone))
+            once += lone
     for line in [*report.refusals(taken.refused), *(line for one in started for line in one.refused)]:
         console.print(line, soft_wrap=True, markup=False)
     if arguments.out is not None:

@@ -46,7 +46,8 @@ def _runtime(output: list[dict[str, Any]]) -> Iterator[Figure]:
             continue
         name = f"runtime: {one['name']}"
         if one["name"].startswith("longest step"):
-            yield Figure(name, "ms", OURS, 1000 / one["per_second"], goal=1000 / one["goal_per_second"])
+            goal = one["goal_per_second"]
+            yield Figure(name, "ms", OURS, 1000 / one["per_second"], goal=1000 / goal if goal else 0.0)
             continue
         yield Figure(name, "/s", OURS, one["per_second"], goal=one["goal_per_second"] or 0.0)
         if one["peer"]:
