@@ -7,12 +7,11 @@ field names in snake case. As everywhere in Kohort, names of times and durations
 
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
 from types import MappingProxyType
 
 import msgspec
 
-from kohort.wire.schema import Field, Message
+from kohort.wire.schema import Field, Message, packaged
 
 
 class RecordType(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +64,7 @@ class _Schemas(msgspec.Struct, frozen=True):
 
 @cache
 def _schemas() -> _Schemas:
-    content = (files("kohort.records") / "schemas.json").read_bytes()
+    content = packaged("kohort.records", "schemas.json")
     return msgspec.json.decode(content, type=_Schemas)
 
 

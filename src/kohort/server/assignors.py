@@ -5,7 +5,6 @@ docs/howto/custom-assignors.md describes how to write and register one.
 """
 
 from collections.abc import Callable, Sequence
-from importlib.metadata import entry_points
 from typing import Final
 
 from kohort.group.assignors.builtin import BUILT_IN, KAFKA_CLASSES
@@ -45,6 +44,8 @@ def _load(name: str) -> PartitionAssignor:
     built_in = BUILT_IN.get(name)
     if built_in is not None:
         return built_in
+    from importlib.metadata import entry_points  # costs a start without assignors of packages several milliseconds
+
     found = entry_points(group=ENTRY_POINTS, name=name)
     if len(found) != 1:
         if found:

@@ -1,8 +1,8 @@
 """
 The listener of clients: accepts connections within the limits of `connection_limits` and as long as there are file descriptors.
 
-A quarter of the descriptors of the process is for segment files (`kohort.storage.segments.file_handles`), so clients cannot take a
-partition offline. Clients beyond the rest wait in the listener's queue until another client disconnects.
+A quarter of the descriptors of the process is for segment files (`kohort.storage.segments.file_handles`), so clients cannot
+take a partition offline. Clients beyond the rest wait in the listener's queue until another client disconnects.
 """
 
 import asyncio

@@ -469,3 +469,4 @@ def _configure_garbage_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS_MAX, 500, 100)
+    gc.enable()

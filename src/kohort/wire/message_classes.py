@@ -8,6 +8,7 @@ The classes opt out of cyclic garbage collection: no message refers to itself. M
 the call, against 185 ns for a class with slots and an `__init__` in Python.
 """
 
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -68,8 +69,18 @@ def message_class(name: str) -> type[msgspec.Struct]:
     raise KeyError(name)
 
 
-def _candidates(name: str) -> list[str]:
+def _candidates(name: str) -> Iterator[str]:
     """Messages that a struct of this name may belong to: its name begins with the name of the message or of its API."""
-    bases = ((known.removesuffix("Request").removesuffix("Response"), known) for known in message_names())
-    found = [(len(base), known == name, known) for base, known in bases if name.startswith(base)]
-    return [known for _, _, known in sorted(found, reverse=True)]
+    by_base = _names_by_base()
+    if name in message_names():
+        yield name
+    for length in range(len(name), 0, -1):
+        yield from by_base.get(name[:length], ())
+
+
+@cache
+def _names_by_base() -> dict[str, list[str]]:
+    by_base: dict[str, list[str]] = {}
+    for known in sorted(message_names(), reverse=True):
+        by_base.setdefault(known.removesuffix("Request").removesuffix("Response"), []).append(known)
+    return by_base

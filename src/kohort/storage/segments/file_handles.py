@@ -61,7 +61,7 @@ class FileHandleCache:
 
 def open_files_max() -> int:
     """
-    A quarter of the limit of the process: a file that is opened again costs microseconds, and a client that finds no room waits.
+    A quarter of the limit of the process: to open a file again costs microseconds, and a client that finds no room waits.
 
     The other descriptors are for connections and short-lived files.
     """
