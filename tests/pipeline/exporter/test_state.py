@@ -17,6 +17,7 @@ from kohort.pipeline.exporter.memberships import Memberships
 from kohort.pipeline.exporter.state import TOPICS, CoordinatorState, decoder
 from kohort.pipeline.exporter.transactions import OpenProducer, Transactions
 from kohort.pipeline.sources.live import whole_batches
+from kohort.pipeline.tables.offsets.fates import FATE_COLUMNS
 from kohort.testing.history import History
 from kohort.testing.history.expected_tables import ExpectedTables
 from tests.conftest import LONG
@@ -154,7 +155,7 @@ def test_a_long_batch_is_thinned_without_a_difference() -> None:
 def decoder_batch(rows: list[dict[str, Any]]) -> Any:
     from kohort.pipeline.decode import schemas
 
-    return schemas.from_rows(schemas.subset(commits.COLUMNS), rows)
+    return schemas.from_rows(schemas.subset(FATE_COLUMNS), rows)
 
 
 def test_a_log_that_began_again_is_forgotten() -> None:

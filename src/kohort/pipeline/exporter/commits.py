@@ -4,7 +4,7 @@ The committed offsets of all groups, replayed from `__consumer_offsets` as it gr
 Each partition of a group has its last commits, as Burrow keeps them, without those of open and aborted transactions. A
 tombstone removes the partition. State is held by key, so a log that was compacted gives the same state as the whole log.
 
-Source: Kafka OffsetMetadataManager.replay and replayEndTransactionMarker; Burrow's window as in `tables.burrow.evaluator`.
+`tables.offsets.fates` decides which commits take effect. Burrow's window is as in `tables.burrow.evaluator`.
 """
 
 from collections import Counter, deque
@@ -17,24 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kohort.model.limits import EXPORTED_PARTITIONS_MAX, EXPORTED_PENDING_COMMITS_MAX
-from kohort.pipeline.decode.schemas import COMMIT, MARKER
+from kohort.pipeline.decode.schemas import MARKER
 from kohort.pipeline.tables.burrow.evaluator import INTERVALS, Commit
+from kohort.pipeline.tables.offsets.fates import is_commit_marker, replaces
 
-COLUMNS = (
-    "kind",
-    "log_partition",
-    "log_offset",
-    "timestamp_ms",
-    "producer_id",
-    "transactional",
-    "group",
-    "tombstone",
-    "topic",
-    "partition",
-    "offset",
-    "control",
-)
-"""Columns to read of `kind` offset_commit and marker."""
 _SEPARATOR = "\x00"
 
 
@@ -81,7 +67,7 @@ class Commits:
 
     def replay(self, rows: Iterable[Mapping[str, Any]], ends: Mapping[tuple[str, int], int]) -> None:
         """
-        Apply rows (`COLUMNS`) of one log partition, in the order of the log.
+        Apply rows (`fates.FATE_COLUMNS`) of one log partition, in the order of the log.
 
         Args:
             ends: log end offsets before these commits, for the lag at each of them; a missing one is unknown.
@@ -111,7 +97,7 @@ class Commits:
     def _end_transaction(self, row: Mapping[str, Any], ends: Mapping[tuple[str, int], int]) -> None:
         held = self._pending.pop((row["log_partition"], row["producer_id"]), [])
         self._pending_count -= len(held)
-        if row["control"] == COMMIT:
+        if is_commit_marker(row["control"]):
             for one in held:
                 self._apply(one, row["timestamp_ms"], ends)
 
@@ -119,8 +105,7 @@ class Commits:
         key = GroupPartition(row["group"], row["topic"], row["partition"])
         known = self.found.get(key)
         order = row["log_offset"]
-        if known is not None and known.window and order < known.window[-1].order:
-            # A commit of a transaction that ended after a later commit does not move the group back.
+        if known is not None and known.window and not replaces(order, known.window[-1].order):
             return
         if row["tombstone"]:
             self._remove(key)

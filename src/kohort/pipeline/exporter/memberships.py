@@ -15,33 +15,17 @@ from kohort.model.limits import EXPORTED_GROUPS_MAX
 from kohort.pipeline.decode.schemas import GROUP_METADATA
 from kohort.pipeline.tables.groups.group_history import (
     CLASSIC,
+    CURRENT,
     DELETED,
     EMPTIED,
     REBALANCED,
     RECORD_TYPES,
     GroupHistory,
     Member,
+    changed_at_ms,
+    took_ms,
 )
 
-COLUMNS = (
-    "kind",
-    "log_partition",
-    "log_offset",
-    "timestamp_ms",
-    "group",
-    "tombstone",
-    "protocol_type",
-    "generation",
-    "protocol",
-    "leader",
-    "state_timestamp_ms",
-    "members",
-    "record_type",
-    "member_id",
-    "value",
-)
-"""Columns to read of `kind` group_metadata and coordinator."""
-_CURRENT = "CurrentMemberAssignment"
 _UNKNOWN = "unknown"
 
 
@@ -70,11 +54,11 @@ class Rebalances:
             return
         self.count += 1
         self.moved += change["moved"] or 0
-        self.last_ms = change["completed_at_ms"] or change["began_at_ms"]
-        took_ms = change["sync_ms"] if change["duration_ms"] is None else change["duration_ms"]
-        if took_ms is not None:
+        self.last_ms = changed_at_ms(change)
+        known_ms = took_ms(change)
+        if known_ms is not None:
             self.timed += 1
-            self.durations_ms += took_ms
+            self.durations_ms += known_ms
         self.causes.update(change["why"] or (_UNKNOWN,))
 
 
@@ -116,9 +100,7 @@ class GroupState:
         """Return the state as far as the log tells: `Stable`, `Assigning` (a rebalance is not complete) or `Empty`."""
         if not self.members:
             return "Empty"
-        last = self.history.open_change
-        is_open = last is not None and last["event"] == REBALANCED and last["completed_at_ms"] is None
-        return "Assigning" if is_open else "Stable"
+        return "Assigning" if self.history.is_rebalancing else "Stable"
 
 
 @dataclass(slots=True)
@@ -137,7 +119,7 @@ class Memberships:
     rebalanced: set[str] = field(default_factory=set)
 
     def replay(self, row: Mapping[str, Any]) -> None:
-        """Apply one row (`COLUMNS`), in the order of the log."""
+        """Apply one row (`group_history.INPUT_COLUMNS`), in the order of the log."""
         is_classic = row["kind"] == GROUP_METADATA
         if not is_classic and row["record_type"] not in RECORD_TYPES:
             return
@@ -195,7 +177,7 @@ class Memberships:
                 for member in (row["members"] or () if not row["tombstone"] else ())
                 for place in member["assigned"] or ()
             }
-        elif RECORD_TYPES[row["record_type"]][1] == _CURRENT:
+        elif RECORD_TYPES[row["record_type"]][1] == CURRENT:
             member_id = row["member_id"]
             known.owners = {place: owner for place, owner in known.owners.items() if owner != member_id}
             value = None if row["tombstone"] else json.loads(row["value"])

@@ -12,20 +12,6 @@ from typing import Any, NamedTuple
 from kohort.model.limits import EXPORTED_PARTITIONS_MAX
 from kohort.pipeline.tables.shares.share_history import SNAPSHOT, UPDATE, ShareHistory
 
-COLUMNS = (
-    "kind",
-    "log_partition",
-    "log_offset",
-    "timestamp_ms",
-    "group",
-    "tombstone",
-    "topic_id",
-    "partition",
-    "record_type",
-    "value",
-)
-"""Columns to read of `kind` coordinator."""
-
 
 class SharePartition(NamedTuple):
     """A partition that a share group has a start offset in. `done`: records from the start offset on that are complete."""
@@ -57,7 +43,7 @@ class Shares:
                 )
 
     def replay(self, row: Mapping[str, Any]) -> None:
-        """Apply one row (`COLUMNS`), in the order of the log."""
+        """Apply one row (`share_history.INPUT_COLUMNS`), in the order of the log."""
         if row["record_type"] not in (SNAPSHOT, UPDATE):
             return
         key = (row["group"], row["topic_id"], row["partition"])

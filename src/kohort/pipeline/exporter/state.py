@@ -9,19 +9,22 @@ import pyarrow as pa
 from kohort.model.ids import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from kohort.pipeline.decode import schemas
 from kohort.pipeline.decode.log import Decoder
-from kohort.pipeline.exporter import commits, memberships, shares, transactions
+from kohort.pipeline.exporter import transactions
 from kohort.pipeline.exporter.commits import Commits, newest_rows
 from kohort.pipeline.exporter.memberships import Memberships
 from kohort.pipeline.exporter.shares import Shares
 from kohort.pipeline.exporter.transactions import Transactions
+from kohort.pipeline.tables.groups import group_history
+from kohort.pipeline.tables.offsets.fates import FATE_COLUMNS
+from kohort.pipeline.tables.shares import share_history
 
 TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE})
 """The logs that the state is made of."""
 _COLUMNS_OF: Mapping[str, Sequence[str]] = {
-    schemas.OFFSET_COMMIT: commits.COLUMNS,
-    schemas.MARKER: commits.COLUMNS,
-    schemas.GROUP_METADATA: memberships.COLUMNS,
-    schemas.COORDINATOR: memberships.COLUMNS,
+    schemas.OFFSET_COMMIT: FATE_COLUMNS,
+    schemas.MARKER: FATE_COLUMNS,
+    schemas.GROUP_METADATA: group_history.INPUT_COLUMNS,
+    schemas.COORDINATOR: group_history.INPUT_COLUMNS,
     schemas.TRANSACTION: ("kind", *transactions.COLUMNS),
 }
 THINNED_ROWS = 2_000
@@ -30,7 +33,7 @@ THINNED_ROWS = 2_000
 
 def decoder() -> Decoder:
     """Return a decoder of the rows and columns that the state needs."""
-    columns = dict.fromkeys(name for names in (*_COLUMNS_OF.values(), shares.COLUMNS) for name in names)
+    columns = dict.fromkeys(name for names in (*_COLUMNS_OF.values(), share_history.INPUT_COLUMNS) for name in names)
     return Decoder(tuple(_COLUMNS_OF), schemas.subset(tuple(columns)))
 
 
@@ -93,7 +96,7 @@ class CoordinatorState:
             kind = batch.column("kind")[0].as_py()
             if topic != CONSUMER_OFFSETS and kind == schemas.MARKER:
                 continue
-            some = batch.select(shares.COLUMNS if topic == SHARE_GROUP_STATE else _COLUMNS_OF[kind])
+            some = batch.select(share_history.INPUT_COLUMNS if topic == SHARE_GROUP_STATE else _COLUMNS_OF[kind])
             if kind == schemas.OFFSET_COMMIT and batch.num_rows > THINNED_ROWS:
                 found += newest_rows(some, self.commits.counts)
             else:

@@ -14,6 +14,7 @@ from kohort.pipeline.report.style import STYLE
 from kohort.pipeline.report.timeline import most_changed, timeline
 from kohort.pipeline.report.top_issues import top_issues
 from kohort.pipeline.tables.burrow.verdicts import verdicts as partition_verdicts
+from kohort.pipeline.tables.groups.group_history import changed_at_ms, took_ms
 
 Row: TypeAlias = dict[str, Any]
 
@@ -203,12 +204,12 @@ def _rebalances(rows: Sequence[dict[str, Any]]) -> str:
     head = groups.heads(
         "Completed (UTC)", "Group", "Event", right=("Generation", "Members", "Took", "Lag"), last=("Joined", "Left")
     )
-    newest_first = sorted(rows, key=_changed_at_ms, reverse=True)
+    newest_first = sorted(rows, key=changed_at_ms, reverse=True)
     body = (
         f'<tr><td class="t">{instant(row["completed_at_ms"])}</td><td>{escape(row["group"])}</td>'
         f'<td class="t">{row["event"]}</td>'
         f'<td class="n">{number(row["generation"])}</td><td class="n">{len(row["members"])}</td>'
-        f'<td class="n" data-v="{row["duration_ms"] or row["sync_ms"] or -1}">{rebalance_duration(row)}</td>'
+        f'<td class="n" data-v="{-1 if (known := took_ms(row)) is None else known}">{rebalance_duration(row)}</td>'
         f'<td class="n" data-v="{row.get("lag_cost") or 0}">{groups.cost(row)}</td>'
         f"<td>{_members(row['joined'])}</td><td>{_members(row['left'])}</td></tr>"
         for row in newest_first[:ROWS_MAX]
@@ -220,11 +221,6 @@ def _rebalances(rows: Sequence[dict[str, Any]]) -> str:
         f" only; of the others the log tells the last phase.</p>"
         f'<div class="card scroll wide">{picture}</div>{left_out}{_table(head, body, finds=True)}'
     )
-
-
-def _changed_at_ms(row: Row) -> int:
-    at_ms: int | None = row["began_at_ms"] if row["completed_at_ms"] is None else row["completed_at_ms"]
-    return -1 if at_ms is None else at_ms
 
 
 def _transactions(statistics: Sequence[dict[str, Any]], open_: Sequence[dict[str, Any]]) -> str:

@@ -6,6 +6,7 @@ from html import escape
 from typing import Any
 
 from kohort.pipeline.report.formatting import clock, instant, rebalance_duration
+from kohort.pipeline.tables.groups.group_history import changed_at_ms, took_ms
 
 WIDTH = 720
 _ROW = 26
@@ -19,8 +20,8 @@ def timeline(rows: Sequence[dict[str, Any]]) -> str:
         rows: of the table of rebalances, at least one.
     """
     groups = most_changed(rows)
-    first_ms = min(_at_ms(row) for row in rows)
-    span_ms = max(max(_at_ms(row) for row in rows) - first_ms, 1)
+    first_ms = min(changed_at_ms(row) for row in rows)
+    span_ms = max(max(changed_at_ms(row) for row in rows) - first_ms, 1)
     height = _TOP + _ROW * len(groups) + _BOTTOM
     lines = {group: _TOP + _ROW * index + _ROW / 2 for index, group in enumerate(groups)}
     parts = [
@@ -33,7 +34,7 @@ def timeline(rows: Sequence[dict[str, Any]]) -> str:
             f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
         )
     for row in rows:
-        x = _LEFT + (_at_ms(row) - first_ms) / span_ms * (WIDTH - _RIGHT - _LEFT)
+        x = _LEFT + (changed_at_ms(row) - first_ms) / span_ms * (WIDTH - _RIGHT - _LEFT)
         parts.append(
             f'<circle class="event {row["event"]}" cx="{x:.1f}" cy="{lines[row["group"]]:.1f}" r="5">'
             f"<title>{escape(told(row))}</title></circle>"
@@ -58,18 +59,11 @@ def _legend(rows: Sequence[dict[str, Any]]) -> str:
     return f'<p class="legend">{" ".join(told)}</p>'
 
 
-def _at_ms(row: dict[str, Any]) -> int:
-    """Return the end of a rebalance; its start if it never ended."""
-    at_ms: int = row["began_at_ms"] if row["completed_at_ms"] is None else row["completed_at_ms"]
-    return at_ms
-
-
 def told(row: dict[str, Any]) -> str:
     """Describe a rebalance in a sentence."""
     generation = "" if row["generation"] is None else f", generation {row['generation']}"
     changes = [
         f"{word} {', '.join(member['client_id'] for member in row[word])}" for word in ("joined", "left") if row[word]
     ]
-    known = row["sync_ms"] is not None or row["duration_ms"] is not None
-    took = f", took {rebalance_duration(row)}" if known else ""
-    return f"{instant(_at_ms(row))} {row['event']}{generation}: {'; '.join(changes) or 'same members'}{took}"
+    took = "" if took_ms(row) is None else f", took {rebalance_duration(row)}"
+    return f"{instant(changed_at_ms(row))} {row['event']}{generation}: {'; '.join(changes) or 'same members'}{took}"

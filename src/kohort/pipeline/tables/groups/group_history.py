@@ -21,6 +21,25 @@ from kohort.records.consumer_protocol import read_subscription
 Row: TypeAlias = dict[str, Any]
 Place: TypeAlias = tuple[str, int]
 
+INPUT_COLUMNS = (
+    "kind",
+    "log_partition",
+    "log_offset",
+    "timestamp_ms",
+    "group",
+    "tombstone",
+    "protocol_type",
+    "generation",
+    "protocol",
+    "leader",
+    "state_timestamp_ms",
+    "members",
+    "record_type",
+    "member_id",
+    "value",
+)
+"""Columns that a history reads, of `kind` group_metadata and coordinator."""
+
 CLASSIC, CONSUMER, SHARE, STREAMS = "classic", "consumer", "share", "streams"
 
 CREATED = "created"
@@ -49,6 +68,12 @@ RECORD_TYPES = {
     for what in (MEMBER_METADATA, GROUP_EPOCH, TARGET_MEMBER, TARGET_EPOCH, CURRENT)
 }
 """The records of consumer, share and streams groups that the history needs."""
+
+
+def record_types(what: str) -> dict[str, str]:
+    """Return the type of the group by record type, for the records of one purpose."""
+    return {name: group_type for name, (group_type, of_what) in RECORD_TYPES.items() if of_what == what}
+
 
 _STABLE = {CONSUMER: 0, SHARE: 0, STREAMS: 1}
 """The member state STABLE, by group type."""
@@ -100,8 +125,13 @@ class GroupHistory:
         """Return the last change, which later records may still alter; None before the first one."""
         return self._open
 
+    @property
+    def is_rebalancing(self) -> bool:
+        """Tell whether the last change is a rebalance that is not complete."""
+        return self._open is not None and self._open["event"] == REBALANCED and self._open["completed_at_ms"] is None
+
     def replay(self, record: Row) -> Iterator[Row]:
-        """Apply a record (columns `rebalances.INPUT_COLUMNS`); yield rows that later records cannot change."""
+        """Apply a record (`INPUT_COLUMNS`); yield rows that later records cannot change."""
         if record["kind"] == GROUP_METADATA:
             yield from self._replay_classic(record)
         elif record["record_type"] in RECORD_TYPES:
@@ -205,7 +235,7 @@ class GroupHistory:
     def _settle(self, record: Row, group_type: str) -> None:
         """Complete the open rebalance if all members, except static members that are away, have their target assignment."""
         row = self._open
-        if row is None or row["event"] != REBALANCED or row["completed_at_ms"] is not None:
+        if row is None or not self.is_rebalancing:
             return
         present = [member for member in self.members.values() if member.epoch != _AWAY]
         if all(one.epoch == row["generation"] and one.state == _STABLE[group_type] for one in present):
@@ -279,6 +309,18 @@ class GroupHistory:
         if row["event"] == DELETED and not changes:
             self.before, self.owners_before, self._metadata_hash = {}, {}, None
         yield row | changes
+
+
+def changed_at_ms(change: Mapping[str, Any]) -> int:
+    """Return when a change was complete; if it never was, when it began."""
+    at_ms: int = change["began_at_ms"] if change["completed_at_ms"] is None else change["completed_at_ms"]
+    return at_ms
+
+
+def took_ms(change: Mapping[str, Any]) -> int | None:
+    """Return the duration of a rebalance; its last phase, which is the least that it took, if the log tells no more."""
+    known: int | None = change["sync_ms"] if change["duration_ms"] is None else change["duration_ms"]
+    return known
 
 
 COLUMNS = (

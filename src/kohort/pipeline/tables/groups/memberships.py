@@ -17,6 +17,7 @@ from typing import Any
 
 from kohort.pipeline.decode.schemas import COORDINATOR, GROUP_METADATA
 from kohort.pipeline.engines.dispatch import Window, fn, over_frames
+from kohort.pipeline.tables.groups.group_history import CLASSIC, CURRENT, MEMBER_METADATA, record_types
 
 INPUT_COLUMNS = (
     "kind",
@@ -33,18 +34,8 @@ INPUT_COLUMNS = (
 )
 """Columns to read of `kind` group_metadata and coordinator."""
 
-CLASSIC, CONSUMER, SHARE, STREAMS = "classic", "consumer", "share", "streams"
-
-_MEMBER_RECORDS = {
-    "ConsumerGroupMemberMetadata": CONSUMER,
-    "ShareGroupMemberMetadata": SHARE,
-    "StreamsGroupMemberMetadata": STREAMS,
-}
-_ASSIGNMENT_RECORDS = {
-    "ConsumerGroupCurrentMemberAssignment": CONSUMER,
-    "ShareGroupCurrentMemberAssignment": SHARE,
-    "StreamsGroupCurrentMemberAssignment": STREAMS,
-}
+_MEMBER_RECORDS = record_types(MEMBER_METADATA)
+_ASSIGNMENT_RECORDS = record_types(CURRENT)
 ACTIVE, STANDBY, WARMUP = "active", "standby", "warmup"
 _TASKS = {"activeTasks": ACTIVE, "standbyTasks": STANDBY, "warmupTasks": WARMUP}
 """The roles of tasks, by the field that lists them."""

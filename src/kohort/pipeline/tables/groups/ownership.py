@@ -11,7 +11,8 @@ a task's state is no ownership.
 from typing import Any
 
 from kohort.pipeline.engines.dispatch import Window, fn, over_frames
-from kohort.pipeline.tables.groups.memberships import ACTIVE, SHARE
+from kohort.pipeline.tables.groups.group_history import SHARE
+from kohort.pipeline.tables.groups.memberships import ACTIVE
 
 _PARTITION = ("group", "group_type", "topic", "topic_id", "subtopology", "partition")
 _FOREVER_MS = (1 << 63) - 1

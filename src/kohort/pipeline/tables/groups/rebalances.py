@@ -30,6 +30,7 @@ from kohort.pipeline.tables.groups.group_history import (
     CREATED,
     DELETED,
     EMPTIED,
+    INPUT_COLUMNS,
     REBALANCED,
     RECORD_TYPES,
     REPLACED,
@@ -66,25 +67,6 @@ SCHEMA = pa.schema(
         ("duration_ms", pa.int64()),
     ]
 )
-
-INPUT_COLUMNS = (
-    "kind",
-    "log_partition",
-    "log_offset",
-    "timestamp_ms",
-    "group",
-    "tombstone",
-    "protocol_type",
-    "generation",
-    "protocol",
-    "leader",
-    "state_timestamp_ms",
-    "members",
-    "record_type",
-    "member_id",
-    "value",
-)
-"""Columns to read of `kind` group_metadata and coordinator."""
 
 
 @over_frames

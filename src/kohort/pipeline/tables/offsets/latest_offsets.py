@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from kohort.pipeline.decode.schemas import COMMIT, DAMAGE, MARKER, OFFSET_COMMIT
+from kohort.pipeline.decode.schemas import DAMAGE, MARKER, OFFSET_COMMIT
 from kohort.pipeline.engines.dispatch import Window, fn, over_frames
+from kohort.pipeline.tables.offsets.fates import is_commit_marker
 from kohort.pipeline.tables.offsets.offset_commits import counting
 
 KEY = ("log_partition", "group", "topic", "partition")
@@ -20,10 +21,7 @@ def latest_offsets(commits: Any) -> Any:
     """
     Select the last effective commit of each key, unless a tombstone follows it; `commits` as `offset_commits` returns them.
 
-    The last commit is the one with the greatest log offset, also if the marker of its transaction follows a later plain
-    commit. All commits of a group are in one log partition.
-
-    Source: Kafka OffsetMetadataManager.replayEndTransactionMarker (the pending record replaces an older one only).
+    The last commit is the one with the greatest log offset (`fates.replaces`). All commits of a group are in one log partition.
     """
     return _standing(_by_key(counting(commits)).agg(fn.max_by(fn.struct(*VALUE), "log_offset").alias("last")))
 
@@ -45,7 +43,7 @@ def last_records(records: Any) -> Any:
     # In descending order each row is visited once; a frame from each row to the end would be quadratic.
     behind = behind.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     marker = fn.last(fn.when(fn.col("kind") == MARKER, fn.col("control")), ignorenulls=True).over(behind)
-    counts = (fn.col("kind") == OFFSET_COMMIT) & (~fn.col("transactional") | (fn.col("marker") == COMMIT))
+    counts = (fn.col("kind") == OFFSET_COMMIT) & (~fn.col("transactional") | is_commit_marker(fn.col("marker")))
     is_damage = fn.col("kind") == DAMAGE
     kept = records.repartition("log_partition").withColumn("marker", marker).where(counts | is_damage)
     damage = fn.when(is_damage, fn.struct(*DAMAGE_COLUMNS)).alias("damage")

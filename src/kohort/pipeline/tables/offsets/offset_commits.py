@@ -1,40 +1,24 @@
 """
-OffsetCommit records and the outcome of their transactions.
-
-A transactional commit takes effect with the COMMIT marker of its producer in the same log partition. ABORT drops it; without a
-marker it is pending. Markers identify a producer by its id only, so the next marker of the producer id decides, for all epochs.
-
-Source: Kafka GroupCoordinatorShard.replayEndTransactionMarker, OffsetMetadataManager; KIP-447, KIP-890.
+OffsetCommit records and the outcome of their transactions, by the rules of `fates`.
 """
 
 from typing import Any
 
-from kohort.pipeline.decode.schemas import COMMIT, MARKER, OFFSET_COMMIT
+from kohort.pipeline.decode.schemas import MARKER, OFFSET_COMMIT
 from kohort.pipeline.engines.dispatch import Window, fn, over_frames
-
-PLAIN = "plain"
-COMMITTED = "committed"
-ABORTED = "aborted"
-PENDING = "pending"
-
-INPUT_COLUMNS = (
-    "kind",
-    "log_topic",
-    "log_partition",
-    "log_offset",
-    "timestamp_ms",
-    "producer_id",
-    "transactional",
-    "group",
-    "tombstone",
-    "topic",
-    "partition",
-    "offset",
-    "leader_epoch",
-    "metadata",
-    "commit_timestamp_ms",
-    "control",
+from kohort.pipeline.tables.offsets.fates import (
+    ABORTED,
+    COMMITTED,
+    FATE_COLUMNS,
+    PENDING,
+    PLAIN,
+    TAKES_EFFECT,
+    is_commit_marker,
 )
+
+__all__ = ["ABORTED", "COMMITTED", "INPUT_COLUMNS", "PENDING", "PLAIN", "counting", "offset_commits"]
+
+INPUT_COLUMNS = ("log_topic", *FATE_COLUMNS, "leader_epoch", "metadata", "commit_timestamp_ms")
 """Columns to read of `kind` offset_commit and marker."""
 
 
@@ -59,7 +43,7 @@ def offset_commits(records: Any) -> Any:
         .withColumn("marker", fn.last(marker, ignorenulls=True).over(behind))
         .where(is_commit)
     )
-    is_committed = fn.col("marker.control") == COMMIT
+    is_committed = is_commit_marker(fn.col("marker.control"))
     fate = fn.when(fn.col("marker").isNull(), PENDING).when(is_committed, COMMITTED).otherwise(ABORTED)
     visible_at_ms = fn.when(is_committed, fn.col("marker.timestamp_ms"))
     inside = decided.select("*", fate.alias("fate"), visible_at_ms.alias("visible_at_ms")).drop("marker")
@@ -82,4 +66,4 @@ def offset_commits(records: Any) -> Any:
 @over_frames
 def counting(commits: Any) -> Any:
     """Select the commits and tombstones that took effect."""
-    return commits.where(fn.col("fate").isin(PLAIN, COMMITTED))
+    return commits.where(fn.col("fate").isin(*TAKES_EFFECT))

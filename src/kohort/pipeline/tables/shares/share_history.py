@@ -15,6 +15,20 @@ from typing import Any, NamedTuple, TypeAlias
 
 Row: TypeAlias = dict[str, Any]
 
+INPUT_COLUMNS = (
+    "kind",
+    "log_partition",
+    "log_offset",
+    "timestamp_ms",
+    "group",
+    "topic_id",
+    "partition",
+    "tombstone",
+    "record_type",
+    "value",
+)
+"""Columns that a history reads, of `kind` coordinator of `__share_group_state`."""
+
 SNAPSHOT, UPDATE = "ShareSnapshot", "ShareUpdate"
 STATES = {0: "available", 1: "acquired", 2: "acknowledged", 3: "acknowledging", 4: "archived"}
 """RecordState by id; ACQUIRED is never written."""

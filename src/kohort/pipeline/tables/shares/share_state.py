@@ -7,21 +7,7 @@ import pyarrow as pa
 from kohort.pipeline.decode.schemas import COORDINATOR
 from kohort.pipeline.engines.dispatch import fn, over_frames
 from kohort.pipeline.tables.replayed import replayed
-from kohort.pipeline.tables.shares.share_history import SNAPSHOT, UPDATE, ShareHistory
-
-INPUT_COLUMNS = (
-    "kind",
-    "log_partition",
-    "log_offset",
-    "timestamp_ms",
-    "group",
-    "topic_id",
-    "partition",
-    "tombstone",
-    "record_type",
-    "value",
-)
-"""Columns to read of `kind` coordinator of `__share_group_state`."""
+from kohort.pipeline.tables.shares.share_history import INPUT_COLUMNS, SNAPSHOT, UPDATE, ShareHistory
 
 _BATCH = pa.struct(
     [
