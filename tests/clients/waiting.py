@@ -11,7 +11,13 @@ PATIENCE_S = 300
 """Long enough for a busy machine. A test that reaches it has failed."""
 
 
-def wait_until(condition: Callable[[], T], *, what: str | Callable[[], str], timeout_s: float = PATIENCE_S) -> T:
+def wait_until(
+    condition: Callable[[], T],
+    *,
+    what: str | Callable[[], str],
+    timeout_s: float = PATIENCE_S,
+    interval_s: float = INTERVAL_S,
+) -> T:
     """
     Poll a condition until it is true, and return its value.
 
@@ -25,5 +31,5 @@ def wait_until(condition: Callable[[], T], *, what: str | Callable[[], str], tim
     while not (result := condition()):
         if time.monotonic() > deadline:
             raise AssertionError(f"waited {timeout_s:g} s in vain: {what if isinstance(what, str) else what()}")
-        time.sleep(INTERVAL_S)
+        time.sleep(interval_s)
     return result

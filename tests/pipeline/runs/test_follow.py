@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import time
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -19,6 +18,7 @@ from kohort.pipeline.runs.follow import end_of_batch
 from kohort.pipeline.runs.incarnations import limited
 from kohort.pipeline.runs.state import RunState
 from kohort.pipeline.sources.stream_offsets import StreamPosition
+from tests.clients.waiting import wait_until
 from tests.conftest import LONG, NIGHTLY
 from tests.pipeline.sources.growing import GrowingLog, start_process
 
@@ -63,16 +63,14 @@ def workers_of(group: int) -> list[int]:
 def killed_under_way(logs: Path, out: Path, rng: Random, *, is_worker: bool) -> str:
     """Follow, and kill the driver with everything it started, or one worker, somewhere in the first micro-batches."""
     process = start_process(CODE, str(logs), str(out), ",".join(TABLES))
-    wanted, deadline = rng.randrange(3), time.monotonic() + TIMEOUT_S
+    wanted = rng.randrange(3)
     before = set((out / "stream" / "commits").glob("[0-9]*"))
 
     def is_time() -> bool:
         done = len(set((out / "stream" / "commits").glob("[0-9]*")) - before)
         return done >= wanted and (not is_worker or bool(workers_of(process.pid)))
 
-    while not is_time() and process.poll() is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    wait_until(lambda: is_time() or process.poll() is not None, what=f"{wanted} micro-batches", interval_s=0.005)
     if is_worker:
         for worker in workers_of(process.pid):
             with suppress(ProcessLookupError):

@@ -2,13 +2,13 @@
 
 import os
 import signal
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.clients.waiting import wait_until
 from tests.conftest import LONG, NIGHTLY
 from tests.pipeline import frames
 from tests.pipeline.sources.growing import GrowingLog, start_process, written_rows
@@ -55,11 +55,13 @@ def begun(out: Path) -> int:
 
 def killed_under_way(logs: Path, out: Path, *, after: int) -> None:
     """Start, and kill with everything it started when `after` micro-batches more have begun; or it died by itself."""
-    before, deadline = begun(out), time.monotonic() + TIMEOUT_S
+    before = begun(out)
     process = start_process(CODE, str(logs), str(out), COLUMNS)
-    while begun(out) < before + after and process.poll() is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    wait_until(
+        lambda: begun(out) >= before + after or process.poll() is not None,
+        what=f"{after} micro-batches",
+        interval_s=0.005,
+    )
     died = process.poll() is not None
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
