@@ -92,6 +92,8 @@ EXPORTED_PENDING_COMMITS_MAX: Final = 100_000
 """Commits of open transactions that the exporter holds. Further ones are dropped and counted."""
 EXPORTED_TRANSACTIONAL_IDS_MAX: Final = 100_000
 """Transactional ids that the exporter follows. Records of further ones are dropped and counted."""
+EXPORTED_OPEN_PRODUCERS_MAX: Final = 10_000
+"""Open transactions of one partition that the exporter of a directory follows. Further ones are ignored and counted."""
 EXPORTED_OPEN_TRANSACTIONS_MAX: Final = 100
 """Open transactions that have a series of their own, the oldest ones."""
 

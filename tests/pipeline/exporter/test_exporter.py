@@ -19,7 +19,8 @@ from kohort.cli.pipeline.commands import app
 from kohort.client.cluster import Client
 from kohort.pipeline.exporter.definitions import DEFINITIONS, SCHEMES
 from kohort.pipeline.exporter.exporter import Exporter
-from kohort.pipeline.exporter.follower import FAILURES_MAX, Cluster
+from kohort.pipeline.exporter.follower import Cluster
+from kohort.pipeline.exporter.source import FAILURES_MAX
 from kohort.pipeline.exporter.state import decoder
 from kohort.pipeline.sources.live import LiveLog
 from kohort.testing.ports import free_ports
@@ -58,7 +59,7 @@ async def commit(bootstrap: str, group: str, offsets: dict[TopicPartition, int])
 
 
 async def transact(bootstrap: str, name: str, *, count: int, end: str) -> AIOKafkaProducer:
-    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=name)
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=name, transaction_timeout_ms=600_000)
     await producer.start()
     await producer.begin_transaction()
     for number in range(count):
@@ -237,7 +238,7 @@ def test_the_endpoint(broker: ServedKohort, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("export", "/var/lib"), "is not a running cluster; export needs kafka://HOST:PORT"),
+        (("export", "/var/lib"), "/var/lib holds no log of a group coordinator"),
         (
             ("export", "kafka://127.0.0.1:1", "--names", "datadog"),
             "'datadog' is no set of names; they are kafka_exporter,",

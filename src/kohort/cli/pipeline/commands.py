@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from kohort.cli.pipeline.columns import show, show_schema, to_json
-from kohort.cli.pipeline.options import ClusterSource, CommandOptions, LogSource, on_source
+from kohort.cli.pipeline.options import CommandOptions, LogSource, on_source
 from kohort.cli.pipeline.tables import (
     EXIT_FOUND,
     burrow_rules,
@@ -311,7 +311,7 @@ def report(options: CommandOptions) -> None:
 
 
 @app.command()
-@on_source(source=ClusterSource, without=("as_json", "group", "as_of", "out", "report_file", "master"))
+@on_source(source=LogSource, without=("as_json", "group", "as_of", "out", "report_file", "master"))
 def export(
     options: CommandOptions,
     *,
@@ -334,7 +334,8 @@ def export(
     """
     Serve lag, rebalances and transactions to Prometheus, until SIGTERM or Ctrl-C.
 
-    Needs neither Spark nor Java. Metrics have the names of the known lag exporters, so their dashboards work.
+    Needs neither Spark nor Java. Follows a running cluster, or a data directory that grows. Metrics have the names of the known
+    lag exporters, so their dashboards work.
     """
     from kohort.cli.pipeline.export_command import ExportOptions, serve_metrics
 

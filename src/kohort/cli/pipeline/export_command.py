@@ -24,24 +24,19 @@ class ExportOptions:
 
 def serve_metrics(options: ExportOptions) -> None:
     """
-    Poll a cluster and serve the metrics, until SIGINT or SIGTERM.
+    Poll a source and serve the metrics, until SIGINT or SIGTERM.
 
     Raises:
-        ConfigError: the source is no cluster, a set of names is unknown, no broker answers the first poll, or the address is in
-            use.
+        ConfigError: the source cannot be followed, a set of names is unknown, no broker answers the first poll, or the address
+            is in use.
     """
     from prometheus_client.exposition import start_http_server
     from prometheus_client.registry import CollectorRegistry
 
     from kohort.pipeline.exporter.exporter import Exporter
-    from kohort.pipeline.sources.live import is_live
     from kohort.pipeline.sources.options import connecting
 
-    if not is_live(options.source):
-        raise ConfigError(
-            f"{options.source} is not a running cluster; export needs kafka://HOST:PORT. For a directory or published tables"
-            " use status --fail-on"
-        )
+    _check_source(options.source)
     schemes = _schemes(options.names)
     security = connecting(connection_options(options.config))
     exporter = Exporter(options.source, security, cluster_name=options.cluster_name, schemes=schemes)
@@ -62,6 +57,25 @@ def serve_metrics(options: ExportOptions) -> None:
     server.server_close()
     thread.join()
     exporter.close()
+
+
+def _check_source(source: str) -> None:
+    from kohort.pipeline.decode.storage import is_remote
+    from kohort.pipeline.jobs.published import is_published
+    from kohort.pipeline.jobs.reading import coordinator_log_bytes
+    from kohort.pipeline.sources.live import is_live
+    from kohort.storage.durability.checkpoint_formats import META_PROPERTIES
+
+    if is_live(source):
+        return
+    if is_remote(source) or is_published(source):
+        raise ConfigError(
+            f"{source} does not grow record by record; export follows kafka://HOST:PORT or the data directory of a broker. For"
+            " published tables use status --fail-on"
+        )
+    if not (Path(source) / META_PROPERTIES).is_file():
+        # Not the data directory of a broker that has no group yet, but maybe copied logs.
+        coordinator_log_bytes(source)
 
 
 def _schemes(names: str) -> list[str]:

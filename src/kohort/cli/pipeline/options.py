@@ -24,10 +24,6 @@ Source: TypeAlias = Annotated[
 LogSource: TypeAlias = Annotated[
     str, typer.Argument(metavar="SOURCE", help="Data directory of Kohort or Apache Kafka, or kafka://HOST:PORT.")
 ]
-ClusterSource: TypeAlias = Annotated[
-    str,
-    typer.Argument(metavar="SOURCE", help="A running cluster: kafka://HOST:PORT, several brokers separated by commas."),
-]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Group: TypeAlias = Annotated[str | None, typer.Option(help="Only this group.")]
 Out: TypeAlias = Annotated[

@@ -1,4 +1,4 @@
-"""The exporter: polls a cluster, and keeps the metrics of the last poll for scrapes."""
+"""The exporter: polls a source, and keeps the metrics of the last poll for scrapes."""
 
 import threading
 import time
@@ -13,13 +13,15 @@ from kohort.client.security import PLAINTEXT, Security
 from kohort.model.ids import INTERNAL_TOPICS, TopicPartition
 from kohort.pipeline.exporter.commits import Committed, GroupPartition
 from kohort.pipeline.exporter.definitions import SCHEMES
-from kohort.pipeline.exporter.follower import FAILURES, Cluster
+from kohort.pipeline.exporter.directory import Directory
+from kohort.pipeline.exporter.follower import Cluster
 from kohort.pipeline.exporter.metrics import PartitionLag, Snapshot, families
 from kohort.pipeline.exporter.shares import SharePartition
+from kohort.pipeline.exporter.source import FAILURES, Source
 from kohort.pipeline.exporter.state import TOPICS, CoordinatorState, decoder
 from kohort.pipeline.exporter.transactions import OpenProducer
 from kohort.pipeline.exporter.waiting import Waiting, WaitingRecords
-from kohort.pipeline.sources.live import LiveLog
+from kohort.pipeline.sources.live import LiveLog, is_live
 from kohort.pipeline.tables.burrow.evaluator import EXPIRE_MS, INTERVALS, Status, evaluate
 from kohort.pipeline.tables.burrow.verdicts import PartitionFacts, Verdict, is_rising, judge
 
@@ -47,15 +49,12 @@ class Exporter(Collector):
     ) -> None:
         """
         Args:
-            source: `kafka://HOST:PORT`, several brokers separated by commas.
+            source: `kafka://HOST:PORT`, several brokers separated by commas, or the data directory of a broker.
             cluster_name: the value of labels `cluster` and `cluster_name`; by default the id of the cluster.
             schemes: sets of names, of `definitions.SCHEMES`.
-
-        Raises:
-            ConfigError: the source is not a list of brokers.
         """
         self.snapshot: Snapshot | None = None
-        self._cluster = Cluster(source, security)
+        self._source: Source = Cluster(source, security) if is_live(source) else Directory(source)
         self._cluster_name = cluster_name
         self._schemes = tuple(schemes)
         self._state = CoordinatorState()
@@ -70,7 +69,7 @@ class Exporter(Collector):
         return self._families
 
     def close(self) -> None:
-        self._cluster.close()
+        self._source.close()
 
     def run(self, stopped: threading.Event, interval_s: float = INTERVAL_S) -> None:
         """Poll until an event is set. A poll that fails as a whole is repeated after the interval."""
@@ -82,29 +81,29 @@ class Exporter(Collector):
     def poll(self) -> Snapshot:
         """Read what is new, measure all lags, and make it the state of the next scrapes. Failures are among its problems."""
         begun_s = time.monotonic()
-        self._cluster.begin()
+        self._source.begin()
         try:
             found = self._poll()
         except FAILURES as exc:
-            self._cluster.failed(exc)
+            self._source.failed(exc)
             before = self.snapshot or Snapshot(cluster=self._cluster_name or "", at_ms=0)
-            found = replace(before, problems=tuple(self._cluster.problems))
+            found = replace(before, problems=tuple(self._source.problems))
         found = replace(found, took_s=time.monotonic() - begun_s)
         self.snapshot, self._families = found, list(families(found, self._schemes))
         return found
 
     def _poll(self) -> Snapshot:
         if self._cluster_name is None:
-            self._cluster_name = self._cluster.cluster_id()
+            self._cluster_name = self._source.cluster_id()
         before_ends = {place: ends[-1] for place, ends in self._ends.items()}
         self._follow(before_ends)
         # Ends are read after the commits, so that no commit is beyond an end.
-        logs = self._cluster.logs()
+        logs = self._source.logs()
         at_ms = int(time.time() * 1000)
-        stable_ends = self._cluster.stable_ends(logs)
+        stable_ends = self._source.stable_ends(logs)
         blocked = {place: end - stable_ends.get(place, end) for place, end in _ends(logs).items()}
         blocked = {place: records for place, records in blocked.items() if records > 0}
-        opened = self._cluster.open_transactions([log for log in logs if (log.topic, log.partition) in blocked])
+        opened = self._source.open_transactions([log for log in logs if (log.topic, log.partition) in blocked])
         partitions = list(self._partitions(logs, stable_ends, at_ms))
         self._count_cost(partitions)
         groups = self._state.memberships.groups
@@ -122,14 +121,14 @@ class Exporter(Collector):
             hanging=self._hanging(opened, at_ms),
             blocked=blocked,
             records=self._state.records,
-            dropped=self._state.dropped,
-            problems=tuple(self._cluster.problems),
+            dropped=self._state.dropped + self._source.dropped,
+            problems=tuple(self._source.problems),
         )
 
     def _follow(self, ends: Mapping[tuple[str, int], int]) -> None:
         """Apply what was appended to the logs of the coordinators."""
-        logs = self._cluster.logs(TOPICS)
-        for piece in self._cluster.appended(logs, self._decoder):
+        logs = self._source.logs(TOPICS)
+        for piece in self._source.appended(logs, self._decoder):
             if piece.begins_again:
                 self._state.forget(piece.log.topic, piece.log.partition)
             self._state.apply(piece.log.topic, piece.rows, ends)
@@ -151,7 +150,7 @@ class Exporter(Collector):
         names = {log.topic: log.topic_id for log in logs}
         shared = list(_shared(self._state.shares, logs))
         behind |= {Waiting(TopicPartition(log.topic, log.partition), one.start_offset) for one, log in shared}
-        self._waiting.refresh(self._cluster, by_place, sorted(behind), stable_ends)
+        self._waiting.refresh(self._source, by_place, sorted(behind), stable_ends)
         for share, log in shared:
             yield self._share_partition(share, log, at_ms)
         for key, one in self._state.commits.found.items():

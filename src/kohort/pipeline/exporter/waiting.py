@@ -18,8 +18,7 @@ from kohort.pipeline.decode.batch_rows import controls
 from kohort.pipeline.decode.batches import Scan, scan
 from kohort.pipeline.decode.records import parse, windows
 from kohort.pipeline.decode.schemas import ABORT
-from kohort.pipeline.exporter.follower import FAILURES, Cluster
-from kohort.pipeline.sources import live
+from kohort.pipeline.exporter.source import FAILURES, Source
 from kohort.pipeline.sources.live import LiveLog
 from kohort.wire.batch_header import CONTROL, TRANSACTIONAL
 from kohort.wire.columnar.vectors import Bools
@@ -60,7 +59,7 @@ class WaitingRecords:
 
     def refresh(
         self,
-        cluster: Cluster,
+        source: Source,
         logs: Mapping[tuple[str, int], LiveLog],
         wanted: Collection[Waiting],
         stable_ends: Mapping[tuple[str, int], int],
@@ -77,7 +76,7 @@ class WaitingRecords:
             log = logs.get(one.place)
             known = self._known.get(one)
             is_known = known is not None and known.produced_ms is not None and not known.is_open
-            if log is None or cluster.is_down(log) or fetches >= FETCHES_MAX or is_known:
+            if log is None or source.is_down(log) or fetches >= FETCHES_MAX or is_known:
                 continue
             at = max(one.offset if known is None else known.searched_to, log.start)
             stable_end = stable_ends.get(one.place, log.end)
@@ -86,14 +85,14 @@ class WaitingRecords:
                     if at >= log.end:
                         break
                     fetches += 1
-                    found = first_unread(cluster, log, at, stable_end)
+                    found = first_unread(source, log, at, stable_end)
                     is_done = found.produced_ms is not None or found.searched_to <= at
                     at = found.searched_to
                     self._known[one] = found
                     if is_done:
                         break
             except FAILURES as exc:
-                cluster.failed(exc, log)
+                source.failed(exc, log)
 
     def produced_ms(self, place: TopicPartition, offset: int) -> int | None:
         """Return when the first unread record from an offset on was produced; None if it is unknown, or there is none."""
@@ -106,21 +105,19 @@ class WaitingRecords:
         return found is not None and found.produced_ms is None and found.searched_to >= end
 
 
-def first_unread(cluster: Cluster, log: LiveLog, at: int, stable_end: int) -> FirstUnread:
+def first_unread(source: Source, log: LiveLog, at: int, stable_end: int) -> FirstUnread:
     """
     Fetch once, and look for the first record that waits.
 
     Raises:
-        ConfigError, WireError, OSError: the leader does not answer or has moved.
+        ConfigError, CorruptError, WireError, OSError: the log cannot be read, or its leader has moved.
     """
     is_committed = at < stable_end
-    fetched = live.fetch_partition(cluster.client, log, at, bytes_max=_FETCH_BYTES, is_committed=is_committed)
-    piece = b"" if fetched is None else bytes(fetched.records or b"")
-    whole, following = live.whole_batches(piece)
-    if not whole:
+    piece, following, aborted = source.fetch(log, at, bytes_max=_FETCH_BYTES, is_committed=is_committed)
+    if not piece:
         return FirstUnread(None, at)
-    found = scan(piece[:whole], check_crc=False)
-    waits = _waits(found, [] if fetched is None else fetched.aborted_transactions or [])
+    found = scan(piece, check_crc=False)
+    waits = _waits(found, aborted)
     chosen = Scan(found.data, found.positions[waits], found.headers[waits])
     for window in windows(chosen):
         records = parse(window)

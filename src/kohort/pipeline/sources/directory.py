@@ -62,7 +62,7 @@ class DirectoryLogs:
         """As `bounds`. The indexes of topics that were created again since the previous call are dropped."""
         while True:
             logs = self._logs()
-            ids = _topic_ids(logs)
+            ids = topic_ids_of(logs)
             if changed := [topic for topic, was in self._topic_ids.items() if ids.get(topic, was) != was]:
                 self.forget(changed)
             self._topic_ids |= ids
@@ -175,7 +175,7 @@ class DirectoryLogs:
         return end
 
 
-def _topic_ids(logs: Mapping[TopicPartition, Sequence[Segment]]) -> dict[str, str]:
+def topic_ids_of(logs: Mapping[TopicPartition, Sequence[Segment]]) -> dict[str, str]:
     """Return the ids of topics, from the directory of one partition each."""
     directories = {topic: segments[0].path.rpartition("/")[0] for (topic, _), segments in logs.items()}
     local = {topic: path for topic, path in directories.items() if not storage.is_remote(path)}

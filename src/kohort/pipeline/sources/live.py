@@ -30,7 +30,7 @@ _PREFIX = fields_struct("base_offset", "length")
 
 _CLIENT_ID = "kohort-pipeline"
 _TIMEOUT_S = 30.0
-_FETCH_BYTES = 32 << 20
+FETCH_BYTES = 32 << 20
 _FRAME_BYTES_MAX = 256 << 20
 _FETCH_WAIT_MS = 500
 _METADATA, _LIST_OFFSETS, _FETCH = Versions(9, 12), Versions(5, 5), Versions(12, 12)
@@ -208,7 +208,7 @@ def open_leader(log: LiveLog, security: Security = PLAINTEXT) -> Client:
     return open_client(Address(log.host, log.port), security)
 
 
-def fetch(client: Client, log: LiveLog, at: int, bytes_max: int = _FETCH_BYTES) -> tuple[bytes, int]:
+def fetch(client: Client, log: LiveLog, at: int, bytes_max: int = FETCH_BYTES) -> tuple[bytes, int]:
     """
     Return whole batches from an offset on, at least one, and the offset behind them.
 
@@ -228,7 +228,7 @@ def fetch(client: Client, log: LiveLog, at: int, bytes_max: int = _FETCH_BYTES) 
 
 
 def fetch_partition(
-    client: Client, log: LiveLog, at: int, *, bytes_max: int = _FETCH_BYTES, is_committed: bool = False
+    client: Client, log: LiveLog, at: int, *, bytes_max: int = FETCH_BYTES, is_committed: bool = False
 ) -> Any:
     """
     Fetch from an offset of a log on, and return the partition of the response; None if there is none.
