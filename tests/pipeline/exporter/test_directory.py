@@ -17,11 +17,12 @@ from kohort.model.ids import TopicPartition
 from kohort.pipeline.decode.batches import scans
 from kohort.pipeline.decode.segments import list_segments
 from kohort.pipeline.decode.storage import mapped
+from kohort.pipeline.decode.transaction_files import OpenTransaction
 from kohort.pipeline.exporter import directory, log_ends
 from kohort.pipeline.exporter import exporter as exporter_module
 from kohort.pipeline.exporter.commits import GroupPartition
 from kohort.pipeline.exporter.exporter import Exporter
-from kohort.pipeline.exporter.log_ends import LogEnd, OpenTransaction
+from kohort.pipeline.exporter.log_ends import LogEnd
 from kohort.pipeline.exporter.metrics import Snapshot
 from kohort.storage.producers import ProducerStateEntry, ProducerStateManager
 from kohort.storage.snapshots import write_snapshot

@@ -61,10 +61,10 @@ def serve_metrics(options: ExportOptions) -> None:
 
 def _check_source(source: str) -> None:
     from kohort.pipeline.decode.storage import is_remote
+    from kohort.pipeline.exporter.directory import META_PROPERTIES
     from kohort.pipeline.jobs.published import is_published
     from kohort.pipeline.jobs.reading import coordinator_log_bytes
     from kohort.pipeline.sources.live import is_live
-    from kohort.storage.durability.checkpoint_formats import META_PROPERTIES
 
     if is_live(source):
         return

@@ -23,16 +23,16 @@ from kohort.pipeline.decode.segment_ends import entry_before
 from kohort.pipeline.decode.segments import Segment, list_segments
 from kohort.pipeline.decode.slices import Slice
 from kohort.pipeline.decode.storage import mapped
+from kohort.pipeline.decode.transaction_files import AbortedTransaction, aborted_in
 from kohort.pipeline.exporter.log_ends import LogEnd
 from kohort.pipeline.exporter.source import Fetched, Source
 from kohort.pipeline.exporter.transactions import OpenProducer
 from kohort.pipeline.sources.directory import topic_ids_of
 from kohort.pipeline.sources.live import LiveLog
 from kohort.pipeline.sources.sparse_index import SparseIndex
-from kohort.storage.durability.checkpoint_formats import META_PROPERTIES
-from kohort.storage.producers import AbortedTxn
-from kohort.storage.segments.aborted import TXN_INDEX_SUFFIX, AbortedIndex, find_overlapping
 
+META_PROPERTIES = "meta.properties"
+"""The file of a broker in its data directory; it holds the id of the cluster."""
 PIECE_BYTES = 8 << 20
 """Bytes of a log that become rows at once."""
 _SCAN_BATCHES = 64
@@ -175,13 +175,13 @@ def _batches(segment: Segment, offset: int) -> Iterator[Scan]:
     yield from scans(data, check_crc=False, begin=begin, batches_max=_SCAN_BATCHES)
 
 
-def _aborted(segments: Sequence[Segment], offset: int, upper: int) -> list[AbortedTxn]:
+def _aborted(segments: Sequence[Segment], offset: int, upper: int) -> list[AbortedTransaction]:
     """Return the aborted transactions with records from an offset to before another one."""
-    found: list[AbortedTxn] = []
+    found: list[AbortedTransaction] = []
     for segment in segments[_holding(segments, offset) :]:
-        entries = AbortedIndex(Path(segment.path).with_suffix(TXN_INDEX_SUFFIX)).entries
-        overlapping, is_complete = find_overlapping(entries, offset, upper)
-        found += overlapping
-        if is_complete:
-            break
+        for one in aborted_in(segment):
+            if one.last_offset >= offset and one.first_offset < upper:
+                found.append(one)
+            if one.last_stable_offset >= upper:
+                return found
     return found

@@ -9,26 +9,17 @@ Source: Kafka ProducerStateManager (snapshots, first unstable offset), LogLoader
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from kohort.model.errors import CorruptError
 from kohort.model.limits import EXPORTED_OPEN_PRODUCERS_MAX
 from kohort.pipeline.decode.batch_rows import controls
 from kohort.pipeline.decode.batches import Scan, scans
 from kohort.pipeline.decode.segments import Segment
 from kohort.pipeline.decode.storage import mapped
-from kohort.storage.snapshots import SNAPSHOT_SUFFIX, snapshot_from_bytes
+from kohort.pipeline.decode.transaction_files import OpenTransaction, open_before
 from kohort.wire.batch_header import CONTROL, TRANSACTIONAL
-
-
-class OpenTransaction(NamedTuple):
-    """The first offset of a transaction in a log, and the timestamp of its last batch."""
-
-    first_offset: int
-    last_ms: int
 
 
 class Scanned(NamedTuple):
@@ -87,15 +78,11 @@ class LogEnd:
         """Restore the state before the newest segment that has a snapshot; return the segments from there on."""
         self.open, self._scanned = {}, None
         for number in range(len(segments) - 1, 0, -1):
-            try:
-                data = Path(segments[number].path).with_suffix(SNAPSHOT_SUFFIX).read_bytes()
-                producers = snapshot_from_bytes(data)
-            except (OSError, CorruptError):
-                continue
-            for one in producers:
-                if one.transaction_offset is not None:
-                    self._add(one.producer_id, one.transaction_offset, one.timestamp_ms)
-            break
+            known = open_before(segments[number])
+            if known is not None:
+                for producer_id, one in known.items():
+                    self._add(producer_id, *one)
+                break
         else:
             number = 0
         self.end_offset = segments[number].base_offset

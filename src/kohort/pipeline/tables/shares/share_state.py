@@ -9,6 +9,8 @@ from kohort.pipeline.engines.dispatch import fn, over_frames
 from kohort.pipeline.tables.replayed import replayed
 from kohort.pipeline.tables.shares.share_history import INPUT_COLUMNS, SNAPSHOT, UPDATE, ShareHistory
 
+__all__ = ["INPUT_COLUMNS", "SCHEMA", "share_lag", "share_state"]
+
 _BATCH = pa.struct(
     [
         ("first_offset", pa.int64()),
