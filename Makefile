@@ -66,7 +66,7 @@ durations: $(READY) ## measure the seconds of each test file on a quiet machine,
 	@KOHORT_DURATIONS=tests/durations.json $(PYTEST) $(TESTS)
 
 largest-requests: $(READY) ## send the largest requests of every API; print the time on the event loop and the memory
-	@$(BIN)/python -m tests.server.largest_requests $(ONLY)
+	@$(BIN)/python -m tests.server.requests.largest_requests $(ONLY)
 
 mutants: $(READY) ## apply each defect of tools/mutants/*.toml to a copy; its tests have to fail (ONLY=name for one)
 	@$(BIN)/python tools/mutants.py $(ONLY)

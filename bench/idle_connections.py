@@ -30,7 +30,7 @@ from kohort.wire.encoders import request_encoder
 MB = 1e6
 OPENED_AT_ONCE = 100
 FILES_OF_OTHERS = 100
-"""Descriptors besides those of connections. The broker keeps half of all for segment files (`server/listener.py`)."""
+"""Descriptors besides those of connections. The broker keeps half of all for segment files (`connections/listener.py`)."""
 RECORD_BYTES = 1 << 20
 RECORDS = 16
 REQUESTS_OF_A_READER = 64

@@ -19,8 +19,9 @@ from kohort.machine.ports import Verification
 from kohort.model.context import ClientInformation
 from kohort.model.ids import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kohort.runtime.processors import InlineProcessor
-from kohort.server.coordinators import CoordinatorEnvironment, Coordinators
-from kohort.server.transaction_coordinator import TransactionCoordinator
+from kohort.server.coordinators.coordinators import Coordinators
+from kohort.server.coordinators.interface import CoordinatorEnvironment
+from kohort.server.coordinators.transaction_coordinator import TransactionCoordinator
 from kohort.storage.log import LogStore
 from kohort.storage.memory import MemoryStore
 from kohort.testing.context import take_all
@@ -29,7 +30,7 @@ from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.batches import BatchRecord, build_batch
 from kohort.wire.encoders import request_encoder, response_encoder
-from kohort.wire.gradual import drain
+from kohort.wire.generated.gradual import drain
 from kohort.wire.headers import read_request_header
 from kohort.wire.readers import request_reader, response_reader
 

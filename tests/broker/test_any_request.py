@@ -13,7 +13,7 @@ from kohort.model.errors import WireError
 from kohort.wire import messages as m
 from kohort.wire.apis import API_KEYS, ApiKey
 from kohort.wire.encoders import request_encoder
-from kohort.wire.gradual import drain
+from kohort.wire.generated.gradual import drain
 from kohort.wire.headers import read_request_header
 from kohort.wire.readers import request_reader
 from tests.broker.admin_requests import admin_requests

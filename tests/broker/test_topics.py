@@ -11,7 +11,7 @@ from kohort.model.errors import ErrorCode
 from kohort.model.image import ImageDelta
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
-from kohort.wire.gradual import drain
+from kohort.wire.generated.gradual import drain
 from tests.broker.harness import Asker, Harness
 from tests.broker.recorded import recorded
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from kohort.wire.apis import ApiKey
-from tests.server.test_group_coordinator import Groups
+from tests.server.coordinators.test_group_coordinator import Groups
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -13,7 +13,7 @@ from kohort.testing.faulty_files import FaultyFiles
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from tests.broker.harness import batch, produce_request
-from tests.server.test_connection import Client, commit, with_topic
+from tests.server.connections.test_connection import Client, commit, with_topic
 
 SECONDS_MAX = 60.0
 FLUSHER = "kohort-flusher"

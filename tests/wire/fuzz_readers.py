@@ -18,7 +18,7 @@ from kohort.model.errors import WireError
 from kohort.testing.fuzz import Sampler, mutate
 from kohort.wire.apis import ApiKey
 from kohort.wire.encoders import request_encoder, response_encoder
-from kohort.wire.guards import LongMessage
+from kohort.wire.generated.guards import LongMessage
 from kohort.wire.headers import read_request_header
 from kohort.wire.readers import request_reader, response_reader
 

@@ -28,8 +28,8 @@ from kio.serial import entity_writer
 
 from kohort.wire.apis import ApiKey
 from kohort.wire.encoders import gradual_response_encoder, request_encoder, response_encoder
-from kohort.wire.gradual import drain
-from kohort.wire.guards import LongMessage
+from kohort.wire.generated.gradual import drain
+from kohort.wire.generated.guards import LongMessage
 from kohort.wire.headers import read_request_header, read_response_header
 from kohort.wire.message_classes import message_classes
 from kohort.wire.readers import gradual_request_reader, request_reader, response_reader

@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 from kohort.model.errors import CorruptError
 from kohort.records.schema import RecordType, struct_owners
 from kohort.records.value_classes import record_classes
-from kohort.wire.decoders import DECODE_ERRORS, Decoder, DecoderWriter
 from kohort.wire.encoders import DataEncoder, compile_encoder
+from kohort.wire.generated.decoders import DECODE_ERRORS, Decoder, DecoderWriter
 
 Decode: TypeAlias = Callable[[bytes, bytes | None], Any]
 

@@ -14,8 +14,8 @@ from kohort.model.errors import WireError
 from kohort.records.schema import protocols
 from kohort.records.value_classes import protocol_classes
 from kohort.records.values import ConsumerProtocolAssignment, ConsumerProtocolSubscription
-from kohort.wire.decoders import DECODE_ERRORS, Decoder, DecoderWriter
 from kohort.wire.encoders import DataEncoder, compile_encoder
+from kohort.wire.generated.decoders import DECODE_ERRORS, Decoder, DecoderWriter
 
 PROTOCOL_TYPE = "consumer"
 NEWEST_VERSION = 3

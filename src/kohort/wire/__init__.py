@@ -12,8 +12,8 @@ Public modules (imported one by one; the package itself imports nothing):
 - `produced`: checks of the batch that a producer sends
 - `templates`: the fast path for requests that a connection repeats
 
-Other modules are parts of these: `schema`, `message_classes`, `decoders`, `guards`, `tags`, `native`, `primitives`, and with
-numpy the folder `columnar`.
+Other modules are parts of these: `schema`, `message_classes`, `native`, `primitives`, `release`, the folders `generated`
+(readers as generated source) and `scanning` (scans of records), and with numpy `columnar`.
 """
 
 __all__ = [

@@ -39,7 +39,7 @@ from kohort.wire.batch_header import (
 from kohort.wire.compression import Buffer, Codec, compress, decompress
 from kohort.wire.native import CorruptRecordException, DefaultRecordBatch, DefaultRecordBatchBuilder, crc32c
 from kohort.wire.primitives import write_varint
-from kohort.wire.record_scan import scan_records
+from kohort.wire.scanning.record_scan import scan_records
 
 _LENGTH: Final = Struct(">i")
 _CRC: Final = Struct(">I")

@@ -3,10 +3,10 @@ Bytes to messages: one reader per message and version, compiled at its first use
 
 kio's native reader does the work, over classes that are built here from the schema: also nested classes, durations and dates
 as plain integers, and a field that a version lacks as a class attribute with its default. All versions of a message so have
-the same attributes. Before kio reads, a guard checks the counts that kio trusts (see guards.py).
+the same attributes. Before kio reads, a guard checks the counts that kio trusts (`generated/guards.py`).
 
-kio fails at an unknown tagged field and at a boolean that is neither 0 nor 1. Then the gradual reader (see gradual.py) reads
-the message again, by the rules of Kafka. Bytes after the message are accepted, as in Kafka.
+kio fails at an unknown tagged field and at a boolean that is neither 0 nor 1. Then the gradual reader (`generated/gradual.py`)
+reads the message again, by the rules of Kafka. Bytes after the message are accepted, as in Kafka.
 """
 
 import dataclasses
@@ -19,8 +19,8 @@ from uuid import UUID
 from kohort.model.errors import WireError
 from kohort.model.limits import SHORT_ELEMENTS_MAX
 from kohort.wire.apis import API_KEYS
-from kohort.wire.gradual import GradualReader, compile_gradual_reader, drain
-from kohort.wire.guards import LongMessage, compile_guard
+from kohort.wire.generated.gradual import GradualReader, compile_gradual_reader, drain
+from kohort.wire.generated.guards import LongMessage, compile_guard
 from kohort.wire.message_classes import default_value, message_classes
 from kohort.wire.native import kio_entity_reader
 from kohort.wire.schema import Field, Message, message

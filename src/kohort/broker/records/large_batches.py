@@ -5,7 +5,7 @@ One large batch is validated at a time, because its records may take `DECOMPRESS
 arrival. Smaller batches do not come here (`validation.AT_ONCE_BYTES`, `validation.AT_ONCE_RECORDS`).
 
 A generator of this module yields None between two steps. It yields a function `wait(resume)` when it has to wait: the caller
-takes no further step until `resume` was called (`kohort.server.slices`).
+takes no further step until `resume` was called (`kohort.server.requests.slices`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kohort.broker.records.validation import needs_codec, packed_records, stored
 from kohort.model.errors import CoordinatorError, CorruptError, ErrorCode
 from kohort.wire.batch_header import CODEC_MASK, HEADER_BYTES
 from kohort.wire.batches import BatchHeader
-from kohort.wire.room import Room
+from kohort.wire.scanning.room import Room
 
 T = TypeVar("T")
 Wait: TypeAlias = Callable[[Callable[[], None]], None]

@@ -1,8 +1,8 @@
 """
 Validation of a producer's batch against the rules of its topic, after its header and checksum have been checked.
 
-The records of every batch are scanned, without an object for any of them (`kohort.wire.record_scan`). A batch that breaks no
-rule is appended as it was sent, unless the topic has another codec or timestamps of its own.
+The records of every batch are scanned, without an object for any of them (`kohort.wire.scanning`). A batch that breaks no rule
+is appended as it was sent, unless the topic has another codec or timestamps of its own.
 
 Source: Kafka LogValidator.
 """
@@ -27,8 +27,8 @@ from kohort.wire.batch_header import (
 )
 from kohort.wire.batches import HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, as_long
 from kohort.wire.compression import Buffer, Codec, TooLargeError, compress, decompress
-from kohort.wire.record_scan import ManyHeaders, RecordReader, RecordScan, scan_records
-from kohort.wire.record_windows import STEP_RECORDS, RecordWindows, scan_in_steps
+from kohort.wire.scanning.record_scan import ManyHeaders, RecordReader, RecordScan, scan_records
+from kohort.wire.scanning.record_windows import STEP_RECORDS, RecordWindows, scan_in_steps
 
 NO_TIMESTAMP: Final = -1
 

@@ -23,7 +23,7 @@ from kohort.pipeline.decode.vectors import joined
 from kohort.wire.batch_header import CODEC_MASK, HEADER_BYTES, LOG_APPEND_TIME, LOG_OVERHEAD_BYTES
 from kohort.wire.columnar.vectors import VARLONG_BYTES_MAX, Bools, Bytes, Ints, varint
 from kohort.wire.compression import Codec, decompress
-from kohort.wire.record_scan import scan_records
+from kohort.wire.scanning.record_scan import scan_records
 
 WINDOW_BYTES = 4 << 20
 PIECE_RECORDS = 1 << 15

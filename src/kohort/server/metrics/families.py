@@ -21,7 +21,7 @@ from kohort.group.kinds import KINDS
 from kohort.group.metrics import GroupCounters, GroupGauges
 from kohort.runtime.metrics import Histogram, RuntimeMetrics
 from kohort.runtime.purgatory import PurgatoryMetrics
-from kohort.server.connection import ClientConnections
+from kohort.server.connections.client_connections import ClientConnections
 from kohort.server.logs import LogWriter
 from kohort.server.metrics.latency import LatencyHistogram
 from kohort.storage.log import CleanerMetrics, StoreMetrics

@@ -20,7 +20,7 @@ from kohort.group.kinds import KINDS
 from kohort.group.metrics import GroupCounters, GroupGauges
 from kohort.runtime.metrics import Histogram, RuntimeMetrics
 from kohort.runtime.purgatory import PurgatoryMetrics
-from kohort.server.connection import ClientConnections
+from kohort.server.connections.client_connections import ClientConnections
 from kohort.server.metrics.latency import LatencyHistogram
 from kohort.storage.log import CleanerMetrics, StoreMetrics
 from kohort.transaction.metrics import TransactionGauges

@@ -16,15 +16,15 @@ from kohort.machine.shard import EndTransaction, Producer
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.model.ids import CONSUMER_OFFSETS, TRANSACTION_STATE, TopicPartition
 from kohort.runtime.processors import InlineProcessor
-from kohort.server.coordinators import CoordinatorEnvironment, HostedCoordinator
-from kohort.server.group_coordinator import GroupCoordinator
-from kohort.server.transaction_coordinator import TransactionCoordinator
+from kohort.server.coordinators.group_coordinator import GroupCoordinator
+from kohort.server.coordinators.interface import CoordinatorEnvironment, HostedCoordinator
+from kohort.server.coordinators.transaction_coordinator import TransactionCoordinator
 from kohort.testing.context import FixedContext
 from kohort.testing.transactions.store import SimulatedLog, SimulatedStore
 from kohort.testing.virtual import VirtualNode
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
-from kohort.wire.gradual import drain
+from kohort.wire.generated.gradual import drain
 
 TOPIC: Final = "data"
 PARTITIONS: Final = {TOPIC: 3, TRANSACTION_STATE: 2, CONSUMER_OFFSETS: 2}

@@ -1,0 +1,91 @@
+"""The listeners of one broker: opened, closed with the connections of its clients, and opened again at the same addresses."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from kohort.broker.cluster import Endpoint, RegisteredBroker
+from kohort.model.errors import ConfigError
+from kohort.server.connections.addresses import ListenerAddress
+from kohort.server.connections.client_connections import ClientConnections, ServedEndpoint
+from kohort.server.connections.listener import Listener, bind
+from kohort.server.requests.dispatch import Dispatch
+
+
+class BrokerListeners:
+    """
+    Args:
+        broker: gets the addresses that clients are told.
+        addresses: of this broker.
+        throttle_ms: as for `Listener`.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        broker: RegisteredBroker,
+        addresses: Sequence[ListenerAddress],
+        dispatch: Dispatch,
+        connections: ClientConnections,
+        throttle_ms: Callable[[str], int],
+    ) -> None:
+        self._loop = loop
+        self._broker = broker
+        self._addresses = list(addresses)
+        self._dispatch = dispatch
+        self._connections = connections
+        self._throttle_ms = throttle_ms
+        self._open: list[Listener] = []
+
+    def bind(self) -> list[Endpoint]:
+        """
+        Bind the sockets, and return their addresses. Free ports are kept for later calls.
+
+        Raises:
+            ConfigError: an address is not available; no socket is open.
+        """
+        self._broker.endpoints.clear()
+        bound = []
+        for number, address in enumerate(self._addresses):
+            try:
+                listening = bind(address.host, address.port)
+            except OSError as error:
+                for listener in self._open:
+                    listener.abort()
+                self._open.clear()
+                raise ConfigError(
+                    f"cannot listen on {address.host}:{address.port}: {error.strerror or error}; choose another address "
+                    "with --host and --port, or with listeners (port 0 takes a free port)"
+                ) from error
+            endpoint = ServedEndpoint(self._broker.node_id, address.name, self._dispatch)
+            listener = Listener(self._loop, listening, self._connections, endpoint, self._throttle_ms)
+            self._open.append(listener)
+            host, port = listener.address
+            bound.append(Endpoint(host, port))
+            self._addresses[number] = msgspec.structs.replace(address, port=port)
+            if address.is_advertised:
+                told_host, told_port = address.advertised or (_advertised_host(host), port)
+                self._broker.endpoints[address.name] = Endpoint(told_host, told_port or port)
+        return bound
+
+    def start(self) -> None:
+        for listener in self._open:
+            listener.start()
+
+    async def close(self) -> None:
+        """Stop accepting; clients in the queues are refused."""
+        listeners, self._open = self._open, []
+        for listener in listeners:
+            await listener.close()
+
+    def disconnect(self) -> None:
+        """Close the connections of this broker's clients."""
+        for connection in list(self._connections.open):
+            if connection.endpoint.node_id == self._broker.node_id:
+                connection.close()
+
+
+def _advertised_host(host: str) -> str:
+    """The host that clients are told: the loopback address if the broker listens on all interfaces."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)

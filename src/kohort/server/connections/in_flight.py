@@ -1,0 +1,93 @@
+"""One request of a connection between its arrival and its reply."""
+
+from collections import deque
+from collections.abc import Callable
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final
+
+from kohort.model.context import ClientInformation
+from kohort.server.requests.dispatch import Route
+from kohort.server.requests.slices import Steps
+
+if TYPE_CHECKING:
+    from kohort.server.connections.connection import ClientConnection
+
+NOT_TIMED: Final = 0.0
+
+
+class InFlightRequest:
+    """
+    One request between its arrival and its reply; also the `kohort.model.context.RequestContext` of its handler.
+
+    Attributes:
+        answer: the frame to send once it is known; empty if there is none to send.
+        chain: the works that its handler left for later turns, with the function that takes the result of each.
+        is_long: whether the answer is encoded in steps.
+        began_at: the time of its start, in seconds; `NOT_TIMED` for most requests.
+        size_bytes: of the request; 0 until the request has its place in the order of replies.
+    """
+
+    __slots__ = (
+        "answer",
+        "api_version",
+        "began_at",
+        "chain",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "is_long",
+        "route",
+        "size_bytes",
+    )
+
+    def __init__(
+        self, connection: "ClientConnection", route: Route, correlation_id: int, client_id: str, began_at: float
+    ) -> None:
+        self.connection = connection
+        self.route = route
+        self.api_version = route.version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.answer: bytes | None = None
+        self.chain: deque[tuple[Steps, Callable[[Any], None]]] | None = None
+        self.is_long = False
+        self.began_at = began_at
+        self.size_bytes = 0
+
+    @property
+    def client_host(self) -> str:
+        return self.connection.client_host
+
+    @property
+    def listener(self) -> str:
+        return self.connection.endpoint.listener
+
+    def when_disconnected(self, forget: Callable[[], None], /) -> None:
+        self.connection.forget = forget
+
+    def when_abandoned(self, forget: Callable[[], None], /) -> None:
+        self.connection.parked = self, forget
+
+    @property
+    def client(self) -> ClientInformation:
+        return self.connection.client
+
+    def identify(self, software_name: str, software_version: str, /) -> None:
+        self.connection.identify(software_name, software_version)
+
+    def throttle(self, throttle_ms: int, /) -> None:
+        self.connection.throttle(throttle_ms)
+
+    def go_on(self, steps: Steps, reply: Callable[[Any], None], /) -> None:
+        if self.chain is None:
+            self.chain = deque()
+            self.connection.begin_chain(self)
+        self.chain.append((steps, reply))
+
+    def record_latency(self) -> None:
+        if self.began_at != NOT_TIMED:
+            self.route.record_latency(perf_counter() - self.began_at)
+
+    def reply(self, response: Any) -> None:
+        """Answer the request; called once, possibly in a later turn."""
+        self.connection.on_response(self, response)

@@ -1,0 +1,184 @@
+"""The coordinators of a node: leadership of their partitions, changes of the cluster, request handlers, markers, metrics."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from kohort.broker.partitions import Partition
+from kohort.broker.ports import Cancel, MarkerWriter
+from kohort.broker.replicas import NO_LEADER
+from kohort.machine.ports import Verification
+from kohort.model.errors import StorageError
+from kohort.model.image import ImageDelta
+from kohort.runtime.ports import Defer
+from kohort.server.coordinators.interface import CoordinatorEnvironment, CoordinatorFactory, HostedCoordinator
+from kohort.storage.log import Log
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
+_log = logging.getLogger("kohort.server")
+
+RETRY_MS_MIN: Final = 500
+RETRY_MS_MAX: Final = 60_000
+"""The back-off of a partition whose log cannot be opened. Data partitions are tried again by each request."""
+_DOUBLINGS_MAX: Final = 16
+
+
+class Coordinators:
+    """
+    The coordinators of a node; also the `kohort.broker.ports.CoordinatorDirectory` of its broker.
+
+    Args:
+        defer: runs a function at the end of the present turn of the event loop.
+    """
+
+    def __init__(self, defer: Defer) -> None:
+        self._defer = defer
+        self._hosted: dict[str, HostedCoordinator] = {}
+        self.verification: Verification | None = None
+        """See `kohort.broker.ports.CoordinatorDirectory.verification`; set by `start`."""
+        self._led: dict[str, dict[int, tuple[int, int]]] = {}
+        """By topic: leader and leader epoch of the loaded partitions."""
+        self._watched: dict[tuple[str, int], Log] = {}
+        """By topic and partition: the log whose failure unloads the partition."""
+        self._retries: dict[tuple[str, int], Cancel] = {}
+        """By topic and partition: cancels the next attempt to open a log."""
+
+    def start(self, factories: Iterable[CoordinatorFactory], environment: CoordinatorEnvironment) -> None:
+        """Make the coordinators and register their handlers with the broker."""
+        self._broker = environment.broker
+        self._call_later = environment.call_later
+        for make in factories:
+            hosted = make(environment)
+            self._hosted[hosted.topic] = hosted
+            self._led[hosted.topic] = {}
+            for node_id, apis in self._broker.apis.items():
+                leads = partial(self._leads, hosted.topic, node_id) if len(self._broker.apis) > 1 else None
+                for api_key, handler in hosted.handlers(leads).items():
+                    apis.serve(api_key, handler)
+            self.verification = self.verification or hosted.verification
+        self._broker.catalog.watch(self._on_delta)
+
+    def _leads(self, topic: str, node_id: int, partition: int) -> bool:
+        led = self._led[topic].get(partition)
+        return led is not None and led[0] == node_id
+
+    # -- the broker's directory --------------------------------------------------------------------------------
+
+    def is_hosted(self, topic: str) -> bool:
+        return topic in self._hosted
+
+    def marker_writer(self, topic: str) -> MarkerWriter | None:
+        hosted = self._hosted.get(topic)
+        return None if hosted is None else hosted.marker_writer
+
+    # -- leadership --------------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """
+        Load every partition of every coordinator's topic. A loaded partition stays loaded, under its newest leader epoch.
+        """
+        for hosted in self._hosted.values():
+            self._load(hosted)
+
+    def _on_delta(self, delta: ImageDelta) -> None:
+        deleted = {topic.name for topic in delta.deleted}
+        changed = {topic.name for topic in (*delta.created, *delta.changed)}
+        for topic, hosted in self._hosted.items():
+            if topic in deleted:
+                self._stop_retries(topic)
+                for partition in sorted(self._led[topic]):
+                    self._unload(hosted, partition, "deleted")
+            if topic in changed:
+                self._load(hosted)
+            hosted.on_image(self._broker.catalog, delta)
+
+    def _load(self, hosted: HostedCoordinator) -> None:
+        topic = self._broker.catalog.topic(hosted.topic)
+        for partition in range(0 if topic is None else topic.partition_count):
+            if (hosted.topic, partition) not in self._retries:
+                self._load_partition(hosted, partition)
+
+    def _load_partition(self, hosted: HostedCoordinator, partition: int, attempt: int = 0, reason: str = "") -> None:
+        """
+        Load one partition. If its log cannot be opened, try again with a back-off; other partitions load meanwhile.
+
+        Args:
+            reason: of the last failure; it is logged again only if it changes.
+        """
+        try:
+            found = self._broker.partitions.find(hosted.topic, partition)
+        except StorageError as error:
+            level = logging.DEBUG if str(error) == reason else logging.ERROR
+            fields = "coordinator.not_loaded partition=%s-%d attempt=%d error=%r"
+            _log.log(level, fields, hosted.topic, partition, attempt, str(error))
+            again = partial(self._retry, hosted, partition, attempt + 1, str(error))
+            delay_ms = min(RETRY_MS_MIN << min(attempt, _DOUBLINGS_MAX), RETRY_MS_MAX)
+            self._retries[hosted.topic, partition] = self._call_later(delay_ms, again)
+            return
+        if found is not None:
+            self._lead(hosted, partition, found)
+
+    def _retry(self, hosted: HostedCoordinator, partition: int, attempt: int, reason: str) -> None:
+        del self._retries[hosted.topic, partition]
+        self._load_partition(hosted, partition, attempt, reason)
+
+    def _lead(self, hosted: HostedCoordinator, partition: int, found: Partition) -> None:
+        """Load a partition at its leader. A partition whose leader is another broker than before is unloaded first."""
+        led, leader, log = self._led[hosted.topic], (found.leader_id, found.leader_epoch), found.log
+        known = led.get(partition)
+        if known == leader:
+            return
+        fields = f"partition={hosted.topic}-{partition} leader_epoch={found.leader_epoch}"
+        if known is not None and known[0] != found.leader_id:
+            self._unload(hosted, partition, "moved")
+        if found.leader_id == NO_LEADER:
+            return
+        if known is None:
+            _log.debug("coordinator.load %s", fields)
+        elif found.leader_epoch > known[1]:
+            _log.info("coordinator.new_epoch %s broker=%d", fields, found.leader_id)
+        else:
+            _log.warning("coordinator.stale_epoch_ignored %s known=%d", fields, known[1])
+            return
+        if self._watched.get((hosted.topic, partition)) is not log:
+            self._watched[hosted.topic, partition] = log
+            log.when_offline(partial(self._defer, partial(self._unload, hosted, partition, "offline")))
+        led[partition] = leader
+        hosted.load(partition, log, found.leader_epoch)
+
+    def _unload(self, hosted: HostedCoordinator, partition: int, reason: str) -> None:
+        led = self._led[hosted.topic].pop(partition, None)
+        if led is not None:
+            _log.info(
+                "coordinator.unload partition=%s-%d leader_epoch=%d reason=%s",
+                hosted.topic,
+                partition,
+                led[1],
+                reason,
+            )
+            hosted.unload(partition, None)
+
+    def _stop_retries(self, topic: str) -> None:
+        for key in [key for key in self._retries if key[0] == topic]:
+            self._retries.pop(key)()
+
+    # -- the rest ----------------------------------------------------------------------------------------------
+
+    @property
+    def loading(self) -> int:
+        """Partitions that are being loaded, and those whose log could not be opened and is tried again."""
+        return len(self._retries) + sum(hosted.loading for hosted in self._hosted.values())
+
+    def metrics(self) -> Iterator[Metric]:
+        for hosted in self._hosted.values():
+            yield from hosted.metrics()
+
+    def close(self) -> None:
+        for topic, hosted in self._hosted.items():
+            self._stop_retries(topic)
+            hosted.close()

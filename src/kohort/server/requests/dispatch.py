@@ -1,0 +1,191 @@
+"""
+Dispatch: API key and version of a request to its route.
+
+A route is one version of an API: its handler (`kohort.broker.ports`), and the reader and encoder of its messages. Routes are
+built when the first request of their version arrives.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+from kohort.broker.ports import Handler
+from kohort.broker.served_versions import served_versions
+from kohort.machine.gradual import GradualHandler
+from kohort.model.errors import WireError
+from kohort.model.limits import REQUEST_ELEMENTS_MAX, WHOLE_ELEMENTS_MAX
+from kohort.server.metrics.latency import TIMED_AT_FIRST, TIMED_EVERY, LatencyHistogram
+from kohort.server.requests.splitting import in_parts, without_repeats
+from kohort.wire.apis import API_KEYS, ApiKey
+from kohort.wire.encoders import GradualEncoder, gradual_response_encoder, response_encoder
+from kohort.wire.generated.gradual import GradualReader
+from kohort.wire.readers import gradual_request_reader, request_reader
+from kohort.wire.schema import message
+from kohort.wire.templates import RepeatRead, route_repeats
+
+PIPELINED: Final = frozenset({ApiKey.PRODUCE, ApiKey.OFFSET_COMMIT, ApiKey.HEARTBEAT})
+"""
+APIs of which a connection may have several requests in flight.
+
+Apache Kafka handles one request of a connection at a time. The requests of these APIs take effect in the order of arrival, and
+only their replies wait for a flush. All requests in flight are of one API, so a read that follows a write on the same
+connection waits for it, and no client can see a difference.
+"""
+
+
+WHOLE: Final = frozenset(
+    {
+        ApiKey.FETCH,
+        ApiKey.OFFSET_COMMIT,
+        ApiKey.JOIN_GROUP,
+        ApiKey.SYNC_GROUP,
+        ApiKey.LEAVE_GROUP,
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        ApiKey.TXN_OFFSET_COMMIT,
+        ApiKey.WRITE_TXN_MARKERS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    }
+)
+"""APIs with a smaller bound: their requests take effect as a whole and are not split, or their elements are expensive."""
+
+
+Throttle: TypeAlias = Callable[[Handler], Handler]
+ThrottleOf: TypeAlias = Callable[[ApiKey], Throttle | None]
+
+
+class LongRoute:
+    """
+    How long requests of one version of one API are served: each of these works in steps, as a generator.
+
+    Attributes:
+        read: as `Route.read`.
+        handler: as `Route.handler`; may return a generator that returns the response.
+        encode: as `Route.encode`.
+        elements_max: a request with more elements is refused.
+        request_schema, response_schema: by which long messages are freed in steps.
+    """
+
+    __slots__ = ("elements_max", "encode", "handler", "read", "request_schema", "response_schema")
+
+    def __init__(self, api_key: ApiKey, version: int, handler: Handler, throttle: Throttle | None) -> None:
+        self.read: GradualReader = gradual_request_reader(api_key, version)
+        handler = in_parts(api_key, version, handler)
+        self.handler: Handler = handler if throttle is None else throttle(handler)
+        self.encode: GradualEncoder = gradual_response_encoder(api_key, version)
+        self.request_schema = message(f"{api_key.api_name}Request")
+        self.response_schema = message(f"{api_key.api_name}Response")
+        self.elements_max = WHOLE_ELEMENTS_MAX if api_key in WHOLE else REQUEST_ELEMENTS_MAX
+
+
+class Route:
+    """
+    One version of one API.
+
+    Args:
+        throttle: wraps the handler so that it throttles clients that exceed a quota; None without quotas.
+
+    Attributes:
+        is_gradual: whether the handler is a `GradualHandler`: every request is handled and answered in steps.
+        read: decodes a request.
+        read_repeated: used instead of `read` if the handler takes repeated requests; compares with the connection's last ones.
+        encode: encodes a response to a frame.
+        requests: how many requests have been read.
+        latency: from the start of a request to its answer; includes waiting for a flush, for records or for a group.
+    """
+
+    __slots__ = (
+        "_long",
+        "_plain_handler",
+        "_throttle",
+        "api_key",
+        "encode",
+        "handler",
+        "is_gradual",
+        "is_pipelined",
+        "latency",
+        "read",
+        "read_repeated",
+        "requests",
+        "version",
+    )
+
+    def __init__(self, api_key: ApiKey, version: int, handler: Handler, throttle: Throttle | None = None) -> None:
+        self.api_key = api_key
+        self.version = version
+        self._plain_handler = handler = without_repeats(api_key, handler)
+        self.handler: Handler
+        self._throttle: Throttle | None
+        self.is_gradual = isinstance(handler, GradualHandler)
+        self._long: LongRoute | None
+        self.read: Callable[[bytes, int], Any] = request_reader(api_key, version)
+        self.read_repeated: RepeatRead | None
+        self.encode: Callable[[int, Any], bytes]
+        self.is_pipelined: bool
+        self.requests = 0
+        self.latency = LatencyHistogram()
+        self.use(throttle)
+
+    def use(self, throttle: Throttle | None) -> None:
+        """
+        Handle the next requests with or without quotas.
+
+        With quotas, a connection has one request in flight, as in Kafka, and repeated requests are decoded as usual.
+        """
+        key, version, handler = self.api_key, self.version, self._plain_handler
+        self._throttle = throttle
+        self._long = None
+        self.read_repeated, self.encode = route_repeats(key, version, handler, response_encoder(key, version))
+        self.handler = handler
+        self.is_pipelined = key in PIPELINED
+        if throttle is not None:
+            self.read_repeated = None
+            self.handler = throttle(handler)
+            self.is_pipelined = False
+
+    def record_latency(self, seconds: float) -> None:
+        """Count the duration of a request that was timed, for all that were not."""
+        self.latency.record(seconds, 1 if self.requests <= TIMED_AT_FIRST else TIMED_EVERY)
+
+    @property
+    def long(self) -> LongRoute:
+        if self._long is None:
+            self._long = LongRoute(self.api_key, self.version, self._plain_handler, self._throttle)
+        return self._long
+
+
+class Dispatch:
+    """The routes of one listener, by API key and version."""
+
+    def __init__(self, handlers: Mapping[ApiKey, Handler]) -> None:
+        self._handlers = dict(handlers)
+        self._throttle_of: ThrottleOf = lambda _api_key: None
+        self.routes: dict[tuple[int, int], Route] = {}
+        """The routes in use so far."""
+
+    def throttle_by(self, throttle_of: ThrottleOf) -> None:
+        """Handle the next requests with the quotas of their APIs."""
+        self._throttle_of = throttle_of
+        for route in self.routes.values():
+            route.use(throttle_of(route.api_key))
+
+    def route(self, api_key: int, version: int) -> Route | None:
+        """
+        Find or build a route. Return None for an unknown version of ApiVersions, which has an answer of its own.
+
+        Raises:
+            WireError: the API or the version is not served.
+        """
+        route = self.routes.get((api_key, version))
+        if route is not None:
+            return route
+        key = API_KEYS[api_key]
+        if key not in self._handlers:
+            raise WireError(f"{key.api_name} is not served")
+        oldest, newest = served_versions(key)
+        if not oldest <= version <= newest:
+            if key is ApiKey.API_VERSIONS:
+                return None
+            raise WireError(f"{key.api_name} version {version} is not served (served: {oldest} to {newest})")
+        route = self.routes[api_key, version] = Route(key, version, self._handlers[key], self._throttle_of(key))
+        return route

@@ -1,0 +1,1 @@
+"""Readers that are generated as Python source from the schemas of messages."""

@@ -1,0 +1,223 @@
+"""Listeners with names, on both IP versions, and the listeners, connections and control socket of virtual brokers."""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kohort.broker.cluster import Endpoint
+from kohort.broker.configs.definitions import BrokerConfig
+from kohort.model.errors import ConfigError
+from kohort.server.connections.addresses import ListenerAddress, listener_addresses
+from kohort.server.control import control_directory, control_path, send_command
+from kohort.server.node import Node
+from kohort.server.settings import Settings
+from kohort.wire import messages as m
+from kohort.wire.apis import ApiKey
+from tests.server.connections.test_connection import SECONDS_MAX, Client
+
+TWO = "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT,CONTROLLER:PLAINTEXT"
+
+# fmt: off
+ADDRESSES = [  # listeners, advertised.listeners; name, host, port and advertised address of each listener
+    ("PLAINTEXT://localhost:9092", None, [ListenerAddress("PLAINTEXT", "localhost", 9092)]),
+    ("INSIDE://:9092,OUTSIDE://[::1]:9094", None,
+     [ListenerAddress("INSIDE", "", 9092), ListenerAddress("OUTSIDE", "::1", 9094)]),
+    ("inside://[::]:9092,CONTROLLER://:9093", "INSIDE://[2001:db8::1]:443",
+     [ListenerAddress("INSIDE", "::", 9092, ("2001:db8::1", 443))]),
+    ("INSIDE://:9092,OUTSIDE://0.0.0.0:9094", "OUTSIDE://b.example:9094",
+     [ListenerAddress("INSIDE", "", 9092, None, False), ListenerAddress("OUTSIDE", "0.0.0.0", 9094, ("b.example", 9094))]),
+]
+# fmt: on
+
+
+def parse(listeners: str, advertised: str | None = None, brokers: int = 1, **more: str) -> list[ListenerAddress]:
+    explicit = {"listeners": listeners, "listener.security.protocol.map": f"{TWO},PLAINTEXT:PLAINTEXT,SSL:SSL"}
+    explicit["controller.listener.names"] = "CONTROLLER"
+    if advertised is not None:
+        explicit["advertised.listeners"] = advertised
+    return listener_addresses(BrokerConfig(explicit | more), "127.0.0.1", 9092, None, brokers)
+
+
+@pytest.mark.parametrize(("listeners", "advertised", "found"), ADDRESSES)
+def test_addresses_of_listeners(listeners: str, advertised: str | None, found: list[ListenerAddress]) -> None:
+    assert parse(listeners, advertised) == found
+
+
+@pytest.mark.parametrize(
+    ("listeners", "advertised", "brokers", "sentence"),
+    [
+        ("localhost:9092", None, 1, r"write NAME://HOST:PORT"),
+        ("PLAINTEXT://localhost:65536", None, 1, r"write NAME://HOST:PORT"),
+        ("INSIDE://:9092,INSIDE://:9093", None, 1, r"two addresses of INSIDE"),
+        ("ELSEWHERE://:9092", None, 1, r"add ELSEWHERE:PLAINTEXT to listener\.security\.protocol\.map"),
+        ("SSL://:9092", None, 1, r"Kohort serves PLAINTEXT only"),
+        ("CONTROLLER://:9093", None, 1, r"names no listener for clients"),
+        ("INSIDE://:9092", "OUTSIDE://b.example:9092", 1, r"add it to listeners"),
+        ("INSIDE://:9092", "INSIDE://0.0.0.0:9092", 1, r"give a host name"),
+        ("INSIDE://:9092,OUTSIDE://:9092", None, 1, r"port 9092 is needed twice"),
+        ("INSIDE://:9092,OUTSIDE://:9094", None, 3, r"port 9094 is needed twice"),
+        ("INSIDE://:65534", None, 3, r"need ports above 65535"),
+    ],
+)
+def test_wrong_listeners_are_refused_with_a_sentence(
+    listeners: str, advertised: str | None, brokers: int, sentence: str
+) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        parse(listeners, advertised, brokers)
+
+
+def test_brokers_have_successive_ports() -> None:
+    (address,) = parse("INSIDE://:9092", "INSIDE://b.example:443")
+    assert (address.of_broker(2).port, address.of_broker(2).advertised) == (9094, ("b.example", 445))
+    assert ListenerAddress("PLAINTEXT", "", 0).of_broker(2).port == 0
+
+
+Connect = Callable[[Endpoint], Awaitable[Client]]
+
+
+def play(story: Callable[[Node, Connect], Awaitable[None]], brokers: int = 1, **settings: str) -> None:
+    explicit = {key.replace("_", "."): value for key, value in settings.items()}
+
+    async def run() -> None:
+        node = Node(Settings(port=0, brokers=brokers, config=BrokerConfig(explicit)), asyncio.get_running_loop())
+        await node.start()
+        clients: list[Client] = []
+
+        async def connect(endpoint: Endpoint) -> Client:
+            clients.append(Client(*await asyncio.open_connection(*endpoint)))
+            return clients[-1]
+
+        try:
+            async with asyncio.timeout(SECONDS_MAX):
+                await story(node, connect)
+        finally:
+            await node.stop()
+            for client in clients:
+                client.writer.close()
+
+    asyncio.run(run())
+
+
+async def told(client: Client) -> list[tuple[int, str, int]]:
+    response = await client.ask(ApiKey.METADATA, 12, m.MetadataRequest(topics=()))
+    return [(broker.node_id, broker.host, broker.port) for broker in response.brokers]
+
+
+needs_ipv6 = pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+
+
+@needs_ipv6
+def test_clients_are_told_the_addresses_of_their_listener() -> None:
+    async def story(node: Node, connect: Connect) -> None:
+        inside, outside = node.bound[1]
+        assert await told(await connect(inside)) == [(1, "127.0.0.1", inside.port)]
+        seen = await connect(outside)
+        assert await told(seen) == [(1, "b.example", 9999)]
+        cluster = await seen.ask(ApiKey.DESCRIBE_CLUSTER, 1, m.DescribeClusterRequest(endpoint_type=1))
+        assert [(broker.host, broker.port) for broker in cluster.brokers] == [("b.example", 9999)]
+
+    play(
+        story,
+        listeners="INSIDE://127.0.0.1:0,OUTSIDE://[::1]:0",
+        advertised_listeners="INSIDE://127.0.0.1:0,OUTSIDE://b.example:9999",
+        listener_security_protocol_map=TWO,
+    )
+
+
+@needs_ipv6
+def test_an_empty_host_listens_on_both_ip_versions() -> None:
+    async def story(node: Node, connect: Connect) -> None:
+        ((_, port),) = node.bound[1]
+        for host in ("127.0.0.1", "::1"):
+            assert len(await told(await connect(Endpoint(host, port)))) == 1
+
+    play(story, listeners="PLAINTEXT://:0")
+
+
+def test_a_stopped_broker_closes_its_connections_and_listens_again_at_the_same_address() -> None:
+    async def story(node: Node, connect: Connect) -> None:
+        addresses = {node_id: bound[0] for node_id, bound in node.bound.items()}
+        first, second = await connect(addresses[1]), await connect(addresses[2])
+        assert [node_id for node_id, _, _ in await told(first)] == [1, 2, 3]
+        await node.stop_broker(2)
+        assert await second.reader.read() == b""
+        with pytest.raises(OSError, match=r"[Rr]efused|Connect call failed"):
+            await connect(addresses[2])
+        assert [node_id for node_id, _, _ in await told(first)] == [1, 3]
+        await node.start_broker(2)
+        assert await told(await connect(addresses[2])) == await told(first)
+
+    play(story, brokers=3)
+
+
+def test_commands_to_wrong_brokers_are_refused() -> None:
+    async def story(node: Node, _connect: Connect) -> None:
+        path = node.control_path
+        assert path is not None
+
+        async def send(name: str, node_id: int) -> None:
+            await asyncio.to_thread(send_command, path, name, node_id, SECONDS_MAX)
+
+        with pytest.raises(ConfigError, match="broker 2 runs already"):
+            await send("start", 2)
+        await send("stop", 2)
+        with pytest.raises(ConfigError, match="broker 2 is stopped already"):
+            await send("stop", 2)
+        with pytest.raises(ConfigError, match="there is no broker 4; the brokers of this process are 1, 2, 3"):
+            await send("stop", 4)
+        with pytest.raises(ConfigError, match="there are the commands stop, start"):
+            await send("kill", 1)
+
+    play(story, brokers=3)
+
+
+@pytest.mark.parametrize("line", [b"", b"{}\n", b"[1]\n", b'{"stop": "2"}\n', b"x" * 10_000 + b"\n"])
+def test_the_control_socket_takes_anything(line: bytes) -> None:
+    async def story(node: Node, _connect: Connect) -> None:
+        reader, writer = await asyncio.open_unix_connection(node.control_path)
+        writer.write(line)
+        writer.write_eof()
+        answer = await reader.read()
+        assert answer == b"" or answer.startswith(b'{"error":"')
+        writer.close()
+        assert node.control_path is not None
+        assert node.control_path.stat().st_mode & 0o077 == 0
+
+    play(story, brokers=2)
+
+
+def test_one_broker_has_no_control_socket() -> None:
+    async def story(node: Node, _connect: Connect) -> None:
+        assert node.control_path is None
+
+    play(story)
+    with pytest.raises(ConfigError, match="no process takes commands"):
+        send_command(control_path("nobody"), "stop", 1, 1.0)
+
+
+def test_the_directory_of_control_sockets_belongs_to_one_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    directory = control_directory()
+    assert directory.stat().st_mode & 0o777 == 0o700
+    directory.chmod(0o755)
+    with pytest.raises(ConfigError, match="may be used by other users"):
+        control_directory()
+
+
+def test_the_state_of_stopped_brokers_is_served_by_the_others() -> None:
+    async def story(node: Node, connect: Connect) -> None:
+        client = await connect(node.bound[1][0])
+        topic = m.CreateTopicsRequestCreatableTopic(name="t", num_partitions=3, replication_factor=3)
+        await client.ask(ApiKey.CREATE_TOPICS, 7, m.CreateTopicsRequest(topics=[topic], timeout_ms=5_000))
+        await node.stop_broker(3)
+        request = m.MetadataRequest(topics=[m.MetadataRequestTopic(name="t")])
+        (found,) = (await client.ask(ApiKey.METADATA, 12, request)).topics
+        leaders: list[Any] = [partition.leader_id for partition in found.partitions]
+        assert set(leaders) == {1, 2}
+        assert all(partition.offline_replicas == (3,) for partition in found.partitions)
+
+    play(story, brokers=3)

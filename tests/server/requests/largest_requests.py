@@ -1,0 +1,202 @@
+"""
+The largest requests that a broker takes, of every API: one array of the newest version has as many elements as are allowed.
+
+Elements are all equal, or all different. `make largest-requests` sends each of them to a node, and prints the most processor
+time between two turns of the event loop and the memory it took.
+"""
+
+import asyncio
+import gc
+import os
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from kohort.broker.configs.definitions import BrokerConfig
+from kohort.broker.served_versions import served_versions
+from kohort.model.limits import REQUEST_ELEMENTS_MAX, WHOLE_ELEMENTS_MAX
+from kohort.server.node import Node
+from kohort.server.requests.dispatch import WHOLE
+from kohort.server.settings import Settings
+from kohort.wire import messages as m
+from kohort.wire.apis import ApiKey
+from kohort.wire.encoders import request_encoder
+from kohort.wire.message_classes import message_classes
+from kohort.wire.schema import Field, message
+
+SLACK = 50
+"""Elements of the other arrays."""
+
+
+@dataclass(frozen=True)
+class Largest:
+    """A request: which array is filled, with equal or different elements."""
+
+    api: ApiKey
+    array: tuple[str, ...]
+    is_distinct: bool
+    elements: int
+
+    def __str__(self) -> str:
+        return f"{self.api.api_name} {'.'.join(self.array)} {'different' if self.is_distinct else 'equal'}"
+
+    def frame(self) -> bytes:
+        version = served_versions(self.api)[1]
+        return request_encoder(self.api, version)(1, "test", _Filler(self, version).message())
+
+
+class _Filler:
+    def __init__(self, largest: Largest, version: int) -> None:
+        self.largest = largest
+        self.version = version
+        self.schema = message(f"{largest.api.api_name}Request")
+        self.classes = message_classes(self.schema.name)
+        self.numbers = count(1)
+
+    def message(self) -> Any:
+        return self.struct(self.schema.name, self.largest.array)
+
+    def struct(self, name: str, array: tuple[str, ...]) -> Any:
+        values = {
+            field.name: self.value(field, array)
+            for field in self.schema.fields(name, self.version)
+            if field.tag is None or (array and field.name == array[0])
+        }
+        return self.classes[name](**values)
+
+    def value(self, field: Field, array: tuple[str, ...]) -> Any:
+        is_filled = bool(array) and field.name == array[0]
+        if field.array:
+            number = (self.largest.elements if len(array) == 1 else 1) if is_filled else 0
+            return [self.element(field, array[1:] if is_filled else ()) for _ in range(number)]
+        return self.element(field, array[1:] if is_filled else ())
+
+    def element(self, field: Field, array: tuple[str, ...]) -> Any:
+        number = next(self.numbers) if self.largest.is_distinct else 1
+        if field.type in self.schema.structs:
+            return self.struct(field.type, array)
+        match field.type:
+            case "string":
+                return self.text(field.name, number)
+            case "bool":
+                return True
+            case "uuid":
+                return None if self.largest.api is ApiKey.DELETE_TOPICS else UUID(int=number)
+            case "bytes" | "records":
+                return b""
+            case "int8" | "int16":
+                return {"resource_type": 2}.get(field.name, 1)
+            case "float64":
+                return 1.0
+            case _:
+                return {"timeout_ms": 1000, "max_bytes": 1 << 20, "partition_max_bytes": 1 << 20}.get(
+                    field.name, number - 1
+                )
+
+    def text(self, name: str, number: int) -> str:
+        if self.largest.is_distinct:
+            return f"t{number:x}"
+        return "t" if "member" not in name else "m"
+
+
+def arrays(api: ApiKey) -> Iterator[tuple[str, ...]]:
+    """The paths of all arrays in the newest served version of a request."""
+    schema, version = message(f"{api.api_name}Request"), served_versions(api)[1]
+
+    def within(struct: str) -> Iterator[tuple[str, ...]]:
+        for field in schema.fields(struct, version):
+            if field.array:
+                yield (field.name,)
+            if field.type in schema.structs:
+                for path in within(field.type):
+                    yield (field.name, *path)
+
+    return within(schema.name)
+
+
+def largest_requests(api: ApiKey, elements: int | None = None) -> list[Largest]:
+    most = WHOLE_ELEMENTS_MAX if api in WHOLE else REQUEST_ELEMENTS_MAX
+    size = (most if elements is None else elements) - SLACK
+    return [Largest(api, path, is_distinct, size) for path in arrays(api) for is_distinct in (False, True)]
+
+
+async def _measure(node: Node, address: tuple[str, int], largest: Largest) -> str:
+    frame = largest.frame()
+    gc.collect()
+    loop = asyncio.get_running_loop()
+    reader, writer = await asyncio.open_connection(*address, limit=1 << 20)
+    worst, last, is_over = 0.0, time.thread_time(), False
+    resident = before = _resident()
+    turns = 0
+
+    def tick() -> None:
+        nonlocal worst, last, resident, turns
+        now = time.thread_time()
+        worst = max(worst, now - last)
+        turns += 1
+        if turns % 50 == 0:
+            resident = max(resident, _resident())
+        last = time.thread_time()
+        if not is_over:
+            loop.call_soon(tick)
+
+    # The frame arrives in a process of its own time: only handling is measured.
+    writer.write(frame)
+    await writer.drain()
+    del frame
+    began, last = time.perf_counter(), time.thread_time()
+    worst = 0.0
+    loop.call_soon(tick)
+    try:
+        size = int.from_bytes(await asyncio.wait_for(reader.readexactly(4), 120), "big")
+        left = size
+        while left:
+            left -= len(await reader.read(min(left, 1 << 16)))
+        answer = f"{size:>12,}"
+    except asyncio.IncompleteReadError:
+        answer = "      closed"
+    except TimeoutError:
+        answer = "     waiting"
+    is_over = True
+    took = time.perf_counter() - began
+    writer.close()
+    await asyncio.sleep(0.01)
+    return f"{worst * 1000:8.1f} {took:8.2f} {(resident - before) >> 20:8} {answer}  {largest}"
+
+
+def _resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+async def _run(names: list[str]) -> None:
+    config = BrokerConfig({"group.initial.rebalance.delay.ms": "0", "auto.create.topics.enable": "false"})
+    print("worst ms   seconds  MiB more  answer bytes  request", flush=True)
+    for api in ApiKey:
+        if names and api.api_name not in names:
+            continue
+        node = Node(Settings(port=0, config=config), asyncio.get_running_loop())
+        address = await node.start()
+        if api in node._broker.handlers:
+            topic = m.CreateTopicsRequestCreatableTopic(name="t", num_partitions=3, replication_factor=1)
+            reader, writer = await asyncio.open_connection(*address)
+            writer.write(
+                request_encoder(ApiKey.CREATE_TOPICS, 5)(1, "", m.CreateTopicsRequest(topics=[topic], timeout_ms=9))
+            )
+            await reader.readexactly(4)
+            writer.close()
+            for largest in largest_requests(api):
+                print(await _measure(node, address, largest), flush=True)
+        await node.stop()
+
+
+if __name__ == "__main__":
+    try:
+        from uvloop import run
+    except ImportError:
+        run = asyncio.run
+    run(_run(sys.argv[1:]))
