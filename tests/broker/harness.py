@@ -6,6 +6,7 @@ Requests and responses pass through the codec, so a handler sees what that versi
 
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -22,6 +23,7 @@ from kohort.runtime.processors import InlineProcessor
 from kohort.server.coordinators.coordinators import Coordinators
 from kohort.server.coordinators.interface import CoordinatorEnvironment
 from kohort.server.coordinators.transaction_coordinator import TransactionCoordinator
+from kohort.storage.disk import DiskStore
 from kohort.storage.log import LogStore
 from kohort.storage.memory import MemoryStore
 from kohort.testing.context import take_all
@@ -236,6 +238,17 @@ class Harness:
         (answer,) = self.ask(ApiKey.PRODUCE, request, version=version, client_id=client_id).responses
         found: Sequence[m.ProduceResponsePartitionProduceResponse] = answer.partition_responses
         return found
+
+
+def disk_store(path: Path, node: VirtualNode, **options: Any) -> DiskStore:
+    """The store of a broker on disk, in virtual time."""
+    what: dict[str, Any] = {"flush": "os", "node_id": 1, "clock": node.clock, "cluster_id": "kohort"}
+    return DiskStore(path, defer=node.defer, call_soon_threadsafe=node.call_soon, **what | options)
+
+
+def reopened(path: Path, node: VirtualNode) -> Harness:
+    """A broker over a directory, as after a restart."""
+    return Harness(store=disk_store(path, node), node=node)
 
 
 def through_wire(api_key: ApiKey, version: int, response: Any) -> Any:

@@ -15,14 +15,13 @@ from kohort.broker.catalog import CATALOG, CATALOG_ID, Catalog, CatalogChange, T
 from kohort.broker.catalog_settings import Setting
 from kohort.model.errors import ConfigError, ErrorCode, StorageError
 from kohort.model.ids import TopicPartition
-from kohort.storage.disk import DiskStore
 from kohort.storage.log import LogConfig
 from kohort.storage.memory import MemoryStore
 from kohort.testing.virtual import VirtualNode
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.batches import encode_batch
-from tests.broker.harness import Harness
+from tests.broker.harness import Harness, disk_store
 from tests.conftest import LONG
 
 NAMES = ["a", "b", "c"]
@@ -130,22 +129,10 @@ def test_new_ids_are_no_options_of_a_command_line() -> None:
     assert not any(text.startswith(b'"+') for text in texts), "base64 with + is base64url with a dash"
 
 
-def open_disk(path: Path, node: VirtualNode) -> DiskStore:
-    return DiskStore(
-        path,
-        defer=node.defer,
-        call_soon_threadsafe=node.call_soon,
-        flush="os",
-        node_id=1,
-        clock=node.clock,
-        cluster_id="kohort",
-    )
-
-
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_topics_and_their_data_are_there_after_a_restart(tmp_path: Path, is_clean: bool) -> None:
     node = VirtualNode()
-    store = open_disk(tmp_path / "data", node)
+    store = disk_store(tmp_path / "data", node)
     harness = Harness(store=store, node=node)
     harness.host_transactions(has_topic=False)
     ids = {name: harness.create(name, 2, retention_ms="77") for name in NAMES}
@@ -157,7 +144,7 @@ def test_topics_and_their_data_are_there_after_a_restart(tmp_path: Path, is_clea
     shutil.copytree(tmp_path / "data", after_kill)
     store.close()
 
-    store = open_disk(tmp_path / "data" if is_clean else after_kill, node)
+    store = disk_store(tmp_path / "data" if is_clean else after_kill, node)
     harness = Harness(store=store, node=node)
     harness.host_transactions(has_topic=False)
     topics = state(harness.broker.catalog)
@@ -173,7 +160,7 @@ def test_topics_and_their_data_are_there_after_a_restart(tmp_path: Path, is_clea
 def test_a_flipped_byte_of_the_catalog_ends_the_start(tmp_path: Path, how: str, rng: Random) -> None:
     """A topic that is missing in the catalog would have its partitions renamed to strays."""
     node = VirtualNode()
-    store = open_disk(tmp_path / "data", node)
+    store = disk_store(tmp_path / "data", node)
     harness = Harness(store=store, node=node)
     ids = {name: harness.create(name, 2) for name in NAMES}
     store.flush()
@@ -193,7 +180,7 @@ def test_a_flipped_byte_of_the_catalog_ends_the_start(tmp_path: Path, how: str, 
         damaged[position] ^= 1 << rng.randrange(8)
         found = copy / segment.relative_to(root)
         found.write_bytes(damaged)
-        store = open_disk(copy, node)
+        store = disk_store(copy, node)
         try:
             topics = {topic.name: topic.topic_id for topic in Catalog(store, node.clock).topics()}
         except StorageError as error:

@@ -17,13 +17,12 @@ from kohort.broker.configs.client_metrics import Subscription, subscriptions
 from kohort.broker.configs.dynamic_configs import BROKER_KIND
 from kohort.model.errors import ConfigError, ErrorCode
 from kohort.model.limits import CLIENT_METRICS_SUBSCRIPTIONS_MAX, CONFIG_LENGTH_MAX, CONFIGS_MAX
-from kohort.storage.disk import DiskStore
 from kohort.storage.log import CleanerConfig
 from kohort.storage.memory import MemoryStore
 from kohort.testing.virtual import VirtualNode
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
-from tests.broker.harness import Harness
+from tests.broker.harness import Harness, reopened
 from tests.broker.test_configs import BROKER, DELETE, LOGGER, METRICS, SET, TOPIC, alter, describe, shown
 
 DYNAMIC, DYNAMIC_DEFAULT, STATIC, DEFAULT = 2, 3, 4, 5
@@ -212,27 +211,14 @@ def test_the_log_names_changed_configurations(caplog: pytest.LogCaptureFixture) 
 
 def test_changes_survive_a_restart(tmp_path: Path) -> None:
     node = VirtualNode()
-
-    def opened() -> Harness:
-        store = DiskStore(
-            tmp_path,
-            defer=node.defer,
-            call_soon_threadsafe=node.call_soon,
-            flush="os",
-            node_id=1,
-            clock=node.clock,
-            cluster_id="kohort",
-        )
-        return Harness(store=store, node=node)
-
-    harness = opened()
+    harness = reopened(tmp_path, node)
     set_broker(harness, "1", "message.max.bytes", "500")
     set_broker(harness, "", "min.insync.replicas", "2")
     set_broker(harness, "", "no.such.key", "x")
     assert alter(harness, ("interval.ms", SET, "100"), kind=METRICS, name="s") == 0
     before = [describe(harness, *resource) for resource in ((BROKER, "1"), (BROKER, ""), (METRICS, "s"))]
     harness.store.close()
-    harness = opened()
+    harness = reopened(tmp_path, node)
     assert [describe(harness, *resource) for resource in ((BROKER, "1"), (BROKER, ""), (METRICS, "s"))] == before
     assert harness.broker.config.get_int("message.max.bytes") == 500
     assert shown(before[1], "min.insync.replicas")[0] == "2"

@@ -7,13 +7,12 @@ from uuid import UUID
 import pytest
 
 from kohort.model.ids import TopicPartition
-from kohort.storage.disk import DiskStore
 from kohort.storage.log import LogConfig
 from kohort.testing.virtual import VirtualNode
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.encoders import response_encoder
-from tests.broker.harness import batch
+from tests.broker.harness import batch, disk_store
 
 BATCHES, BATCH_BYTES = 16, 100_000
 
@@ -21,9 +20,7 @@ BATCHES, BATCH_BYTES = 16, 100_000
 @pytest.mark.parametrize("version", [4, 11, 12, 18])
 def test_there_is_never_more_than_what_was_read_and_the_frame(tmp_path: Path, version: int) -> None:
     node = VirtualNode()
-    store = DiskStore(
-        tmp_path, defer=node.defer, call_soon_threadsafe=node.call_soon, flush="os", node_id=1, clock=node.clock
-    )
+    store = disk_store(tmp_path, node)
     log = store.open(TopicPartition("t", 0), UUID(int=1), LogConfig())
     for _ in range(BATCHES):
         log.append(batch(b"x" * BATCH_BYTES), leader_epoch=0)

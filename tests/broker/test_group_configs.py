@@ -10,11 +10,10 @@ import pytest
 
 from kohort.broker.configs.definitions import GROUP_KEYS
 from kohort.model.errors import ErrorCode
-from kohort.storage.disk import DiskStore
 from kohort.testing.virtual import VirtualNode
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
-from tests.broker.harness import Harness
+from tests.broker.harness import Harness, reopened
 
 GROUP, TOPIC, BROKER, LOGGER, METRICS = 32, 2, 4, 8, 16
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -212,25 +211,12 @@ def test_what_has_configurations_is_listed_by_type() -> None:
 @pytest.mark.parametrize("name", ["g", "gröup/1:2", "🙂"])
 def test_configurations_are_there_after_a_restart(tmp_path: Path, name: str) -> None:
     node = VirtualNode()
-
-    def opened() -> Harness:
-        store = DiskStore(
-            tmp_path,
-            defer=node.defer,
-            call_soon_threadsafe=node.call_soon,
-            flush="os",
-            node_id=1,
-            clock=node.clock,
-            cluster_id="kohort",
-        )
-        return Harness(store=store, node=node)
-
-    harness = opened()
+    harness = reopened(tmp_path, node)
     alter(harness, (SESSION, SET, "50000"), name=name)
     alter(harness, (BEAT, SET, "6000"), name=name)
     before = described(harness, name)
     harness.store.close()
-    harness = opened()
+    harness = reopened(tmp_path, node)
     assert described(harness, name) == before
     assert before[SESSION][0] == "50000"
     harness.store.close()

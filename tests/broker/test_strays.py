@@ -7,13 +7,12 @@ from uuid import UUID
 import pytest
 
 from kohort.model.ids import TopicPartition
-from kohort.storage.disk import DiskStore
 from kohort.storage.log import LogConfig
 from kohort.testing.virtual import VirtualNode
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.batches import BatchRecord, build_batch
-from tests.broker.harness import Harness
+from tests.broker.harness import Harness, disk_store
 
 GONE = TopicPartition("gone", 0)
 BEYOND = TopicPartition("kept", 2)
@@ -23,15 +22,7 @@ KEPT = TopicPartition("kept", 1)
 
 def started(data_dir: Path) -> Harness:
     node = VirtualNode()
-    store = DiskStore(
-        data_dir,
-        defer=node.defer,
-        call_soon_threadsafe=node.call_soon,
-        flush="os",
-        node_id=1,
-        clock=node.clock,
-        journal_file_bytes=1 << 16,
-    )
+    store = disk_store(data_dir, node, cluster_id=None, journal_file_bytes=1 << 16)
     return Harness(store=store, node=node)
 
 
@@ -63,9 +54,7 @@ def test_partitions_of_no_topic_are_renamed_with_a_line(tmp_path: Path, caplog: 
 
 def test_a_directory_of_another_broker_is_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     node = VirtualNode()
-    store = DiskStore(
-        tmp_path, defer=node.defer, call_soon_threadsafe=node.call_soon, flush="os", node_id=1, clock=node.clock
-    )
+    store = disk_store(tmp_path, node, cluster_id=None)
     log = store.open(GONE, UUID(int=9), LogConfig())
     log.append(build_batch([BatchRecord(None, b"x")], timestamp_ms=1000), leader_epoch=0)
     store.close()

@@ -13,7 +13,7 @@ from kohort.testing.faulty_files import FaultyFiles
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from tests.broker.harness import batch, produce_request
-from tests.server.connections.test_connection import Client, commit, with_topic
+from tests.server.clients import Client, commit, served, with_topic
 
 SECONDS_MAX = 60.0
 FLUSHER = "kohort-flusher"
@@ -67,7 +67,7 @@ def test_waiting_requests_are_answered_and_members_are_told() -> None:
         reader.send(ApiKey.FETCH, 12, fetch())
         # The group waits a minute for more members.
         member.send(ApiKey.JOIN_GROUP, 3, join())
-        while not node._broker.fetches.delayed or not any(each._in_flight for each in node._connections.open):
+        while not node._broker.fetches.delayed or not any(each._in_flight for each in served(node)):
             await asyncio.sleep(0)
         behind = reader.send(ApiKey.API_VERSIONS, 0, m.ApiVersionsRequest())
         await asyncio.sleep(0)
@@ -91,7 +91,7 @@ def test_writes_that_wait_for_the_disk_are_acknowledged(tmp_path: Path) -> None:
             producer.send(ApiKey.PRODUCE, 9, produce_request("t", {0: batch(LARGE)}))
             await asyncio.to_thread(files.await_held)
             committer.send(ApiKey.OFFSET_COMMIT, 9, commit(7))
-            while sum(len(each._in_flight) for each in node._connections.open) < 2:
+            while sum(len(each._in_flight) for each in served(node)) < 2:
                 await asyncio.sleep(0)
             stopping = asyncio.create_task(node.stop())
             for _ in range(10):

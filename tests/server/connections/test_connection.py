@@ -6,103 +6,18 @@ import resource
 import socket
 import struct
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import pytest
 
-from kohort.broker.configs.definitions import BrokerConfig
 from kohort.model.limits import COUNTED_BYTES_MIN
 from kohort.server.connections.listener import connections_max
 from kohort.server.node import Node, idle_check_seconds
-from kohort.server.settings import Settings
 from kohort.storage.segments.file_handles import open_files_max
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.encoders import request_encoder
-from kohort.wire.headers import read_response_header
-from kohort.wire.readers import response_reader
 from tests.broker.harness import batch, produce_request
-
-SECONDS_MAX = 60.0
-
-
-class Client:
-    """A raw connection: frames out, frames in."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader = reader
-        self.writer = writer
-        self._correlation_id = 0
-
-    def send(self, key: ApiKey, version: int, request: object) -> int:
-        """Send a request without waiting; its correlation id."""
-        self._correlation_id += 1
-        self.writer.write(request_encoder(key, version)(self._correlation_id, "test", request))
-        return self._correlation_id
-
-    async def frame(self) -> bytes:
-        size = struct.unpack(">i", await self.reader.readexactly(4))[0]
-        return await self.reader.readexactly(size)
-
-    async def receive(self, key: ApiKey, version: int) -> tuple[int, Any]:
-        frame = await self.frame()
-        correlation_id, body = read_response_header(frame, key, version)
-        return correlation_id, response_reader(key, version)(frame, body)
-
-    async def ask(self, key: ApiKey, version: int, request: object) -> Any:
-        correlation_id = self.send(key, version, request)
-        answered, response = await self.receive(key, version)
-        assert answered == correlation_id
-        return response
-
-    async def is_closed(self) -> bool:
-        """Whether the other side closes without another byte."""
-        return await self.reader.read(1) == b""
-
-
-Story = Callable[[Node, Callable[[], Awaitable[Client]]], Awaitable[None]]
-
-
-def play(story: Story, **settings: str) -> None:
-    """Run a story against a node in memory, in one loop with it."""
-    explicit = {"group.initial.rebalance.delay.ms": "0"} | {
-        key.replace("_", "."): value for key, value in settings.items()
-    }
-
-    async def run() -> None:
-        node = Node(Settings(port=0, config=BrokerConfig(explicit)), asyncio.get_running_loop())
-        host, port = await node.start()
-        clients: list[Client] = []
-
-        async def connect() -> Client:
-            clients.append(Client(*await asyncio.open_connection(host, port)))
-            return clients[-1]
-
-        try:
-            async with asyncio.timeout(SECONDS_MAX):
-                await story(node, connect)
-        finally:
-            await node.stop()
-            for client in clients:
-                client.writer.close()
-
-    asyncio.run(run())
-
-
-async def with_topic(client: Client) -> None:
-    topic = m.CreateTopicsRequestCreatableTopic(name="t", num_partitions=1, replication_factor=1)
-    await client.ask(ApiKey.CREATE_TOPICS, 7, m.CreateTopicsRequest(topics=[topic], timeout_ms=5_000))
-    while True:
-        found = await client.ask(ApiKey.FIND_COORDINATOR, 4, m.FindCoordinatorRequest(coordinator_keys=["g"]))
-        if found.coordinators[0].error_code == 0:
-            return
-
-
-def commit(offset: int) -> m.OffsetCommitRequest:
-    partition = m.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
-    topic = m.OffsetCommitRequestTopic(name="t", partitions=[partition])
-    return m.OffsetCommitRequest(group_id="g", generation_id_or_member_epoch=-1, topics=[topic])
-
+from tests.server.clients import Client, commit, play, served, with_topic
 
 # fmt: off
 HOSTILE = {  # Source: Kafka closes the connection without an answer on each (reference, section 7)
@@ -265,7 +180,7 @@ def test_a_client_that_does_not_read_is_not_read_from() -> None:
         client = await connect()
         await with_topic(client)
         frame = request_encoder(ApiKey.API_VERSIONS, 0)(1, "test", m.ApiVersionsRequest())
-        (connection,) = node._connections.open
+        (connection,) = served(node)
         assert isinstance(connection._transport, asyncio.Transport)
         sent = 0
         # Each answer is larger than its request by far: the socket's buffers fill, then the server stops reading.

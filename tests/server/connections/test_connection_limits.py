@@ -14,7 +14,7 @@ from kohort.server.node import Node
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.encoders import request_encoder
-from tests.server.connections.test_connection import Client, play
+from tests.server.clients import Client, play
 
 MAX = "max.connections"
 PER_IP = "max.connections.per.ip"

@@ -2,7 +2,6 @@
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,9 @@ from kohort.model.errors import ConfigError
 from kohort.server.connections.addresses import ListenerAddress, listener_addresses
 from kohort.server.control import control_directory, control_path, send_command
 from kohort.server.node import Node
-from kohort.server.settings import Settings
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
-from tests.server.connections.test_connection import SECONDS_MAX, Client
+from tests.server.clients import SECONDS_MAX, Client, Connect, play_at
 
 TWO = "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT,CONTROLLER:PLAINTEXT"
 
@@ -76,32 +74,6 @@ def test_brokers_have_successive_ports() -> None:
     assert ListenerAddress("PLAINTEXT", "", 0).of_broker(2).port == 0
 
 
-Connect = Callable[[Endpoint], Awaitable[Client]]
-
-
-def play(story: Callable[[Node, Connect], Awaitable[None]], brokers: int = 1, **settings: str) -> None:
-    explicit = {key.replace("_", "."): value for key, value in settings.items()}
-
-    async def run() -> None:
-        node = Node(Settings(port=0, brokers=brokers, config=BrokerConfig(explicit)), asyncio.get_running_loop())
-        await node.start()
-        clients: list[Client] = []
-
-        async def connect(endpoint: Endpoint) -> Client:
-            clients.append(Client(*await asyncio.open_connection(*endpoint)))
-            return clients[-1]
-
-        try:
-            async with asyncio.timeout(SECONDS_MAX):
-                await story(node, connect)
-        finally:
-            await node.stop()
-            for client in clients:
-                client.writer.close()
-
-    asyncio.run(run())
-
-
 async def told(client: Client) -> list[tuple[int, str, int]]:
     response = await client.ask(ApiKey.METADATA, 12, m.MetadataRequest(topics=()))
     return [(broker.node_id, broker.host, broker.port) for broker in response.brokers]
@@ -120,7 +92,7 @@ def test_clients_are_told_the_addresses_of_their_listener() -> None:
         cluster = await seen.ask(ApiKey.DESCRIBE_CLUSTER, 1, m.DescribeClusterRequest(endpoint_type=1))
         assert [(broker.host, broker.port) for broker in cluster.brokers] == [("b.example", 9999)]
 
-    play(
+    play_at(
         story,
         listeners="INSIDE://127.0.0.1:0,OUTSIDE://[::1]:0",
         advertised_listeners="INSIDE://127.0.0.1:0,OUTSIDE://b.example:9999",
@@ -135,7 +107,7 @@ def test_an_empty_host_listens_on_both_ip_versions() -> None:
         for host in ("127.0.0.1", "::1"):
             assert len(await told(await connect(Endpoint(host, port)))) == 1
 
-    play(story, listeners="PLAINTEXT://:0")
+    play_at(story, listeners="PLAINTEXT://:0")
 
 
 def test_a_stopped_broker_closes_its_connections_and_listens_again_at_the_same_address() -> None:
@@ -151,7 +123,7 @@ def test_a_stopped_broker_closes_its_connections_and_listens_again_at_the_same_a
         await node.start_broker(2)
         assert await told(await connect(addresses[2])) == await told(first)
 
-    play(story, brokers=3)
+    play_at(story, brokers=3)
 
 
 def test_commands_to_wrong_brokers_are_refused() -> None:
@@ -172,7 +144,7 @@ def test_commands_to_wrong_brokers_are_refused() -> None:
         with pytest.raises(ConfigError, match="there are the commands stop, start"):
             await send("kill", 1)
 
-    play(story, brokers=3)
+    play_at(story, brokers=3)
 
 
 @pytest.mark.parametrize("line", [b"", b"{}\n", b"[1]\n", b'{"stop": "2"}\n', b"x" * 10_000 + b"\n"])
@@ -187,14 +159,14 @@ def test_the_control_socket_takes_anything(line: bytes) -> None:
         assert node.control_path is not None
         assert node.control_path.stat().st_mode & 0o077 == 0
 
-    play(story, brokers=2)
+    play_at(story, brokers=2)
 
 
 def test_one_broker_has_no_control_socket() -> None:
     async def story(node: Node, _connect: Connect) -> None:
         assert node.control_path is None
 
-    play(story)
+    play_at(story)
     with pytest.raises(ConfigError, match="no process takes commands"):
         send_command(control_path("nobody"), "stop", 1, 1.0)
 
@@ -220,4 +192,4 @@ def test_the_state_of_stopped_brokers_is_served_by_the_others() -> None:
         assert set(leaders) == {1, 2}
         assert all(partition.offline_replicas == (3,) for partition in found.partitions)
 
-    play(story, brokers=3)
+    play_at(story, brokers=3)

@@ -12,7 +12,7 @@ from kohort.broker.features import GROUP_VERSION, Features
 from kohort.model.errors import ConfigError, ErrorCode
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
-from tests.server.connections.test_connection import commit
+from tests.server.clients import commit
 from tests.server.coordinators.test_group_coordinator import Groups
 
 GROUP = 32

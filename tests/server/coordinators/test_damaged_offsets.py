@@ -19,7 +19,7 @@ from kohort.server.settings import Settings
 from kohort.testing.faulty_files import FaultyFiles, fail_on
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
-from tests.server.connections.test_connection import SECONDS_MAX, Client, commit, with_topic
+from tests.server.clients import SECONDS_MAX, Client, commit, with_topic
 
 
 def play(data_dir: Path, story: Callable[[Client], Awaitable[None]], **settings: str) -> None:

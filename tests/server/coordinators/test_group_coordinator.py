@@ -18,7 +18,7 @@ from kohort.wire.apis import ApiKey
 from kohort.wire.batches import BatchRecord, build_batch, iter_batches
 from kohort.wire.compression import Codec
 from tests.broker.harness import Harness
-from tests.server.connections.test_connection import commit
+from tests.server.clients import commit
 
 PARTITIONS = 2
 

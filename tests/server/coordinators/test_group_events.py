@@ -17,7 +17,7 @@ from kohort.server.node import Node
 from kohort.server.settings import Settings
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
-from tests.server.connections.test_connection import Client, with_topic
+from tests.server.clients import Client, with_topic
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -15,7 +15,7 @@ from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from tests.broker.harness import batch, produce_request
 from tests.conftest import LONG
-from tests.server.connections.test_connection import SECONDS_MAX, Client
+from tests.server.clients import SECONDS_MAX, Client
 
 PARTITIONS = 4
 ROUNDS = 20

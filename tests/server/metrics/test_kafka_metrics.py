@@ -13,7 +13,7 @@ from kohort.server.node import Node
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from tests.broker.harness import batch, produce_request
-from tests.server.connections.test_connection import Client, commit, with_topic
+from tests.server.clients import Client, commit, with_topic
 from tests.server.metrics.test_metrics import numbers, played
 
 RECORDED = Path(__file__).parents[2] / "data" / "mbeans-4.2.1.json"

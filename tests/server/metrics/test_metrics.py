@@ -20,7 +20,7 @@ from kohort.server.settings import Settings
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from tests.broker.test_read_committed import Readers
-from tests.server.connections.test_connection import Client, commit, with_topic
+from tests.server.clients import Client, commit, with_topic
 
 SECONDS_MAX = 120.0
 HOST = "127.0.0.1"

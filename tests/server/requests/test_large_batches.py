@@ -16,7 +16,7 @@ from kohort.wire.batches import write_crc
 from kohort.wire.compression import Codec
 from kohort.wire.scanning.room import Room
 from tests.broker.harness import batch, produce_request
-from tests.server.connections.test_connection import Client, play, with_topic
+from tests.server.clients import Client, play, with_topic
 
 LARGE = batch(bytes(24 << 20), compression=Codec.GZIP)
 TOO_LARGE = batch(bytes(130 << 20), compression=Codec.ZSTD)

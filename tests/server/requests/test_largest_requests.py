@@ -17,7 +17,7 @@ from kohort.server.requests.slices import Slices, Work
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from tests.conftest import LONG
-from tests.server.connections.test_connection import Client, play, with_topic
+from tests.server.clients import Client, play, with_topic
 from tests.server.requests.largest_requests import Largest, largest_requests
 
 ELEMENTS = 20_000 if LONG else 5_000

@@ -15,7 +15,7 @@ from kohort.server.requests.slices import SLICE_SECONDS, Slices
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.generated.gradual import STEP_ELEMENTS
-from tests.server.connections.test_connection import Client, play, with_topic
+from tests.server.clients import Client, play, with_topic
 
 
 class Turns:

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from kohort.model.errors import WireError
-from kohort.wire import encoders, gradual
+from kohort.wire import encoders
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.encoders import gradual_response_encoder, request_encoder, response_encoder
+from kohort.wire.generated import gradual
 from kohort.wire.generated.guards import LongMessage
 from kohort.wire.headers import read_request_header
 from kohort.wire.primitives import write_uvarint
