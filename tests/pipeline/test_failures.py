@@ -11,7 +11,7 @@ from kohort.model.ids import CONSUMER_OFFSETS
 from kohort.pipeline.decode.storage import mapped
 from kohort.pipeline.failures import sentence
 
-FULL = "no space is left on the device, of the tables or of Spark's temporary files (SPARK_LOCAL_DIRS)"
+FULL = "no space is left on the device, of the tables or of temporary files (Spark: SPARK_LOCAL_DIRS, else TMPDIR)"
 WORKER = (
     "An exception was thrown from the Python worker:\nTraceback (most recent call last):\n  File ..., line 3, in read\n"
 )

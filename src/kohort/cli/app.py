@@ -9,6 +9,7 @@ from kohort.cli import config, conformance, log, offsets, top
 from kohort.cli.brokers import commands as brokers
 from kohort.cli.completion import ServeCommand
 from kohort.cli.groups import write_commands as groups
+from kohort.cli.options import new_app
 from kohort.cli.pipeline import commands as pipeline
 from kohort.cli.serve import SUMMARY as SERVE_SUMMARY
 from kohort.cli.serve import serve
@@ -36,11 +37,7 @@ too. TLS and SASL settings are read from a --command-config FILE. --json prints 
 Exit codes: 0; 1 when `log verify` finds damage or `conformance` a difference; 2 after an error, with a sentence on stderr;
 130 after an interrupt."""
 
-app = typer.Typer(
-    name="kohort",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+app = new_app(
     help="A Kafka-compatible coordinator in Python: broker, command line, and Spark over its logs.",
     epilog=_EPILOG,
 )

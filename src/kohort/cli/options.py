@@ -1,7 +1,7 @@
 """Options that several commands share."""
 
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
@@ -30,3 +30,10 @@ CommandConfig: TypeAlias = Annotated[
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print a JSON array of objects instead of a table.")]
 
 BOOTSTRAP_DEFAULT = BOOTSTRAP
+
+
+def new_app(**settings: Any) -> typer.Typer:
+    """Return an empty command line `kohort`, to which commands are added."""
+    return typer.Typer(
+        name="kohort", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None, **settings
+    )

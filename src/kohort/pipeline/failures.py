@@ -12,7 +12,15 @@ from kohort.model.errors import ConfigError, WireError
 _OURS = re.compile(r"^(?:kohort\.model\.errors\.)?(?:ConfigError|WireError): (?P<sentence>.+)$", re.MULTILINE)
 _SYSTEM = re.compile(r"^\w+Error: \[Errno \d+\] (?P<problem>[^:\n]+): '(?P<path>[^\n]+)'$", re.MULTILINE)
 _FULL = "No space left on device"
-_FULL_ADVICE = "no space is left on the device, of the tables or of Spark's temporary files (SPARK_LOCAL_DIRS)"
+_FULL_ADVICE = (
+    "no space is left on the device, of the tables or of temporary files (Spark: SPARK_LOCAL_DIRS, else TMPDIR)"
+)
+_LOCAL_ENGINE = "OutOfMemoryException"
+"""DuckDB's exception, which is also raised if its temporary files may not grow further."""
+_LOCAL_ADVICE = (
+    "the memory of the local engine is too small for this table, or its temporary files take more than 90% of the disk;"
+    " ask for one --group, or use --engine spark"
+)
 
 
 def sentence(failure: Exception) -> str | None:
@@ -22,6 +30,8 @@ def sentence(failure: Exception) -> str | None:
     text = str(failure)
     if _FULL in text:
         return _FULL_ADVICE
+    if type(failure).__name__ == _LOCAL_ENGINE:
+        return _LOCAL_ADVICE
     if isinstance(failure, OSError):
         return None if isinstance(failure, BrokenPipeError) else _of_system(failure)
     if (ours := _OURS.search(text)) is not None:

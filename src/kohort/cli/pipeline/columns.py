@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import typer
@@ -17,7 +18,12 @@ def show(rows: list[Row], as_json: bool, name: str) -> None:
     if as_json:
         typer.echo(to_json(rows))
         return
-    typer.echo("\n".join(_aligned(rows, COLUMNS[name])) if rows else f"no {name.replace('_', ' ')}")
+    typer.echo("\n".join(_aligned(rows, COLUMNS[name])) if rows else empty_sentence(name))
+
+
+def empty_sentence(name: str) -> str:
+    """Return the line for a table without rows."""
+    return f"no {name.replace('_', ' ')}"
 
 
 def show_schema(rows: list[Row]) -> None:
@@ -33,37 +39,50 @@ def to_json(value: Any) -> str:
 
 def _aligned(rows: list[Row], columns: list[Column]) -> Iterator[str]:
     """Yield aligned lines. Not with rich: a table can have 100,000 rows, and lines must not be folded for `grep`."""
-    cells = [[title for title, _, _ in columns], *([_printable(cell(row)) for _, _, cell in columns] for row in rows)]
+    cells = [[title for title, _, _ in columns], *([printable(cell(row)) for _, _, cell in columns] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     pads = [str.rjust if align == "right" else str.ljust for _, align, _ in columns]
     for line in cells:
         yield "  ".join(pad(text, width) for pad, text, width in zip(pads, line, widths, strict=True)).rstrip()
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Escape control characters. Commit metadata may contain any text."""
     return text if text.isprintable() else "".join(one if one.isprintable() else f"\\x{ord(one):02x}" for one in text)
 
 
+@dataclass(frozen=True)
+class Field:
+    """The cell of a plain value."""
+
+    name: str
+
+    def __call__(self, row: Row) -> str:
+        return "-" if row[self.name] is None else str(row[self.name])
+
+
+@dataclass(frozen=True)
+class Instant:
+    """The cell of an instant in milliseconds."""
+
+    name: str
+
+    def __call__(self, row: Row) -> str:
+        from kohort.pipeline.report.formatting import instant
+
+        return instant(row[self.name])
+
+
 def _left(title: str, name: str) -> Column:
-    return title, "left", _field(name)
+    return title, "left", Field(name)
 
 
 def _right(title: str, name: str) -> Column:
-    return title, "right", _field(name)
-
-
-def _field(name: str) -> Cell:
-    return lambda row: "-" if row[name] is None else str(row[name])
+    return title, "right", Field(name)
 
 
 def _instant(title: str, name: str) -> Column:
-    def cell(row: Row) -> str:
-        from kohort.pipeline.report.formatting import instant
-
-        return instant(row[name])
-
-    return title, "left", cell
+    return title, "left", Instant(name)
 
 
 def _duration(title: str, name: str) -> Column:
@@ -114,7 +133,7 @@ _OFFSETS = [
     _right("PARTITION", "partition"),
     _right("OFFSET", "offset"),
 ]
-_LAG: Column = ("LAG", "right", lambda row: "beyond end" if row["is_beyond_end"] else _field("lag")(row))
+_LAG: Column = ("LAG", "right", lambda row: "beyond end" if row["is_beyond_end"] else Field("lag")(row))
 _COMMITTED = [
     _right("LEADER EPOCH", "leader_epoch"),
     _instant("COMMITTED (UTC)", "commit_timestamp_ms"),

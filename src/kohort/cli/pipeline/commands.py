@@ -22,6 +22,7 @@ from kohort.cli.pipeline.tables import (
     read_tables,
     read_verdicts,
     rows_at_least,
+    show_table,
     stderr_console,
     write_full_report,
     write_published_report,
@@ -41,7 +42,7 @@ DEFAULT_INTERVAL_S = 10.0
 @on_source()
 def offsets(options: CommandOptions) -> None:
     """Committed offsets of groups."""
-    _table(options, "offsets")
+    show_table(options, "offsets")
 
 
 @app.command()
@@ -59,7 +60,7 @@ def lag(
 ) -> None:
     """Committed offsets and lag of groups."""
     _one_of({"--time": time, "--history": history})
-    _table(options, "lag_over_time" if history else "time_lag" if time else "lag")
+    show_table(options, "lag_over_time" if history else "time_lag" if time else "lag")
 
 
 @app.command()
@@ -94,7 +95,7 @@ def status(
         rules = burrow_rules(intervals, allowed_lag, min_distance)
     options = replace(options, rules=rules)
     if history:
-        _table(options, "status_history")
+        show_table(options, "status_history")
         return
     rows = read_verdicts(options)
     if fail_on is None:
@@ -121,7 +122,7 @@ def rebalances(
 
     Shows members that joined and left, duration, and moved partitions.
     """
-    _table(options, "rebalance_costs" if cost else "rebalances")
+    show_table(options, "rebalance_costs" if cost else "rebalances")
 
 
 @app.command()
@@ -134,28 +135,28 @@ def partitions(
 ) -> None:
     """Owner changes of partitions in groups."""
     _one_of({"--unowned": unowned, "--owners": owners})
-    _table(options, "time_without_owner" if unowned else "assignments" if owners else "partition_flapping")
+    show_table(options, "time_without_owner" if unowned else "assignments" if owners else "partition_flapping")
 
 
 @app.command()
 @on_source(without=("report_file",))
 def commits(options: CommandOptions) -> None:
     """Commit frequency of groups."""
-    _table(options, "commit_frequency")
+    show_table(options, "commit_frequency")
 
 
 @app.command()
 @on_source(without=("report_file",))
 def share(options: CommandOptions) -> None:
     """State and lag of share groups."""
-    _table(options, "share_state")
+    show_table(options, "share_state")
 
 
 @app.command()
 @on_source()
 def members(options: CommandOptions) -> None:
     """Members of groups, with begin and end."""
-    _table(options, "members")
+    show_table(options, "members")
 
 
 @app.command()
@@ -380,10 +381,3 @@ def _one_of(given: dict[str, bool]) -> None:
     chosen = [name for name, is_given in given.items() if is_given]
     if len(chosen) > 1:
         fail(f"{' and '.join(chosen)} select different tables; use one at a time")
-
-
-def _table(options: CommandOptions, name: str) -> None:
-    """Read a table and print its rows."""
-    rows = read_rows(options, name)
-    if rows is not None:
-        show(rows, options.as_json, name)

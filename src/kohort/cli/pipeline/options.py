@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from kohort.cli.options import CommandConfig
+from kohort.model.allocator import use_one_allocator
 
 if TYPE_CHECKING:
     from kohort.pipeline.tables.burrow.evaluator import Rules
@@ -107,6 +108,8 @@ def on_source(
 
         @wraps(command)
         def with_options(**values: Any) -> None:
+            # Before Arrow is imported.
+            use_one_allocator()
             given = {name: values.pop(name) for name in shared}
             command(CommandOptions(**given), **values)
 

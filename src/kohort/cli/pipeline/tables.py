@@ -5,8 +5,9 @@ Tables and JSON are printed on standard output, progress and notes on standard e
 command runs, so that `kohort --help` stays fast.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,8 @@ from kohort.cli.pipeline.progress import print_damage, shown_progress
 from kohort.model.errors import ConfigError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from kohort.pipeline.jobs.tables import Tables
     from kohort.pipeline.tables.burrow.evaluator import Rules
 
@@ -35,12 +38,32 @@ def stderr_console() -> Iterator[Any]:
     """Make a console on a copy of standard error (Spark redirects it at its start), and report errors as sentences on it."""
     import os
 
-    from rich.console import Console
-
     with os.fdopen(os.dup(2), "w") as stderr:
-        console = Console(file=stderr)
+        console = _Console(stderr)
         with _errors_as_sentences(console):
             yield console
+
+
+class _Console:
+    """A console of rich, which is imported at its first use: 30 ms and 5 MB that most questions do not need."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._console, name)
+
+    def __enter__(self) -> Any:
+        return self._console.__enter__()
+
+    def __exit__(self, *raised: object) -> None:
+        self._console.__exit__(*raised)
+
+    @cached_property
+    def _console(self) -> Any:
+        from rich.console import Console
+
+        return Console(file=self._file)
 
 
 @contextmanager
@@ -182,11 +205,27 @@ def rows_at_least(rows: Sequence[dict[str, Any]], verdict: str) -> Iterator[dict
     return at_least(rows, verdict)
 
 
+def show_table(options: CommandOptions, name: str) -> None:
+    """
+    Print a table, of published tables or of logs. With `--out` it is written instead: it may be larger than the memory of the
+    command. With `--json` too it is both written and printed.
+    """
+    from kohort.cli.pipeline.columns import show
+
+    rows = read_rows(options, name) if _is_published(options) else None
+    if rows is not None:
+        show(rows, options.as_json, name)
+        return
+    is_written = options.out is not None and not options.as_json
+    found = _read_tables(options, (name,), is_written=is_written).get(name)
+    if found is not None:
+        from kohort.cli.pipeline.aligned import show_table as print_table
+
+        print_table(found, options.as_json, name)
+
+
 def read_rows(options: CommandOptions, name: str) -> list[dict[str, Any]] | None:
-    """
-    Read the rows of a table, from published tables or from logs. With `--out` they are written instead, and the result is None:
-    a table may be larger than the memory of the command. With `--json` too they are both written and returned.
-    """
+    """Read the rows of a table as `show_table` does; None if they were written."""
     return read_tables(options, (name,), is_written=options.out is not None and not options.as_json).get(name)
 
 
@@ -199,11 +238,23 @@ def read_tables(
     Args:
         is_written: the first table is written, and not returned.
     """
-    with stderr_console() as console:
+    if _is_published(options):
+        with stderr_console():
+            return {name: _published_rows(options, name) for name in names}
+    found = _read_tables(options, names, is_written=is_written)
+    return {name: table.to_pylist() for name, table in found.items()}
+
+
+def _is_published(options: CommandOptions) -> bool:
+    with stderr_console():
         from kohort.pipeline.jobs import published
 
-        if published.is_published(options.source):
-            return {name: _published_rows(options, name) for name in names}
+        return published.is_published(options.source)
+
+
+def _read_tables(options: CommandOptions, names: Sequence[str], *, is_written: bool) -> dict[str, "pa.Table"]:
+    """As `read_tables`, of logs; the tables are in their order."""
+    with stderr_console() as console:
         check_report_directory(options.report_file)
         check_out(options.out, options.master)
         first, *others = names
@@ -213,16 +264,22 @@ def read_tables(
                 _write(tables, first, options)
             else:
                 found[first] = _write_and_collect(tables, first, options.out, options.file_format)
-                if not found[first]:
+                if not found[first].num_rows:
                     _check_group(tables, options)
             found |= {name: _write_and_collect(tables, name, None) for name in others}
             _write_report(tables, options.report_file)
             _print_damage(tables)
-    return {name: [row for row in rows if _matches(row, options)] for name, rows in found.items()}
+        return {name: _matching(table, options) for name, table in found.items()}
 
 
-def _matches(row: Mapping[str, Any], options: CommandOptions) -> bool:
-    return all(row.get(column, value) == value for column, value in options.where.items())
+def _matching(table: "pa.Table", options: CommandOptions) -> "pa.Table":
+    """Return the rows of a table that the options choose."""
+    import pyarrow.compute as pc
+
+    for column, value in options.where.items():
+        if column in table.column_names:
+            table = table.filter(pc.equal(table[column], value))
+    return table
 
 
 def read_verdicts(options: CommandOptions) -> list[dict[str, Any]]:
@@ -344,17 +401,15 @@ def _session(stack: ExitStack, options: CommandOptions, console: Any, log_bytes:
         return stack.enter_context(session(options.master, shuffle_partitions=parts, is_short=is_short))
 
 
-def _write_and_collect(
-    tables: "Tables", name: str, out: str | None, file_format: str | None = None
-) -> list[dict[str, Any]]:
-    """Collect the rows of a table, and write them if `out` is given."""
+def _write_and_collect(tables: "Tables", name: str, out: str | None, file_format: str | None = None) -> "pa.Table":
+    """Collect a table in its order, and write it if `out` is given."""
     from kohort.pipeline.jobs import publish
 
     frame = getattr(tables, name)
     if out is not None:
         frame = frame.persist()
         publish.write_table(frame, out, name, file_format=file_format or publish.PARQUET)
-    return publish.rows(frame, name)
+    return publish.sorted_table(frame.toArrow(), name)
 
 
 def _write(tables: "Tables", name: str, options: CommandOptions) -> None:
@@ -383,7 +438,7 @@ def write_full_report(options: CommandOptions, console: Any) -> None:
             for name in names:
                 _write(tables, name, options)
         shown = {
-            name: _write_and_collect(tables, name, options.out, options.file_format)
+            name: _write_and_collect(tables, name, options.out, options.file_format).to_pylist()
             for name in names
             if options.as_json
         }

@@ -17,8 +17,7 @@ from kohort.pipeline.decode.batches import Scan
 from kohort.pipeline.decode.records import WINDOW_BYTES, Records, parse, windows
 from kohort.pipeline.decode.schemas import ABORT, COMMIT
 from kohort.pipeline.decode.vectors import integers
-from kohort.wire.batch_header import CONTROL, LOG_APPEND_TIME
-from kohort.wire.batches import DELETE_HORIZON
+from kohort.wire.batch_header import CONTROL, DELETE_HORIZON, LOG_APPEND_TIME
 from kohort.wire.columnar.vectors import Ints
 
 _ENDS = (ABORT, COMMIT)

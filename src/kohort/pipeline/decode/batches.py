@@ -37,7 +37,7 @@ from kohort.wire.columnar.vectors import Bytes, Ints, big_endian
 _LENGTH_MIN = HEADER_BYTES - LOG_OVERHEAD_BYTES
 _PREFIX = fields_struct("base_offset", "crc")
 _SEARCH_BYTES = 1 << 20
-_RELEASE_BYTES = 16 << 20
+_RELEASE_BYTES = 1 << 20
 """The part of a mapped segment that stays in memory during a scan."""
 SCAN_BATCHES = 1 << 17
 """Batches that are held at once: a segment of 1 GiB may have ten million batches of one record."""

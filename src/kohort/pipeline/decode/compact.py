@@ -4,9 +4,10 @@ The latest commit of each key, as compaction would keep it, found before records
 Only offset commits (key types 0 and 1) outside transactions are compared. A commit in a transaction takes effect later than its
 position in the log, or never, so all of them stay.
 
-The commits of a window are compared together, and the bytes of the remaining ones are copied. The remaining commits of many
-windows are compared again, so memory holds keys and not the log. Above `HELD_BYTES` the commits are emitted before the end, and
-the same key may be emitted again later.
+The commits of a window are compared together, and the bytes of the remaining ones are copied. When the remaining commits take
+twice the memory that they took after the last comparison, they are compared again: memory holds keys and not the log, and a
+commit is compared about twice. Above `HELD_BYTES` the commits are emitted before the end, and the same key may be emitted
+again later.
 """
 
 from collections.abc import Sequence
@@ -23,6 +24,8 @@ from kohort.wire.batch_header import CONTROL, TRANSACTIONAL
 from kohort.wire.columnar.vectors import Bools, big_endian
 
 HELD_BYTES = 48 << 20
+_COMPARED_BYTES_MIN = 4 << 20
+"""Below this size the commits of several windows are not compared."""
 
 Held: TypeAlias = list[tuple[Segment, Records]]
 
@@ -36,6 +39,7 @@ class LatestByKey:
             held_bytes: an approximate limit of the memory.
         """
         self._held_max = held_bytes
+        self._compared_at = min(_COMPARED_BYTES_MIN, held_bytes)
         self._held: Held = []
         self._held_bytes = 0
 
@@ -53,11 +57,12 @@ class LatestByKey:
         given = [] if self._is_same_partition(segment) else self.rest()
         (last,) = _last_of_keys([records.select(plain)])
         self._hold([*self._held, (segment, last.gathered())])
-        if self._held_bytes > self._held_max:
+        if self._held_bytes > self._compared_at:
             left = _last_of_keys([one for _, one in self._held])
             self._hold([(whose, one.gathered()) for (whose, _), one in zip(self._held, left, strict=True) if len(one)])
             if self._held_bytes > self._held_max // 2:
                 given += self.rest()
+            self._compared_at = min(max(2 * self._held_bytes, _COMPARED_BYTES_MIN), self._held_max)
         return others, given
 
     def rest(self) -> Held:

@@ -25,7 +25,7 @@ from kohort.wire.columnar.vectors import VARLONG_BYTES_MAX, Bools, Bytes, Ints, 
 from kohort.wire.compression import Codec, decompress
 from kohort.wire.scanning.record_scan import scan_records
 
-WINDOW_BYTES = 4 << 20
+WINDOW_BYTES = 2 << 20
 PIECE_RECORDS = 1 << 15
 """Records that become columns at once; the arrays of a step fit into the processor's cache."""
 RECORDS_BYTES_MAX = 256 << 20

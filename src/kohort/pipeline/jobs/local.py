@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kohort.pipeline.jobs.publish import SORTED_BY
+from kohort.pipeline.jobs.publish import sorted_table
 from kohort.pipeline.jobs.reading import Reading
 from kohort.pipeline.jobs.tables import Tables
 from kohort.pipeline.tables.burrow.evaluator import Rules
@@ -72,4 +72,4 @@ def local_table(source: str | Path, name: str, **options: Any) -> pa.Table:
     options.setdefault("is_latest_only", name in LATEST_ONLY)
     with local_tables(source, **options) as tables:
         found = getattr(tables, name).toArrow()
-    return found.sort_by([(column, "ascending") for column in SORTED_BY[name]])
+    return sorted_table(found, name)

@@ -45,8 +45,13 @@ def rows(frame: Any, name: str) -> list[dict[str, Any]]:
 
 def in_order(table: Any, name: str) -> list[dict[str, Any]]:
     """Return the rows of an Arrow table in the order of the named table, as dicts."""
-    found: list[dict[str, Any]] = table.sort_by([(column, "ascending") for column in SORTED_BY[name]]).to_pylist()
+    found: list[dict[str, Any]] = sorted_table(table, name).to_pylist()
     return found
+
+
+def sorted_table(table: Any, name: str) -> Any:
+    """Return the rows of an Arrow table in the order of the named table."""
+    return table.sort_by([(column, "ascending") for column in SORTED_BY[name]])
 
 
 def write_parquet(frame: Any, directory: str | Path, name: str) -> str:

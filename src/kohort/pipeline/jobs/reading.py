@@ -20,6 +20,7 @@ from kohort.pipeline.decode.schemas import (
     OFFSET_COMMIT,
     SEGMENT,
     TRANSACTION,
+    subset,
 )
 from kohort.pipeline.decode.segments import list_segments, newest_segments
 from kohort.pipeline.engines.dispatch import cores, is_local, kept
@@ -48,6 +49,7 @@ _STARTS = pa.schema(
 _UNREAD = pa.schema(
     [("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("next_produced_at_ms", pa.int64())]
 )
+_DAMAGE = subset(latest_offsets.DAMAGE_COLUMNS)
 LOOKUPS_MAX = 50_000
 """Committed offsets that are looked up one by one in the logs of topics; for more, all batch headers are read."""
 _COMPACT_TASK_BYTES = 256 << 20
@@ -143,18 +145,21 @@ class Reading:
         self._progress_directory = progress_directory
         self._notes: list[Path] = []
         self._batches: dict[tuple[str, ...], Any] = {}
+        self._damage: dict[str, list[pa.RecordBatch]] = {}
 
     @cached_property
     def records(self) -> Any:
         """Offset commits, markers and damage of the coordinator's log."""
-        columns = (*offset_commits.INPUT_COLUMNS, "topic_id", *latest_offsets.DAMAGE_COLUMNS)
-        return kept(self._of_group(self._read(_COMMIT_KINDS, list(dict.fromkeys(columns)), [CONSUMER_OFFSETS])))
+        columns = (*offset_commits.INPUT_COLUMNS, "topic_id")
+        return kept(self._of_group(self._with_damage("records", _COMMIT_KINDS, columns, CONSUMER_OFFSETS)))
 
     @cached_property
     def last_records(self) -> Any:
-        """The last effective commit of each key, and the damage; see `latest_offsets.last_records`."""
-        records = self._read(_COMMIT_KINDS, latest_offsets.INPUT_COLUMNS, [CONSUMER_OFFSETS])
-        return kept(latest_offsets.last_records(self._of_group(records)))
+        """The last effective commit of each key, for Spark also the damage; see `latest_offsets.last_records`."""
+        columns = latest_offsets.COMMIT_COLUMNS
+        records = self._of_group(self._with_damage("last_records", _COMMIT_KINDS, columns, CONSUMER_OFFSETS))
+        reduced = latest_offsets.last_commits if is_local(self._spark) else latest_offsets.last_records
+        return kept(reduced(records))
 
     @cached_property
     def at_ms(self) -> int:
@@ -184,9 +189,9 @@ class Reading:
     @cached_property
     def member_records(self) -> Any:
         """The records of members and assignments, and damage."""
-        columns = dict.fromkeys((*rebalances.INPUT_COLUMNS, *latest_offsets.DAMAGE_COLUMNS))
         kinds = (GROUP_METADATA, COORDINATOR, DAMAGE)
-        return kept(self._of_group(self._read(kinds, list(columns), [CONSUMER_OFFSETS])))
+        columns = rebalances.INPUT_COLUMNS
+        return kept(self._of_group(self._with_damage("member_records", kinds, columns, CONSUMER_OFFSETS)))
 
     @cached_property
     def topic_names(self) -> Any:
@@ -217,8 +222,8 @@ class Reading:
     @cached_property
     def transaction_records(self) -> Any:
         """The records of the transaction coordinator's log, and damage."""
-        columns = dict.fromkeys((*transactions.INPUT_COLUMNS, *latest_offsets.DAMAGE_COLUMNS))
-        return kept(self._read((TRANSACTION, DAMAGE), list(columns), [TRANSACTION_STATE]))
+        columns, kinds = transactions.INPUT_COLUMNS, (TRANSACTION, DAMAGE)
+        return kept(self._with_damage("transaction_records", kinds, columns, TRANSACTION_STATE))
 
     @property
     def all_transactions(self) -> Any:
@@ -233,9 +238,7 @@ class Reading:
 
     def damage(self) -> Any:
         """Return the damage in the coordinator's log."""
-        if self.is_latest_only:
-            return latest_offsets.damage_of(self.last_records)
-        return _damage_of(self.records)
+        return self._damage_of("last_records" if self.is_latest_only else "records")
 
     def damage_met(self) -> Any:
         """Return the damage in what was read so far, without another read; `damage` if nothing was read."""
@@ -244,8 +247,31 @@ class Reading:
             return self.damage()
         # The same log was read for the first two.
         logs = [name for name in read if name != "member_records" or "records" not in read]
-        first, *others = (_damage_of(getattr(self, name)) for name in logs)
+        first, *others = map(self._damage_of, logs)
         return reduce(lambda found, one: found.unionByName(one), others, first)
+
+    def _damage_of(self, name: str) -> Any:
+        """Return the damage that was met when the records of this name were read."""
+        records = getattr(self, name)
+        if is_local(records):
+            records.store()
+            return self._spark.createDataFrame(pa.Table.from_batches(self._damage[name], _DAMAGE))
+        if name == "last_records":
+            return latest_offsets.damage_of(records)
+        return records.where(records["kind"] == DAMAGE).select(*latest_offsets.DAMAGE_COLUMNS)
+
+    def _with_damage(self, name: str, kinds: Sequence[str], columns: Sequence[str], topic: str) -> Any:
+        """
+        Return the records of a topic, with damage as rows; the local engine keeps damage in `_damage`, because the columns of
+        damage would take a third of the memory of its tables.
+        """
+        wide = list(dict.fromkeys((*columns, *latest_offsets.DAMAGE_COLUMNS)))
+        if not is_local(self._spark):
+            return self._read(kinds, wide, [topic])
+        damage = self._damage[name] = []
+        found = self._load(kinds, wide, [topic], newest=False)
+        found = found.apart(DAMAGE, damage, columns=columns, columns_apart=latest_offsets.DAMAGE_COLUMNS)
+        return self._in_time(found, columns)
 
     def end_offsets(self, topics: Collection[str]) -> Any:
         """Return the log end offsets of some topics."""
@@ -320,7 +346,10 @@ class Reading:
         self, kinds: Sequence[str], columns: Sequence[str], topics: Collection[str] | None, *, newest: bool = False
     ) -> Any:
         """Return the rows of some topics, or of all, up to the instant of the tables."""
-        frame = self._load(kinds, columns, topics, newest=newest)
+        return self._in_time(self._load(kinds, columns, topics, newest=newest), columns)
+
+    def _in_time(self, frame: Any, columns: Sequence[str]) -> Any:
+        """Return the rows up to the instant of the tables."""
         if self.as_of_ms is None or "timestamp_ms" not in columns:
             return frame
         # Damage has no timestamp, and is always included.
@@ -352,7 +381,3 @@ class Reading:
         from kohort.pipeline.sources.coordinator_log import frame_of
 
         return frame_of(self._spark, SourceOptions.parse(options))
-
-
-def _damage_of(records: Any) -> Any:
-    return records.where(records["kind"] == DAMAGE).select(*latest_offsets.DAMAGE_COLUMNS)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 import msgspec
@@ -23,8 +24,11 @@ from kohort.pipeline.decode import storage
 from kohort.pipeline.decode.batches import scans
 from kohort.pipeline.decode.segments import list_segments
 from kohort.pipeline.sources import live
-from kohort.wire import batches, messages
+from kohort.wire import messages
 from kohort.wire.apis import ApiKey
+
+if TYPE_CHECKING:
+    from kohort.wire.batches import LogRecord
 
 _METADATA = Versions(10, 13)
 """Versions with topic ids."""
@@ -118,7 +122,10 @@ def _catalog_records(path: str) -> Iterator[tuple[bytes, bytes | None]]:
                     yield record.key or b"", record.value
 
 
-def _records(batch: memoryview) -> Sequence[batches.LogRecord]:
+def _records(batch: memoryview) -> Sequence["LogRecord"]:
+    # Only Kohort has a catalog; the import takes 60 ms.
+    from kohort.wire import batches
+
     try:
         return batches.read_records(batch)
     except CorruptError:

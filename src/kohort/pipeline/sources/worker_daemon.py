@@ -9,18 +9,16 @@ Source: pyspark/daemon.py (Spark 4.3), which takes the module of the worker as i
 """
 
 import gc
-import os
 import sys
 from importlib import import_module
+
+from kohort.model.allocator import use_one_allocator
 
 _SHARED = ("kohort.pipeline.sources.coordinator_log",)
 """Modules of all workers that plan or read a source."""
 _TASK_WORKER = "pyspark.worker"
 _SHARED_OF_TASKS = ("pyarrow.parquet", "pyspark.sql.worker.plan_data_source_read")
 """More modules of task workers; the second contains the function that tasks unpickle."""
-
-_ARROW = {"ARROW_DEFAULT_MEMORY_POOL": "system", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
-"""One allocator for Arrow and NumPy: they reuse each other's freed memory, and all of it can be returned to the system."""
 
 
 def prepare(worker: str) -> None:
@@ -30,8 +28,7 @@ def prepare(worker: str) -> None:
     No other thread may run at a fork: the worker would not have it, and its locks would stay locked. Spark disables NumPy's
     threads (`OMP_NUM_THREADS`), Arrow's pools start on first use, and `JE_ARROW_MALLOC_CONF` disables jemalloc's thread.
     """
-    for name, value in _ARROW.items():
-        os.environ.setdefault(name, value)
+    use_one_allocator()
     for name in (worker, *_SHARED, *(_SHARED_OF_TASKS if worker == _TASK_WORKER else ())):
         import_module(name)
     gc.collect()

@@ -6,7 +6,7 @@ several others use is computed once. A persisted frame becomes a table of the se
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -132,9 +132,35 @@ class LocalFrame:
 
         return self.session.from_rows(rows, schema)
 
+    def apart(
+        self, kind: str, found: list[pa.RecordBatch], *, columns: Sequence[str], columns_apart: Sequence[str]
+    ) -> "LocalFrame":
+        """
+        Return some columns of a frame of rows, without the rows of a kind: these are collected in `found` when the log is read.
+
+        The decoder returns the rows of a kind in batches of their own.
+        """
+        assert self.rows is not None
+        assert self.schema is not None
+        read = self.rows
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            found.clear()
+            for batch in read():
+                if batch.num_rows and batch.column("kind")[0].as_py() == kind:
+                    found.append(batch.select(columns_apart))
+                else:
+                    yield batch.select(columns)
+
+        return self.session.from_rows(rows, pa.schema([self.schema.field(name) for name in columns]))
+
     def persist(self) -> "LocalFrame":
         self.is_persisted = True
         return self
+
+    def store(self) -> None:
+        """Compute the rows of a persisted frame, unless that has happened."""
+        self.session.store(self)
 
     def toArrow(self) -> pa.Table:  # noqa: N802
         with self.session.reader(self) as batches:

@@ -27,6 +27,8 @@ from kohort.pipeline.sources.tasks import read_task
 
 _MEMORY_LIMIT = "512MiB"
 _BATCH_ROWS = 8192
+_WINDOW_BYTES = 1 << 20
+"""Smaller than Spark's: 10 MB less for a tenth more processor time of the decoder."""
 
 
 class LocalSession:
@@ -40,7 +42,8 @@ class LocalSession:
         self._scratch = tempfile.TemporaryDirectory(prefix="kohort-local-")
         settings: dict[str, Any] = {"memory_limit": memory_limit, "temp_directory": str(Path(self._scratch.name))}
         # Reading takes most of the time, on one thread. Each thread of a query has buffers of its own.
-        settings |= {"threads": 1, "autoinstall_known_extensions": False, "autoload_known_extensions": False}
+        settings |= {"threads": 1, "async_threads": 1}
+        settings |= {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
         self._database = duckdb.connect(config=settings)
         self._names = count()
         self._tables: set[str] = set()
@@ -72,11 +75,20 @@ class LocalSession:
     @contextmanager
     def reader(self, frame: LocalFrame) -> Iterator[pa.RecordBatchReader]:
         """Run the query of a frame, and provide its rows."""
+        self.store(frame)
+        with self._bound(frame, _reader) as (connection, sql):
+            yield connection.sql(sql).to_arrow_reader(_BATCH_ROWS)
+
+    def store(self, frame: LocalFrame) -> None:
+        """Make tables of the persisted frames that a frame needs, and of itself if it is persisted."""
         for one in _ancestors(frame, without=self._tables):
             if one.is_persisted:
                 self._store(one)
-        with self._bound(frame, _reader) as (connection, sql):
-            yield connection.sql(sql).to_arrow_reader(_BATCH_ROWS)
+
+    def spilled_bytes(self) -> int:
+        """Return the size of the temporary files."""
+        (found,) = self._database.execute("SELECT coalesce(sum(size), 0) FROM duckdb_temporary_files()").fetchall()
+        return int(found[0])
 
     def schema(self, frame: LocalFrame) -> pa.Schema:
         """Return the schema of a frame. Nothing is read for it."""
@@ -135,7 +147,7 @@ class SourceReader:
 
         def rows() -> Iterator[pa.RecordBatch]:
             for task in tasks_of(options):
-                yield from read_task(options, task)
+                yield from read_task(options, task, window_bytes=_WINDOW_BYTES)
                 # The database needs the memory for the next step.
                 give_back()
 

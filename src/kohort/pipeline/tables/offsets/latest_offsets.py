@@ -10,9 +10,9 @@ from kohort.pipeline.tables.offsets.offset_commits import counting
 KEY = ("log_partition", "group", "topic", "partition")
 VALUE = ("tombstone", "offset", "leader_epoch", "metadata", "commit_timestamp_ms")
 DAMAGE_COLUMNS = ("log_topic", "log_partition", "segment", "position", "size_bytes", "log_offset", "problem")
-INPUT_COLUMNS = tuple(
-    dict.fromkeys(("kind", *KEY, "log_offset", "producer_id", "transactional", "control", *VALUE, *DAMAGE_COLUMNS))
-)
+COMMIT_COLUMNS = ("kind", *KEY, "log_offset", "producer_id", "transactional", "control", *VALUE)
+"""Columns to read of `kind` offset_commit and marker for `last_commits`."""
+INPUT_COLUMNS = tuple(dict.fromkeys((*COMMIT_COLUMNS, *DAMAGE_COLUMNS)))
 """Columns to read of `kind` offset_commit, marker and damage for `last_records`."""
 
 
@@ -39,21 +39,43 @@ def last_records(records: Any) -> Any:
         `KEY`, and either `last` (the columns `VALUE` of the last effective commit) or `damage` (`DAMAGE_COLUMNS`).
     """
     # One exchange serves the window and the groups: both are within a log partition.
+    known = _with_markers(records.repartition("log_partition"))
+    is_damage = fn.col("kind") == DAMAGE
+    damage = fn.when(is_damage, fn.struct(*DAMAGE_COLUMNS)).alias("damage")
+    last = fn.max_by(fn.when(~is_damage, fn.struct(*VALUE)), "log_offset").alias("last")
+    return _by_key(known.where(_counts() | is_damage), damage).agg(last)
+
+
+@over_frames
+def last_commits(records: Any) -> Any:
+    """
+    Return `KEY` and `last` as `last_records` does, of records without damage.
+
+    Args:
+        records: `COMMIT_COLUMNS`.
+    """
+    last = fn.max_by(fn.struct(*VALUE), "log_offset").alias("last")
+    return _with_markers(records).where(_counts()).groupBy(*KEY).agg(last)
+
+
+def _with_markers(records: Any) -> Any:
+    """Add the next marker of its producer to each row."""
     behind = Window.partitionBy("log_partition", "producer_id").orderBy(fn.col("log_offset").desc())
     # In descending order each row is visited once; a frame from each row to the end would be quadratic.
     behind = behind.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     marker = fn.last(fn.when(fn.col("kind") == MARKER, fn.col("control")), ignorenulls=True).over(behind)
-    counts = (fn.col("kind") == OFFSET_COMMIT) & (~fn.col("transactional") | is_commit_marker(fn.col("marker")))
-    is_damage = fn.col("kind") == DAMAGE
-    kept = records.repartition("log_partition").withColumn("marker", marker).where(counts | is_damage)
-    damage = fn.when(is_damage, fn.struct(*DAMAGE_COLUMNS)).alias("damage")
-    return _by_key(kept, damage).agg(fn.max_by(fn.when(~is_damage, fn.struct(*VALUE)), "log_offset").alias("last"))
+    return records.withColumn("marker", marker)
+
+
+def _counts() -> Any:
+    """Tell whether a row is a commit that took effect."""
+    return (fn.col("kind") == OFFSET_COMMIT) & (~fn.col("transactional") | is_commit_marker(fn.col("marker")))
 
 
 @over_frames
 def offsets_of(last: Any) -> Any:
-    """Return the same as `latest_offsets`, from `last_records`."""
-    return _standing(last.where(fn.col("damage").isNull()))
+    """Return the same as `latest_offsets`, from `last_records` or `last_commits`."""
+    return _standing(last.where(fn.col("damage").isNull()) if "damage" in last.columns else last)
 
 
 @over_frames

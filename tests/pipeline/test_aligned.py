@@ -1,0 +1,62 @@
+"""Large tables are printed as the small ones: Arrow formats slices of rows, the functions of `columns` format single rows."""
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from kohort.cli.pipeline.aligned import SLICE_ROWS, show_table
+from kohort.cli.pipeline.columns import show
+from kohort.pipeline.decode.schemas import SCHEMA
+from kohort.pipeline.tables.groups import rebalances
+
+OFFSETS = pa.schema(
+    [SCHEMA.field(name) for name in ("group", "topic", "partition", "offset", "leader_epoch", "metadata")]
+    + [pa.field("commit_timestamp_ms", pa.int64())]
+)
+INSTANTS = (0, 1_795_252_834_001, -1, None, 253_402_300_799_999, 253_402_300_800_000)
+TEXTS = (
+    "",
+    "plain",
+    None,
+    "new\nline",
+    "\x00",
+    "gr\N{LATIN SMALL LETTER U WITH DIAERESIS}n",
+    "\N{CJK UNIFIED IDEOGRAPH-6F22}",
+)
+MEMBER = {"member_id": "m", "instance_id": None, "client_id": "c", "client_host": "/h"}
+
+
+def row(number: int) -> dict[str, Any]:
+    instant, text = INSTANTS[number % len(INSTANTS)], TEXTS[number % len(TEXTS)]
+    place = {
+        "group": f"group-{number}",
+        "topic": "t" * (number % 9),
+        "partition": number,
+        "offset": (number * 7919) ** 3,
+    }
+    return place | {"leader_epoch": -1, "metadata": text, "commit_timestamp_ms": instant}
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.parametrize("count", [0, 1, len(INSTANTS) * len(TEXTS), SLICE_ROWS + 3])
+def test_the_same_text_as_row_by_row(capsys: pytest.CaptureFixture[str], count: int, as_json: bool) -> None:
+    table = pa.Table.from_pylist([row(number % 60) for number in range(count)], OFFSETS)
+    show(table.to_pylist(), as_json, "offsets")
+    expected = capsys.readouterr().out
+    show_table(table, as_json, "offsets")
+    assert capsys.readouterr().out == expected
+
+
+def test_cells_that_only_a_function_can_format(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        {"group": "g", "group_type": "classic", "event": "rebalanced", "generation": 1, "members": [MEMBER], "why": why}
+        | {"joined": joined, "left": [], "moved": None, "completed_at_ms": 5, "sync_ms": 7, "duration_ms": took}
+        for why, joined, took in ((["joined"], [MEMBER], None), (None, None, 61_000))
+    ]
+    table = pa.Table.from_pylist(rows, rebalances.SCHEMA)
+    show(table.to_pylist(), False, "rebalances")
+    expected = capsys.readouterr().out
+    assert "joined" in expected
+    show_table(table, False, "rebalances")
+    assert capsys.readouterr().out == expected
