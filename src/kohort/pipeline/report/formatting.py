@@ -2,8 +2,6 @@
 
 from datetime import UTC, datetime
 
-from kohort.pipeline.tables.groups.group_history import took_ms
-
 _MINUTE_MS = 60_000
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (_MINUTE_MS, "min"), (1000, "s"))
 _LETTERS = ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k"))
@@ -61,6 +59,9 @@ def size(size_bytes: int) -> str:
 
 def rebalance_duration(row: dict[str, int | None]) -> str:
     """Format the duration of a rebalance if it is known, else the sync phase as its minimum."""
+    # Every command formats times, and this import brings Arrow.
+    from kohort.pipeline.tables.groups.group_history import took_ms
+
     known = duration(took_ms(row))
     is_minimum = row["duration_ms"] is None and row["sync_ms"] is not None
     return f"\N{GREATER-THAN OR EQUAL TO} {known}" if is_minimum else known
