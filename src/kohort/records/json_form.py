@@ -21,9 +21,12 @@ from kohort.wire.message_classes import default_value
 from kohort.wire.schema import Field, Message
 
 
-def json_record(record_type: RecordType, key: bytes, value: bytes | None) -> dict[str, Any]:
+def json_record(record_type: RecordType, key: bytes, value: bytes | None, *, has_value: bool = True) -> dict[str, Any]:
     """
     One record: `key`, `value` (None in a tombstone), `tombstone`, and `value_version` unless it is one.
+
+    Args:
+        has_value: without it, the value is decoded, so that damage is found, but `value` is None.
 
     Raises:
         CorruptError: the bytes end early, or the version of the value is not known.
@@ -33,7 +36,8 @@ def json_record(record_type: RecordType, key: bytes, value: bytes | None) -> dic
     if value is None:
         return row
     version = int.from_bytes(value[:2], "big", signed=True)
-    return row | {"value_version": version, "value": json_value(record_type, record, version)}
+    shown = json_value(record_type, record, version) if has_value else None
+    return row | {"value_version": version, "value": shown}
 
 
 def json_key(record_type: RecordType, record: Any) -> dict[str, Any]:

@@ -14,12 +14,15 @@ from kohort.records.json_form import json_record
 from kohort.records.schema import RecordType, record_types
 
 
-def decode(topic: str, key_type: int, records: Records) -> tuple[list[dict[str, Any]], list[Corruption]]:
+def decode(
+    topic: str, key_type: int, records: Records, *, has_value: bool = True
+) -> tuple[list[dict[str, Any]], list[Corruption]]:
     """
     Records of one key type as rows of the schema: their own columns, and `row`, the index into `records`.
 
     Args:
         records: with keys of `key_type` only.
+        has_value: as for `json_record`.
     """
     found = record_types().get((topic, key_type))
     rows: list[dict[str, Any]] = []
@@ -32,7 +35,7 @@ def decode(topic: str, key_type: int, records: Records) -> tuple[list[dict[str, 
             )
             continue
         try:
-            decoded = json_record(found, key, value)
+            decoded = json_record(found, key, value, has_value=has_value)
         except CorruptError as exc:
             damage.append(records.damage_of(row, problem(found, exc)))
         else:

@@ -21,25 +21,26 @@ _REBALANCE_TIMEOUT_SINCE = 1
 _STATE_TIMESTAMP_SINCE = 2
 
 
-def decode(records: Records) -> tuple[list[dict[str, Any]], list[Corruption]]:
+def decode(records: Records, *, has_members: bool = True) -> tuple[list[dict[str, Any]], list[Corruption]]:
     """
     GroupMetadata records as rows of the schema: their own columns, and `row`, the index into `records`.
 
     Args:
         records: with keys of type 2 only.
+        has_members: without it, there is no column `members`.
     """
     rows: list[dict[str, Any]] = []
     damage: list[Corruption] = []
     for row in range(len(records)):
         key, value = key_and_value(records, row)
         try:
-            rows.append({"row": row, **columns(key, value)})
+            rows.append({"row": row, **columns(key, value, has_members=has_members)})
         except CorruptError as exc:
             damage.append(records.damage_of(row, problem(record_types()[CONSUMER_OFFSETS, KEY_TYPE], exc)))
     return rows, damage
 
 
-def columns(key: bytes, value: bytes | None) -> dict[str, Any]:
+def columns(key: bytes, value: bytes | None, *, has_members: bool = True) -> dict[str, Any]:
     """
     One record as a row of the schema.
 
@@ -51,7 +52,7 @@ def columns(key: bytes, value: bytes | None) -> dict[str, Any]:
         return {"group": record.group_id, "tombstone": True}
     assert value is not None
     version = int.from_bytes(value[:2])
-    return {
+    found = {
         "group": record.group_id,
         "tombstone": False,
         "value_version": version,
@@ -60,8 +61,10 @@ def columns(key: bytes, value: bytes | None) -> dict[str, Any]:
         "protocol": record.protocol,
         "leader": record.leader,
         "state_timestamp_ms": record.current_state_timestamp_ms if version >= _STATE_TIMESTAMP_SINCE else None,
-        "members": [_member(member, version, record.protocol_type) for member in record.members],
     }
+    if has_members:
+        found["members"] = [_member(member, version, record.protocol_type) for member in record.members]
+    return found
 
 
 def _member(member: GroupMetadataMember, version: int, protocol_type: str) -> dict[str, Any]:

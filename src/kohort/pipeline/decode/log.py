@@ -25,6 +25,8 @@ from kohort.wire.columnar.vectors import Bools, Ints, big_endian
 _EMPTY_KEY_TYPE = -1
 _WITH_READER = frozenset({*offsets.KEY_TYPES, groups.KEY_TYPE})
 _BY_JSON = frozenset({schemas.TRANSACTION, schemas.COORDINATOR})
+_OF_VALUE = frozenset({"value", "transaction"})
+"""Columns that are made from the JSON form of a value, which takes longer than to decode it."""
 _JSON_SEPARATORS = (",", ":")
 _KEY_COLUMNS = {"groupId": "group", "memberId": "member_id", "topicId": "topic_id", "partition": "partition"}
 
@@ -47,6 +49,11 @@ class Decoder:
     from_ms: int | None = None
     to_ms: int | None = None
     fold: LatestByKey | None = None
+
+    @property
+    def _wanted(self) -> frozenset[str]:
+        """The names of the columns."""
+        return frozenset(self.schema.names)
 
     def decode_file(self, segment: Segment, stretch: Slice | None = None) -> Iterator[pa.RecordBatch]:
         """The rows of one segment file; none if the file was removed after it was listed."""
@@ -169,7 +176,7 @@ class Decoder:
                 yield self._rows(schemas.OFFSET_COMMIT, some, columns, segment)
         if schemas.GROUP_METADATA in self.kinds and (chosen := key_types == groups.KEY_TYPE).any():
             some = records.select(chosen)
-            rows, problems = groups.decode(some)
+            rows, problems = groups.decode(some, has_members="members" in self._wanted)
             damage += problems
             yield self._few(schemas.GROUP_METADATA, some, rows, segment)
 
@@ -186,9 +193,11 @@ class Decoder:
             if key_type == _EMPTY_KEY_TYPE or key_type in own or kind not in self.kinds:
                 continue
             some = records.select(key_types == key_type)
-            rows, problems = coordinator_records.decode(segment.topic, key_type, some)
+            has_value = not _OF_VALUE.isdisjoint(self._wanted)
+            rows, problems = coordinator_records.decode(segment.topic, key_type, some, has_value=has_value)
             damage += problems
-            yield self._few(kind, some, [_in_columns(row, is_transaction=is_transaction) for row in rows], segment)
+            in_columns = [_in_columns(row, self._wanted, is_transaction=is_transaction) for row in rows]
+            yield self._few(kind, some, in_columns, segment)
 
     def _few(self, kind: str, records: Records, rows: list[dict[str, Any]], segment: Segment) -> pa.RecordBatch:
         """Rows of records that were decoded one at a time."""
@@ -268,18 +277,18 @@ def damage_row(damage: Corruption, segment: Segment) -> dict[str, Any]:
     }
 
 
-def _in_columns(row: dict[str, Any], *, is_transaction: bool) -> dict[str, Any]:
-    """A decoded record with key and value as JSON, and fields of the key in columns."""
+def _in_columns(row: dict[str, Any], wanted: Collection[str], *, is_transaction: bool) -> dict[str, Any]:
+    """A decoded record with key and value as JSON if they are wanted, and fields of the key in columns."""
     if "record_type" not in row:
         return row
     key, value = row["key"], row["value"]
-    found = {
-        **row,
-        "key": json.dumps(key, separators=_JSON_SEPARATORS, ensure_ascii=False),
-        "value": None if value is None else json.dumps(value, separators=_JSON_SEPARATORS, ensure_ascii=False),
-    }
+    found = row | {name: _json(row[name]) for name in ("key", "value") if name in wanted}
     found |= {column: key[name] for name, column in _KEY_COLUMNS.items() if name in key}
-    return {**found, **transactions.columns(key, value)} if is_transaction else found
+    return found | transactions.columns(key, value) if is_transaction else found
+
+
+def _json(value: Any) -> str | None:
+    return None if value is None else json.dumps(value, separators=_JSON_SEPARATORS, ensure_ascii=False)
 
 
 def _place(kind: str, segment: Segment, count: int) -> dict[str, Callable[[], Any]]:
