@@ -84,3 +84,17 @@ def test_what_is_written_carries_comments(spark: Any, tmp_path: Path) -> None:
 def test_a_format_that_spark_does_not_have(spark: Any, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"Spark has no format 'delta'; name its package in PYSPARK_SUBMIT_ARGS"):
         publish.write_table(series(spark), str(tmp_path), "lag_over_time", file_format="delta")
+
+
+def test_a_package_of_a_format_for_another_spark() -> None:
+    """As Apache Iceberg's runtime for Spark 4.1 fails with Spark 4.3; other failures are not about the package."""
+    failure = (
+        "An error occurred while calling o331.saveAsTable.\n: java.lang.IncompatibleClassChangeError: class"
+        " org.apache.iceberg.spark.source.SparkView can not implement org.apache.spark.sql.connector.catalog.View"
+    )
+    told = publish.format_problem(failure, "iceberg")
+    assert told is not None
+    assert told.startswith(
+        "the package of format 'iceberg' was made for another version than this Spark (java.lang.Incompat"
+    )
+    assert publish.format_problem("java.lang.IllegalStateException: x", "iceberg") is None

@@ -9,6 +9,8 @@ import pytest
 from kohort.pipeline.report.chart import Point, lag_chart, round_up, ticks
 from kohort.pipeline.report.formatting import brief, clock, duration, instant, number, rebalance_duration, size
 from kohort.pipeline.report.page import ReportData, render
+from kohort.pipeline.report.style import STYLE
+from kohort.pipeline.tables.groups.group_history import CONVERTED, CREATED, DELETED, EMPTIED, REBALANCED, REPLACED
 
 EVIL = '<script>alert("x")</script>&'
 T = 1_795_252_834_123
@@ -207,3 +209,9 @@ TEXTS = [
 @pytest.mark.parametrize(("got", "expected"), TEXTS)
 def test_times_and_numbers_as_people_read_them(got: str, expected: str) -> None:
     assert got == expected
+
+
+def test_events_have_colours_of_their_own() -> None:
+    colours = dict(re.findall(r"\.legend \.(\w+) { --c: (var\(--\w+\)); }", STYLE))
+    assert set(colours) == {CREATED, REBALANCED, EMPTIED, REPLACED, CONVERTED, DELETED}
+    assert len(set(colours.values())) == len(colours)

@@ -1,5 +1,6 @@
 """Output of tables: files and tables that Spark writes, and rows for the terminal or a report."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,10 @@ PARQUET = "parquet"
 CATALOG = "table:"
 """The begin of a target that is a schema of Spark's catalog."""
 _NO_FORMAT = "[DATA_SOURCE_NOT_FOUND]"
+_UNFIT = re.compile(
+    r"java\.lang\.(?:IncompatibleClassChange|AbstractMethod|NoSuchMethod|NoSuchField|NoClassDefFound)Error: \S+"
+)
+"""Linkage errors of the JVM: a class does not fit the classes that it was not compiled with."""
 _PLACE = ("group", "topic", "partition")
 _OWNED = ("topic", "topic_id", "subtopology", "partition")
 SORTED_BY = {
@@ -87,12 +92,24 @@ def write_table(frame: Any, out: str, name: str, *, file_format: str = PARQUET) 
     try:
         writer.saveAsTable(target) if out.startswith(CATALOG) else writer.save(target)
     except (PySparkException, Py4JError) as exc:
-        if _NO_FORMAT not in str(exc):
+        problem = format_problem(str(exc), file_format)
+        if problem is None:
             raise
-        raise ConfigError(
-            f"Spark has no format {file_format!r}; name its package in PYSPARK_SUBMIT_ARGS (--packages ... pyspark-shell)"
-        ) from exc
+        raise ConfigError(problem) from exc
     return target
+
+
+def format_problem(failure: str, file_format: str) -> str | None:
+    """Return a sentence about a failure of a format's package; None if the failure is another one."""
+    if _NO_FORMAT in failure:
+        return f"Spark has no format {file_format!r}; name its package in PYSPARK_SUBMIT_ARGS (--packages ... pyspark-shell)"
+    unfit = _UNFIT.search(failure)
+    if unfit is None:
+        return None
+    return (
+        f"the package of format {file_format!r} was made for another version than this Spark ({unfit[0]}); name the one that"
+        " fits in PYSPARK_SUBMIT_ARGS"
+    )
 
 
 def _write_locally(frame: Any, out: str, name: str, file_format: str) -> str:

@@ -36,13 +36,14 @@ th[aria-sort] button::after { content: " \\2193"; } th[aria-sort=ascending] butt
 .search input { font: inherit; color: inherit; background: var(--card); border: 1px solid var(--rule); border-radius: 8px;
   padding: 5px 9px; width: min(22em, 70vw); } [hidden] { display: none; } a { text-underline-offset: 2px; }
 .event { stroke: var(--card); stroke-width: 1.5; fill: var(--line); } .created { fill: var(--new); }
-.emptied, .deleted { fill: var(--soft); } .replaced { fill: var(--good); }
+.emptied { fill: var(--soft); } .deleted { fill: var(--text); } .replaced { fill: var(--good); }
+.converted { fill: var(--warn); }
 rect { fill: var(--c); fill-opacity: .85; } rect:hover { fill-opacity: 1; } a { color: var(--line); }
 .change { stroke: var(--soft); stroke-dasharray: 2 3; } .mark { stroke: var(--text); stroke-width: 1.5; }
 .legend { display: flex; flex-wrap: wrap; gap: 4px 14px; font-size: 13px; }
 .legend i { display: inline-block; width: 10px; height: 10px; border-radius: 2px; margin-right: 5px; background: var(--c); }
-.legend .created { --c: var(--new); } .legend .emptied, .legend .deleted { --c: var(--soft); }
-.legend .replaced { --c: var(--good); } .legend .rebalanced, .legend .converted { --c: var(--line); }
+.legend .created { --c: var(--new); } .legend .emptied { --c: var(--soft); } .legend .deleted { --c: var(--text); }
+.legend .replaced { --c: var(--good); } .legend .rebalanced { --c: var(--line); } .legend .converted { --c: var(--warn); }
 dl { margin: 0; } dt { color: var(--soft); font-size: 13px; margin-top: 8px; } dt:first-child { margin-top: 0; }
 dd { margin: 0; overflow-wrap: anywhere; } section { border-top: 2px solid var(--rule); margin-top: 48px; }
 @media (min-width: 900px) { .pair { display: grid; grid-template-columns: 1fr 1fr; gap: 12px; }
@@ -56,5 +57,6 @@ td { vertical-align: top; overflow-wrap: anywhere; } .n { text-align: right; whi
 .t { white-space: nowrap; } .behind { color: var(--bad); font-weight: 600; }
 th { white-space: nowrap; } td:not(.n):not(.t) { min-width: 9em; }
 @media (max-width: 600px) { th, td { padding: 4px 6px; } body { padding: 16px 10px 48px; } .card { padding: 10px; }
+  #index tr > :nth-child(2) { display: none; }
   svg { font-size: 20px; } .middle { display: none; } .wide svg { min-width: 640px; font-size: 12px; } }
 """
