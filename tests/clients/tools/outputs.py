@@ -45,7 +45,10 @@ _VARIABLE = (
     (r"(?<= Epoch: )\d+", "EPOCH"),
 )
 """Patterns, and the words that stand for what they match."""
-_FIGURES = ((r"\d\d:\d\d:\d\d:\d{3}|\d+\.\d+|(?<== )\d+|\d+(?= ms)|(?<=, )\d{1,3}(?=, )", "N"),)
+_FIGURES = (
+    (r"\d{4}-\d\d-\d\d", "DATE"),
+    (r"\d\d:\d\d:\d\d:\d{3}|\d+\.\d+|(?<== )\d+|\d+(?= ms)|(?<=, )\d{1,3}(?=, )", "N"),
+)
 _MEASURING = ("producer-perf-test", "consumer-perf-test", "e2e-latency")
 
 

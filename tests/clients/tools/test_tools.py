@@ -23,9 +23,10 @@ def runner(java: object) -> Iterator[ToolRunner]:
         yield ToolRunner(jvm)
 
 
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with ServedKohort(tmp_path_factory.mktemp("tools"), SETTINGS) as served:
+@pytest.fixture
+def address(tmp_path: Path) -> Iterator[str]:
+    """A broker of the subject's own: some tools list everything that there is."""
+    with ServedKohort(tmp_path / "broker", SETTINGS) as served:
         yield served.bootstrap
 
 
