@@ -12,6 +12,7 @@ from kohort.group.offsets.prepared_commits import RepeatedCommits
 from kohort.group.offsets.scan import TOMBSTONES_AT_ONCE
 from kohort.group.offsets.validation import check_fetch
 from kohort.group.records import GroupRecord
+from kohort.machine.bulk import LONG_RECORDS_STEP
 from kohort.machine.gradual import HANDLER_STEP
 from kohort.machine.shard import Result
 from kohort.model.errors import ErrorCode, UnavailableError
@@ -596,15 +597,18 @@ def test_a_long_commit_takes_effect_as_a_whole() -> None:
     coordinator.service.image = coordinator.image = Image(f"t{number}" for number in range(3 * HANDLER_STEP))
     request = commit_of((name, None, [0]) for name in coordinator.image.by_name)
     steps = steps_of(coordinator, request, 9)
-    for _ in range(3):
-        next(steps)
-        assert "group" not in coordinator.shard.offsets.by_group
-    wait = next(steps)
-    assert len(coordinator.shard.offsets.by_group["group"]) == 3 * HANDLER_STEP
+    wait = next(step for step in steps if step is not None)
+    assert "group" not in coordinator.shard.offsets.by_group, "the records are replayed in later turns"
     resumed: list[None] = []
     wait(lambda: resumed.append(None))
-    coordinator.node.settle()
-    assert len(resumed) == 1
+    coordinator.is_burst = True
+    found = []
+    while not resumed and coordinator.node.run_later_turn():
+        found.append(len(coordinator.fetch()))
+    assert found[:-1] == [0] * (len(found) - 1), "no query sees a part of the offsets"
+    assert len(found) >= 2 * 3 * HANDLER_STEP // LONG_RECORDS_STEP
+    assert len(coordinator.fetch()) == 3 * HANDLER_STEP
+    assert coordinator.log.appends == 1
     answers: list[m.OffsetCommitResponse] = []
     for _ in range(6):
         assert next(steps) is None

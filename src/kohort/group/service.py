@@ -8,7 +8,7 @@ Source: Kafka GroupCoordinatorService, and the group handlers of KafkaApis.
 """
 
 from collections.abc import Callable, Generator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from kohort.group.configs import GroupConfig
 from kohort.group.deletion import DeleteGroupResults, delete_groups
@@ -22,6 +22,15 @@ from kohort.group.offsets import validation, versions
 from kohort.group.offsets.commit import commit_refused, offset_commit
 from kohort.group.offsets.deletion import offset_delete
 from kohort.group.offsets.fetch import fetch_offsets, fetch_refused
+from kohort.group.offsets.long_commits import (
+    OffsetCommitOf,
+    TxnOffsetCommitOf,
+    long_offset_commit,
+    long_txn_offset_commit,
+    offset_commit_of,
+    partitions_of,
+    txn_offset_commit_of,
+)
 from kohort.group.offsets.prepared_commits import RepeatedCommits
 from kohort.group.offsets.transactional_commit import (
     producer_of,
@@ -29,7 +38,7 @@ from kohort.group.offsets.transactional_commit import (
     txn_commit_refused,
     txn_offset_commit,
 )
-from kohort.machine.gradual import HANDLER_STEP, Awaited, GradualHandler
+from kohort.machine.gradual import HANDLER_STEP, Awaited, GradualHandler, LongHandler
 from kohort.machine.response_aggregation import ResponseAggregator
 from kohort.machine.shard import Reply, Result, Runner
 from kohort.model.context import RequestContext
@@ -38,6 +47,9 @@ from kohort.model.ids import coordinator_partition
 from kohort.model.image import ClusterImage
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
+from kohort.wire.generated.gradual import drain
+
+T = TypeVar("T")
 
 
 class GroupService(GroupFront):
@@ -61,7 +73,7 @@ class GroupService(GroupFront):
         """The method of each API."""
         handlers: dict[ApiKey, Callable[..., Any]] = {
             ApiKey.OFFSET_COMMIT: RepeatedCommits(self, self.offset_commit, self.commit_in_steps),
-            ApiKey.TXN_OFFSET_COMMIT: self.txn_offset_commit,
+            ApiKey.TXN_OFFSET_COMMIT: LongHandler(self.txn_offset_commit, self.txn_commit_in_steps),
             ApiKey.OFFSET_FETCH: self.offset_fetch,
             ApiKey.OFFSET_DELETE: self.offset_delete,
             ApiKey.LIST_GROUPS: GradualHandler(self.list_groups),
@@ -162,17 +174,36 @@ class GroupService(GroupFront):
     def commit_in_steps(
         self, request: m.OffsetCommitRequest, context: RequestContext, _reply: Reply[m.OffsetCommitResponse]
     ) -> Generator[Any, None, m.OffsetCommitResponse]:
-        """A request with many elements. The group takes its offsets at once, as those of a short request."""
-        checked = yield from validation.check_commit_in_steps(request, context, self.image)
-        response: m.OffsetCommitResponse
-        if not checked.request.topics:
-            response = m.OffsetCommitResponse()
-        elif not self.is_active:
-            response = commit_refused(checked.request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        else:
-            awaited: Awaited[m.OffsetCommitResponse] = Awaited()
-            response = yield from awaited.get(self._commit(checked.request, context, awaited.reply))
-        return (yield from checked.merge_in_steps(response))
+        """A request with many elements. The group takes its offsets as a whole, as those of a short request."""
+
+        def check() -> Generator[None, None, tuple[validation.CheckedCommit, OffsetCommitOf]]:
+            checked = yield from validation.check_commit_in_steps(request, context, self.image)
+            commit = offset_commit_of(checked.request)
+            yield from commit.accept(self.config.offset_metadata_max_bytes)
+            return checked, commit
+
+        checked, commit = yield from self._of_one_image(check)
+        accepted, version = checked.request, context.api_version
+        if accepted.topics:
+            code = ErrorCode.NONE if self.is_active else ErrorCode.COORDINATOR_NOT_AVAILABLE
+            if code is ErrorCode.NONE:
+                awaited: Awaited[ErrorCode] = Awaited()
+                response = self.runner.write(
+                    self.partition_for(accepted.group_id),
+                    lambda shard, now_ms: long_offset_commit(shard.context, accepted, commit.entries, version, now_ms),
+                    awaited.reply,
+                    append_error,
+                )
+                code = yield from awaited.get(response)
+            if code is not ErrorCode.NONE:
+                yield from commit.refuse(code)
+        return (yield from checked.merge_in_steps(m.OffsetCommitResponse(topics=commit.answers)))
+
+    def _of_one_image(self, check: Callable[[], Generator[None, None, T]]) -> Generator[None, None, T]:
+        """The result of a check in steps. It is repeated in one step if topics have changed meanwhile."""
+        version = self.image.version
+        checked = yield from check()
+        return checked if self.image.version == version else drain(check())
 
     def _commit(
         self, request: m.OffsetCommitRequest, context: RequestContext, reply: Reply[m.OffsetCommitResponse]
@@ -205,6 +236,38 @@ class GroupService(GroupFront):
             lambda error: txn_commit_refused(accepted, transactional_error(error, version)),
         )
         return None if response is None else checked.merge(response)
+
+    def txn_commit_in_steps(
+        self, request: m.TxnOffsetCommitRequest, context: RequestContext, _reply: Reply[m.TxnOffsetCommitResponse]
+    ) -> Generator[Any, None, m.TxnOffsetCommitResponse]:
+        """A request with many elements, whose offsets become pending as a whole."""
+
+        def check() -> Generator[None, None, tuple[validation.CheckedTxnCommit, TxnOffsetCommitOf]]:
+            checked = yield from validation.check_txn_commit_in_steps(request, self.image)
+            commit = txn_offset_commit_of(checked.request)
+            yield from commit.accept(self.config.offset_metadata_max_bytes)
+            return checked, commit
+
+        checked, commit = yield from self._of_one_image(check)
+        accepted, version = checked.request, context.api_version
+        if accepted.topics:
+            code = self.refusal(request.group_id)
+            if code is ErrorCode.NONE:
+                partitions = yield from partitions_of(request.group_id, commit.entries)
+                awaited: Awaited[ErrorCode] = Awaited()
+                response = self.runner.write_transactional(
+                    self.partition_for(request.group_id),
+                    producer_of(request, version),
+                    lambda shard, now_ms: long_txn_offset_commit(
+                        shard.context, accepted, commit.entries, partitions, now_ms
+                    ),
+                    awaited.reply,
+                    lambda error: transactional_error(error, version),
+                )
+                code = yield from awaited.get(response)
+            if code is not ErrorCode.NONE:
+                yield from commit.refuse(code)
+        return (yield from checked.merge_in_steps(m.TxnOffsetCommitResponse(topics=commit.answers)))
 
     def offset_fetch(
         self, request: m.OffsetFetchRequest, context: RequestContext, reply: Reply[m.OffsetFetchResponse]

@@ -1,14 +1,14 @@
 """
-Optional methods of a shard that replays many records at once, for speed.
+Many records of one operation, and optional methods of a shard that replays many records at once, for speed.
 
-`RunShard.replay_all` takes the records of one operation together, possibly encoded (`PackedRecords`). `BulkShard.replay_bulk`
-takes the newest records of a large log as positions in the log's bytes, so that it can read whole columns of them. That needs
-numpy, which is not imported here.
+`LongRecords` are replayed in slices. `RunShard.replay_all` takes the records of one operation together, possibly encoded
+(`PackedRecords`). `BulkShard.replay_bulk` takes the newest records of a large log as positions in the log's bytes, so that it
+can read whole columns of them. That needs numpy, which is not imported here.
 """
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, overload
 
 import msgspec
 
@@ -99,6 +99,47 @@ class PackedRecords(Sequence[R_co]):
     @abstractmethod
     def pairs(self) -> list[tuple[bytes, bytes | None]]:
         """Return key and value of each record."""
+
+
+LONG_RECORDS_STEP: Final = 500
+"""Records of a long operation that are encoded, or replayed, in one slice."""
+
+
+class LongRecords(Sequence[R_co]):
+    """
+    Records of one operation that are too many for one turn of the event loop. Each record is made when it is read.
+
+    The runtime encodes and replays them in slices of `LONG_RECORDS_STEP`, and appends them in one batch. Until then it runs no
+    other operation of the partition. Queries do not see the records before they are committed, as those of any operation.
+
+    Args:
+        entries: one for each record.
+        make: makes the record of an entry.
+    """
+
+    __slots__ = ("_entries", "_make")
+
+    def __init__(self, entries: Sequence[Any], make: Callable[[Any], R_co]) -> None:
+        self._entries = entries
+        self._make = make
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @overload
+    def __getitem__(self, index: int) -> R_co: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[R_co]: ...
+    def __getitem__(self, index: int | slice) -> R_co | list[R_co]:
+        if isinstance(index, slice):
+            make = self._make
+            return [make(entry) for entry in self._entries[index]]
+        return self._make(self._entries[index])
+
+    def slices(self) -> Iterator[list[R_co]]:
+        """Make all records, in lists of `LONG_RECORDS_STEP`."""
+        for low in range(0, len(self._entries), LONG_RECORDS_STEP):
+            yield self[low : low + LONG_RECORDS_STEP]
 
 
 class RunShard(Protocol[R_contra]):

@@ -14,11 +14,13 @@ from functools import partial
 from itertools import chain
 from typing import Any, Final, Generic, TypeVar
 
+from kohort.machine.bulk import LongRecords
 from kohort.machine.shard import EndTransaction, Producer, Reply, Result, Shard
 from kohort.model.errors import CoordinatorError, ErrorCode, InvariantError, StorageError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.append.appender import Appender
 from kohort.runtime.append.deferred import DeferredEvent, DeferredQueue, answers
+from kohort.runtime.append.long_appends import LongAppend
 from kohort.runtime.append.open_batch import OpenBatch
 from kohort.runtime.append.position import Position
 from kohort.runtime.background import ShardExecutor
@@ -182,6 +184,11 @@ class Context(SerialExecution, Generic[S]):
             self._timeout = None
         error = CoordinatorError(ErrorCode.NOT_COORDINATOR)
         self.fail(list(self._deferred.take_all()), error)
+        held, self._held = self._held, None
+        if held is not None:
+            held.close()
+            self.fail([held.event], error)
+            self._busy = False
         appender, self._appender = self._appender, None
         if appender is not None:
             self.fail(appender.close(), error)
@@ -191,6 +198,9 @@ class Context(SerialExecution, Generic[S]):
         shard, self.shard = self.shard, None
         if shard is not None:
             self._env.pending_unloads.begin(chain(self._unload_shard(shard), cancelled), self._executor)
+        if held is not None:
+            # The actions that were queued behind the long operation.
+            self._settle()
 
     def _unload_shard(self, shard: S) -> Iterator[None]:
         try:
@@ -231,7 +241,7 @@ class Context(SerialExecution, Generic[S]):
         try:
             return self._run(operation, reply, on_error, producer)
         finally:
-            self._busy = False
+            self._busy = self._held is not None
             if self._outbox or self._queue:
                 self._settle()
 
@@ -305,7 +315,9 @@ class Context(SerialExecution, Generic[S]):
             result.after,
             now_ms + self._env.write_timeout_ms,
         )
-        if records:
+        if type(records) is not list and isinstance(records, LongRecords) and records:
+            self._hold(LongAppend(appender.append_in_steps(result, records, now_ms, producer), event, now_ms))
+        elif records:
             try:
                 appender.append(result, event, now_ms, producer)
             except Exception as error:  # noqa: BLE001 -- the shard loop: every caller is answered
@@ -316,6 +328,45 @@ class Context(SerialExecution, Generic[S]):
         else:
             self.wait(position.last_written_offset, [event], now_ms)
         return None
+
+    def _hold(self, held: LongAppend) -> None:
+        """Append the records of a long operation in slices. The operations that arrive meanwhile are queued."""
+        self._held = held
+        if self.is_inline:
+            self._env.long_appends.add(self._advance, self._executor)
+        else:
+            # The thread runs partitions, and no event loop.
+            while self._held is held:
+                self._step(held)
+
+    def _advance(self) -> bool:
+        """Run a slice of the long operation, and return whether it has ended."""
+        held = self._held
+        if held is None:
+            return True
+        self._step(held)
+        if self._held is not None:
+            return False
+        self._busy = False
+        self._settle()
+        return True
+
+    def _step(self, held: LongAppend) -> None:
+        appender, event = self._appender, held.event
+        assert appender is not None
+        try:
+            batch = held.next_step()
+        except Exception as error:  # noqa: BLE001 -- the shard loop: every caller is answered
+            self._held = None
+            self.fail([event], self._logged(error))
+        else:
+            if batch is None:
+                return
+            # From here on the event belongs to the batch, also if the append unloads the shard.
+            self._held = None
+            batch.events.append(event)
+            appender.flush(batch)
+        self._metrics.event_processing_time.record(self._now_ms() - held.since_ms)
 
     # -- calls of the appender ---------------------------------------------------------------------------------
 

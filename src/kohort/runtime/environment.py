@@ -8,6 +8,7 @@ import msgspec
 from kohort.machine.shard import RecordSerde, Shard
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.runtime.append.appender import AppendConfig
+from kohort.runtime.append.long_appends import LongAppends
 from kohort.runtime.loading.loader import LOAD_BUFFER_BYTES
 from kohort.runtime.pending_unloads import PendingUnloads
 from kohort.runtime.ports import Clock
@@ -27,4 +28,5 @@ class Environment(msgspec.Struct, Generic[S], frozen=True):
     on_failed: Callable[[int], None]
     """Called when a partition is out of step with its log and has to be loaded again."""
     pending_unloads: PendingUnloads
+    long_appends: LongAppends
     load_buffer_bytes: int = LOAD_BUFFER_BYTES

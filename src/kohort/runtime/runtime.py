@@ -22,6 +22,7 @@ from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import CoordinatorError, ErrorCode, KohortError
 from kohort.model.image import NO_TOPICS, ClusterImage, ImageDelta
 from kohort.runtime.append.appender import ADAPTIVE, AppendConfig
+from kohort.runtime.append.long_appends import LongAppends
 from kohort.runtime.context import Context
 from kohort.runtime.environment import Environment
 from kohort.runtime.loading.loader import LOAD_BUFFER_BYTES
@@ -104,6 +105,7 @@ class Runtime(Generic[S]):
             write_timeout_ms=write_timeout_ms,
             on_failed=self._reload,
             pending_unloads=PendingUnloads(clock),
+            long_appends=LongAppends(),
             load_buffer_bytes=load_buffer_bytes,
         )
         self._is_closed = False

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 
 from kohort.runtime.append.deferred import Answer
+from kohort.runtime.append.long_appends import LongAppend
 from kohort.runtime.metrics import ShardMetrics
 from kohort.runtime.ports import Clock
 
@@ -26,6 +27,8 @@ class SerialExecution:
         self._now_ms = clock.now_ms
         self._metrics = metrics
         self._busy = False
+        self._held: LongAppend | None = None
+        """The records that are replayed in slices. The partition is busy until their end."""
         self._queue: deque[Callable[[], None]] = deque()
         self._outbox: list[Answer] = []
 
@@ -38,7 +41,7 @@ class SerialExecution:
         try:
             action()
         finally:
-            self._busy = False
+            self._busy = self._held is not None
             if self._outbox or self._queue:
                 self._settle()
 
@@ -68,15 +71,15 @@ class SerialExecution:
         return run
 
     def _settle(self) -> None:
-        """Deliver replies and run queued actions until none is left."""
-        while self._outbox or self._queue:
+        """Deliver replies and run queued actions until none is left, or a long operation has begun."""
+        while self._outbox or (self._queue and not self._busy):
             self._deliver()
             if self._queue and not self._busy:
                 self._busy = True
                 try:
                     self._queue.popleft()()
                 finally:
-                    self._busy = False
+                    self._busy = self._held is not None
 
     def _deliver(self) -> None:
         while self._outbox:

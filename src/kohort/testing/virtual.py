@@ -31,6 +31,15 @@ class VirtualNode:
         """End the current turn: run the deferred callbacks, and none of a later turn."""
         self._turn.run()
 
+    def run_later_turn(self) -> bool:
+        """Run one callback of a later turn, and that turn; returns whether there was one."""
+        self._turn.run()
+        if not self._later:
+            return False
+        self._later.popleft()()
+        self._turn.run()
+        return True
+
     def settle(self) -> None:
         """Run turns until no callback is left that does not wait for time."""
         self._turn.run()

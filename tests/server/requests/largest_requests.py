@@ -1,8 +1,8 @@
 """
 The largest requests that a broker takes, of every API: one array of the newest version has as many elements as are allowed.
 
-Elements are all equal, or all different. `make largest-requests` sends each of them to a node, and prints the most processor
-time between two turns of the event loop and the memory it took.
+Elements are all equal, or all different. Some requests over existing partitions follow. `make largest-requests` sends each of
+them to a node, and prints the most processor time between two turns of the event loop and the memory it took.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ import gc
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -25,9 +25,13 @@ from kohort.server.requests.dispatch import WHOLE
 from kohort.server.settings import Settings
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
+from kohort.wire.compression import Codec, compress
 from kohort.wire.encoders import request_encoder
 from kohort.wire.message_classes import message_classes
-from kohort.wire.schema import Field, message
+from kohort.wire.schema import Field
+from kohort.wire.schema import message as schema_of
+from tests.broker.otlp_messages import gauge, message
+from tests.server.clients import Client
 
 SLACK = 50
 """Elements of the other arrays."""
@@ -54,7 +58,7 @@ class _Filler:
     def __init__(self, largest: Largest, version: int) -> None:
         self.largest = largest
         self.version = version
-        self.schema = message(f"{largest.api.api_name}Request")
+        self.schema = schema_of(f"{largest.api.api_name}Request")
         self.classes = message_classes(self.schema.name)
         self.numbers = count(1)
 
@@ -106,7 +110,7 @@ class _Filler:
 
 def arrays(api: ApiKey) -> Iterator[tuple[str, ...]]:
     """The paths of all arrays in the newest served version of a request."""
-    schema, version = message(f"{api.api_name}Request"), served_versions(api)[1]
+    schema, version = schema_of(f"{api.api_name}Request"), served_versions(api)[1]
 
     def within(struct: str) -> Iterator[tuple[str, ...]]:
         for field in schema.fields(struct, version):
@@ -119,13 +123,27 @@ def arrays(api: ApiKey) -> Iterator[tuple[str, ...]]:
     return within(schema.name)
 
 
+@dataclass(frozen=True)
+class StoredRequest:
+    """A request that meets states which other requests have left."""
+
+    name: str
+    data: bytes
+
+    def __str__(self) -> str:
+        return self.name
+
+    def frame(self) -> bytes:
+        return self.data
+
+
 def largest_requests(api: ApiKey, elements: int | None = None) -> list[Largest]:
     most = WHOLE_ELEMENTS_MAX if api in WHOLE else REQUEST_ELEMENTS_MAX
     size = (most if elements is None else elements) - SLACK
     return [Largest(api, path, is_distinct, size) for path in arrays(api) for is_distinct in (False, True)]
 
 
-async def _measure(node: Node, address: tuple[str, int], largest: Largest) -> str:
+async def _measure(address: tuple[str, int], largest: Largest | StoredRequest) -> str:
     frame = largest.frame()
     gc.collect()
     loop = asyncio.get_running_loop()
@@ -173,6 +191,121 @@ def _resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+async def stored_requests(api: ApiKey, address: tuple[str, int]) -> AsyncIterator[StoredRequest]:
+    """The largest requests of some APIs over partitions that exist, or with contents that are not an array."""
+    if api not in (ApiKey.OFFSET_COMMIT, ApiKey.TXN_OFFSET_COMMIT, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.PUSH_TELEMETRY):
+        return
+    client = Client(*await asyncio.open_connection(*address))
+    if api is ApiKey.PUSH_TELEMETRY:
+        configs = [
+            m.IncrementalAlterConfigsRequestAlterableConfig(name=key, config_operation=0, value=value)
+            for key, value in (("metrics", "*"), ("interval.ms", "100"))
+        ]
+        resource = m.IncrementalAlterConfigsRequestAlterConfigsResource(
+            resource_type=16, resource_name="all", configs=configs
+        )
+        await client.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, m.IncrementalAlterConfigsRequest(resources=[resource]))
+        for codec in Codec.NONE, Codec.ZSTD:
+            got = await client.ask(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, 0, m.GetTelemetrySubscriptionsRequest())
+            yield StoredRequest(f"{api.api_name} {codec.name}", _push(got, codec))
+        client.writer.close()
+        return
+    topics = [
+        m.CreateTopicsRequestCreatableTopic(name=name, num_partitions=9_900, replication_factor=1) for name in "uv"
+    ]
+    for topic in topics:
+        made = await client.ask(ApiKey.CREATE_TOPICS, 5, m.CreateTopicsRequest(topics=[topic], timeout_ms=60_000))
+        assert not made.topics[0].error_code, made
+    if api is not ApiKey.ADD_PARTITIONS_TO_TXN:
+        find = m.FindCoordinatorRequest(coordinator_keys=["g"])
+        while (await client.ask(ApiKey.FIND_COORDINATOR, 4, find)).coordinators[0].error_code:
+            pass
+    if api is ApiKey.OFFSET_COMMIT:
+        # A batch holds no more records: those of all 20 000 are refused.
+        for count, name in (18_000, "new"), (18_000, "existing offsets"), (19_800, "too many"):
+            yield StoredRequest(f"{api.api_name} {count:,} partitions, {name}", _commit(count))
+        client.writer.close()
+        return
+    find = m.FindCoordinatorRequest(key_type=1, coordinator_keys=["t"])
+    while (await client.ask(ApiKey.FIND_COORDINATOR, 4, find)).coordinators[0].error_code:
+        pass
+    begin = m.InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=60_000)
+    started = await client.ask(ApiKey.INIT_PRODUCER_ID, 4, begin)
+    assert not started.error_code, started
+    if api is ApiKey.ADD_PARTITIONS_TO_TXN:
+        partitions = m.AddPartitionsToTxnTopic
+        request = m.AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id="t",
+            v3_and_below_producer_id=started.producer_id,
+            v3_and_below_producer_epoch=started.producer_epoch,
+            v3_and_below_topics=[partitions(name=name, partitions=range(9_900)) for name in "uv"],
+        )
+        yield StoredRequest(f"{api.api_name} 19,800 partitions that exist", request_encoder(api, 3)(1, "test", request))
+    else:
+        for name in "new", "pending offsets":
+            yield StoredRequest(f"{api.api_name} 18,000 partitions, {name}", _txn_commit(started, 18_000))
+    end = m.EndTxnRequest(
+        transactional_id="t", producer_id=started.producer_id, producer_epoch=started.producer_epoch, committed=True
+    )
+    yield StoredRequest("EndTxn of these partitions", request_encoder(ApiKey.END_TXN, 5)(1, "test", end))
+    client.writer.close()
+
+
+def _commit(count: int) -> bytes:
+    partition = m.OffsetCommitRequestPartition
+    topics = [
+        m.OffsetCommitRequestTopic(
+            name=name,
+            partitions=[
+                partition(partition_index=index, committed_offset=1, committed_metadata="")
+                for index in range(count // 2)
+            ],
+        )
+        for name in "uv"
+    ]
+    request = m.OffsetCommitRequest(group_id="g", generation_id_or_member_epoch=-1, topics=topics)
+    return request_encoder(ApiKey.OFFSET_COMMIT, 9)(1, "test", request)
+
+
+def _txn_commit(producer: m.InitProducerIdResponse, count: int) -> bytes:
+    partition = m.TxnOffsetCommitRequestPartition
+    topics = [
+        m.TxnOffsetCommitRequestTopic(
+            name=name,
+            partitions=[
+                partition(partition_index=index, committed_offset=1, committed_metadata="")
+                for index in range(count // 2)
+            ],
+        )
+        for name in "uv"
+    ]
+    request = m.TxnOffsetCommitRequest(
+        transactional_id="t",
+        group_id="g",
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        generation_id=-1,
+        member_id="",
+        topics=topics,
+    )
+    return request_encoder(ApiKey.TXN_OFFSET_COMMIT, 5)(1, "test", request)
+
+
+def _push(got: m.GetTelemetrySubscriptionsResponse, codec: Codec) -> bytes:
+    """Metrics of a megabyte, or of four megabytes before compression."""
+    size, texts = (1 << 20, 4) if codec is Codec.NONE else (4 << 20, 12)
+    labels = {f"label{number}": "x" * 100 for number in range(texts)}
+    one = gauge("metric", 1.0, **labels)
+    metrics = message([one] * (size // (len(one) + 4) - 1))
+    request = m.PushTelemetryRequest(
+        client_instance_id=got.client_instance_id,
+        subscription_id=got.subscription_id,
+        compression_type=codec,
+        metrics=metrics if codec is Codec.NONE else compress(metrics, codec),
+    )
+    return request_encoder(ApiKey.PUSH_TELEMETRY, 0)(1, "test", request)
+
+
 async def _run(names: list[str]) -> None:
     config = BrokerConfig({"group.initial.rebalance.delay.ms": "0", "auto.create.topics.enable": "false"})
     print("worst ms   seconds  MiB more  answer bytes  request", flush=True)
@@ -190,7 +323,9 @@ async def _run(names: list[str]) -> None:
             await reader.readexactly(4)
             writer.close()
             for largest in largest_requests(api):
-                print(await _measure(node, address, largest), flush=True)
+                print(await _measure(address, largest), flush=True)
+            async for stored in stored_requests(api, address):
+                print(await _measure(address, stored), flush=True)
         await node.stop()
 
 

@@ -31,11 +31,16 @@ def offset_commit(context: GroupContext, request: m.OffsetCommitRequest, api_ver
         validate(context, request, api_version)
     except CoordinatorError as exc:
         return Result(response=commit_refused(request, exc.code))
-    retention_ms = request.retention_time_ms
-    expire_ms = NO_TIMESTAMP_MS if retention_ms == NO_RETENTION_MS else min(now_ms + retention_ms, TIMESTAMP_MS_MAX)
+    expire_ms = expire_timestamp_ms(request, now_ms)
     records, response = accept(request, context.config.offset_metadata_max_bytes, now_ms, expire_ms)
     context.counters.offset_commits += len(records)
     return Result(records, response)
+
+
+def expire_timestamp_ms(request: m.OffsetCommitRequest, now_ms: int) -> int:
+    """The time at which the offsets expire by the request itself; -1 if the retention of the broker applies."""
+    retention_ms = request.retention_time_ms
+    return NO_TIMESTAMP_MS if retention_ms == NO_RETENTION_MS else min(now_ms + retention_ms, TIMESTAMP_MS_MAX)
 
 
 def accept(
@@ -59,7 +64,7 @@ def accept(
                         group_id, topic.name, index, offset, leader_epoch, metadata, now_ms, expire_ms, topic.topic_id
                     )
                 )
-            partitions.append(_answer(index, code))
+            partitions.append(answer(index, code))
         topics.append(m.OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
     return records, m.OffsetCommitResponse(topics=topics)
 
@@ -70,7 +75,7 @@ def is_metadata_too_large(metadata: str, metadata_max: int) -> bool:
 
 
 @lru_cache(maxsize=4_096)
-def _answer(partition: int, error_code: int) -> m.OffsetCommitResponsePartition:
+def answer(partition: int, error_code: int) -> m.OffsetCommitResponsePartition:
     """Cached: most commits name the same partitions and succeed."""
     return m.OffsetCommitResponsePartition(partition_index=partition, error_code=error_code)
 

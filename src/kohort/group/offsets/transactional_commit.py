@@ -53,7 +53,7 @@ def txn_offset_commit(
     offsets; the others are not.
     """
     try:
-        _validate(context, request)
+        validate(context, request)
     except CoordinatorError as exc:
         return Result(response=txn_commit_refused(request, exc.code))
     group_id, metadata_max = request.group_id, context.config.offset_metadata_max_bytes
@@ -81,13 +81,13 @@ def txn_offset_commit(
                         group_id, *partition, entry.committed_offset, entry.committed_leader_epoch, metadata, now_ms
                     )
                 )
-            answers.append(_answer(entry.partition_index, code))
+            answers.append(answer(entry.partition_index, code))
         topics.append(m.TxnOffsetCommitResponseTopic(name=topic.name, partitions=answers))
     context.counters.offset_commits += len(records)
     return Result(records, m.TxnOffsetCommitResponse(topics=topics))
 
 
-def _validate(context: GroupContext, request: m.TxnOffsetCommitRequest) -> None:
+def validate(context: GroupContext, request: m.TxnOffsetCommitRequest) -> None:
     """
     Ask the group whether its member may commit. A commit in a transaction does not prolong the session of the member.
 
@@ -112,7 +112,7 @@ def txn_commit_refused(request: m.TxnOffsetCommitRequest, code: ErrorCode) -> m.
     return m.TxnOffsetCommitResponse(
         topics=[
             m.TxnOffsetCommitResponseTopic(
-                name=topic.name, partitions=[_answer(entry.partition_index, code) for entry in topic.partitions]
+                name=topic.name, partitions=[answer(entry.partition_index, code) for entry in topic.partitions]
             )
             for topic in request.topics
         ]
@@ -136,5 +136,5 @@ def transactional_error(error: Exception, api_version: int) -> ErrorCode:
     return code
 
 
-def _answer(partition: int, code: ErrorCode) -> m.TxnOffsetCommitResponsePartition:
+def answer(partition: int, code: int) -> m.TxnOffsetCommitResponsePartition:
     return m.TxnOffsetCommitResponsePartition(partition_index=partition, error_code=int(code))

@@ -96,17 +96,14 @@ def check_commit(request: m.OffsetCommitRequest, context: RequestContext, image:
 def check_commit_in_steps(
     request: m.OffsetCommitRequest, context: RequestContext, image: ClusterImage
 ) -> Generator[None, None, CheckedCommit]:
-    """As `check_commit`. The result holds at its return: if topics have changed since the first step, all is checked again."""
+    """As `check_commit`. The caller looks whether topics have changed meanwhile."""
     by_id = context.api_version >= TOPIC_IDS_SINCE
     refused: list[m.OffsetCommitResponseTopic] = []
     accepted: list[m.OffsetCommitRequestTopic] = []
-    version = image.version
     for topics in chunks(request.topics, HANDLER_STEP):
         for topic in topics:
             _check_topic(topic, _topic_of(topic, image, by_id=by_id), accepted, refused, by_id=by_id)
         yield
-    if image.version != version:
-        return check_commit(request, context, image)
     return CheckedCommit(_with_topics(request, accepted), refused)
 
 
@@ -212,26 +209,74 @@ class CheckedTxnCommit(msgspec.Struct, frozen=True):
         topics = [m.TxnOffsetCommitResponseTopic(name=name, partitions=entries) for name, entries in merged.items()]
         return m.TxnOffsetCommitResponse(topics=topics)
 
+    def merge_in_steps(self, response: m.TxnOffsetCommitResponse) -> Generator[None, None, m.TxnOffsetCommitResponse]:
+        if not self.refused:
+            return response
+        merged: dict[str, list[m.TxnOffsetCommitResponsePartition]] = {}
+        for refused in chunks(list(self.refused.items()), HANDLER_STEP):
+            merged.update((name, list(partitions)) for name, partitions in refused)
+            yield
+        for topics in chunks(response.topics, HANDLER_STEP):
+            for topic in topics:
+                merged.setdefault(topic.name, []).extend(topic.partitions)
+            yield
+        answered: list[m.TxnOffsetCommitResponseTopic] = []
+        for some in chunks(list(merged.items()), HANDLER_STEP):
+            answered += [m.TxnOffsetCommitResponseTopic(name=name, partitions=entries) for name, entries in some]
+            yield
+        return m.TxnOffsetCommitResponse(topics=answered)
+
+
+_Refused: TypeAlias = dict[str, list[m.TxnOffsetCommitResponsePartition]]
+
 
 def check_txn_commit(request: m.TxnOffsetCommitRequest, image: ClusterImage) -> CheckedTxnCommit:
     """Refuse missing topics and partitions with UNKNOWN_TOPIC_OR_PARTITION."""
-    refused: dict[str, list[m.TxnOffsetCommitResponsePartition]] = {}
+    refused: _Refused = {}
     accepted: list[m.TxnOffsetCommitRequestTopic] = []
     for topic in request.topics:
-        found = image.topic(topic.name)
-        count = 0 if found is None else found.partition_count
-        known: list[m.TxnOffsetCommitRequestPartition] = []
-        for partition in topic.partitions:
-            index = partition.partition_index
-            if 0 <= index < count:
-                known.append(partition)
-            else:
-                entry = m.TxnOffsetCommitResponsePartition(partition_index=index, error_code=_UNKNOWN_PARTITION)
-                refused.setdefault(topic.name, []).append(entry)
-        if known:
-            accepted.append(m.TxnOffsetCommitRequestTopic(name=topic.name, partitions=known))
+        _check_txn_topic(topic, image, accepted, refused)
+    return CheckedTxnCommit(_with_txn_topics(request, accepted), refused)
+
+
+def check_txn_commit_in_steps(
+    request: m.TxnOffsetCommitRequest, image: ClusterImage
+) -> Generator[None, None, CheckedTxnCommit]:
+    """As `check_txn_commit`. The caller looks whether topics have changed meanwhile."""
+    refused: _Refused = {}
+    accepted: list[m.TxnOffsetCommitRequestTopic] = []
+    for topics in chunks(request.topics, HANDLER_STEP):
+        for topic in topics:
+            _check_txn_topic(topic, image, accepted, refused)
+        yield
+    return CheckedTxnCommit(_with_txn_topics(request, accepted), refused)
+
+
+def _check_txn_topic(
+    topic: m.TxnOffsetCommitRequestTopic,
+    image: ClusterImage,
+    accepted: list[m.TxnOffsetCommitRequestTopic],
+    refused: _Refused,
+) -> None:
+    found = image.topic(topic.name)
+    count = 0 if found is None else found.partition_count
+    known: list[m.TxnOffsetCommitRequestPartition] = []
+    for partition in topic.partitions:
+        index = partition.partition_index
+        if 0 <= index < count:
+            known.append(partition)
+        else:
+            entry = m.TxnOffsetCommitResponsePartition(partition_index=index, error_code=_UNKNOWN_PARTITION)
+            refused.setdefault(topic.name, []).append(entry)
+    if known:
+        accepted.append(m.TxnOffsetCommitRequestTopic(name=topic.name, partitions=known))
+
+
+def _with_txn_topics(
+    request: m.TxnOffsetCommitRequest, topics: Sequence[m.TxnOffsetCommitRequestTopic]
+) -> m.TxnOffsetCommitRequest:
     # A request that was read from a frame is no msgspec.Struct, so it is made anew.
-    accepted_part = m.TxnOffsetCommitRequest(
+    return m.TxnOffsetCommitRequest(
         transactional_id=request.transactional_id,
         group_id=request.group_id,
         producer_id=request.producer_id,
@@ -239,9 +284,8 @@ def check_txn_commit(request: m.TxnOffsetCommitRequest, image: ClusterImage) -> 
         generation_id=request.generation_id,
         member_id=request.member_id,
         group_instance_id=request.group_instance_id,
-        topics=accepted,
+        topics=topics,
     )
-    return CheckedTxnCommit(accepted_part, refused)
 
 
 # OffsetFetch

@@ -9,12 +9,12 @@ Source: Kafka CoordinatorRuntime.CoordinatorContext.append, flushCurrentBatch; K
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 
-from kohort.machine.bulk import PackedRecords
+from kohort.machine.bulk import LongRecords, PackedRecords
 from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, EndTransaction, Producer, RecordSerde, Result, Shard
 from kohort.model.errors import CoordinatorError, ErrorCode, InvariantError, RecordTooLargeError
 from kohort.runtime.append.deferred import DeferredEvent
@@ -144,6 +144,47 @@ class Appender:
         ):
             self.flush(batch)
 
+    def append_in_steps(
+        self, result: Result[Any, Any], records: LongRecords[Any], now_ms: int, producer: Producer | None
+    ) -> Generator[None, None, OpenBatch]:
+        """
+        Encode and replay the records of a long operation in steps, into a batch of their own.
+
+        The owner runs nothing else of the shard between the steps. It adds the event of the operation to the returned batch,
+        and flushes it.
+
+        Raises:
+            CoordinatorError: no records were kept.
+            StorageError: likewise. The earlier batch could not be appended, so the operation has read state that was reverted.
+        """
+        self._flush_or_raise()
+        encode = self._serde.encode
+        made: list[tuple[list[Any], list[Pair], int]] = []
+        needed = 0
+        for some in records.slices():
+            pairs = [encode(record) for record in some]
+            made.append((some, pairs, size_bytes(pairs)))
+            needed += made[-1][2]
+            yield
+        # Nothing is replayed unless all records fit.
+        self._check_size(needed, len(records))
+        batch = self.batch = self._open(now_ms, producer)
+        for some, pairs, size in made:
+            self._replay_into(batch, result.with_records(some), pairs, size)
+            yield
+        return batch
+
+    def _check_size(self, needed: int, count: int) -> None:
+        """
+        Raises:
+            CoordinatorError: MESSAGE_TOO_LARGE. With compression the size is known after the encoding: the log decides.
+        """
+        bytes_max = self._log.batch_bytes_max
+        if needed > bytes_max - BATCH_OVERHEAD_BYTES and self._codec is Codec.NONE:
+            raise CoordinatorError(
+                ErrorCode.MESSAGE_TOO_LARGE, f"{count} records need {needed} bytes; a batch holds {bytes_max}"
+            )
+
     def _encoded(self, result: Result[Any, Any]) -> Encoded:
         records = result.records
         if type(records) is not list and isinstance(records, PackedRecords):
@@ -158,13 +199,7 @@ class Appender:
         needed = size_bytes(records) if isinstance(records, list) else records.size_bytes
         batch = self.batch
         if batch is None or batch.bytes_left < needed:
-            bytes_max = self._log.batch_bytes_max
-            if needed > bytes_max - BATCH_OVERHEAD_BYTES and self._codec is Codec.NONE:
-                raise CoordinatorError(
-                    ErrorCode.MESSAGE_TOO_LARGE,
-                    f"{len(records)} records need {needed} bytes; a batch holds {bytes_max}",
-                )
-            # Larger records may fit when they are compressed: they get a batch of their own, and the log decides.
+            self._check_size(needed, len(records))
             batch = self._room_for(needed, now_ms, producer)
         self._replay_into(batch, result, records, needed)
         return batch
@@ -186,7 +221,13 @@ class Appender:
             if batch.bytes_left >= needed:
                 return batch
             self._flush_or_raise()
-        batch = self.batch = OpenBatch(
+        batch = self.batch = self._open(now_ms, producer)
+        if producer is None and self._linger_ms != 0:
+            self._owner.flush_later(batch)
+        return batch
+
+    def _open(self, now_ms: int, producer: Producer | None) -> OpenBatch:
+        return OpenBatch(
             base_offset=self._position.last_written_offset,
             bytes_max=self._log.batch_bytes_max,
             opened_ms=now_ms,
@@ -194,9 +235,6 @@ class Appender:
             producer_epoch=NO_PRODUCER_EPOCH if producer is None else producer.producer_epoch,
             guard=None if producer is None else producer.guard,
         )
-        if producer is None and self._linger_ms != 0:
-            self._owner.flush_later(batch)
-        return batch
 
     def _replay_into(self, batch: OpenBatch, result: Result[Any, Any], records: Encoded, needed: int) -> None:
         if result.replayed:

@@ -45,6 +45,7 @@ WHOLE: Final = frozenset(
         ApiKey.CREATE_PARTITIONS,
         ApiKey.ALTER_CONFIGS,
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.ALTER_CLIENT_QUOTAS,
     }
 )
 """APIs with a smaller bound: their requests take effect as a whole and are not split, or their elements are expensive."""
