@@ -99,6 +99,7 @@ class BrokerApis:
             shared.fetches,
             shared.fetch_bytes_left,
             shared.quotas,
+            shared.fetch_turns,
         )
         self.serve(ApiKey.FETCH, self.fetch.fetch)
         self.serve(ApiKey.LIST_OFFSETS, ListOffsets(local).list_offsets)

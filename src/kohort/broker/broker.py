@@ -22,6 +22,7 @@ from kohort.broker.partitions import Fetches, Partitions
 from kohort.broker.ports import CallLater, CoordinatorDirectory, Elsewhere, Handler, NoCoordinators, at_once
 from kohort.broker.quotas.client_quotas import ClientQuotas
 from kohort.broker.records.fetch import BYTES_MAX
+from kohort.broker.records.fetch_turns import FetchTurns
 from kohort.broker.records.large_batches import LargeBatches
 from kohort.broker.records.produce_verification import TransactionVerifier
 from kohort.broker.replication import ReplicationControl
@@ -85,6 +86,7 @@ class Broker:
         self.fetches: Fetches = Purgatory(
             call_later, purge_interval=config.get_int("fetch.purgatory.purge.interval.requests")
         )
+        self.fetch_turns = FetchTurns(call_later)
         self.partitions = Partitions(store, self.catalog, self.configs, cluster, self.fetches, call_later)
         self.creation = TopicCreation(self.catalog, self.configs, cluster)
         self.creation.check_internal()

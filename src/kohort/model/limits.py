@@ -22,6 +22,11 @@ Unsent replies of all connections with more than `COUNTED_BYTES_MIN`. Beyond it,
 twice the size, a client that leaves a large answer is disconnected at once.
 """
 FETCH_BYTES_ALWAYS: Final = 1024 * 1024
+FETCH_ANSWER_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Records of one Fetch response, or one batch if that is larger. The client fetches the rest with its next request."""
+FETCH_TURN_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Records of the Fetch responses of one turn of the event loop; the response that exceeds it is still sent. Further Fetch
+requests wait for the next turns."""
 STALLED_SECONDS_MAX: Final = 10.0
 CLOSING_SECONDS_MAX: Final = 10.0
 """How long a connection that the broker closes waits for its client to take the last replies."""

@@ -27,10 +27,11 @@ from kohort.broker.partitions import Fetches, LocalPartitions, Partition
 from kohort.broker.ports import Context
 from kohort.broker.quotas.client_quotas import ClientQuotas
 from kohort.broker.records.fetch_sessions import FetchContext, FetchSessionCache, SessionPartition
+from kohort.broker.records.fetch_turns import FetchTurns
 from kohort.broker.records.offset_for_leader_epoch import leader_epoch_error
 from kohort.machine.shard import Reply
 from kohort.model.errors import CoordinatorError, ErrorCode, StorageError
-from kohort.model.limits import FETCH_SESSION_PARTITIONS_MAX
+from kohort.model.limits import FETCH_ANSWER_BYTES_MAX, FETCH_SESSION_PARTITIONS_MAX
 from kohort.runtime.ports import Clock
 from kohort.runtime.purgatory import Delayed
 from kohort.storage.log import NO_EPOCH, Log
@@ -74,6 +75,7 @@ class Fetch:
         waiting: Fetches,
         bytes_left: Callable[[], int],
         quotas: ClientQuotas,
+        turns: FetchTurns,
     ) -> None:
         self._catalog = catalog
         self._partitions = partitions
@@ -84,12 +86,24 @@ class Fetch:
         self._bytes_max = config.get_int("fetch.max.bytes")
         self._bytes_left = bytes_left
         self.quotas = quotas
+        self.turns = turns
         self._waiting = waiting
         self.unknown_traffic = partitions.traffic.unknown
         slots = config.get_int("max.incremental.fetch.session.cache.slots")
         self.sessions = FetchSessionCache(slots, clock, FETCH_SESSION_PARTITIONS_MAX // len(cluster.brokers))
 
     def fetch(self, request: m.FetchRequest, context: Context, reply: Reply[m.FetchResponse]) -> m.FetchResponse | None:
+        if self.turns.is_full:
+            later = _LaterFetch(self, request, context, reply)
+            context.when_abandoned(later.abandon)
+            self.turns.wait(later.handle)
+            return None
+        return self.fetch_now(request, context, reply)
+
+    def fetch_now(
+        self, request: m.FetchRequest, context: Context, reply: Reply[m.FetchResponse]
+    ) -> m.FetchResponse | None:
+        """Handle a request in this turn."""
         api_version = context.api_version
         if request.isolation_level not in (0, READ_COMMITTED):
             return _failed(request, api_version)
@@ -109,7 +123,7 @@ class Fetch:
         return None
 
     def bytes_max(self, request: m.FetchRequest, context: Context) -> int:
-        bytes_max = max(min(request.max_bytes, self._bytes_max, self._bytes_left()), 0)
+        bytes_max = max(min(request.max_bytes, self._bytes_max, self._bytes_left(), FETCH_ANSWER_BYTES_MAX), 0)
         if not self.quotas.limits_fetch:
             return bytes_max
         return int(min(bytes_max, self.quotas.fetch.value_max(context.client_id)))
@@ -299,8 +313,10 @@ class _Read:
 
     def respond(self, answers: Sequence[Data]) -> m.FetchResponse:
         quotas = self.fetch.quotas
+        found = sum(map(_size, answers))
+        self.fetch.turns.count(found)
         if quotas.limits_fetch:
-            throttle_ms = quotas.record_fetch(self.context.client_id, sum(map(_size, answers)))
+            throttle_ms = quotas.record_fetch(self.context.client_id, found)
             if throttle_ms:
                 self.context.throttle(throttle_ms)
                 return m.FetchResponse(
@@ -439,6 +455,31 @@ def _diverging(requested: Requested, partition: Partition) -> Data | None:
     )
 
 
+class _LaterFetch:
+    """A request that is handled in a later turn, unless its client disconnects before."""
+
+    __slots__ = ("_request",)
+
+    def __init__(self, fetch: Fetch, request: m.FetchRequest, context: Context, reply: Reply[m.FetchResponse]) -> None:
+        self._request: tuple[Fetch, m.FetchRequest, Context, Reply[m.FetchResponse]] | None = (
+            fetch,
+            request,
+            context,
+            reply,
+        )
+
+    def handle(self) -> None:
+        if self._request is None:
+            return
+        fetch, request, context, reply = self._request
+        response = fetch.fetch_now(request, context, reply)
+        if response is not None:
+            reply(response)
+
+    def abandon(self) -> None:
+        self._request = None
+
+
 class _DelayedFetch(Delayed):
     """
     A Fetch request in the purgatory of its partitions. It is answered once: when there are enough bytes, when one of its
@@ -447,7 +488,7 @@ class _DelayedFetch(Delayed):
     Source: Kafka DelayedFetch; Kafka keeps the requests of disconnected clients.
     """
 
-    __slots__ = ("_answers", "_found", "_numbers", "_sizes", "_waiting")
+    __slots__ = ("_answers", "_found", "_is_queued", "_numbers", "_sizes", "_waiting")
 
     def __init__(self, read: _Read, reply: Reply[m.FetchResponse], answers: Sequence[Data]) -> None:
         super().__init__(read.request.max_wait_ms)
@@ -458,6 +499,8 @@ class _DelayedFetch(Delayed):
         }
         self._sizes = list(map(_size, answers))
         self._found = sum(self._sizes)
+        self._is_queued = False
+        """Whether it is tried again in a later turn."""
 
     def try_complete(self, key: Hashable | None = None) -> bool:
         """
@@ -467,6 +510,9 @@ class _DelayedFetch(Delayed):
         if self._waiting is None:
             return False
         read = self._waiting[0]
+        if self._is_queued or read.fetch.turns.is_full:
+            self._try_later(read.fetch.turns)
+            return False
         number, known = -1, None
         if isinstance(key, Partition):
             number = self._numbers[key]
@@ -482,6 +528,15 @@ class _DelayedFetch(Delayed):
             return False
         self._answers = answers
         return self.force_complete()
+
+    def _try_later(self, turns: FetchTurns) -> None:
+        if not self._is_queued:
+            self._is_queued = True
+            turns.wait(self._try_now)
+
+    def _try_now(self) -> None:
+        self._is_queued = False
+        self.try_complete()
 
     def on_complete(self) -> None:
         waiting, self._waiting = self._waiting, None
