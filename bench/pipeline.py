@@ -10,9 +10,10 @@
 | `growth`       | latest offsets, from small logs to large ones: seconds per million records, and memory                 |
 | `executors`    | `source` with one executor of one core and with two, processes of their own, and how much quicker two are |
 
-Each figure is the best of `--rounds`. Memory is the sampled maximum of driver, JVM and Python workers together; shared pages
-are counted once. `--curve` prints `growth` up to 100 million records as a table, which takes some minutes and 7 GB in
-`--directory`.
+`source`, `latest` and `bronze` run on `--master`: `local[1]` beside `local[2]` tells how a job scales. They also tell the
+processor time of all processes for each record, the least of all rounds. Each other figure is the best of `--rounds`. Memory is
+the sampled maximum of driver, JVM and Python workers together; shared pages are counted once. `--curve` prints `growth` up to
+100 million records as a table, which takes some minutes and 7 GB in `--directory`.
 
 Executors are measured unbound, and bound to a core each. A core of an executor is a slot for one task, and a task runs in two
 processes: a Python worker decodes while the JVM takes its rows. So an unbound executor with one core uses 1.6 cores, and
@@ -90,18 +91,28 @@ def decoder(rounds: int) -> Figures:
 class Spark:
     """A Spark session and logs to read."""
 
-    def __init__(self, spark: Any, logs: Path, log_bytes: int, rounds: int) -> None:
+    def __init__(self, spark: Any, logs: Path, log_bytes: int, rounds: int, records: int = 0) -> None:
         self.spark = spark
         self.logs = logs
         self.log_bytes = log_bytes
+        self.records = records
         self.rounds = rounds
 
     def timed(self, work: Callable[[], Any]) -> Figures:
         # The first run warms up and samples memory; sampling takes a tenth of a core.
         with peak_memory() as memory:
             work()
-        seconds = best(self.rounds, work)
+        used: list[float] = []
+
+        def counted() -> None:
+            begun = processor_s()
+            work()
+            used.append(processor_s() - begun)
+
+        seconds = best(self.rounds, counted)
         told = {"seconds": round(seconds, 2), "mb_per_s": round(self.log_bytes / seconds / 1e6)}
+        if self.records:
+            told["cpu_us_per_record"] = round(min(used) / self.records * 1e6, 2)
         return {**told, "memory_mib": memory[0] // MIB}
 
     def source(self) -> Figures:
@@ -135,6 +146,15 @@ def latest(spark: Any, logs: Path) -> Any:
 
     spark.catalog.clearCache()
     return Tables(Reading(spark, logs, is_latest_only=True)).offsets
+
+
+def processor_s() -> float:
+    """Return the processor time of this process and its descendants, those that ended included, in seconds."""
+    total, here = 0.0, psutil.Process()
+    for process in (here, *here.children(recursive=True)):
+        with suppress(psutil.Error):
+            total += sum(process.cpu_times()[:4])
+    return total
 
 
 @contextmanager
@@ -181,7 +201,7 @@ def with_spark(master: str, size_bytes: int, rounds: int, names: tuple[str, ...]
 
     with logs_of(size_bytes) as (logs, records), session(master, is_short=False) as spark:
         log_bytes = sum(path.stat().st_size for path in logs.rglob("*.log"))
-        bench = Spark(spark, logs, log_bytes, rounds)
+        bench = Spark(spark, logs, log_bytes, rounds, records)
         figures: Figures = {"log_bytes": log_bytes, "records": records}
         for name in names:
             tell(f"{name} on {master}, {records:,} records")
@@ -200,7 +220,7 @@ def growth(millions: list[int], rounds: int, directory: str | None) -> list[Figu
             with logs_of(round(size * 1e6 * BYTES_PER_RECORD), directory) as (logs, records):
                 log_bytes = sum(path.stat().st_size for path in logs.rglob("*.log"))
                 tell(f"latest offsets of {records:,} records")
-                found = Spark(spark, logs, log_bytes, 1 if size >= LONG_MILLIONS else rounds).latest()
+                found = Spark(spark, logs, log_bytes, 1 if size >= LONG_MILLIONS else rounds, records).latest()
             cost = round(found["seconds"] / records * 1e6, 3)
             if at:
                 told.append({"records": records, **found, "seconds_per_million": cost})
@@ -273,6 +293,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--mib", type=int, default=500, help="size of the logs that Spark reads")
     parser.add_argument("--millions", default="1,3,10", help="records of the curve, in millions (100 takes minutes)")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--master", default="local[2]", help="Spark master of source, latest and bronze")
     parser.add_argument("--curve", action="store_true", help=f"growth alone, at {CURVE} million records, as a table")
     parser.add_argument("--directory", metavar="DIR", help="where the logs of the curve are written for a while")
     return parser.parse_args()
@@ -290,7 +311,7 @@ def main() -> None:
     if "decoder" in names:
         figures["decoder"] = decoder(arguments.rounds)
     if chosen := tuple(name for name in ("source", "latest", "bronze") if name in names):
-        figures["spark"] = with_spark("local[2]", arguments.mib * MIB, arguments.rounds, chosen)
+        figures["spark"] = with_spark(arguments.master, arguments.mib * MIB, arguments.rounds, chosen)
     if "growth" in names:
         figures["growth"] = growth(
             [int(word) for word in arguments.millions.split(",")], arguments.rounds, arguments.directory

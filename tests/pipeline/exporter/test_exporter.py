@@ -38,6 +38,7 @@ SETTINGS = {
 ORDERS = [TopicPartition("orders", partition) for partition in (0, 1)]
 OPENED_MS = 2_000_000
 """The timestamp of records in a transaction that is open."""
+TIMES_MS = {"open": OPENED_MS, "abort": 1_500_000, "commit": 1_000_000}
 Values = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
@@ -63,7 +64,7 @@ async def transact(bootstrap: str, name: str, *, count: int, end: str) -> AIOKaf
     await producer.start()
     await producer.begin_transaction()
     for number in range(count):
-        at_ms = OPENED_MS if end == "open" else 1_000_000
+        at_ms = TIMES_MS[end]
         await producer.send_and_wait("orders", b"%d" % number, partition=1, timestamp_ms=at_ms)
     if end == "commit":
         await producer.commit_transaction()
