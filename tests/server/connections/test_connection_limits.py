@@ -10,6 +10,7 @@ import pytest
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.model.errors import ConfigError
 from kohort.server.connections.connection_limits import WINDOW_SECONDS, WINDOWS, ConnectionLimits, ConnectionRate
+from kohort.server.connections.listener import ACCEPTED_AT_ONCE
 from kohort.server.node import Node
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
@@ -249,5 +250,24 @@ def test_a_reset_before_the_first_byte_is_no_connection() -> None:
         while node._connections.limits.count > 1:
             await asyncio.sleep(0)
         assert dict(node._connections.limits._by_host) == {HERE: 1}
+
+    play(story)
+
+
+def test_many_clients_in_the_queue_are_accepted_together() -> None:
+    """A client behind 200 others, each of which takes a turn's time, waited for 400 turns."""
+
+    async def story(node: Node, connect: Callable[[], Awaitable[Client]]) -> None:
+        first = await connect()
+        address = first.writer.get_extra_info("peername")
+        before = node._connections.accepted
+        clients = [socket.create_connection(address) for _ in range(16 * ACCEPTED_AT_ONCE)]
+        turns = 0
+        while node._connections.accepted < before + len(clients):
+            await asyncio.sleep(0)
+            turns += 1
+        assert turns < len(clients) // 2
+        for client in clients:
+            client.close()
 
     play(story)

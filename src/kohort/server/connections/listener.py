@@ -12,7 +12,7 @@ import socket
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from kohort.model.limits import THROTTLED_SOCKETS_MAX
 from kohort.server.connections.client_connections import ClientConnections, ServedEndpoint
@@ -28,6 +28,8 @@ OTHER_FILES: Final = 64
 CONNECTIONS_MIN: Final = 4
 _NO_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _RETRY_SECONDS: Final = 0.1
+ACCEPTED_AT_ONCE: Final = 8
+"""Connections that are accepted in one turn of the event loop."""
 
 
 def connections_max() -> int:
@@ -66,6 +68,7 @@ class Listener:
         self._has_room = asyncio.Event()
         self._limits.when_room.append(self._has_room.set)
         self._task: asyncio.Task[None] | None = None
+        self._connecting: set[asyncio.Task[None]] = set()
 
     @property
     def address(self) -> tuple[str, int]:
@@ -87,6 +90,7 @@ class Listener:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
                 await self._task
+        await asyncio.gather(*self._connecting)
         self.abort()
         for accepted in list(self._throttled):
             self._close_throttled(accepted)
@@ -96,19 +100,32 @@ class Listener:
             await self._wait_for_room()
             try:
                 accepted, peer = await self._loop.sock_accept(self._socket)
+                delay = self._take(accepted, peer)
+                # The event loop accepts one connection in a turn, and a turn may be long: take the others that wait.
+                for _ in range(ACCEPTED_AT_ONCE - 1):
+                    if delay or not self._limits.has_room:
+                        break
+                    delay = self._take(*self._socket.accept())
+            except BlockingIOError:
+                continue
             except OSError as error:
                 if error.errno not in _NO_RESOURCES:  # the client has gone
                     continue
                 _log.warning("listener.paused error=%r", str(error), extra={"client": ""})
                 await asyncio.sleep(_RETRY_SECONDS)
                 continue
-            delay = self._limits.record_accepted()
-            await self._admit(accepted, str(peer[0]))
             if delay:
                 _log.info("listener.throttled seconds=%.3f", delay, extra={"client": ""})
                 await asyncio.sleep(delay)
 
-    async def _admit(self, accepted: socket.socket, host: str) -> None:
+    def _take(self, accepted: socket.socket, peer: tuple[Any, ...]) -> float:
+        """Admit an accepted connection, and return for how many seconds the listener has to pause."""
+        accepted.setblocking(False)
+        delay = self._limits.record_accepted()
+        self._admit(accepted, str(peer[0]))
+        return delay
+
+    def _admit(self, accepted: socket.socket, host: str) -> None:
         """Begin a connection, or close it if its address has too many."""
         throttle_ms = self._throttle_ms(host)
         if throttle_ms:
@@ -119,13 +136,19 @@ class Listener:
             _log.info("connection.rejected client=%s limit=%d", host, limits.host_max(host), extra={"client": host})
             accepted.close()
             return
+        # Not awaited: that takes some turns, and other clients are in the queue.
+        connecting = self._loop.create_task(self._connect(accepted, host), name="kohort-connect")
+        self._connecting.add(connecting)
+        connecting.add_done_callback(self._connecting.discard)
+
+    async def _connect(self, accepted: socket.socket, host: str) -> None:
         try:
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await self._loop.connect_accepted_socket(
                 partial(ClientConnection, self._connections, self._endpoint, host), accepted
             )
         except OSError:  # the client has gone
-            limits.leave(host)
+            self._limits.leave(host)
             accepted.close()
 
     def _close_later(self, accepted: socket.socket, throttle_ms: int) -> None:
