@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+FUZZ := build/atheris
 COMPILED := $(CURDIR)/build/compiled
 COMPILER := $(shell command -v cc 2>/dev/null)
 WITH_COMPILED := $(if $(COMPILER),$(COMPILED)/.ready)
@@ -20,7 +21,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-ci test-long test-compiled durations largest-requests mutants crash torture history fuzz lint compiled format configuration serve bench bench-java bench-compare profile conformance conformance-record lock clean wheel
+.PHONY: help setup demo test test-ci test-long test-compiled durations largest-requests mutants crash torture history fuzz fuzz-decoders lint compiled format configuration serve bench bench-java bench-compare profile conformance conformance-record lock clean wheel
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -106,6 +107,13 @@ history: $(READY) ## clients of every library under kills, pauses, restarts and 
 fuzz: $(READY) $(WITH_COMPILED) ## hostile frames to a broker for a minute: make fuzz FRAMES=1000000, SECONDS=600, SEED=7
 	@PYTHONPATH=$(if $(WITH_COMPILED),$(COMPILED)) $(BIN)/python -m kohort.testing.fuzz --corpus tests/data/fuzz/corpus.jsonl.gz \
 	  $(if $(FRAMES),--frames $(FRAMES)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
+
+fuzz-decoders: $(FUZZ)/.ready ## coverage-guided bytes for a decoder: make fuzz-decoders TARGET=batches SECONDS=60
+	@PYTHONPATH=$(FUZZ) $(BIN)/python -m kohort.testing.fuzz_decoders $(or $(TARGET),batches) --seconds $(or $(SECONDS),60)
+
+$(FUZZ)/.ready: requirements/fuzz.lock $(READY)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --target $(FUZZ) -r requirements/fuzz.lock
+	@touch $@
 
 lint: $(READY) ## ruff, strict types, import rules, no circles of imports
 	@$(BIN)/ruff check .

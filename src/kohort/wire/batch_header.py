@@ -68,3 +68,10 @@ def fields_struct(first: str, last: str) -> Struct:
 
 
 HEADER: Final = fields_struct("base_offset", "count")
+
+_LONG_RANGE_HALF: Final = 1 << 63
+
+
+def as_long(value: int) -> int:
+    """Wrap a number to a signed 64-bit integer, as Java does; a reader that adds in the same way gets the number back."""
+    return (value + _LONG_RANGE_HALF) % (2 * _LONG_RANGE_HALF) - _LONG_RANGE_HALF

@@ -34,11 +34,13 @@ from kohort.wire.batch_header import (
     MAGIC_AT,
     MAX_TIMESTAMP_AT,
     TRANSACTIONAL,
+    as_long,
     fields_struct,
 )
 from kohort.wire.compression import Buffer, Codec, compress, decompress
 from kohort.wire.native import CorruptRecordException, DefaultRecordBatch, DefaultRecordBatchBuilder, crc32c
 from kohort.wire.primitives import write_varint
+from kohort.wire.scanning.header_keys import read_any_records
 from kohort.wire.scanning.record_scan import scan_records
 
 _LENGTH: Final = Struct(">i")
@@ -48,7 +50,6 @@ _BASE_OFFSET: Final = Struct(">q")
 _TIMES: Final = fields_struct("base_timestamp", "max_timestamp")
 
 _SIZE_MAX: Final = (1 << 31) - 1
-_LONG_RANGE_HALF: Final = 1 << 63
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 
@@ -309,11 +310,6 @@ def build_batch(
     return bytes(batch)
 
 
-def as_long(value: int) -> int:
-    """Wrap a number to a signed 64-bit integer, as Java does; a reader that adds in the same way gets the number back."""
-    return (value + _LONG_RANGE_HALF) % (2 * _LONG_RANGE_HALF) - _LONG_RANGE_HALF
-
-
 def write_crc(batch: bytearray) -> None:
     """Compute and set the checksum of one whole batch."""
     with memoryview(batch) as view, view[ATTRIBUTES_AT:] as covered:
@@ -339,7 +335,7 @@ def read_records(
     batch: Buffer, *, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX, header: BatchHeader | None = None
 ) -> Sequence[LogRecord]:
     """
-    The records of one whole batch. The caller checks the checksum.
+    The records of one whole batch. The caller checks the checksum. Bytes of header keys that are not UTF-8 are surrogates.
 
     Raises:
         CorruptError: the records are damaged, or decompress to more than `decompressed_bytes_max`.
@@ -356,7 +352,16 @@ def read_records(
         scan_records(whole, HEADER_BYTES, header.record_count, must_rise=True)
     try:
         return list(DefaultRecordBatch(whole))
-    except (CorruptRecordException, UnicodeDecodeError) as exc:
+    except UnicodeDecodeError:
+        return read_any_records(
+            whole,
+            HEADER_BYTES,
+            header.record_count,
+            base_offset=header.base_offset,
+            base_timestamp=header.base_timestamp,
+            append_time=header.max_timestamp if header.is_log_append_time else None,
+        )
+    except (CorruptRecordException, OverflowError) as exc:
         raise CorruptError(f"records of the batch at offset {header.base_offset} cannot be read: {exc}") from exc
 
 

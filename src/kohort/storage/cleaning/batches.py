@@ -11,7 +11,7 @@ Source: Kafka MemoryRecords.filterTo, buildRetainedRecordsInto, DefaultRecordBat
 from collections.abc import Sequence
 
 from kohort.storage.log import LONG_MAX, NO_TIMESTAMP
-from kohort.wire.batch_header import HEADER
+from kohort.wire.batch_header import HEADER, as_long
 from kohort.wire.batches import (
     CONTROL,
     DELETE_HORIZON,
@@ -26,9 +26,9 @@ from kohort.wire.batches import (
 )
 from kohort.wire.compression import Codec, compress
 from kohort.wire.native import DefaultRecordBatchBuilder
+from kohort.wire.scanning.header_keys import write_any_record
 
 _SIZE_MAX = (1 << 31) - 1
-_SIGN, _INT64_MASK = 1 << 63, (1 << 64) - 1
 _ORIGIN_BYTES = 7
 """A record without key, value and headers, at offset and time 0."""
 
@@ -56,8 +56,19 @@ def rebuild(header: BatchHeader, kept: Sequence[LogRecord], *, delete_horizon_ms
 
 
 def _encode(header: BatchHeader, kept: Sequence[LogRecord], base_timestamp: int, *, has_origin: bool) -> bytes:
+    """The records' bytes."""
+    try:
+        return _encode_natively(header, kept, base_timestamp, has_origin=has_origin)
+    except UnicodeEncodeError:  # a header key that is not UTF-8
+        records = bytearray()
+        for record in kept:
+            write_any_record(records, record, base_offset=header.base_offset, base_timestamp=base_timestamp)
+        return bytes(records)
+
+
+def _encode_natively(header: BatchHeader, kept: Sequence[LogRecord], base_timestamp: int, *, has_origin: bool) -> bytes:
     """
-    The records' bytes. The builder writes timestamps relative to its first record; for another base, a record with that
+    The builder writes timestamps relative to its first record; for another base, a record with that
     timestamp is written first and its bytes are removed.
     """
     builder = DefaultRecordBatchBuilder(MAGIC, 0, 0, -1, -1, -1, _SIZE_MAX)
@@ -67,14 +78,9 @@ def _encode(header: BatchHeader, kept: Sequence[LogRecord], base_timestamp: int,
     for record in kept:
         since_ms = record.timestamp - base_timestamp
         if not -LONG_MAX <= since_ms <= LONG_MAX:
-            since_ms = _wrapped(since_ms)
+            since_ms = as_long(since_ms)
         builder.append(record.offset - base_offset, since_ms, record.key, record.value, record.headers)
     return bytes(memoryview(builder.build())[HEADER_BYTES + (_ORIGIN_BYTES if has_origin else 0) :])
-
-
-def _wrapped(since_ms: int) -> int:
-    """A delta modulo 2^64, as in Java: added to the base timestamp it gives the right timestamp."""
-    return ((since_ms + _SIGN) & _INT64_MASK) - _SIGN
 
 
 def empty(header: BatchHeader) -> bytes:

@@ -35,6 +35,7 @@ from kohort.wire.batches import (
     read_records,
 )
 from kohort.wire.compression import Codec
+from kohort.wire.scanning.header_keys import shown_key
 
 Row: TypeAlias = dict[str, Any]
 DecodeRecord: TypeAlias = Callable[[bytes | None, bytes | None], Row]
@@ -160,7 +161,7 @@ def _record(record: LogRecord, header: BatchHeader, decode: DecodeRecord) -> Row
         kind = None if marker is None else "COMMIT" if marker.committed else "ABORT"
         return row | {"marker": kind, "coordinator_epoch": marker.coordinator_epoch if marker else None}
     if record.headers:
-        row["headers"] = {key: _text(value) for key, value in record.headers}
+        row["headers"] = {shown_key(key): _text(value) for key, value in record.headers}
     return row | decode(record.key, record.value)
 
 
