@@ -34,7 +34,7 @@ def test_bytes_that_broke_a_rule_once(path: Path) -> None:
 def test_the_search_says_what_it_needs() -> None:
     search = Path(rules.__file__).with_name("search.py")
     code = "import sys, runpy; sys.modules['atheris'] = None; path = sys.argv.pop(1); runpy.run_path(path, run_name='__main__')"
-    command = [sys.executable, "-c", code, search, "batches"]
+    command = [sys.executable, "-c", code, str(search), "batches"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 2
     assert ended.stderr == "atheris is not installed: `make fuzz-decoders` installs it, or `pip install atheris`\n"
