@@ -307,6 +307,7 @@ class Node:
         fenced = sum(broker.is_fenced for broker in brokers.values())
         state = kafka.STOPPING if connections.is_draining else kafka.RUNNING
         yield from kafka.broker_families(store, len(topics), partitions, state, late, len(brokers) - fenced, fenced)
+        yield from kafka.replica_families(state for topic in topics for state in topic.partitions)
         yield from kafka.traffic_families(broker.partitions.traffic, invalid)
         yield from kafka.request_families(connections)
         yield from kafka.purgatory_families("Fetch", fetches)

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from prometheus_client.metrics_core import Metric
 
+from kohort.broker.replicas import NO_LEADER, PartitionState
+from kohort.server.metrics import kafka
 from kohort.server.metrics.kafka import exporter_name
 from kohort.server.metrics.latency import LAST, TIMED_AT_FIRST, TIMED_EVERY, LatencyHistogram
 from kohort.server.node import Node
@@ -69,6 +71,21 @@ def test_each_metric_is_one_of_apache_kafka() -> None:
         if attributes is None or (attribute and attribute not in attributes):
             missing.append((bean, attribute))
     assert not missing
+
+
+def test_replicas_that_are_out_of_sync_and_leaders_that_are_not_preferred() -> None:
+    """Source: Kafka Partition.isUnderReplicated (leaders only), ReplicationControlManager.imbalancedPartitions."""
+    states = [
+        PartitionState(replicas=(1, 2, 3), isr=(1, 2, 3), leader=1),
+        PartitionState(replicas=(1, 2, 3), isr=(2, 3), leader=2),
+        PartitionState(replicas=(2, 3), isr=(3,), leader=3),
+        PartitionState(replicas=(3, 1), isr=(), leader=NO_LEADER),
+    ]
+    found = {family.name: family.samples[0].value for family in kafka.replica_families(states)}
+    assert found == {
+        "kafka_server_replicamanager_underreplicatedpartitions": 2,
+        "kafka_controller_kafkacontroller_preferredreplicaimbalancecount": 3,
+    }
 
 
 def test_numbers_follow_the_requests() -> None:

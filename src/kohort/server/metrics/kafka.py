@@ -16,6 +16,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.samples import Sample
 
 from kohort.broker.records.traffic import Traffic
+from kohort.broker.replicas import NO_LEADER, PartitionState
 from kohort.group.kinds import KINDS
 from kohort.group.metrics import GroupCounters, GroupGauges
 from kohort.runtime.metrics import Histogram, RuntimeMetrics
@@ -182,6 +183,23 @@ def broker_families(
     yield _gauge(f"{controller}GlobalTopicCount", "Topics.", topics)
     yield _gauge(f"{controller}GlobalPartitionCount", "Partitions.", partitions)
     yield _gauge(f"{controller}OfflinePartitionsCount", "Partitions without a leader.", offline)
+
+
+def replica_families(states: Iterable[PartitionState]) -> Iterator[Metric]:
+    """
+    Replicas of virtual brokers: ReplicaManager and KafkaController.
+
+    Args:
+        states: of all partitions of topics with replicas. A topic of a cluster of one broker has no states.
+    """
+    under_replicated = not_preferred = 0
+    for state in states:
+        under_replicated += state.leader != NO_LEADER and len(state.isr) < len(state.replicas)
+        not_preferred += state.leader != state.replicas[0]
+    about = "Partitions with a leader and fewer in-sync replicas than replicas."
+    yield _gauge("kafka.server:type=ReplicaManager,name=UnderReplicatedPartitions", about, under_replicated)
+    about = "Partitions that their first replica does not lead."
+    yield _gauge("kafka.controller:type=KafkaController,name=PreferredReplicaImbalanceCount", about, not_preferred)
 
 
 def log_families(metrics: StoreMetrics) -> Iterator[Metric]:
