@@ -29,3 +29,25 @@ def rows_of(frame: Any, *sorted_by: str) -> list[Row]:
 def tuples(frame: Any, *columns: str) -> list[tuple[Any, ...]]:
     """The rows as tuples of some columns, sorted by them all."""
     return [tuple(row.values()) for row in rows_of(frame.select(*columns), *columns)]
+
+
+def check_equal(names: Iterable[str], one: Any, other: Any) -> None:
+    """Compare tables of two engines: columns, their types, and rows in any order."""
+    for name in names:
+        (columns, rows), (expected_columns, expected) = content(getattr(one, name)), content(getattr(other, name))
+        assert columns == expected_columns, name
+        assert rows == expected, name
+
+
+def content(frame: Any) -> tuple[list[Any], list[str]]:
+    table = frame.toArrow()
+    return [(field.name, of_type(field.type)) for field in table.schema], sorted(map(str, table.to_pylist()))
+
+
+def of_type(found: pa.DataType) -> Any:
+    """A type without the names that the engines give to the elements of lists."""
+    if pa.types.is_list(found):
+        return [of_type(found.value_type)]
+    if pa.types.is_struct(found):
+        return {field.name: of_type(field.type) for field in found}
+    return str(found)

@@ -1,6 +1,7 @@
 """The verdicts of partitions, a table of cases: what Burrow's status misses, and what it has right."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,34 @@ def test_the_exit_code_and_what_is_printed(out: Path, options: tuple[str, ...], 
     done = CliRunner().invoke(app, ["status", str(out), *options, "--json"])
     assert done.exit_code == code
     assert [row["group"] for row in json.loads(done.stdout)] == groups
+
+
+def test_fail_on_of_logs_in_this_process(
+    recorded: Callable[[str], Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Without Spark and Java; the exit code 2 tells that the logs could not be read, which is not the answer 0 or 1."""
+    logs = str(recorded("main") / "logs")
+
+    def status(source: str, *options: str) -> tuple[int, list[tuple[str, str, int]], list[str]]:
+        done = CliRunner().invoke(app, ["status", source, "--engine", "local", "--json", *options])
+        rows = json.loads(done.stdout or "[]")
+        return (
+            done.exit_code,
+            [(row["group"], row["topic"], row["partition"]) for row in rows],
+            [row["verdict"] for row in rows],
+        )
+
+    code, places, found = status(logs)
+    assert code == 0
+    assert {"OK", "STOP"} <= set(found)
+    for verdict in ("STOP", "LOST"):
+        least = SEVERITIES.index(verdict)
+        expected = [place for place, one in zip(places, found, strict=True) if SEVERITIES.index(one) >= least]
+        assert status(logs, "--fail-on", verdict)[:2] == (int(bool(expected)), expected)
+    assert status(logs, "--fail-on", "WARN", "--group", "nobody")[:2] == (2, [])
+    assert "has no group 'nobody'" in capfd.readouterr().err
+    assert status(str(tmp_path), "--fail-on", "WARN")[:2] == (2, [])
+    assert "holds no log of a group coordinator" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(
