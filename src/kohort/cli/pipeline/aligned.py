@@ -14,7 +14,7 @@ import typer
 
 from kohort.cli.pipeline.columns import COLUMNS, Column, Field, Instant, empty_sentence, printable
 
-SLICE_ROWS = 4096
+SLICE_ROWS = 1024
 _GAP = "  "
 _MISSING_INSTANT = "\N{EN DASH}"
 _LAST_INSTANT_MS = 253_402_300_799_999

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from kohort.pipeline.engines.dispatch import map_in_arrow
 
-ROWS_MAX = 4096
+ROWS_MAX = 1024
 """The size of an output batch."""
 
 

@@ -26,7 +26,7 @@ from kohort.pipeline.sources.plan import tasks_of
 from kohort.pipeline.sources.tasks import read_task
 
 _MEMORY_LIMIT = "512MiB"
-_BATCH_ROWS = 8192
+_BATCH_ROWS = 2048
 _WINDOW_BYTES = 1 << 20
 """Smaller than Spark's: 10 MB less for a tenth more processor time of the decoder."""
 
