@@ -73,7 +73,7 @@ def test_no_more_than_twice_the_latest_commits_are_held(logs: Path) -> None:
 
     whole, segment = raw(COMMITS), Segment("__consumer_offsets", 0, 0, "/x", 0)
     decoder = Decoder(fold=Watched(), window_bytes=1 << 16)
-    for _ in range(3):
+    for _ in range(8):
         for _ in decoder.decode(whole, segment):
             pass
     assert len(held) > 50
