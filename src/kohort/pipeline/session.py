@@ -50,6 +50,8 @@ _SERIAL_CORES_MAX = 2
 # Bounds checks at each value cost a tenth of the time; all Arrow batches come from our workers. Spark checks for null itself.
 _ARROW_OPTIONS = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 _DAEMON = "kohort.pipeline.sources.worker_daemon"
+# Spark does not start with less than 450 MiB, and the collector keeps a part of the heap for itself.
+_HEAP_MIN_MIB = 512
 # A base, and the rows and pages of one task per core. All tables of 10 million commits (676 MB) fit into 512 MiB on two cores.
 # The larger base was measured with 30 million.
 _HEAP_BASE_MIB = 256
@@ -200,7 +202,7 @@ def heap_mib(cores: int, *, shuffle_partitions: int = 1) -> int:
     Spark's default is 1 GiB for any number of cores, too little for sixteen.
     """
     base = _HEAP_BASE_MIB if shuffle_partitions <= _LARGE_PARTITIONS else _HEAP_BASE_LARGE_MIB
-    return base + _HEAP_MIB_PER_CORE * cores
+    return max(base + _HEAP_MIB_PER_CORE * cores, _HEAP_MIN_MIB)
 
 
 def _start(master: str, app_name: str, settings: dict[str, str], noise: Path) -> Any:
