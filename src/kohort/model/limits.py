@@ -43,6 +43,8 @@ SHORT_ELEMENTS_MAX: Final = 1_000
 """Elements of all arrays of a request. With more, a request is read, handled and answered in slices between other requests."""
 REQUEST_ELEMENTS_MAX: Final = 50_000
 """Elements of all arrays of a request, and unknown tagged fields. More close the connection."""
+OFFSET_FETCH_ELEMENTS_MAX: Final = 200_000
+"""The same for OffsetFetch: tools ask for all partitions of a thousand groups at once."""
 WHOLE_ELEMENTS_MAX: Final = 20_000
 """The same for APIs whose requests take effect as a whole and are not handled in parts, such as JoinGroup and OffsetCommit."""
 LONG_REQUESTS_MAX: Final = 8

@@ -19,9 +19,8 @@ from uuid import UUID
 
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.served_versions import served_versions
-from kohort.model.limits import REQUEST_ELEMENTS_MAX, WHOLE_ELEMENTS_MAX
 from kohort.server.node import Node
-from kohort.server.requests.dispatch import WHOLE
+from kohort.server.requests.dispatch import elements_max
 from kohort.server.settings import Settings
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
@@ -138,7 +137,7 @@ class StoredRequest:
 
 
 def largest_requests(api: ApiKey, elements: int | None = None) -> list[Largest]:
-    most = WHOLE_ELEMENTS_MAX if api in WHOLE else REQUEST_ELEMENTS_MAX
+    most = elements_max(api)
     size = (most if elements is None else elements) - SLACK
     return [Largest(api, path, is_distinct, size) for path in arrays(api) for is_distinct in (False, True)]
 

@@ -143,6 +143,23 @@ def test_a_request_with_too_many_elements_closes_its_connection(caplog: pytest.L
     assert f"DescribeGroupsRequest has more than {REQUEST_ELEMENTS_MAX} elements" in caplog.text
 
 
+def test_a_tool_may_ask_for_the_offsets_of_a_thousand_groups() -> None:
+    indexes = list(range(100))
+    topics = [m.OffsetFetchRequestTopics(name="t", partition_indexes=indexes)]
+    groups = [
+        m.OffsetFetchRequestGroup(group_id=f"g{number}", member_id=None, member_epoch=-1, topics=topics)
+        for number in range(1_000)
+    ]
+
+    async def story(_: Node, connect: Callable[[], Awaitable[Client]]) -> None:
+        client = await connect()
+        answer = await client.ask(ApiKey.OFFSET_FETCH, 8, m.OffsetFetchRequest(groups=groups, require_stable=False))
+        assert [group.group_id for group in answer.groups] == [group.group_id for group in groups]
+        assert {len(topic.partitions) for group in answer.groups for topic in group.topics} == {100}
+
+    play(story)
+
+
 def test_the_work_of_a_client_that_is_gone_is_dropped() -> None:
     async def story(node: Node, connect: Callable[[], Awaitable[Client]]) -> None:
         client, other = await connect(), await connect()

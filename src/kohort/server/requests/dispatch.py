@@ -12,7 +12,7 @@ from kohort.broker.ports import Handler
 from kohort.broker.served_versions import served_versions
 from kohort.machine.gradual import GradualHandler
 from kohort.model.errors import WireError
-from kohort.model.limits import REQUEST_ELEMENTS_MAX, WHOLE_ELEMENTS_MAX
+from kohort.model.limits import OFFSET_FETCH_ELEMENTS_MAX, REQUEST_ELEMENTS_MAX, WHOLE_ELEMENTS_MAX
 from kohort.server.metrics.latency import TIMED_AT_FIRST, TIMED_EVERY, LatencyHistogram
 from kohort.server.requests.splitting import in_parts, without_repeats
 from kohort.wire.apis import API_KEYS, ApiKey
@@ -51,6 +51,13 @@ WHOLE: Final = frozenset(
 """APIs with a smaller bound: their requests take effect as a whole and are not split, or their elements are expensive."""
 
 
+def elements_max(api_key: ApiKey) -> int:
+    """The most elements of arrays in a request of an API."""
+    if api_key is ApiKey.OFFSET_FETCH:
+        return OFFSET_FETCH_ELEMENTS_MAX
+    return WHOLE_ELEMENTS_MAX if api_key in WHOLE else REQUEST_ELEMENTS_MAX
+
+
 Throttle: TypeAlias = Callable[[Handler], Handler]
 ThrottleOf: TypeAlias = Callable[[ApiKey], Throttle | None]
 
@@ -76,7 +83,7 @@ class LongRoute:
         self.encode: GradualEncoder = gradual_response_encoder(api_key, version)
         self.request_schema = message(f"{api_key.api_name}Request")
         self.response_schema = message(f"{api_key.api_name}Response")
-        self.elements_max = WHOLE_ELEMENTS_MAX if api_key in WHOLE else REQUEST_ELEMENTS_MAX
+        self.elements_max = elements_max(api_key)
 
 
 class Route:
