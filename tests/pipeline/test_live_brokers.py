@@ -1,19 +1,23 @@
 """Tables made over the wire of a running cluster say what its own admin APIs answer: Apache Kafka's, and Kohort's."""
 
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kohort.pipeline.engines.local.session import LocalSession
 from kohort.pipeline.jobs import publish
+from kohort.pipeline.jobs.contract import COLUMNS
 from kohort.pipeline.jobs.reading import Reading
 from kohort.pipeline.jobs.tables import Tables
 from kohort.testing.kafka import KafkaNode, UnavailableKafkaError
 from kohort.testing.served import ServedKohort
 from tests.clients.java_tools import java_tools
 from tests.conftest import LONG, NIGHTLY
+from tests.pipeline.frames import check_equal
 from tests.pipeline.story import ORDERS, OUT, PARTITIONS, Story
 
 pytestmark = [pytest.mark.spark, pytest.mark.java, NIGHTLY]
@@ -145,6 +149,17 @@ def test_what_an_open_transaction_holds_back(tables: Tables, kafka: Story) -> No
         "org.apache.kafka.tools.TransactionsCommand", *describe[:2], "find-hanging", "--broker-id", "1"
     )
     assert len(hanging.splitlines()) == 1  # the head of the table alone
+
+
+def test_both_engines_give_the_same_tables_over_the_wire(spark: Any, kafka: Story) -> None:
+    """At one instant: over the wire the tables are of now."""
+    at_ms = int(time.time() * 1000)
+    with LocalSession() as local:
+        for is_latest_only, names in ((False, (*COLUMNS, "lag_picture")), (True, ("offsets", "lag", "damage"))):
+            both = [Reading(one, f"kafka://{kafka.bootstrap}", is_latest_only=is_latest_only) for one in (local, spark)]
+            for reading in both:
+                reading.at_ms = at_ms
+            check_equal(names, *map(Tables, both))
 
 
 def test_kohort_says_the_same_of_itself(spark: Any, tmp_path: Path) -> None:
